@@ -1,0 +1,98 @@
+"""The contract that every backend keeps: check, then start an instance as a context manager."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from ..host import Host
+from ..model.study import Environment
+
+
+@dataclass(frozen=True, kw_only=True)
+class Available:
+    """The backend started an instance here. version: of what it uses; notes: what is different here (for
+    example 'without root: affinity instead of cpuset')."""
+
+    version: str
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Unavailable:
+    """The backend cannot start an instance here; remedy: the line that mends it."""
+
+    reason: str
+    remedy: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Seat:
+    """A place on a network that is built already. netns: path of the network namespace to join;
+    address: IPv4 address there; interface: its name inside."""
+
+    netns: str
+    address: str
+    interface: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tools:
+    """Where the compiled helpers are (nm-box, nm-init, nm-rank, nm-micro): one directory, same path inside
+    every instance."""
+
+    directory: Path
+
+    def __truediv__(self, name: str) -> str:
+        return str(self.directory / name)
+
+
+@dataclass(frozen=True, kw_only=True)
+class InstanceRequest:
+    """label: 'nearmetal-<run>-<slot>', names everything the instance leaves on the machine; hostname: inside;
+    cpus: CPUs it may use; seat: None = the host's own network; binds: directories seen inside at the same
+    path, writable; scratch: an empty directory of its own; user_namespace: path of the shared user
+    namespace (/proc/<pid>/ns/user) when not root, else None."""
+
+    label: str
+    hostname: str
+    environment: Environment
+    cpus: tuple[int, ...]
+    seat: Seat | None
+    binds: tuple[Path, ...]
+    scratch: Path
+    user_namespace: str | None = None
+
+
+class Instance(Protocol):
+    """A running instance. pid: its first process, as the host counts; phases: seconds by step of the start,
+    'first_instruction' among them (from the request to the first instruction inside);
+    cgroups: directory by v1 controller, or {'unified': dir}; empty where there is none."""
+
+    label: str
+    hostname: str
+    pid: int
+    phases: Mapping[str, float]
+    cgroups: Mapping[str, Path]
+
+    def command(self, argv: Sequence[str]) -> list[str]:
+        """Tokens that, run on the host, run argv inside the instance (and inside its cgroups)."""
+
+
+class Backend(Protocol):
+    """One way of wrapping work. One file per backend, found by the entry-point group
+    'nearmetal.environments'."""
+
+    name: str
+
+    def check(self, host: Host, tools: Tools) -> Available | Unavailable:
+        """Start one for real, within a second or two."""
+
+    def start(
+        self, host: Host, tools: Tools, request: InstanceRequest
+    ) -> AbstractContextManager[Instance]:
+        """Start; the clean-up of every step is registered before it. Leaving ends all its processes and
+        removes all it made. Raises UnavailableError or RunError."""

@@ -1,0 +1,95 @@
+"""Every error a user can meet: its exit code, where it happened and what to do next. A leaf: imports nothing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+
+
+class ExitCode(IntEnum):
+    """Exit codes of every command."""
+
+    DONE = 0
+    FINDING = 1
+    USAGE = 2
+    UNAVAILABLE = 3
+    FAILED_TRIALS = 4
+    INTERRUPTED = 130
+
+
+class NearmetalError(Exception):
+    """Base of all errors that are shown to a person as one line, never as a traceback.
+
+    what: what went wrong; where: file:line:column, directory or command; remedy: what to do next.
+    """
+
+    exit_code = ExitCode.USAGE
+
+    def __init__(self, what: str, *, where: str = "", remedy: str = "") -> None:
+        super().__init__(what)
+        self.what, self.where, self.remedy = what, where, remedy
+
+    def __str__(self) -> str:
+        head = f"{self.where}: {self.what}" if self.where else self.what
+        return f"{head}\n  next: {self.remedy}" if self.remedy else head
+
+
+class UsageError(NearmetalError):
+    """The command line asks for something that does not exist or does not fit."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class StudyProblem:
+    """One mistake in a study file; line and column count from 1."""
+
+    file: str
+    line: int
+    column: int
+    what: str
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}:{self.column}  {self.what}"
+
+
+class StudyError(NearmetalError):
+    """A study file with one or more mistakes; nothing was started."""
+
+    def __init__(self, problems: tuple[StudyProblem, ...]) -> None:
+        self.problems = problems
+        count = f"{len(problems)} error{'s' if len(problems) != 1 else ''}"
+        lines = "\n".join(str(p) for p in problems)
+        super().__init__(
+            f"{lines}\n{count}; nothing was started.  Keys and units: nearmetal init --explain"
+        )
+
+
+class UnavailableError(NearmetalError):
+    """An environment, program or privilege that this machine lacks."""
+
+    exit_code = ExitCode.UNAVAILABLE
+
+
+class RunError(NearmetalError):
+    """A step of a run failed; what was measured before is kept."""
+
+    exit_code = ExitCode.FAILED_TRIALS
+
+
+class TrialFailedError(RunError):
+    """One trial failed (launch, time-out, verification, unreadable output); the run goes on."""
+
+
+class BusyError(NearmetalError):
+    """Another run holds this machine."""
+
+    exit_code = ExitCode.UNAVAILABLE
+
+
+class RecordsError(NearmetalError):
+    """A results directory cannot be read or written."""
+
+
+class DiskFullError(RecordsError):
+    """No space left for records; everything written before is whole."""
+
+    exit_code = ExitCode.FAILED_TRIALS

@@ -1,0 +1,92 @@
+"""What a host can be asked for; LocalHost answers for real, testing.FakeHost strictly from a script."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+
+@dataclass(frozen=True)
+class Unavailable:
+    """A value that this machine does not give, and why; never a zero."""
+
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Completed:
+    """A finished command. seconds: wall time; returncode: negative = ended by that signal."""
+
+    argv: tuple[str, ...]
+    returncode: int
+    stdout: str
+    stderr: str
+    seconds: float
+
+    @property
+    def ok(self) -> bool:
+        return self.returncode == 0
+
+    def last_words(self) -> str:
+        """The last line said, for an error message."""
+        lines = [s.strip() for s in (self.stderr + "\n" + self.stdout).splitlines() if s.strip()]
+        return lines[-1][:300] if lines else f"exit status {self.returncode}, no output"
+
+
+class Process(Protocol):
+    """A running process that the caller owns and must end."""
+
+    @property
+    def pid(self) -> int: ...
+
+    def poll(self) -> int | None:
+        """Exit status, or None while it runs."""
+
+    def wait(self, timeout: float) -> int:
+        """Exit status; raises TimeoutError after timeout seconds."""
+
+    def kill(self) -> None:
+        """End the process and everything in its process group; harmless when it has ended."""
+
+
+class Host(Protocol):
+    """One machine. Paths are paths on that machine."""
+
+    name: str
+
+    def run(
+        self,
+        argv: Sequence[str],
+        *,
+        timeout: float,
+        env: Mapping[str, str] | None = None,
+        cwd: Path | None = None,
+        stdin: str | None = None,
+    ) -> Completed:
+        """Run to the end; returncode 124 and what it said so far after `timeout` seconds (its whole process
+        group is killed); 127 when the program is not found. env is added to the tool's own."""
+
+    def start(
+        self,
+        argv: Sequence[str],
+        *,
+        stdout: Path,
+        stderr: Path,
+        env: Mapping[str, str] | None = None,
+        cwd: Path | None = None,
+        pass_fds: Sequence[int] = (),
+    ) -> Process:
+        """Start in a session of its own, output appended to files."""
+
+    def read(self, path: str | Path) -> bytes | Unavailable:
+        """A whole file, for /proc and /sys."""
+
+    def which(self, program: str) -> str | None:
+        """Absolute path of a program, or None."""
+
+    def cpus(self) -> tuple[int, ...]:
+        """CPUs this process may use, in order."""
+
+    def is_root(self) -> bool: ...

@@ -1,0 +1,126 @@
+"""This machine."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from .base import Completed, Process, Unavailable
+
+
+class LocalProcess:
+    """A child in its own session, so that one signal reaches all its descendants that stay in it."""
+
+    def __init__(self, popen: subprocess.Popen[bytes]) -> None:
+        self._popen = popen
+
+    @property
+    def pid(self) -> int:
+        return self._popen.pid
+
+    def poll(self) -> int | None:
+        return self._popen.poll()
+
+    def wait(self, timeout: float) -> int:
+        try:
+            return self._popen.wait(timeout)
+        except subprocess.TimeoutExpired as e:
+            raise TimeoutError(f"{self._popen.args!r} still runs after {timeout} s") from e
+
+    def kill(self) -> None:
+        if self._popen.poll() is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._popen.pid, signal.SIGKILL)
+            self._popen.wait()
+
+
+class LocalHost:
+    """The machine that the tool runs on."""
+
+    name = "localhost"
+
+    def run(
+        self,
+        argv: Sequence[str],
+        *,
+        timeout: float,
+        env: Mapping[str, str] | None = None,
+        cwd: Path | None = None,
+        stdin: str | None = None,
+    ) -> Completed:
+        begin = time.monotonic()
+        try:
+            child = subprocess.Popen(
+                list(argv),
+                env={**os.environ, **env} if env else None,
+                cwd=cwd,
+                stdin=subprocess.PIPE if stdin is not None else subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+                errors="replace",
+                start_new_session=True,
+            )
+        except (FileNotFoundError, PermissionError, NotADirectoryError) as e:
+            return Completed(argv=tuple(argv), returncode=127, stdout="", stderr=str(e), seconds=0.0)
+        with child:
+            try:
+                out, err = child.communicate(stdin, timeout)
+                code = child.returncode
+            except subprocess.TimeoutExpired:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(child.pid, signal.SIGKILL)
+                out, err = child.communicate()
+                code = 124
+            except BaseException:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(child.pid, signal.SIGKILL)
+                raise
+        return Completed(
+            argv=tuple(argv), returncode=code, stdout=out, stderr=err, seconds=time.monotonic() - begin
+        )
+
+    def start(
+        self,
+        argv: Sequence[str],
+        *,
+        stdout: Path,
+        stderr: Path,
+        env: Mapping[str, str] | None = None,
+        cwd: Path | None = None,
+        pass_fds: Sequence[int] = (),
+    ) -> Process:
+        with stdout.open("ab") as out, stderr.open("ab") as err:
+            return LocalProcess(
+                subprocess.Popen(
+                    list(argv),
+                    env={**os.environ, **env} if env else None,
+                    cwd=cwd,
+                    stdin=subprocess.DEVNULL,
+                    stdout=out,
+                    stderr=err,
+                    start_new_session=True,
+                    pass_fds=tuple(pass_fds),
+                )
+            )
+
+    def read(self, path: str | Path) -> bytes | Unavailable:
+        try:
+            return Path(path).read_bytes()
+        except OSError as e:
+            return Unavailable(f"{path}: {e.strerror}")
+
+    def which(self, program: str) -> str | None:
+        return shutil.which(program)
+
+    def cpus(self) -> tuple[int, ...]:
+        return tuple(sorted(os.sched_getaffinity(0)))
+
+    def is_root(self) -> bool:
+        return os.geteuid() == 0

@@ -1,0 +1,83 @@
+"""What was measured: one record per trial, as it stands on one line of trials/<writer>.jsonl. Base units."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from .study import Better
+
+JsonValue = None | bool | int | float | str | list["JsonValue"] | dict[str, "JsonValue"]
+
+
+class Status(StrEnum):
+    """OK: usable; FAILED: launch, time-out, verification or parsing failed, see reason."""
+
+    OK = "ok"
+    FAILED = "failed"
+
+
+class Fold(StrEnum):
+    """How the values of one instance meet those of another: PAIRED: slice i of one with slice i of the other,
+    median of the log ratios; MEDIAN: each instance's median first."""
+
+    PAIRED = "paired"
+    MEDIAN = "median"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """One metric of one workload in one trial. values: raw, one per slice or run, base units;
+    parts: seconds inside each slice by kind ('comm' = MPI calls of the slowest rank), same length as values;
+    seconds: wall seconds of each slice, same length (empty where the value itself is the seconds)."""
+
+    workload: str
+    metric: str
+    unit: str
+    better: Better
+    values: tuple[float, ...]
+    status: Status
+    reason: str = ""
+    seconds: tuple[float, ...] = ()
+    parts: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    verification: Mapping[str, JsonValue] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RankPlace:
+    """Where a rank really ran, as the rank itself reported it. cpus: its affinity; namespaces: inode numbers
+    by kind (mnt, net, pid, ipc, uts, user)."""
+
+    rank: int
+    host: str
+    cpus: tuple[int, ...]
+    namespaces: Mapping[str, int]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrialRecord:
+    """One trial. begin, end: Unix seconds; attempt counts from 1 (a torn block is run again as a whole);
+    counters: differences over the trial by scope ('node', 'instance.<name>') and counter;
+    disturbance: other processes' CPU share of the node, steal share; None = unavailable (never zero);
+    flags: 'disturbed', ... with the number they rest on."""
+
+    run: str
+    trial: str
+    block: int
+    attempt: int
+    arm: str
+    aa: bool
+    position: int
+    begin: float
+    end: float
+    fold: Fold
+    status: Status
+    reason: str
+    rows: tuple[Row, ...]
+    places: tuple[RankPlace, ...] = ()
+    transport: Mapping[str, JsonValue] = field(default_factory=dict)
+    counters: Mapping[str, Mapping[str, float | None]] = field(default_factory=dict)
+    disturbance: Mapping[str, float | None] = field(default_factory=dict)
+    flags: tuple[str, ...] = ()
+    phases: Mapping[str, float] = field(default_factory=dict)

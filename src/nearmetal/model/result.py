@@ -1,0 +1,163 @@
+"""What follows from the records: intervals, verdicts, attributions. Logs of ratios are called theta."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from .study import Better
+
+
+class Verdict(StrEnum):
+    """The only five things nearmetal says about a cell (METHOD, 'One comparison')."""
+
+    SLOWER = "material: slower"
+    FASTER = "material: faster"
+    EQUIVALENT = "equivalent"
+    NONE = "no verdict yet"
+    INCONSISTENT = "inconsistent"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Interval:
+    """low <= centre <= high; infinite ends before there are enough blocks."""
+
+    centre: float
+    low: float
+    high: float
+
+    @property
+    def half_width(self) -> float:
+        return (self.high - self.low) / 2
+
+
+@dataclass(frozen=True, kw_only=True)
+class Look:
+    """The running interval of theta after n blocks."""
+
+    n: int
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Quantiles:
+    """Order-statistic intervals of one arm's raw values; None = not estimable at this n."""
+
+    n: int
+    p50: Interval | None
+    p90: Interval | None
+    p95: Interval | None
+    p99: Interval | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Part:
+    """One term of an attribution: its share of the baseline's time (0.03 = 3 % of the baseline's seconds)."""
+
+    name: str
+    overhead: Interval
+
+
+@dataclass(frozen=True, kw_only=True)
+class Attribution:
+    """overhead = sum of parts + residual, in shares of the baseline's time; sentence: only where the figures
+    carry it, else 'not explained'."""
+
+    parts: tuple[Part, ...]
+    residual: Interval | None
+    sentence: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cell:
+    """One comparison of one metric. overhead, low, high: time-equivalent overhead as a share (0.03 = +3 %),
+    exp(theta) - 1 of the primary interval; d: s * ln(x_env / x_base) by block; baseline_value, value: medians
+    over blocks in base units; difference: paired differences value - baseline in base units;
+    sign, mean: companion intervals of theta (mean is approximate and carries no verdict);
+    smallest_material: the smallest overhead that could have been called material;
+    blocks_needed: blocks more for a verdict at the present spread, None when decided or unknown."""
+
+    arm: str
+    environment: str
+    placement: str
+    attachment: str
+    baseline: str
+    workload: str
+    metric: str
+    unit: str
+    better: Better
+    n: int
+    failed: int
+    baseline_value: Interval
+    value: Interval
+    overhead: float
+    low: float
+    high: float
+    margin: float
+    confidence: float
+    exploratory: bool
+    verdict: Verdict
+    reason: str
+    smallest_material: float
+    blocks_needed: int | None
+    seconds_needed: float | None
+    difference: Interval
+    sign: Interval
+    mean: Interval
+    p_holm: float | None
+    looks: tuple[Look, ...]
+    blocks: tuple[int, ...]
+    d: tuple[float, ...]
+    baseline_values: tuple[float, ...]
+    values: tuple[float, ...]
+    quantiles: Quantiles | None
+    attribution: Attribution | None
+
+    @property
+    def key(self) -> str:
+        return f"{self.arm}|{self.baseline}|{self.workload}.{self.metric}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class NoiseFloor:
+    """The A/A cells: the baseline against itself. trusted: every A/A cell is equivalent or not yet decided
+    and none is material or inconsistent; proven: every one is equivalent; reason: what disturbed it."""
+
+    cells: tuple[Cell, ...]
+    trusted: bool
+    proven: bool
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Unused:
+    """Something that was measured and not used, or not measured, and why."""
+
+    what: str
+    reason: str
+    count: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Analysis:
+    """Everything a report shows. blocks: complete blocks; elapsed: seconds of the run;
+    disturbance: share of trials flagged, and medians, by kind; block_seconds: median seconds of a block."""
+
+    study: str
+    question: str
+    seed: int
+    blocks: int
+    torn_blocks: int
+    failed_trials: int
+    elapsed: float
+    block_seconds: float
+    cells: tuple[Cell, ...]
+    noise_floor: NoiseFloor
+    unused: tuple[Unused, ...]
+    disturbance: Mapping[str, float | None]
+
+    @property
+    def undecided(self) -> tuple[Cell, ...]:
+        return tuple(c for c in self.cells if c.verdict is Verdict.NONE)

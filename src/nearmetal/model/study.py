@@ -1,0 +1,226 @@
+"""What is asked: environments, placements, workloads and the design that crosses them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+
+class Better(StrEnum):
+    """Which way a metric improves."""
+
+    LOWER = "lower"
+    HIGHER = "higher"
+
+
+class Transport(StrEnum):
+    """What carries MPI messages between the ranks of one trial."""
+
+    SHM = "shm"
+    TCP = "tcp"
+
+
+class Attachment(StrEnum):
+    """How an instance meets the network."""
+
+    HOST = "host"
+    LOOPBACK = "loopback"
+    VETH_BRIDGE = "veth-bridge"
+    NONE = "none"
+
+
+class Mode(StrEnum):
+    """How a block is run: slices between standing instances, or one plain trial after the other."""
+
+    SLICES = "slices"
+    PLAIN = "plain"
+
+
+class Pages(StrEnum):
+    """Page size asked for by a kernel: madvise(MADV_HUGEPAGE), or 4 KiB by MADV_NOHUGEPAGE."""
+
+    HUGE = "huge"
+    SMALL = "4k"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """Limits of one instance; None is unlimited. cpu_quota: share of one CPU's time (0.5 = half a CPU);
+    memory: bytes."""
+
+    cpu_quota: float | None = None
+    memory: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Environment:
+    """How work is wrapped. backend: name of an entry point; image: 'host' or a built tree; placements: names
+    of the placements it takes part in; extra_work: share of additional work planted in every slice (backend
+    handicap only, 0.03 = 3 %)."""
+
+    name: str
+    backend: str
+    image: str = "host"
+    attachment: Attachment = Attachment.HOST
+    limits: Limits = field(default_factory=Limits)
+    placements: tuple[str, ...]
+    extra_work: float = 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Placement:
+    """instances x tasks per instance on one node; cpus: the CPU of each rank, by rank."""
+
+    name: str
+    instances: int
+    tasks: int
+    cpus: tuple[int, ...] = ()
+
+    @property
+    def ranks(self) -> int:
+        return self.instances * self.tasks
+
+
+@dataclass(frozen=True, kw_only=True)
+class MetricSpec:
+    """One metric of a user's own program: where its value stands in the output, its unit, its direction.
+    Exactly one of regex (one group) and json_path (dotted) is set."""
+
+    name: str
+    unit: str
+    better: Better
+    regex: str | None = None
+    json_path: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class KernelWorkload:
+    """One of our own kernels. params: the kernel's own keys (class, elements, bytes, ...); metrics: the ones
+    to keep, empty for all."""
+
+    name: str
+    kernel: str
+    params: Mapping[str, str | int | float]
+    pages: Pages = Pages.HUGE
+    metrics: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class CommandWorkload:
+    """A user's own program. argv tokens, no shell; mpi: started by mpirun with one rank per task;
+    time_limit: seconds."""
+
+    name: str
+    argv: tuple[str, ...]
+    mpi: bool = False
+    env: Mapping[str, str] = field(default_factory=dict)
+    metrics: tuple[MetricSpec, ...] = ()
+    time_limit: float = 3600.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class StartSubject:
+    """The start of the instances themselves as a subject: seconds from the request to the first instruction
+    of the last instance."""
+
+    name: str = "start"
+
+
+Workload = KernelWorkload | CommandWorkload | StartSubject
+
+
+@dataclass(frozen=True, kw_only=True)
+class Design:
+    """margin: time-equivalent share (0.03 = 3 %); confidence: 0.95; expected_blocks: N of METHOD.md, None =
+    what max_time holds; max_time: seconds; target_width: stop at this half-width of ln ratio, None = at
+    verdicts; primary: '<workload>.<metric>' names of a confirmatory study, empty = exploratory;
+    slices: slices per kernel and instance (mode slices); runs: runs per instance (mode plain)."""
+
+    baselines: tuple[str, ...]
+    margin: float
+    confidence: float
+    seed: int
+    mode: Mode = Mode.SLICES
+    min_blocks: int = 12
+    expected_blocks: int | None = None
+    max_blocks: int = 1000
+    max_time: float | None = None
+    target_width: float | None = None
+    slices: int = 8
+    runs: int = 1
+    warm_up: int = 1
+    primary: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Arm:
+    """One side of a comparison: an environment on a placement. name: '<environment>/<placement>'."""
+
+    environment: Environment
+    placement: Placement
+
+    @property
+    def name(self) -> str:
+        return f"{self.environment.name}/{self.placement.name}"
+
+    @property
+    def transport(self) -> Transport:
+        """What carries messages: TCP between instances and over loopback, shared memory otherwise."""
+        crosses = self.placement.instances > 1
+        return Transport.TCP if crosses or self.environment.attachment is Attachment.LOOPBACK else Transport.SHM
+
+
+@dataclass(frozen=True, kw_only=True)
+class Comparison:
+    """arm against baseline; both are names of arms."""
+
+    arm: str
+    baseline: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Study:
+    """A whole question. environments, placements, workloads in the order of the file."""
+
+    name: str
+    question: str
+    environments: tuple[Environment, ...]
+    placements: tuple[Placement, ...]
+    workloads: tuple[Workload, ...]
+    design: Design
+
+    def arms(self) -> tuple[Arm, ...]:
+        """Every environment on each placement it names, in file order."""
+        places = {p.name: p for p in self.placements}
+        return tuple(
+            Arm(environment=e, placement=places[name]) for e in self.environments for name in e.placements
+        )
+
+    def baseline_arm(self, baseline: str, arm: Arm) -> Arm | None:
+        """The arm of environment `baseline` that `arm` is compared with: the same placement, else one with as
+        many ranks; None where there is none, or where it is the arm itself."""
+        own = [a for a in self.arms() if a.environment.name == baseline]
+        same = [a for a in own if a.placement.name == arm.placement.name]
+        alike = same or [a for a in own if a.placement.ranks == arm.placement.ranks]
+        return alike[0] if alike and alike[0].name != arm.name else None
+
+    def comparisons(self) -> tuple[Comparison, ...]:
+        """First every arm against the first baseline; then against each further baseline only the arms that
+        share its transport and are not baselines themselves (what is left once shared memory is left)."""
+        first, *further = self.design.baselines
+        out: list[Comparison] = []
+        for arm in self.arms():
+            base = self.baseline_arm(first, arm)
+            if base is not None and arm.environment.name != first:
+                out.append(Comparison(arm=arm.name, baseline=base.name))
+        for name in further:
+            for arm in self.arms():
+                base = self.baseline_arm(name, arm)
+                if (
+                    base is not None
+                    and arm.environment.name not in self.design.baselines
+                    and arm.transport is base.transport
+                ):
+                    out.append(Comparison(arm=arm.name, baseline=base.name))
+        return tuple(out)
