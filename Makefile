@@ -1,0 +1,47 @@
+# Two commands: `make quick` sets up and measures; `make test` sets up and tests. Both skip what is there already.
+.PHONY: quick test lint format setup setup-test kernels-test sanitize wheel bench clean
+
+PYTHON := .venv/bin/python
+
+quick: setup
+	.venv/bin/nearmetal quick
+
+test: setup-test kernels-test
+	$(PYTHON) -m pytest tests
+
+setup:
+	@scripts/setup.sh run
+
+setup-test:
+	@scripts/setup.sh test
+
+lint: setup-test
+	.venv/bin/ruff check .
+	.venv/bin/ruff format --check .
+	.venv/bin/mypy
+	.venv/bin/lint-imports
+	clang-format --dry-run --Werror $$(git ls-files 'kernels/*.c' 'kernels/*.h')
+
+format:
+	.venv/bin/ruff check --fix .
+	.venv/bin/ruff format .
+	clang-format -i $$(git ls-files 'kernels/*.c' 'kernels/*.h')
+
+kernels-test:
+	cmake -S kernels -B build/kernels -DNEARMETAL_TESTS=ON >/dev/null
+	cmake --build build/kernels
+	ctest --test-dir build/kernels --output-on-failure
+
+sanitize:
+	cmake -S kernels -B build/sanitize -DNEARMETAL_TESTS=ON -DNEARMETAL_SANITIZE=address,undefined >/dev/null
+	cmake --build build/sanitize
+	ctest --test-dir build/sanitize --output-on-failure
+
+wheel: setup
+	.venv/bin/uv build --wheel --quiet
+
+bench: setup-test
+	$(PYTHON) benchmarks/run.py
+
+clean:
+	rm -rf build dist .venv

@@ -1,0 +1,70 @@
+/* What the parts of nm-box share: errors, lists of arguments, cgroups, reports. Knows no benchmark and no MPI. */
+#ifndef NM_BOX_H
+#define NM_BOX_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+enum { EXIT_BOX = 111, EXIT_NOT_FOUND = 127, LIST_MAX = 64 };
+
+struct list {
+    const char *items[LIST_MAX];
+    int count;
+};
+
+/* Prints "nm-box: STEP: <strerror> (DETAIL)" and exits 111. */
+_Noreturn void die(const char *step, const char *detail);
+/* Prints "nm-box: WHAT (DETAIL)" and exits 111: the request itself is wrong. */
+_Noreturn void refuse(const char *what, const char *detail);
+
+void append(struct list *list, const char *item, const char *option);
+/* CLOCK_MONOTONIC in nanoseconds: the clock of Python's time.monotonic_ns. */
+uint64_t now_ns(void);
+/* One line, one write: the reader may have gone (then SIGPIPE ends us, as it should). */
+void report(int fd, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* A number of at most `limit`, or refuse(). */
+long number(const char *text, long limit, const char *option);
+/* Dies with the thread that started us; must follow every change of credentials, which clears it. */
+void die_with_parent(void);
+/* Executes argv or exits: 127 when there is no such program, 111 otherwise. */
+_Noreturn void execute(char *const argv[]);
+/* Waits for the child and ends as it ended: same status, or the same signal. */
+_Noreturn void end_like(pid_t child);
+/* Restricts this process to CPUs given as "0,2,5". */
+void pin(const char *cpus);
+
+/* Joins every v1 cgroup; returns a descriptor of the v2 one for fork_into, or -1. */
+int join_cgroups(const struct list *directories);
+/* fork(), the child born inside the v2 cgroup where one is given. */
+pid_t fork_into(int unified);
+
+/* An overlay of / with own /proc, /sys, /dev/shm, /tmp; the process stands in its / afterwards. */
+struct root {
+    const char *scratch;
+    const struct list *binds;
+    const struct list *read_only;
+    bool rootless;
+    bool own_network;
+};
+void build_root(const struct root *plan);
+
+int start_main(int argc, char **argv);
+int enter_main(int argc, char **argv);
+int agent_main(int argc, char **argv);
+int hold_main(int argc, char **argv);
+
+/* Enters the cgroups and every namespace of pid (0: the cgroups only) and runs argv there. */
+struct entry {
+    pid_t pid;
+    bool user_namespace;
+    const char *cpus;
+    const char *label;
+    const char *directory;
+    struct list cgroups;
+};
+_Noreturn void enter(const struct entry *entry, char *const argv[]);
+/* Brings the loopback device of the current network namespace up. */
+void loopback_up(void);
+
+#endif

@@ -1,0 +1,1 @@
+"""The one orchestrator: blocks of trials in standing instances, every record written before the next block."""

@@ -1,0 +1,33 @@
+"""The parity audit: the same questions asked inside every arm, and what differs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+
+from ..environments import Instance
+from ..host import Completed
+from ..host.audit import compare, facts
+from ..model.record import JsonValue
+from ..model.study import CommandWorkload
+from .session import Session
+from .standing import Standing
+
+AUDIT_LIMIT = 20.0
+
+
+def audit_arms(session: Session, standing: Sequence[Standing]) -> dict[str, JsonValue]:
+    """{'facts': {arm: {fact: value}}, 'differences': [...]} from inside the first instance of every arm."""
+    programs = [session.machine.tools / "nm-micro", session.machine.mpirun]
+    programs += [w.argv[0] for w in session.study.workloads if isinstance(w, CommandWorkload)]
+    found: dict[str, dict[str, str]] = {}
+    for s in standing:
+        found[s.arm.name] = facts(_inside(session, s.instances[0]), programs)
+    return {
+        "facts": {arm: dict(values) for arm, values in found.items()},
+        "differences": [asdict(d) for d in compare(found)],
+    }
+
+
+def _inside(session: Session, instance: Instance) -> Callable[[Sequence[str]], Completed]:
+    return lambda argv: session.machine.host.run(instance.command(argv), timeout=AUDIT_LIMIT)

@@ -1,0 +1,244 @@
+"""One block: all its arms by slices between standing instances, or one plain trial after the other."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+
+from ..errors import NearmetalError
+from ..launchers import verify_places
+from ..model.plan import Block, TrialSpec
+from ..model.record import Fold, Row, Status, TrialRecord
+from ..model.study import Better, CommandWorkload, KernelWorkload, Mode, StartSubject
+from ..workloads.kernels import rows as kernel_rows
+from ..workloads.protocol import SliceLine, VerifyLine
+from .account import Account, Window
+from .commands import run_command
+from .session import Session
+from .standing import Standing, start_instances, start_job
+
+
+def run_block(
+    session: Session,
+    block: Block,
+    attempt: int,
+    while_standing: Callable[[Sequence[Standing]], None] | None = None,
+) -> Iterator[TrialRecord]:
+    """Run every trial of a block, yielding the records of each group as it ends; a failed trial is a record
+    like any other, with its reason.
+
+    while_standing: called with the arms of a group once their instances stand and nothing is timed yet.
+    Interruptions pass through; what stood is undone, and nothing of the torn group is yielded.
+    """
+    together = session.study.design.mode is Mode.SLICES
+    groups = [block.trials] if together else [(t,) for t in block.trials]
+    rng = random.Random(block.slice_seed)
+    for group in groups:
+        yield from _run_group(session, group, rng, attempt, while_standing)
+
+
+def _run_group(
+    session: Session,
+    trials: Sequence[TrialSpec],
+    rng: random.Random,
+    attempt: int,
+    while_standing: Callable[[Sequence[Standing]], None] | None,
+) -> list[TrialRecord]:
+    workloads = session.study.workloads
+    kernels = [w for w in workloads if isinstance(w, KernelWorkload)]
+    subjects = [w for w in workloads if isinstance(w, StartSubject)]
+    arms = [_standing(session, t, attempt) for t in trials]
+    rows: dict[str, list[Row]] = {s.trial.id: [] for s in arms}
+    account = Account(session)
+    with ExitStack() as stack:
+        _start_all(session, arms, stack, rng, as_subject=bool(subjects))
+        if while_standing is not None:
+            while_standing(_sound(arms))
+        account.begin(arms, stack)
+        if kernels:
+            _run_kernels(session, arms, kernels, rows, stack, rng)
+        for w in workloads:
+            if isinstance(w, CommandWorkload):
+                _run_commands(session, arms, w, rows, rng)
+        window = account.end(arms)
+    for s in arms:
+        if subjects and s.start_seconds:
+            rows[s.trial.id].append(_start_row(subjects[0], s.start_seconds))
+    fold = Fold.PAIRED if len(trials) > 1 else Fold.MEDIAN
+    return [_record(session, s, rows[s.trial.id], window, attempt, fold) for s in arms]
+
+
+def _standing(session: Session, trial: TrialSpec, attempt: int) -> Standing:
+    directory = session.scratch / f"b{trial.block}-{trial.position}-{attempt}"
+    log = session.logs / trial.id.replace("/", "_")
+    directory.mkdir()
+    log.mkdir(parents=True, exist_ok=True)
+    return Standing(trial=trial, arm=session.arms[trial.arm], directory=directory, log=log)
+
+
+@contextmanager
+def _guarded(s: Standing) -> Iterator[None]:
+    """A failed arm takes no further part in its block; its neighbours go on."""
+    try:
+        yield
+    except NearmetalError as e:
+        s.failure = str(e)
+        if s.job is not None:
+            s.job.close()
+
+
+def _sound(arms: Sequence[Standing]) -> list[Standing]:
+    return [s for s in arms if not s.failure]
+
+
+def _shuffled(arms: Sequence[Standing], rng: random.Random) -> list[Standing]:
+    """The sound arms in random order; draws for all, so that a failure does not change later orders."""
+    return _sound(rng.sample(arms, len(arms)))
+
+
+def _start_all(
+    session: Session, arms: Sequence[Standing], stack: ExitStack, rng: random.Random, *, as_subject: bool
+) -> None:
+    """Start every arm's instances in the order of the block. Where the start is a subject, start and stop them
+    several times in random order first, so that an arm has as many starts as a kernel has slices."""
+    design = session.study.design
+    repeats = design.slices if design.mode is Mode.SLICES else design.runs
+    for _ in range(repeats - 1 if as_subject else 0):
+        for s in _shuffled(arms, rng):
+            with _guarded(s), start_instances(session, s):
+                pass
+    for s in _sound(arms):
+        with _guarded(s):
+            s.instances = stack.enter_context(start_instances(session, s))
+
+
+def _run_kernels(
+    session: Session,
+    arms: Sequence[Standing],
+    kernels: Sequence[KernelWorkload],
+    rows: dict[str, list[Row]],
+    stack: ExitStack,
+    rng: random.Random,
+) -> None:
+    """One launch per arm for all kernels; then the token goes round, kernel by kernel."""
+    design = session.study.design
+    begin = time.monotonic()
+    for s in _sound(arms):
+        with _guarded(s):
+            s.job = stack.enter_context(start_job(session, s, kernels))
+    for s in _sound(arms):
+        with _guarded(s):
+            _await_ready(session, s)
+            s.phases["ready"] = time.monotonic() - begin
+    slices: dict[tuple[str, int], list[SliceLine]] = {}
+    verified: dict[tuple[str, int], VerifyLine] = {}
+    for k in range(len(kernels)):
+        for s in _shuffled(arms, rng):
+            with _guarded(s):
+                # The full verified run warms the slices up as well; further warm-up is discarded by rule.
+                verified[s.trial.id, k] = s.standing_job.verify(k)
+                for _ in range(design.warm_up):
+                    s.standing_job.slice(k)
+        for _ in range(design.slices):
+            for s in _shuffled(arms, rng):
+                with _guarded(s):
+                    slices.setdefault((s.trial.id, k), []).append(s.standing_job.slice(k))
+    for s in _sound(arms):
+        with _guarded(s):
+            s.standing_job.quit()
+    for s in arms:
+        for k, w in enumerate(kernels):
+            got = slices.get((s.trial.id, k), [])
+            if len(got) == design.slices:
+                rows[s.trial.id] += kernel_rows(w, got, verified.get((s.trial.id, k)))
+
+
+def _await_ready(session: Session, s: Standing) -> None:
+    s.ready = s.standing_job.ready()
+    s.places = s.ready.places
+    verify_places(s.places, s.arm.placement, session.cpus(s.arm), tuple(i.hostname for i in s.instances))
+
+
+def _run_commands(
+    session: Session,
+    arms: Sequence[Standing],
+    workload: CommandWorkload,
+    rows: dict[str, list[Row]],
+    rng: random.Random,
+) -> None:
+    """A user's own program cannot be cut into slices: it runs whole, the arms in random order each round.
+    The values of the rounds stand in one row per metric, as those of slices do."""
+    design = session.study.design
+    for _ in range(design.warm_up):
+        for s in _shuffled(arms, rng):
+            with _guarded(s):
+                run_command(session, s, workload)
+    rounds: dict[str, list[tuple[Row, ...]]] = {s.trial.id: [] for s in arms}
+    for _ in range(design.runs):
+        for s in _shuffled(arms, rng):
+            with _guarded(s):
+                rounds[s.trial.id].append(run_command(session, s, workload))
+    for s in arms:
+        rows[s.trial.id] += _merge_rounds(rounds[s.trial.id])
+
+
+def _merge_rounds(rounds: Sequence[tuple[Row, ...]]) -> list[Row]:
+    out: list[Row] = []
+    for same in zip(*rounds, strict=True):
+        failed = next((r for r in same if r.status is Status.FAILED), None)
+        values = tuple(v for r in same for v in r.values)
+        first = failed or same[0]
+        out.append(
+            Row(
+                workload=first.workload,
+                metric=first.metric,
+                unit=first.unit,
+                better=first.better,
+                values=values,
+                status=first.status,
+                reason=first.reason,
+            )
+        )
+    return out
+
+
+def _start_row(subject: StartSubject, seconds: Sequence[float]) -> Row:
+    return Row(
+        workload=subject.name,
+        metric="start",
+        unit="s",
+        better=Better.LOWER,
+        values=tuple(seconds),
+        status=Status.OK,
+    )
+
+
+def _record(
+    session: Session, s: Standing, rows: Sequence[Row], window: Window, attempt: int, fold: Fold
+) -> TrialRecord:
+    transport = dict(s.launch.transport) if s.launch is not None else {}
+    if s.ready is not None:
+        transport["library"] = s.ready.mpi
+    return TrialRecord(
+        run=session.label,
+        trial=s.trial.id,
+        block=s.trial.block,
+        attempt=attempt,
+        arm=s.arm.name,
+        aa=s.trial.aa,
+        position=s.trial.position,
+        begin=window.begin,
+        end=window.end,
+        fold=fold,
+        status=Status.FAILED if s.failure else Status.OK,
+        reason=s.failure,
+        rows=tuple(rows),
+        places=s.places,
+        transport=transport,
+        counters=window.counters(s),
+        disturbance=window.disturbance,
+        flags=window.flags,
+        phases=s.phases,
+    )

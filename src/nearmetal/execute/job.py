@@ -1,0 +1,151 @@
+"""A standing MPI launch of nm-micro: each rank blocks in read() on its own FIFO until a token lets it run."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import time
+from pathlib import Path
+
+from ..errors import TrialFailedError
+from ..host import Host, Process
+from ..launchers import Launch
+from ..workloads.protocol import Line, ReadyLine, SliceLine, VerifyLine, parse_line
+
+READY_LIMIT = 60.0
+TOKEN_LIMIT = 120.0
+
+
+class Job:
+    """Owns the FIFOs and the launch; `close` ends both whatever state they are in."""
+
+    def __init__(self, directory: Path, ranks: int, log: Path) -> None:
+        self.directory, self.ranks, self.log = directory, ranks, log
+        self._process: Process | None = None
+        self._buffer = b""
+        self._tokens: list[int] = []
+        self._out = -1
+        try:
+            for rank in range(ranks):
+                path = directory / f"token.{rank}"
+                os.mkfifo(path, 0o600)
+                # Read-write, so that neither side's open() waits for the other; EOF still reaches the ranks
+                # when this process dies, since it is the only writer.
+                self._tokens.append(os.open(path, os.O_RDWR | os.O_CLOEXEC))
+            os.mkfifo(directory / "out", 0o600)
+            self._out = os.open(directory / "out", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        except BaseException:
+            self.close()
+            raise
+        self._poll = select.poll()
+        self._poll.register(self._out, select.POLLIN)
+
+    def launch(self, host: Host, launch: Launch) -> None:
+        """Start the ranks; returns at once."""
+        self._process = host.start(
+            launch.argv,
+            env=launch.env,
+            cwd=Path("/"),
+            stdout=self.log / "stdout.txt",
+            stderr=self.log / "stderr.txt",
+        )
+
+    def ready(self) -> ReadyLine:
+        """Wait until all ranks stand; raises TrialFailedError."""
+        line = self._line(READY_LIMIT)
+        if not isinstance(line, ReadyLine):
+            raise self._unexpected(line)
+        return line
+
+    def slice(self, kernel: int) -> SliceLine:
+        """Run one timed slice of the kernel with that number."""
+        self._send(f"s {kernel}\n")
+        line = self._line(TOKEN_LIMIT)
+        if not isinstance(line, SliceLine) or line.kernel != kernel:
+            raise self._unexpected(line)
+        return line
+
+    def verify(self, kernel: int) -> VerifyLine:
+        """Run the kernel in full, with its verification."""
+        self._send(f"v {kernel}\n")
+        line = self._line(TOKEN_LIMIT)
+        if not isinstance(line, VerifyLine) or line.kernel != kernel:
+            raise self._unexpected(line)
+        return line
+
+    def quit(self, limit: float = 10.0) -> None:
+        """Let the ranks end by themselves; raises TrialFailedError when they do not, or end with an error."""
+        self._send("q\n")
+        assert self._process is not None
+        try:
+            code = self._process.wait(limit)
+        except TimeoutError as e:
+            raise TrialFailedError(f"mpirun did not end within {limit:g} s", where=str(self.log)) from e
+        if code != 0:
+            raise TrialFailedError(f"mpirun ended with {code}: {self._last_words()}", where=str(self.log))
+
+    def close(self) -> None:
+        """End the launch and remove the FIFOs; may be called twice."""
+        for fd in (*self._tokens, self._out):
+            if fd >= 0:
+                os.close(fd)
+        self._tokens, self._out = [], -1
+        if self._process is not None:
+            # Closed FIFOs end the ranks by EOF; what does not listen is killed with its session.
+            with contextlib.suppress(TimeoutError):
+                self._process.wait(2.0)
+            self._process.kill()
+            self._process = None
+
+    def __enter__(self) -> Job:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _send(self, token: str) -> None:
+        for fd in self._tokens:
+            os.write(fd, token.encode())
+
+    def _line(self, limit: float) -> Line:
+        end = time.monotonic() + limit
+        while b"\n" not in self._buffer:
+            wait = min(end - time.monotonic(), 0.5)
+            if wait <= 0:
+                raise TrialFailedError(
+                    f"no answer from the ranks for {limit:g} s",
+                    where=str(self.log),
+                    remedy="read stderr.txt there",
+                )
+            if self._poll.poll(wait * 1000):
+                chunk = os.read(self._out, 1 << 16)
+                self._buffer += chunk
+                if chunk:
+                    continue
+                # EOF: no rank holds the FIFO any more (or none has opened it yet).
+                time.sleep(0.001)
+            assert self._process is not None
+            code = self._process.poll()
+            if code is not None and not self._pending():
+                raise TrialFailedError(f"mpirun ended with {code}: {self._last_words()}", where=str(self.log))
+        text, _, self._buffer = self._buffer.partition(b"\n")
+        return parse_line(text.decode(errors="replace"))
+
+    def _pending(self) -> bool:
+        with contextlib.suppress(BlockingIOError):
+            self._buffer += os.read(self._out, 1 << 16)
+        return b"\n" in self._buffer
+
+    def _last_words(self) -> str:
+        for name in ("stderr.txt", "stdout.txt"):
+            with contextlib.suppress(OSError):
+                lines = [
+                    s for s in (self.log / name).read_text(errors="replace").splitlines() if s.strip(" -")
+                ]
+                if lines:
+                    return lines[0][:300]
+        return "no output"
+
+    def _unexpected(self, line: Line) -> TrialFailedError:
+        return TrialFailedError(f"the ranks answered {str(line)[:200]}", where=str(self.log))

@@ -1,0 +1,239 @@
+"""The run: a rehearsal that fixes the number of blocks, then block after block until the stop rule speaks."""
+
+from __future__ import annotations
+
+import math
+import shutil
+import signal
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import FrameType
+
+from ..errors import RunError
+from ..host.provenance import provenance
+from ..model.plan import Plan
+from ..model.record import JsonValue, Status, TrialRecord
+from ..model.result import Analysis
+from ..model.study import Arm, Study
+from ..plan import make_block
+from ..records import PlanMeta, ResultsDirectory, completed_blocks, next_attempt
+from ..samplers import Sampler
+from .audit import audit_arms
+from .block import run_block
+from .progress import BlockDone, Progress
+from .session import Machine, Session, new_label, open_session, usable_arms
+from .standing import Standing
+
+REHEARSAL = 0
+WRITER = "local"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """How a run ended. directory: None when it was interrupted before anything was measured; stopped: why, in
+    words; interrupted: by a signal, everything saved."""
+
+    directory: ResultsDirectory | None
+    stopped: str
+    interrupted: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class Order:
+    """What a person asked for, beside the study. parent: where results directories go; text: the study file
+    as it will be frozen; command: shown to a second run that finds the machine taken; force: run beside
+    another run."""
+
+    parent: Path
+    text: str
+    command: str
+    force: bool
+
+
+def start_run(machine: Machine, study: Study, order: Order, progress: Progress) -> Outcome:
+    """Rehearse, create a results directory and run the study in it until its stop rule speaks."""
+    arms, backends, absent = usable_arms(machine, study, progress)
+    study = narrowed(study, arms)
+    begin = time.monotonic()
+    with (
+        open_session(machine, study, backends, new_label(), order.command, order.force, progress) as session,
+        _interruptible(),
+    ):
+        try:
+            progress.phase("rehearsal: one block, discarded")
+            rehearsal = _rehearse(session)
+            expected = expected_blocks(study, rehearsal.seconds, time.monotonic() - begin)
+            directory = ResultsDirectory.create(
+                order.parent,
+                study.name,
+                study_yaml=order.text,
+                plan=PlanMeta(seed=study.design.seed, expected_blocks=expected, arms=tuple(arms)),
+                provenance={
+                    **provenance(machine.host),
+                    "tools": machine.built.as_record(),
+                    "parity": rehearsal.parity,
+                    "not_here": dict(absent),
+                    "network": dict(session.network.read_back) if session.network else {},
+                    "run": session.label,
+                    "rehearsal_seconds": rehearsal.seconds,
+                },
+            )
+        except KeyboardInterrupt:
+            return Outcome(directory=None, stopped="interrupted in the rehearsal", interrupted=True)
+        shutil.copytree(session.logs, directory.path / "logs", dirs_exist_ok=True)
+        return _blocks(session, directory, begin, progress)
+
+
+def resume_run(
+    machine: Machine, study: Study, directory: ResultsDirectory, order: Order, progress: Progress
+) -> Outcome:
+    """Go on where a run ended: torn blocks are run again as a whole, then further ones as the budget allows.
+
+    Raises RunError when an arm of the run cannot run here now.
+    """
+    arms, backends, absent = usable_arms(machine, study, progress)
+    for name in directory.plan.arms:
+        if name not in arms:
+            raise RunError(
+                f"arm {name} of this run cannot run here now: {absent[name]}", where=directory.name
+            )
+    study = narrowed(study, directory.plan.arms)
+    begin = time.monotonic()
+    directory.reopen()
+    with (
+        open_session(machine, study, backends, new_label(), order.command, order.force, progress) as session,
+        _interruptible(),
+    ):
+        return _blocks(session, directory, begin, progress)
+
+
+def narrowed(study: Study, arms: Sequence[str] | dict[str, Arm]) -> Study:
+    """The study with only the environments, and of them the placements, that take part."""
+    environments = tuple(
+        replace(e, placements=kept)
+        for e in study.environments
+        if (kept := tuple(p for p in e.placements if f"{e.name}/{p}" in arms))
+    )
+    names = {e.name for e in environments}
+    design = replace(study.design, baselines=tuple(b for b in study.design.baselines if b in names))
+    return replace(study, environments=environments, design=design)
+
+
+def expected_blocks(study: Study, block_seconds: float, spent: float) -> int:
+    """N of the look schedule, fixed before the first block that counts."""
+    design = study.design
+    if design.expected_blocks is not None:
+        return min(design.expected_blocks, design.max_blocks)
+    if design.max_time is None:
+        return min(40, design.max_blocks)
+    fit = math.floor(max(design.max_time - spent, 0.0) / max(block_seconds, 1e-3))
+    return max(design.min_blocks, min(fit, design.max_blocks))
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Rehearsal:
+    seconds: float
+    parity: dict[str, JsonValue]
+
+
+def _rehearse(session: Session) -> _Rehearsal:
+    """One block that is not used: it fills caches, shows what fails, and tells how long a block takes."""
+    parity: dict[str, JsonValue] = {}
+    audit_seconds = 0.0
+
+    def audit(standing: Sequence[Standing]) -> None:
+        nonlocal audit_seconds
+        at = time.monotonic()
+        parity.update(audit_arms(session, standing))
+        audit_seconds = time.monotonic() - at
+
+    begin = time.monotonic()
+    records = list(run_block(session, make_block(session.study, REHEARSAL), 1, while_standing=audit))
+    failed = [r for r in records if r.status is Status.FAILED]
+    if len(failed) == len(records):
+        raise RunError(f"every arm failed in the rehearsal: {failed[0].reason}")
+    return _Rehearsal(seconds=time.monotonic() - begin - audit_seconds, parity=parity)
+
+
+def _blocks(rehearsed: Session, directory: ResultsDirectory, begin: float, progress: Progress) -> Outcome:
+    """Run the blocks that are not on disk yet; each is on disk before the next begins."""
+    # numpy and scipy take half a second to import, which the rehearsal need not wait for.
+    from ..analysis import analyse, should_stop
+
+    study = rehearsed.study
+    plan = Plan(seed=study.design.seed, expected_blocks=directory.plan.expected_blocks, blocks=())
+    records = list(directory.trials().records)
+    done = completed_blocks(records, len(make_block(study, REHEARSAL).trials))
+    analysis = analyse(study, plan, records, detail=False)
+    told: set[str] = set()
+    number, block_seconds = 0, 0.0
+    with directory.writer(WRITER) as writer, Sampler(directory.samples_file(WRITER)) as sampler:
+        session = replace(rehearsed, sampler=sampler, logs=directory.path / "logs")
+        while True:
+            elapsed = time.monotonic() - begin
+            stopped = should_stop(analysis, study, elapsed=elapsed, block_seconds=block_seconds)
+            if stopped is not None:
+                return Outcome(directory=directory, stopped=stopped, interrupted=False)
+            number += 1
+            if number in done:
+                continue
+            at = time.monotonic()
+            try:
+                for record in run_block(session, make_block(study, number), next_attempt(records, number)):
+                    writer.append(record)
+                    records.append(record)
+                    _tell_failure(record, told, progress)
+            except KeyboardInterrupt:
+                return Outcome(directory=directory, stopped="interrupted", interrupted=True)
+            block_seconds = time.monotonic() - at
+            analysis = analyse(study, plan, records, detail=False)
+            _tell_block(analysis, directory.plan.expected_blocks, block_seconds, begin, study, progress)
+
+
+def _tell_failure(record: TrialRecord, told: set[str], progress: Progress) -> None:
+    """Each reason once: a workload that fails every time would drown the rest."""
+    reasons = [record.reason, *(f"{r.workload}.{r.metric}: {r.reason}" for r in record.rows)]
+    for reason in reasons:
+        if reason and not reason.endswith(": ") and (record.arm + reason) not in told:
+            told.add(record.arm + reason)
+            progress.note(f"{record.arm} failed in block {record.block}: {reason}")
+
+
+def _tell_block(
+    analysis: Analysis, expected: int, seconds: float, begin: float, study: Study, progress: Progress
+) -> None:
+    elapsed = time.monotonic() - begin
+    budget = study.design.max_time or math.inf
+    by_blocks = max(expected - analysis.blocks, 0) * seconds
+    progress.block(
+        BlockDone(
+            number=analysis.blocks,
+            expected=expected,
+            seconds=seconds,
+            elapsed=elapsed,
+            left=max(min(budget - elapsed, by_blocks), 0.0),
+            analysis=analysis,
+        )
+    )
+
+
+@contextmanager
+def _interruptible() -> Iterator[None]:
+    """The first SIGINT or SIGTERM stops the run in order; further ones wait until all is undone."""
+    stopping = False
+
+    def stop(_signal: int, _frame: FrameType | None) -> None:
+        nonlocal stopping
+        if not stopping:
+            stopping = True
+            raise KeyboardInterrupt
+
+    before = {s: signal.signal(s, stop) for s in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for s, handler in before.items():
+            signal.signal(s, handler)

@@ -1,0 +1,189 @@
+"""What all blocks of one run share: the machine lock, the tools, the network, the sampler, the label by which
+everything left behind is found."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..environments import Backend, Seat, Tools, Unavailable
+from ..environments.holder import user_namespace_holder
+from ..environments.registry import get_backend
+from ..errors import UnavailableError, UsageError
+from ..host import Host
+from ..host.lock import machine_lock
+from ..host.provenance import llc_bytes
+from ..host.runtime import scratch_directory
+from ..launchers import openmpi_version
+from ..model.study import Arm, Attachment, Study
+from ..network import BridgedNetwork, bridge
+from ..samplers import Sampler
+from ..workloads.build import BuiltTools, build_tools
+from .progress import Progress
+
+
+@dataclass(frozen=True, kw_only=True)
+class Machine:
+    """The host with everything compiled. llc: bytes of the last-level cache; cpus: usable CPUs in order."""
+
+    host: Host
+    tools: Tools
+    built: BuiltTools
+    mpirun: str
+    mpi: tuple[int, int, int]
+    llc: int
+    cpus: tuple[int, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Session:
+    """One run on one machine. arms: those that can run here, by name; backends by name; seats: network seats
+    by (arm name, is the A/A arm); user_namespace: path of the shared one without root, else None;
+    sampler: None in the rehearsal."""
+
+    machine: Machine
+    study: Study
+    label: str
+    scratch: Path
+    logs: Path
+    arms: Mapping[str, Arm]
+    backends: Mapping[str, Backend]
+    seats: Mapping[tuple[str, bool], tuple[Seat, ...]]
+    network: BridgedNetwork | None
+    user_namespace: str | None
+    sampler: Sampler | None
+
+    def cpus(self, arm: Arm) -> tuple[int, ...]:
+        """The CPU of each rank of an arm, the same for every arm of as many ranks."""
+        return arm.placement.cpus or self.machine.cpus[: arm.placement.ranks]
+
+
+def cache_directory() -> Path:
+    """Where compiled tools are kept: $XDG_CACHE_HOME/nearmetal, else ~/.cache/nearmetal."""
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path.home() / ".cache") / "nearmetal"
+
+
+def prepare_machine(host: Host, progress: Progress) -> Machine:
+    """Compile the tools (cached by digest) and find the MPI; raises UnavailableError with what to install."""
+    built = build_tools(host, cache_directory(), progress=progress.phase)
+    mpirun = host.which("mpirun")
+    found = openmpi_version(host.run([mpirun, "--version"], timeout=20).stdout) if mpirun else None
+    if mpirun is None or found is None:
+        raise UnavailableError(
+            "no Open MPI: mpirun is missing or of another kind",
+            remedy="apt-get install openmpi-bin libopenmpi-dev",
+        )
+    return Machine(
+        host=host,
+        tools=Tools(directory=built.directory),
+        built=built,
+        mpirun=mpirun,
+        mpi=found,
+        llc=llc_bytes(host) or 32 << 20,
+        cpus=host.cpus(),
+    )
+
+
+def new_label() -> str:
+    """'nearmetal-' and six hexadecimal digits."""
+    return f"nearmetal-{secrets.token_hex(3)}"
+
+
+def usable_arms(
+    machine: Machine, study: Study, progress: Progress
+) -> tuple[dict[str, Arm], dict[str, Backend], dict[str, str]]:
+    """Arms that can run here, their backends, and why the others cannot (by arm name).
+
+    Raises UsageError when a placement asks for more CPUs than there are, UnavailableError when a baseline
+    cannot run.
+    """
+    backends: dict[str, Backend] = {}
+    missing: dict[str, str] = {}
+    for environment in study.environments:
+        name = environment.backend
+        if name in backends or name in missing:
+            continue
+        backend = get_backend(name)
+        answer = backend.check(machine.host, machine.tools)
+        if isinstance(answer, Unavailable):
+            missing[name] = f"{answer.reason}; {answer.remedy}"
+            progress.note(f"{name} cannot run here: {answer.reason}. Next: {answer.remedy}")
+        else:
+            backends[name] = backend
+            for text in answer.notes:
+                progress.note(f"{name}: {text}")
+    arms = {a.name: a for a in study.arms() if a.environment.backend in backends}
+    absent = {a.name: missing[a.environment.backend] for a in study.arms() if a.name not in arms}
+    for arm in arms.values():
+        wanted = set(arm.placement.cpus)
+        if not wanted <= set(machine.cpus) or arm.placement.ranks > len(machine.cpus):
+            raise UsageError(
+                f"placement {arm.placement.name} needs {arm.placement.ranks} CPUs"
+                f"{f' {sorted(wanted)}' if wanted else ''}; this machine gives {machine.cpus}",
+                remedy="use fewer tasks: MPI ranks that share a CPU wait for each other by spinning",
+            )
+    first = study.design.baselines[0]
+    if not any(a.environment.name == first for a in arms.values()):
+        raise UnavailableError(f"the baseline {first} cannot run here: {next(iter(absent.values()), '')}")
+    return arms, backends, absent
+
+
+def _wanted_seats(arms: Mapping[str, Arm], first_baseline: str) -> dict[tuple[str, bool], int]:
+    wanted: dict[tuple[str, bool], int] = {}
+    for arm in arms.values():
+        if arm.environment.attachment is Attachment.VETH_BRIDGE:
+            wanted[arm.name, False] = arm.placement.instances
+            if arm.environment.name == first_baseline:
+                wanted[arm.name, True] = arm.placement.instances
+    return wanted
+
+
+@contextmanager
+def open_session(
+    machine: Machine,
+    study: Study,
+    backends: Mapping[str, Backend],
+    label: str,
+    command: str,
+    force: bool,
+    progress: Progress,
+) -> Iterator[Session]:
+    """Lock the machine, make the scratch directory, build the network; everything is undone on leaving.
+
+    Raises BusyError when another run holds the machine (unless force).
+    """
+    arms = {a.name: a for a in study.arms()}
+    with ExitStack() as stack:
+        stack.enter_context(machine_lock(label, command=command, force=force))
+        scratch = stack.enter_context(scratch_directory(label))
+        holder = None
+        if not machine.host.is_root() and any(b != "native" for b in backends):
+            holder = stack.enter_context(user_namespace_holder(machine.host, machine.tools, label))
+        wanted = _wanted_seats(arms, study.design.baselines[0])
+        network = None
+        seats: dict[tuple[str, bool], tuple[Seat, ...]] = {}
+        if wanted:
+            progress.phase("building the network (veth + bridge)")
+            network = stack.enter_context(bridge(label, sum(wanted.values()), user_namespace_holder=holder))
+            free = iter(network.seats)
+            seats = {key: tuple(next(free) for _ in range(n)) for key, n in wanted.items()}
+        logs = scratch / "logs"
+        logs.mkdir()
+        yield Session(
+            machine=machine,
+            study=study,
+            label=label,
+            scratch=scratch,
+            logs=logs,
+            arms=arms,
+            backends=backends,
+            seats=seats,
+            network=network,
+            user_namespace=holder.path if holder else None,
+            sampler=None,
+        )

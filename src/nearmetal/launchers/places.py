@@ -1,0 +1,38 @@
+"""Is every rank where the placement wants it? Judged from what the ranks themselves reported."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..errors import TrialFailedError
+from ..model.record import RankPlace
+from ..model.study import Placement
+
+
+class PlacementDiffers(TrialFailedError):
+    """A launch succeeded but its ranks are not where they should be (Open MPI 5 with oversubscription was
+    seen to put all ranks on the first host without a word)."""
+
+
+def verify_places(
+    places: Sequence[RankPlace], placement: Placement, cpus: Sequence[int], hosts: Sequence[str]
+) -> None:
+    """places: one per rank; cpus: wanted CPU by rank; hosts: host name of each instance, in order.
+
+    Raises PlacementDiffers naming the first rank that is elsewhere.
+    """
+    if sorted(p.rank for p in places) != list(range(placement.ranks)):
+        raise PlacementDiffers(
+            f"{len(places)} of {placement.ranks} ranks reported where they are",
+            remedy="read the trial's log",
+        )
+    for p in sorted(places, key=lambda q: q.rank):
+        host = hosts[p.rank // placement.tasks]
+        if p.host != host:
+            raise PlacementDiffers(
+                f"rank {p.rank} runs on {p.host}, not on {host}", remedy="read the trial's log"
+            )
+        if p.cpus != (cpus[p.rank],):
+            raise PlacementDiffers(
+                f"rank {p.rank} may use CPUs {p.cpus}, not only {cpus[p.rank]}", remedy="read the trial's log"
+            )

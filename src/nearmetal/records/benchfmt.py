@@ -1,0 +1,84 @@
+"""The Go benchmark format, for benchstat: one line per instance and metric (the instance is the replicate).
+
+Format: https://golang.org/design/14313-benchmark-format (result and configuration lines) and
+https://golang.org/issue/43744 (unit lines). Compare with: benchstat -filter .unit:sec/op -col /env FILE"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+
+from ..model.record import JsonValue, Row, Status, TrialRecord
+from ..model.study import Better
+from .reading import latest_attempts
+
+_UNITS = {"s": "sec/op", "B": "B/op"}
+
+
+def benchfmt(records: Iterable[TrialRecord], *, study: str, provenance: Mapping[str, JsonValue]) -> bytes:
+    """`BenchmarkStreamTriad/env=native/placement=1x2 8 0.0123 sec/op`: 8 runs inside the instance, folded to
+    their median; seconds become sec/op, rates keep their unit. Left out: failed rows, and the records of a
+    block's torn attempts. The A/A arm carries /aa=2. Sub-names are never last a number behind a dash, which
+    the format would read as GOMAXPROCS."""
+    used = [
+        (r, row) for r in latest_attempts(records) for row in r.rows if row.status is Status.OK and row.values
+    ]
+    names = _names([row for _, row in used])
+    lines = [*_configuration(study, provenance), *_unit_lines([row for _, row in used])]
+    lines += [
+        f"Benchmark{names[row.workload, row.metric]}{_sub_names(r)} {len(row.values)} "
+        f"{_median(row.values)!r} {unit(row.unit)}"
+        for r, row in used
+    ]
+    return ("\n".join(lines) + "\n").encode()
+
+
+def unit(base: str) -> str:
+    """The unit benchstat expects for a base unit; never with a space."""
+    return _UNITS.get(base) or re.sub(r"\s+", "-", base) or "value"
+
+
+def _configuration(study: str, provenance: Mapping[str, JsonValue]) -> list[str]:
+    lines = [f"study: {study}"]
+    for section, name in (("cpu", "model"), ("kernel", "release")):
+        values = provenance.get(section)
+        value = values.get(name) if isinstance(values, dict) else None
+        if isinstance(value, str):
+            lines.append(f"{section}: {' '.join(value.split())}")
+    return lines
+
+
+def _unit_lines(rows: Sequence[Row]) -> list[str]:
+    """Which way each unit improves, where all its metrics agree."""
+    ways: dict[str, set[Better]] = {}
+    for row in rows:
+        ways.setdefault(unit(row.unit), set()).add(row.better)
+    return [f"Unit {u} better={next(iter(way)).value}" for u, way in ways.items() if len(way) == 1]
+
+
+def _names(rows: Sequence[Row]) -> dict[tuple[str, str], str]:
+    """(workload, metric) -> CamelCase; a name that two of them share is told apart by a number."""
+    names: dict[tuple[str, str], str] = {}
+    for row in rows:
+        key = (row.workload, row.metric)
+        if key not in names:
+            name, number = _camel(f"{row.workload} {row.metric}"), 1
+            while (name if number == 1 else f"{name}_{number}") in names.values():
+                number += 1
+            names[key] = name if number == 1 else f"{name}_{number}"
+    return names
+
+
+def _camel(text: str) -> str:
+    return "".join(word[:1].upper() + word[1:] for word in re.findall(r"[^\W_]+", text)) or "Unnamed"
+
+
+def _sub_names(record: TrialRecord) -> str:
+    environment, _, placement = record.arm.partition("/")
+    pairs = [("env", environment), ("placement", placement)] + ([("aa", "2")] if record.aa else [])
+    return re.sub(r"-(\d+)$", r"_\1", "".join(f"/{k}={re.sub(r'[/=\s]', '_', v)}" for k, v in pairs if v))
+
+
+def _median(values: Sequence[float]) -> float:
+    ordered, half = sorted(values), len(values) // 2
+    return ordered[half] if len(values) % 2 else (ordered[half - 1] + ordered[half]) / 2

@@ -1,0 +1,60 @@
+"""Bytes that are on the disk when a function returns: appends and whole files, with a clear stop when full."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+
+from ..errors import DiskFullError, RecordsError
+
+_FULL = {
+    errno.ENOSPC: "no space left on the device",
+    errno.EDQUOT: "disk quota exceeded",
+    errno.EIO: "input/output error of the device",
+}
+
+
+def failure(error: OSError, where: Path, *, kept: str) -> RecordsError:
+    """The error to raise for `error` while writing below `where`; kept: what is safe on the disk."""
+    if error.errno in _FULL:
+        return DiskFullError(
+            f"{_FULL[error.errno]}; {kept}",
+            where=str(where),
+            remedy=f"make room, then: nearmetal resume {where}",
+        )
+    return RecordsError(f"cannot write: {error.strerror or error}", where=str(where))
+
+
+def write_all(fd: int, data: bytes) -> None:
+    """Write everything; a short write (which announces ENOSPC) is continued until the error itself comes."""
+    left = memoryview(data)
+    while left:
+        left = left[os.write(fd, left) :]
+
+
+def write_file(path: Path, data: bytes) -> None:
+    """A whole file, on the disk, replacing what was there at once or not at all. Raises OSError; nothing of
+    a failed attempt stays."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+        try:
+            write_all(fd, data)
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+        temporary.replace(path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    sync_directory(path.parent)
+
+
+def sync_directory(path: Path) -> None:
+    """Make the names in a directory survive a power cut."""
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)

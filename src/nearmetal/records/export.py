@@ -1,0 +1,96 @@
+"""Exports a results directory: bytes out, for other programs to read. Writes no file itself."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict
+from enum import StrEnum
+from math import isfinite
+from typing import Any, assert_never
+
+from ..model.record import TrialRecord
+from ..model.result import Cell
+from .benchfmt import benchfmt
+from .codec import to_dict
+from .directory import ResultsDirectory
+from .tables import value_columns
+
+
+class ExportFormat(StrEnum):
+    """CSV, PARQUET: tidy, one line per value; JSON: records, cells and provenance; BENCHFMT: for benchstat."""
+
+    CSV = "csv"
+    JSON = "json"
+    PARQUET = "parquet"
+    BENCHFMT = "benchfmt"
+
+
+def export(directory: ResultsDirectory, cells: Sequence[Cell], format: ExportFormat) -> bytes:
+    """The records of a directory in one format, base units; cells: the analysis, which only JSON can hold.
+    Raises RecordsError."""
+    records = directory.trials().records
+    match format:
+        case ExportFormat.CSV:
+            return to_csv(records)
+        case ExportFormat.JSON:
+            return to_json(directory, records, cells)
+        case ExportFormat.PARQUET:
+            return to_parquet(records)
+        case ExportFormat.BENCHFMT:
+            return benchfmt(records, study=directory.study, provenance=directory.provenance)
+    assert_never(format)
+
+
+def to_csv(records: Iterable[TrialRecord]) -> bytes:
+    """RFC 4180 with a header; numbers in the shortest form that reads back exactly; empty = not there."""
+    columns = value_columns(records)
+    names = columns.names()
+    out = io.StringIO(newline="")
+    writer = csv.writer(out)
+    writer.writerow(names)
+    writer.writerows(zip(*(getattr(columns, name) for name in names), strict=True))
+    return out.getvalue().encode()
+
+
+def to_json(directory: ResultsDirectory, records: Iterable[TrialRecord], cells: Sequence[Cell]) -> bytes:
+    """One object: study, plan, provenance, cells, records. Infinite ends of intervals are null."""
+    whole = {
+        "results_dir": directory.name,
+        "study": directory.study,
+        "created": directory.created,
+        "plan": asdict(directory.plan),
+        "provenance": directory.provenance,
+        "cells": [_finite(asdict(c)) for c in cells],
+        "records": [to_dict(r) for r in records],
+    }
+    return json.dumps(whole, ensure_ascii=False, allow_nan=False).encode() + b"\n"
+
+
+def to_parquet(records: Iterable[TrialRecord]) -> bytes:
+    """The same columns as CSV, typed, zstd inside."""
+    import polars as pl
+
+    columns = value_columns(records)
+    text, whole, real = pl.String, pl.Int64, pl.Float64
+    kinds: dict[str, Any] = dict.fromkeys(columns.names(), text)
+    kinds |= dict.fromkeys(("block", "attempt", "position", "index"), whole)
+    kinds |= dict.fromkeys(("begin", "end", "value", "seconds"), real)
+    kinds["aa"] = pl.Boolean
+    frame = pl.DataFrame({name: getattr(columns, name) for name in columns.names()}, schema=kinds)
+    out = io.BytesIO()
+    frame.write_parquet(out, compression="zstd")
+    return out.getvalue()
+
+
+def _finite(value: Any) -> Any:
+    """The same with None for what JSON has no number for."""
+    if isinstance(value, float):
+        return value if isfinite(value) else None
+    if isinstance(value, dict):
+        return {k: _finite(v) for k, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_finite(v) for v in value]
+    return value

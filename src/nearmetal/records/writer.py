@@ -1,0 +1,135 @@
+"""Appends trial records to one file of its own: a record is on the disk, whole, when append returns."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+from pathlib import Path
+from types import TracebackType
+
+from ..errors import RecordsError
+from ..model.record import TrialRecord
+from .codec import Malformed, parse_json, to_line
+from .disk import failure, sync_directory, write_all
+
+_TAIL = 1 << 20
+
+
+class TrialWriter:
+    """One writer, one file. What a killed predecessor left half-written at the end of the file is cut off
+    when it is opened; `torn` says how many lines that were (0 or 1).
+
+    Raises RecordsError when another process writes the same file, DiskFullError when there is no room."""
+
+    def __init__(self, path: Path, *, directory: Path) -> None:
+        self.path, self._directory = path, directory
+        try:
+            self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+        except OSError as e:
+            raise failure(e, directory, kept="nothing was written") from e
+        try:
+            _lock(self._fd, path)
+            size = os.fstat(self._fd).st_size
+            self._whole = _whole_bytes(self._fd, size)
+            self.torn = int(self._whole < size)
+            if self.torn:
+                os.ftruncate(self._fd, self._whole)
+            sync_directory(path.parent)
+        except OSError as e:
+            os.close(self._fd)
+            raise failure(e, directory, kept="nothing was written") from e
+        except BaseException:
+            os.close(self._fd)
+            raise
+
+    def append(self, record: TrialRecord) -> None:
+        """Write one line and wait for the disk. Raises DiskFullError (the records before it stay whole) and
+        RecordsError for a record that cannot be written (a value that is not finite)."""
+        line = to_line(record)
+        try:
+            write_all(self._fd, line)
+            os.fsync(self._fd)
+        except OSError as e:
+            self._cut()
+            raise failure(e, self._directory, kept="the records before it are whole") from e
+        except BaseException:
+            # Ctrl-C between two halves of a line: the trial is not recorded, so no half of it may stay.
+            self._cut()
+            raise
+        self._whole += len(line)
+
+    def _cut(self) -> None:
+        # If even this fails, readers drop the torn line, and so does the next writer.
+        with contextlib.suppress(OSError):
+            os.ftruncate(self._fd, self._whole)
+            os.fsync(self._fd)
+
+    def close(self) -> None:
+        """Harmless when closed already."""
+        if self._fd >= 0:
+            fd, self._fd = self._fd, -1
+            os.close(fd)
+
+    def __enter__(self) -> TrialWriter:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _lock(fd: int, path: Path) -> None:
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as e:
+        raise RecordsError(
+            "another process is writing this file",
+            where=str(path),
+            remedy="wait for that run, or end it; nearmetal list shows what runs",
+        ) from e
+    except OSError as e:
+        if e.errno not in (errno.ENOLCK, errno.ENOTSUP):  # some network file systems have no locks
+            raise
+
+
+def _whole_bytes(fd: int, size: int) -> int:
+    """Bytes up to the end of the last whole line. A last line that has its newline but is no JSON is torn as
+    well: after a power cut the size of a file may be there before its data."""
+    tail = min(size, _TAIL)
+    while True:
+        data = _pread_all(fd, tail, size - tail)
+        end = data.rfind(b"\n") + 1
+        begin = data.rfind(b"\n", 0, end - 1) + 1 if end else 0
+        if begin or tail == size:
+            break
+        tail = min(size, tail * 16)
+    if not end:
+        return 0
+    return size - tail + (end if is_whole(data[begin:end]) else begin)
+
+
+def is_whole(line: bytes) -> bool:
+    """Is this the whole of a line: ended, and JSON?"""
+    if not line.endswith(b"\n"):
+        return False
+    try:
+        parse_json(line.decode())
+    except Malformed:
+        return True  # JSON, but of something that may not be recorded: corrupt rather than torn
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
+def _pread_all(fd: int, count: int, offset: int) -> bytes:
+    parts = []
+    while count:
+        part = os.pread(fd, count, offset)
+        if not part:
+            break
+        parts.append(part)
+        offset, count = offset + len(part), count - len(part)
+    return b"".join(parts)

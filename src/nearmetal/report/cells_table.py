@@ -1,0 +1,302 @@
+"""The verdict table as data: one wording for terminal, page, Markdown, LaTeX and CSV. Pure; knows no format."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ..model.result import Analysis, Cell, NoiseFloor, Verdict
+from ..model.study import KernelWorkload, StartSubject, Study
+from ..units import show, show_interval, show_overhead
+from .text import one_line, plural
+
+SYMBOLS: Mapping[Verdict, str] = {
+    Verdict.SLOWER: "▲",
+    Verdict.FASTER: "▼",
+    Verdict.EQUIVALENT: "=",
+    Verdict.NONE: "?",
+    Verdict.INCONSISTENT: "!",
+}
+WORDS: Mapping[Verdict, str] = {
+    Verdict.SLOWER: "material",
+    Verdict.FASTER: "faster",
+    Verdict.EQUIVALENT: "equivalent",
+    Verdict.NONE: "no verdict yet",
+    Verdict.INCONSISTENT: "inconsistent",
+}
+_GROUP_OF_KERNEL = {
+    "stream": "memory",
+    "pingpong": "MPI",
+    "ep": "compute",
+    "cg": "compute",
+    "is": "compute",
+}
+_GROUP_ORDER = ("compute", "memory", "MPI", "start", "programs")
+
+
+def verdict_text(verdict: Verdict) -> str:
+    """Symbol and word, which never stand alone: '▲ material'."""
+    return f"{SYMBOLS[verdict]} {WORDS[verdict]}"
+
+
+def margin_text(margin: float) -> str:
+    """'±3 %'."""
+    return f"±{margin * 100:.3g} %"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Side:
+    """One arm in words. title: 'container, 2 instances × 1 task'; network: 'veth-bridge', or '' where the
+    study does not hold the arm."""
+
+    arm: str
+    title: str
+    network: str
+
+    @property
+    def full(self) -> str:
+        return f"{self.title}, network {self.network}" if self.network else self.title
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entry:
+    """One cell in words. interval: '[−0.5 … +0.8]'; absolute: 'baseline → value'; cause: the attribution's
+    sentence or what the verdict waits for; number: position in Analysis.cells."""
+
+    cell: Cell
+    number: int
+    overhead: str
+    interval: str
+    n: str
+    verdict: str
+    cause: str
+    absolute: str
+    difference: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Comparison:
+    """One column: an arm against its baseline."""
+
+    side: Side
+    baseline: Side
+
+
+@dataclass(frozen=True, kw_only=True)
+class Line:
+    """One row: a metric. entries: by arm."""
+
+    label: str
+    baseline: str
+    entries: Mapping[str, Entry]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Group:
+    """All comparisons with one baseline arm: its absolute values stand in front of them."""
+
+    baseline: Side
+    columns: tuple[Comparison, ...]
+    lines: tuple[Line, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Floor:
+    """The noise floor of one kind of work: the widest half-width of the baseline against itself, as a share
+    (infinite before there are enough blocks)."""
+
+    group: str
+    half_width: float
+    cells: tuple[Cell, ...]
+
+    @property
+    def text(self) -> str:
+        if not math.isfinite(self.half_width):
+            return f"{self.group} not known yet"
+        return f"{self.group} ±{self.half_width * 100:.1f} %"
+
+
+def metric_label(cell: Cell) -> str:
+    """workload.metric; the bare workload where the metric only repeats its name."""
+    same = cell.metric in ("", cell.workload)
+    return one_line(cell.workload if same else f"{cell.workload}.{cell.metric}")
+
+
+def side(study: Study, arm_name: str) -> Side:
+    """An arm in words, from the study; its bare name where the study does not hold it."""
+    for arm in study.arms():
+        if arm.name == arm_name:
+            p = arm.placement
+            title = f"{arm.environment.name}, {plural(p.instances, 'instance')} × {plural(p.tasks, 'task')}"
+            return Side(arm=arm_name, title=one_line(title), network=arm.environment.attachment.value)
+    return Side(arm=arm_name, title=one_line(arm_name), network="")
+
+
+def cause_text(cell: Cell) -> str:
+    """The likely cause where the figures carry one; what is missing where there is no verdict."""
+    if cell.verdict is Verdict.NONE:
+        return one_line(cell.reason) or "not decided"
+    if cell.verdict is Verdict.INCONSISTENT:
+        return one_line(cell.reason) or "looks contradict each other: the machine changed during the run"
+    if cell.verdict is Verdict.EQUIVALENT or cell.attribution is None:
+        return ""
+    return one_line(cell.attribution.sentence)
+
+
+def difference_text(cell: Cell) -> str:
+    """The paired difference in the metric's own unit, with its interval, where the metric is a time."""
+    if cell.unit != "s" or not math.isfinite(cell.difference.centre):
+        return ""
+    low, centre, high = (
+        ("−" if v < 0 else "+") + show(abs(v), cell.unit) if math.isfinite(v) else "unbounded"
+        for v in (cell.difference.low, cell.difference.centre, cell.difference.high)
+    )
+    return f"{centre} [{low} … {high}]"
+
+
+def entry(cell: Cell, number: int) -> Entry:
+    """A cell in words."""
+    return Entry(
+        cell=cell,
+        number=number,
+        overhead=show_overhead(cell.overhead),
+        interval=show_interval(cell.low, cell.high),
+        n=f"n {cell.n}",
+        verdict=verdict_text(cell.verdict),
+        cause=cause_text(cell),
+        absolute=f"{show(cell.baseline_value.centre, cell.unit)} → {show(cell.value.centre, cell.unit)}",
+        difference=difference_text(cell),
+    )
+
+
+def verdict_table(study: Study, analysis: Analysis) -> tuple[Group, ...]:
+    """The table, one group per baseline arm, everything in the order of first appearance."""
+    numbered = list(enumerate(analysis.cells))
+    groups = []
+    for base in dict.fromkeys(c.baseline for c in analysis.cells):
+        own = [(i, c) for i, c in numbered if c.baseline == base]
+        baseline = side(study, base)
+        columns = tuple(
+            Comparison(side=side(study, arm), baseline=baseline)
+            for arm in dict.fromkeys(c.arm for _, c in own)
+        )
+        by_metric: dict[tuple[str, str], list[tuple[int, Cell]]] = {}
+        for i, c in own:
+            by_metric.setdefault((c.workload, c.metric), []).append((i, c))
+        lines = tuple(
+            Line(
+                label=metric_label(cells[0][1]),
+                baseline=show(cells[0][1].baseline_value.centre, cells[0][1].unit),
+                entries={c.arm: entry(c, i) for i, c in cells},
+            )
+            for cells in by_metric.values()
+        )
+        groups.append(Group(baseline=baseline, columns=columns, lines=lines))
+    return tuple(groups)
+
+
+def kind_of_work(study: Study, workload: str) -> str:
+    """'compute', 'memory', 'MPI', 'start', or 'programs' for a user's own."""
+    for w in study.workloads:
+        if w.name == workload:
+            if isinstance(w, StartSubject):
+                return "start"
+            return _GROUP_OF_KERNEL.get(w.kernel, "programs") if isinstance(w, KernelWorkload) else "programs"
+    return "programs"
+
+
+def floors(study: Study, noise: NoiseFloor) -> tuple[Floor, ...]:
+    """The noise floor by kind of work, widest half-width of each kind."""
+    by_group: dict[str, list[Cell]] = {}
+    for c in noise.cells:
+        by_group.setdefault(kind_of_work(study, c.workload), []).append(c)
+    return tuple(
+        Floor(group=g, half_width=max((c.high - c.low) / 2 for c in by_group[g]), cells=tuple(by_group[g]))
+        for g in _GROUP_ORDER
+        if g in by_group
+    )
+
+
+def trust_text(noise: NoiseFloor) -> str:
+    """What the baseline against itself says about the machine, in one sentence."""
+    why = one_line(noise.reason)
+    if not noise.cells:
+        return "No noise floor: the baseline was not run against itself."
+    if not noise.trusted:
+        return "! Not trustworthy on this machine: the baseline differs from itself" + (f": {why}." if why else ".")
+    if not noise.proven:
+        return "? The baseline is not yet proven equivalent to itself" + (f": {why}." if why else ".")
+    return "= The baseline is equivalent to itself."
+
+
+def answer_sentence(analysis: Analysis) -> str:
+    """The answer of the study in one or two sentences: counts of verdicts, and the dearest comparison."""
+    total = len(analysis.cells)
+    if not total:
+        return "Nothing could be compared yet."
+    counts = {v: sum(c.verdict is v for c in analysis.cells) for v in Verdict}
+    names = {
+        Verdict.SLOWER: "materially slower",
+        Verdict.FASTER: "materially faster",
+        Verdict.EQUIVALENT: "equivalent",
+        Verdict.NONE: "not decided yet",
+        Verdict.INCONSISTENT: "inconsistent",
+    }
+    said = ", ".join(f"{counts[v]} {names[v]}" for v in Verdict if counts[v])
+    margins = ", ".join(dict.fromkeys(margin_text(c.margin) for c in analysis.cells))
+    text = f"Of {plural(total, 'comparison')} at a margin of {margins}: {said}."
+    slower = [c for c in analysis.cells if c.verdict is Verdict.SLOWER]
+    if slower:
+        worst = max(slower, key=lambda c: c.overhead)
+        text += (
+            f" The largest cost is {metric_label(worst)} in {one_line(worst.arm)}: "
+            f"{show_overhead(worst.overhead)} {show_interval(worst.low, worst.high)} against "
+            f"{one_line(worst.baseline)}, n {worst.n}."
+        )
+    return text
+
+
+def question_text(study: Study, analysis: Analysis) -> str:
+    """The question in words; made from the arms where the study has none."""
+    asked = one_line(analysis.question or study.question)
+    if asked:
+        return asked
+    others = [e.name for e in study.environments if e.name not in study.design.baselines]
+    return one_line(f"What does {', '.join(others) or 'it'} cost against {', '.join(study.design.baselines)}?")
+
+
+def legend(analysis: Analysis) -> tuple[str, ...]:
+    """What the symbols and the numbers mean."""
+    margin = ", ".join(dict.fromkeys(margin_text(c.margin) for c in analysis.cells)) or "the margin"
+    confidence = ", ".join(dict.fromkeys(f"{c.confidence * 100:.3g} %" for c in analysis.cells)) or "95 %"
+    return (
+        f"▲ material: slower beyond {margin}   ▼ faster beyond {margin}   = equivalent: within {margin}, proven",
+        "? no verdict yet   ! inconsistent: looks contradict each other",
+        f"[low … high] {confidence} interval, valid however often one looks; n counts blocks; "
+        "± is a half-width; ×2 means twice the time.",
+    )
+
+
+def next_steps(analysis: Analysis, results_dir: str) -> tuple[str, ...]:
+    """What to do next: how many more blocks the undecided cells need, and the line that measures them."""
+    open_cells = analysis.undecided
+    if not open_cells:
+        return ()
+    known = [c for c in open_cells if c.blocks_needed is not None]
+    if not known:
+        return (f"? {plural(len(open_cells), 'cell')} not decided:  nearmetal resume {results_dir}",)
+    need = max(known, key=lambda c: c.blocks_needed or 0)
+    seconds = need.seconds_needed
+    time = f" ({_roughly(seconds)})" if seconds is not None and math.isfinite(seconds) else ""
+    rest = f" ({len(open_cells)} open in all)" if len(open_cells) > 1 else ""
+    return (
+        f"? not decided: {metric_label(need)} in {one_line(need.arm)} needs about "
+        f"{plural(need.blocks_needed or 0, 'block')}{time} more{rest}:  nearmetal resume {results_dir}",
+    )
+
+
+def _roughly(seconds: float) -> str:
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"

@@ -1,0 +1,171 @@
+"""What the records say was really run: raw slices, transport, placement, counters, disturbance. Pure."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from ..model.record import JsonValue, Row, Status, TrialRecord
+from ..model.result import Cell
+from .text import one_line, plural
+
+NodeCounters = Mapping[str, Mapping[str, float | None]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class CounterLine:
+    """One counter of one scope: medians over trials of the baseline and of the arm, and in the arm's median
+    and slowest block of a cell; None = unavailable."""
+
+    name: str
+    baseline: float | None
+    arm: float | None
+    median_block: float | None
+    slowest_block: float | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Seen:
+    """What one arm's trials reported, each with the number of trials that said so.
+    disturbance: by kind (median, maximum), None where no trial could measure it; flagged: trials by flag."""
+
+    arm: str
+    trials: int
+    transports: tuple[tuple[str, int], ...]
+    places: tuple[tuple[str, int], ...]
+    disturbance: tuple[tuple[str, tuple[float, float] | None], ...]
+    flagged: tuple[tuple[str, int], ...]
+
+
+class RecordIndex:
+    """Records by arm and block: the last good attempt of each; the A/A arm apart and not held."""
+
+    def __init__(self, records: Iterable[TrialRecord]) -> None:
+        self._by_arm: dict[str, dict[int, TrialRecord]] = {}
+        for r in records:
+            if r.aa or r.status is not Status.OK:
+                continue
+            blocks = self._by_arm.setdefault(r.arm, {})
+            held = blocks.get(r.block)
+            if held is None or held.attempt <= r.attempt:
+                blocks[r.block] = r
+
+    def trials(self, arm: str) -> Sequence[TrialRecord]:
+        """Good trials of an arm in block order."""
+        blocks = self._by_arm.get(arm, {})
+        return [blocks[b] for b in sorted(blocks)]
+
+    def trial(self, arm: str, block: int) -> TrialRecord | None:
+        """The trial of an arm in a block."""
+        return self._by_arm.get(arm, {}).get(block)
+
+    def raw(self, arm: str, block: int, cell: Cell) -> tuple[float, ...]:
+        """Raw values of a cell's metric in one trial, base units; empty where there are none."""
+        trial = self.trial(arm, block)
+        row = _row_of(trial, cell) if trial else None
+        return row.values if row is not None and row.status is Status.OK else ()
+
+    def seen(self, arm: str) -> Seen:
+        """Transport, placement and disturbance of an arm over its good trials."""
+        trials = self.trials(arm)
+        kinds = dict.fromkeys(k for t in trials for k in t.disturbance)
+        return Seen(
+            arm=arm,
+            trials=len(trials),
+            transports=_counted(transport_text(t.transport) for t in trials),
+            places=_counted(place_text(t) for t in trials),
+            disturbance=tuple((k, _median_and_most([t.disturbance.get(k) for t in trials])) for k in kinds),
+            flagged=_counted(_flag(f) for t in trials for f in t.flags),
+        )
+
+    def own_namespaces(self, arm: str, baseline: str) -> tuple[str, ...] | None:
+        """Kinds of namespaces of an arm's ranks that its baseline's ranks were not in; None = not reported."""
+        pairs = [(t, self.trial(baseline, t.block)) for t in self.trials(arm)]
+        both = next(((t, b) for t, b in pairs if b is not None and t.places and b.places), None)
+        if both is None:
+            return None
+        ours, theirs = both[0].places[0].namespaces, both[1].places[0].namespaces
+        return tuple(sorted(k for k in ours if k in theirs and ours[k] != theirs[k]))
+
+    def counters(self, cell: Cell) -> tuple[CounterLine, ...]:
+        """Counters of a cell's trials beside those of its baseline, in the median and in the slowest block."""
+        ours = {b: t for b in cell.blocks if (t := self.trial(cell.arm, b)) is not None}
+        theirs = [t for b in cell.blocks if (t := self.trial(cell.baseline, b)) is not None]
+        ranked = [b for _, b in sorted(zip(cell.d, cell.blocks, strict=False)) if b in ours]
+        if not ranked:
+            return ()
+        middle, slowest = ours[ranked[len(ranked) // 2]], ours[ranked[-1]]
+        names = dict.fromkeys(
+            (s, c) for t in (*ours.values(), *theirs[:1]) for s, values in t.counters.items() for c in values
+        )
+        return tuple(
+            CounterLine(
+                name=one_line(f"{scope} {counter}"),
+                baseline=_median([_at(t.counters, scope, counter) for t in theirs]),
+                arm=_median([_at(t.counters, scope, counter) for t in ours.values()]),
+                median_block=_at(middle.counters, scope, counter),
+                slowest_block=_at(slowest.counters, scope, counter),
+            )
+            for scope, counter in names
+        )
+
+
+def transport_text(transport: Mapping[str, JsonValue]) -> str:
+    """'pml ob1, btl vader,self'; 'not reported' where nothing was."""
+    said = [
+        f"{k} {v if isinstance(v, str) else json.dumps(v, ensure_ascii=False, sort_keys=True)}"
+        for k, v in sorted(transport.items())
+    ]
+    return one_line("; ".join(said)) or "not reported"
+
+
+def place_text(trial: TrialRecord) -> str:
+    """'rank 0: metal, CPU 0; rank 1: metal, CPU 1'."""
+    said = [f"rank {p.rank}: {p.host}, CPU {_ranges(p.cpus)}" for p in trial.places]
+    return one_line("; ".join(said)) or "not reported"
+
+
+def share_text(flagged: int, trials: int) -> str:
+    """'in 39 of 39 trials'."""
+    return f"in {flagged:,} of {plural(trials, 'trial')}"
+
+
+def _ranges(cpus: Sequence[int]) -> str:
+    """0-3,8 of (0, 1, 2, 3, 8)."""
+    out: list[list[int]] = []
+    for c in sorted(cpus):
+        if out and c == out[-1][1] + 1:
+            out[-1][1] = c
+        else:
+            out.append([c, c])
+    return ",".join(str(a) if a == b else f"{a}-{b}" for a, b in out) or "unknown"
+
+
+def _row_of(trial: TrialRecord, cell: Cell) -> Row | None:
+    return next((r for r in trial.rows if r.workload == cell.workload and r.metric == cell.metric), None)
+
+
+def _flag(flag: str) -> str:
+    """The kind of a flag without the number of this one trial, so that equal kinds are counted together."""
+    return one_line(flag.split(":", 1)[0])
+
+
+def _counted(items: Iterable[str]) -> tuple[tuple[str, int], ...]:
+    return tuple(Counter(items).most_common())
+
+
+def _at(counters: NodeCounters, scope: str, counter: str) -> float | None:
+    return counters.get(scope, {}).get(counter)
+
+
+def _median(values: Sequence[float | None]) -> float | None:
+    known = [v for v in values if v is not None]
+    return median(known) if known else None
+
+
+def _median_and_most(values: Sequence[float | None]) -> tuple[float, float] | None:
+    known = [v for v in values if v is not None]
+    return (median(known), max(known)) if known else None
