@@ -1,5 +1,6 @@
 /* First process of every instance, native ones included: tells the time of its first instruction on a descriptor,
  * then reaps orphans until SIGTERM. Static and without stdio, so that the C library's start-up is not measured. */
+#define _GNU_SOURCE
 #include <errno.h>
 #include <signal.h>
 #include <stdint.h>
@@ -47,16 +48,13 @@ int main(int argc, char **argv)
         say("usage: nm-init --first-fd N\n");
         return EXIT_INIT;
     }
-    /* Before the report: if the parent is gone already, the report fails and we end. */
-    if (prctl(PR_SET_PDEATHSIG, SIGKILL) != 0)
-        return EXIT_INIT;
-    signal(SIGPIPE, SIG_IGN);
-    report((int)fd, (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec);
-
+    /* Before the report: if the parent is gone already, the report fails and we end; and who has read it may
+     * signal us at once. */
     sigset_t wanted;
-    if (sigemptyset(&wanted) != 0 || sigaddset(&wanted, SIGCHLD) != 0 || sigaddset(&wanted, SIGTERM) != 0 ||
-        sigprocmask(SIG_BLOCK, &wanted, NULL) != 0)
+    if (prctl(PR_SET_PDEATHSIG, SIGKILL) != 0 || sigemptyset(&wanted) != 0 || sigaddset(&wanted, SIGCHLD) != 0 ||
+        sigaddset(&wanted, SIGTERM) != 0 || sigprocmask(SIG_BLOCK, &wanted, NULL) != 0)
         return EXIT_INIT;
+    report((int)fd, (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec);
     for (;;) {
         int sign = sigwaitinfo(&wanted, NULL);
         if (sign == SIGTERM)

@@ -1,4 +1,4 @@
-"""Quantities with units: text -> base units, and base units -> text for people. A leaf: imports nothing of ours.
+"""Quantities with units: text to base units, and base units to text for people. A leaf: imports nothing of ours.
 
 Base units are s, B, B/s, shares (0.03 = 3 %) and plain counts. Text is converted once, here, and exactly:
 factors are applied in decimal arithmetic, so `exact(parse(...))` gives the same float back.
@@ -11,6 +11,7 @@ import re
 from collections.abc import Mapping
 from decimal import Context, Decimal
 from enum import StrEnum
+from typing import TypeGuard
 
 MINUS, INFINITY = "−", "∞"
 
@@ -68,7 +69,7 @@ EXAMPLES: Mapping[Dimension, tuple[str, ...]] = {
 
 # Bounded, so that no input makes the decimal arithmetic below long; wide enough for any float's repr.
 _NUMBER = r"[+-]?(?:[0-9]{1,320}(?:\.[0-9]{0,340})?|\.[0-9]{1,340})(?:[eE][+-]?[0-9]{1,3})?"
-_QUANTITY = re.compile(rf"({_NUMBER})\s*([^\s\d.+-][^\s]*)?")
+_QUANTITY = re.compile(rf"({_NUMBER})\s*([^\s\d.+-][^\s\d]*)?")
 _CLOCK_PART = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)\s*(d|h|min|m|s)\s*")
 _EXACT = Context(prec=800)
 _LONGEST = 700
@@ -89,12 +90,12 @@ def parse_time(text: str) -> float:
 
 def parse_size(text: str) -> int:
     """Whole bytes. Raises UnitError."""
-    return _whole(text, Dimension.SIZE, "bytes")
+    return _whole(text, Dimension.SIZE)
 
 
 def parse_count(text: str) -> int:
     """A whole number: '2 M' == 2_000_000. Raises UnitError."""
-    return _whole(text, Dimension.COUNT, "things")
+    return _whole(text, Dimension.COUNT)
 
 
 def parse_rate(text: str) -> float:
@@ -131,17 +132,14 @@ def pattern(dimension: Dimension) -> str:
 def _decimal(text: str, dimension: Dimension) -> Decimal:
     raw = text.strip()
     units, shown = _UNITS[dimension], _clip(raw)
+    clock = _clock(raw) if dimension is Dimension.TIME and len(raw) <= 80 else None
+    if clock is not None:
+        return clock
     match = _QUANTITY.fullmatch(raw) if len(raw) <= _LONGEST else None
     if match is None:
-        clock = _clock(raw) if dimension is Dimension.TIME and len(raw) <= 80 else None
-        if clock is None:
-            raise UnitError(f'"{shown}" is not a {dimension}; write for example "{EXAMPLES[dimension][0]}"')
-        return clock
+        raise UnitError(f'"{shown}" is not a {dimension}; write for example "{EXAMPLES[dimension][0]}"')
     number, unit = Decimal(match[1]), match[2] or ""
     if unit not in units:
-        clock = _clock(raw) if dimension is Dimension.TIME and len(raw) <= 80 else None
-        if clock is not None:
-            return clock
         raise UnitError(_wrong_unit(shown, match[1], number, unit, dimension))
     value = _EXACT.multiply(number, units[unit])
     if not math.isfinite(float(value)):
@@ -171,7 +169,9 @@ def _wrong_unit(shown: str, number_text: str, number: Decimal, unit: str, dimens
         return f'"{shown}" has no unit; write "{_clip(number_text)} {base}"'
     if dimension in (Dimension.SIZE, Dimension.RATE) and unit.casefold() in ("k", "kb", "kb/s"):
         end = "B/s" if dimension is Dimension.RATE else "B"
-        return f'"{shown}": write "{_clip(number_text)} k{end}" (1000) or "{_clip(number_text)} Ki{end}" (1024)'
+        return (
+            f'"{shown}": write "{_clip(number_text)} k{end}" (1000) or "{_clip(number_text)} Ki{end}" (1024)'
+        )
     meant = [u for u in units if u and u.casefold() == unit.casefold()]
     meant += [u for u in units if u == f"{unit}B" or u == f"{unit}B/s" or u == f"{unit}/s"]
     if meant:
@@ -185,10 +185,12 @@ def _listed(units: Mapping[str, Decimal]) -> str:
     return ", ".join(u for u in units if u and u != "μs")
 
 
-def _whole(text: str, dimension: Dimension, things: str) -> int:
+def _whole(text: str, dimension: Dimension) -> int:
     value = _decimal(text, dimension)
     if value != value.to_integral_value(context=_EXACT):
-        raise UnitError(f'"{_clip(text.strip())}" is not a whole number of {things}')
+        raise UnitError(
+            f'"{_clip(text.strip())}" is not a whole number{" of bytes" * (dimension is Dimension.SIZE)}'
+        )
     if abs(value) >= 2**63:
         raise UnitError(f'"{_clip(text.strip())}" is too large')
     return int(value)
@@ -247,6 +249,15 @@ def show(
     return f"{sign}{text} {name}".rstrip()
 
 
+def scale_of(value: float, unit: str) -> tuple[str, float]:
+    """The unit in which `show` prints a value, and its size in base units: (74.9e9, 'B/s') -> ('GB/s', 1e9)."""
+    name, factor = unit, 1.0
+    for n, f, least in _steps(unit, binary=False):
+        if abs(value) >= least:
+            name, factor = n, f
+    return name, factor
+
+
 def show_overhead(overhead: float, *, half_width: float | None = None) -> str:
     """A time-equivalent overhead (0.011 = 1.1 %): '+1.1 %', '−0.2 %'; from +100 % on a factor: '×3.9'.
 
@@ -254,6 +265,8 @@ def show_overhead(overhead: float, *, half_width: float | None = None) -> str:
     """
     if math.isnan(overhead):
         return "unknown"
+    if overhead == -math.inf:
+        return f"{MINUS}{INFINITY} %"
     if overhead >= 1:
         return f"×{_factor(1 + overhead, half_width)}"
     return f"{_percent(overhead, half_width)} %"
@@ -271,7 +284,10 @@ def show_interval(low: float, high: float, *, factor: bool | None = None) -> str
         factor = low >= 1 or (half is not None and math.sqrt(1 + low) * math.sqrt(1 + high) >= 2)
     ends = [
         (_factor(1 + end, half) if factor else _percent(end, half)) if bounded else unbounded
-        for end, bounded, unbounded in ((low, bounded_low, f"{MINUS}{INFINITY}"), (high, bounded_high, INFINITY))
+        for end, bounded, unbounded in (
+            (low, bounded_low, f"{MINUS}{INFINITY}"),
+            (high, bounded_high, INFINITY),
+        )
     ]
     return f"[{ends[0]} … {ends[1]}]"
 
@@ -279,9 +295,7 @@ def show_interval(low: float, high: float, *, factor: bool | None = None) -> str
 def show_effect(overhead: float, low: float, high: float) -> str:
     """Overhead and interval in the same form and with the same figures: '+0.2 % [−0.5 … +0.8]'."""
     half = (high - low) / 2 if low > -1 and math.isfinite(high) else None
-    return (
-        f"{show_overhead(overhead, half_width=half)} {show_interval(low, high, factor=overhead >= 1)}"
-    )
+    return f"{show_overhead(overhead, half_width=half)} {show_interval(low, high, factor=overhead >= 1)}"
 
 
 def show_clock(seconds: float) -> str:
@@ -303,15 +317,19 @@ def _steps(unit: str, *, binary: bool) -> tuple[tuple[str, float, float], ...]:
 
 
 def _digits(scaled: float, unit: str, factor: float, half_width: float | None) -> str:
-    if half_width is not None and half_width > 0 and math.isfinite(half_width):
+    if _known(half_width):
         return f"{scaled:.{_decimals(half_width / factor)}f}"
     if unit == "B" and scaled == round(scaled) and scaled < 1e15:
         return f"{scaled:.0f}"  # sizes are known exactly: '384 MB', not '384.0 MB'
     if scaled == 0:
         return "0"
     figures = 2 if unit == "s" else 3
-    decimals = figures - 1 - math.floor(math.log10(scaled))
-    return f"{scaled:.{min(max(decimals, 0), 12)}f}"
+    exponent = int(f"{scaled:.{figures - 1}e}".partition("e")[2])  # after rounding: 0.9996 has the exponent 0
+    return f"{scaled:.{min(max(figures - 1 - exponent, 0), 12)}f}"
+
+
+def _known(half_width: float | None) -> TypeGuard[float]:
+    return half_width is not None and half_width > 0 and math.isfinite(half_width)
 
 
 def _decimals(half_width: float) -> int:
@@ -321,11 +339,9 @@ def _decimals(half_width: float) -> int:
 
 def _percent(share: float, half_width: float | None) -> str:
     """'+1.1', '−0.2', '0.0': one decimal, more where the interval is narrow, none where it is wide."""
-    known = half_width is not None and math.isfinite(half_width) and half_width > 0
-    wide = known and half_width is not None and half_width >= 0.1
-    decimals = 0 if wide else max(1, _decimals(half_width * 100)) if known and half_width is not None else 1
-    if math.isinf(share):
-        return f"{MINUS if share < 0 else '+'}{INFINITY}"
+    decimals = 1
+    if _known(half_width):
+        decimals = 0 if half_width >= 0.1 else max(1, _decimals(half_width * 100))
     text = f"{abs(share) * 100:.{decimals}f}"
     sign = "" if float(text) == 0 else MINUS if share < 0 else "+"
     return f"{sign}{text}"
@@ -334,6 +350,6 @@ def _percent(share: float, half_width: float | None) -> str:
 def _factor(factor: float, half_width: float | None) -> str:
     if math.isinf(factor):
         return INFINITY
-    if half_width is not None and math.isfinite(half_width) and half_width > 0:
+    if _known(half_width):
         return f"{factor:.{_decimals(half_width)}f}"
     return f"{factor:.{1 if factor < 10 else 0}f}"

@@ -9,7 +9,10 @@ from pathlib import Path
 from typing import Protocol
 
 from ..host import Host
+from ..model.network import Seat
 from ..model.study import Environment
+
+__all__ = ["Available", "Backend", "Instance", "InstanceRequest", "Seat", "Tools", "Unavailable"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,16 +30,6 @@ class Unavailable:
 
     reason: str
     remedy: str
-
-
-@dataclass(frozen=True, kw_only=True)
-class Seat:
-    """A place on a network that is built already. netns: path of the network namespace to join;
-    address: IPv4 address there; interface: its name inside."""
-
-    netns: str
-    address: str
-    interface: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,6 +70,8 @@ class Instance(Protocol):
     pid: int
     phases: Mapping[str, float]
     cgroups: Mapping[str, Path]
+    agent_line: str
+    """Its line, without newline, in the map that 'nm-box agent MAP' reads (kernels/box/agent.c)."""
 
     def command(self, argv: Sequence[str]) -> list[str]:
         """Tokens that, run on the host, run argv inside the instance (and inside its cgroups)."""

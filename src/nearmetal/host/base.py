@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -51,6 +51,18 @@ class Process(Protocol):
         """End the process and everything in its process group; harmless when it has ended."""
 
 
+REPORT_FD = 3
+"""The descriptor on which a launched helper reports."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Launched:
+    """A helper that runs, and what it has reported."""
+
+    process: Process
+    facts: Mapping[str, int]
+
+
 class Host(Protocol):
     """One machine. Paths are paths on that machine."""
 
@@ -79,6 +91,21 @@ class Host(Protocol):
         pass_fds: Sequence[int] = (),
     ) -> Process:
         """Start in a session of its own, output appended to files."""
+
+    def launch(
+        self,
+        argv: Sequence[str],
+        *,
+        expect: Set[str],
+        timeout: float,
+        env: Mapping[str, str] | None = None,
+    ) -> Launched:
+        """Start a helper fast, in a session of its own, and read what it reports on descriptor REPORT_FD: lines
+        {"key": integer, ...} until every expected key is there. argv[0] is an absolute path.
+
+        Raises RunError with the helper's last words when it ends first or says nothing for `timeout` seconds; it
+        is ended then. The helper dies with the calling thread if it asks to (PR_SET_PDEATHSIG).
+        """
 
     def read(self, path: str | Path) -> bytes | Unavailable:
         """A whole file, for /proc and /sys."""

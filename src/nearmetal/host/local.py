@@ -8,10 +8,11 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from pathlib import Path
 
-from .base import Completed, Process, Unavailable
+from .base import Completed, Launched, Process, Unavailable
+from .helper import launch_helper
 
 
 class LocalProcess:
@@ -109,6 +110,16 @@ class LocalHost:
                     pass_fds=tuple(pass_fds),
                 )
             )
+
+    def launch(
+        self,
+        argv: Sequence[str],
+        *,
+        expect: Set[str],
+        timeout: float,
+        env: Mapping[str, str] | None = None,
+    ) -> Launched:
+        return launch_helper(argv, expect=expect, timeout=timeout, env=env)
 
     def read(self, path: str | Path) -> bytes | Unavailable:
         try:

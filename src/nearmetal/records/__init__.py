@@ -1,7 +1,8 @@
 """The results directory: what was asked, what was measured, checksums, export. Knows no statistics."""
 
 from .directory import PlanMeta, ResultsDirectory
-from .reading import Trials, completed_blocks, next_attempt, read_trials
+from .manifest import Verification
+from .reading import Trials, completed_blocks, latest_attempts, next_attempt, read_trials
 from .writer import TrialWriter
 
 __all__ = [
@@ -9,7 +10,9 @@ __all__ = [
     "ResultsDirectory",
     "TrialWriter",
     "Trials",
+    "Verification",
     "completed_blocks",
+    "latest_attempts",
     "next_attempt",
     "read_trials",
 ]

@@ -12,6 +12,7 @@ from ..model.record import JsonValue, Row, Status, TrialRecord
 from ..model.study import Better
 from .reading import latest_attempts
 
+_NOT_IN_NAMES = re.compile(r"[/=\s]")
 _UNITS = {"s": "sec/op", "B": "B/op"}
 
 
@@ -76,7 +77,8 @@ def _camel(text: str) -> str:
 def _sub_names(record: TrialRecord) -> str:
     environment, _, placement = record.arm.partition("/")
     pairs = [("env", environment), ("placement", placement)] + ([("aa", "2")] if record.aa else [])
-    return re.sub(r"-(\d+)$", r"_\1", "".join(f"/{k}={re.sub(r'[/=\s]', '_', v)}" for k, v in pairs if v))
+    name = "".join(f"/{key}={_NOT_IN_NAMES.sub('_', value)}" for key, value in pairs if value)
+    return re.sub(r"-(\d+)$", r"_\1", name)
 
 
 def _median(values: Sequence[float]) -> float:

@@ -5,105 +5,133 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ..errors import RecordsError
-from ..model.record import JsonValue
+from ..model.record import JsonValue, TrialRecord
+from .codec import to_line
 from .disk import failure, sync_directory, write_file
 from .manifest import CRATE, SUMS, Verification, verify_sums, write_crate, write_sums
 from .reading import Trials, read_trials
 from .writer import TrialWriter
 
-STUDY, PLAN, PROVENANCE = "study.yaml", "plan.json", "provenance.json"
+STUDY, PLAN, PROVENANCE, REHEARSAL = "study.yaml", "plan.json", "provenance.json", "rehearsal.jsonl"
 _SCHEMA = 1
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+_WRITER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+_STAMP = "%Y-%m-%dT%H-%M-%S"
+_NAME = re.compile(r"(?P<study>.+)-\d{4}-\d\d-\d\dT\d\d-\d\d-\d\d(-\d+)?")
 
 
 @dataclass(frozen=True, kw_only=True)
 class PlanMeta:
     """What fixes the order of the trials, with the study: the seed, the expected number of blocks N, and the
-    names of the arms in the order of the study."""
+    names of the arms in the order of the study. created: Unix seconds when it was fixed."""
 
+    study: str
     seed: int
     expected_blocks: int
     arms: tuple[str, ...]
+    created: float
 
 
 @dataclass(frozen=True, kw_only=True)
 class ResultsDirectory:
-    """path: of the directory; study: name of the study; created: Unix seconds; plan: as frozen."""
+    """A directory that exists and holds a study; a run freezes its plan before the first trial."""
 
     path: Path
-    study: str
-    created: float
-    plan: PlanMeta
 
     @classmethod
-    def create(
-        cls,
-        parent: Path,
-        study_name: str,
-        *,
-        study_yaml: str,
-        plan: PlanMeta,
-        provenance: Mapping[str, Any],
-    ) -> ResultsDirectory:
+    def create(cls, parent: Path, study_name: str, *, study_yaml: str) -> ResultsDirectory:
         """A new directory `<study>-<UTC time>` below parent (made if missing), never an existing one.
         Raises DiskFullError and RecordsError; what was made is then removed."""
-        created = time.time()
-        name = f"{_safe(study_name)}-{time.strftime('%Y-%m-%dT%H-%M-%S', time.gmtime(created))}"
+        path: Path | None = None
         try:
             parent.mkdir(parents=True, exist_ok=True)
-            path = _new_directory(parent, name)
-        except OSError as e:
-            raise failure(e, parent, kept="nothing was written") from e
-        meta = {
-            "schema": _SCHEMA,
-            "study": study_name,
-            "created": created,
-            "seed": plan.seed,
-            "expected_blocks": plan.expected_blocks,
-            "arms": list(plan.arms),
-        }
-        try:
-            write_file(path / STUDY, study_yaml.encode())
-            write_file(path / PROVENANCE, _json(provenance))
+            path = _new_directory(parent, f"{safe_name(study_name)}-{time.strftime(_STAMP, time.gmtime())}")
             for below in ("trials", "samples", "logs"):
                 (path / below).mkdir()
-            write_file(path / PLAN, _json(meta))  # last: a directory with a plan is whole
+            write_file(path / STUDY, study_yaml.encode())
             sync_directory(parent)
         except OSError as e:
-            _remove_new(path)
-            raise failure(e, parent, kept="the new results directory was removed") from e
-        return cls(path=path, study=study_name, created=created, plan=plan)
+            if path is not None:
+                _remove_new(path)
+            raise failure(e, parent, kept="nothing was kept of the new results directory") from e
+        return cls(path=path)
 
     @classmethod
     def open(cls, path: Path) -> ResultsDirectory:
-        """Raises RecordsError when path is no results directory, or one of another schema."""
-        file = path / PLAN
+        """Raises RecordsError when path is no results directory."""
+        if not (path / STUDY).is_file():
+            raise RecordsError(
+                f"not a results directory: no {STUDY} in it",
+                where=str(path),
+                remedy="name a directory that a run made, such as results/<study>-<time>",
+            )
+        return cls(path=path)
+
+    def freeze(
+        self,
+        *,
+        seed: int,
+        expected_blocks: int,
+        arms: Sequence[str],
+        provenance: Mapping[str, Any],
+        rehearsal: Iterable[TrialRecord] = (),
+    ) -> PlanMeta:
+        """Fix what the trials follow from; once only, before the first of them. rehearsal: records that no
+        analysis uses, kept in rehearsal.jsonl. Raises RecordsError when frozen already; DiskFullError."""
+        if self.frozen:
+            raise RecordsError("its plan is fixed already", where=str(self.path))
+        name = _NAME.fullmatch(self.path.name)
+        plan = PlanMeta(
+            study=name["study"] if name else self.path.name,
+            seed=seed,
+            expected_blocks=expected_blocks,
+            arms=tuple(arms),
+            created=time.time(),
+        )
+        lines = b"".join(map(to_line, rehearsal))
+        data = {"schema": _SCHEMA, **plan.__dict__}
         try:
-            data = json.loads(file.read_bytes())
-            if data["schema"] != _SCHEMA:
-                raise RecordsError(
-                    f"plan schema {data['schema']!r} is not known to this nearmetal, which reads {_SCHEMA}",
-                    where=str(file),
-                    remedy="read the directory with the nearmetal that wrote it, or upgrade this one",
-                )
-            plan = PlanMeta(
+            if lines:
+                write_file(self.path / REHEARSAL, lines)
+            write_file(self.path / PROVENANCE, _json(provenance))
+            write_file(self.path / PLAN, _json(data))  # last: a plan that is there has its provenance
+        except OSError as e:
+            raise failure(e, self.path, kept="no trial had begun") from e
+        return plan
+
+    @property
+    def frozen(self) -> bool:
+        return (self.path / PLAN).exists()
+
+    def plan(self) -> PlanMeta:
+        """The plan as frozen. Raises RecordsError when the run never got that far, or of another schema."""
+        file = self.path / PLAN
+        if not self.frozen:
+            raise RecordsError(
+                "this run ended before its first block: there is no plan and nothing was measured",
+                where=str(self.path),
+                remedy=f"start it afresh: nearmetal run {self.path / STUDY}",
+            )
+        data = _object(file)
+        if data.get("schema") != _SCHEMA:
+            raise RecordsError(
+                f"plan schema {data.get('schema')!r} is not known to this nearmetal, which reads {_SCHEMA}",
+                where=str(file),
+                remedy="read the directory with the nearmetal that wrote it, or upgrade this one",
+            )
+        try:
+            return PlanMeta(
+                study=str(data["study"]),
                 seed=int(data["seed"]),
                 expected_blocks=int(data["expected_blocks"]),
                 arms=tuple(str(a) for a in data["arms"]),
+                created=float(data["created"]),
             )
-            return cls(path=path, study=str(data["study"]), created=float(data["created"]), plan=plan)
-        except OSError as e:
-            raise RecordsError(
-                f"not a results directory ({PLAN}: {e.strerror})",
-                where=str(path),
-                remedy="name a directory that nearmetal run made, such as results/<study>-<time>",
-            ) from e
         except (ValueError, KeyError, TypeError) as e:
             raise RecordsError(f"corrupt: {e!r}", where=str(file), remedy="take it from a copy") from e
 
@@ -114,58 +142,51 @@ class ResultsDirectory:
     @property
     def study_yaml(self) -> str:
         """The study as it was asked. Raises RecordsError."""
-        return self._frozen(STUDY).decode()
+        return _bytes(self.path / STUDY).decode()
 
     @property
     def provenance(self) -> dict[str, JsonValue]:
         """The machine as it was when the run began. Raises RecordsError."""
-        try:
-            data = json.loads(self._frozen(PROVENANCE))
-        except ValueError as e:
-            raise RecordsError(f"corrupt: {e}", where=str(self.path / PROVENANCE)) from e
-        if type(data) is not dict:
-            raise RecordsError("corrupt: not an object", where=str(self.path / PROVENANCE))
-        return data
+        return _object(self.path / PROVENANCE)
 
-    def _frozen(self, name: str) -> bytes:
-        try:
-            return (self.path / name).read_bytes()
-        except OSError as e:
-            raise RecordsError(f"cannot be read: {e.strerror}", where=str(self.path / name)) from e
-
-    def writer(self, name: str) -> TrialWriter:
-        """The writer of trials/<name>.jsonl. Raises RecordsError when the directory is closed (reopen it
-        first) or another process writes the same file; DiskFullError."""
+    def writer(self, name: str = "local") -> TrialWriter:
+        """The writer of trials/<name>.jsonl; every process that runs blocks has a name of its own. Raises
+        RecordsError when the directory is not frozen, is closed (reopen it first) or another process writes
+        the same file; DiskFullError."""
+        if not self.frozen:
+            raise RecordsError("a trial may not be recorded before the plan is fixed", where=str(self.path))
         if self.closed:
             raise RecordsError(
                 "closed: its checksums were taken",
                 where=str(self.path),
                 remedy=f"nearmetal resume {self.path} opens it again",
             )
-        return TrialWriter(self.path / "trials" / f"{_checked(name)}.jsonl", directory=self.path)
+        if not _WRITER.fullmatch(name):
+            raise RecordsError(
+                f"{name!r} cannot name a writer: letters, digits, dot, dash and underscore only"
+            )
+        return TrialWriter(self.path / "trials" / f"{name}.jsonl", directory=self.path)
 
     def trials(self) -> Trials:
-        """The records of all writers. Raises RecordsError."""
+        """The records of all writers, and how many torn lines were left out. Raises RecordsError."""
         return read_trials(sorted((self.path / "trials").glob("*.jsonl")))
 
-    def samples_file(self, writer: str) -> Path:
-        """Where the sampler of one writer keeps what it saw."""
-        return self.path / "samples" / f"{_checked(writer)}.jsonl.zst"
+    def records(self) -> tuple[TrialRecord, ...]:
+        """The records of all writers, by (block, position, attempt). Raises RecordsError."""
+        return self.trials().records
 
     def samples_files(self) -> tuple[Path, ...]:
-        """The samples of all writers."""
+        """What the samplers of all writers saw."""
         return tuple(sorted((self.path / "samples").glob("*.jsonl.zst")))
 
     def logs(self, trial: str) -> Path:
         """The directory for stdout, stderr and consoles of one trial, made if missing."""
-        path = self.path / "logs" / _safe(trial)
+        path = self.path / "logs" / safe_name(trial)
         try:
             path.mkdir(parents=True, exist_ok=True)
         except OSError as e:
             raise failure(e, self.path, kept="the records are whole") from e
         return path
-
-    # --- closing ---
 
     @property
     def closed(self) -> bool:
@@ -173,9 +194,10 @@ class ResultsDirectory:
 
     def close(self) -> None:
         """Write ro-crate-metadata.json and SHA256SUMS over every file there is now; again when closed
-        already, so that a report made since is covered. Raises DiskFullError."""
+        already, so that a report made since is covered. Raises RecordsError, DiskFullError."""
+        plan = self.plan()
         try:
-            write_crate(self.path, name=self.name, study=self.study, created=self.created)
+            write_crate(self.path, study=plan.study, created=plan.created)
             write_sums(self.path)
         except OSError as e:
             raise failure(e, self.path, kept="the records are whole") from e
@@ -190,19 +212,30 @@ class ResultsDirectory:
         return verify_sums(self.path)
 
 
+def safe_name(name: str) -> str:
+    """The name of a study or trial as one part of a path ('0.native/1x2' -> '0.native~1x2')."""
+    return re.sub(r"[^A-Za-z0-9._-]", "~", name).lstrip(".") or "unnamed"
+
+
 def _json(data: Mapping[str, Any]) -> bytes:
     return json.dumps(data, indent=2, ensure_ascii=False, allow_nan=False).encode() + b"\n"
 
 
-def _safe(name: str) -> str:
-    """A name of a study or trial as one part of a path ('0.native/1x2' -> '0.native~1x2')."""
-    return re.sub(r"[^A-Za-z0-9._-]", "~", name).lstrip(".") or "unnamed"
+def _bytes(file: Path) -> bytes:
+    try:
+        return file.read_bytes()
+    except OSError as e:
+        raise RecordsError(f"cannot be read: {e.strerror}", where=str(file)) from e
 
 
-def _checked(writer: str) -> str:
-    if not _NAME.fullmatch(writer):
-        raise RecordsError(f"{writer!r} cannot name a writer: letters, digits, dot, dash and underscore only")
-    return writer
+def _object(file: Path) -> dict[str, Any]:
+    try:
+        data = json.loads(_bytes(file))
+    except ValueError as e:
+        raise RecordsError(f"corrupt: {e}", where=str(file), remedy="take it from a copy") from e
+    if type(data) is not dict:
+        raise RecordsError("corrupt: not an object", where=str(file), remedy="take it from a copy")
+    return data
 
 
 def _new_directory(parent: Path, name: str) -> Path:
@@ -217,8 +250,7 @@ def _new_directory(parent: Path, name: str) -> Path:
 
 
 def _remove_new(path: Path) -> None:
-    for name in (STUDY, PROVENANCE, PLAN):
-        (path / name).unlink(missing_ok=True)
+    (path / STUDY).unlink(missing_ok=True)
     for below in ("trials", "samples", "logs"):
         if (path / below).is_dir():
             (path / below).rmdir()

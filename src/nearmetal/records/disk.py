@@ -1,4 +1,4 @@
-"""Bytes that are on the disk when a function returns: appends and whole files, with a clear stop when full."""
+"""Bytes that are on the disk when a function returns: a clear stop when it is full."""
 
 from __future__ import annotations
 

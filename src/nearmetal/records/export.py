@@ -20,7 +20,8 @@ from .tables import value_columns
 
 
 class ExportFormat(StrEnum):
-    """CSV, PARQUET: tidy, one line per value; JSON: records, cells and provenance; BENCHFMT: for benchstat."""
+    """CSV, PARQUET: tidy, one line per value; JSON: records, cells and provenance; BENCHFMT: for
+    benchstat."""
 
     CSV = "csv"
     JSON = "json"
@@ -40,7 +41,7 @@ def export(directory: ResultsDirectory, cells: Sequence[Cell], format: ExportFor
         case ExportFormat.PARQUET:
             return to_parquet(records)
         case ExportFormat.BENCHFMT:
-            return benchfmt(records, study=directory.study, provenance=directory.provenance)
+            return benchfmt(records, study=directory.plan().study, provenance=directory.provenance)
     assert_never(format)
 
 
@@ -56,12 +57,10 @@ def to_csv(records: Iterable[TrialRecord]) -> bytes:
 
 
 def to_json(directory: ResultsDirectory, records: Iterable[TrialRecord], cells: Sequence[Cell]) -> bytes:
-    """One object: study, plan, provenance, cells, records. Infinite ends of intervals are null."""
+    """One object: plan, provenance, cells, records. Infinite ends of intervals are null."""
     whole = {
         "results_dir": directory.name,
-        "study": directory.study,
-        "created": directory.created,
-        "plan": asdict(directory.plan),
+        "plan": asdict(directory.plan()),
         "provenance": directory.provenance,
         "cells": [_finite(asdict(c)) for c in cells],
         "records": [to_dict(r) for r in records],

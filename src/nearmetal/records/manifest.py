@@ -87,16 +87,16 @@ def verify_sums(directory: Path) -> Verification:
     )
 
 
-def write_crate(directory: Path, *, name: str, study: str, created: float) -> None:
+def write_crate(directory: Path, *, study: str, created: float) -> None:
     """ro-crate-metadata.json: the descriptor, the root data set and one entity per file
     (https://www.researchobject.org/ro-crate/specification/1.1/)."""
     files = [n for n in files_below(directory) if n not in (SUMS, CRATE)]
     root = {
         "@id": "./",
         "@type": "Dataset",
-        "name": name,
-        "description": f"Raw measurements of the nearmetal study '{study}': one JSON line per trial, the study,"
-        " the plan with its seed, the provenance of the machine, and what the samplers saw",
+        "name": directory.name,
+        "description": f"Raw measurements of the nearmetal study '{study}': one JSON line per trial, the"
+        " study, the plan with its seed, the provenance of the machine, and what the samplers saw",
         "datePublished": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         "dateCreated": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(created)),
         "license": "Not stated; ask the owner of the data",

@@ -63,7 +63,7 @@ def latest_attempts(records: Iterable[TrialRecord]) -> tuple[TrialRecord, ...]:
 
 @contextmanager
 def _no_garbage_collection() -> Iterator[None]:
-    # Millions of live objects and no cycles: the collector would walk them all again and again (2 x the time).
+    # Millions of live objects and no cycles: the collector would walk them again and again.
     was_on = gc.isenabled()
     gc.disable()
     try:

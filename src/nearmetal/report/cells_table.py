@@ -6,9 +6,9 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from ..model.result import Analysis, Cell, NoiseFloor, Verdict
+from ..model.result import Analysis, Cell, Interval, NoiseFloor, Verdict
 from ..model.study import KernelWorkload, StartSubject, Study
-from ..units import show, show_interval, show_overhead
+from ..units import show, show_effect
 from .text import one_line, plural
 
 SYMBOLS: Mapping[Verdict, str] = {
@@ -136,7 +136,7 @@ def side(study: Study, arm_name: str) -> Side:
 def cause_text(cell: Cell) -> str:
     """The likely cause where the figures carry one; what is missing where there is no verdict."""
     if cell.verdict is Verdict.NONE:
-        return one_line(cell.reason) or "not decided"
+        return f"about {plural(cell.blocks_needed, 'block')} more" if cell.blocks_needed else one_line(cell.reason)
     if cell.verdict is Verdict.INCONSISTENT:
         return one_line(cell.reason) or "looks contradict each other: the machine changed during the run"
     if cell.verdict is Verdict.EQUIVALENT or cell.attribution is None:
@@ -144,24 +144,37 @@ def cause_text(cell: Cell) -> str:
     return one_line(cell.attribution.sentence)
 
 
-def difference_text(cell: Cell) -> str:
-    """The paired difference in the metric's own unit, with its interval, where the metric is a time."""
-    if cell.unit != "s" or not math.isfinite(cell.difference.centre):
-        return ""
-    low, centre, high = (
-        ("−" if v < 0 else "+") + show(abs(v), cell.unit) if math.isfinite(v) else "unbounded"
-        for v in (cell.difference.low, cell.difference.centre, cell.difference.high)
-    )
+def bounded(cell: Cell) -> bool:
+    """Whether the interval has two ends; exp(-inf) - 1 = -1 is none."""
+    return cell.low > -1 and math.isfinite(cell.high)
+
+
+def effect(cell: Cell) -> tuple[str, str]:
+    """Overhead and interval in one form: ('+0.2 %', '[−0.5 … +0.8]')."""
+    overhead, _, interval = show_effect(cell.overhead, cell.low, cell.high).partition(" [")
+    return overhead, f"[{interval}"
+
+
+def value_text(value: Interval, unit: str, *, signed: bool = False) -> str:
+    """A value with its interval, each with its unit: '74.9 GB/s [74.1 GB/s … 75.2 GB/s]'."""
+    centre, low, high = (show(v, unit, signed=signed) for v in (value.centre, value.low, value.high))
     return f"{centre} [{low} … {high}]"
+
+
+def difference_text(cell: Cell) -> str:
+    """The paired difference with its interval where the metric is a time, else ''."""
+    known = cell.unit == "s" and math.isfinite(cell.difference.centre)
+    return value_text(cell.difference, cell.unit, signed=True) if known else ""
 
 
 def entry(cell: Cell, number: int) -> Entry:
     """A cell in words."""
+    overhead, interval = effect(cell)
     return Entry(
         cell=cell,
         number=number,
-        overhead=show_overhead(cell.overhead),
-        interval=show_interval(cell.low, cell.high),
+        overhead=overhead,
+        interval=interval,
         n=f"n {cell.n}",
         verdict=verdict_text(cell.verdict),
         cause=cause_text(cell),
@@ -212,7 +225,7 @@ def floors(study: Study, noise: NoiseFloor) -> tuple[Floor, ...]:
     for c in noise.cells:
         by_group.setdefault(kind_of_work(study, c.workload), []).append(c)
     return tuple(
-        Floor(group=g, half_width=max((c.high - c.low) / 2 for c in by_group[g]), cells=tuple(by_group[g]))
+        Floor(group=g, half_width=max(_half_width(c) for c in by_group[g]), cells=tuple(by_group[g]))
         for g in _GROUP_ORDER
         if g in by_group
     )
@@ -251,8 +264,8 @@ def answer_sentence(analysis: Analysis) -> str:
         worst = max(slower, key=lambda c: c.overhead)
         text += (
             f" The largest cost is {metric_label(worst)} in {one_line(worst.arm)}: "
-            f"{show_overhead(worst.overhead)} {show_interval(worst.low, worst.high)} against "
-            f"{one_line(worst.baseline)}, n {worst.n}."
+            f"{show_effect(worst.overhead, worst.low, worst.high)} against {one_line(worst.baseline)}, "
+            f"n {worst.n}."
         )
     return text
 
@@ -294,6 +307,10 @@ def next_steps(analysis: Analysis, results_dir: str) -> tuple[str, ...]:
         f"? not decided: {metric_label(need)} in {one_line(need.arm)} needs about "
         f"{plural(need.blocks_needed or 0, 'block')}{time} more{rest}:  nearmetal resume {results_dir}",
     )
+
+
+def _half_width(cell: Cell) -> float:
+    return (cell.high - cell.low) / 2 if bounded(cell) else math.inf
 
 
 def _roughly(seconds: float) -> str:

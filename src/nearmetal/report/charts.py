@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 from ..model.record import JsonValue
 from ..model.result import Cell, Interval, NoiseFloor
-from .cells_table import margin_text, metric_label
+from ..units import scale_of
+from .cells_table import bounded, margin_text, metric_label
 from .seen import RecordIndex
 from .text import one_line, thin
 
@@ -322,7 +323,7 @@ def ecdf(cell: Cell, p: Palette) -> Chart | None:
 
 def floor(noise: NoiseFloor, p: Palette) -> Chart | None:
     """The baseline against itself, one interval per metric, with the margin as a band."""
-    cells = [c for c in noise.cells if math.isfinite(c.low) and math.isfinite(c.high)]
+    cells = [c for c in noise.cells if bounded(c)]
     if not cells:
         return None
     rows: list[JsonValue] = [
@@ -390,7 +391,7 @@ class _Overhead:
 
 def _bands(cell: Cell, y: _Overhead, p: Palette) -> list[JsonValue]:
     layers: list[JsonValue] = [_margin_band(cell, y, p)]
-    if math.isfinite(cell.low) and math.isfinite(cell.high):
+    if bounded(cell):
         ends: Spec = {"low": y.of_share(cell.low), "high": y.of_share(cell.high)}
         layers.append(
             {
@@ -454,8 +455,9 @@ def _value_axis(unit: str, scale: Spec) -> Spec:
 
 
 def _axis(cell: Cell, values: Sequence[float]) -> tuple[float, str]:
-    """Factor from base units to the axis, and the axis' unit."""
-    raise NotImplementedError
+    """Factor from base units to the axis, and the axis' unit: that in which the largest value is shown."""
+    name, size = scale_of(max(values), cell.unit)
+    return 1 / size, name or cell.metric
 
 
 def _part(name: str, i: Interval) -> Spec:

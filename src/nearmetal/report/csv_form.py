@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import csv
 import io
+import math
 
 from ..model.result import Analysis, Cell
-from .cells_table import WORDS, cause_text
+from .cells_table import cause_text
 from .text import one_line
 
 COLUMNS = (
@@ -28,7 +29,6 @@ COLUMNS = (
     "margin",
     "confidence",
     "verdict",
-    "word",
     "cause",
     "smallest_material",
     "blocks_needed",
@@ -61,9 +61,10 @@ def _row(c: Cell, *, floor: bool) -> list[str]:
         str(c.n),
         str(c.failed),
         *(repr(v) for v in (c.baseline_value.centre, c.value.centre)),
-        *(repr(v) for v in (c.overhead, c.low, c.high, c.margin, c.confidence)),
+        repr(c.overhead),
+        repr(c.low if c.low > -1 else -math.inf),
+        *(repr(v) for v in (c.high, c.margin, c.confidence)),
         c.verdict.value,
-        WORDS[c.verdict],
         _words(cause_text(c)),
         repr(c.smallest_material),
         "" if c.blocks_needed is None else str(c.blocks_needed),

@@ -51,6 +51,8 @@ def cell_json(cell: Cell, *, by_block: bool = True) -> dict[str, JsonValue]:
         for f in fields(cell)
         if by_block or f.name not in _BY_BLOCK
     }
+    if cell.low <= -1:  # exp(-inf) - 1: nothing is known about this end
+        out["low"] = None
     return {**out, "symbol": SYMBOLS[cell.verdict]}
 
 

@@ -6,6 +6,7 @@ import re
 
 from ..model.result import Analysis
 from ..model.study import Study
+from ..units import show_clock
 from .cells_table import (
     Entry,
     Group,
@@ -16,7 +17,7 @@ from .cells_table import (
     trust_text,
     verdict_table,
 )
-from .text import duration, one_line, plural
+from .text import one_line, plural
 
 _SPECIAL = re.compile(r"([\\`*_{}\[\]<>|#~])")
 
@@ -34,7 +35,7 @@ def markdown_text(study: Study, analysis: Analysis) -> str:
         f"# {escape(question_text(study, analysis))}",
         escape(answer_sentence(analysis)),
         f"Noise floor (baseline against itself, half-width): {escape(floor or 'not measured')}. "
-        f"{escape(trust_text(noise))} {plural(analysis.blocks, 'block')}, {duration(analysis.elapsed)}, "
+        f"{escape(trust_text(noise))} {plural(analysis.blocks, 'block')}, {show_clock(analysis.elapsed)}, "
         f"seed {analysis.seed:x}.",
         *(table for group in verdict_table(study, analysis) for table in _tables(group)),
         "\n".join(f"- {escape(s)}" for line in legend(analysis) for s in line.split("   ")),

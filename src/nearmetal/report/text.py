@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 import unicodedata
 from collections.abc import Sequence
@@ -40,16 +39,6 @@ def slug(text: str) -> str:
 def plural(count: int, noun: str) -> str:
     """'1 block', '3 blocks'."""
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
-
-
-def duration(seconds: float) -> str:
-    """h:mm:ss, or seconds where it is less than a minute."""
-    if not math.isfinite(seconds):
-        return "unknown"
-    if seconds < 60:
-        return f"{seconds:.0f} s"
-    whole = round(seconds)
-    return f"{whole // 3600}:{whole % 3600 // 60:02d}:{whole % 60:02d}"
 
 
 def thin(items: Sequence[T], at_most: int, keep: Sequence[int] = ()) -> tuple[T, ...]:

@@ -1,0 +1,92 @@
+/* nm-box agent: what mpirun calls in place of ssh: agent MAP [-x...] HOST COMMAND...; enters the instance that
+ * the map names HOST. A line of the map: HOST PID USER CPUS LABEL [CGROUP]..., one space between; USER is "user"
+ * where the instance is entered through its user namespace, CPUS a list such as 0,2; "-" stands for none. */
+#define _GNU_SOURCE
+#include "box.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static char *next(char **rest, const char *map)
+{
+    char *word = strsep(rest, " ");
+    if (word == NULL || *word == '\0')
+        refuse("not a line HOST PID USER CPUS LABEL [CGROUP]...", map);
+    return word;
+}
+
+static struct entry parse_line(char *rest, const char *map)
+{
+    struct entry entry = {.directory = "/"};
+    entry.pid = (pid_t)number(next(&rest, map), INT_MAX, map);
+    const char *user = next(&rest, map), *cpus = next(&rest, map);
+    if (strcmp(user, "user") != 0 && strcmp(user, "-") != 0)
+        refuse("third word is neither user nor -", map);
+    entry.user_namespace = strcmp(user, "user") == 0;
+    entry.cpus = strcmp(cpus, "-") == 0 ? NULL : cpus;
+    entry.label = next(&rest, map);
+    while (rest != NULL)
+        append(&entry.cgroups, next(&rest, map), map);
+    return entry;
+}
+
+/* The words of the entry point into the line, which is never freed: we exec next. */
+static struct entry look_up(const char *map, const char *host)
+{
+    FILE *file = fopen(map, "re");
+    if (file == NULL)
+        die("open map", map);
+    char *line = NULL;
+    size_t size = 0;
+    ssize_t length;
+    while ((length = getline(&line, &size, file)) > 0) {
+        if (line[length - 1] != '\n')
+            refuse("last line of the map is torn", map);
+        line[length - 1] = '\0';
+        char *rest = line;
+        if (strcmp(next(&rest, map), host) == 0) {
+            if (fclose(file) != 0)
+                die("close", map);
+            return parse_line(rest, map);
+        }
+    }
+    if (ferror(file))
+        die("read map", map);
+    refuse("host is not in the map", host);
+}
+
+static char *join_words(char **words, int count)
+{
+    size_t size = 1;
+    for (int i = 0; i < count; i++)
+        size += strlen(words[i]) + 1;
+    char *line = malloc(size);
+    if (line == NULL)
+        die("allocate", "command");
+    char *at = line;
+    for (int i = 0; i < count; i++) {
+        if (i > 0)
+            *at++ = ' ';
+        at = stpcpy(at, words[i]);
+    }
+    *at = '\0';
+    return line;
+}
+
+int agent_main(int argc, char **argv)
+{
+    int at = 2;
+    while (at < argc && argv[at][0] == '-') /* options meant for ssh */
+        at++;
+    if (at + 1 >= argc)
+        refuse("usage: nm-box agent MAP [-x...] HOST COMMAND...", "agent");
+    struct entry entry = look_up(argv[1], argv[at]);
+    /* The one shell of this program: like ssh, mpirun hands over words that a remote shell is to read again
+     * ("PATH=... ; export PATH ; orted ..."). */
+    char shell[] = "/bin/sh", option[] = "-c";
+    char *const command[] = {shell, option, join_words(argv + at + 1, argc - at - 1), NULL};
+    enter(&entry, command);
+}

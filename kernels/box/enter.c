@@ -1,0 +1,139 @@
+/* nm-box enter: a command inside a running instance: its cgroups first, then all its namespaces. */
+#define _GNU_SOURCE
+#include "box.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <getopt.h>
+#include <limits.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+struct kind {
+    const char *name;
+    int flag;
+};
+/* The user namespace first: it gives the capabilities that the others ask for. */
+static const struct kind kinds[] = {{"user", CLONE_NEWUSER}, {"mnt", CLONE_NEWNS}, {"uts", CLONE_NEWUTS},
+                                    {"ipc", CLONE_NEWIPC},   {"pid", CLONE_NEWPID}, {"net", CLONE_NEWNET}};
+enum { KINDS = sizeof kinds / sizeof *kinds };
+
+static volatile sig_atomic_t child_pid;
+
+static void forward(int sign)
+{
+    int kept = errno;
+    if (child_pid > 0)
+        kill(child_pid, sign);
+    errno = kept;
+}
+
+static void forward_signals(void)
+{
+    static const int forwarded[] = {SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2};
+    struct sigaction action = {.sa_handler = forward, .sa_flags = SA_RESTART};
+    for (size_t i = 0; i < sizeof forwarded / sizeof *forwarded; i++)
+        if (sigaction(forwarded[i], &action, NULL) != 0)
+            die("sigaction", "forwarded signals");
+}
+
+/* A descriptor of pid's namespace; -1 where it is ours already, which setns might refuse to join again. */
+static int other_namespace(pid_t pid, const char *name)
+{
+    char path[64], mine[64];
+    struct stat theirs, ours;
+    if (snprintf(path, sizeof path, "/proc/%d/ns/%s", (int)pid, name) < 0 ||
+        snprintf(mine, sizeof mine, "/proc/self/ns/%s", name) < 0)
+        die("format", name);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0 || fstat(fd, &theirs) != 0 || stat(mine, &ours) != 0)
+        die("open namespace", path);
+    if (theirs.st_dev != ours.st_dev || theirs.st_ino != ours.st_ino)
+        return fd;
+    if (close(fd) != 0)
+        die("close", path);
+    return -1;
+}
+
+static void join_namespaces(const struct entry *entry)
+{
+    int open_fds[KINDS];
+    for (int i = 0; i < KINDS; i++) {
+        bool wanted = kinds[i].flag != CLONE_NEWUSER || entry->user_namespace;
+        open_fds[i] = wanted ? other_namespace(entry->pid, kinds[i].name) : -1;
+    }
+    for (int i = 0; i < KINDS; i++)
+        if (open_fds[i] >= 0 && setns(open_fds[i], kinds[i].flag) != 0)
+            die("setns", kinds[i].name);
+}
+
+/* Where the caller stands, if that directory exists inside too, else /. */
+static void change_directory(const char *asked, const char *before)
+{
+    if (asked != NULL) {
+        if (chdir(asked) != 0)
+            die("chdir", asked);
+    } else if (chdir(before) != 0 && chdir("/") != 0) {
+        die("chdir", "/");
+    }
+}
+
+void enter(const struct entry *entry, char *const argv[])
+{
+    char before[PATH_MAX] = "/";
+    if (entry->directory == NULL && getcwd(before, sizeof before) == NULL)
+        before[0] = '/', before[1] = '\0'; /* removed under us: then / is as good */
+    int unified = join_cgroups(&entry->cgroups);
+    if (entry->cpus != NULL)
+        pin(entry->cpus);
+    if (entry->label != NULL && setenv("NEARMETAL_RUN", entry->label, 1) != 0)
+        die("setenv", "NEARMETAL_RUN");
+    if (entry->pid != 0)
+        join_namespaces(entry);
+    if (entry->pid == 0 && unified < 0) {
+        change_directory(entry->directory, before);
+        execute(argv);
+    }
+    /* A process enters a pid namespace only by being born into it. */
+    forward_signals();
+    pid_t child = fork_into(unified);
+    if (child < 0)
+        die("fork", argv[0]);
+    if (child == 0) {
+        die_with_parent();
+        change_directory(entry->directory, before);
+        execute(argv);
+    }
+    child_pid = child;
+    end_like(child);
+}
+
+int enter_main(int argc, char **argv)
+{
+    static const struct option options[] = {{"pid", required_argument, NULL, 'p'},
+                                            {"user-namespace", no_argument, NULL, 'u'},
+                                            {"cgroup", required_argument, NULL, 'c'},
+                                            {"cpus", required_argument, NULL, 'a'},
+                                            {"label", required_argument, NULL, 'l'},
+                                            {"cwd", required_argument, NULL, 'd'},
+                                            {NULL, 0, NULL, 0}};
+    struct entry entry = {.pid = -1};
+    for (int option; (option = getopt_long(argc, argv, "+", options, NULL)) != -1;) {
+        switch (option) {
+        case 'p': entry.pid = (pid_t)number(optarg, INT_MAX, "--pid"); break;
+        case 'u': entry.user_namespace = true; break;
+        case 'c': append(&entry.cgroups, optarg, "--cgroup"); break;
+        case 'a': entry.cpus = optarg; break;
+        case 'l': entry.label = optarg; break;
+        case 'd': entry.directory = optarg; break;
+        default: refuse("unknown option", "enter");
+        }
+    }
+    if (entry.pid < 0 || optind >= argc)
+        refuse("enter needs --pid and -- argv", "enter");
+    enter(&entry, argv + optind);
+}

@@ -1,0 +1,292 @@
+/* The root filesystem of an instance: an overlay of the machine's own /, so that binaries are the same by
+ * construction, with what must be its own (/proc, /sys, /dev/shm, /tmp, /run) mounted fresh. Everything is
+ * mounted in a private mount namespace below one tmpfs, and vanishes with it. */
+#define _GNU_SOURCE
+#include "box.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <linux/mount.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+/* glibc's <sys/mount.h> collides with <linux/mount.h> before 2.37; these two are all that we need of it. */
+int mount(const char *source, const char *target, const char *type, unsigned long flags, const void *data);
+int umount2(const char *target, int flags);
+enum { NM_DETACH = 2 };
+
+/* Mounted fresh, or for the machine alone: never carried over from below these. */
+static const char *const own[] = {"proc", "sys", "dev", "tmp", "run"};
+/* Filesystems without a user's files; a tmpfs too is the machine's own business. */
+static const char *const unwanted[] = {"tmpfs",  "proc",    "sysfs",      "devtmpfs",  "devpts",      "cgroup",
+                                       "cgroup2", "autofs",  "mqueue",     "hugetlbfs", "debugfs",     "tracefs",
+                                       "pstore",  "bpf",     "configfs",   "fusectl",   "binfmt_misc", "nsfs",
+                                       "efivarfs", "selinuxfs", "securityfs", "rpc_pipefs", "overlay"};
+
+struct path {
+    char text[PATH_MAX];
+};
+
+static struct path join(const char *head, const char *tail)
+{
+    struct path path;
+    int length = snprintf(path.text, sizeof path.text, "%s%s", head, tail);
+    if (length < 0 || (size_t)length >= sizeof path.text)
+        refuse("path too long", tail);
+    return path;
+}
+
+static void mount_at(const char *source, const char *target, const char *type, unsigned long flags,
+                     const char *data)
+{
+    if (mount(source, target, type, flags, data) != 0)
+        die(type != NULL ? "mount" : "bind", target);
+}
+
+static void directory(const char *path, mode_t mode)
+{
+    /* chmod as well, since the caller's umask must not show inside. */
+    if ((mkdir(path, mode) != 0 && errno != EEXIST) || chmod(path, mode) != 0)
+        die("mkdir", path);
+}
+
+static void make_read_only(const char *path)
+{
+    const struct mount_attr change = {.attr_set = MOUNT_ATTR_RDONLY};
+    if (syscall(SYS_mount_setattr, AT_FDCWD, path, AT_RECURSIVE, &change, sizeof change) == 0)
+        return;
+    struct statvfs now;
+    if (errno != ENOSYS || statvfs(path, &now) != 0)
+        die("mount_setattr read-only", path);
+    /* Before Linux 5.12. The flags that the mount has already must be said again. */
+    unsigned long kept = now.f_flag & (MS_NOSUID | MS_NODEV | MS_NOEXEC | MS_NOATIME | MS_NODIRATIME);
+    mount_at(NULL, path, NULL, MS_REMOUNT | MS_BIND | MS_RDONLY | kept, NULL);
+}
+
+/* Makes root/a/b/c; what cannot be made shows when something is mounted on it. */
+static void make_parents(const char *path)
+{
+    struct path inside = join("root", path);
+    for (char *at = inside.text + strlen("root/"); *at != '\0'; at++) {
+        if (*at != '/')
+            continue;
+        *at = '\0';
+        if (mkdir(inside.text, 0755) != 0 && errno != EEXIST && errno != EROFS)
+            die("mkdir", inside.text);
+        *at = '/';
+    }
+    if (mkdir(inside.text, 0755) != 0 && errno != EEXIST && errno != EROFS)
+        die("mkdir", inside.text);
+}
+
+static void bind_all(const struct list *paths, bool read_only)
+{
+    for (int i = 0; i < paths->count; i++) {
+        const char *path = paths->items[i];
+        if (path[0] != '/')
+            refuse("a bind must be an absolute path", path);
+        make_parents(path);
+        struct path inside = join("root", path);
+        mount_at(path, inside.text, NULL, MS_BIND | MS_REC, NULL);
+        if (read_only)
+            make_read_only(inside.text);
+    }
+}
+
+static bool below_own(const char *path)
+{
+    for (size_t i = 0; i < sizeof own / sizeof *own; i++) {
+        size_t length = strlen(own[i]);
+        if (strncmp(path + 1, own[i], length) == 0 && (path[1 + length] == '/' || path[1 + length] == '\0'))
+            return true;
+    }
+    return false;
+}
+
+static bool is_unwanted(const char *type)
+{
+    for (size_t i = 0; i < sizeof unwanted / sizeof *unwanted; i++)
+        if (strcmp(type, unwanted[i]) == 0)
+            return true;
+    return false;
+}
+
+/* mountinfo writes space, tab, newline and backslash as \ooo; undone in place. */
+static void unescape(char *text)
+{
+    char *to = text;
+    for (const char *from = text; *from != '\0'; to++) {
+        unsigned value;
+        if (from[0] == '\\' && sscanf(from + 1, "%3o", &value) == 1) {
+            *to = (char)value;
+            from += 4;
+        } else {
+            *to = *from++;
+        }
+    }
+    *to = '\0';
+}
+
+struct mounts {
+    char **paths;
+    size_t count;
+};
+
+/* Mount points of real filesystems below / (a /usr or /home of its own), in the order they were mounted. */
+static struct mounts further_mounts(void)
+{
+    struct mounts found = {NULL, 0};
+    FILE *file = fopen("/proc/self/mountinfo", "re");
+    if (file == NULL)
+        die("open", "/proc/self/mountinfo");
+    char *line = NULL;
+    size_t size = 0;
+    while (getline(&line, &size, file) > 0) {
+        char point[PATH_MAX], type[64];
+        const char *tail = strstr(line, " - ");
+        if (tail == NULL || sscanf(line, "%*s %*s %*s %*s %4095s", point) != 1 || sscanf(tail, " - %63s", type) != 1)
+            refuse("cannot read a line of /proc/self/mountinfo", line);
+        unescape(point);
+        if (strcmp(point, "/") == 0 || below_own(point) || is_unwanted(type))
+            continue;
+        char **more = realloc(found.paths, (found.count + 1) * sizeof *more);
+        char *copy = strdup(point);
+        if (more == NULL || copy == NULL)
+            die("allocate", "list of mounts");
+        found.paths = more;
+        found.paths[found.count++] = copy;
+    }
+    if (ferror(file) || fclose(file) != 0)
+        die("read", "/proc/self/mountinfo");
+    free(line);
+    return found;
+}
+
+static void bind_further(const struct mounts *mounts)
+{
+    for (size_t i = 0; i < mounts->count; i++) {
+        struct path inside = join("root", mounts->paths[i]);
+        if (mount(mounts->paths[i], inside.text, NULL, MS_BIND, NULL) == 0)
+            make_read_only(inside.text);
+        else if (errno != EACCES && errno != ENOENT) /* another user's FUSE mount; or unmounted since */
+            die("bind", inside.text);
+    }
+}
+
+static void overlay_whole(void)
+{
+    struct stat top;
+    if (stat("/", &top) != 0)
+        die("stat", "/");
+    directory("upper", top.st_mode & 07777);
+    directory("work", 0700);
+    directory("root", 0755);
+    mount_at("overlay", "root", "overlay", 0, "lowerdir=/,upperdir=upper,workdir=work");
+}
+
+static void overlay_directory(const char *name, mode_t mode)
+{
+    struct path lower = join("/", name), upper = join("upper/", name), work = join("work/", name);
+    struct path inside = join("root/", name);
+    char options[3 * NAME_MAX + 128];
+    directory(inside.text, 0755);
+    directory(upper.text, mode); /* the merged directory has the mode of the upper one */
+    directory(work.text, 0700);
+    int length = snprintf(options, sizeof options, "lowerdir=%s,upperdir=%s,workdir=%s,userxattr", lower.text,
+                          upper.text, work.text);
+    bool plain = strpbrk(name, ",:\\") == NULL && length > 0 && (size_t)length < sizeof options;
+    if (plain && mount("overlay", inside.text, "overlay", 0, options) == 0)
+        return;
+    /* Refused where something is mounted below it: those mounts are locked to us. Then as it is, read-only. */
+    mount_at(lower.text, inside.text, NULL, MS_BIND | MS_REC, NULL);
+    make_read_only(inside.text);
+}
+
+static void copy_link(int top, const char *name)
+{
+    char target[PATH_MAX];
+    ssize_t length = readlinkat(top, name, target, sizeof target - 1);
+    if (length < 0)
+        die("readlink", name);
+    target[length] = '\0';
+    if (symlink(target, join("root/", name).text) != 0)
+        die("symlink", name);
+}
+
+/* In a user namespace lowerdir=/ is refused, because of the locked mounts below /: one overlay for each
+ * top-level directory, links copied; plain files of / are left out. */
+static void overlay_each(void)
+{
+    directory("upper", 0755);
+    directory("work", 0755);
+    directory("root", 0755);
+    mount_at("root", "root", NULL, MS_BIND, NULL);
+    DIR *top = opendir("/");
+    if (top == NULL)
+        die("opendir", "/");
+    const struct dirent *entry;
+    errno = 0;
+    while ((entry = readdir(top)) != NULL) {
+        struct stat what;
+        if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0)
+            continue;
+        if (fstatat(dirfd(top), entry->d_name, &what, AT_SYMLINK_NOFOLLOW) != 0)
+            die("stat", entry->d_name);
+        if (S_ISLNK(what.st_mode))
+            copy_link(dirfd(top), entry->d_name);
+        else if (S_ISDIR(what.st_mode) && below_own(join("/", entry->d_name).text))
+            directory(join("root/", entry->d_name).text, 0755);
+        else if (S_ISDIR(what.st_mode))
+            overlay_directory(entry->d_name, what.st_mode & 07777);
+        errno = 0;
+    }
+    if (errno != 0 || closedir(top) != 0)
+        die("readdir", "/");
+}
+
+static void mount_sys(bool own_network)
+{
+    /* A fresh one shows the devices of our network; cgroups are read there by hwloc. */
+    if (own_network && mount("sysfs", "root/sys", "sysfs", MS_NOSUID | MS_NODEV | MS_NOEXEC, NULL) == 0) {
+        if (mount("/sys/fs/cgroup", "root/sys/fs/cgroup", NULL, MS_BIND | MS_REC, NULL) != 0 && errno != ENOENT)
+            die("bind", "/sys/fs/cgroup");
+        return;
+    }
+    mount_at("/sys", "root/sys", NULL, MS_BIND | MS_REC, NULL);
+}
+
+void build_root(const struct root *plan)
+{
+    struct mounts further = {NULL, 0};
+    if (mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) != 0)
+        die("make mounts private", "/");
+    if (!plan->rootless)
+        further = further_mounts();
+    mount_at("tmpfs", plan->scratch, "tmpfs", 0, "mode=0755");
+    if (chdir(plan->scratch) != 0)
+        die("chdir", plan->scratch);
+    if (plan->rootless)
+        overlay_each();
+    else
+        overlay_whole();
+    bind_further(&further);
+    mount_at("proc", "root/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC, NULL);
+    mount_sys(plan->own_network);
+    mount_at("/dev", "root/dev", NULL, MS_BIND | MS_REC, NULL);
+    mount_at("tmpfs", "root/dev/shm", "tmpfs", MS_NOSUID | MS_NODEV, "mode=1777");
+    mount_at("tmpfs", "root/tmp", "tmpfs", MS_NOSUID | MS_NODEV, "mode=1777");
+    mount_at("tmpfs", "root/run", "tmpfs", MS_NOSUID | MS_NODEV, "mode=0755");
+    bind_all(plan->read_only, true);
+    bind_all(plan->binds, false);
+    if (chdir("root") != 0 || syscall(SYS_pivot_root, ".", ".") != 0)
+        die("pivot_root", plan->scratch);
+    if (umount2(".", NM_DETACH) != 0 || chdir("/") != 0)
+        die("leave the old root", plan->scratch);
+}

@@ -1,0 +1,129 @@
+/* nm-box start: one instance. The launcher (this process) joins and unshares, its child builds the root and becomes
+ * nm-init; the launcher waits, since the instance dies with it, and it with the tool. */
+#define _GNU_SOURCE
+#include "box.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <getopt.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <net/if.h>
+#include <sched.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+struct start {
+    const char *scratch;
+    const char *hostname;
+    const char *netns;
+    const char *user;
+    const char *cpus;
+    bool new_net;
+    int report_fd;
+    struct list cgroups, binds, read_only;
+};
+
+static struct start parse(int argc, char **argv)
+{
+    static const struct option options[] = {
+        {"root-overlay", required_argument, NULL, 'r'},   {"hostname", required_argument, NULL, 'h'},
+        {"netns", required_argument, NULL, 'n'},          {"new-net", no_argument, NULL, 'N'},
+        {"user-namespace", required_argument, NULL, 'u'}, {"cgroup", required_argument, NULL, 'c'},
+        {"bind", required_argument, NULL, 'b'},           {"bind-read-only", required_argument, NULL, 'B'},
+        {"cpus", required_argument, NULL, 'p'},           {"report-fd", required_argument, NULL, 'f'},
+        {NULL, 0, NULL, 0}};
+    struct start start = {.report_fd = -1};
+    for (int option; (option = getopt_long(argc, argv, "+", options, NULL)) != -1;) {
+        switch (option) {
+        case 'r': start.scratch = optarg; break;
+        case 'h': start.hostname = optarg; break;
+        case 'n': start.netns = optarg; break;
+        case 'N': start.new_net = true; break;
+        case 'u': start.user = optarg; break;
+        case 'c': append(&start.cgroups, optarg, "--cgroup"); break;
+        case 'b': append(&start.binds, optarg, "--bind"); break;
+        case 'B': append(&start.read_only, optarg, "--bind-read-only"); break;
+        case 'p': start.cpus = optarg; break;
+        case 'f': start.report_fd = (int)number(optarg, 1023, "--report-fd"); break;
+        default: refuse("unknown option", "start");
+        }
+    }
+    if (start.scratch == NULL || start.hostname == NULL || start.report_fd < 0 || optind >= argc)
+        refuse("start needs --root-overlay, --hostname, --report-fd and -- argv", "start");
+    if (start.netns != NULL && start.new_net)
+        refuse("--netns and --new-net exclude each other", start.netns);
+    return start;
+}
+
+void loopback_up(void)
+{
+    struct ifreq request = {.ifr_flags = IFF_UP | IFF_RUNNING};
+    memcpy(request.ifr_name, "lo", sizeof "lo");
+    int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    if (fd < 0 || ioctl(fd, SIOCSIFFLAGS, &request) != 0 || close(fd) != 0)
+        die("bring up", "lo");
+}
+
+static void join_namespace(int fd, int kind, const char *path)
+{
+    if (fd >= 0 && (setns(fd, kind) != 0 || close(fd) != 0))
+        die("setns", path);
+}
+
+static int open_namespace(const char *path)
+{
+    if (path == NULL)
+        return -1;
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        die("open namespace", path);
+    return fd;
+}
+
+static void unshare_all(const struct start *start)
+{
+    /* Both before the first setns: a path may not be visible any more after it. */
+    int user = open_namespace(start->user), net = open_namespace(start->netns);
+    join_namespace(user, CLONE_NEWUSER, start->user);
+    join_namespace(net, CLONE_NEWNET, start->netns);
+    int kinds = CLONE_NEWNS | CLONE_NEWUTS | CLONE_NEWIPC | CLONE_NEWPID | (start->new_net ? CLONE_NEWNET : 0);
+    if (unshare(kinds) != 0)
+        die("unshare", "mount, uts, ipc, pid namespaces");
+    if (start->new_net)
+        loopback_up();
+    die_with_parent();
+}
+
+int start_main(int argc, char **argv)
+{
+    uint64_t began = now_ns();
+    struct start start = parse(argc, argv);
+    die_with_parent();
+    int unified = join_cgroups(&start.cgroups);
+    if (start.cpus != NULL)
+        pin(start.cpus);
+    unshare_all(&start);
+    uint64_t unshared = now_ns();
+    pid_t child = fork_into(unified);
+    if (child < 0)
+        die("fork", start.hostname);
+    if (child == 0) {
+        const struct root plan = {.scratch = start.scratch,
+                                  .binds = &start.binds,
+                                  .read_only = &start.read_only,
+                                  .rootless = start.user != NULL,
+                                  .own_network = start.new_net || start.netns != NULL};
+        die_with_parent();
+        if (sethostname(start.hostname, strlen(start.hostname)) != 0)
+            die("sethostname", start.hostname);
+        build_root(&plan);
+        report(start.report_fd, "{\"root\": %" PRIu64 "}\n", now_ns());
+        execute(argv + optind);
+    }
+    report(start.report_fd, "{\"pid\": %d, \"spawn\": %" PRIu64 ", \"namespaces\": %" PRIu64 "}\n", (int)child, began,
+           unshared);
+    end_like(child);
+}

@@ -1,0 +1,234 @@
+/* CG (RNR-94-007): the smallest eigenvalue of a sparse matrix by inverse iteration, solved by 25 steps of
+   conjugate gradients. Rows are divided among the ranks; vectors are gathered by recursive doubling. */
+#include <math.h>
+#include <stdlib.h>
+
+#include "cg_matrix.h"
+#include "fail.h"
+#include "kernel.h"
+
+enum { INNER = 25 };
+
+static const char *const class_names[] = {"S", "W", "A", "B"};
+static const struct {
+    int n, nonzer, iterations;
+    double shift, zeta;
+} classes[] = {
+    {1400, 7, 15, 10, 8.5971775078648},
+    {7000, 8, 15, 12, 10.362595087124},
+    {14000, 11, 15, 20, 17.130235054029},
+    {75000, 13, 75, 60, 22.712745482631},
+};
+static const double tolerance = 1e-10;
+
+typedef struct {
+    World world;
+    Common common;
+    Arena arena;
+    size_t class;
+    int n, first, rows;
+    long iterations;
+    double owed; /* steps of extra work not done yet */
+    Matrix matrix;
+    double *x, *q, *r; /* own rows */
+    double *p, *z;     /* all of them; the own part is current, the rest after gather() */
+    double comm;       /* seconds in MPI calls since it was last set to 0 */
+} Cg;
+
+static int row_begin(const Cg *s, int rank) {
+    return (int)share_begin(s->n, rank, s->world.size);
+}
+
+/* Every rank gets all of v. After step k a rank holds the parts of its aligned group of 2^k ranks, which lie
+   next to each other; groups change places with their neighbours. The message pattern is the same under every
+   MPI library, which a library's own choice of algorithm is not. */
+static void gather(Cg *s, double *v) {
+    for (int group = 1; group < s->world.size; group *= 2) {
+        int mine = s->world.rank / group * group, other = mine ^ group, partner = s->world.rank ^ group;
+        int send = row_begin(s, mine), receive = row_begin(s, other);
+        MPI_TIMED(s->comm, MPI_Sendrecv(v + send, row_begin(s, mine + group) - send, MPI_DOUBLE, partner, 0,
+                                        v + receive, row_begin(s, other + group) - receive, MPI_DOUBLE,
+                                        partner, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE));
+    }
+}
+
+static void sum_over_ranks(Cg *s, double *values, int count) {
+    if (s->world.size > 1)
+        MPI_TIMED(s->comm, MPI_Allreduce(MPI_IN_PLACE, values, count, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD));
+}
+
+static inline double row_product(const Matrix *a, int row, const double *restrict v) {
+    const int *column = a->column;
+    const double *value = a->value;
+    double sum = 0;
+#pragma omp simd reduction(+ : sum)
+    for (long k = a->start[row]; k < a->start[row + 1]; k++)
+        sum += value[k] * v[column[k]];
+    return sum;
+}
+
+/* z = 0, r = p = x; returns r'r. */
+static double begin_solve(Cg *s) {
+    double *z = s->z + s->first, *p = s->p + s->first, rho = 0;
+#pragma omp simd reduction(+ : rho)
+    for (int i = 0; i < s->rows; i++) {
+        z[i] = 0;
+        s->r[i] = p[i] = s->x[i];
+        rho += s->x[i] * s->x[i];
+    }
+    sum_over_ranks(s, &rho, 1);
+    return rho;
+}
+
+/* One step of conjugate gradients; returns the new r'r. */
+static double solve_step(Cg *s, double rho) {
+    double *restrict p = s->p + s->first, *restrict z = s->z + s->first;
+    double *restrict q = s->q, *restrict r = s->r;
+    gather(s, s->p);
+    for (int i = 0; i < s->rows; i++)
+        q[i] = row_product(&s->matrix, i, s->p);
+    double pq = 0, next = 0;
+#pragma omp simd reduction(+ : pq)
+    for (int i = 0; i < s->rows; i++)
+        pq += p[i] * q[i];
+    sum_over_ranks(s, &pq, 1);
+    double alpha = rho / pq;
+#pragma omp simd reduction(+ : next)
+    for (int i = 0; i < s->rows; i++) {
+        z[i] += alpha * p[i];
+        r[i] -= alpha * q[i];
+        next += r[i] * r[i];
+    }
+    sum_over_ranks(s, &next, 1);
+    double beta = next / rho;
+    for (int i = 0; i < s->rows; i++)
+        p[i] = r[i] + beta * p[i];
+    return next;
+}
+
+/* || x - A z || */
+static double residual(Cg *s) {
+    double sum = 0;
+    gather(s, s->z);
+    for (int i = 0; i < s->rows; i++) {
+        double d = s->x[i] - row_product(&s->matrix, i, s->z);
+        sum += d * d;
+    }
+    sum_over_ranks(s, &sum, 1);
+    return sqrt(sum);
+}
+
+/* One outer iteration: solve A z = x, zeta = shift + 1 / x'z, x = z / |z|. */
+static double iterate(Cg *s, double *rest) {
+    double rho = begin_solve(s);
+    for (int step = 0; step < INNER; step++)
+        rho = solve_step(s, rho);
+    *rest = residual(s);
+    const double *z = s->z + s->first;
+    double xz = 0, zz = 0;
+#pragma omp simd reduction(+ : xz, zz)
+    for (int i = 0; i < s->rows; i++) {
+        xz += s->x[i] * z[i];
+        zz += z[i] * z[i];
+    }
+    double both[2] = {xz, zz};
+    sum_over_ranks(s, both, 2);
+    double scale = 1 / sqrt(both[1]);
+    for (int i = 0; i < s->rows; i++)
+        s->x[i] = scale * z[i];
+    return classes[s->class].shift + 1 / both[0];
+}
+
+/* Planted extra work in units of one of the 26 products of an outer iteration, from x on without changing it.
+ */
+static void extra_steps(Cg *s, long steps) {
+    double rho = 0;
+    for (long step = 0; step < steps; step++) {
+        if (step % INNER == 0)
+            rho = begin_solve(s);
+        rho = solve_step(s, rho);
+    }
+}
+
+static double work_of(const Cg *s, double iterations) {
+    double nz = classes[s->class].nonzer, row = nz * (nz + 1);
+    return 2 * iterations * s->n * (3 + row + INNER * (5 + row) + 3);
+}
+
+static void start_over(Cg *s) {
+    for (int i = 0; i < s->rows; i++)
+        s->x[i] = 1;
+}
+
+static void *prepare(Spec *spec, const World *world) {
+    Cg *s = calloc(1, sizeof *s);
+    if (!s)
+        fail("out of memory");
+    s->world = *world;
+    s->common = spec_common(spec);
+    s->class = spec_choice(spec, "class", class_names, 4, 0);
+    s->iterations = spec_integer(spec, "iterations", 1, 1, 1 << 20);
+    s->n = classes[s->class].n;
+    if (!power_of_two(world->size) || world->size > s->n)
+        fail("cg: runs on 1, 2, 4, 8, ... ranks, not on %d", world->size);
+    s->first = row_begin(s, world->rank);
+    s->rows = row_begin(s, world->rank + 1) - s->first;
+    MatrixPlan *plan =
+        matrix_plan(s->n, classes[s->class].nonzer, classes[s->class].shift, s->first, s->rows);
+    size_t own = (size_t)s->rows * sizeof(double), all = (size_t)s->n * sizeof(double);
+    s->arena = arena_make(matrix_need(plan) + 3 * arena_need(own) + 2 * arena_need(all), s->common.pages);
+    s->matrix = matrix_make(plan, &s->arena);
+    s->x = arena_take(&s->arena, own);
+    s->q = arena_take(&s->arena, own);
+    s->r = arena_take(&s->arena, own);
+    s->p = arena_take(&s->arena, all);
+    s->z = arena_take(&s->arena, all);
+    if (s->common.corrupt && world->rank == 0)
+        s->matrix.value[0] *= 1.01;
+    start_over(s);
+    return s;
+}
+
+static void slice(void *state, Slice *out) {
+    Cg *s = state;
+    double rest;
+    MPI(MPI_Barrier(MPI_COMM_WORLD));
+    s->comm = 0;
+    double start = now();
+    for (long i = 0; i < s->iterations; i++)
+        iterate(s, &rest);
+    extra_steps(s, take_whole(&s->owed, s->common.extra * (double)(s->iterations * (INNER + 1))));
+    double seconds = now() - start;
+    out->count = 1;
+    out->part[0] = (Part){.metric = "rate",
+                          .seconds = seconds,
+                          .comm_seconds = s->comm,
+                          .work = work_of(s, (double)s->iterations)};
+}
+
+static void verify(void *state, Verified *v) {
+    Cg *s = state;
+    double zeta = 0, rest = 0, expected = classes[s->class].zeta;
+    start_over(s);
+    MPI(MPI_Barrier(MPI_COMM_WORLD));
+    double start = now();
+    for (int i = 0; i < classes[s->class].iterations; i++)
+        zeta = iterate(s, &rest);
+    v->seconds = now() - start;
+    v->work = work_of(s, classes[s->class].iterations);
+    v->ok = fabs((zeta - expected) / expected) <= tolerance;
+    text_add(&v->expected, "\"class\":\"%s\",\"zeta\":%.17g,\"relative_tolerance\":%g", class_names[s->class],
+             expected, tolerance);
+    text_add(&v->found, "\"zeta\":");
+    json_number(&v->found, zeta);
+    text_add(&v->found, ",\"residual\":");
+    json_number(&v->found, rest);
+}
+
+static void release(void *state) {
+    Cg *s = state;
+    arena_free(&s->arena);
+    free(s);
+}
+
+const Kernel cg_kernel = {"cg", prepare, slice, verify, release};

@@ -1,0 +1,26 @@
+/* The sparse matrix of CG (RNR-94-007), the rows that one rank owns. */
+#ifndef NEARMETAL_CG_MATRIX_H
+#define NEARMETAL_CG_MATRIX_H
+
+#include "pages.h"
+
+/* Compressed rows: row i holds start[i] to start[i+1], columns ascending. */
+typedef struct {
+    int rows;
+    long *start;
+    int *column;
+    double *value;
+} Matrix;
+
+/* Random vectors x_i of `nonzer` elements and the diagonal one: A = sum of w_i x_i x_i' + (0.1 - shift) I,
+   w_i falling geometrically from 1 to 0.1. */
+typedef struct MatrixPlan MatrixPlan;
+
+/* Makes the vectors and counts what the rows first <= i < first + rows need. */
+MatrixPlan *matrix_plan(int n, int nonzer, double shift, int first, int rows);
+size_t matrix_need(const MatrixPlan *plan);
+
+/* Takes matrix_need() bytes of the arena; frees the plan. */
+Matrix matrix_make(MatrixPlan *plan, Arena *arena);
+
+#endif

@@ -1,0 +1,227 @@
+/* EP (RNR-94-007): pairs of Gaussian deviates by the polar method, tallied in square annuli. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "fail.h"
+#include "kernel.h"
+#include "random.h"
+
+enum { BATCH = 1 << 16, BLOCK = 1024, BLOCKS = BATCH / BLOCK, LANES = 16, ANNULI = 10 };
+static const uint64_t seed = 271828183;
+
+static const char *const class_names[] = {"S", "W", "A", "B"};
+static const struct {
+    int m; /* 2^m pairs */
+    double sx, sy;
+} classes[] = {
+    {24, -3247.83465203474, -6958.407078382297},
+    {25, -2863.319731645753, -6320.053679109499},
+    {28, -4295.875165629892, -15807.32573678431},
+    {30, 40338.15542441498, -26606.69192809235},
+};
+static const double tolerance = 1e-8;
+
+typedef struct {
+    double sum[2]; /* of the first and second deviates */
+    long pairs, annulus[ANNULI];
+} Tally;
+
+typedef struct {
+    World world;
+    Common common;
+    Arena arena;
+    size_t class;
+    long batches, all_batches, next; /* batches: of a slice and rank; next: first batch of the next slice */
+    double owed;                     /* blocks of extra work not done yet */
+    uint64_t stride;                 /* factor of 2 * LANES steps */
+    double *x, *y;                   /* BLOCK uniform deviates each */
+    uint32_t *ring;                  /* BLOCK annulus numbers */
+    Tally slices;                    /* what slices found; kept so that their work has a use */
+} Ep;
+
+/* x <- a^(2 LANES) x in LANES independent streams for each half of the pairs: no lane waits for another. */
+typedef struct {
+    uint64_t x[LANES], y[LANES];
+} Lanes;
+
+static void lanes_start(Lanes *lanes, long batch) {
+    uint64_t state = random_jump(seed, (uint64_t)batch * 2 * BATCH);
+    for (int lane = 0; lane < LANES; lane++) {
+        lanes->x[lane] = state = random_step(state, random_factor);
+        lanes->y[lane] = state = random_step(state, random_factor);
+    }
+}
+
+static void uniform(Lanes *lanes, uint64_t stride, double *restrict x, double *restrict y) {
+    Lanes at = *lanes;
+    for (int i = 0; i < BLOCK; i += LANES)
+        for (int lane = 0; lane < LANES; lane++) {
+            x[i + lane] = 2 * random_unit(at.x[lane]) - 1;
+            y[i + lane] = 2 * random_unit(at.y[lane]) - 1;
+            at.x[lane] = random_step(at.x[lane], stride);
+            at.y[lane] = random_step(at.y[lane], stride);
+        }
+    *lanes = at;
+}
+
+/* Natural logarithm of a positive normal number, to 2e-16: t = 2^e m with m in [sqrt 1/2, sqrt 2), then
+   ln m = 2 artanh s, s = (m-1)/(m+1), |s| < 0.172, by its series. In plain operations, so that compilers
+   vectorise it without a vector mathematics library. */
+static inline double natural_log(double t) {
+    const uint64_t root_half = UINT64_C(0x3fe6a09e667f3bcd), bias = UINT64_C(1024) << 52;
+    uint64_t bits;
+    memcpy(&bits, &t, sizeof bits);
+    bits = bits - root_half + bias;
+    double e = random_real(bits >> 52) - 1024;
+    bits = (bits & ((UINT64_C(1) << 52) - 1)) + root_half;
+    double m;
+    memcpy(&m, &bits, sizeof m);
+    double s = (m - 1) / (m + 1), z = s * s;
+    double sum = 1.0 / 21;
+    sum = sum * z + 1.0 / 19;
+    sum = sum * z + 1.0 / 17;
+    sum = sum * z + 1.0 / 15;
+    sum = sum * z + 1.0 / 13;
+    sum = sum * z + 1.0 / 11;
+    sum = sum * z + 1.0 / 9;
+    sum = sum * z + 1.0 / 7;
+    sum = sum * z + 1.0 / 5;
+    sum = sum * z + 1.0 / 3;
+    return e * 0.69314718055994531 + (2 * s + 2 * s * z * sum);
+}
+
+/* A rejected pair (t > 1) is computed as t = 1, where the deviates are 0: no branch, nothing added. */
+static void gaussian(const double *restrict x, const double *restrict y, uint32_t *restrict ring,
+                     Tally *tally) {
+    double sx = 0, sy = 0;
+    long pairs = 0;
+#pragma omp simd reduction(+ : sx, sy, pairs)
+    for (int i = 0; i < BLOCK; i++) {
+        double t = x[i] * x[i] + y[i] * y[i];
+        pairs += t <= 1;
+        t = t <= 1 ? t : 1;
+        double factor = sqrt(-2 * natural_log(t) / t);
+        double gx = x[i] * factor, gy = y[i] * factor;
+        sx += gx;
+        sy += gy;
+        double ax = fabs(gx), ay = fabs(gy);
+        ring[i] = (uint32_t)(int)(ax > ay ? ax : ay);
+    }
+    tally->sum[0] += sx;
+    tally->sum[1] += sy;
+    tally->pairs += pairs;
+}
+
+/* Annuli beyond the third are rare: they are looked at singly, the first ones by counting comparisons. */
+static void count_rings(const uint32_t *restrict ring, Tally *tally) {
+    uint32_t one = 0, two = 0, three = 0, beyond = 0;
+    for (int i = 0; i < BLOCK; i++) {
+        one += ring[i] == 1;
+        two += ring[i] == 2;
+        three += ring[i] == 3;
+        beyond += ring[i] > 3;
+    }
+    tally->annulus[1] += one;
+    tally->annulus[2] += two;
+    tally->annulus[3] += three;
+    for (int i = 0; beyond && i < BLOCK; i++)
+        if (ring[i] > 3) {
+            tally->annulus[ring[i] < ANNULI ? ring[i] : ANNULI - 1]++;
+            beyond--;
+        }
+}
+
+static void run_blocks(Ep *s, Lanes *lanes, long blocks, Tally *tally) {
+    for (long block = 0; block < blocks; block++) {
+        uniform(lanes, s->stride, s->x, s->y);
+        gaussian(s->x, s->y, s->ring, tally);
+        count_rings(s->ring, tally);
+    }
+}
+
+static void *prepare(Spec *spec, const World *world) {
+    Ep *s = calloc(1, sizeof *s);
+    if (!s)
+        fail("out of memory");
+    s->world = *world;
+    s->common = spec_common(spec);
+    s->class = spec_choice(spec, "class", class_names, 4, 0);
+    s->batches = spec_integer(spec, "batches", 8, 1, 1 << 20);
+    s->all_batches = 1L << (classes[s->class].m - 16);
+    s->stride = random_power(random_factor, 2 * LANES);
+    size_t reals = BLOCK * sizeof(double), rings = BLOCK * sizeof(uint32_t);
+    s->arena = arena_make(2 * arena_need(reals) + arena_need(rings), s->common.pages);
+    s->x = arena_take(&s->arena, reals);
+    s->y = arena_take(&s->arena, reals);
+    s->ring = arena_take(&s->arena, rings);
+    return s;
+}
+
+static void slice(void *state, Slice *out) {
+    Ep *s = state;
+    Lanes lanes;
+    MPI(MPI_Barrier(MPI_COMM_WORLD));
+    double start = now();
+    long first = s->next + s->world.rank * s->batches;
+    for (long batch = 0; batch < s->batches; batch++) {
+        lanes_start(&lanes, (first + batch) % s->all_batches);
+        run_blocks(s, &lanes, BLOCKS, &s->slices);
+    }
+    long extra = take_whole(&s->owed, s->common.extra * (double)(s->batches * BLOCKS));
+    for (; extra > 0; extra -= BLOCKS) {
+        lanes_start(&lanes, first % s->all_batches);
+        run_blocks(s, &lanes, extra < BLOCKS ? extra : BLOCKS, &s->slices);
+    }
+    double seconds = now() - start;
+    s->next = (s->next + s->batches * s->world.size) % s->all_batches;
+    out->count = 1;
+    out->part[0] = (Part){.metric = "rate",
+                          .seconds = seconds,
+                          .work = 2.0 * BATCH * (double)s->batches * (double)s->world.size};
+}
+
+static void verify(void *state, Verified *v) {
+    Ep *s = state;
+    Tally mine = {0}, all;
+    Lanes lanes;
+    long begin = share_begin(s->all_batches, s->world.rank, s->world.size);
+    long end = share_begin(s->all_batches, s->world.rank + 1, s->world.size);
+    MPI(MPI_Barrier(MPI_COMM_WORLD));
+    double start = now();
+    for (long batch = begin; batch < end; batch++) {
+        lanes_start(&lanes, batch);
+        if (s->common.corrupt && batch == 0)
+            lanes.x[0] ^= UINT64_C(1) << 40;
+        run_blocks(s, &lanes, BLOCKS, &mine);
+    }
+    MPI(MPI_Allreduce(mine.sum, all.sum, 2, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD));
+    MPI(MPI_Allreduce(&mine.pairs, &all.pairs, 1, MPI_LONG, MPI_SUM, MPI_COMM_WORLD));
+    MPI(MPI_Allreduce(mine.annulus, all.annulus, ANNULI, MPI_LONG, MPI_SUM, MPI_COMM_WORLD));
+    v->seconds = now() - start;
+    v->work = ldexp(1, classes[s->class].m + 1);
+
+    all.annulus[0] = all.pairs;
+    for (int ring = 1; ring < ANNULI; ring++)
+        all.annulus[0] -= all.annulus[ring];
+    double sx = classes[s->class].sx, sy = classes[s->class].sy;
+    v->ok = fabs((all.sum[0] - sx) / sx) <= tolerance && fabs((all.sum[1] - sy) / sy) <= tolerance;
+    text_add(&v->expected, "\"class\":\"%s\",\"sx\":%.17g,\"sy\":%.17g,\"relative_tolerance\":%g",
+             class_names[s->class], sx, sy, tolerance);
+    text_add(&v->found, "\"sx\":");
+    json_number(&v->found, all.sum[0]);
+    text_add(&v->found, ",\"sy\":");
+    json_number(&v->found, all.sum[1]);
+    text_add(&v->found, ",\"pairs\":%ld,\"counts\":[", all.pairs);
+    for (int ring = 0; ring < ANNULI; ring++)
+        text_add(&v->found, "%s%ld", ring ? "," : "", all.annulus[ring]);
+    text_add(&v->found, "]");
+}
+
+static void release(void *state) {
+    Ep *s = state;
+    arena_free(&s->arena);
+    free(s);
+}
+
+const Kernel ep_kernel = {"ep", prepare, slice, verify, release};

@@ -1,0 +1,43 @@
+/* A kernel is one const table of operations. */
+#ifndef NEARMETAL_KERNEL_H
+#define NEARMETAL_KERNEL_H
+
+#include <stdbool.h>
+
+#include "spec.h"
+#include "text.h"
+#include "world.h"
+
+enum { MOST_PARTS = 4 };
+
+/* seconds, comm_seconds: of this rank; work: bytes, operations or messages of all ranks together, nominal
+   (planted extra work is not counted). */
+typedef struct {
+    const char *metric;
+    double seconds, comm_seconds, work;
+} Part;
+
+typedef struct {
+    int count;
+    Part part[MOST_PARTS];
+} Slice;
+
+/* ok, expected, found: of the whole run, valid on rank 0 (the two are the insides of JSON objects);
+   seconds: of this rank; work: of all ranks. */
+typedef struct {
+    bool ok;
+    double seconds, work;
+    Text expected, found;
+} Verified;
+
+typedef struct {
+    const char *name;
+    void *(*prepare)(Spec *spec, const World *world);
+    void (*slice)(void *state, Slice *slice);
+    void (*verify)(void *state, Verified *verified);
+    void (*release)(void *state);
+} Kernel;
+
+extern const Kernel stream_kernel, ep_kernel, cg_kernel, is_kernel, pingpong_kernel;
+
+#endif

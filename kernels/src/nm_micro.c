@@ -1,0 +1,282 @@
+/* nm-micro (--tokens DIR | --once) [--seed N] KERNEL-SPEC...: all micro-kernels in one MPI program, raw times
+   out as JSON Lines. No statistics: of the ranks' seconds the longest is kept, nothing else is folded. */
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "fail.h"
+#include "kernel.h"
+#include "place.h"
+#include "tokens.h"
+
+enum { MOST_KERNELS = 64 };
+
+static const Kernel *const kernels[] = {&stream_kernel, &ep_kernel, &cg_kernel, &is_kernel, &pingpong_kernel};
+
+typedef struct {
+    const Kernel *kernel;
+    void *state;
+    long huge, total; /* kB of this rank; huge -1 = the kernel does not tell */
+} Job;
+
+typedef struct {
+    World world;
+    const char *tokens; /* NULL: --once */
+    int output;         /* descriptor of rank 0 */
+    int count;
+    Spec spec[MOST_KERNELS];
+    Job job[MOST_KERNELS];
+} Run;
+
+static void abort_all(void) {
+    MPI_Abort(MPI_COMM_WORLD, 1);
+}
+
+static void parse_arguments(Run *run, int count, char **arguments) {
+    bool once = false;
+    for (int at = 1; at < count; at++) {
+        const char *argument = arguments[at];
+        if (strcmp(argument, "--once") == 0)
+            once = true;
+        else if (strcmp(argument, "--tokens") == 0 && at + 1 < count)
+            run->tokens = arguments[++at];
+        else if (strcmp(argument, "--seed") == 0 && at + 1 < count) {
+            char *end;
+            errno = 0;
+            run->world.seed = strtoull(arguments[++at], &end, 10);
+            if (*end || end == arguments[at] || errno)
+                fail("--seed: a whole number was expected, not '%s'", arguments[at]);
+        } else if (argument[0] == '-')
+            fail("unknown option '%s'", argument);
+        else if (run->count == MOST_KERNELS)
+            fail("more than %d kernels", MOST_KERNELS);
+        else
+            run->spec[run->count++] = spec_parse(argument);
+    }
+    if (once == (run->tokens != NULL) || run->count == 0)
+        fail("usage: nm-micro (--tokens DIR | --once) [--seed N] KERNEL-SPEC...");
+}
+
+static const Kernel *find_kernel(const char *name) {
+    for (size_t k = 0; k < sizeof kernels / sizeof *kernels; k++)
+        if (strcmp(kernels[k]->name, name) == 0)
+            return kernels[k];
+    fail("unknown kernel '%s'", name);
+}
+
+static void prepare_all(Run *run) {
+    for (int k = 0; k < run->count; k++) {
+        Job *job = &run->job[k];
+        job->kernel = find_kernel(run->spec[k].name);
+        long huge = huge_kb(), total = arena_kb();
+        job->state = job->kernel->prepare(&run->spec[k], &run->world);
+        spec_end(&run->spec[k]);
+        job->huge = huge < 0 ? -1 : huge_kb() - huge;
+        job->total = arena_kb() - total;
+    }
+}
+
+/* MPI libraries connect at the first message, and a rank that waits in read() drives no connection: every
+   pair talks in both directions before the first token. */
+static void connect_all(const World *world) {
+    char out = 0, in = 0;
+    for (int distance = 1; distance < world->size; distance++) {
+        int to = (world->rank + distance) % world->size;
+        int from = (world->rank + world->size - distance) % world->size;
+        for (int turn = 0; turn < 2; turn++)
+            MPI(MPI_Sendrecv(&out, 1, MPI_CHAR, to, 0, &in, 1, MPI_CHAR, from, 0, MPI_COMM_WORLD,
+                             MPI_STATUS_IGNORE));
+    }
+    MPI(MPI_Barrier(MPI_COMM_WORLD));
+}
+
+static void emit(const Run *run, Text *line) {
+    text_add(line, "\n");
+    if (!text_write(line, run->output))
+        fail("a line cannot be written: %s", strerror(errno));
+    text_free(line);
+}
+
+/* The places of all ranks, divided by commas, on rank 0. */
+static void add_places(const Run *run, Text *line) {
+    Text mine = {0};
+    place_json(&mine, run->world.rank);
+    int length = (int)mine.used, size = run->world.size;
+    bool first = run->world.rank == 0;
+    int *lengths = calloc(2 * (size_t)size + 1, sizeof *lengths), *offsets = lengths + size;
+    if (!lengths)
+        fail("out of memory");
+    MPI(MPI_Gather(&length, 1, MPI_INT, lengths, 1, MPI_INT, 0, MPI_COMM_WORLD));
+    for (int r = 0; first && r < size; r++)
+        offsets[r + 1] = offsets[r] + lengths[r];
+    char *all = first ? malloc((size_t)offsets[size] + 1) : NULL;
+    if (first && !all)
+        fail("out of memory");
+    MPI(MPI_Gatherv(mine.data, length, MPI_CHAR, all, lengths, offsets, MPI_CHAR, 0, MPI_COMM_WORLD));
+    for (int r = 0; first && r < size; r++)
+        text_add(line, "%s%.*s", r ? "," : "", lengths[r], all + offsets[r]);
+    free(all);
+    free(lengths);
+    text_free(&mine);
+}
+
+static void add_pages(const Run *run, Text *line) {
+    for (int k = 0; k < run->count; k++) {
+        long mine[2] = {run->job[k].huge, run->job[k].total}, sum[2] = {0, 0}, least = 0;
+        MPI(MPI_Reduce(mine, sum, 2, MPI_LONG, MPI_SUM, 0, MPI_COMM_WORLD));
+        MPI(MPI_Reduce(mine, &least, 1, MPI_LONG, MPI_MIN, 0, MPI_COMM_WORLD));
+        text_add(line, "%s{\"kernel\":%d,\"huge_kb\":", k ? "," : "", k);
+        if (least < 0)
+            text_add(line, "null");
+        else
+            text_add(line, "%ld", sum[0]);
+        text_add(line, ",\"total_kb\":%ld}", sum[1]);
+    }
+}
+
+static void tell_ready(Run *run, double init, double prepare) {
+    char version[MPI_MAX_LIBRARY_VERSION_STRING] = "";
+    int length = 0;
+    MPI(MPI_Get_library_version(version, &length));
+    version[strcspn(version, "\n")] = 0;
+    double mine[2] = {init, prepare}, most[2] = {0, 0};
+    MPI(MPI_Reduce(mine, most, 2, MPI_DOUBLE, MPI_MAX, 0, MPI_COMM_WORLD));
+    Text line = {0};
+    text_add(&line, "{\"event\":\"ready\",\"mpi\":");
+    json_string(&line, version);
+    text_add(&line, ",\"ranks\":%d,\"init_s\":%.9f,\"prepare_s\":%.9f,\"places\":[", run->world.size, most[0],
+             most[1]);
+    add_places(run, &line);
+    text_add(&line, "],\"pages\":[");
+    add_pages(run, &line);
+    text_add(&line, "]}");
+    if (run->world.rank == 0)
+        emit(run, &line);
+    text_free(&line);
+}
+
+/* Rank 0 takes each part from the rank that took longest, with that rank's MPI seconds. */
+static void run_slice(Run *run, int k) {
+    const Job *job = &run->job[k];
+    Slice slice = {0};
+    MPI(MPI_Barrier(MPI_COMM_WORLD));
+    job->kernel->slice(job->state, &slice);
+    enum { FIELDS = 2 * MOST_PARTS + 1 };
+    double mine[FIELDS] = {(double)k};
+    for (int p = 0; p < slice.count; p++) {
+        mine[1 + 2 * p] = slice.part[p].seconds;
+        mine[2 + 2 * p] = slice.part[p].comm_seconds;
+    }
+    bool first = run->world.rank == 0;
+    double *all = first ? malloc(sizeof mine * (size_t)run->world.size) : NULL;
+    if (first && !all)
+        fail("out of memory");
+    MPI(MPI_Gather(mine, FIELDS, MPI_DOUBLE, all, FIELDS, MPI_DOUBLE, 0, MPI_COMM_WORLD));
+    if (!first)
+        return;
+    Text line = {0};
+    text_add(&line, "{\"event\":\"slice\",\"kernel\":%d,\"name\":\"%s\",\"parts\":[", k, job->kernel->name);
+    for (int p = 0; p < slice.count; p++) {
+        const double *slowest = all;
+        for (int r = 0; r < run->world.size; r++) {
+            const double *of_rank = all + r * FIELDS;
+            if (of_rank[0] != (double)k)
+                fail("rank %d was given a token for kernel %g, rank 0 for %d", r, of_rank[0], k);
+            if (of_rank[1 + 2 * p] > slowest[1 + 2 * p])
+                slowest = of_rank;
+        }
+        text_add(&line, "%s{\"metric\":\"%s\",\"seconds\":%.9f,\"comm_seconds\":%.9f,\"work\":%.17g}",
+                 p ? "," : "", slice.part[p].metric, slowest[1 + 2 * p], slowest[2 + 2 * p],
+                 slice.part[p].work);
+    }
+    text_add(&line, "]}");
+    free(all);
+    emit(run, &line);
+}
+
+static bool run_verify(Run *run, int k) {
+    const Job *job = &run->job[k];
+    Verified verified = {0};
+    MPI(MPI_Barrier(MPI_COMM_WORLD));
+    job->kernel->verify(job->state, &verified);
+    double seconds = 0;
+    int ok = verified.ok;
+    MPI(MPI_Reduce(&verified.seconds, &seconds, 1, MPI_DOUBLE, MPI_MAX, 0, MPI_COMM_WORLD));
+    MPI(MPI_Bcast(&ok, 1, MPI_INT, 0, MPI_COMM_WORLD));
+    if (run->world.rank == 0) {
+        Text line = {0};
+        text_add(&line, "{\"event\":\"verify\",\"kernel\":%d,\"name\":\"%s\",\"ok\":%s,\"expected\":{%s}", k,
+                 job->kernel->name, ok ? "true" : "false", verified.expected.data);
+        text_add(&line, ",\"found\":{%s},\"seconds\":%.9f,\"work\":%.17g}", verified.found.data, seconds,
+                 verified.work);
+        emit(run, &line);
+    }
+    text_free(&verified.expected);
+    text_free(&verified.found);
+    return ok;
+}
+
+static void open_output(Run *run) {
+    char path[PATH_MAX];
+    run->output = STDOUT_FILENO;
+    if (!run->tokens || run->world.rank != 0)
+        return;
+    if (snprintf(path, sizeof path, "%s/out", run->tokens) >= (int)sizeof path)
+        fail("--tokens: path too long");
+    run->output = open(path, O_WRONLY | O_CLOEXEC);
+    if (run->output < 0)
+        fail("%s cannot be opened: %s", path, strerror(errno));
+}
+
+static void serve_tokens(Run *run, Tokens *tokens) {
+    for (;;) {
+        Token token = tokens_next(tokens, run->count);
+        if (token.what == 'q')
+            return;
+        if (token.what == 's')
+            run_slice(run, token.kernel);
+        else
+            run_verify(run, token.kernel);
+    }
+}
+
+int main(int count, char **arguments) {
+    static Run run; /* too large for a stack */
+    double begin = now();
+    if (MPI_Init(&count, &arguments) != MPI_SUCCESS)
+        fail("MPI_Init failed");
+    double init = now() - begin;
+    MPI(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN));
+    MPI(MPI_Comm_rank(MPI_COMM_WORLD, &run.world.rank));
+    MPI(MPI_Comm_size(MPI_COMM_WORLD, &run.world.size));
+    fail_as(run.world.rank, abort_all);
+    signal(SIGPIPE, SIG_IGN); /* a reader that has gone is an error with words */
+    parse_arguments(&run, count, arguments);
+    fail_tell(run.tokens);
+
+    Tokens tokens = {.descriptor = -1};
+    if (run.tokens)
+        tokens = tokens_open(run.tokens, run.world.rank);
+    open_output(&run);
+    begin = now();
+    prepare_all(&run);
+    connect_all(&run.world);
+    tell_ready(&run, init, now() - begin);
+
+    bool ok = true;
+    if (run.tokens)
+        serve_tokens(&run, &tokens);
+    else
+        for (int k = 0; k < run.count; k++)
+            ok = run_verify(&run, k) && ok;
+
+    for (int k = 0; k < run.count; k++)
+        run.job[k].kernel->release(run.job[k].state);
+    MPI(MPI_Finalize());
+    return ok ? 0 : 1;
+}

@@ -1,0 +1,31 @@
+/* Memory of a kernel: one arena of the page size asked for, touched when it is made. */
+#ifndef NEARMETAL_PAGES_H
+#define NEARMETAL_PAGES_H
+
+#include <stddef.h>
+
+typedef enum { PAGES_HUGE, PAGES_SMALL } Pages;
+
+typedef struct {
+    char *mapping, *base;
+    size_t mapped, size, used;
+} Arena;
+
+/* Bytes that `bytes` take up in an arena. */
+size_t arena_need(size_t bytes);
+
+/* `size` is a sum of arena_need(). Aligned to 2 MiB, zero, every page present. */
+Arena arena_make(size_t size, Pages pages);
+
+/* Aligned to a cache line. */
+void *arena_take(Arena *arena, size_t bytes);
+
+void arena_free(Arena *arena);
+
+/* kB in all arenas of this process. */
+long arena_kb(void);
+
+/* kB in transparent huge pages in this process now; -1 where the kernel does not tell. */
+long huge_kb(void);
+
+#endif

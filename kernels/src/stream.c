@@ -1,0 +1,173 @@
+/* STREAM (McCalpin 1995): sustained memory bandwidth by Copy, Scale, Add, Triad; bytes counted as it counts.
+ */
+#include <stdlib.h>
+
+#include "fail.h"
+#include "kernel.h"
+
+enum { COPY, SCALE, ADD, TRIAD, OPERATIONS };
+
+static const struct {
+    const char *metric;
+    int bytes; /* per element: every array read or written counts 8 */
+} operations[OPERATIONS] = {{"copy", 16}, {"scale", 16}, {"add", 24}, {"triad", 24}};
+
+typedef struct {
+    World world;
+    Common common;
+    Arena arena;
+    long elements, n, chunks, sweeps, turn; /* elements: of all ranks; n: of this rank */
+    double *a, *b, *c;
+} Stream;
+
+/* One sweep of the four operations multiplies a by q^2 + 2q. For slices that is 1: values never grow, however
+   many slices run. For the verification q = 3 is exact in binary: (1, 2, 0) becomes (15, 3, 4). */
+static const double steady = 0.41421356237309515; /* sqrt(2) - 1 */
+static const double exact = 3;
+
+static __attribute__((noinline)) void copy(double *restrict c, const double *restrict a, long n) {
+    for (long i = 0; i < n; i++)
+        c[i] = a[i];
+}
+
+static __attribute__((noinline)) void scale(double *restrict b, const double *restrict c, double q, long n) {
+    for (long i = 0; i < n; i++)
+        b[i] = q * c[i];
+}
+
+static __attribute__((noinline)) void add(double *restrict c, const double *restrict a,
+                                          const double *restrict b, long n) {
+    for (long i = 0; i < n; i++)
+        c[i] = a[i] + b[i];
+}
+
+static __attribute__((noinline)) void triad(double *restrict a, const double *restrict b,
+                                            const double *restrict c, double q, long n) {
+    for (long i = 0; i < n; i++)
+        a[i] = b[i] + q * c[i];
+}
+
+static void apply(const Stream *s, int operation, double q, long begin, long count) {
+    double *a = s->a + begin, *b = s->b + begin, *c = s->c + begin;
+    switch (operation) {
+    case COPY:
+        copy(c, a, count);
+        return;
+    case SCALE:
+        scale(b, c, q, count);
+        return;
+    case ADD:
+        add(c, a, b, count);
+        return;
+    default:
+        triad(a, b, c, q, count);
+    }
+}
+
+/* From `begin` on, starting again at 0 where the arrays end. */
+static void apply_around(const Stream *s, int operation, long begin, long count) {
+    while (count > 0) {
+        begin %= s->n;
+        long now_count = count < s->n - begin ? count : s->n - begin;
+        apply(s, operation, steady, begin, now_count);
+        begin += now_count;
+        count -= now_count;
+    }
+}
+
+static void fill(const Stream *s) {
+    for (long i = 0; i < s->n; i++) {
+        s->a[i] = 1;
+        s->b[i] = 2;
+        s->c[i] = 0;
+    }
+}
+
+static long local_elements(const Stream *s, int rank) {
+    return share_begin(s->elements, rank + 1, s->world.size) - share_begin(s->elements, rank, s->world.size);
+}
+
+/* Elements of a chunk over all ranks. */
+static long chunk_elements(const Stream *s, long chunk) {
+    long sum = 0;
+    for (int rank = 0; rank < s->world.size; rank++) {
+        long n = local_elements(s, rank);
+        sum += share_begin(n, chunk + 1, s->chunks) - share_begin(n, chunk, s->chunks);
+    }
+    return sum;
+}
+
+static void *prepare(Spec *spec, const World *world) {
+    Stream *s = calloc(1, sizeof *s);
+    if (!s)
+        fail("out of memory");
+    s->world = *world;
+    s->common = spec_common(spec);
+    s->elements = spec_integer(spec, "elements", 2000000, 1, 1L << 40);
+    s->chunks = spec_integer(spec, "chunks", 1, 1, 1L << 20);
+    s->sweeps = spec_integer(spec, "sweeps", 1, 1, 1L << 20);
+    s->n = local_elements(s, world->rank);
+    if (s->elements / world->size < s->chunks)
+        fail("stream: %ld elements on %d ranks cannot be cut into %ld chunks", s->elements, world->size,
+             s->chunks);
+    size_t bytes = (size_t)s->n * sizeof(double);
+    s->arena = arena_make(3 * arena_need(bytes), s->common.pages);
+    s->a = arena_take(&s->arena, bytes);
+    s->b = arena_take(&s->arena, bytes);
+    s->c = arena_take(&s->arena, bytes);
+    fill(s);
+    return s;
+}
+
+/* The operations of one slice stand a quarter of the arrays apart: with all four on one chunk, three of them
+   would find it in the cache. Each chunk still meets them in the published order. */
+static void slice(void *state, Slice *out) {
+    Stream *s = state;
+    out->count = OPERATIONS;
+    for (int operation = 0; operation < OPERATIONS; operation++) {
+        long behind = operation * (s->chunks / OPERATIONS);
+        long chunk = (s->turn + s->chunks - behind) % s->chunks;
+        long begin = share_begin(s->n, chunk, s->chunks), end = share_begin(s->n, chunk + 1, s->chunks);
+        long extra = (long)(s->common.extra * (double)(s->sweeps * (end - begin)));
+        MPI(MPI_Barrier(MPI_COMM_WORLD));
+        double start = now();
+        for (long sweep = 0; sweep < s->sweeps; sweep++)
+            apply(s, operation, steady, begin, end - begin);
+        apply_around(s, operation, end, extra);
+        out->part[operation] = (Part){
+            .metric = operations[operation].metric,
+            .seconds = now() - start,
+            .work =
+                (double)operations[operation].bytes * (double)s->sweeps * (double)chunk_elements(s, chunk),
+        };
+    }
+    s->turn = (s->turn + 1) % s->chunks;
+}
+
+static void verify(void *state, Verified *v) {
+    Stream *s = state;
+    fill(s);
+    MPI(MPI_Barrier(MPI_COMM_WORLD));
+    double start = now();
+    for (int operation = 0; operation < OPERATIONS; operation++)
+        apply(s, operation, exact, 0, s->n);
+    v->seconds = now() - start;
+    v->work = 80.0 * (double)s->elements;
+    if (s->common.corrupt && s->world.rank == s->world.size - 1)
+        s->b[s->n / 2] = -s->b[s->n / 2];
+    long wrong = 0;
+    for (long i = 0; i < s->n; i++)
+        wrong += (s->a[i] != 15) | (s->b[i] != 3) | (s->c[i] != 4);
+    MPI(MPI_Allreduce(MPI_IN_PLACE, &wrong, 1, MPI_LONG, MPI_SUM, MPI_COMM_WORLD));
+    v->ok = wrong == 0;
+    text_add(&v->expected, "\"a\":15,\"b\":3,\"c\":4,\"wrong_elements\":0");
+    text_add(&v->found, "\"wrong_elements\":%ld,\"elements\":%ld", wrong, s->elements);
+}
+
+static void release(void *state) {
+    Stream *s = state;
+    arena_free(&s->arena);
+    free(s);
+}
+
+const Kernel stream_kernel = {"stream", prepare, slice, verify, release};

@@ -1,0 +1,1 @@
+"""From records to estimates and verdicts: pure, no I/O. Importing this package imports no numpy; its modules do."""

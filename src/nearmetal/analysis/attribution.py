@@ -1,0 +1,163 @@
+"""Where the extra time went: measured parts with a residual, and what is left once shared memory is left.
+
+Shares are of the baseline's own seconds in the same block. Only phases that were measured on both sides are named;
+the sentence says no more than the intervals carry.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..model.result import Attribution, Cell, Interval, Part, Verdict
+from ..model.study import Arm, Study, Transport
+from .fold import Paired, Series, row_medians
+from .looks import look_and_carry
+
+FloatArray = NDArray[np.float64]
+
+NAMES: Mapping[str, str] = {"comm": "communication", "compute": "computation", "cpu": "computation"}
+NOT_EXPLAINED = "not explained"
+MAIN_SHARE = 0.5
+"""A part explains an overhead if its whole interval exceeds this share of the total."""
+
+
+def measured_parts(
+    paired: Paired, env: Series, base: Series, *, expected: int, alpha: float
+) -> tuple[tuple[Part, ...], Interval] | None:
+    """Parts of the extra time and the residual, in shares of the baseline's time; None where a side lacks seconds
+    or MPI times.
+
+    Per block and slice (env part - base part) / base seconds, median over slices, then look-and-carry over blocks.
+    Computation is the time outside MPI unless a kernel measured it. The residual is what the parts leave of the
+    total in each block; where computation is the rest it shows only how far medians do not add up.
+    """
+    kinds = [k for k in env.parts if k in base.parts and k in NAMES]
+    if env.seconds is None or base.seconds is None or "comm" not in kinds:
+        return None
+
+    def share(env_time: FloatArray, base_time: FloatArray) -> FloatArray:
+        return _by_block(paired, env, base, env_time, base_time)
+
+    total = share(env.seconds, base.seconds)
+    shares = {NAMES[k]: share(env.parts[k], base.parts[k]) for k in kinds}
+    if "computation" not in shares:
+        rest = share(env.seconds - env.parts["comm"], base.seconds - base.parts["comm"])
+        shares = {"computation": rest, **shares}
+    residual = total - np.sum(list(shares.values()), axis=0)
+
+    def carried(x: FloatArray) -> Interval:
+        return look_and_carry(x, expected=expected, alpha=alpha).interval
+
+    parts = tuple(Part(name=name, overhead=carried(x)) for name, x in shares.items())
+    return parts, carried(residual)
+
+
+def _by_block(
+    paired: Paired, env: Series, base: Series, env_time: FloatArray, base_time: FloatArray
+) -> FloatArray:
+    """(env_time - base_time) / base seconds by block: slice by slice where slices are paired, else by medians."""
+    ie, ib = paired.env_rows, paired.base_rows
+    whole = base.seconds
+    assert whole is not None
+    le, lb = env.lengths[ie], base.lengths[ib]
+    out = (row_medians(env_time[ie], le) - row_medians(base_time[ib], lb)) / row_medians(whole[ib], lb)
+    together = paired.together
+    if bool(np.any(together)):
+        width = min(env_time.shape[1], base_time.shape[1])
+        e, b = ie[together], ib[together]
+        slices = (env_time[e, :width] - base_time[b, :width]) / whole[b, :width]
+        out[together] = row_medians(slices, le[together])
+    return out
+
+
+def attribute(
+    study: Study, cells: Sequence[Cell], parts: Mapping[str, tuple[tuple[Part, ...], Interval]]
+) -> dict[str, Attribution]:
+    """The attribution of each cell that has one, by Cell.key. parts: measured parts by Cell.key."""
+    arms = {arm.name: arm for arm in study.arms()}
+    index = {(c.arm, c.baseline, c.workload, c.metric): c for c in cells}
+    out: dict[str, Attribution] = {}
+    for cell in cells:
+        measured = parts.get(cell.key)
+        material = cell.verdict in (Verdict.SLOWER, Verdict.FASTER)
+        if measured is None and not material:
+            continue
+        sentence = _sentence(study, arms, index, cell, measured[0] if measured else ()) if material else ""
+        out[cell.key] = Attribution(
+            parts=measured[0] if measured else (),
+            residual=measured[1] if measured else None,
+            sentence=sentence,
+        )
+    return out
+
+
+def _sentence(
+    study: Study,
+    arms: Mapping[str, Arm],
+    index: Mapping[tuple[str, str, str, str], Cell],
+    cell: Cell,
+    parts: Sequence[Part],
+) -> str:
+    main = _main_part(cell, parts)
+    clauses = [main] if main else []
+    companion = _companion(study, arms, index, cell)
+    if companion is not None:
+        further, own = companion
+        if main is None:
+            clauses.append("leaves shared memory")
+        name = arms[further.arm].environment.backend
+        clauses.append(f"{name} over TCP: {amount(further.overhead)}")
+        own_words = _own_cost(own) if own is not None else None
+        if own_words is not None:
+            clauses.append(own_words)
+    return "; ".join(clauses) if clauses else NOT_EXPLAINED
+
+
+def _main_part(cell: Cell, parts: Sequence[Part]) -> str | None:
+    """The part whose whole interval holds more than half of the total extra (or saved) time."""
+    total = sum(p.overhead.centre for p in parts)
+    sign = 1 if cell.verdict is Verdict.SLOWER else -1
+    for part in parts:
+        ends = sorted((sign * part.overhead.low, sign * part.overhead.high))
+        if ends[0] > MAIN_SHARE * sign * total and ends[0] > 0:
+            return part.name
+    return None
+
+
+def _companion(
+    study: Study, arms: Mapping[str, Arm], index: Mapping[tuple[str, str, str, str], Cell], cell: Cell
+) -> tuple[Cell, Cell | None] | None:
+    """The further baseline that leaves shared memory as the arm does, if it is itself materially slower than the
+    first baseline; and the arm against it."""
+    if cell.verdict is not Verdict.SLOWER:
+        return None
+    if (arms[cell.arm].transport, arms[cell.baseline].transport) != (Transport.TCP, Transport.SHM):
+        return None
+    for name in study.design.baselines[1:]:
+        other = study.baseline_arm(name, arms[cell.arm])
+        if other is None or other.transport is not Transport.TCP:
+            continue
+        further = index.get((other.name, cell.baseline, cell.workload, cell.metric))
+        if further is not None and further.verdict is Verdict.SLOWER:
+            return further, index.get((cell.arm, other.name, cell.workload, cell.metric))
+    return None
+
+
+def _own_cost(cell: Cell) -> str | None:
+    """What the container itself adds over TCP, where a verdict carries it."""
+    if cell.verdict in (Verdict.SLOWER, Verdict.FASTER):
+        return f"the container itself: {amount(cell.overhead)}"
+    if cell.verdict is Verdict.EQUIVALENT:
+        return f"the container itself: within ±{100 * cell.margin:.3g} %"
+    return None
+
+
+def amount(overhead: float) -> str:
+    """+12 %, −3.1 %, or a factor beyond +100 %: ×3.2."""
+    if overhead > 1:
+        return f"×{1 + overhead:.3g}" if overhead >= 99 else f"×{1 + overhead:.2g}"
+    sign = "−" if overhead < 0 else "+"
+    return f"{sign}{100 * abs(overhead):.2g} %" if abs(overhead) < 0.995 else f"{sign}{100 * abs(overhead):.0f} %"

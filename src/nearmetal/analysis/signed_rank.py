@@ -1,0 +1,178 @@
+"""The exact signed-rank interval (Hodges and Lehmann): order statistics of the Walsh averages of one sample.
+
+Under theta the signs of d - theta are fair coins given their sizes, so the number of Walsh averages
+(d_i + d_j) / 2, i <= j, at or below theta follows Wilcoxon's signed-rank distribution whatever the sizes are
+(ties can only make it larger, which is safe). Small samples list their Walsh averages; larger ones search for
+the order statistic by counting, in O(n log n) time and O(n) memory, on an integer grid of 2^-53 of the largest
+|d|, so that counting is exact.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+from statistics import NormalDist
+
+import numpy as np
+from numpy.typing import NDArray
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+
+EXACT_UP_TO = 400
+"""Largest n with the exact null distribution; beyond it see `lower_tail`."""
+LIST_UP_TO = 128
+"""Largest n whose n(n+1)/2 Walsh averages are listed rather than counted."""
+_NORMAL = NormalDist()
+_ONE_SIGMA = _NORMAL.cdf(-1.0)
+
+
+@lru_cache(maxsize=128)
+def _null_cdf(n: int) -> FloatArray:
+    """P(T <= k) for k = 0 .. n(n+1)/2, by adding one rank after the other: T is the sum of the ranks 1 .. n, each
+    taken with probability 1/2. Sums of positive terms only, so the relative error is of the order of n eps."""
+    p = np.zeros(n * (n + 1) // 2 + 1)
+    p[0] = 1.0
+    top = 0
+    for rank in range(1, n + 1):
+        p[rank : top + rank + 1] += p[: top + 1].copy()
+        top += rank
+        p[: top + 1] *= 0.5
+    cdf: FloatArray = np.cumsum(p)
+    cdf.setflags(write=False)
+    return cdf
+
+
+def lower_tail(n: int, k: int) -> float:
+    """P(T <= k), T the signed-rank statistic of n values under the null; exact for n <= 400.
+
+    Beyond: the normal distribution with the fourth cumulant's (Cornish-Fisher) correction, taken one and a half
+    ranks higher and (1 + 1/n) times as large. For tails from 1e-7 to 0.2 and n from 400 to 2000 it was found to
+    lie between 1 and 1 + 7/n times the exact value: never below it, so intervals are never too short.
+    """
+    if k < 0:
+        return 0.0
+    whole = n * (n + 1) // 2
+    if k >= whole:
+        return 1.0
+    if n <= EXACT_UP_TO:
+        return float(_null_cdf(n)[k])
+    squares = n * (n + 1) * (2 * n + 1) / 6
+    fourths = squares * (3 * n * n + 3 * n - 1) / 5
+    excess = (fourths / 8) / (squares / 4) ** 2
+    z = (k + 1.5 - whole / 2) / math.sqrt(squares / 4)
+    return min(1.0, (1 + 1 / n) * _NORMAL.cdf(z + excess / 24 * (z**3 - 3 * z)))
+
+
+def critical(n: int, p: float) -> int:
+    """The largest k with P(T <= k) <= p; -1 if there is none."""
+    if n <= EXACT_UP_TO:
+        return int(np.searchsorted(_null_cdf(n), p, side="right")) - 1
+    low, high = -1, n * (n + 1) // 2
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if lower_tail(n, middle) <= p else (low, middle)
+    return low
+
+
+@lru_cache(maxsize=64)
+def _pairs(n: int) -> tuple[IntArray, IntArray]:
+    i, j = np.triu_indices(n)
+    return i.astype(np.int64), j.astype(np.int64)
+
+
+class Walsh:
+    """The Walsh averages of one sample of n >= 1 finite values, listed or only counted."""
+
+    def __init__(self, d: FloatArray) -> None:
+        self.n = int(d.size)
+        self.count = self.n * (self.n + 1) // 2
+        self._listed: FloatArray | None = None
+        if self.n <= LIST_UP_TO:
+            i, j = _pairs(self.n)
+            # Half of each, then the sum: the sum of two large values cannot overflow.
+            half = 0.5 * d
+            self._listed = np.sort(half[i] + half[j])
+            return
+        largest = float(np.max(np.abs(d)))
+        self._unit = math.ldexp(1.0, math.frexp(largest)[1] - 53) if largest > 0 else 1.0
+        self._grid: IntArray = np.sort(np.rint(d / self._unit).astype(np.int64))
+        self._index: IntArray = np.arange(self.n, dtype=np.int64)
+
+    def order(self, rank: int) -> float:
+        """The rank-th smallest Walsh average, 1 <= rank <= count."""
+        if self._listed is not None:
+            return float(self._listed[rank - 1])
+        return 0.5 * self._select(rank) * self._unit
+
+    def at_most(self, theta: float) -> int:
+        """How many Walsh averages are <= theta."""
+        if self._listed is not None:
+            return int(np.searchsorted(self._listed, theta, side="right"))
+        bound = 2 * theta / self._unit
+        outermost = 4.0 * float(2**53)
+        return int(np.sum(self._width(math.floor(min(max(bound, -outermost), outermost)))))
+
+    def below(self, theta: float) -> int:
+        """How many Walsh averages are < theta."""
+        if self._listed is not None:
+            return int(np.searchsorted(self._listed, theta, side="left"))
+        bound = 2 * theta / self._unit
+        outermost = 4.0 * float(2**53)
+        return int(np.sum(self._width(math.ceil(min(max(bound, -outermost), outermost)) - 1)))
+
+    def centre(self) -> float:
+        """The Hodges-Lehmann estimate: the median of the Walsh averages."""
+        middle = (self.count + 1) // 2
+        if self.count % 2:
+            return self.order(middle)
+        return 0.5 * self.order(middle) + 0.5 * self.order(middle + 1)
+
+    def interval(self, alpha: float) -> tuple[float, float]:
+        """The closed interval that misses the centre with probability at most alpha; infinite where n is too
+        small for this alpha."""
+        k = critical(self.n, alpha / 2)
+        if k < 0:
+            return -math.inf, math.inf
+        return self.order(k + 1), self.order(self.count - k)
+
+    def step(self) -> float:
+        """About one standard error of the centre, from the inner two thirds of the Walsh averages, which no
+        single wild block can move; nan for n < 3."""
+        k = critical(self.n, _ONE_SIGMA)
+        if k < 0:
+            return math.nan
+        sigmas = -_NORMAL.inv_cdf(lower_tail(self.n, k))
+        return (self.order(self.count - k) - self.order(k + 1)) / (2 * sigmas)
+
+    def _width(self, total: int) -> IntArray:
+        """By i: how many j >= i have grid[i] + grid[j] <= total."""
+        reach = np.searchsorted(self._grid, total - self._grid, side="right")
+        return np.maximum(reach - self._index, 0)
+
+    def _select(self, rank: int) -> int:
+        """The rank-th smallest sum of two: the bracket is narrowed by counting until what is left can be listed,
+        or until it holds one value only (ties)."""
+        low, high = 2 * int(self._grid[0]) - 1, 2 * int(self._grid[-1])
+        below, upto = 0, self.count
+        width_low: IntArray = np.zeros(self.n, dtype=np.int64)
+        width_high: IntArray = self.n - self._index
+        turn = 0
+        while upto - below > 8 * self.n and high - low > 1:
+            turn += 1
+            # Interpolation is fast in smooth data, every third step halves so that outliers cannot stall it.
+            share = 0.5 if turn % 3 == 0 else (rank - below) / (upto - below)
+            middle = min(max(low + int((high - low) * share), low + 1), high - 1)
+            width = self._width(middle)
+            number = int(np.sum(width))
+            if number >= rank:
+                high, upto, width_high = middle, number, width
+            else:
+                low, below, width_low = middle, number, width
+        if high - low == 1:
+            return high
+        each = width_high - width_low
+        i = np.repeat(self._index, each)
+        first = np.repeat(self._index + width_low - (np.cumsum(each) - each), each)
+        sums = self._grid[i] + self._grid[first + np.arange(i.size)]
+        return int(np.partition(sums, rank - below - 1)[rank - below - 1])

@@ -1,0 +1,100 @@
+"""From an interval and a margin to one of five words, a reason in plain language, and what a verdict still needs."""
+
+from __future__ import annotations
+
+import math
+from statistics import NormalDist
+
+from ..model.result import Verdict
+from .looks import Carried, next_looks
+
+_NORMAL = NormalDist()
+FORESEEN_LOOKS = 12
+"""How many looks ahead a need is foreseen (a factor of about 100 in blocks); beyond that it is unknown."""
+
+
+def judge(low: float, high: float, *, n: int, margin: float, min_blocks: int) -> Verdict:
+    """The verdict of a primary interval [low, high] of theta after n blocks; margin: time-equivalent share."""
+    if n < min_blocks:
+        return Verdict.NONE
+    if low > high:
+        return Verdict.INCONSISTENT
+    delta = math.log1p(margin)
+    if low > delta:
+        return Verdict.SLOWER
+    if high < -delta:
+        return Verdict.FASTER
+    if -delta < low and high < delta:
+        return Verdict.EQUIVALENT
+    return Verdict.NONE
+
+
+def smallest_material(low: float, high: float, margin: float) -> float:
+    """The smallest overhead that could have been called material: exp(Delta + half-width) - 1."""
+    half = max(high - low, 0.0) / 2
+    return math.inf if math.isinf(half) else (1 + margin) * math.exp(half) - 1
+
+
+def blocks_needed(
+    carried: Carried, *, n: int, expected: int, alpha: float, margin: float, min_blocks: int
+) -> int | None:
+    """How many more blocks a verdict needs if centre and spread stay as they are; None where unknown or out of
+    reach.
+
+    The half-width at a later look of n_j blocks is foreseen as z(alpha * share_j / 2) standard errors, and a
+    standard error as shrinking with the square root of n; the interval so far keeps narrowing it.
+    """
+    if not math.isfinite(carried.step) or carried.low > carried.high:
+        return None
+    low, high = carried.low, carried.high
+    # A verdict that the interval already carries lacks only the least number of blocks.
+    if n < min_blocks and judge(low, high, n=min_blocks, margin=margin, min_blocks=min_blocks) is not Verdict.NONE:
+        return min_blocks - n
+    for looked, share in next_looks(expected, n, FORESEEN_LOOKS):
+        z = -_NORMAL.inv_cdf(alpha * share / 2)
+        half = z * carried.step * math.sqrt(n / looked)
+        low, high = max(low, carried.centre - half), min(high, carried.centre + half)
+        at = max(looked, min_blocks)
+        if judge(low, high, n=at, margin=margin, min_blocks=min_blocks) is not Verdict.NONE:
+            return at - n
+    return None
+
+
+def reason(
+    verdict: Verdict,
+    *,
+    low: float,
+    high: float,
+    n: int,
+    margin: float,
+    min_blocks: int,
+    expected: int,
+    needed: int | None,
+) -> str:
+    """One clause that says why; low, high: theta."""
+    band = f"{100 * margin:.3g} %"
+    match verdict:
+        case Verdict.SLOWER:
+            return f"the whole interval lies above +{band}"
+        case Verdict.FASTER:
+            return f"the whole interval lies beyond {band} on the faster side"
+        case Verdict.EQUIVALENT:
+            return f"the whole interval lies within ±{band}"
+        case Verdict.INCONSISTENT:
+            return "the intervals of successive looks exclude each other: the blocks do not measure one thing"
+        case Verdict.NONE:
+            return _why_not(low, high, n=n, band=band, min_blocks=min_blocks, expected=expected, needed=needed)
+
+
+def _why_not(
+    low: float, high: float, *, n: int, band: str, min_blocks: int, expected: int, needed: int | None
+) -> str:
+    more = f"; about {needed} more at the present spread" if needed is not None else ""
+    if n < min_blocks:
+        return f"{n} of at least {min_blocks} blocks{more}"
+    if math.isinf(high - low):
+        upcoming = next_looks(expected, n, 1)[0][0]
+        return f"the first look that can say something comes at {upcoming} blocks or later{more}"
+    if needed is None:
+        return f"the interval reaches across {band}, and more blocks at the present spread would not mend it soon"
+    return f"the interval reaches across {band}{more}"

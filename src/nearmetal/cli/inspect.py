@@ -1,0 +1,100 @@
+"""Commands that measure nothing: init and plan."""
+
+from __future__ import annotations
+
+import json as json_
+from dataclasses import asdict
+from pathlib import Path
+
+import typer
+
+from ..errors import ExitCode, UsageError
+from ..model.study import Study
+from .common import catalog, print_json, study_from
+
+#: Blocks shown by plan when the study does not say how many.
+SHOWN = 3
+
+
+def register(app: typer.Typer) -> None:
+    """Add this module's commands."""
+    app.command()(init)
+    app.command()(plan)
+
+
+def init(
+    path: Path = typer.Argument(Path("study.yaml"), help="The file to write."),
+    explain: bool = typer.Option(False, "--explain", help="Print every key and unit, and write nothing."),
+    schema: bool = typer.Option(False, "--schema", help="Print the JSON Schema, and write nothing."),
+    dry_run: bool = typer.Option(False, "--dry-run", help="Print the study, and write nothing."),
+) -> int:
+    """Write a commented study file, and beside it the JSON Schema that its first line names."""
+    from ..study_file import SCHEMA_NAME, json_schema, template
+    from ..study_file import explain as explanation
+
+    if explain:
+        print(explanation(), end="")
+    elif schema:
+        print_json(json_schema(catalog()))
+    elif dry_run:
+        print(template(catalog()), end="")
+    else:
+        if path.exists():
+            raise UsageError("is there already", where=str(path), remedy="name another file")
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(template(catalog()))
+            (path.parent / SCHEMA_NAME).write_text(json_.dumps(json_schema(catalog()), indent=2) + "\n")
+        except OSError as e:
+            raise UsageError(f"cannot be written: {e.strerror}", where=str(path)) from e
+        print(f"{path} and {path.parent / SCHEMA_NAME}; next: nearmetal plan {path}")
+    return int(ExitCode.DONE)
+
+
+def plan(
+    study_file: str = typer.Argument("quick", metavar="STUDY", help="A study file, or a built-in study."),
+    seed: int = typer.Option(None, "--seed", min=0, help="Seed of every order drawn."),
+    blocks: int = typer.Option(None, "--blocks", min=1, help="How many blocks to print."),
+    json: bool = typer.Option(False, "--json", help="The plan as JSON on standard output."),
+) -> int:
+    """Print the order of the trials as the seed gives it, and an estimate of the time."""
+    show_plan(study_from(study_file, seed), json=json, blocks=blocks)
+    return int(ExitCode.DONE)
+
+
+def show_plan(study: Study, *, json: bool, blocks: int | None) -> None:
+    """The first blocks in order; the time of one block is estimated before anything was measured."""
+    from ..execute.estimate import estimate
+    from ..plan import make_block
+    from ..units import show_clock
+
+    guess = estimate(study)
+    count = blocks or min(SHOWN, guess.blocks)
+    made = [make_block(study, n) for n in range(1, count + 1)]
+    if json:
+        print_json(
+            {
+                "study": study.name,
+                "seed": study.design.seed,
+                "mode": study.design.mode.value,
+                "expected_blocks": guess.blocks,
+                "estimated_block_seconds": guess.block_seconds,
+                "estimated_seconds": guess.seconds,
+                "comparisons": [asdict(c) for c in study.comparisons()],
+                "blocks": [asdict(b) for b in made],
+            }
+        )
+        return
+    print(study.question)
+    print(
+        f"seed {study.design.seed:x} · {study.design.mode.value} · about {guess.blocks} blocks of"
+        f" {guess.block_seconds:.1f} s: {show_clock(guess.seconds)} (estimated; the rehearsal measures it)"
+    )
+    for c in study.comparisons():
+        print(f"  {c.arm} against {c.baseline}")
+    for block in made:
+        print(f"block {block.number}")
+        for t in block.trials:
+            print(f"  {t.position + 1}  {t.arm}{'  (A/A: the baseline again)' if t.aa else ''}")
+    if guess.blocks > count:
+        print(f"… and {guess.blocks - count} more; nearmetal plan --blocks {guess.blocks} prints all")

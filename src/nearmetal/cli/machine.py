@@ -1,0 +1,127 @@
+"""Commands about this machine: check, clean, kernel."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import asdict
+from pathlib import Path
+
+import typer
+
+from ..errors import ExitCode, NearmetalError, RunError, UsageError
+from ..model.record import JsonValue
+from .common import print_json
+from .view import View
+
+Json = typer.Option(False, "--json", help="The result as JSON on standard output.")
+
+
+def register(app: typer.Typer) -> None:
+    """Add this module's commands."""
+    app.command()(check)
+    app.command()(clean)
+    app.command()(kernel)
+
+
+def check(json: bool = Json) -> int:
+    """What can run here, what not, why, and the line that mends it: found by starting one of each."""
+    from ..environments import Available
+    from ..environments.registry import backends
+    from ..execute.session import prepare_machine
+    from ..host import LocalHost
+    from ..host.provenance import cpu_summary, provenance
+
+    host = LocalHost()
+    rows: list[tuple[str, str, str, str]] = []
+    try:
+        with View(quiet=json) as view:
+            machine = prepare_machine(host, view)
+        rows.append(("works", "kernels", f"{machine.built.compiler}, {machine.built.mpi}", ""))
+    except NearmetalError as e:
+        machine = None
+        rows.append(("not here", "kernels", e.what, e.remedy))
+    for name, backend in sorted(backends().items()) if machine else []:
+        answer = backend.check(host, machine.tools)
+        if isinstance(answer, Available):
+            state = "works partly" if answer.notes else "works"
+            rows.append((state, f"{name} {answer.version}".strip(), "; ".join(answer.notes), ""))
+        else:
+            rows.append(("not here", name, answer.reason, answer.remedy))
+    facts = provenance(host)
+    if json:
+        keys = ("state", "what", "why", "remedy")
+        print_json({"machine": facts, "checks": [dict(zip(keys, r, strict=True)) for r in rows]})
+    else:
+        print(cpu_summary(facts))
+        width = max(len(r[1]) for r in rows)
+        for state, what, why, remedy in rows:
+            line = f" {state:<13}{what:<{width}}  {why}".rstrip()
+            print(line if not remedy else f"{line}\n{'':<16}next: {remedy}")
+    lacking = any(r[0] == "not here" for r in rows)
+    return int(ExitCode.UNAVAILABLE if machine is None or (lacking and len(rows) == 1) else ExitCode.DONE)
+
+
+def clean(
+    dry_run: bool = typer.Option(False, "--dry-run", help="Name what is left, and remove nothing."),
+    json: bool = Json,
+) -> int:
+    """Remove what a killed run left on this machine: processes, namespaces, links, mounts, cgroups, files."""
+    from ..host.leftovers import find, remove
+
+    found = find()
+    failures: list[str] = []
+    for item in found:
+        if not dry_run:
+            try:
+                remove(item)
+            except NearmetalError as e:
+                failures.append(str(e))
+    left = found if dry_run else find()
+    if json:
+        print_json(
+            {
+                "found": [asdict(i) for i in found],
+                "left": [asdict(i) for i in left],
+                "failures": list(failures),
+            }
+        )
+    else:
+        for item in found:
+            print(f"{'found' if dry_run else 'removed' if item not in left else 'LEFT'}  {item.kind}  {item.name}")
+        if not found:
+            print("nothing of nearmetal is left on this machine")
+        for text in failures:
+            print(text, file=sys.stderr)
+    return int(ExitCode.DONE if dry_run or not left else ExitCode.FAILED_TRIALS)
+
+
+def kernel(
+    name: str = typer.Argument(..., help="stream, ep, cg, is or pingpong."),
+    problem: str = typer.Option("S", "--class", help="Class S, W, A or B (ep, cg, is)."),
+    ranks: int = typer.Option(2, "--ranks", min=1, help="MPI ranks."),
+    parameters: list[str] = typer.Option([], "--set", help="key=value of the kernel; repeatable."),
+    json: bool = Json,
+) -> int:
+    """Run one of our kernels by itself, in full, with its verification."""
+    from ..execute.once import run_once
+    from ..execute.session import prepare_machine
+    from ..host import LocalHost
+
+    with View(quiet=json) as view:
+        machine = prepare_machine(LocalHost(), view)
+    result = run_once(machine, name, problem, ranks, _pairs(parameters))
+    if json:
+        print_json(result.as_json())
+    else:
+        print(result)
+    return int(ExitCode.DONE if result.verified else ExitCode.FAILED_TRIALS)
+
+
+def _pairs(texts: list[str]) -> dict[str, str]:
+    out: dict[str, str] = {}
+    for text in texts:
+        key, equals, value = text.partition("=")
+        if not (key and equals and value):
+            raise UsageError(f"--set {text!r} is not key=value")
+        out[key] = value
+    return out

@@ -1,0 +1,65 @@
+"""The result as a table or as JSON, and the report's files."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..model.record import TrialRecord
+from ..model.result import Analysis
+from ..model.study import Study
+from .common import print_json
+
+if TYPE_CHECKING:
+    from ..records import ResultsDirectory
+
+#: Columns where standard output is no terminal.
+PIPE_WIDTH = 160
+
+
+def print_result(directory: ResultsDirectory, study: Study, analysis: Analysis, *, json: bool) -> None:
+    """The verdict table, or the same cells as JSON."""
+    page = directory.path / "report.html"
+    report = str(page) if page.exists() else None
+    if json:
+        from ..report.json_form import json_form
+
+        print_json(json_form(study, analysis, results_dir=str(directory.path), report=report))
+        return
+    from rich.console import Console
+
+    from ..host.provenance import cpu_summary
+    from ..report.terminal import terminal_text
+
+    on_terminal = sys.stdout.isatty()
+    width = shutil.get_terminal_size().columns if on_terminal else PIPE_WIDTH
+    arms = " against ".join(dict.fromkeys(e.backend for e in reversed(study.environments)))
+    print(f"{cpu_summary(directory.provenance)} · {arms} · seed {study.design.seed:x}")
+    text = terminal_text(study, analysis, results_dir=str(directory.path), report=report, width=width)
+    if on_terminal:
+        Console().print(text, soft_wrap=True)
+    else:
+        print(text.plain)
+
+
+def write_report(
+    directory: ResultsDirectory,
+    study: Study,
+    analysis: Analysis,
+    records: Sequence[TrialRecord],
+    *,
+    figures: bool = False,
+) -> list[Path]:
+    """report.html, .md, .tex and .csv in the results directory, and below figures/ every figure."""
+    from ..report.write import write_report as write
+
+    files = write(directory.path, study, analysis, records, directory.provenance)
+    out = [files.html, files.markdown, files.latex, files.csv]
+    if figures:
+        from ..report.figures import write_figures
+
+        out += write_figures(study, analysis, directory.path / "figures")
+    return out

@@ -1,0 +1,174 @@
+"""Commands that read results: status, analyze, compare, report, export, list."""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+
+import typer
+
+from ..errors import ExitCode, UsageError
+from .common import RESULTS, FailOn, analysed, exit_code, newest_first, open_results, print_json
+from .present import print_result, write_report
+
+Directory = typer.Argument(None, help="A results directory; without one the newest below results/.")
+Json = typer.Option(False, "--json", help="The result as JSON on standard output.")
+Parent = typer.Option(RESULTS, "--results", help="Where results directories are.")
+
+
+def register(app: typer.Typer) -> None:
+    """Add this module's commands."""
+    app.command()(status)
+    app.command()(analyze)
+    app.command("analyse", hidden=True)(analyze)
+    app.command()(compare)
+    app.command()(report)
+    app.command()(export)
+    app.command("list")(list_)
+
+
+def status(directory: Path = Directory, results: Path = Parent, json: bool = Json) -> int:
+    """How far a run is, and whether one is running."""
+    from ..host.lock import holder
+
+    found = open_results(directory, results)
+    _, analysis, records = analysed(found)
+    running = holder()
+    if json:
+        print_json(
+            {
+                "results_dir": str(found.path),
+                "closed": found.closed,
+                "blocks": analysis.blocks,
+                "expected_blocks": found.plan.expected_blocks,
+                "torn_blocks": analysis.torn_blocks,
+                "trials": len(records),
+                "failed_trials": analysis.failed_trials,
+                "decided": len(analysis.cells) - len(analysis.undecided),
+                "cells": len(analysis.cells),
+                "running": None if running is None else running.as_json(),
+            }
+        )
+        return int(ExitCode.DONE)
+    print(f"{found.path}: {'closed' if found.closed else 'open'}")
+    print(
+        f"{analysis.blocks} of about {found.plan.expected_blocks} blocks, {len(records)} trials"
+        f" ({analysis.failed_trials} failed), {analysis.torn_blocks} torn blocks"
+    )
+    print(f"{len(analysis.cells) - len(analysis.undecided)} of {len(analysis.cells)} cells decided")
+    if running is not None:
+        print(f"running now: {running}")
+    elif not found.closed or analysis.undecided:
+        print(f"go on with:  nearmetal resume {found.path}")
+    return int(ExitCode.DONE)
+
+
+def analyze(
+    directory: Path = Directory,
+    results: Path = Parent,
+    json: bool = Json,
+    fail_on: FailOn = typer.Option(FailOn.NOTHING, "--fail-on", help="What ends with exit code 1."),
+) -> int:
+    """Estimates and verdicts from the records, as they are on disk."""
+    found = open_results(directory, results)
+    study, analysis, _ = analysed(found)
+    print_result(found, study, analysis, json=json)
+    return int(exit_code(analysis, fail_on))
+
+
+def compare(
+    first: Path = typer.Argument(..., help="Results directories of the first boot state."),
+    second: Path = typer.Argument(..., help="Results directories of the second."),
+    more_first: list[Path] = typer.Option([], "--and-first", help="Further boots of the first state."),
+    more_second: list[Path] = typer.Option([], "--and-second", help="Further boots of the second state."),
+    json: bool = Json,
+) -> int:
+    """Two boot states (kernels, machines, days) compared unpaired: the boot is the replicate."""
+    from ..report.boots import compare_json, compare_text
+    from .boots import compare_boots
+
+    comparisons = compare_boots([first, *more_first], [second, *more_second])
+    if json:
+        print_json(compare_json(comparisons))
+    else:
+        print(compare_text(comparisons))
+    return int(ExitCode.DONE)
+
+
+def report(
+    directory: Path = Directory,
+    results: Path = Parent,
+    figures: bool = typer.Option(False, "--figures", help="Each figure as SVG, PNG and PDF as well."),
+    json: bool = typer.Option(False, "--json", help="The files' paths as JSON on standard output."),
+) -> int:
+    """Write the report anew: one HTML page, Markdown, LaTeX, CSV, and on request every figure."""
+    found = open_results(directory, results)
+    study, analysis, records = analysed(found)
+    if not analysis.blocks:
+        raise UsageError("no complete block yet: nothing to report", where=str(found.path), remedy="nearmetal resume")
+    files = write_report(found, study, analysis, records, figures=figures)
+    if found.closed:
+        found.close()
+    if json:
+        print_json([str(f) for f in files])
+    else:
+        print("\n".join(map(str, files)))
+    return int(ExitCode.DONE)
+
+
+def export(
+    directory: Path = Directory,
+    format: str = typer.Option("csv", "--format", help="csv, json, parquet or benchfmt."),
+    output: Path = typer.Option(None, "--output", "-o", help="A file; without one, standard output."),
+    results: Path = Parent,
+) -> int:
+    """The records for other programs: tidy CSV or Parquet, JSON with the cells, or Go's benchmark format."""
+    from ..records.export import ExportFormat
+    from ..records.export import export as exported
+
+    try:
+        kind = ExportFormat(format)
+    except ValueError:
+        raise UsageError(
+            f"--format: {format!r} is none of {', '.join(f.value for f in ExportFormat)}"
+        ) from None
+    found = open_results(directory, results)
+    data = exported(found, analysed(found)[1].cells, kind)
+    if output is None:
+        sys.stdout.buffer.write(data)
+    else:
+        output.write_bytes(data)
+    return int(ExitCode.DONE)
+
+
+def list_(results: Path = Parent, json: bool = Json) -> int:
+    """Built-in studies, environments, kernels, and the results below results/."""
+    from ..environments.registry import backends
+    from ..studies import names
+    from ..workloads.kernels import kernel_names
+
+    found = newest_first(results)
+    if json:
+        print_json(
+            {
+                "studies": list(names()),
+                "environments": sorted(backends()),
+                "kernels": list(kernel_names()),
+                "results": [
+                    {"results_dir": str(d.path), "study": d.study, "created": d.created, "closed": d.closed}
+                    for d in found
+                ],
+            }
+        )
+        return int(ExitCode.DONE)
+    print("studies       " + ", ".join(names()))
+    print("environments  " + ", ".join(sorted(backends())))
+    print("kernels       " + ", ".join(kernel_names()))
+    print("results")
+    for d in found:
+        when = time.strftime("%Y-%m-%d %H:%M", time.localtime(d.created))
+        print(f"  {d.path}  {when}  {'closed' if d.closed else 'open'}")
+    if not found:
+        print("  none yet: nearmetal quick")
+    return int(ExitCode.DONE)

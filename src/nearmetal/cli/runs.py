@@ -1,0 +1,279 @@
+"""Commands that measure: quick, run, resume, weigh, calibrate."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+from ..errors import ExitCode, UsageError
+from ..model.study import Mode, Pages, Study
+from .common import (
+    RESULTS,
+    FailOn,
+    analysed,
+    draw_seed,
+    duration,
+    exit_code,
+    frozen_study,
+    open_results,
+    print_json,
+    study_from,
+)
+from .present import print_result, write_report
+from .view import View
+
+if TYPE_CHECKING:
+    from ..execute.run import Order, Outcome
+    from ..execute.session import Machine
+    from ..records import ResultsDirectory
+
+Time = typer.Option(None, "--time", help="Time budget, such as 90s or 10m.")
+Seed = typer.Option(None, "--seed", help="Seed of every order drawn.", min=0)
+Json = typer.Option(False, "--json", help="The result as JSON on standard output.")
+Parent = typer.Option(RESULTS, "--results", help="Where results directories go.")
+Fail = typer.Option(FailOn.NOTHING, "--fail-on", help="What ends with exit code 1.")
+Force = typer.Option(False, "--force", help="Run although another run holds this machine.")
+Design = typer.Option(None, "--mode", help="slices between standing instances, or plain trials.")
+DryRun = typer.Option(False, "--dry-run", help="Print what would run, and start nothing.")
+
+
+def register(app: typer.Typer) -> None:
+    """Add this module's commands."""
+    app.command()(quick)
+    app.command()(run)
+    app.command()(resume)
+    app.command("continue", hidden=True)(resume)
+    app.command(context_settings={"allow_interspersed_args": True})(weigh)
+    app.command()(calibrate)
+
+
+def quick(
+    time: str = Time,
+    seed: int = Seed,
+    pages: Pages = typer.Option(Pages.HUGE, "--pages", help="Page size that the kernels ask for."),
+    mode: Mode = Design,
+    target_width: str = typer.Option(
+        None, "--width", help="Go on until every half-width is at most this (such as '0.7 %'), not until verdicts."
+    ),
+    results: Path = Parent,
+    json: bool = Json,
+    fail_on: FailOn = Fail,
+    force: bool = Force,
+    dry_run: bool = DryRun,
+) -> int:
+    """Weigh a container against bare metal on this machine: no file, no argument, about 90 seconds."""
+    from ..execute.variants import with_pages
+
+    study = with_pages(study_from("quick", seed), pages)
+    study = _changed(study, time=time, mode=mode, width=target_width)
+    return _measure(study, results, json=json, fail_on=fail_on, force=force, dry_run=dry_run)
+
+
+def run(
+    study_file: str = typer.Argument(..., metavar="STUDY", help="A study file, or a built-in study."),
+    time: str = Time,
+    seed: int = Seed,
+    mode: Mode = Design,
+    results: Path = Parent,
+    json: bool = Json,
+    fail_on: FailOn = Fail,
+    force: bool = Force,
+    dry_run: bool = DryRun,
+) -> int:
+    """Run a study."""
+    study = _changed(study_from(study_file, seed), time=time, mode=mode)
+    return _measure(study, results, json=json, fail_on=fail_on, force=force, dry_run=dry_run)
+
+
+def resume(
+    directory: Path = typer.Argument(None, help="A results directory; without one the newest below results/."),
+    time: str = Time,
+    max_blocks: int = typer.Option(None, "--max-blocks", min=1, help="Stop after so many blocks in all."),
+    results: Path = Parent,
+    json: bool = Json,
+    fail_on: FailOn = Fail,
+    force: bool = Force,
+) -> int:
+    """Go on with a run that was interrupted, killed, or ended without a verdict."""
+    from ..execute.run import resume_run
+
+    found = open_results(directory, results)
+    study = _changed(frozen_study(found), time=time)
+    if max_blocks is not None:
+        study = replace(study, design=replace(study.design, max_blocks=max_blocks))
+    with View(quiet=json) as view:
+        machine = _machine(view)
+        outcome = resume_run(machine, study, found, _order(results, found.study_yaml, force), view)
+    return _finish(outcome, json=json, fail_on=fail_on)
+
+
+def weigh(
+    environments: list[str] = typer.Argument(..., metavar="BASELINE ENVIRONMENT... [-- COMMAND...]"),
+    workload: list[str] = typer.Option([], "--workload", "-w", help="A kernel, such as cg or stream; repeatable."),
+    ranks: int = typer.Option(None, "--ranks", min=1, help="MPI ranks: 2 for kernels, 1 for a command."),
+    instances: int = typer.Option(1, "--instances", min=1, help="Instances that the ranks are spread over."),
+    mpi: bool = typer.Option(False, "--mpi", help="Start the command by mpirun, one process per rank."),
+    margin: str = typer.Option("3 %", "--margin", help="What counts as material."),
+    time: str = typer.Option("90s", "--time", help="Time budget, such as 90s or 10m."),
+    seed: int = Seed,
+    results: Path = Parent,
+    json: bool = Json,
+    fail_on: FailOn = Fail,
+    force: bool = Force,
+    dry_run: bool = DryRun,
+) -> int:
+    """Measure now, without a file: weigh native namespaces -w cg, or weigh native namespaces -- ./my_app in.txt."""
+    from ..execute.weigh import weigh_study
+    from ..units import UnitError, parse_share
+    from ..workloads.kernels import default_workload
+
+    names, command = _split_command(environments)
+    try:
+        share = parse_share(margin)
+    except UnitError as e:
+        raise UsageError(f"--margin: {e}") from e
+    if not 0 < share < 1:
+        raise UsageError("--margin: must lie between 0 % and 100 %")
+    study = weigh_study(
+        names,
+        workloads=tuple(default_workload(w) for w in workload),
+        command=command,
+        ranks=ranks or (1 if command and not mpi else 2),
+        instances=instances,
+        mpi=mpi,
+        margin=share,
+        seed=draw_seed() if seed is None else seed,
+        max_time=duration(time) or 90.0,
+    )
+    return _measure(study, results, json=json, fail_on=fail_on, force=force, dry_run=dry_run)
+
+
+def calibrate(
+    time: str = typer.Option("5m", "--time", help="Time budget, such as 5m."),
+    seed: int = Seed,
+    results: Path = Parent,
+    json: bool = Json,
+    force: bool = Force,
+) -> int:
+    """Show on this machine that the method tells the truth: nothing is called nothing, a planted cost is found."""
+    from ..execute.calibration import judge, table
+    from ..execute.run import start_run
+
+    budget = duration(time) or 300.0
+    text = _study_text
+    verdicts = []
+    directories: list[str] = []
+    # Two thirds for slices; the rest for plain trials, the other design, as a check on them.
+    for mode, share in ((Mode.SLICES, 2 / 3), (Mode.PLAIN, 1 / 3)):
+        study = study_from("calibrate", seed)
+        study = replace(study, design=replace(study.design, mode=mode, max_time=budget * share))
+        with View(quiet=json) as view:
+            outcome = start_run(_machine(view), study, _order(results, text(study), force), view)
+        if outcome.directory is None or outcome.interrupted:
+            return _finish(outcome, json=json, fail_on=FailOn.NOTHING)
+        done, analysis, records = analysed(outcome.directory)
+        write_report(outcome.directory, done, analysis, records)
+        outcome.directory.close()
+        directories.append(str(outcome.directory.path))
+        verdicts += judge(done, analysis, mode)
+    passed = all(v.passed for v in verdicts)
+    if json:
+        print_json(
+            {"passed": passed, "checks": [v.as_json() for v in verdicts], "results_dirs": list(directories)}
+        )
+    else:
+        print(table(verdicts))
+        print("Reports: " + ", ".join(f"{d}/report.html" for d in directories))
+    return int(ExitCode.DONE if passed else ExitCode.FINDING)
+
+
+def _split_command(words: list[str]) -> tuple[list[str], list[str]]:
+    """Environment names and the command behind '--'.
+
+    The parser swallows '--', so it is found again in what the process was called with.
+    """
+    if "--" not in sys.argv:
+        return words, []
+    count = len(sys.argv) - sys.argv.index("--") - 1
+    if count == 0:
+        raise UsageError("nothing stands behind --", remedy="nearmetal weigh native namespaces -- ./my_app")
+    return words[:-count], words[-count:]
+
+
+def _changed(study: Study, *, time: str | None, mode: Mode | None = None, width: str | None = None) -> Study:
+    """The study with what the command line says otherwise."""
+    from ..units import UnitError, parse_share
+
+    design = study.design
+    seconds = duration(time)
+    if seconds is not None:
+        design = replace(design, max_time=seconds)
+    if mode is not None:
+        design = replace(design, mode=mode)
+    if width is not None:
+        try:
+            design = replace(design, target_width=parse_share(width))
+        except UnitError as e:
+            raise UsageError(f"--width: {e}") from e
+    return replace(study, design=design)
+
+
+def _study_text(study: Study) -> str:
+    from ..study_file import dump_study
+
+    return dump_study(study)
+
+
+def _machine(view: View) -> Machine:
+    from ..execute.session import prepare_machine
+    from ..host import LocalHost
+
+    return prepare_machine(LocalHost(), view)
+
+
+def _order(results: Path, text: str, force: bool) -> Order:
+    from ..execute.run import Order
+
+    return Order(parent=results, text=text, command=shlex.join(["nearmetal", *sys.argv[1:]]), force=force)
+
+
+def _measure(
+    study: Study, results: Path, *, json: bool, fail_on: FailOn, force: bool, dry_run: bool
+) -> int:
+    from .inspect import show_plan
+
+    if dry_run:
+        show_plan(study, json=json, blocks=None)
+        return int(ExitCode.DONE)
+    from ..execute.run import start_run
+
+    with View(quiet=json) as view:
+        machine = _machine(view)
+        outcome = start_run(machine, study, _order(results, _study_text(study), force), view)
+    return _finish(outcome, json=json, fail_on=fail_on)
+
+
+def _finish(outcome: Outcome, *, json: bool, fail_on: FailOn) -> int:
+    """Analyse what is on disk, write the report, say the result and how to go on."""
+    directory = outcome.directory
+    if directory is None:
+        print("interrupted in the rehearsal: nothing had been measured yet", file=sys.stderr)
+        return int(ExitCode.INTERRUPTED)
+    study, analysis, records = analysed(directory)
+    if analysis.blocks:
+        write_report(directory, study, analysis, records)
+        print_result(directory, study, analysis, json=json)
+    if not outcome.interrupted:
+        directory.close()
+        print(f"stopped: {outcome.stopped}", file=sys.stderr)
+        return int(exit_code(analysis, fail_on))
+    print(
+        f"interrupted; {analysis.blocks} blocks are saved. Go on with:  nearmetal resume {directory.path}",
+        file=sys.stderr,
+    )
+    return int(ExitCode.INTERRUPTED)

@@ -1,0 +1,104 @@
+"""What a person sees while a run goes on: on a terminal a live picture, in a pipe a line now and then.
+
+All of it goes to standard error; standard output carries the result alone.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, TextIO
+
+from ..execute.progress import BlockDone
+from ..model.result import Analysis, Cell
+from ..units import show_clock, show_effect
+
+if TYPE_CHECKING:
+    from rich.live import Live
+
+#: Seconds between two lines in a pipe.
+QUIET_STEP = 10.0
+#: Running intervals shown at once on a terminal.
+ROWS = 12
+
+
+def headline(done: BlockDone) -> str:
+    """Where the run is, in one line."""
+    cells = done.analysis.cells
+    decided = len(cells) - len(done.analysis.undecided)
+    return (
+        f"block {done.number} of about {done.expected} · {show_clock(done.elapsed)} gone,"
+        f" at most {show_clock(done.left)} left · {decided} of {len(cells)} cells decided"
+    )
+
+
+def running(cell: Cell) -> str:
+    """One cell's interval as it stands."""
+    name = f"{cell.workload}.{cell.metric}"
+    where = f"{cell.arm} against {cell.baseline}"
+    if not cell.looks:
+        return f"{name:<24} {where:<36} no interval before the first look (n = {cell.n})"
+    return f"{name:<24} {where:<36} {show_effect(cell.overhead, cell.low, cell.high)} n = {cell.n}"
+
+
+def widest(analysis: Analysis, count: int) -> Iterable[Cell]:
+    """The undecided cells that are furthest from a verdict."""
+    return sorted(analysis.undecided, key=lambda c: -(c.high - c.low))[:count]
+
+
+class View:
+    """A Progress for people; a context manager, since a live picture has to be taken down."""
+
+    def __init__(self, stream: TextIO | None = None, *, quiet: bool = False) -> None:
+        self._stream = stream or sys.stderr
+        self._quiet = quiet
+        self._live: Live | None = None
+        self._last = 0.0
+
+    def __enter__(self) -> View:
+        if not self._quiet and self._stream.isatty():
+            from rich.console import Console
+            from rich.live import Live
+
+            self._live = Live(console=Console(file=self._stream), refresh_per_second=4, transient=True)
+            self._live.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._live is not None:
+            self._live.stop()
+            self._live = None
+
+    def phase(self, text: str) -> None:
+        if self._live is not None:
+            from rich.text import Text
+
+            self._live.update(Text(f"… {text}"))
+        elif not self._quiet:
+            self._say(f"… {text}")
+
+    def note(self, text: str) -> None:
+        if self._live is not None:
+            from rich.text import Text
+
+            self._live.console.print(Text(f"note: {text}"))
+        else:
+            self._say(f"note: {text}")
+
+    def block(self, done: BlockDone) -> None:
+        if self._live is not None:
+            from rich.text import Text
+
+            lines = [headline(done), *(f"  {running(c)}" for c in widest(done.analysis, ROWS))]
+            self._live.update(Text("\n".join(lines)))
+            return
+        now = time.monotonic()
+        if not self._quiet and now - self._last >= QUIET_STEP:
+            self._last = now
+            self._say(headline(done))
+            for cell in widest(done.analysis, 1):
+                self._say(f"  widest: {running(cell)}")
+
+    def _say(self, text: str) -> None:
+        print(text, file=self._stream, flush=True)

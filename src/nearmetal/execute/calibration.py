@@ -1,0 +1,98 @@
+"""Was the truth found? Planted costs against the intervals that a calibration run gave."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+
+from ..model.record import JsonValue
+from ..model.result import Analysis, Cell, Verdict
+from ..model.study import Environment, Mode, Study
+from ..units import show_effect, show_overhead
+
+_MATERIAL = (Verdict.SLOWER, Verdict.FASTER)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Check:
+    """One planted truth and what was found. planted: share, None = the baseline against itself."""
+
+    design: str
+    environment: str
+    what: str
+    planted: float
+    overhead: float
+    low: float
+    high: float
+    n: int
+    verdict: str
+    passed: bool
+    reason: str
+
+    def as_json(self) -> dict[str, JsonValue]:
+        """For --json; ends that are not finite as null."""
+        return {
+            k: None if isinstance(v, float) and v in (float("inf"), -float("inf")) else v
+            for k, v in asdict(self).items()
+        }
+
+
+def planted_overhead(environment: Environment) -> float:
+    """The time-equivalent overhead that a handicap plants: extra work adds its share; a quota of q of the CPU
+    time that the ranks would use makes them 1/q times as slow."""
+    quota = environment.limits.cpu_quota
+    slow = 1.0 if quota is None else 1.0 / quota
+    return (1.0 + environment.extra_work) * slow - 1.0
+
+
+def judge(study: Study, analysis: Analysis, mode: Mode) -> list[Check]:
+    """One check per cell, the A/A cells included.
+
+    Nothing planted: not called material. Something planted: it lies in the interval, and an interval that is
+    still infinite does not pass. Several intervals are looked at, each at its own confidence, so at 95 % about
+    one in twenty misses by chance; a miss names how far it is.
+    """
+    environments = {e.name: e for e in study.environments}
+    checks = [_check(c, 0.0, mode) for c in analysis.noise_floor.cells]
+    for c in analysis.cells:
+        checks.append(_check(c, planted_overhead(environments[c.environment]), mode))
+    return checks
+
+
+def _check(cell: Cell, planted: float, mode: Mode) -> Check:
+    finite = cell.low > -1 and cell.high < float("inf")
+    inside = finite and cell.low <= planted <= cell.high
+    if planted == 0:
+        passed = finite and cell.verdict not in _MATERIAL
+        reason = "" if passed else ("no interval yet" if not finite else "nothing was planted")
+    else:
+        passed = inside
+        miss = min(abs(cell.low - planted), abs(cell.high - planted)) if finite else 0.0
+        reason = "" if inside else ("no interval yet" if not finite else f"misses by {show_overhead(miss)}")
+    return Check(
+        design=mode.value,
+        environment=cell.environment,
+        what=f"{cell.workload}.{cell.metric}",
+        planted=planted,
+        overhead=cell.overhead,
+        low=cell.low,
+        high=cell.high,
+        n=cell.n,
+        verdict=cell.verdict.value,
+        passed=passed,
+        reason=reason,
+    )
+
+
+def table(checks: Sequence[Check]) -> str:
+    """One line per check."""
+    lines = [f"{'':5}{'design':<8}{'environment':<16}{'metric':<22}{'planted':>9}  found"]
+    for c in checks:
+        mark = "ok" if c.passed else "MISS"
+        lines.append(
+            f"{mark:<5}{c.design:<8}{c.environment:<16}{c.what:<22}{show_overhead(c.planted):>9}"
+            f"  {show_effect(c.overhead, c.low, c.high)}  n = {c.n}  {c.verdict}  {c.reason}".rstrip()
+        )
+    missed = sum(not c.passed for c in checks)
+    lines.append(f"{len(checks) - missed} of {len(checks)} truths found")
+    return "\n".join(lines)

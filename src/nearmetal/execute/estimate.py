@@ -1,0 +1,50 @@
+"""How long a study will take, guessed before anything was measured; the rehearsal replaces the guess."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from ..model.study import CommandWorkload, KernelWorkload, Study, Transport
+
+#: Seconds on a machine of the early 2020s: an MPI launch, a slice by transport, one start of an instance.
+LAUNCH, START = 0.12, 0.004
+SLICE = {Transport.SHM: 0.006, Transport.TCP: 0.012}
+#: Seconds of one full verified run, by class, of the slowest of our kernels.
+VERIFY = {"S": 0.1, "W": 0.4, "A": 3.0, "B": 60.0}
+COMMAND = 1.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Estimate:
+    """blocks: expected; block_seconds: of one; seconds: of all, the rehearsal included."""
+
+    blocks: int
+    block_seconds: float
+
+    @property
+    def seconds(self) -> float:
+        return (self.blocks + 1) * self.block_seconds
+
+
+def estimate(study: Study) -> Estimate:
+    """From counts of arms, kernels and slices; a user's command counts as one second."""
+    design = study.design
+    arms = study.arms()
+    first = [a for a in arms if a.environment.name == design.baselines[0]]
+    seconds = 0.0
+    for arm in [*arms, *first]:
+        kernels = [w for w in study.workloads if isinstance(w, KernelWorkload)]
+        commands = sum(isinstance(w, CommandWorkload) for w in study.workloads)
+        seconds += arm.placement.instances * START * design.slices
+        seconds += LAUNCH if kernels else 0.0
+        seconds += sum(VERIFY.get(str(w.params.get("class")), 0.05) for w in kernels)
+        seconds += len(kernels) * (design.slices + design.warm_up) * SLICE[arm.transport]
+        seconds += commands * (design.runs + design.warm_up) * COMMAND
+    if design.expected_blocks is not None:
+        blocks = design.expected_blocks
+    elif design.max_time is None:
+        blocks = 40
+    else:
+        blocks = max(design.min_blocks, math.floor(design.max_time / seconds) - 1)
+    return Estimate(blocks=min(blocks, design.max_blocks), block_seconds=seconds)

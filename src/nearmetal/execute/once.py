@@ -1,0 +1,89 @@
+"""One of our own kernels by itself: launched natively, in full, verified."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+
+from ..errors import RunError, UsageError
+from ..launchers import MpiJob, openmpi_launch
+from ..model.record import JsonValue
+from ..model.study import KernelWorkload, Transport
+from ..units import show
+from ..workloads.kernels import argument, kernel_names, parameters
+from ..workloads.protocol import VerifyLine, parse_line
+from .session import Machine
+
+LIMIT = 3600.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class KernelResult:
+    """seconds: of the timed section, slowest rank; rate: nominal work per second (op/s or B/s), None where the
+    kernel gives none."""
+
+    kernel: str
+    ranks: int
+    parameters: Mapping[str, JsonValue]
+    verified: bool
+    expected: Mapping[str, JsonValue]
+    found: Mapping[str, JsonValue]
+    seconds: float
+    work: float
+    transport: Mapping[str, JsonValue]
+
+    @property
+    def mops(self) -> float:
+        """Million operations (or bytes) per second, as the published formula counts them."""
+        return self.work / self.seconds / 1e6 if self.seconds > 0 else 0.0
+
+    def as_json(self) -> dict[str, JsonValue]:
+        """For --json."""
+        return {**asdict(self), "mops": self.mops}
+
+    def __str__(self) -> str:
+        state = "verified" if self.verified else f"NOT VERIFIED: expected {self.expected}, found {self.found}"
+        return (
+            f"{self.kernel} {dict(self.parameters)} on {self.ranks} ranks: {show(self.seconds, 's')},"
+            f" {self.mops:.1f} Mop/s, {state}"
+        )
+
+
+def run_once(
+    machine: Machine, name: str, problem: str, ranks: int, settings: Mapping[str, str]
+) -> KernelResult:
+    """Raises UsageError for an unknown kernel, parameter or class, RunError when the launch fails."""
+    if name not in kernel_names():
+        raise UsageError(f"no kernel {name}", remedy=f"one of {', '.join(kernel_names())}")
+    known = parameters(name)
+    for key in settings:
+        if key not in known:
+            raise UsageError(f"kernel {name} has no parameter {key}", remedy=f"it has {', '.join(known)}")
+    if ranks > len(machine.cpus):
+        raise UsageError(f"{ranks} ranks on {len(machine.cpus)} CPUs would wait for each other by spinning")
+    values: dict[str, str | int | float] = {key: known[key].parse(text) for key, text in settings.items()}
+    if "class" in known:
+        values.setdefault("class", known["class"].parse(problem))
+    workload = KernelWorkload(name=name, kernel=name, params=values)
+    spec = argument(workload, transport=Transport.SHM, ranks=ranks, llc_bytes=machine.llc, extra=0.0)
+    cpus = ",".join(map(str, machine.cpus[:ranks]))
+    program = (machine.tools / "nm-rank", "--cpus", cpus, "--", machine.tools / "nm-micro", "--once", spec)
+    launch = openmpi_launch(
+        MpiJob(argv=program, ranks=ranks, transport=Transport.SHM, interface="lo"), machine.mpirun, machine.mpi
+    )
+    done = machine.host.run(launch.argv, env=launch.env, timeout=LIMIT)
+    lines = [parse_line(text) for text in done.stdout.splitlines() if text.startswith("{")]
+    verify = next((x for x in lines if isinstance(x, VerifyLine)), None)
+    if verify is None:
+        raise RunError(f"{name} ended with {done.returncode}: {done.last_words()}")
+    return KernelResult(
+        kernel=name,
+        ranks=ranks,
+        parameters=values,
+        verified=verify.ok,
+        expected=verify.expected,
+        found=verify.found,
+        seconds=verify.seconds,
+        work=verify.work,
+        transport=launch.transport,
+    )

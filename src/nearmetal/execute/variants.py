@@ -1,0 +1,24 @@
+"""Variants of a study that the command line asks for."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ..model.study import KernelWorkload, Pages, Study
+
+
+def with_pages(study: Study, pages: Pages) -> Study:
+    """All kernels with that page size; of workloads that then are the same only the first stays."""
+    if pages is Pages.HUGE:
+        return study
+    seen: list[tuple[str, tuple[tuple[str, str | int | float], ...]]] = []
+    kept = []
+    for w in study.workloads:
+        if isinstance(w, KernelWorkload):
+            what = (w.kernel, tuple(sorted(w.params.items())))
+            if what in seen:
+                continue
+            seen.append(what)
+            w = replace(w, pages=pages)  # noqa: PLW2901 - the frozen workload is what is replaced
+        kept.append(w)
+    return replace(study, workloads=tuple(kept))

@@ -1,0 +1,6 @@
+"""From a study and its seed to blocks of trials: pure, no I/O, knows nothing of machines or of statistics."""
+
+from .blocks import aa_arms, make_block, make_plan
+from .lengths import KaliberaJones, expected_blocks, kalibera_jones_plan
+
+__all__ = ["KaliberaJones", "aa_arms", "expected_blocks", "kalibera_jones_plan", "make_block", "make_plan"]

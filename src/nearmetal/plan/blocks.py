@@ -1,0 +1,64 @@
+"""The order of trials, drawn from the seed: every block a permutation of its own, independent of all others.
+
+The generator is SHA-256, so that a plan is the same on every machine and every Python: the trials of a block are
+sorted by the digest of `nearmetal-order-1/<seed>/<block>/<trial>`. Distinct inputs give independent uniform
+digests, hence a uniform permutation, and block k needs no other block to be known.
+"""
+
+from __future__ import annotations
+
+import hashlib
+
+from ..model.plan import Block, Plan, TrialSpec
+from ..model.study import Arm, Study
+
+
+def aa_arms(study: Study) -> tuple[Arm, ...]:
+    """The arms that run twice in a block: every arm of the first baseline that something is compared with; all
+    its arms where nothing is compared (a study of the baseline alone)."""
+    first = study.design.baselines[0]
+    own = tuple(a for a in study.arms() if a.environment.name == first)
+    compared = {c.baseline for c in study.comparisons()}
+    return tuple(a for a in own if a.name in compared) or own
+
+
+def make_block(study: Study, number: int) -> Block:
+    """Block `number` of a study: all arms once and the A/A arms once more, in the order in which they start.
+
+    Positions count from 1. Block 0 is the rehearsal of a run, numbers from 1 are the blocks that count. Which run
+    of the baseline is A1 and which is A2 (aa) is drawn with the rest, since both are members of the permutation.
+    Raises ValueError for a negative number or a study without arms.
+    """
+    if number < 0:
+        raise ValueError(f"blocks count from 0 (the rehearsal), not from {number}")
+    members = [(arm.name, False) for arm in study.arms()]
+    members += [(arm.name, True) for arm in aa_arms(study)]
+    if not members:
+        raise ValueError("a study without arms has no blocks")
+    seed = study.design.seed
+    drawn = sorted(members, key=lambda m: _digest("order", seed, number, _trial_id(number, *m)))
+    return Block(
+        number=number,
+        trials=tuple(
+            TrialSpec(id=_trial_id(number, arm, aa), block=number, position=position, arm=arm, aa=aa)
+            for position, (arm, aa) in enumerate(drawn, start=1)
+        ),
+        slice_seed=int.from_bytes(_digest("slices", seed, number, "")[:8], "big"),
+    )
+
+
+def make_plan(study: Study, *, blocks: int, expected_blocks: int) -> Plan:
+    """Blocks 1 to `blocks`; expected_blocks is N of the look schedule, fixed before data."""
+    return Plan(
+        seed=study.design.seed,
+        expected_blocks=expected_blocks,
+        blocks=tuple(make_block(study, number) for number in range(1, blocks + 1)),
+    )
+
+
+def _trial_id(number: int, arm: str, aa: bool) -> str:
+    return f"{number}.{arm}.aa" if aa else f"{number}.{arm}"
+
+
+def _digest(purpose: str, seed: int, number: int, trial: str) -> bytes:
+    return hashlib.sha256(f"nearmetal-{purpose}-1/{seed}/{number}/{trial}".encode()).digest()

@@ -1,0 +1,62 @@
+"""How many blocks to expect and how often to repeat at each level, from measured costs and variances."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+CHEAP_BLOCKS = 40
+"""N where starts are cheap (METHOD, 'One comparison'): a larger N would only move the first look away."""
+LEAST_BLOCKS = 12
+"""No verdict rests on fewer blocks, so a smaller N would waste its shares of alpha."""
+SAFETY = 0.95
+"""Share of the time budget that N blocks may fill, so that block N, which has the largest share, is reached."""
+
+
+def expected_blocks(max_time: float | None, block_seconds: float, *, cheap: int = CHEAP_BLOCKS) -> int:
+    """N of the look schedule: what `max_time` seconds hold, at most `cheap`, at least 12; `cheap` without a limit.
+
+    Raises ValueError unless block_seconds > 0.
+    """
+    if not block_seconds > 0:
+        raise ValueError(f"a block takes time, not {block_seconds} s")
+    if max_time is None:
+        return cheap
+    return max(LEAST_BLOCKS, min(cheap, math.floor(SAFETY * max_time / block_seconds)))
+
+
+@dataclass(frozen=True, kw_only=True)
+class KaliberaJones:
+    """Repetitions by level, lowest level first. optimum: before rounding, None where it is undefined (a variance
+    that is not positive); repetitions: whole numbers from 1 to r_max."""
+
+    optimum: tuple[float | None, ...]
+    repetitions: tuple[int, ...]
+
+
+def kalibera_jones_plan(*, costs: Sequence[float], t2: Sequence[float], r_max: int) -> KaliberaJones:
+    """Repetitions r_i = sqrt((c_(i+1) / c_i) * (T2_i / T2_(i+1))) of every level but the highest.
+
+    costs, t2: cost of one more repetition and unbiased variance component by level, lowest (run) first; the
+    highest level has no r, since it is repeated until the answer is there. T2_i <= 0: 1, as repeating at level i
+    buys nothing; else T2_(i+1) <= 0: r_max. Optimises means: a guide, no more. Raises ValueError for unequal
+    lengths, fewer than two levels, costs not positive, r_max < 1.
+    Source: Kalibera and Jones, Quantifying performance changes with effect size confidence intervals, 2012.
+    """
+    if len(costs) != len(t2) or len(costs) < 2:
+        raise ValueError("costs and variances of the same two or more levels are needed")
+    if min(costs) <= 0 or r_max < 1:
+        raise ValueError("costs must be positive and r_max at least 1")
+    optimum: list[float | None] = []
+    repetitions: list[int] = []
+    for i in range(len(costs) - 1):
+        own, above = t2[i], t2[i + 1]
+        if own > 0 and above > 0:
+            r = math.sqrt((costs[i + 1] / costs[i]) * (own / above))
+            optimum.append(r)
+            repetitions.append(max(1, min(r_max, math.ceil(r))))
+        else:
+            optimum.append(None)
+            repetitions.append(1 if own <= 0 else r_max)
+    return KaliberaJones(optimum=tuple(optimum), repetitions=tuple(repetitions))

@@ -1,0 +1,108 @@
+"""What a study may name: backends, kernels with their parameters, metrics. Handed in by the upper rooms."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from ..units import BASE, EXAMPLES, Dimension, UnitError, exact, parse, parse_count, parse_size, pattern
+
+#: Keys of Catalog.metrics that are no kernels: what every start and every command is measured by.
+START, COMMAND = "start", "command"
+ParamValue = str | int | float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Catalog:
+    """backends: names of entry points; kernels: by kernel and parameter (type, what it is for);
+    metrics: by kernel, and by START and COMMAND, the names of what it measures; a kernel that is missing
+    there may have any metric.
+
+    A type is a list of alternatives divided by '|': a dimension ('count', 'size', 'time', 'share', 'rate')
+    or a word that stands for itself: 'size', 'count | auto', 'S | W | A | B'.
+    """
+
+    backends: tuple[str, ...]
+    kernels: Mapping[str, Mapping[str, tuple[str, str]]]
+    metrics: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ParamType:
+    """A parameter's type, read from a Catalog. dimension: None where only words are taken."""
+
+    dimension: Dimension | None
+    words: tuple[str, ...]
+
+    @classmethod
+    def of(cls, text: str) -> ParamType:
+        """From 'count | auto'."""
+        parts = [p.strip() for p in text.split("|")]
+        known = {d.value: d for d in Dimension}
+        found = [known[p] for p in parts if p in known]
+        return cls(dimension=found[0] if found else None, words=tuple(p for p in parts if p not in known))
+
+    def read(self, text: str) -> ParamValue:
+        """A value in base units, or one of the words. Raises UnitError."""
+        if text in self.words:
+            return text
+        if self.dimension is None:
+            raise UnitError(f'unknown value "{text[:40]}"{did_you_mean(text, self.words)}')
+        if not any(c.isdigit() for c in text) and self.words:
+            raise UnitError(
+                f'"{text[:40]}" is no {self.dimension}{did_you_mean(text, self.words, also=self.examples[0])}'
+            )
+        value: int | float
+        if self.dimension is Dimension.COUNT:
+            value = parse_count(text)
+        elif self.dimension is Dimension.SIZE:
+            value = parse_size(text)
+        else:
+            value = parse(text, self.dimension)
+        if value <= 0:
+            raise UnitError(f'"{text[:40]}" is not above zero')
+        return value
+
+    def write(self, value: ParamValue) -> str:
+        """The text that reads back as exactly this value."""
+        if isinstance(value, str) or self.dimension is None:
+            return str(value)
+        return exact(value, self.dimension)
+
+    @property
+    def examples(self) -> tuple[str, ...]:
+        own = EXAMPLES[self.dimension] if self.dimension is not None else ()
+        return (*own, *self.words)
+
+    @property
+    def sentence(self) -> str:
+        """For people: 'size with unit B', 'S, W, A or B'."""
+        own = []
+        if self.dimension is not None:
+            unit = BASE[self.dimension]
+            own = [f"{self.dimension} (for example {EXAMPLES[self.dimension][0]})" if unit else "whole number"]
+        names = [*own, *self.words]
+        return f"{', '.join(names[:-1])} or {names[-1]}" if len(names) > 1 else names[0]
+
+    def schema(self) -> dict[str, object]:
+        """JSON Schema of the values."""
+        either: list[dict[str, object]] = []
+        if self.words:
+            either.append({"enum": list(self.words)})
+        if self.dimension is not None:
+            either.append({"type": "string", "pattern": pattern(self.dimension)})
+        if self.dimension is Dimension.COUNT:
+            either.append({"type": "integer", "minimum": 1})
+        return either[0] if len(either) == 1 else {"anyOf": either}
+
+
+def did_you_mean(word: str, known: Iterable[str], *, also: str = "") -> str:
+    """'; did you mean "x"?' where one is near, else '; known: a, b'; bounded, since difflib is quadratic."""
+    names = list(dict.fromkeys(known))
+    if len(word) <= 64:
+        near = difflib.get_close_matches(word.casefold(), {n.casefold(): n for n in names[:200]}, 1, 0.6)
+        if near:
+            return f'; did you mean "{next(n for n in names if n.casefold() == near[0])}"?'
+    shown = [*names[:20], *([f'"{also}"'] if also else [])]
+    return f"; known: {', '.join(shown)}{' …' if len(names) > 20 else ''}" if shown else ""

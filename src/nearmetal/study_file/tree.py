@@ -1,0 +1,243 @@
+"""YAML 1.2 text -> a tree of marked nodes, within bounds; knows no key of a study.
+
+Built from the parser's events, not from composed objects: events come one by one, so depth, nodes, tags and
+aliases are refused before anything recurses or grows. Every scalar stays text; what a text means is decided by
+the key it stands under, so no number is too long and no date impossible.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from .problems import Mark, Path, Problems, clip
+
+if TYPE_CHECKING:
+    from ruamel.yaml.events import Event, ScalarEvent
+
+MAX_BYTES = 1 << 20
+MAX_DEPTH = 16
+MAX_NODES = 20_000
+MAX_TEXT = 8192  # characters of one scalar
+MAX_LINE = 1 << 16  # ruamel scans a line of "!" in quadratic time
+_NULLS = frozenset({"", "~", "null", "Null", "NULL"})
+_SURROGATES = re.compile("[\ud800-\udfff]")
+
+
+@dataclass(frozen=True, slots=True)
+class Scalar:
+    """text: as meant, quotes and escapes resolved; plain: written without quotes."""
+
+    mark: Mark
+    text: str
+    plain: bool
+
+    @property
+    def null(self) -> bool:
+        return self.plain and self.text in _NULLS
+
+
+@dataclass(frozen=True, slots=True)
+class ListNode:
+    mark: Mark
+    items: tuple[Node, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class MapNode:
+    """entries: by key, in file order: (the key's own mark, value)."""
+
+    mark: Mark
+    entries: dict[str, tuple[Mark, Node]]
+
+    def get(self, key: str) -> Node | None:
+        entry = self.entries.get(key)
+        return entry[1] if entry else None
+
+
+Node = Scalar | ListNode | MapNode
+Data = None | str | list["Data"] | dict[str, "Data"]
+
+
+def plain_data(node: Node) -> Data:
+    """The node without its marks."""
+    if isinstance(node, Scalar):
+        return None if node.null else node.text
+    if isinstance(node, ListNode):
+        return [plain_data(i) for i in node.items]
+    return {k: plain_data(v) for k, (_, v) in node.entries.items()}
+
+
+def mark_of(root: Node, path: Path, *, key: bool = False) -> Mark:
+    """Where the value (key: the key) at path stands; the nearest thing above it where it does not exist."""
+    mark, node = root.mark, root
+    for at, part in enumerate(path):
+        if isinstance(node, MapNode) and isinstance(part, str) and part in node.entries:
+            key_mark, node = node.entries[part]
+            mark = key_mark if key and at == len(path) - 1 else node.mark
+        elif isinstance(node, ListNode) and isinstance(part, int) and 0 <= part < len(node.items):
+            node = node.items[part]
+            mark = node.mark
+        else:
+            break
+    return mark
+
+
+def read_tree(text: str, problems: Problems) -> MapNode:
+    """The file's mapping. Duplicate keys and unusable texts are added to problems; the first of two keys stays.
+
+    Raises StudyError where the text is no YAML, or goes beyond the bounds.
+    """
+    text = text.removeprefix("\ufeff")
+    if len(text) > MAX_BYTES:
+        problems.stop(Mark(1, 1), f"larger than {MAX_BYTES >> 20} MiB, which no study is")
+    for number, line in enumerate(text.splitlines(), 1):
+        if len(line) > MAX_LINE:
+            problems.stop(Mark(number, MAX_LINE + 1), f"line longer than {MAX_LINE} characters")
+    builder = _Builder(problems)
+    try:
+        for event in _events(text):
+            builder.take(event)
+    except RecursionError:
+        problems.stop(Mark(1, 1), "nested too deep")
+    except _yaml_errors() as e:
+        problems.stop(_mark_of_error(e, text, builder.last), f"not readable as YAML: {_reason(e)}")
+    root = builder.root
+    if root is None or (isinstance(root, Scalar) and root.null):
+        problems.stop(Mark(1, 1), "the file is empty; nearmetal init writes one to start from")
+    if not isinstance(root, MapNode):
+        problems.stop(root.mark, 'a study is a list of keys with values, such as "name: first"')
+    return root
+
+
+def _events(text: str) -> Iterator[Event]:
+    from ruamel.yaml import YAML
+
+    yield from YAML(typ="safe", pure=True).parse(text)
+
+
+def _yaml_errors() -> tuple[type[Exception], ...]:
+    """What ruamel's scanner raises on hostile text besides its own errors: int() of %YAML versions, chr() of
+    \\U escapes, decoding of %-escapes in tags, slips of its own in half-written tokens."""
+    from ruamel.yaml.error import YAMLError, YAMLStreamError
+
+    return (
+        YAMLError,
+        YAMLStreamError,
+        ValueError,
+        ArithmeticError,
+        LookupError,
+        AttributeError,
+        TypeError,
+        AssertionError,
+    )
+
+
+def _mark_of_error(error: Exception, text: str, last: Mark) -> Mark:
+    mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
+    if mark is not None:
+        return Mark(mark.line + 1, mark.column + 1)
+    position = getattr(error, "position", None)  # of an unprintable character, from ruamel's reader
+    if isinstance(position, int):
+        before = text[:position]
+        return Mark(before.count("\n") + 1, position - (before.rfind("\n") + 1) + 1)
+    return last
+
+
+def _reason(error: Exception) -> str:
+    problem = getattr(error, "problem", None)
+    if problem:
+        context = getattr(error, "context", None)
+        return clip(f"{context}: {problem}" if context else str(problem), 200)
+    character = getattr(error, "character", None)
+    if character is not None:
+        code = ord(character) if isinstance(character, str) else int(character)
+        return f"character U+{code:04X} may not stand in a file"
+    return clip(str(error).splitlines()[0] if str(error) else type(error).__name__, 200)
+
+
+class _Builder:
+    """Takes events and holds the open containers; root: the finished document, None before."""
+
+    def __init__(self, problems: Problems) -> None:
+        self.problems = problems
+        self.root: Node | None = None
+        self.last = Mark(1, 1)
+        self._open: list[_Open] = []
+        self._nodes = 0
+        self._documents = 0
+
+    def take(self, event: Event) -> None:
+        from ruamel.yaml import events as ev
+
+        mark = Mark(event.start_mark.line + 1, event.start_mark.column + 1)
+        self.last = mark
+        if isinstance(event, ev.DocumentStartEvent):
+            self._documents += 1
+            if self._documents > 1:
+                self.problems.stop(mark, "a second document (---); one file holds one study")
+            if event.version is not None and tuple(event.version) != (1, 2):
+                self.problems.stop(mark, "studies are YAML 1.2; remove the %YAML line")
+        elif isinstance(event, ev.NodeEvent):
+            self._node(event, mark)
+        elif isinstance(event, ev.CollectionEndEvent):
+            top = self._open.pop()
+            self._put(top.node(self.problems))
+
+    def _node(self, event: Event, mark: Mark) -> None:
+        from ruamel.yaml import events as ev
+
+        self._nodes += 1
+        if self._nodes > MAX_NODES:
+            self.problems.stop(mark, f"more than {MAX_NODES} values, which no study has")
+        if isinstance(event, ev.AliasEvent) or getattr(event, "anchor", None) is not None:
+            self.problems.stop(mark, "anchors (&name) and aliases (*name) are not used in studies; write it out")
+        tag = getattr(event, "tag", None)
+        if tag is not None:
+            self.problems.stop(mark, f'unknown tag "{clip(str(tag))}"; studies use no tags')
+        if isinstance(event, ev.ScalarEvent):
+            self._put(self._scalar(event, mark))
+        else:
+            if len(self._open) >= MAX_DEPTH:
+                self.problems.stop(mark, f"nested deeper than {MAX_DEPTH}")
+            self._open.append(_Open(mark, isinstance(event, ev.MappingStartEvent)))
+
+    def _scalar(self, event: ScalarEvent, mark: Mark) -> Scalar:
+        text, plain = str(event.value), event.style in (None, "")
+        if len(text) > MAX_TEXT:
+            self.problems.add(mark, (), f"text longer than {MAX_TEXT} characters")
+            text = text[:MAX_TEXT]
+        if "\0" in text or _SURROGATES.search(text):
+            self.problems.add(mark, (), "text holds a NUL character or half of a surrogate pair")
+            text = _SURROGATES.sub("", text.replace("\0", ""))
+        return Scalar(mark=mark, text=text, plain=plain)
+
+    def _put(self, node: Node) -> None:
+        if self._open:
+            self._open[-1].children.append(node)
+        else:
+            self.root = node
+
+
+class _Open:
+    """A list or mapping whose end has not come yet."""
+
+    def __init__(self, mark: Mark, mapping: bool) -> None:
+        self.mark, self.mapping = mark, mapping
+        self.children: list[Node] = []
+
+    def node(self, problems: Problems) -> Node:
+        if not self.mapping:
+            return ListNode(mark=self.mark, items=tuple(self.children))
+        entries: dict[str, tuple[Mark, Node]] = {}
+        for key, value in zip(self.children[::2], self.children[1::2], strict=True):
+            if not isinstance(key, Scalar):
+                problems.add(key.mark, (), "a key is one word, not a list or a mapping")
+            elif key.text in entries:
+                line = entries[key.text][0].line
+                problems.add(key.mark, (), f'key "{clip(key.text)}" given twice; first on line {line}')
+            else:
+                entries[key.text] = (key.mark, value)
+        return MapNode(mark=self.mark, entries=entries)

@@ -1,0 +1,109 @@
+"""One node against one pydantic model: the values, or every mistake in words and at its own place."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, TypeVar, get_args, get_origin
+
+from .catalog import did_you_mean
+from .problems import Path, Problems, clip
+from .tree import Node, mark_of, plain_data
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
+
+    Model = TypeVar("Model", bound=BaseModel)
+
+
+def validate(model: type[Model], node: Node, path: Path, problems: Problems) -> Model | None:
+    """The node's values as `model`; None, and every mistake in problems, where it does not fit.
+
+    path: of the node in the file, for messages.
+    """
+    from pydantic import ValidationError
+
+    try:
+        return model.model_validate(plain_data(node))
+    except ValidationError as e:
+        for error in e.errors(include_url=False, include_input=False):
+            _tell(error, model, node, path, problems)
+        return None
+
+
+def _tell(
+    error: Mapping[str, Any], model: type[BaseModel], node: Node, path: Path, problems: Problems
+) -> None:
+    loc: Path = tuple(error["loc"])
+    kind = str(error["type"])
+    on_key = kind == "extra_forbidden" or loc[-1:] == ("[key]",)
+    loc = loc[:-1] if loc[-1:] == ("[key]",) else loc
+    mark = mark_of(node, loc, key=on_key)
+    problems.add(mark, path + loc, _words(kind, error, model, loc, len(problems.found)))
+
+
+def _words(kind: str, error: Mapping[str, Any], model: type[BaseModel], loc: Path, told: int) -> str:
+    if kind == "study":
+        return str(error["ctx"]["what"])
+    if kind == "extra_forbidden":
+        # Beyond a screenful of mistakes nobody reads suggestions, and they cost time.
+        known = _keys(model, loc[:-1]) if told < 100 else ()
+        return f"unknown key{did_you_mean(str(loc[-1]), known)}"
+    if kind == "missing":
+        example = _example(model, loc)
+        return f"missing; write {loc[-1]}: {example}" if example else "missing"
+    if kind in ("model_type", "model_attributes_type", "dict_type", "dataclass_type"):
+        return f"keys with values are wanted here, such as {_first_line(model, loc)}"
+    if kind == "list_type":
+        return f"a list is wanted here, such as {_example(model, loc) or '[a, b]'}"
+    if kind == "too_short":
+        return "nothing stands here"
+    return clip(str(error["msg"]), 200)
+
+
+def _keys(model: type[BaseModel], loc: Path) -> tuple[str, ...]:
+    """The keys that may stand at loc inside the model."""
+    found = _model_at(model, loc)
+    return tuple(found.model_fields) if found is not None else ()
+
+
+def _model_at(model: type[BaseModel], loc: Path) -> type[BaseModel] | None:
+    """The model that holds the keys at loc: fields by name, entries of a mapping by any name."""
+    from pydantic import BaseModel
+
+    at: Any = model
+    for part in loc:
+        if isinstance(at, type) and issubclass(at, BaseModel):
+            field = at.model_fields.get(str(part))
+            at = field.annotation if field else None
+        else:
+            at = next((a for a in reversed(get_args(at)) if a is not type(None)), None)
+        while at is not None and not isinstance(at, type) and get_origin(at) not in (dict, list):
+            at = next((a for a in get_args(at) if a is not type(None)), None)  # X | None, Annotated[X, ...]
+    return at if isinstance(at, type) and issubclass(at, BaseModel) else None
+
+
+def _example(model: type[BaseModel], loc: Path) -> str:
+    """The first example of the field at loc, as it would be typed on one line."""
+    holder = _model_at(model, loc[:-1])
+    field = holder.model_fields.get(str(loc[-1])) if holder is not None and loc else None
+    return inline(field.examples[0]) if field is not None and field.examples else ""
+
+
+def _first_line(model: type[BaseModel], loc: Path) -> str:
+    """The first key of the model at loc with its example: 'backend: native'."""
+    found = _model_at(model, loc)
+    if found is None:
+        return _example(model, loc) or "key: value"
+    name, field = next(iter(found.model_fields.items()))
+    return f'"{name}: {inline(field.examples[0])}"' if field.examples else f"{name}: …"
+
+
+def inline(value: object) -> str:
+    """A value as YAML on one line, for examples in messages."""
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{k}: {inline(v)}" for k, v in value.items()) + "}"
+    if isinstance(value, (list, tuple)):
+        return "[" + ", ".join(inline(v) for v in value) + "]"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(value)

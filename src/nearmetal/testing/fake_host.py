@@ -1,0 +1,134 @@
+"""A host that answers from a script and fails on everything that is not in it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+from ..host.base import Completed, Process, Unavailable
+
+Answer = str | Completed | Callable[[Sequence[str]], str | Completed]
+
+
+class Unexpected(AssertionError):
+    """The code under test asked for something that the script does not hold."""
+
+
+class FakeProcess:
+    """A process that ends when told to. returncode: what it then gives."""
+
+    def __init__(self, argv: Sequence[str], *, pid: int = 4711, returncode: int = 0) -> None:
+        self.argv, self.pid, self.killed = tuple(argv), pid, False
+        self._returncode, self._ended = returncode, False
+
+    def end(self) -> None:
+        """From now on it has ended."""
+        self._ended = True
+
+    def poll(self) -> int | None:
+        return self._returncode if self._ended else None
+
+    def wait(self, timeout: float) -> int:
+        if not self._ended:
+            raise TimeoutError(f"{self.argv!r} still runs after {timeout} s")
+        return self._returncode
+
+    def kill(self) -> None:
+        if not self._ended:
+            self.killed, self._ended, self._returncode = True, True, -9
+
+
+class FakeHost:
+    """Implements host.base.Host without a machine.
+
+    files: contents by path; absent: patterns (fnmatch) of paths that may be asked for and are not there;
+    commands: answer by argv: text is the standard output of a success; programs: path by name for which();
+    a program that is not named is not found only when listed in `missing`.
+    calls: every command run or started, in order, for tests to look at."""
+
+    def __init__(
+        self,
+        *,
+        files: Mapping[str, str | bytes] | None = None,
+        absent: Sequence[str] = (),
+        commands: Mapping[tuple[str, ...], Answer] | None = None,
+        processes: Mapping[tuple[str, ...], FakeProcess] | None = None,
+        programs: Mapping[str, str] | None = None,
+        missing: Sequence[str] = (),
+        cpus: tuple[int, ...] = (0, 1),
+        root: bool = True,
+        name: str = "fake",
+    ) -> None:
+        self.name = name
+        self.files: dict[str, str | bytes] = dict(files or {})
+        self.commands: dict[tuple[str, ...], Answer] = dict(commands or {})
+        self.processes: dict[tuple[str, ...], FakeProcess] = dict(processes or {})
+        self.calls: list[tuple[str, ...]] = []
+        self._absent, self._missing = tuple(absent), frozenset(missing)
+        self._programs, self._cpus, self._root = dict(programs or {}), cpus, root
+        self._read: set[str] = set()
+
+    def run(
+        self,
+        argv: Sequence[str],
+        *,
+        timeout: float,
+        env: Mapping[str, str] | None = None,
+        cwd: Path | None = None,
+        stdin: str | None = None,
+    ) -> Completed:
+        key = tuple(argv)
+        if key not in self.commands:
+            raise Unexpected(f"command not in the script: {key!r}")
+        self.calls.append(key)
+        answer = self.commands[key]
+        said = answer(key) if callable(answer) else answer
+        if isinstance(said, Completed):
+            return said
+        return Completed(argv=key, returncode=0, stdout=said, stderr="", seconds=0.0)
+
+    def start(
+        self,
+        argv: Sequence[str],
+        *,
+        stdout: Path,
+        stderr: Path,
+        env: Mapping[str, str] | None = None,
+        cwd: Path | None = None,
+        pass_fds: Sequence[int] = (),
+    ) -> Process:
+        key = tuple(argv)
+        if key not in self.processes:
+            raise Unexpected(f"process not in the script: {key!r}")
+        self.calls.append(key)
+        return self.processes[key]
+
+    def read(self, path: str | Path) -> bytes | Unavailable:
+        key = str(path)
+        if key in self.files:
+            self._read.add(key)
+            text = self.files[key]
+            return text if isinstance(text, bytes) else text.encode()
+        if any(fnmatchcase(key, pattern) for pattern in self._absent):
+            return Unavailable(f"{key}: No such file or directory")
+        raise Unexpected(f"file not in the script: {key}")
+
+    def which(self, program: str) -> str | None:
+        if program in self._programs:
+            return self._programs[program]
+        if program in self._missing:
+            return None
+        raise Unexpected(f"program not in the script: {program}")
+
+    def cpus(self) -> tuple[int, ...]:
+        return self._cpus
+
+    def is_root(self) -> bool:
+        return self._root
+
+    def never_used(self) -> tuple[str, ...]:
+        """What the script holds and nobody asked for: files by path, commands as text."""
+        files = [p for p in self.files if p not in self._read]
+        argvs = [*self.commands, *self.processes]
+        return (*files, *(" ".join(argv) for argv in argvs if argv not in self.calls))

@@ -1,0 +1,132 @@
+"""Records with a known truth: planted overheads, spread and drift, from a seed. No numpy, no machine."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import exp
+from random import Random
+
+from ..model.plan import Plan, TrialSpec
+from ..model.record import Fold, Row, Status, TrialRecord
+from ..model.study import Better, Mode, Study
+
+EPOCH = 1_790_000_000.0
+SLICE_SECONDS = 0.01
+
+
+@dataclass(frozen=True, kw_only=True)
+class SimulatedMetric:
+    """value: of the baseline without noise, base units; comm: share of the baseline's time inside MPI, None =
+    not measured. Where comm is measured, the whole overhead is planted there."""
+
+    workload: str
+    metric: str
+    unit: str
+    better: Better
+    value: float
+    comm: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Spread:
+    """Standard deviations of log time. block: shared by all trials of a block (cancels); instance: of one
+    trial; run: of one slice or run, its own; shared: of one slice, the same for all arms (cancels by pairing);
+    drift: change of log time from one block to the next."""
+
+    instance: float = 0.005
+    run: float = 0.005
+    shared: float = 0.0
+    block: float = 0.0
+    drift: float = 0.0
+
+
+def simulate(
+    study: Study,
+    plan: Plan,
+    *,
+    metrics: Sequence[SimulatedMetric],
+    overheads: Mapping[str, float | Mapping[str, float]],
+    spread: Spread,
+    run: str = "nearmetal-simulated",
+) -> list[TrialRecord]:
+    """The records of all blocks of the plan, the same for the same arguments.
+
+    overheads: time-equivalent, by arm (0.03 = takes 3 % longer), or by arm and then '<workload>.<metric>';
+    an arm that is not named has none. A metric whose better is higher is divided by 1 + overhead.
+    The number of slices (or runs) and the fold follow the study's design."""
+    rng = Random(f"{plan.seed}:{run}")
+    fold = Fold.PAIRED if study.design.mode is Mode.SLICES else Fold.MEDIAN
+    count = study.design.slices if study.design.mode is Mode.SLICES else study.design.runs
+    records: list[TrialRecord] = []
+    for order, block in enumerate(plan.blocks):
+        level = rng.gauss(0.0, spread.block)
+        shared = {m: [rng.gauss(0.0, spread.shared) for _ in range(count)] for m in metrics}
+        for trial in block.trials:
+            # Slices of a block run side by side; plain trials one after the other, so drift moves them apart.
+            moved = trial.position / len(block.trials) if fold is Fold.MEDIAN else 0.0
+            at = level + spread.drift * (order + moved)
+            rows = tuple(
+                _row(m, _overhead(overheads, trial.arm, m), at, shared[m], spread, rng) for m in metrics
+            )
+            records.append(_record(trial, rows, run=run, fold=fold, order=order))
+    return records
+
+
+def _overhead(
+    overheads: Mapping[str, float | Mapping[str, float]], arm: str, metric: SimulatedMetric
+) -> float:
+    planted = overheads.get(arm, 0.0)
+    if isinstance(planted, Mapping):
+        return planted.get(f"{metric.workload}.{metric.metric}", 0.0)
+    return planted
+
+
+def _row(
+    metric: SimulatedMetric,
+    overhead: float,
+    level: float,
+    shared: Sequence[float],
+    spread: Spread,
+    rng: Random,
+) -> Row:
+    base = metric.value if metric.unit == "s" else SLICE_SECONDS
+    own = rng.gauss(0.0, spread.instance)
+    times = [
+        base * (1.0 + overhead) * exp(level + own + common + rng.gauss(0.0, spread.run)) for common in shared
+    ]
+    lower = metric.better is Better.LOWER
+    parts: dict[str, tuple[float, ...]] = {}
+    if metric.comm is not None:
+        inside = (metric.comm + overhead) / (1.0 + overhead)
+        parts["comm"] = tuple(t * inside for t in times)
+    return Row(
+        workload=metric.workload,
+        metric=metric.metric,
+        unit=metric.unit,
+        better=metric.better,
+        values=tuple(metric.value * (t / base if lower else base / t) for t in times),
+        status=Status.OK,
+        seconds=() if metric.unit == "s" else tuple(times),
+        parts=parts,
+    )
+
+
+def _record(trial: TrialSpec, rows: tuple[Row, ...], *, run: str, fold: Fold, order: int) -> TrialRecord:
+    begin = EPOCH + order * 4.0 + trial.position * 0.5
+    return TrialRecord(
+        run=run,
+        trial=trial.id,
+        block=trial.block,
+        attempt=1,
+        arm=trial.arm,
+        aa=trial.aa,
+        position=trial.position,
+        begin=begin,
+        end=begin + 0.5,
+        fold=fold,
+        status=Status.OK,
+        reason="",
+        rows=rows,
+        disturbance={"other_cpu_share": 0.001, "steal_share": 0.0},
+    )

@@ -1,0 +1,73 @@
+"""Heavy libraries are imported where they are used, so that the tool answers at once and stays light on nodes."""
+
+import ast
+import json
+from pathlib import Path
+
+import pytest
+
+import nearmetal
+
+SOURCE = Path(nearmetal.__file__).parent
+HEAVY = {
+    "altair",
+    "numpy",
+    "pandas",
+    "polars",
+    "pydantic",
+    "pyroute2",
+    "rich",
+    "ruamel",
+    "scipy",
+    "statsmodels",
+    "vl_convert",
+    "zstandard",
+}
+#: Rooms whose modules may import a heavy library at the top: they are themselves imported where used.
+MAY = {"analysis": {"numpy", "scipy"}}
+
+
+def top_level_imports(tree: ast.Module) -> set[str]:
+    """Names of packages that importing the module imports."""
+    found: set[str] = set()
+    for node in tree.body:
+        if isinstance(node, ast.Import):
+            found |= {alias.name.split(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
+            found.add(node.module.split(".")[0])
+    return found
+
+
+@pytest.mark.parametrize("path", sorted(SOURCE.rglob("*.py")), ids=lambda p: str(p.relative_to(SOURCE)))
+def test_no_heavy_import_at_the_top(path: Path) -> None:
+    room = path.relative_to(SOURCE).parts[0]
+    allowed = MAY.get(room, set())
+    private = path.name.startswith("_") and path.name != "__init__.py"
+    heavy = top_level_imports(ast.parse(path.read_text())) & HEAVY - allowed
+    assert private or not heavy, f"{path} imports {sorted(heavy)} when it is imported"
+
+
+def test_help_imports_nothing_heavy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The modules behind `nearmetal --help`, followed import by import."""
+    seen: set[str] = set()
+    queue = ["nearmetal.cli"]
+    while queue:
+        name = queue.pop()
+        if name in seen:
+            continue
+        seen.add(name)
+        path = SOURCE.parent / Path(*name.split("."))
+        file = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+        if not file.exists():
+            continue
+        tree = ast.parse(file.read_text())
+        assert not top_level_imports(tree) & HEAVY, f"{name} is behind --help and imports a heavy library"
+        package = name.split(".") if path.is_dir() else name.split(".")[:-1]
+        for node in tree.body:
+            if isinstance(node, ast.ImportFrom) and node.level:
+                base = package[: len(package) - node.level + 1]
+                module = ".".join([*base, *(node.module.split(".") if node.module else [])])
+                queue.append(module)
+                queue += [f"{module}.{a.name}" for a in node.names]
+    assert json.dumps(sorted(seen))  # the walk itself found modules
+    assert "nearmetal.cli.runs" in seen
