@@ -86,15 +86,30 @@ static void make_parents(const char *path)
         die("mkdir", inside.text);
 }
 
-static void bind_all(const struct list *paths, bool read_only)
+/* Copies of the trees to be bound, taken before anything is mounted: the scratch directory may lie inside one of
+ * them, and our own mounts must not be bound into themselves. */
+static void copy_trees(const struct list *paths, int *trees)
 {
     for (int i = 0; i < paths->count; i++) {
         const char *path = paths->items[i];
         if (path[0] != '/')
             refuse("a bind must be an absolute path", path);
-        make_parents(path);
+        trees[i] = (int)syscall(SYS_open_tree, AT_FDCWD, path,
+                                OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | (unsigned)AT_RECURSIVE);
+        if (trees[i] < 0)
+            die("open_tree", path);
+    }
+}
+
+static void attach_trees(const struct list *paths, const int *trees, bool read_only)
+{
+    for (int i = 0; i < paths->count; i++) {
+        const char *path = paths->items[i];
         struct path inside = join("root", path);
-        mount_at(path, inside.text, NULL, MS_BIND | MS_REC, NULL);
+        make_parents(path);
+        if (syscall(SYS_move_mount, trees[i], "", AT_FDCWD, inside.text, MOVE_MOUNT_F_EMPTY_PATH) != 0 ||
+            close(trees[i]) != 0)
+            die("bind", path);
         if (read_only)
             make_read_only(inside.text);
     }
@@ -267,6 +282,9 @@ void build_root(const struct root *plan)
     struct mounts further = {NULL, 0};
     if (mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) != 0)
         die("make mounts private", "/");
+    int binds[LIST_MAX], read_only[LIST_MAX];
+    copy_trees(plan->binds, binds);
+    copy_trees(plan->read_only, read_only);
     if (!plan->rootless)
         further = further_mounts();
     mount_at("tmpfs", plan->scratch, "tmpfs", 0, "mode=0755");
@@ -283,8 +301,8 @@ void build_root(const struct root *plan)
     mount_at("tmpfs", "root/dev/shm", "tmpfs", MS_NOSUID | MS_NODEV, "mode=1777");
     mount_at("tmpfs", "root/tmp", "tmpfs", MS_NOSUID | MS_NODEV, "mode=1777");
     mount_at("tmpfs", "root/run", "tmpfs", MS_NOSUID | MS_NODEV, "mode=0755");
-    bind_all(plan->read_only, true);
-    bind_all(plan->binds, false);
+    attach_trees(plan->read_only, read_only, true);
+    attach_trees(plan->binds, binds, false);
     if (chdir("root") != 0 || syscall(SYS_pivot_root, ".", ".") != 0)
         die("pivot_root", plan->scratch);
     if (umount2(".", NM_DETACH) != 0 || chdir("/") != 0)

@@ -14,6 +14,10 @@
 #include "place.h"
 #include "tokens.h"
 
+#ifdef __SANITIZE_ADDRESS__
+#include <sanitizer/lsan_interface.h>
+#endif
+
 enum { MOST_KERNELS = 64 };
 
 static const Kernel *const kernels[] = {&stream_kernel, &ep_kernel, &cg_kernel, &is_kernel, &pingpong_kernel};
@@ -277,6 +281,10 @@ int main(int count, char **arguments) {
 
     for (int k = 0; k < run.count; k++)
         run.job[k].kernel->release(run.job[k].state);
+#ifdef __SANITIZE_ADDRESS__
+    if (__lsan_do_recoverable_leak_check())
+        fail("memory was leaked");
+#endif
     MPI(MPI_Finalize());
     return ok ? 0 : 1;
 }

@@ -1,4 +1,4 @@
-"""Quantities with units: text to base units, and base units to text for people. A leaf: imports nothing of ours.
+"""Quantities with units: text to base units, base units to text for people. A leaf: imports nothing of ours.
 
 Base units are s, B, B/s, shares (0.03 = 3 %) and plain counts. Text is converted once, here, and exactly:
 factors are applied in decimal arithmetic, so `exact(parse(...))` gives the same float back.
@@ -118,6 +118,11 @@ def exact(value: float, dimension: Dimension) -> str:
     return f"{text} {unit}" if unit else text
 
 
+def units_of(dimension: Dimension) -> tuple[str, ...]:
+    """The units that a quantity may have, smallest first where they are all of one kind."""
+    return tuple(u for u in _UNITS[dimension] if u and u != "μs")
+
+
 def pattern(dimension: Dimension) -> str:
     """A regular expression (ECMA dialect, anchored) of the texts that `parse` takes, for editors."""
     number = r"[+]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d{1,3})?"
@@ -177,12 +182,11 @@ def _wrong_unit(shown: str, number_text: str, number: Decimal, unit: str, dimens
     if meant:
         return f'"{shown}": unknown unit; did you mean "{_clip(number_text)} {meant[0]}"?'
     if dimension is Dimension.COUNT:
-        return f'"{shown}" is a plain number: write it without a unit, or with one of {_listed(units)}'
-    return f'"{shown}": unknown unit "{_clip(unit)}"; a {dimension} has one of {_listed(units)}'
-
-
-def _listed(units: Mapping[str, Decimal]) -> str:
-    return ", ".join(u for u in units if u and u != "μs")
+        prefixes = ", ".join(units_of(dimension))
+        return f'"{shown}" is a plain number: write it without a unit, or with one of {prefixes}'
+    return (
+        f'"{shown}": unknown unit "{_clip(unit)}"; a {dimension} has one of {", ".join(units_of(dimension))}'
+    )
 
 
 def _whole(text: str, dimension: Dimension) -> int:
@@ -250,7 +254,7 @@ def show(
 
 
 def scale_of(value: float, unit: str) -> tuple[str, float]:
-    """The unit in which `show` prints a value, and its size in base units: (74.9e9, 'B/s') -> ('GB/s', 1e9)."""
+    """The unit that `show` prints a value in, and its size in base units: ('GB/s', 1e9) for 74.9e9 B/s."""
     name, factor = unit, 1.0
     for n, f, least in _steps(unit, binary=False):
         if abs(value) >= least:

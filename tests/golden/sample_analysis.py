@@ -1,4 +1,4 @@
-"""A hand-made study with its analysis and records: every verdict, an undecided cell, infinite ends, start times."""
+"""A hand-made study with its analysis and records: every verdict, infinite ends, start times."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ METRICS = (
     Metric("cg.S", "rate", "op/s", Better.HIGHER, 6.61e9, 0.014),
     Metric("pingpong", "latency", "s", Better.LOWER, 1.02e-7, 0.02),
     Metric("pingpong", "bandwidth", "B/s", Better.HIGHER, 11.3e9, 0.015),
-    Metric("start", "start", "s", Better.LOWER, 5.1e-4, 0.06),
+    Metric("start", "start", "s", Better.LOWER, 5.1e-4, 0.035),
 )
 # Planted overhead by arm and metric; what is not named costs nothing.
 COSTS: Mapping[tuple[str, str], float] = {
@@ -104,24 +104,32 @@ def study(name: str = "quick", question: str = "What does a container cost again
     )
 
 
+def six(value: float) -> float:
+    """Six figures, so that the golden files do not hang on the last bit of a machine's libm."""
+    return float(f"{value:.6g}") if math.isfinite(value) else value
+
+
 def _verdict(low: float, high: float) -> Verdict:
     if low > MARGIN:
         return Verdict.SLOWER
     if high < -MARGIN / (1 + MARGIN):
         return Verdict.FASTER
-    return Verdict.EQUIVALENT if -MARGIN / (1 + MARGIN) < low and high < MARGIN else Verdict.NONE
+    return Verdict.EQUIVALENT if low > -MARGIN / (1 + MARGIN) and high < MARGIN else Verdict.NONE
 
 
 def _attribution(overhead: float, verdict: Verdict, arm: str) -> Attribution | None:
     if verdict is not Verdict.SLOWER:
         return None
-    comm, rest = overhead * 0.93, overhead * 0.05
+    comm, rest = six(overhead * 0.93), six(overhead * 0.05)
     return Attribution(
         parts=(
-            Part(name="communication", overhead=Interval(centre=comm, low=comm * 0.9, high=comm * 1.1)),
-            Part(name="computation", overhead=Interval(centre=rest, low=-rest, high=rest * 2)),
+            Part(
+                name="communication",
+                overhead=Interval(centre=comm, low=six(comm * 0.9), high=six(comm * 1.1)),
+            ),
+            Part(name="computation", overhead=Interval(centre=rest, low=-rest, high=six(rest * 2))),
         ),
-        residual=Interval(centre=overhead * 0.02, low=-overhead * 0.02, high=overhead * 0.06),
+        residual=Interval(centre=six(overhead * 0.02), low=six(-overhead * 0.02), high=six(overhead * 0.06)),
         sentence="communication" if arm.startswith("container") else "leaves shared memory",
     )
 
@@ -133,15 +141,16 @@ def cell(
     rng = random.Random(f"{arm}|{baseline}|{m.workload}.{m.metric}|{blocks}")
     theta, sign = math.log1p(overhead), 1 if m.better is Better.LOWER else -1
     native = base_value or m.native
-    base = tuple(native * math.exp(rng.gauss(0, m.spread * 2)) for _ in range(blocks))
-    d = tuple(theta + rng.gauss(0, m.spread) for _ in range(blocks))
-    values = tuple(b * math.exp(sign * x) for b, x in zip(base, d, strict=True))
+    base = tuple(six(native * math.exp(rng.gauss(0, m.spread * 2))) for _ in range(blocks))
+    d = tuple(six(theta + rng.gauss(0, m.spread)) for _ in range(blocks))
+    values = tuple(six(b * math.exp(sign * x)) for b, x in zip(base, d, strict=True))
     looks = tuple(_look(d[:n], m.spread) for n in (27, 39, 59, 89, 1000, 20_000) if n <= blocks)
     low, high = (looks[-1].low, looks[-1].high) if looks else (-math.inf, math.inf)
-    centre = median(d)
-    o, lo, hi = math.expm1(centre), math.expm1(low), math.inf if math.isinf(high) else math.expm1(high)
+    centre = six(median(d))
+    o, lo = six(math.expm1(centre)), six(math.expm1(low))
+    hi = math.inf if math.isinf(high) else six(math.expm1(high))
     verdict = _verdict(lo, hi)
-    differences = sorted(v - b for v, b in zip(values, base, strict=True))
+    differences = sorted(six(v - b) for v, b in zip(values, base, strict=True))
     wait = verdict is Verdict.NONE
     p = next(p for p in study().placements if p.name == arm.split("/")[1])
     return Cell(
@@ -166,16 +175,16 @@ def cell(
         exploratory=True,
         verdict=verdict,
         reason="" if not wait else f"interval wider than the margin after {blocks} blocks",
-        smallest_material=math.expm1(math.log1p(MARGIN) + (high - low) / 2),
+        smallest_material=six(math.expm1(math.log1p(MARGIN) + (high - low) / 2)),
         blocks_needed=9 if wait and looks else None,
         seconds_needed=20.0 if wait and looks else None,
         difference=Interval(
-            centre=median(differences),
+            centre=six(median(differences)),
             low=differences[len(differences) // 4],
             high=differences[3 * len(differences) // 4],
         ),
         sign=Interval(centre=centre, low=low, high=high),
-        mean=Interval(centre=sum(d) / len(d), low=low, high=high),
+        mean=Interval(centre=six(sum(d) / len(d)), low=low, high=high),
         p_holm=None if wait else 0.001,
         looks=looks,
         blocks=tuple(range(1, blocks + 1)),
@@ -189,12 +198,12 @@ def cell(
 
 def _look(d: tuple[float, ...], spread: float) -> Look:
     centre, half = sum(d) / len(d), 2.4 * spread / math.sqrt(len(d))
-    return Look(n=len(d), low=centre - half, high=centre + half)
+    return Look(n=len(d), low=six(centre - half), high=six(centre + half))
 
 
 def _spread_of(values: tuple[float, ...]) -> Interval:
     s = sorted(values)
-    return Interval(centre=median(s), low=s[len(s) // 4], high=s[3 * len(s) // 4])
+    return Interval(centre=six(median(s)), low=s[len(s) // 4], high=s[3 * len(s) // 4])
 
 
 def _quantiles(values: tuple[float, ...]) -> Quantiles:
@@ -236,7 +245,9 @@ def analysis(blocks: int = 39, question: str = "") -> Analysis:
         smallest_material=0.062,
     )
     odd = next(i for i, c in enumerate(cells) if c.workload == "ep.S" and c.arm == "container/two")
-    cells[odd] = replace(cells[odd], verdict=Verdict.INCONSISTENT, reason="the looks at 27 and 39 blocks do not meet")
+    cells[odd] = replace(
+        cells[odd], verdict=Verdict.INCONSISTENT, reason="the looks at 27 and 39 blocks do not meet"
+    )
     return Analysis(
         study="quick",
         question=question,
@@ -250,7 +261,9 @@ def analysis(blocks: int = 39, question: str = "") -> Analysis:
         noise_floor=noise_floor(blocks),
         unused=(
             Unused(what="trial 12.container/two", reason="torn by an interruption, run again", count=5),
-            Unused(what="native-tcp: stream-large.add", reason="verification failed: 1.2e-3 > 1e-13", count=1),
+            Unused(
+                what="native-tcp: stream-large.add", reason="verification failed: 1.2e-3 > 1e-13", count=1
+            ),
         ),
         disturbance={"flagged": 0.03, "other_cpu": 0.012, "steal": None},
     )

@@ -1,1 +1,17 @@
-"""From records to estimates and verdicts: pure, no I/O. Importing this package imports no numpy; its modules do."""
+"""From records to estimates and verdicts: pure, no I/O. Imports numpy: import it where it is used."""
+
+from .assemble import analyse
+from .progress import all_cells, decided, half_width, noise_by_kind, should_stop
+from .two_level import StateCell, compare_boots, compare_states
+
+__all__ = [
+    "StateCell",
+    "all_cells",
+    "analyse",
+    "compare_boots",
+    "compare_states",
+    "decided",
+    "half_width",
+    "noise_by_kind",
+    "should_stop",
+]

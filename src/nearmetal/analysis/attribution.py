@@ -1,8 +1,7 @@
 """Where the extra time went: measured parts with a residual, and what is left once shared memory is left.
 
-Shares are of the baseline's own seconds in the same block. Only phases that were measured on both sides are named;
-the sentence says no more than the intervals carry.
-"""
+Shares are of the baseline's own seconds in the same block. Only phases that were measured on both sides are
+named; the sentence says no more than the intervals carry."""
 
 from __future__ import annotations
 
@@ -27,24 +26,25 @@ MAIN_SHARE = 0.5
 def measured_parts(
     paired: Paired, env: Series, base: Series, *, expected: int, alpha: float
 ) -> tuple[tuple[Part, ...], Interval] | None:
-    """Parts of the extra time and the residual, in shares of the baseline's time; None where a side lacks seconds
-    or MPI times.
+    """Parts of the extra time and the residual, in shares of the baseline's time; None where a side lacks
+    seconds or MPI times.
 
-    Per block and slice (env part - base part) / base seconds, median over slices, then look-and-carry over blocks.
-    Computation is the time outside MPI unless a kernel measured it. The residual is what the parts leave of the
-    total in each block; where computation is the rest it shows only how far medians do not add up.
-    """
+    Per block and slice (env part - base part) / base seconds, median over slices, then look-and-carry over
+    blocks. Computation is the time outside MPI unless a kernel measured it. The residual is what the parts
+    leave of the total in each block; where computation is the rest it shows only how far medians do not add
+    up."""
     kinds = [k for k in env.parts if k in base.parts and k in NAMES]
-    if env.seconds is None or base.seconds is None or "comm" not in kinds:
+    whole = base.seconds
+    if env.seconds is None or whole is None or "comm" not in kinds:
         return None
 
     def share(env_time: FloatArray, base_time: FloatArray) -> FloatArray:
-        return _by_block(paired, env, base, env_time, base_time)
+        return _by_block(paired, env, base, env_time, base_time, whole)
 
-    total = share(env.seconds, base.seconds)
+    total = share(env.seconds, whole)
     shares = {NAMES[k]: share(env.parts[k], base.parts[k]) for k in kinds}
     if "computation" not in shares:
-        rest = share(env.seconds - env.parts["comm"], base.seconds - base.parts["comm"])
+        rest = share(env.seconds - env.parts["comm"], whole - base.parts["comm"])
         shares = {"computation": rest, **shares}
     residual = total - np.sum(list(shares.values()), axis=0)
 
@@ -56,12 +56,11 @@ def measured_parts(
 
 
 def _by_block(
-    paired: Paired, env: Series, base: Series, env_time: FloatArray, base_time: FloatArray
+    paired: Paired, env: Series, base: Series, env_time: FloatArray, base_time: FloatArray, whole: FloatArray
 ) -> FloatArray:
-    """(env_time - base_time) / base seconds by block: slice by slice where slices are paired, else by medians."""
+    """(env_time - base_time) / whole (the baseline's seconds) by block: slice by slice where slices are
+    paired, else by medians."""
     ie, ib = paired.env_rows, paired.base_rows
-    whole = base.seconds
-    assert whole is not None
     le, lb = env.lengths[ie], base.lengths[ib]
     out = (row_medians(env_time[ie], le) - row_medians(base_time[ib], lb)) / row_medians(whole[ib], lb)
     together = paired.together
@@ -130,8 +129,8 @@ def _main_part(cell: Cell, parts: Sequence[Part]) -> str | None:
 def _companion(
     study: Study, arms: Mapping[str, Arm], index: Mapping[tuple[str, str, str, str], Cell], cell: Cell
 ) -> tuple[Cell, Cell | None] | None:
-    """The further baseline that leaves shared memory as the arm does, if it is itself materially slower than the
-    first baseline; and the arm against it."""
+    """The further baseline that leaves shared memory as the arm does, if it is itself materially slower than
+    the first baseline; and the arm against it."""
     if cell.verdict is not Verdict.SLOWER:
         return None
     if (arms[cell.arm].transport, arms[cell.baseline].transport) != (Transport.TCP, Transport.SHM):
@@ -160,4 +159,5 @@ def amount(overhead: float) -> str:
     if overhead > 1:
         return f"×{1 + overhead:.3g}" if overhead >= 99 else f"×{1 + overhead:.2g}"
     sign = "−" if overhead < 0 else "+"
-    return f"{sign}{100 * abs(overhead):.2g} %" if abs(overhead) < 0.995 else f"{sign}{100 * abs(overhead):.0f} %"
+    percent = 100 * abs(overhead)
+    return f"{sign}{percent:.2g} %" if percent < 99.5 else f"{sign}{percent:.0f} %"

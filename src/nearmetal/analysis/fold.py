@@ -1,15 +1,14 @@
 """From records to one value per block: which attempt counts, which rows fail, and d = s ln(x_env / x_base).
 
-The instance is the replicate: its slices or runs fold to one value before any statistic. Missing is not zero: a
-row that failed is lost in its own comparison and counted there.
-"""
+The instance is the replicate: its slices or runs fold to one value before any statistic. Missing is not zero:
+a row that failed is lost in its own comparison and counted there."""
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,10 +28,10 @@ RowName = tuple[str, str]
 
 @dataclass(frozen=True, kw_only=True)
 class Series:
-    """One metric of one side over all blocks in which it is usable. blocks: ascending, shape (n,); values, logs:
-    shape (n, widest), slices of a block in its row, nan behind the last; lengths: slices by block, (n,); paired:
-    whether slices may be paired, (n,); seconds and parts like values where every block has them, else None and
-    absent."""
+    """One metric of one side over all blocks in which it is usable. blocks: ascending, shape (n,); values,
+    logs: shape (n, widest), slices of a block in its row, nan behind the last; lengths: slices by block,
+    (n,); paired: whether slices may be paired, (n,); seconds and parts like values where every block has
+    them, else None and absent."""
 
     unit: str
     better: Better
@@ -47,9 +46,10 @@ class Series:
 
 @dataclass(frozen=True, kw_only=True)
 class Folded:
-    """The records in order. used: trials of the complete blocks; blocks: their numbers; torn: blocks without a
-    complete attempt; series by side and row; lost: reason by side, row and block, for rows that failed;
-    silent: reason by side and block, for trials that failed as a whole; rows: names in order of appearance."""
+    """The records in order. used: trials of the complete blocks; blocks: their numbers; torn: blocks without
+    a complete attempt; series by side and row; lost: reason by side, row and block, for rows that failed;
+    silent: reason by side and block, for trials that failed as a whole; rows: names in order of
+    appearance."""
 
     used: tuple[TrialRecord, ...]
     blocks: tuple[int, ...]
@@ -63,8 +63,9 @@ class Folded:
 
 @dataclass(frozen=True, kw_only=True)
 class Paired:
-    """One comparison of one row, by block: d, the values of both sides (medians of the instance), the difference
-    env - base in base units, and failures by reason. All arrays of shape (n,), blocks ascending."""
+    """One comparison of one row, by block: d, the values of both sides (medians of the instance), the
+    difference env - base in base units, and failures by reason. All arrays of shape (n,), blocks
+    ascending."""
 
     blocks: IntArray
     d: FloatArray
@@ -89,10 +90,9 @@ class _Gathered:
 def fold(study: Study, plan: Plan, records: Iterable[TrialRecord]) -> Folded:
     """Choose the attempts that count and gather their rows.
 
-    A block counts if one attempt holds all its planned trials; of several the highest. What a block should hold
-    comes from the plan; for a block the plan does not list, from the study's arms as far as they have any record
-    at all. Block 0 is the rehearsal and never counts.
-    """
+    A block counts if one attempt holds all its planned trials; of several the highest. What a block should
+    hold comes from the plan; for a block the plan does not list, from the study's arms as far as they have
+    any record at all. Block 0 is the rehearsal and never counts."""
     attempts, rehearsed = _by_attempt(records)
     planned = {b.number: frozenset((t.arm, t.aa) for t in b.trials) for b in plan.blocks}
     seen = frozenset(side for group in attempts.values() for side in group)
@@ -111,10 +111,14 @@ def fold(study: Study, plan: Plan, records: Iterable[TrialRecord]) -> Folded:
     )
     torn = len({block for block, _ in attempts} - chosen.keys())
     left = sum(len(group) for group in attempts.values()) - len(used)
-    unused = [
-        Unused(what="trials of attempts that were torn and run again, or not finished", reason="torn block", count=left)
-    ]
-    unused.append(Unused(what="trials of block 0", reason="rehearsal, discarded by rule", count=rehearsed))
+    unused = (
+        Unused(
+            what="trials of attempts that were not finished or were run again",
+            reason="torn block",
+            count=left,
+        ),
+        Unused(what="trials of block 0", reason="rehearsal, discarded by rule", count=rehearsed),
+    )
     series, lost, silent, rows = _gather(used)
     return Folded(
         used=used,
@@ -174,11 +178,6 @@ def row_medians(table: FloatArray, lengths: IntArray) -> FloatArray:
     return out
 
 
-def failure_text(failures: Mapping[str, int]) -> str:
-    """The reasons of lost rows, most frequent first."""
-    return "; ".join(r for r, _ in sorted(failures.items(), key=lambda item: (-item[1], item[0])))
-
-
 def _middle(values: FloatArray, lengths: IntArray, rows: IntArray) -> FloatArray:
     return row_medians(values[rows], lengths[rows])
 
@@ -220,9 +219,8 @@ def _gather(
             name = (row.workload, row.metric)
             names.setdefault(name)
             key = (side, name)
-            reason = _unusable(row)
-            if reason is not None:
-                lost.setdefault(key, {})[record.block] = reason
+            if row.status is not Status.OK or not row.values:
+                lost.setdefault(key, {})[record.block] = row.reason or "no values"
                 continue
             into = gathered.get(key)
             if into is None:
@@ -230,57 +228,62 @@ def _gather(
             into.blocks.append(record.block)
             into.rows.append(row)
             into.paired.append(paired)
-    return {key: _series(g) for key, g in gathered.items()}, lost, silent, tuple(names)
+    series: dict[tuple[Side, RowName], Series] = {}
+    for key, g in gathered.items():
+        series[key], bad = _series(g)
+        for block in bad:
+            lost.setdefault(key, {})[block] = "a value is not positive or not finite"
+    return series, lost, silent, tuple(names)
 
 
-def _unusable(row: Row) -> str | None:
-    """Why a row cannot be used, or None. A value <= 0 or not finite is a failed row."""
-    if row.status is not Status.OK:
-        return row.reason or "failed"
-    if not row.values:
-        return "no values"
-    if not all(0 < v < math.inf for v in row.values):
-        return "a value is not positive or not finite"
-    return None
-
-
-def _series(gathered: _Gathered) -> Series:
+def _series(gathered: _Gathered) -> tuple[Series, list[int]]:
+    """The usable rows as arrays, and the blocks of the others: a value <= 0 or not finite is a failed row."""
     rows, first = gathered.rows, gathered.first
-    lengths = np.array([len(r.values) for r in rows], dtype=np.int64)
-    widest = int(lengths.max())
-    values = _table([r.values for r in rows], lengths, widest)
+    lengths = np.fromiter(map(len, (r.values for r in rows)), dtype=np.int64, count=len(rows))
+    values = _table([r.values for r in rows], lengths)
+    outside = np.arange(values.shape[1]) >= lengths[:, None]
+    good = np.all(outside | ((values > 0) & np.isfinite(values)), axis=1)
     kinds = set(first.parts).intersection(*(r.parts for r in rows)) if first.parts else set()
     own_seconds = first.unit == "s" and first.better is Better.LOWER
-    seconds = _if_whole([r.seconds or (r.values if own_seconds else ()) for r in rows], lengths, widest)
-    parts = {kind: _if_whole([r.parts[kind] for r in rows], lengths, widest) for kind in sorted(kinds)}
-    return Series(
+    if own_seconds and not any(r.seconds for r in rows):
+        seconds: FloatArray | None = values
+    else:
+        seconds = _if_whole([r.seconds for r in rows], lengths, outside)
+    if seconds is not None and not bool(np.all(outside[good] | (seconds[good] > 0))):
+        seconds = None
+    parts = {kind: _if_whole([r.parts[kind] for r in rows], lengths, outside) for kind in sorted(kinds)}
+    blocks = np.array(gathered.blocks, dtype=np.int64)
+    series = Series(
         unit=first.unit,
         better=first.better,
-        blocks=np.array(gathered.blocks, dtype=np.int64),
-        values=values,
-        logs=np.log(values),
-        lengths=lengths,
-        paired=np.array(gathered.paired, dtype=np.bool_),
-        seconds=seconds,
-        parts={kind: table for kind, table in parts.items() if table is not None},
+        blocks=blocks[good],
+        values=values[good],
+        logs=np.log(values[good]),
+        lengths=lengths[good],
+        paired=np.array(gathered.paired, dtype=np.bool_)[good],
+        seconds=None if seconds is None else seconds[good],
+        parts={kind: table[good] for kind, table in parts.items() if table is not None},
     )
+    return series, blocks[~good].tolist()
 
 
-def _if_whole(rows: Sequence[tuple[float, ...]], lengths: IntArray, widest: int) -> FloatArray | None:
-    """A table of the rows if each is as long as its values and finite, else None: half a record is no record."""
-    if any(len(r) != n for r, n in zip(rows, lengths.tolist(), strict=True)):
+def _if_whole(
+    rows: Sequence[tuple[float, ...]], lengths: IntArray, outside: NDArray[np.bool_]
+) -> FloatArray | None:
+    """A table of the rows if each is as long as its values and finite, else None: half a record is no
+    record."""
+    if list(map(len, rows)) != lengths.tolist():
         return None
-    table = _table(rows, lengths, widest)
-    inside = np.arange(widest) < lengths[:, None]
-    return table if bool(np.all(np.isfinite(table[inside]))) else None
+    table = _table(rows, lengths)
+    return table if bool(np.all(outside | np.isfinite(table))) else None
 
 
-def _table(rows: Sequence[tuple[float, ...]], lengths: IntArray, widest: int) -> FloatArray:
-    if bool(np.all(lengths == widest)):
-        return np.array(rows, dtype=np.float64)
+def _table(rows: Sequence[tuple[float, ...]], lengths: IntArray) -> FloatArray:
+    """Rows of unequal lengths as one table, nan behind the last of each."""
+    widest = int(lengths.max())
     table = np.full((len(rows), widest), np.nan)
-    for i, row in enumerate(rows):
-        table[i, : len(row)] = row
+    flat = np.fromiter(chain.from_iterable(rows), dtype=np.float64, count=int(lengths.sum()))
+    table[np.arange(widest) < lengths[:, None]] = flat
     return table
 
 

@@ -1,4 +1,5 @@
-"""When to look, how much of alpha each look may spend, and the interval carried between looks ("look-and-carry").
+"""When to look, how much of alpha each look may spend, and the interval carried between looks
+("look-and-carry").
 
 Look sizes and shares are fixed by N before data; the shares sum to 1, so by the union bound the running
 intersection covers theta with probability at least 1 - alpha at every stopping time.
@@ -24,9 +25,8 @@ def look_schedule(expected: int, blocks: int) -> tuple[tuple[int, float], ...]:
     """(n_j, share_j) of every look at no more than `blocks` blocks.
 
     n_j = ceil(2N/3), N, then ceil(1.5 n_(j-1)); shares .2, .5, .12, then each 0.6 times the one before: their
-    infinite sum is 1. For N < 3 the first two looks fall together and so do their shares. Raises ValueError for
-    expected < 1.
-    """
+    infinite sum is 1. For N < 3 the first two looks fall together and so do their shares. Raises ValueError
+    for expected < 1."""
     if expected < 1:
         raise ValueError(f"the schedule needs at least one expected block, not {expected}")
     first = -(-2 * expected // 3)
@@ -52,10 +52,10 @@ def next_looks(expected: int, blocks: int, count: int) -> tuple[tuple[int, float
 
 @dataclass(frozen=True, kw_only=True)
 class Carried:
-    """What is known after all blocks. looks: the running interval after each look; low, high: the last of them,
-    infinite before the first; low > high where the looks contradict each other; centre: Hodges-Lehmann estimate
-    of all blocks, moved to the nearer end where it lies outside of [low, high]; step: about one standard error of
-    the centre (nan for n < 3)."""
+    """What is known after all blocks. looks: the running interval after each look; low, high: the last of
+    them, infinite before the first; low > high where the looks contradict each other; centre: Hodges-Lehmann
+    estimate of all blocks, moved to the nearer end where it lies outside of [low, high]; step: about one
+    standard error of the centre (nan for n < 3)."""
 
     looks: tuple[Look, ...]
     low: float
@@ -71,9 +71,9 @@ class Carried:
 def look_and_carry(d: FloatArray, *, expected: int, alpha: float) -> Carried:
     """The primary interval of the centre of d (one value per block, in the order of blocks).
 
-    At each look the exact signed-rank interval at alpha * share of the blocks so far; between looks the running
-    intersection. O(n log n) time, O(n) memory. Raises ValueError for an empty d or alpha outside of (0, 1).
-    """
+    At each look the exact signed-rank interval at alpha * share of the blocks so far; between looks the
+    running intersection. O(n log n) time, O(n) memory. Raises ValueError for an empty d or alpha outside of
+    (0, 1)."""
     if d.size == 0 or not 0 < alpha < 1:
         raise ValueError("at least one block and 0 < alpha < 1 are needed")
     low, high = -math.inf, math.inf

@@ -1,4 +1,5 @@
-"""Intervals of means: the anytime t interval (approximate, carries no verdict) and the textbook t intervals."""
+"""Intervals of means: the anytime t interval (approximate, carries no verdict) and the textbook t
+intervals."""
 
 from __future__ import annotations
 
@@ -44,10 +45,9 @@ def geometric_mean(values: FloatArray) -> float:
 def anytime_mean(d: FloatArray, *, alpha: float, expected: int) -> Interval:
     """Running t interval of the mean of d after all its blocks, in order; valid at every n if d is normal.
 
-    Half-width s sqrt(nu (c - 1) / (n (1 - c / (1 + n g)))), nu = n - 1, c = ((1 + n g) / alpha^2)^(1/n), infinite
-    while c >= 1 + n g; g = 8 / expected is fixed before data. Under one-sided jitter it does not cover the mean
-    (METHOD: misses 17 to 70 %), which is why no verdict rests on it.
-    """
+    Half-width s sqrt(nu (c - 1) / (n (1 - c / (1 + n g)))), nu = n - 1, c = ((1 + n g) / alpha^2)^(1/n),
+    infinite while c >= 1 + n g; g = 8 / expected is fixed before data. Under one-sided jitter it does not
+    cover the mean (METHOD: misses 17 to 70 %), which is why no verdict rests on it."""
     n = np.arange(1, d.size + 1, dtype=np.float64)
     # Centred on the median first: cumulative sums of squares then lose no digits.
     anchor = float(np.median(d))
@@ -76,7 +76,8 @@ def paired_t(d: FloatArray, confidence: float) -> TTest:
 
 
 def welch(a: FloatArray, b: FloatArray, confidence: float) -> TTest:
-    """Welch's t of mean(a) - mean(b), unequal variances. Raises ValueError for fewer than two values a side."""
+    """Welch's t of mean(a) - mean(b), unequal variances. Raises ValueError for fewer than two values a
+    side."""
     if min(a.size, b.size) < 2:
         raise ValueError("Welch's test needs at least two values on each side")
     va, vb = variance(a) / a.size, variance(b) / b.size

@@ -42,13 +42,13 @@ def e_bh(e: Sequence[float], alpha: float) -> tuple[bool, ...]:
 def smallest_alpha(d: FloatArray, *, expected: int, margin: float, verdict: Verdict) -> float | None:
     """The smallest alpha at which the running primary interval of d gives a material or equivalent verdict.
 
-    For a cell with such a verdict: of that verdict; without one: the smallest over the three verdicts. 1 at most.
-    None before the first look and for an inconsistent cell. Raised to no verdict by itself: it is a column.
-    """
+    For a cell with such a verdict: of that verdict; without one: the smallest over the three verdicts. 1 at
+    most. None before the first look and for an inconsistent cell. Raised to no verdict by itself: it is a
+    column."""
     if verdict is Verdict.INCONSISTENT:
         return None
     delta = math.log1p(margin)
-    # Smallest alpha at which the running lower end exceeds +delta, -delta; the upper end lies below -delta, +delta.
+    # The smallest alpha at which the running lower end exceeds +delta or -delta, the upper end lies below.
     above_plus = above_minus = below_minus = below_plus = math.inf
     looked = False
     for n, share in look_schedule(expected, int(d.size)):

@@ -1,4 +1,5 @@
-"""The formulas of the published tables: a second, labelled column, never mixed with the time-equivalent overhead."""
+"""The formulas of the published tables: a second, labelled column, never mixed with the time-equivalent
+overhead."""
 
 from __future__ import annotations
 
@@ -18,8 +19,8 @@ def published_overhead(base: float, env: float, better: Better) -> float:
 
 
 def time_equivalent(f: float) -> float:
-    """o = f / (1 - f): the time-equivalent overhead of a published loss of rate f. Raises ValueError for f >= 1
-    (nothing got done)."""
+    """o = f / (1 - f): the time-equivalent overhead of a published loss of rate f. Raises ValueError for f
+    >= 1 (nothing got done)."""
     if f >= 1:
         raise ValueError(f"a loss of {f:.0%} of the rate has no time")
     return f / (1 - f)
@@ -35,8 +36,8 @@ def rate_loss(o: float) -> float:
 
 
 def published_column(cell: Cell) -> Interval:
-    """A cell's overhead with its interval in the 2009 paper's formula (the primary interval, mapped: both formulas
-    are increasing functions of theta)."""
+    """A cell's overhead with its interval in the 2009 paper's formula (the primary interval, mapped: both
+    formulas are increasing functions of theta)."""
     if cell.better is Better.LOWER:
         return Interval(centre=cell.overhead, low=cell.low, high=cell.high)
     return Interval(centre=rate_loss(cell.overhead), low=rate_loss(cell.low), high=rate_loss(cell.high))

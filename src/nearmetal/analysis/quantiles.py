@@ -16,9 +16,8 @@ FloatArray = NDArray[np.float64]
 def quantile_ranks(n: int, q: float, confidence: float) -> tuple[int, int] | None:
     """Ranks (j, k), 1 <= j < k <= n, with P(x_(j) <= quantile <= x_(k)) >= confidence.
 
-    The coverage is P(j <= B <= k - 1) with B binomial (n, q). The tails may be unequal: the pair with the fewest
-    ranks between is taken, among those the one that covers most. None: not estimable at this n.
-    """
+    The coverage is P(j <= B <= k - 1) with B binomial (n, q). The tails may be unequal: the pair with the
+    fewest ranks between is taken, among those the one that covers most. None: not estimable at this n."""
     if n < 2:
         return None
     cdf = np.asarray(special.bdtr(np.arange(n + 1, dtype=np.float64), n, q), dtype=np.float64)
@@ -36,8 +35,8 @@ def quantile_ranks(n: int, q: float, confidence: float) -> tuple[int, int] | Non
 
 
 def least_n(q: float, confidence: float) -> int:
-    """The smallest n at which the q quantile is estimable, tails unequal: largest order statistics are enough for
-    q > 1/2."""
+    """The smallest n at which the q quantile is estimable, tails unequal: largest order statistics are
+    enough for q > 1/2."""
     n = 2
     while quantile_ranks(n, q, confidence) is None:
         n += 1
@@ -64,8 +63,8 @@ def quantile_interval(values: FloatArray, q: float, confidence: float) -> Interv
 
 
 def median_interval(values: FloatArray, confidence: float) -> Interval:
-    """The median with its order-statistic interval, infinite ends below n = 6 (at 95 %). Describes the blocks at
-    hand; not anytime-valid, no verdict rests on it. Raises ValueError for no values."""
+    """The median with its order-statistic interval, infinite ends below n = 6 (at 95 %). Describes the
+    blocks at hand; not anytime-valid, no verdict rests on it. Raises ValueError for no values."""
     if values.size == 0:
         raise ValueError("a median needs a value")
     centre = float(np.median(values))

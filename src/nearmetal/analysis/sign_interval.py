@@ -1,9 +1,8 @@
 """The companion: an anytime-valid interval for the median that counts signs only, robust to one-sided jitter.
 
-e_n(k) = 2^n B(k + 1/2, n - k + 1/2) / B(1/2, 1/2) is the likelihood ratio of a Beta(1/2, 1/2) mixture of coins
-against the fair coin, a nonnegative martingale at the median, so by Ville's inequality it ever reaches 1/alpha
-with probability at most alpha. Everything is kept in logarithms: 2^n overflows from n = 1024.
-"""
+e_n(k) = 2^n B(k + 1/2, n - k + 1/2) / B(1/2, 1/2) is the likelihood ratio of a Beta(1/2, 1/2) mixture of
+coins against the fair coin, a nonnegative martingale at the median, so by Ville's inequality it ever reaches
+1/alpha with probability at most alpha. Everything is kept in logarithms: 2^n overflows from n = 1024."""
 
 from __future__ import annotations
 
@@ -29,8 +28,8 @@ def log_e_value(n: int, k: int) -> float:
 
 @lru_cache(maxsize=64)
 def _ranks(alpha: float, length: int) -> tuple[int, ...]:
-    """k_n for n = 1 .. length: the smallest k with e_n(k) < 1/alpha; e_n falls up to k = n/2 and k_n never falls
-    as n grows."""
+    """k_n for n = 1 .. length: the smallest k with e_n(k) < 1/alpha; e_n falls up to k = n/2 and k_n never
+    falls as n grows."""
     bound = -math.log(alpha)
     ranks: list[int] = []
     k = 0

@@ -25,13 +25,14 @@ def variance_components(values: FloatArray) -> VarianceComponents:
 
     S2_i is the variance, with r_i - 1, of the means over all lower levels, averaged over the higher levels;
     T2_1 = S2_1, T2_i = S2_i - S2_(i-1) / r_(i-1). Raises ValueError for a level repeated fewer than twice: a
-    spread from one value is unknown, not zero. Source: Kalibera and Jones, 2012 (technical report, section 6).
-    """
+    spread from one value is unknown, not zero. Source: Kalibera and Jones, 2012 (technical report, section
+    6)."""
     if values.ndim == 0 or min(values.shape) < 2:
         raise ValueError("every level needs at least two repetitions")
     means = values.astype(np.float64)
     s2: list[float] = []
     t2: list[float] = []
+    below = 1
     for repetitions in values.shape[::-1]:
         spread = float(np.mean(np.var(means, axis=-1, ddof=1)))
         t2.append(spread - s2[-1] / below if s2 else spread)

@@ -1,4 +1,5 @@
-"""From an interval and a margin to one of five words, a reason in plain language, and what a verdict still needs."""
+"""From an interval and a margin to one of five words, a reason in plain language, and what a verdict still
+needs."""
 
 from __future__ import annotations
 
@@ -14,7 +15,8 @@ FORESEEN_LOOKS = 12
 
 
 def judge(low: float, high: float, *, n: int, margin: float, min_blocks: int) -> Verdict:
-    """The verdict of a primary interval [low, high] of theta after n blocks; margin: time-equivalent share."""
+    """The verdict of a primary interval [low, high] of theta after n blocks; margin: time-equivalent
+    share."""
     if n < min_blocks:
         return Verdict.NONE
     if low > high:
@@ -38,8 +40,8 @@ def smallest_material(low: float, high: float, margin: float) -> float:
 def blocks_needed(
     carried: Carried, *, n: int, expected: int, alpha: float, margin: float, min_blocks: int
 ) -> int | None:
-    """How many more blocks a verdict needs if centre and spread stay as they are; None where unknown or out of
-    reach.
+    """How many more blocks a verdict needs if centre and spread stay as they are; None where unknown or out
+    of reach.
 
     The half-width at a later look of n_j blocks is foreseen as z(alpha * share_j / 2) standard errors, and a
     standard error as shrinking with the square root of n; the interval so far keeps narrowing it.
@@ -48,7 +50,8 @@ def blocks_needed(
         return None
     low, high = carried.low, carried.high
     # A verdict that the interval already carries lacks only the least number of blocks.
-    if n < min_blocks and judge(low, high, n=min_blocks, margin=margin, min_blocks=min_blocks) is not Verdict.NONE:
+    carries = judge(low, high, n=min_blocks, margin=margin, min_blocks=min_blocks)
+    if n < min_blocks and carries is not Verdict.NONE:
         return min_blocks - n
     for looked, share in next_looks(expected, n, FORESEEN_LOOKS):
         z = -_NORMAL.inv_cdf(alpha * share / 2)
@@ -81,9 +84,11 @@ def reason(
         case Verdict.EQUIVALENT:
             return f"the whole interval lies within ±{band}"
         case Verdict.INCONSISTENT:
-            return "the intervals of successive looks exclude each other: the blocks do not measure one thing"
+            return "the intervals of successive looks exclude each other"
         case Verdict.NONE:
-            return _why_not(low, high, n=n, band=band, min_blocks=min_blocks, expected=expected, needed=needed)
+            return _why_not(
+                low, high, n=n, band=band, min_blocks=min_blocks, expected=expected, needed=needed
+            )
 
 
 def _why_not(
@@ -96,5 +101,5 @@ def _why_not(
         upcoming = next_looks(expected, n, 1)[0][0]
         return f"the first look that can say something comes at {upcoming} blocks or later{more}"
     if needed is None:
-        return f"the interval reaches across {band}, and more blocks at the present spread would not mend it soon"
+        return f"the interval reaches across {band}; no near end at the present spread"
     return f"the interval reaches across {band}{more}"

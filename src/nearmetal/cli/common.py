@@ -11,12 +11,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import ExitCode, UsageError
-from ..model.record import JsonValue, TrialRecord
+from ..model.record import TrialRecord
 from ..model.result import Analysis, Verdict
 from ..model.study import Study
 
 if TYPE_CHECKING:
-    from ..execute.run import Outcome
     from ..records import ResultsDirectory
     from ..study_file import Catalog
 
@@ -102,7 +101,7 @@ def newest_first(parent: Path) -> list[ResultsDirectory]:
     from ..records import ResultsDirectory
 
     found = [ResultsDirectory.open(p.parent) for p in parent.glob("*/plan.json")]
-    return sorted(found, key=lambda d: (d.created, d.name), reverse=True)
+    return sorted(found, key=lambda d: (d.plan().created, d.name), reverse=True)
 
 
 def frozen_study(directory: ResultsDirectory) -> Study:
@@ -110,8 +109,8 @@ def frozen_study(directory: ResultsDirectory) -> Study:
     from ..execute.run import narrowed
     from ..study_file import load_text
 
-    text, where = directory.study_yaml, str(directory.path / "study.yaml")
-    return narrowed(load_text(text, where, catalog(), seed=directory.plan.seed), directory.plan.arms)
+    text, where, frozen = directory.study_yaml, str(directory.path / "study.yaml"), directory.plan()
+    return narrowed(load_text(text, where, catalog(), seed=frozen.seed), frozen.arms)
 
 
 def analysed(directory: ResultsDirectory) -> tuple[Study, Analysis, tuple[TrialRecord, ...]]:
@@ -121,7 +120,8 @@ def analysed(directory: ResultsDirectory) -> tuple[Study, Analysis, tuple[TrialR
 
     study = frozen_study(directory)
     records = directory.trials().records
-    plan = Plan(seed=directory.plan.seed, expected_blocks=directory.plan.expected_blocks, blocks=())
+    frozen = directory.plan()
+    plan = Plan(seed=frozen.seed, expected_blocks=frozen.expected_blocks, blocks=())
     return study, analyse(study, plan, records), records
 
 
@@ -133,8 +133,3 @@ def exit_code(analysis: Analysis, fail_on: FailOn) -> ExitCode:
     if fail_on is FailOn.UNDECIDED and analysis.undecided:
         return ExitCode.FINDING
     return ExitCode.FAILED_TRIALS if analysis.failed_trials else ExitCode.DONE
-
-
-def as_json(value: dict[str, JsonValue]) -> str:
-    """One line of JSON."""
-    return json.dumps(value, ensure_ascii=False, allow_nan=False)

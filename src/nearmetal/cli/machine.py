@@ -87,7 +87,9 @@ def clean(
         )
     else:
         for item in found:
-            print(f"{'found' if dry_run else 'removed' if item not in left else 'LEFT'}  {item.kind}  {item.name}")
+            print(
+                f"{'found' if dry_run else 'removed' if item not in left else 'LEFT'}  {item.kind}  {item.name}"
+            )
         if not found:
             print("nothing of nearmetal is left on this machine")
         for text in failures:

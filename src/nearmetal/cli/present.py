@@ -56,10 +56,24 @@ def write_report(
     """report.html, .md, .tex and .csv in the results directory, and below figures/ every figure."""
     from ..report.write import write_report as write
 
-    files = write(directory.path, study, analysis, records, directory.provenance)
+    provenance = directory.provenance
+    parity = provenance.get("parity")
+    differences = parity.get("differences") if isinstance(parity, dict) else None
+    files = write(
+        directory.path,
+        study,
+        analysis,
+        records,
+        provenance,
+        [d for d in differences if isinstance(d, dict)] if isinstance(differences, list) else [],
+        commands=(
+            f"nearmetal run {directory.path / 'study.yaml'} --seed {study.design.seed}",
+            f"nearmetal analyze {directory.path}",
+        ),
+    )
     out = [files.html, files.markdown, files.latex, files.csv]
     if figures:
         from ..report.figures import write_figures
 
-        out += write_figures(study, analysis, directory.path / "figures")
+        out += write_figures(analysis, directory.path / "figures", records=records)
     return out

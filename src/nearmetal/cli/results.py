@@ -35,13 +35,14 @@ def status(directory: Path = Directory, results: Path = Parent, json: bool = Jso
     found = open_results(directory, results)
     _, analysis, records = analysed(found)
     running = holder()
+    expected = found.plan().expected_blocks
     if json:
         print_json(
             {
                 "results_dir": str(found.path),
                 "closed": found.closed,
                 "blocks": analysis.blocks,
-                "expected_blocks": found.plan.expected_blocks,
+                "expected_blocks": expected,
                 "torn_blocks": analysis.torn_blocks,
                 "trials": len(records),
                 "failed_trials": analysis.failed_trials,
@@ -53,7 +54,7 @@ def status(directory: Path = Directory, results: Path = Parent, json: bool = Jso
         return int(ExitCode.DONE)
     print(f"{found.path}: {'closed' if found.closed else 'open'}")
     print(
-        f"{analysis.blocks} of about {found.plan.expected_blocks} blocks, {len(records)} trials"
+        f"{analysis.blocks} of about {expected} blocks, {len(records)} trials"
         f" ({analysis.failed_trials} failed), {analysis.torn_blocks} torn blocks"
     )
     print(f"{len(analysis.cells) - len(analysis.undecided)} of {len(analysis.cells)} cells decided")
@@ -106,7 +107,9 @@ def report(
     found = open_results(directory, results)
     study, analysis, records = analysed(found)
     if not analysis.blocks:
-        raise UsageError("no complete block yet: nothing to report", where=str(found.path), remedy="nearmetal resume")
+        raise UsageError(
+            "no complete block yet: nothing to report", where=str(found.path), remedy="nearmetal resume"
+        )
     files = write_report(found, study, analysis, records, figures=figures)
     if found.closed:
         found.close()
@@ -156,7 +159,12 @@ def list_(results: Path = Parent, json: bool = Json) -> int:
                 "environments": sorted(backends()),
                 "kernels": list(kernel_names()),
                 "results": [
-                    {"results_dir": str(d.path), "study": d.study, "created": d.created, "closed": d.closed}
+                    {
+                        "results_dir": str(d.path),
+                        "study": d.plan().study,
+                        "created": d.plan().created,
+                        "closed": d.closed,
+                    }
                     for d in found
                 ],
             }
@@ -167,7 +175,7 @@ def list_(results: Path = Parent, json: bool = Json) -> int:
     print("kernels       " + ", ".join(kernel_names()))
     print("results")
     for d in found:
-        when = time.strftime("%Y-%m-%d %H:%M", time.localtime(d.created))
+        when = time.strftime("%Y-%m-%d %H:%M", time.localtime(d.plan().created))
         print(f"  {d.path}  {when}  {'closed' if d.closed else 'open'}")
     if not found:
         print("  none yet: nearmetal quick")

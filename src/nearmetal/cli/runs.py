@@ -58,7 +58,9 @@ def quick(
     pages: Pages = typer.Option(Pages.HUGE, "--pages", help="Page size that the kernels ask for."),
     mode: Mode = Design,
     target_width: str = typer.Option(
-        None, "--width", help="Go on until every half-width is at most this (such as '0.7 %'), not until verdicts."
+        None,
+        "--width",
+        help="Go on until every half-width is at most this (such as '0.7 %'), not until verdicts.",
     ),
     results: Path = Parent,
     json: bool = Json,
@@ -91,7 +93,9 @@ def run(
 
 
 def resume(
-    directory: Path = typer.Argument(None, help="A results directory; without one the newest below results/."),
+    directory: Path = typer.Argument(
+        None, help="A results directory; without one the newest below results/."
+    ),
     time: str = Time,
     max_blocks: int = typer.Option(None, "--max-blocks", min=1, help="Stop after so many blocks in all."),
     results: Path = Parent,
@@ -114,7 +118,9 @@ def resume(
 
 def weigh(
     environments: list[str] = typer.Argument(..., metavar="BASELINE ENVIRONMENT... [-- COMMAND...]"),
-    workload: list[str] = typer.Option([], "--workload", "-w", help="A kernel, such as cg or stream; repeatable."),
+    workload: list[str] = typer.Option(
+        [], "--workload", "-w", help="A kernel, such as cg or stream; repeatable."
+    ),
     ranks: int = typer.Option(None, "--ranks", min=1, help="MPI ranks: 2 for kernels, 1 for a command."),
     instances: int = typer.Option(1, "--instances", min=1, help="Instances that the ranks are spread over."),
     mpi: bool = typer.Option(False, "--mpi", help="Start the command by mpirun, one process per rank."),
@@ -242,9 +248,7 @@ def _order(results: Path, text: str, force: bool) -> Order:
     return Order(parent=results, text=text, command=shlex.join(["nearmetal", *sys.argv[1:]]), force=force)
 
 
-def _measure(
-    study: Study, results: Path, *, json: bool, fail_on: FailOn, force: bool, dry_run: bool
-) -> int:
+def _measure(study: Study, results: Path, *, json: bool, fail_on: FailOn, force: bool, dry_run: bool) -> int:
     from .inspect import show_plan
 
     if dry_run:

@@ -65,13 +65,24 @@ class Instance(Protocol):
     'first_instruction' among them (from the request to the first instruction inside);
     cgroups: directory by v1 controller, or {'unified': dir}; empty where there is none."""
 
-    label: str
-    hostname: str
-    pid: int
-    phases: Mapping[str, float]
-    cgroups: Mapping[str, Path]
-    agent_line: str
-    """Its line, without newline, in the map that 'nm-box agent MAP' reads (kernels/box/agent.c)."""
+    @property
+    def label(self) -> str: ...
+
+    @property
+    def hostname(self) -> str: ...
+
+    @property
+    def pid(self) -> int: ...
+
+    @property
+    def phases(self) -> Mapping[str, float]: ...
+
+    @property
+    def cgroups(self) -> Mapping[str, Path]: ...
+
+    @property
+    def agent_line(self) -> str:
+        """Its line, without newline, in the map that 'nm-box agent MAP' reads (kernels/box/agent.c)."""
 
     def command(self, argv: Sequence[str]) -> list[str]:
         """Tokens that, run on the host, run argv inside the instance (and inside its cgroups)."""
@@ -86,8 +97,6 @@ class Backend(Protocol):
     def check(self, host: Host, tools: Tools) -> Available | Unavailable:
         """Start one for real, within a second or two."""
 
-    def start(
-        self, host: Host, tools: Tools, request: InstanceRequest
-    ) -> AbstractContextManager[Instance]:
+    def start(self, host: Host, tools: Tools, request: InstanceRequest) -> AbstractContextManager[Instance]:
         """Start; the clean-up of every step is registered before it. Leaving ends all its processes and
         removes all it made. Raises UnavailableError or RunError."""

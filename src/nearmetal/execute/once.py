@@ -69,7 +69,9 @@ def run_once(
     cpus = ",".join(map(str, machine.cpus[:ranks]))
     program = (machine.tools / "nm-rank", "--cpus", cpus, "--", machine.tools / "nm-micro", "--once", spec)
     launch = openmpi_launch(
-        MpiJob(argv=program, ranks=ranks, transport=Transport.SHM, interface="lo"), machine.mpirun, machine.mpi
+        MpiJob(argv=program, ranks=ranks, transport=Transport.SHM, interface="lo"),
+        machine.mpirun,
+        machine.mpi,
     )
     done = machine.host.run(launch.argv, env=launch.env, timeout=LIMIT)
     lines = [parse_line(text) for text in done.stdout.splitlines() if text.startswith("{")]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import shutil
 import signal
 import time
 from collections.abc import Iterator, Sequence
@@ -54,37 +53,36 @@ class Order:
 
 
 def start_run(machine: Machine, study: Study, order: Order, progress: Progress) -> Outcome:
-    """Rehearse, create a results directory and run the study in it until its stop rule speaks."""
+    """Create a results directory, rehearse, and run the study in it until its stop rule speaks."""
     arms, backends, absent = usable_arms(machine, study, progress)
     study = narrowed(study, arms)
     begin = time.monotonic()
-    with (
-        open_session(machine, study, backends, new_label(), order.command, order.force, progress) as session,
-        _interruptible(),
-    ):
-        try:
-            progress.phase("rehearsal: one block, discarded")
-            rehearsal = _rehearse(session)
-            expected = expected_blocks(study, rehearsal.seconds, time.monotonic() - begin)
-            directory = ResultsDirectory.create(
-                order.parent,
-                study.name,
-                study_yaml=order.text,
-                plan=PlanMeta(seed=study.design.seed, expected_blocks=expected, arms=tuple(arms)),
+    label = new_label()
+    with open_session(machine, study, backends, label, order.command, order.force, progress) as session:
+        directory = ResultsDirectory.create(order.parent, study.name, study_yaml=order.text)
+        session = replace(session, logs=directory.path / "logs")
+        with _interruptible():
+            try:
+                progress.phase("rehearsal: one block, discarded")
+                rehearsal = _rehearse(session)
+            except KeyboardInterrupt:
+                return Outcome(directory=directory, stopped="interrupted in the rehearsal", interrupted=True)
+            directory.freeze(
+                seed=study.design.seed,
+                expected_blocks=expected_blocks(study, rehearsal.seconds, time.monotonic() - begin),
+                arms=tuple(arms),
                 provenance={
                     **provenance(machine.host),
                     "tools": machine.built.as_record(),
                     "parity": rehearsal.parity,
                     "not_here": dict(absent),
                     "network": dict(session.network.read_back) if session.network else {},
-                    "run": session.label,
+                    "run": label,
                     "rehearsal_seconds": rehearsal.seconds,
                 },
+                rehearsal=rehearsal.records,
             )
-        except KeyboardInterrupt:
-            return Outcome(directory=None, stopped="interrupted in the rehearsal", interrupted=True)
-        shutil.copytree(session.logs, directory.path / "logs", dirs_exist_ok=True)
-        return _blocks(session, directory, begin, progress)
+            return _blocks(session, directory, begin, progress)
 
 
 def resume_run(
@@ -95,19 +93,18 @@ def resume_run(
     Raises RunError when an arm of the run cannot run here now.
     """
     arms, backends, absent = usable_arms(machine, study, progress)
-    for name in directory.plan.arms:
+    for name in directory.plan().arms:
         if name not in arms:
             raise RunError(
-                f"arm {name} of this run cannot run here now: {absent[name]}", where=directory.name
+                f"arm {name} of this run cannot run here now: {absent[name]}", where=str(directory.path)
             )
-    study = narrowed(study, directory.plan.arms)
+    study = narrowed(study, directory.plan().arms)
     begin = time.monotonic()
     directory.reopen()
-    with (
-        open_session(machine, study, backends, new_label(), order.command, order.force, progress) as session,
-        _interruptible(),
-    ):
-        return _blocks(session, directory, begin, progress)
+    with open_session(machine, study, backends, new_label(), order.command, order.force, progress) as session:
+        session = replace(session, logs=directory.path / "logs")
+        with _interruptible():
+            return _blocks(session, directory, begin, progress)
 
 
 def narrowed(study: Study, arms: Sequence[str] | dict[str, Arm]) -> Study:
@@ -137,6 +134,7 @@ def expected_blocks(study: Study, block_seconds: float, spent: float) -> int:
 class _Rehearsal:
     seconds: float
     parity: dict[str, JsonValue]
+    records: tuple[TrialRecord, ...]
 
 
 def _rehearse(session: Session) -> _Rehearsal:
@@ -151,27 +149,28 @@ def _rehearse(session: Session) -> _Rehearsal:
         audit_seconds = time.monotonic() - at
 
     begin = time.monotonic()
-    records = list(run_block(session, make_block(session.study, REHEARSAL), 1, while_standing=audit))
+    records = tuple(run_block(session, make_block(session.study, REHEARSAL), 1, while_standing=audit))
     failed = [r for r in records if r.status is Status.FAILED]
     if len(failed) == len(records):
         raise RunError(f"every arm failed in the rehearsal: {failed[0].reason}")
-    return _Rehearsal(seconds=time.monotonic() - begin - audit_seconds, parity=parity)
+    seconds = time.monotonic() - begin - audit_seconds
+    return _Rehearsal(seconds=seconds, parity=parity, records=records)
 
 
-def _blocks(rehearsed: Session, directory: ResultsDirectory, begin: float, progress: Progress) -> Outcome:
+def _blocks(session: Session, directory: ResultsDirectory, begin: float, progress: Progress) -> Outcome:
     """Run the blocks that are not on disk yet; each is on disk before the next begins."""
     # numpy and scipy take half a second to import, which the rehearsal need not wait for.
     from ..analysis import analyse, should_stop
 
-    study = rehearsed.study
-    plan = Plan(seed=study.design.seed, expected_blocks=directory.plan.expected_blocks, blocks=())
+    study, expected = session.study, directory.plan().expected_blocks
+    plan = Plan(seed=study.design.seed, expected_blocks=expected, blocks=())
     records = list(directory.trials().records)
     done = completed_blocks(records, len(make_block(study, REHEARSAL).trials))
     analysis = analyse(study, plan, records, detail=False)
     told: set[str] = set()
     number, block_seconds = 0, 0.0
     with directory.writer(WRITER) as writer, Sampler(directory.samples_file(WRITER)) as sampler:
-        session = replace(rehearsed, sampler=sampler, logs=directory.path / "logs")
+        session = replace(session, sampler=sampler)
         while True:
             elapsed = time.monotonic() - begin
             stopped = should_stop(analysis, study, elapsed=elapsed, block_seconds=block_seconds)
@@ -190,7 +189,7 @@ def _blocks(rehearsed: Session, directory: ResultsDirectory, begin: float, progr
                 return Outcome(directory=directory, stopped="interrupted", interrupted=True)
             block_seconds = time.monotonic() - at
             analysis = analyse(study, plan, records, detail=False)
-            _tell_block(analysis, directory.plan.expected_blocks, block_seconds, begin, study, progress)
+            _tell_block(analysis, expected, block_seconds, begin, study, progress)
 
 
 def _tell_failure(record: TrialRecord, told: set[str], progress: Progress) -> None:

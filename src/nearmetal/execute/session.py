@@ -43,7 +43,8 @@ class Machine:
 class Session:
     """One run on one machine. arms: those that can run here, by name; backends by name; seats: network seats
     by (arm name, is the A/A arm); user_namespace: path of the shared one without root, else None;
-    sampler: None in the rehearsal."""
+    logs: a directory for each trial's
+    output; sampler: None in the rehearsal."""
 
     machine: Machine
     study: Study
@@ -172,14 +173,12 @@ def open_session(
             network = stack.enter_context(bridge(label, sum(wanted.values()), user_namespace_holder=holder))
             free = iter(network.seats)
             seats = {key: tuple(next(free) for _ in range(n)) for key, n in wanted.items()}
-        logs = scratch / "logs"
-        logs.mkdir()
         yield Session(
             machine=machine,
             study=study,
             label=label,
             scratch=scratch,
-            logs=logs,
+            logs=scratch,
             arms=arms,
             backends=backends,
             seats=seats,

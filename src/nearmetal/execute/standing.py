@@ -105,7 +105,7 @@ def launch_of(session: Session, standing: Standing, program: Sequence[str], *, w
     else:
         assert session.network is not None
         agent_map = standing.directory / "agents"
-        agent_map.write_text("".join(f"{agent_line(i)}\n" for i in standing.instances))
+        agent_map.write_text("".join(f"{i.agent_line}\n" for i in standing.instances))
         job = MpiJob(
             argv=(*wrapper, "--", *program),
             ranks=arm.placement.ranks,
@@ -120,11 +120,6 @@ def launch_of(session: Session, standing: Standing, program: Sequence[str], *, w
         return standing.instances[0].command(standing.launch.argv)
     assert session.network is not None
     return session.network.hub_command(standing.launch.argv)
-
-
-def agent_line(instance: Instance) -> str:
-    """One line of the agent's map: host, pid, cgroup directories."""
-    return " ".join([instance.hostname, str(instance.pid), *map(str, instance.cgroups.values())])
 
 
 def start_job(session: Session, standing: Standing, kernels: Sequence[KernelWorkload]) -> Job:

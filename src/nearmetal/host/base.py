@@ -100,11 +100,11 @@ class Host(Protocol):
         timeout: float,
         env: Mapping[str, str] | None = None,
     ) -> Launched:
-        """Start a helper fast, in a session of its own, and read what it reports on descriptor REPORT_FD: lines
-        {"key": integer, ...} until every expected key is there. argv[0] is an absolute path.
+        """Start a helper fast, in a session of its own, and read what it reports on descriptor REPORT_FD:
+        lines {"key": integer, ...} until every expected key is there. argv[0] is an absolute path.
 
-        Raises RunError with the helper's last words when it ends first or says nothing for `timeout` seconds; it
-        is ended then. The helper dies with the calling thread if it asks to (PR_SET_PDEATHSIG).
+        Raises RunError with the helper's last words when it ends first or says nothing for `timeout`
+        seconds; it is ended then. The helper dies with the calling thread if it asks to (PR_SET_PDEATHSIG).
         """
 
     def read(self, path: str | Path) -> bytes | Unavailable:

@@ -74,9 +74,12 @@ def launch_helper(
                     (os.POSIX_SPAWN_DUP2, writer, REPORT_FD),
                 ],
                 setsid=True,
+                setsigdef=[signal.SIGPIPE, signal.SIGXFSZ],  # Python ignores them; programs should not
             )
         except OSError as e:
-            raise RunError(f"{argv[0]}: {e.strerror}", remedy="compile the helpers again: make kernels") from e
+            raise RunError(
+                f"{argv[0]}: {e.strerror}", remedy="compile the helpers again: make kernels"
+            ) from e
         finally:
             os.close(writer)
         process = SpawnedProcess(pid)
@@ -107,7 +110,8 @@ def _read_report(reader: int, process: SpawnedProcess, expect: Set[str], timeout
 
 
 def parse_report(text: bytes) -> tuple[dict[str, int], str]:
-    """(facts, last words): whole lines that are JSON objects of integers are facts, every other line words."""
+    """(facts, last words): whole lines that are JSON objects of integers are facts, every other line
+    words."""
     facts: dict[str, int] = {}
     words = ""
     for line in text.decode(errors="replace").split("\n")[:-1]:

@@ -41,6 +41,15 @@ class LocalProcess:
             self._popen.wait()
 
 
+def _what_was_said(child: subprocess.Popen[str]) -> tuple[str, str]:
+    """Output of a child that was killed. A daemon of its may hold the pipes open for ever, so not to the end."""
+    try:
+        return child.communicate(timeout=1)
+    except subprocess.TimeoutExpired as e:
+        texts = [t.decode(errors="replace") if isinstance(t, bytes) else t or "" for t in (e.stdout, e.stderr)]
+        return texts[0], texts[1]
+
+
 class LocalHost:
     """The machine that the tool runs on."""
 
@@ -77,7 +86,7 @@ class LocalHost:
             except subprocess.TimeoutExpired:
                 with contextlib.suppress(ProcessLookupError):
                     os.killpg(child.pid, signal.SIGKILL)
-                out, err = child.communicate()
+                out, err = _what_was_said(child)
                 code = 124
             except BaseException:
                 with contextlib.suppress(ProcessLookupError):

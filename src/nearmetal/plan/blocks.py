@@ -1,9 +1,8 @@
 """The order of trials, drawn from the seed: every block a permutation of its own, independent of all others.
 
-The generator is SHA-256, so that a plan is the same on every machine and every Python: the trials of a block are
-sorted by the digest of `nearmetal-order-1/<seed>/<block>/<trial>`. Distinct inputs give independent uniform
-digests, hence a uniform permutation, and block k needs no other block to be known.
-"""
+The generator is SHA-256, so that a plan is the same on every machine and every Python: the trials of a block
+are sorted by the digest of `nearmetal-order-1/<seed>/<block>/<trial>`. Distinct inputs give independent
+uniform digests, hence a uniform permutation, and block k needs no other block to be known."""
 
 from __future__ import annotations
 
@@ -14,8 +13,8 @@ from ..model.study import Arm, Study
 
 
 def aa_arms(study: Study) -> tuple[Arm, ...]:
-    """The arms that run twice in a block: every arm of the first baseline that something is compared with; all
-    its arms where nothing is compared (a study of the baseline alone)."""
+    """The arms that run twice in a block: every arm of the first baseline that something is compared with;
+    all its arms where nothing is compared (a study of the baseline alone)."""
     first = study.design.baselines[0]
     own = tuple(a for a in study.arms() if a.environment.name == first)
     compared = {c.baseline for c in study.comparisons()}
@@ -25,10 +24,9 @@ def aa_arms(study: Study) -> tuple[Arm, ...]:
 def make_block(study: Study, number: int) -> Block:
     """Block `number` of a study: all arms once and the A/A arms once more, in the order in which they start.
 
-    Positions count from 1. Block 0 is the rehearsal of a run, numbers from 1 are the blocks that count. Which run
-    of the baseline is A1 and which is A2 (aa) is drawn with the rest, since both are members of the permutation.
-    Raises ValueError for a negative number or a study without arms.
-    """
+    Positions count from 0. Block 0 is the rehearsal of a run, numbers from 1 are the blocks that count. Which
+    run of the baseline is A1 and which is A2 (aa) is drawn with the rest, since both are members of the
+    permutation. Raises ValueError for a negative number or a study without arms."""
     if number < 0:
         raise ValueError(f"blocks count from 0 (the rehearsal), not from {number}")
     members = [(arm.name, False) for arm in study.arms()]
@@ -41,7 +39,7 @@ def make_block(study: Study, number: int) -> Block:
         number=number,
         trials=tuple(
             TrialSpec(id=_trial_id(number, arm, aa), block=number, position=position, arm=arm, aa=aa)
-            for position, (arm, aa) in enumerate(drawn, start=1)
+            for position, (arm, aa) in enumerate(drawn)
         ),
         slice_seed=int.from_bytes(_digest("slices", seed, number, "")[:8], "big"),
     )

@@ -11,11 +11,13 @@ CHEAP_BLOCKS = 40
 LEAST_BLOCKS = 12
 """No verdict rests on fewer blocks, so a smaller N would waste its shares of alpha."""
 SAFETY = 0.95
-"""Share of the time budget that N blocks may fill, so that block N, which has the largest share, is reached."""
+"""Share of the time budget that N blocks may fill, so that look N, which has the largest share, is
+reached."""
 
 
 def expected_blocks(max_time: float | None, block_seconds: float, *, cheap: int = CHEAP_BLOCKS) -> int:
-    """N of the look schedule: what `max_time` seconds hold, at most `cheap`, at least 12; `cheap` without a limit.
+    """N of the look schedule: what `max_time` seconds hold, at most `cheap`, at least 12; `cheap` without a
+    limit.
 
     Raises ValueError unless block_seconds > 0.
     """
@@ -28,8 +30,8 @@ def expected_blocks(max_time: float | None, block_seconds: float, *, cheap: int 
 
 @dataclass(frozen=True, kw_only=True)
 class KaliberaJones:
-    """Repetitions by level, lowest level first. optimum: before rounding, None where it is undefined (a variance
-    that is not positive); repetitions: whole numbers from 1 to r_max."""
+    """Repetitions by level, lowest level first. optimum: before rounding, None where it is undefined (a
+    variance that is not positive); repetitions: whole numbers from 1 to r_max."""
 
     optimum: tuple[float | None, ...]
     repetitions: tuple[int, ...]
@@ -39,11 +41,10 @@ def kalibera_jones_plan(*, costs: Sequence[float], t2: Sequence[float], r_max: i
     """Repetitions r_i = sqrt((c_(i+1) / c_i) * (T2_i / T2_(i+1))) of every level but the highest.
 
     costs, t2: cost of one more repetition and unbiased variance component by level, lowest (run) first; the
-    highest level has no r, since it is repeated until the answer is there. T2_i <= 0: 1, as repeating at level i
-    buys nothing; else T2_(i+1) <= 0: r_max. Optimises means: a guide, no more. Raises ValueError for unequal
-    lengths, fewer than two levels, costs not positive, r_max < 1.
-    Source: Kalibera and Jones, Quantifying performance changes with effect size confidence intervals, 2012.
-    """
+    highest level has no r, since it is repeated until the answer is there. T2_i <= 0: 1, as repeating at
+    level i buys nothing; else T2_(i+1) <= 0: r_max. Optimises means: a guide, no more. Raises ValueError for
+    unequal lengths, fewer than two levels, costs not positive, r_max < 1. Source: Kalibera and Jones,
+    Quantifying performance changes with effect size confidence intervals, 2012."""
     if len(costs) != len(t2) or len(costs) < 2:
         raise ValueError("costs and variances of the same two or more levels are needed")
     if min(costs) <= 0 or r_max < 1:

@@ -7,14 +7,11 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from ..errors import RecordsError
 from ..model.record import TrialRecord
-from .codec import Malformed, UnknownSchema, from_dict, from_line, parse_json
+from .codec import Malformed, UnknownSchema, from_line
 from .writer import is_whole
-
-_CHUNK = 1 << 20
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,52 +72,31 @@ def _no_garbage_collection() -> Iterator[None]:
 
 def _read_file(path: Path, out: list[TrialRecord]) -> int:
     """Append the records of one file to `out`; returns the number of torn lines (0 or 1)."""
-    number, rest = 0, b""
+    number, line = 0, b""
     try:
         with path.open("rb") as file:
-            while chunk := file.read(_CHUNK):
-                rest, chunk = b"", rest + chunk
-                cut = chunk.rfind(b"\n") + 1
-                # The very last line is held back: only it may be torn.
-                cut = chunk.rfind(b"\n", 0, cut - 1) + 1 if cut else 0
-                chunk, rest = chunk[:cut], chunk[cut:]
-                number += _decode(chunk, out, path, number)
+            for following in file:
+                if line:
+                    number += 1
+                    out.append(_record(line, path, number))
+                line = following
     except OSError as e:
         raise RecordsError(f"cannot be read: {e.strerror or e}", where=str(path)) from e
-    head = rest[: rest.rfind(b"\n", 0, -1) + 1]
-    number += _decode(head, out, path, number)
-    last = rest[len(head) :]
-    if not last:
-        return 0
-    if not is_whole(last):
+    if line and not is_whole(line):
         return 1
-    _decode(last, out, path, number)
+    if line:
+        out.append(_record(line, path, number + 1))
     return 0
 
 
-def _decode(chunk: bytes, out: list[TrialRecord], path: Path, before: int) -> int:
-    """Decode whole lines; returns how many. before: lines of the file ahead of them."""
-    if not chunk:
-        return 0
-    count = chunk.count(b"\n")
-    # All lines as one array: one call of the parser, and keys that are shared among the records.
+def _record(line: bytes, path: Path, number: int) -> TrialRecord:
     try:
-        items: list[Any] = parse_json("[" + chunk[:-1].decode().replace("\n", ",") + "]")
-        if len(items) == count:
-            out.extend([from_dict(item) for item in items])
-            return count
-    except (ValueError, RecursionError, UnknownSchema):
-        pass
-    for number, line in enumerate(chunk[:-1].split(b"\n"), before + 1):
-        try:
-            out.append(from_line(line))
-        except Malformed as e:
-            raise RecordsError(
-                f"corrupt record: {e}",
-                where=f"{path}:{number}",
-                remedy="nearmetal verifies directories against SHA256SUMS; take the file from a copy, or move"
-                " the line out of it to go on without that trial",
-            ) from e
-        except UnknownSchema as e:
-            raise RecordsError(e.what, where=f"{path}:{number}", remedy=e.remedy) from e
-    return count
+        return from_line(line)
+    except Malformed as e:
+        raise RecordsError(
+            f"corrupt record: {e}",
+            where=f"{path}:{number}",
+            remedy="take the file from a copy, or take this line out of it to go on without that trial",
+        ) from e
+    except UnknownSchema as e:
+        raise RecordsError(e.what, where=f"{path}:{number}", remedy=e.remedy) from e

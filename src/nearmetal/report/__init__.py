@@ -1,1 +1,1 @@
-"""Estimates -> one HTML page, Markdown, LaTeX, CSV, JSON, figures and terminal text; knows no machine and no records' paths."""
+"""Estimates -> one HTML page, Markdown, LaTeX, CSV, JSON, figures and terminal text; knows no machine."""

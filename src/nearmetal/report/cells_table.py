@@ -1,4 +1,4 @@
-"""The verdict table as data: one wording for terminal, page, Markdown, LaTeX and CSV. Pure; knows no format."""
+"""The verdict table as data: one wording for every form of the report. Pure; knows no format."""
 
 from __future__ import annotations
 
@@ -47,12 +47,17 @@ def margin_text(margin: float) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Side:
-    """One arm in words. title: 'container, 2 instances × 1 task'; network: 'veth-bridge', or '' where the
-    study does not hold the arm."""
+    """One arm in words: 'container', '2 instances × 1 task', 'veth-bridge'. Where the study does not hold the
+    arm, its bare name, and shape and network ''."""
 
     arm: str
-    title: str
+    environment: str
+    shape: str
     network: str
+
+    @property
+    def title(self) -> str:
+        return f"{self.environment}, {self.shape}" if self.shape else self.environment
 
     @property
     def full(self) -> str:
@@ -128,15 +133,23 @@ def side(study: Study, arm_name: str) -> Side:
     for arm in study.arms():
         if arm.name == arm_name:
             p = arm.placement
-            title = f"{arm.environment.name}, {plural(p.instances, 'instance')} × {plural(p.tasks, 'task')}"
-            return Side(arm=arm_name, title=one_line(title), network=arm.environment.attachment.value)
-    return Side(arm=arm_name, title=one_line(arm_name), network="")
+            return Side(
+                arm=arm_name,
+                environment=one_line(arm.environment.name),
+                shape=f"{plural(p.instances, 'instance')} × {plural(p.tasks, 'task')}",
+                network=arm.environment.attachment.value,
+            )
+    return Side(arm=arm_name, environment=one_line(arm_name), shape="", network="")
 
 
 def cause_text(cell: Cell) -> str:
     """The likely cause where the figures carry one; what is missing where there is no verdict."""
     if cell.verdict is Verdict.NONE:
-        return f"about {plural(cell.blocks_needed, 'block')} more" if cell.blocks_needed else one_line(cell.reason)
+        return (
+            f"about {plural(cell.blocks_needed, 'block')} more"
+            if cell.blocks_needed
+            else one_line(cell.reason)
+        )
     if cell.verdict is Verdict.INCONSISTENT:
         return one_line(cell.reason) or "looks contradict each other: the machine changed during the run"
     if cell.verdict is Verdict.EQUIVALENT or cell.attribution is None:
@@ -237,18 +250,27 @@ def trust_text(noise: NoiseFloor) -> str:
     if not noise.cells:
         return "No noise floor: the baseline was not run against itself."
     if not noise.trusted:
-        return "! Not trustworthy on this machine: the baseline differs from itself" + (f": {why}." if why else ".")
+        return "! Not trustworthy on this machine: the baseline differs from itself" + (
+            f": {why}." if why else "."
+        )
     if not noise.proven:
         return "? The baseline is not yet proven equivalent to itself" + (f": {why}." if why else ".")
     return "= The baseline is equivalent to itself."
 
 
-def answer_sentence(analysis: Analysis) -> str:
-    """The answer of the study in one or two sentences: counts of verdicts, and the dearest comparison."""
-    total = len(analysis.cells)
-    if not total:
+def answer_sentence(study: Study, analysis: Analysis) -> str:
+    """The answer in two sentences: verdicts counted over what is asked about, and the dearest of them.
+
+    What is asked about: everything that is no baseline itself, against the first baseline; all cells where
+    there is nothing of that kind.
+    """
+    baselines = study.design.baselines
+    own = {a.name for a in study.arms() if a.environment.name == baselines[0]}
+    asked = [c for c in analysis.cells if c.environment not in baselines and c.baseline in own]
+    cells = asked or list(analysis.cells)
+    if not cells:
         return "Nothing could be compared yet."
-    counts = {v: sum(c.verdict is v for c in analysis.cells) for v in Verdict}
+    counts = {v: sum(c.verdict is v for c in cells) for v in Verdict}
     names = {
         Verdict.SLOWER: "materially slower",
         Verdict.FASTER: "materially faster",
@@ -257,15 +279,15 @@ def answer_sentence(analysis: Analysis) -> str:
         Verdict.INCONSISTENT: "inconsistent",
     }
     said = ", ".join(f"{counts[v]} {names[v]}" for v in Verdict if counts[v])
-    margins = ", ".join(dict.fromkeys(margin_text(c.margin) for c in analysis.cells))
-    text = f"Of {plural(total, 'comparison')} at a margin of {margins}: {said}."
-    slower = [c for c in analysis.cells if c.verdict is Verdict.SLOWER]
+    margins = ", ".join(dict.fromkeys(margin_text(c.margin) for c in cells))
+    against = f" with {one_line(baselines[0])}" if asked else ""
+    text = f"Of {plural(len(cells), 'comparison')}{against}, at a margin of {margins}: {said}."
+    slower = [c for c in cells if c.verdict is Verdict.SLOWER]
     if slower:
         worst = max(slower, key=lambda c: c.overhead)
         text += (
-            f" The largest cost is {metric_label(worst)} in {one_line(worst.arm)}: "
-            f"{show_effect(worst.overhead, worst.low, worst.high)} against {one_line(worst.baseline)}, "
-            f"n {worst.n}."
+            f" The largest cost: {metric_label(worst)} in {side(study, worst.arm).title}, "
+            f"{show_effect(worst.overhead, worst.low, worst.high)}, n {worst.n}."
         )
     return text
 
@@ -276,7 +298,9 @@ def question_text(study: Study, analysis: Analysis) -> str:
     if asked:
         return asked
     others = [e.name for e in study.environments if e.name not in study.design.baselines]
-    return one_line(f"What does {', '.join(others) or 'it'} cost against {', '.join(study.design.baselines)}?")
+    return one_line(
+        f"What does {', '.join(others) or 'it'} cost against {', '.join(study.design.baselines)}?"
+    )
 
 
 def legend(analysis: Analysis) -> tuple[str, ...]:
@@ -284,28 +308,33 @@ def legend(analysis: Analysis) -> tuple[str, ...]:
     margin = ", ".join(dict.fromkeys(margin_text(c.margin) for c in analysis.cells)) or "the margin"
     confidence = ", ".join(dict.fromkeys(f"{c.confidence * 100:.3g} %" for c in analysis.cells)) or "95 %"
     return (
-        f"▲ material: slower beyond {margin}   ▼ faster beyond {margin}   = equivalent: within {margin}, proven",
+        f"▲ material: slower beyond {margin}   ▼ faster beyond {margin}   "
+        f"= equivalent: within {margin}, proven",
         "? no verdict yet   ! inconsistent: looks contradict each other",
         f"[low … high] {confidence} interval, valid however often one looks; n counts blocks; "
         "± is a half-width; ×2 means twice the time.",
     )
 
 
-def next_steps(analysis: Analysis, results_dir: str) -> tuple[str, ...]:
-    """What to do next: how many more blocks the undecided cells need, and the line that measures them."""
+def next_steps(analysis: Analysis, results_dir: str | None) -> tuple[str, ...]:
+    """What to do next: how many more blocks the undecided cells need, and the line that measures them.
+
+    results_dir: None leaves the line out.
+    """
     open_cells = analysis.undecided
     if not open_cells:
         return ()
+    command = f":  nearmetal resume {results_dir}" if results_dir is not None else ""
     known = [c for c in open_cells if c.blocks_needed is not None]
     if not known:
-        return (f"? {plural(len(open_cells), 'cell')} not decided:  nearmetal resume {results_dir}",)
+        return (f"? {plural(len(open_cells), 'cell')} not decided{command}",)
     need = max(known, key=lambda c: c.blocks_needed or 0)
     seconds = need.seconds_needed
     time = f" ({_roughly(seconds)})" if seconds is not None and math.isfinite(seconds) else ""
     rest = f" ({len(open_cells)} open in all)" if len(open_cells) > 1 else ""
     return (
         f"? not decided: {metric_label(need)} in {one_line(need.arm)} needs about "
-        f"{plural(need.blocks_needed or 0, 'block')}{time} more{rest}:  nearmetal resume {results_dir}",
+        f"{plural(need.blocks_needed or 0, 'block')}{time} more{rest}{command}",
     )
 
 

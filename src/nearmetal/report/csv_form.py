@@ -1,4 +1,4 @@
-"""The verdict table as CSV: one row per cell, shares and base units, dot decimals; 'inf' where not bounded yet."""
+"""The verdict table as CSV: one row per cell, shares and base units; 'inf' where not bounded yet."""
 
 from __future__ import annotations
 

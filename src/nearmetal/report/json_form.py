@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterable
-from dataclasses import asdict, fields
+from dataclasses import asdict, fields, is_dataclass
 from enum import Enum
 
 from ..model.record import JsonValue
@@ -66,7 +65,7 @@ def json_form(
         "meaning": MEANING,
         "study": analysis.study,
         "question": question_text(study, analysis),
-        "answer": answer_sentence(analysis),
+        "answer": answer_sentence(study, analysis),
         "results_dir": results_dir,
         "report": report,
         "seed": analysis.seed,
@@ -89,12 +88,7 @@ def json_form(
     }
 
 
-def json_text(form: dict[str, JsonValue]) -> str:
-    """Strict JSON (RFC 8259), two spaces, short arrays of numbers on one line each."""
-    return json.dumps(form, ensure_ascii=False, allow_nan=False, indent=2) + "\n"
-
-
 def _plain(value: object) -> object:
     if isinstance(value, tuple):
         return [_plain(v) for v in value]
-    return asdict(value) if hasattr(value, "__dataclass_fields__") and not isinstance(value, type) else value
+    return asdict(value) if is_dataclass(value) and not isinstance(value, type) else value

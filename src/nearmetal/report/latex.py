@@ -76,7 +76,7 @@ def latex_text(study: Study, analysis: Analysis) -> str:
     margin = ", ".join(dict.fromkeys(margin_text(c.margin) for c in analysis.cells))
     comments = (
         "\\usepackage{booktabs} in the preamble",
-        answer_sentence(analysis),
+        answer_sentence(study, analysis),
         f"Margin {margin}; noise floor (half-width of the baseline against itself): {floor}; "
         f"{plural(analysis.blocks, 'block')}; seed {analysis.seed:x}",
         "Interval: anytime-valid, of the time-equivalent overhead; n counts blocks",

@@ -33,7 +33,7 @@ def markdown_text(study: Study, analysis: Analysis) -> str:
     floor = ", ".join(f.text for f in floors(study, noise))
     parts = [
         f"# {escape(question_text(study, analysis))}",
-        escape(answer_sentence(analysis)),
+        escape(answer_sentence(study, analysis)),
         f"Noise floor (baseline against itself, half-width): {escape(floor or 'not measured')}. "
         f"{escape(trust_text(noise))} {plural(analysis.blocks, 'block')}, {show_clock(analysis.elapsed)}, "
         f"seed {analysis.seed:x}.",

@@ -1,9 +1,10 @@
-"""HTML that cannot be broken by what is put into it: every text is cleaned and escaped, only Markup is not."""
+"""HTML that no text can break: everything is cleaned and escaped, only Markup is not."""
 
 from __future__ import annotations
 
 import html
 import json
+from collections.abc import Sequence
 
 from ..model.record import JsonValue
 from .text import clean
@@ -36,6 +37,42 @@ def tag(name: str, *children: str, **attributes: str | bool | None) -> Markup:
 def join(*parts: str) -> Markup:
     """Parts one after the other."""
     return Markup("".join(escape(p) for p in parts))
+
+
+def table(
+    heads: Sequence[str], rows: Sequence[Sequence[str]], *, label: str, numbers: bool = False
+) -> Markup:
+    """A table that becomes cards on a phone; the first cell of a row is its heading.
+
+    Roles are said because a phone's layout takes them from the elements. numbers: all other cells are.
+    """
+    right = "number" if numbers else None
+    head = [
+        tag("th", h, scope="col", role="columnheader", class_=right if i else None)
+        for i, h in enumerate(heads)
+    ]
+    body = []
+    for first, *others in rows:
+        cells = [
+            tag("td", text, role="cell", class_=right, data_label=h)
+            for h, text in zip(heads[1:], others, strict=True)
+        ]
+        body.append(tag("tr", tag("th", first, scope="row", role="rowheader"), *cells, role="row"))
+    return scrolled(
+        tag(
+            "table",
+            tag("thead", tag("tr", *head, role="row"), role="rowgroup"),
+            tag("tbody", *body, role="rowgroup"),
+            class_="cards",
+            role="table",
+        ),
+        label,
+    )
+
+
+def scrolled(wide: Markup, label: str) -> Markup:
+    """Something wide that scrolls by itself, reached by keyboard too."""
+    return tag("div", wide, class_="scroll", tabindex="0", role="region", aria_label=label)
 
 
 def json_for_script(value: JsonValue) -> Markup:

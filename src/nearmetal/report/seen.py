@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
 from ..model.record import JsonValue, Row, Status, TrialRecord
 from ..model.result import Cell
-from .text import one_line, plural
+from .text import one_line, plural, thin
 
-NodeCounters = Mapping[str, Mapping[str, float | None]]
+COUNTED = 2000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,6 +45,8 @@ class RecordIndex:
 
     def __init__(self, records: Iterable[TrialRecord]) -> None:
         self._by_arm: dict[str, dict[int, TrialRecord]] = {}
+        self._seen: dict[str, Seen] = {}
+        self._counters: dict[str, Mapping[tuple[str, str], float | None]] = {}
         for r in records:
             if r.aa or r.status is not Status.OK:
                 continue
@@ -70,19 +72,24 @@ class RecordIndex:
 
     def seen(self, arm: str) -> Seen:
         """Transport, placement and disturbance of an arm over its good trials."""
+        if arm not in self._seen:
+            self._seen[arm] = self._look(arm)
+        return self._seen[arm]
+
+    def _look(self, arm: str) -> Seen:
         trials = self.trials(arm)
         kinds = dict.fromkeys(k for t in trials for k in t.disturbance)
         return Seen(
             arm=arm,
             trials=len(trials),
-            transports=_counted(transport_text(t.transport) for t in trials),
-            places=_counted(place_text(t) for t in trials),
+            transports=_counted(trials, lambda t: str(t.transport), lambda t: transport_text(t.transport)),
+            places=_counted(trials, lambda t: str([(p.rank, p.host, p.cpus) for p in t.places]), place_text),
             disturbance=tuple((k, _median_and_most([t.disturbance.get(k) for t in trials])) for k in kinds),
-            flagged=_counted(_flag(f) for t in trials for f in t.flags),
+            flagged=tuple(Counter(_flag(f) for t in trials for f in t.flags).most_common()),
         )
 
     def own_namespaces(self, arm: str, baseline: str) -> tuple[str, ...] | None:
-        """Kinds of namespaces of an arm's ranks that its baseline's ranks were not in; None = not reported."""
+        """Kinds of namespaces that an arm's ranks had and its baseline's had not; None = not reported."""
         pairs = [(t, self.trial(baseline, t.block)) for t in self.trials(arm)]
         both = next(((t, b) for t, b in pairs if b is not None and t.places and b.places), None)
         if both is None:
@@ -91,26 +98,35 @@ class RecordIndex:
         return tuple(sorted(k for k in ours if k in theirs and ours[k] != theirs[k]))
 
     def counters(self, cell: Cell) -> tuple[CounterLine, ...]:
-        """Counters of a cell's trials beside those of its baseline, in the median and in the slowest block."""
-        ours = {b: t for b in cell.blocks if (t := self.trial(cell.arm, b)) is not None}
-        theirs = [t for b in cell.blocks if (t := self.trial(cell.baseline, b)) is not None]
-        ranked = [b for _, b in sorted(zip(cell.d, cell.blocks, strict=False)) if b in ours]
+        """Counters of the arm's trials beside its baseline's, and in the cell's median and slowest block.
+        Medians are taken over at most COUNTED trials of each arm, evenly spaced."""
+        ranked = [b for _, b in sorted(zip(cell.d, cell.blocks, strict=False)) if self.trial(cell.arm, b)]
         if not ranked:
             return ()
-        middle, slowest = ours[ranked[len(ranked) // 2]], ours[ranked[-1]]
-        names = dict.fromkeys(
-            (s, c) for t in (*ours.values(), *theirs[:1]) for s, values in t.counters.items() for c in values
-        )
+        middle, slowest = (self.trial(cell.arm, b) for b in (ranked[len(ranked) // 2], ranked[-1]))
+        base, arm = self._medians(cell.baseline), self._medians(cell.arm)
         return tuple(
             CounterLine(
                 name=one_line(f"{scope} {counter}"),
-                baseline=_median([_at(t.counters, scope, counter) for t in theirs]),
-                arm=_median([_at(t.counters, scope, counter) for t in ours.values()]),
-                median_block=_at(middle.counters, scope, counter),
-                slowest_block=_at(slowest.counters, scope, counter),
+                baseline=base.get((scope, counter)),
+                arm=arm.get((scope, counter)),
+                median_block=_at(middle, scope, counter),
+                slowest_block=_at(slowest, scope, counter),
             )
-            for scope, counter in names
+            for scope, counter in dict.fromkeys((*arm, *base))
         )
+
+    def _medians(self, arm: str) -> Mapping[tuple[str, str], float | None]:
+        if arm not in self._counters:
+            values: dict[tuple[str, str], list[float]] = {}
+            for t in thin(self.trials(arm), COUNTED):
+                for scope, counters in t.counters.items():
+                    for counter, v in counters.items():
+                        held = values.setdefault((scope, counter), [])
+                        if v is not None:
+                            held.append(v)
+            self._counters[arm] = {k: median(v) if v else None for k, v in values.items()}
+        return self._counters[arm]
 
 
 def transport_text(transport: Mapping[str, JsonValue]) -> str:
@@ -153,17 +169,20 @@ def _flag(flag: str) -> str:
     return one_line(flag.split(":", 1)[0])
 
 
-def _counted(items: Iterable[str]) -> tuple[tuple[str, int], ...]:
-    return tuple(Counter(items).most_common())
+def _counted(
+    trials: Sequence[TrialRecord], key: Callable[[TrialRecord], str], said: Callable[[TrialRecord], str]
+) -> tuple[tuple[str, int], ...]:
+    """How many trials said what, most frequent first; the words are made once per key, which is quick."""
+    count = Counter(key(t) for t in trials)
+    first = {key(t): t for t in reversed(trials)} if len(count) > 1 else dict.fromkeys(count, trials[0])
+    words: Counter[str] = Counter()
+    for k, n in count.items():
+        words[said(first[k])] += n
+    return tuple(words.most_common())
 
 
-def _at(counters: NodeCounters, scope: str, counter: str) -> float | None:
-    return counters.get(scope, {}).get(counter)
-
-
-def _median(values: Sequence[float | None]) -> float | None:
-    known = [v for v in values if v is not None]
-    return median(known) if known else None
+def _at(trial: TrialRecord | None, scope: str, counter: str) -> float | None:
+    return None if trial is None else trial.counters.get(scope, {}).get(counter)
 
 
 def _median_and_most(values: Sequence[float | None]) -> tuple[float, float] | None:

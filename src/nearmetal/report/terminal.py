@@ -1,8 +1,7 @@
-"""The verdict table for a terminal: the noise floor first, then the table, then what to do next. Prints nothing."""
+"""The verdict table for a terminal: noise floor, table, what to do next. Prints nothing."""
 
 from __future__ import annotations
 
-import re
 import textwrap
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -11,7 +10,7 @@ from ..model.result import Analysis, Verdict
 from ..model.study import Study
 from ..units import show_clock
 from .cells_table import Comparison, Entry, Group, floors, legend, next_steps, trust_text, verdict_table
-from .text import plural
+from .text import plural, tight
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -87,9 +86,11 @@ def _wide(group: Group) -> Text:
     }
     labels = max(_columns(line.label) for line in group.lines)
     base = max(_columns(group.baseline.title), *(_columns(line.baseline) for line in group.lines))
-    for row in (lambda s: s.title, lambda s: s.network):
-        texts = [_pad(row(c.side), head[c.side.arm]) for c in group.columns]
-        line = GAP.join([" " * labels, _pad(row(group.baseline), base), *texts])
+    for first in (True, False):
+        names = [c.side.title if first else c.side.network for c in group.columns]
+        own = group.baseline.title if first else group.baseline.network
+        texts = [_pad(name, head[c.side.arm]) for name, c in zip(names, group.columns, strict=True)]
+        line = GAP.join([" " * labels, _pad(own, base), *texts])
         out.append(line.rstrip() + "\n", style=_HEAD)
     for row_line in group.lines:
         out.append(_pad(row_line.label, labels) + GAP + _pad(row_line.baseline, base, right=True))
@@ -196,9 +197,8 @@ def _width(text: Text) -> int:
 
 
 def _wrapped(text: str, width: int) -> list[str]:
-    # A number keeps its unit: textwrap does not break at a no-break space.
-    joined = re.sub(r"(?<=\d) (?=[%A-Za-zµ])", "\u00a0", text)
-    lines = textwrap.wrap(joined, max(20, width), break_on_hyphens=False, break_long_words=False)
+    # textwrap does not break at a no-break space.
+    lines = textwrap.wrap(tight(text), max(20, width), break_on_hyphens=False, break_long_words=False)
     return [line.replace("\u00a0", " ") for line in lines] or [""]
 
 

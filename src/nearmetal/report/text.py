@@ -48,3 +48,11 @@ def thin(items: Sequence[T], at_most: int, keep: Sequence[int] = ()) -> tuple[T,
     step = -(-len(items) // at_most)
     chosen = sorted({*range(0, len(items), step), len(items) - 1, *keep})
     return tuple(items[i] for i in chosen)
+
+
+_UNIT_GAP = re.compile(r"(?<=[\d∞]) (?=[%A-Za-zµ])|(?<=\bn) (?=\d)")
+
+
+def tight(text: str) -> str:
+    """Text whose numbers are not parted from their units by a line's end (no-break spaces)."""
+    return _UNIT_GAP.sub("\u00a0", text)

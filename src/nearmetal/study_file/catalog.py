@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
@@ -81,7 +80,9 @@ class ParamType:
         own = []
         if self.dimension is not None:
             unit = BASE[self.dimension]
-            own = [f"{self.dimension} (for example {EXAMPLES[self.dimension][0]})" if unit else "whole number"]
+            own = [
+                f"{self.dimension} (for example {EXAMPLES[self.dimension][0]})" if unit else "whole number"
+            ]
         names = [*own, *self.words]
         return f"{', '.join(names[:-1])} or {names[-1]}" if len(names) > 1 else names[0]
 
@@ -99,6 +100,8 @@ class ParamType:
 
 def did_you_mean(word: str, known: Iterable[str], *, also: str = "") -> str:
     """'; did you mean "x"?' where one is near, else '; known: a, b'; bounded, since difflib is quadratic."""
+    import difflib  # here, since most files have no mistake
+
     names = list(dict.fromkeys(known))
     if len(word) <= 64:
         near = difflib.get_close_matches(word.casefold(), {n.casefold(): n for n in names[:200]}, 1, 0.6)

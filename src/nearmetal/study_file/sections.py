@@ -1,7 +1,8 @@
 """The sections of a study file as pydantic models: which keys there are, their types, words and examples.
 
-The one place that knows the keys: validation, JSON Schema and `explain` are all made from it. Imports pydantic,
-so it is itself imported only where a file is read. Values arrive as text (see tree.py), lists and mappings.
+The one place that knows the keys: validation, JSON Schema and `explain` are all made from it. Imports
+pydantic, so it is itself imported only where a file is read. Values arrive as text (see tree.py), lists
+and mappings.
 """
 
 from __future__ import annotations
@@ -93,9 +94,7 @@ def _quantity(dimension: Dimension, low: float, high: float, *, open_ends: bool)
             raise wrong(str(e)) from e
         inside = low < number < high if open_ends else low <= number <= high
         if not inside:
-            raise wrong(
-                f'"{text[:40]}" is not between {exact(low, dimension)} and {exact(high, dimension)}'
-            )
+            raise wrong(f'"{text[:40]}" is not between {exact(low, dimension)} and {exact(high, dimension)}')
         return number
 
     return check
@@ -160,7 +159,9 @@ Confidence = Annotated[
     _scalar_schema(Dimension.SHARE),
 ]
 Extra = Annotated[
-    float, BeforeValidator(_quantity(Dimension.SHARE, 0, 10, open_ends=False)), _scalar_schema(Dimension.SHARE)
+    float,
+    BeforeValidator(_quantity(Dimension.SHARE, 0, 10, open_ends=False)),
+    _scalar_schema(Dimension.SHARE),
 ]
 Quota = Annotated[
     float,
@@ -180,7 +181,7 @@ PagesWord = Annotated[Pages, BeforeValidator(_one_of(Pages)), _words(Pages)]
 
 
 class Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
 
 class LimitsSection(Section):
@@ -266,7 +267,7 @@ class MetricSection(Section):
         None, description="dotted path of the number in JSON output", examples=["jobs.0.read.bw"]
     )
     unit: SomeText = Field(
-        description="unit of the number as the program prints it; s, B, B/s, op/s, FLOP/s are scaled when shown",
+        description="unit of the number as printed; s, B, B/s, op/s and FLOP/s are scaled when shown",
         examples=["s"],
     )
     better: BetterWord = Field(description="which way it improves", examples=["lower"])
@@ -307,7 +308,8 @@ class StartSection(Section):
     """An event of the instances themselves."""
 
     subject: Annotated[Subject, BeforeValidator(_one_of(Subject)), _words(Subject)] = Field(
-        description="start: from the request to the first instruction in the last instance", examples=["start"]
+        description="start: from the request to the first instruction in the last instance",
+        examples=["start"],
     )
 
 
@@ -340,7 +342,7 @@ class DesignSection(Section):
     )
     expected_blocks: Number | None = Field(
         Design.expected_blocks,
-        description="blocks expected, which fixes when the data are looked at; what max_time holds if omitted",
+        description="expected number, which fixes when data are looked at; what max_time holds if omitted",
         examples=[40],
     )
     min_blocks: Number = Field(
@@ -351,7 +353,9 @@ class DesignSection(Section):
     )
     max_blocks: Number = Field(Design.max_blocks, description="stop after so many blocks", examples=[200])
     max_time: Seconds | None = Field(
-        Design.max_time, description="stop after so much time; without end if omitted", examples=["90 s", "1h30m"]
+        Design.max_time,
+        description="stop after so much time; without end if omitted",
+        examples=["90 s", "1h30m"],
     )
     target_width: Margin | None = Field(
         Design.target_width,
@@ -378,7 +382,9 @@ class DesignSection(Section):
 class TopSection(Section):
     """The whole file. The entries of its sections are read one by one, so that one mistake hides no other."""
 
-    name: Name = Field(description="name of the study; results stand in results/<name>-<time>", examples=["first"])
+    name: Name = Field(
+        description="name of the study; results stand in results/<name>-<time>", examples=["first"]
+    )
     question: Text = Field(
         "", description="what is asked, in words; stands above the report", examples=["What does it cost?"]
     )
@@ -398,5 +404,3 @@ class TopSection(Section):
     design: dict[str, Any] = Field(
         description="how often, in which order, when to stop", examples=[{"baseline": "native"}]
     )
-
-

@@ -1,8 +1,8 @@
 """YAML 1.2 text -> a tree of marked nodes, within bounds; knows no key of a study.
 
 Built from the parser's events, not from composed objects: events come one by one, so depth, nodes, tags and
-aliases are refused before anything recurses or grows. Every scalar stays text; what a text means is decided by
-the key it stands under, so no number is too long and no date impossible.
+aliases are refused before anything recurses or grows. Every scalar stays text; what a text means is decided
+by the key it stands under, so no number is too long and no date impossible.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from ruamel.yaml.events import Event, ScalarEvent
 
 MAX_BYTES = 1 << 20
+TOO_LARGE = f"larger than {MAX_BYTES >> 20} MiB, which no study is"
 MAX_DEPTH = 16
 MAX_NODES = 20_000
 MAX_TEXT = 8192  # characters of one scalar
@@ -86,13 +87,13 @@ def mark_of(root: Node, path: Path, *, key: bool = False) -> Mark:
 
 
 def read_tree(text: str, problems: Problems) -> MapNode:
-    """The file's mapping. Duplicate keys and unusable texts are added to problems; the first of two keys stays.
+    """The file's mapping. Duplicate keys and unusable texts go to problems; the first of two keys stays.
 
     Raises StudyError where the text is no YAML, or goes beyond the bounds.
     """
     text = text.removeprefix("\ufeff")
     if len(text) > MAX_BYTES:
-        problems.stop(Mark(1, 1), f"larger than {MAX_BYTES >> 20} MiB, which no study is")
+        problems.stop(Mark(1, 1), TOO_LARGE)
     for number, line in enumerate(text.splitlines(), 1):
         if len(line) > MAX_LINE:
             problems.stop(Mark(number, MAX_LINE + 1), f"line longer than {MAX_LINE} characters")
@@ -193,7 +194,9 @@ class _Builder:
         if self._nodes > MAX_NODES:
             self.problems.stop(mark, f"more than {MAX_NODES} values, which no study has")
         if isinstance(event, ev.AliasEvent) or getattr(event, "anchor", None) is not None:
-            self.problems.stop(mark, "anchors (&name) and aliases (*name) are not used in studies; write it out")
+            self.problems.stop(
+                mark, "anchors (&name) and aliases (*name) are not used in studies; write it out"
+            )
         tag = getattr(event, "tag", None)
         if tag is not None:
             self.problems.stop(mark, f'unknown tag "{clip(str(tag))}"; studies use no tags')
@@ -239,5 +242,7 @@ class _Open:
                 line = entries[key.text][0].line
                 problems.add(key.mark, (), f'key "{clip(key.text)}" given twice; first on line {line}')
             else:
+                if isinstance(value, Scalar) and value.plain and not value.text:
+                    value = Scalar(mark=key.mark, text="", plain=True)  # ruamel's mark is the next token's
                 entries[key.text] = (key.mark, value)
         return MapNode(mark=self.mark, entries=entries)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, get_args, get_origin
 
 from .catalog import did_you_mean
 from .problems import Path, Problems, clip
-from .tree import Node, mark_of, plain_data
+from .tree import MapNode, Node, mark_of, plain_data
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -16,18 +16,32 @@ if TYPE_CHECKING:
 
 
 def validate(model: type[Model], node: Node, path: Path, problems: Problems) -> Model | None:
-    """The node's values as `model`; None, and every mistake in problems, where it does not fit.
+    """The node's values as `model`; every mistake goes to problems. path: of the node, for messages.
 
-    path: of the node in the file, for messages.
+    Where only some keys are wrong, the model of the others (see `broken`), so that what they have to do with
+    the rest of the file is checked all the same; None where not even that can be made.
     """
     from pydantic import ValidationError
 
+    data = plain_data(node)
     try:
-        return model.model_validate(plain_data(node))
+        return model.model_validate(data)
     except ValidationError as e:
-        for error in e.errors(include_url=False, include_input=False):
-            _tell(error, model, node, path, problems)
+        errors = e.errors(include_url=False, include_input=False)
+    for error in errors:
+        _tell(error, model, node, path, problems)
+    bad = {error["loc"][0] for error in errors if error["loc"]}
+    if not isinstance(data, dict) or not bad:
         return None
+    try:
+        return model.model_validate({k: v for k, v in data.items() if k not in bad})
+    except ValidationError:
+        return None
+
+
+def broken(section: BaseModel, node: Node, key: str) -> bool:
+    """Whether the key is given but wrong, so that the section holds its default instead."""
+    return isinstance(node, MapNode) and key in node.entries and key not in section.model_fields_set
 
 
 def _tell(

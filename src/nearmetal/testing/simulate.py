@@ -17,8 +17,8 @@ SLICE_SECONDS = 0.01
 
 @dataclass(frozen=True, kw_only=True)
 class SimulatedMetric:
-    """value: of the baseline without noise, base units; comm: share of the baseline's time inside MPI, None =
-    not measured. Where comm is measured, the whole overhead is planted there."""
+    """value: of the baseline without noise, base units; comm: share of the baseline's time inside MPI, or
+    None: not measured. Where comm is measured, the whole overhead is planted there."""
 
     workload: str
     metric: str
@@ -30,9 +30,11 @@ class SimulatedMetric:
 
 @dataclass(frozen=True, kw_only=True)
 class Spread:
-    """Standard deviations of log time. block: shared by all trials of a block (cancels); instance: of one
-    trial; run: of one slice or run, its own; shared: of one slice, the same for all arms (cancels by pairing);
-    drift: change of log time from one block to the next."""
+    """Standard deviations of log time.
+
+    block: shared by all trials of a block (cancels); instance: of one trial; run: of one slice or run, its
+    own; shared: of one slice, the same for all arms (cancels by pairing); drift: change of log time from one
+    block to the next."""
 
     instance: float = 0.005
     run: float = 0.005

@@ -1,0 +1,84 @@
+"""What the orchestrator asks between blocks: decided, stop, and the noise floor by kind. Needs no numpy
+itself."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+from ..model.result import Analysis, Cell, Verdict
+from ..model.study import CommandWorkload, KernelWorkload, StartSubject, Study
+
+KINDS: Mapping[str, str] = {
+    "stream": "memory",
+    "ep": "compute",
+    "cg": "compute",
+    "is": "compute",
+    "pingpong": "MPI",
+}
+"""What our own kernels mostly weigh."""
+
+
+def half_width(cell: Cell) -> float:
+    """Half-width of a cell's primary interval of theta (ln ratio); inf before the first look."""
+    if math.isinf(cell.high) or cell.low <= -1:
+        return math.inf
+    return (math.log1p(cell.high) - math.log1p(cell.low)) / 2
+
+
+def all_cells(analysis: Analysis) -> tuple[Cell, ...]:
+    """The A/A cells and the comparisons."""
+    return (*analysis.noise_floor.cells, *analysis.cells)
+
+
+def decided(analysis: Analysis) -> bool:
+    """Whether every cell, A/A included, has its verdict (an inconsistent cell has: blocks do not mend it)."""
+    cells = all_cells(analysis)
+    return bool(cells) and all(c.verdict is not Verdict.NONE for c in cells)
+
+
+def wide_cells(analysis: Analysis, target: float) -> tuple[Cell, ...]:
+    """The cells whose half-width of theta still exceeds the target."""
+    return tuple(c for c in all_cells(analysis) if half_width(c) > target)
+
+
+def should_stop(analysis: Analysis, study: Study, elapsed: float, block_seconds: float) -> str | None:
+    """Why no further block is started, in words, or None to go on.
+
+    At the asked width where the study asks for one, else at verdicts, never before min_blocks; at max_blocks;
+    and when the next block would end after max_time. Never on a p value. elapsed: seconds of the run so far.
+    """
+    design = study.design
+    cells = all_cells(analysis)
+    if cells and min(c.n for c in cells) >= design.min_blocks:
+        if design.target_width is not None:
+            if not wide_cells(analysis, design.target_width):
+                return f"every interval is at most ±{100 * design.target_width:.3g} % wide"
+        elif decided(analysis):
+            return "every comparison has its verdict"
+    if analysis.blocks >= design.max_blocks:
+        return f"{design.max_blocks} blocks are done"
+    if design.max_time is not None and elapsed + block_seconds > design.max_time:
+        return f"the time budget of {design.max_time:.3g} s is used up"
+    return None
+
+
+def noise_by_kind(analysis: Analysis, study: Study) -> dict[str, float]:
+    """Widest half-width of theta among the A/A cells of each kind (compute, memory, MPI, start, or the name
+    of a program of the user's own), so that the figure holds for every metric of the kind."""
+    out: dict[str, float] = {}
+    kinds = {w.name: _kind(w) for w in study.workloads}
+    for cell in analysis.noise_floor.cells:
+        kind = kinds.get(cell.workload, cell.workload)
+        out[kind] = max(out.get(kind, 0.0), half_width(cell))
+    return out
+
+
+def _kind(workload: KernelWorkload | CommandWorkload | StartSubject) -> str:
+    match workload:
+        case KernelWorkload():
+            return KINDS.get(workload.kernel, workload.kernel)
+        case StartSubject():
+            return "start"
+        case CommandWorkload():
+            return workload.name

@@ -1,0 +1,47 @@
+"""Backend handicap: native with a slow-down that is known beforehand, to test the whole method on this
+machine: a CPU quota held here, or extra work that the workload itself plants (Environment.extra_work)."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+
+from ..errors import UnavailableError
+from ..host import Host, cgroups
+from ..host import Unavailable as NoGroups
+from ..model.study import Attachment
+from .contract import Available, InstanceRequest, Tools, Unavailable
+from .instance import BoxInstance, missing_tools
+from .native import start_native
+from .probe import probe
+
+PERIOD_US = 5000
+"""Short, so that a slice of a few milliseconds feels its share of the quota rather than all or nothing."""
+
+
+class Handicap:
+    """Native, slowed by limits.cpu_quota or by extra_work; one of the two must be set."""
+
+    name = "handicap"
+
+    def check(self, host: Host, tools: Tools) -> Available | Unavailable:
+        missing = missing_tools(host, tools)
+        if missing is not None:
+            return missing
+        parents = cgroups.machine_parents()
+        if isinstance(parents, NoGroups):
+            notes: tuple[str, ...] = (f"extra_work only, no cpu_quota: {parents.reason}",)
+        elif "cpu" not in parents.controllers:
+            notes = ("extra_work only, no cpu_quota: no cpu controller",)
+        else:
+            notes = ()
+        return probe(self, host, tools, Attachment.HOST, notes=notes, extra_work=0.01)
+
+    def start(
+        self, host: Host, tools: Tools, request: InstanceRequest
+    ) -> AbstractContextManager[BoxInstance]:
+        if request.environment.limits.cpu_quota is None and not request.environment.extra_work:
+            raise UnavailableError(
+                f"environment {request.environment.name}: a handicap needs limits.cpu_quota or extra_work",
+                remedy="extra_work: 3 %",
+            )
+        return start_native(host, tools, request, period_us=PERIOD_US)

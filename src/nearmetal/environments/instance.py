@@ -1,0 +1,148 @@
+"""What the backends share: control groups and limits of a request, the running instance, its end."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+from collections.abc import Iterator, Mapping, Sequence, Set
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..errors import RunError, UnavailableError
+from ..host import Host, Launched, cgroups, processes
+from ..host import Unavailable as NoGroups
+from .contract import InstanceRequest, Tools, Unavailable
+
+START_TIMEOUT = 10.0
+"""Seconds after which a start has failed; a good one takes milliseconds."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class BoxInstance:
+    """An instance that is entered by nm-box. enter: tokens before the command; see contract.Instance."""
+
+    label: str
+    hostname: str
+    pid: int
+    phases: Mapping[str, float]
+    cgroups: Mapping[str, Path]
+    agent_line: str
+    enter: tuple[str, ...]
+
+    def command(self, argv: Sequence[str]) -> list[str]:
+        return [*self.enter, "--", *argv]
+
+
+def make_instance(
+    tools: Tools,
+    request: InstanceRequest,
+    *,
+    pid: int,
+    namespaces_of: int,
+    groups: Mapping[str, Path],
+    phases: Mapping[str, float],
+) -> BoxInstance:
+    """namespaces_of: the process whose namespaces a command joins; 0 = none, the command stays on the
+    host."""
+    user = namespaces_of != 0 and request.user_namespace is not None
+    cpus = ",".join(map(str, request.cpus))
+    directories = [str(d) for d in cgroups.unique(groups)]
+    enter = [tools / "nm-box", "enter", "--pid", str(namespaces_of), "--label", request.label]
+    if user:
+        enter.append("--user-namespace")
+    if cpus:
+        enter += ["--cpus", cpus]
+    for directory in directories:
+        enter += ["--cgroup", directory]
+    words = [request.hostname, str(namespaces_of), "user" if user else "-", cpus or "-", request.label]
+    return BoxInstance(
+        label=request.label,
+        hostname=request.hostname,
+        pid=pid,
+        phases=phases,
+        cgroups=groups,
+        agent_line=" ".join([*words, *directories]),
+        enter=tuple(enter),
+    )
+
+
+@contextmanager
+def control_groups(
+    request: InstanceRequest, wanted: Set[str], *, period_us: int = cgroups.DEFAULT_PERIOD_US
+) -> Iterator[dict[str, Path]]:
+    """The instance's groups, removed with all their processes on leaving; empty where none can be made.
+
+    Raises UnavailableError when a limit is asked for that only a group can hold.
+    """
+    limits = request.environment.limits
+    needed = ({"cpu"} if limits.cpu_quota else set()) | ({"memory"} if limits.memory else set())
+    parents = cgroups.machine_parents()
+    usable = frozenset[str]() if isinstance(parents, NoGroups) else parents.controllers
+    if not needed <= usable:
+        reason = parents.reason if isinstance(parents, NoGroups) else "no such controller here"
+        raise UnavailableError(
+            f"environment {request.environment.name} limits {' and '.join(sorted(needed))}: {reason}",
+            remedy="run as root, or take the limits out of the environment",
+        )
+    if isinstance(parents, NoGroups):
+        yield {}
+        return
+    made = cgroups.directories(parents, request.label, wanted | needed)
+    try:
+        cgroups.create(
+            made,
+            cgroups.GroupLimits(
+                cpus=request.cpus if "cpuset" in wanted & usable else (),
+                cpu_share=limits.cpu_quota,
+                period_us=period_us,
+                memory=limits.memory,
+            ),
+        )
+        yield made
+    finally:
+        cgroups.remove(cgroups.unique(made))
+
+
+@contextmanager
+def ended(launched: Launched, pid: int, label: str, groups: Mapping[str, Path]) -> Iterator[None]:
+    """On leaving: end the first process and wait until it is gone; where no control group holds the others,
+    find them by their label."""
+    try:
+        yield
+    finally:
+        if launched.process.poll() is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+            try:
+                launched.process.wait(5)
+            except TimeoutError as e:
+                raise RunError(f"{label} does not end: {e}", remedy="nearmetal clean") from e
+        if not groups:
+            processes.kill_labelled(label)
+
+
+def require_host_image(request: InstanceRequest) -> None:
+    """Raises UnavailableError for any image but the machine's own."""
+    if request.environment.image != "host":
+        raise UnavailableError(
+            f"environment {request.environment.name}: backend {request.environment.backend} has image host "
+            f"only, not {request.environment.image}",
+            remedy="image: host",
+        )
+
+
+def missing_tools(host: Host, tools: Tools) -> Unavailable | None:
+    """Unavailable where nm-box or nm-init cannot be run."""
+    for name in ("nm-box", "nm-init"):
+        if host.which(tools / name) is None:
+            return Unavailable(
+                reason=f"{tools / name} is missing", remedy="compile the kernels: make kernels"
+            )
+    return None
+
+
+def seconds(start: int, end: int) -> float:
+    """Between two readings of CLOCK_MONOTONIC in nanoseconds."""
+    return (end - start) / 1e9

@@ -1,0 +1,139 @@
+"""Backend namespaces: a container of plain kernel means, without a container program: mount, uts, ipc, pid
+and network namespaces over an overlay of the machine's own root, control groups where they can be made. As
+root, or inside a user namespace that all instances share (holder.py)."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+
+from ..errors import NearmetalError, UnavailableError
+from ..host import REPORT_FD, Host, cgroups, processes
+from ..host import Unavailable as NoGroups
+from ..model.study import Attachment
+from .contract import Available, InstanceRequest, Tools, Unavailable
+from .holder import user_namespace_holder
+from .instance import (
+    START_TIMEOUT,
+    BoxInstance,
+    control_groups,
+    ended,
+    make_instance,
+    missing_tools,
+    require_host_image,
+    seconds,
+)
+from .probe import probe, remedy
+
+CONTROLLERS = frozenset({"cpu", "cpuacct", "cpuset", "memory"})
+REPORTS = frozenset({"pid", "spawn", "namespaces", "root", "first"})
+
+
+class Namespaces:
+    """Attachment host, veth-bridge (a seat), or loopback and none (a network with lo alone)."""
+
+    name = "namespaces"
+
+    def check(self, host: Host, tools: Tools) -> Available | Unavailable:
+        missing = missing_tools(host, tools)
+        if missing is not None:
+            return missing
+        parents = cgroups.machine_parents()
+        notes = list(_notes(parents))
+        if host.is_root():
+            return probe(self, host, tools, Attachment.NONE, notes=tuple(notes), own_hostname=True)
+        try:
+            with user_namespace_holder(host, tools, f"nearmetal-check-{os.getpid()}") as holder:
+                notes.append("without root: one user namespace shared by all instances")
+                return probe(
+                    self,
+                    host,
+                    tools,
+                    Attachment.NONE,
+                    notes=tuple(notes),
+                    user_namespace=holder.path,
+                    own_hostname=True,
+                )
+        except NearmetalError as e:
+            return Unavailable(reason=e.what, remedy=remedy(host))
+
+    def start(
+        self, host: Host, tools: Tools, request: InstanceRequest
+    ) -> AbstractContextManager[BoxInstance]:
+        return _start(host, tools, request)
+
+
+def _notes(parents: cgroups.Parents | NoGroups) -> tuple[str, ...]:
+    if isinstance(parents, NoGroups):
+        return (f"affinity instead of cpuset, no accounts per instance: {parents.reason}",)
+    lacking = sorted(CONTROLLERS - parents.controllers)
+    return (f"no control group of {', '.join(lacking)}",) if lacking else ()
+
+
+def start_argv(tools: Tools, request: InstanceRequest, groups: tuple[Path, ...]) -> list[str]:
+    """Tokens that start the instance; pure.
+
+    Raises UnavailableError when the attachment and the seat do not fit.
+    """
+    argv = [tools / "nm-box", "start", "--root-overlay", str(request.scratch), "--hostname", request.hostname]
+    attachment = request.environment.attachment
+    if (attachment is Attachment.VETH_BRIDGE) != (request.seat is not None):
+        raise UnavailableError(
+            f"environment {request.environment.name}: attachment {attachment.value} "
+            f"{'without' if request.seat is None else 'with'} a seat on a network",
+            remedy="only veth-bridge takes a seat, and it needs one for each instance",
+        )
+    if request.seat is not None:
+        argv += ["--netns", request.seat.netns]
+    elif attachment is not Attachment.HOST:
+        argv.append("--new-net")
+    if request.user_namespace is not None:
+        argv += ["--user-namespace", request.user_namespace]
+    for group in groups:
+        argv += ["--cgroup", str(group)]
+    binds = [p.resolve() for p in request.binds]
+    own = tools.directory.resolve()
+    if not any(own.is_relative_to(b) for b in binds):
+        argv += ["--bind-read-only", str(own)]
+    for bind in binds:
+        argv += ["--bind", str(bind)]
+    if request.cpus:
+        argv += ["--cpus", ",".join(map(str, request.cpus))]
+    init = [str(own / "nm-init"), "--first-fd", str(REPORT_FD)]
+    return [*argv, "--report-fd", str(REPORT_FD), "--", *init]
+
+
+@contextmanager
+def _start(host: Host, tools: Tools, request: InstanceRequest) -> Iterator[BoxInstance]:
+    begin = time.monotonic_ns()
+    require_host_image(request)
+    if request.user_namespace is None and not host.is_root():
+        raise UnavailableError("without root, namespaces need a shared user namespace", remedy="run as root")
+    with control_groups(request, CONTROLLERS) as groups:
+        spawning = time.monotonic_ns()
+        launched = host.launch(
+            start_argv(tools, request, cgroups.unique(groups)),
+            expect=REPORTS,
+            timeout=START_TIMEOUT,
+            env={processes.LABEL_VARIABLE: request.label},
+        )
+        facts = launched.facts
+        with ended(launched, facts["pid"], request.label, groups):
+            yield make_instance(
+                tools,
+                request,
+                pid=facts["pid"],
+                namespaces_of=facts["pid"],
+                groups=groups,
+                phases={
+                    "cgroups": seconds(begin, spawning),
+                    "spawn": seconds(spawning, facts["spawn"]),
+                    "namespaces": seconds(facts["spawn"], facts["namespaces"]),
+                    "root": seconds(facts["namespaces"], facts["root"]),
+                    "exec": seconds(facts["root"], facts["first"]),
+                    "first_instruction": seconds(begin, facts["first"]),
+                },
+            )

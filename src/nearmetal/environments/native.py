@@ -1,0 +1,84 @@
+"""Backend native: the bare machine. The same first process as everywhere, no namespace; a control group
+only for the accounts."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+
+from ..errors import UnavailableError
+from ..host import REPORT_FD, Host, cgroups, processes
+from ..host import Unavailable as NoGroups
+from ..model.study import Attachment
+from .contract import Available, InstanceRequest, Tools, Unavailable
+from .instance import (
+    START_TIMEOUT,
+    BoxInstance,
+    control_groups,
+    ended,
+    make_instance,
+    missing_tools,
+    require_host_image,
+    seconds,
+)
+from .probe import probe
+
+ACCOUNTS = frozenset({"cpuacct", "memory"})
+
+
+class Native:
+    """The machine as it is; attachment host or loopback."""
+
+    name = "native"
+
+    def check(self, host: Host, tools: Tools) -> Available | Unavailable:
+        missing = missing_tools(host, tools)
+        if missing is not None:
+            return missing
+        parents = cgroups.machine_parents()
+        notes = (f"no accounts per instance: {parents.reason}",) if isinstance(parents, NoGroups) else ()
+        return probe(self, host, tools, Attachment.HOST, notes=notes)
+
+    def start(
+        self, host: Host, tools: Tools, request: InstanceRequest
+    ) -> AbstractContextManager[BoxInstance]:
+        return start_native(host, tools, request, period_us=cgroups.DEFAULT_PERIOD_US)
+
+
+@contextmanager
+def start_native(
+    host: Host, tools: Tools, request: InstanceRequest, *, period_us: int
+) -> Iterator[BoxInstance]:
+    """An instance on the host itself. period_us: of the CPU quota, where the environment has one."""
+    begin = time.monotonic_ns()
+    require_host_image(request)
+    attachment = request.environment.attachment
+    if request.seat is not None or attachment not in (Attachment.HOST, Attachment.LOOPBACK):
+        raise UnavailableError(
+            f"environment {request.environment.name}: {request.environment.backend} has the machine's own "
+            f"network, not {attachment.value}",
+            remedy="attachment: host (shared memory) or loopback (TCP)",
+        )
+    with control_groups(request, ACCOUNTS, period_us=period_us) as groups:
+        spawning = time.monotonic_ns()
+        launched = host.launch(
+            [tools / "nm-init", "--first-fd", str(REPORT_FD)],
+            expect={"first"},
+            timeout=START_TIMEOUT,
+            env={processes.LABEL_VARIABLE: request.label},
+        )
+        first = launched.facts["first"]
+        with ended(launched, launched.process.pid, request.label, groups):
+            yield make_instance(
+                tools,
+                request,
+                pid=launched.process.pid,
+                namespaces_of=0,
+                groups=groups,
+                phases={
+                    "cgroups": seconds(begin, spawning),
+                    "spawn": seconds(spawning, first),
+                    "first_instruction": seconds(begin, first),
+                },
+            )

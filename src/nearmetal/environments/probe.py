@@ -1,0 +1,82 @@
+"""The check of a backend: start one instance for real and run a command in it."""
+
+from __future__ import annotations
+
+import os
+import platform
+from pathlib import Path
+
+from ..errors import NearmetalError
+from ..host import Host
+from ..host.runtime import scratch_directory
+from ..model.study import Attachment, Environment
+from .contract import Available, Backend, InstanceRequest, Tools, Unavailable
+
+COMMAND_TIMEOUT = 5.0
+
+SYSCTLS = (
+    ("kernel/unprivileged_userns_clone", "0", "sysctl -w kernel.unprivileged_userns_clone=1"),
+    ("user/max_user_namespaces", "0", "sysctl -w user.max_user_namespaces=10000"),
+    (
+        "kernel/apparmor_restrict_unprivileged_userns",
+        "1",
+        "sysctl -w kernel.apparmor_restrict_unprivileged_userns=0",
+    ),
+)
+"""Settings that forbid user namespaces to users: file below /proc/sys, the forbidding value, what mends
+it."""
+
+
+def probe(
+    backend: Backend,
+    host: Host,
+    tools: Tools,
+    attachment: Attachment,
+    *,
+    notes: tuple[str, ...] = (),
+    user_namespace: str | None = None,
+    own_hostname: bool = False,
+    extra_work: float = 0.0,
+) -> Available | Unavailable:
+    """Available after an instance has run 'cat /proc/sys/kernel/hostname'; own_hostname: and has said its
+    own."""
+    label = f"nearmetal-check-{os.getpid()}-{backend.name}"
+    hostname = "nm-check"
+    try:
+        with scratch_directory(label) as scratch:
+            request = InstanceRequest(
+                label=label,
+                hostname=hostname,
+                environment=Environment(
+                    name="check",
+                    backend=backend.name,
+                    attachment=attachment,
+                    placements=(),
+                    extra_work=extra_work,
+                ),
+                cpus=host.cpus()[:1],
+                seat=None,
+                binds=(),
+                scratch=scratch,
+                user_namespace=user_namespace,
+            )
+            with backend.start(host, tools, request) as instance:
+                argv = instance.command(["cat", "/proc/sys/kernel/hostname"])
+                answer = host.run(argv, timeout=COMMAND_TIMEOUT, cwd=Path("/"))
+    except NearmetalError as e:
+        return Unavailable(reason=e.what, remedy=remedy(host))
+    if not answer.ok or (own_hostname and answer.stdout.strip() != hostname):
+        said = answer.last_words() if not answer.ok else f"the host name inside is {answer.stdout.strip()!r}"
+        return Unavailable(reason=f"a command in the instance failed: {said}", remedy=remedy(host))
+    return Available(version=f"Linux {platform.release()}", notes=notes)
+
+
+def remedy(host: Host) -> str:
+    """The line that most likely lets this user start instances."""
+    if host.is_root():
+        return "give this root CAP_SYS_ADMIN, CAP_NET_ADMIN and mounts (in a container: --privileged)"
+    for name, forbidding, line in SYSCTLS:
+        value = host.read(f"/proc/sys/{name}")
+        if isinstance(value, bytes) and value.strip() == forbidding.encode():
+            return line
+    return "run as root, or let this user make user namespaces"

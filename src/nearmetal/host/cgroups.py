@@ -1,0 +1,273 @@
+"""Control groups, version 1 and 2: a directory per instance below the tool's own group (version 2: below
+the nearest group that can have children), limits, members. Knows no environment.
+
+Version 1 is used where cpu, cpuacct, cpuset and memory have hierarchies of their own, version 2 where they
+are in the unified one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import re
+import signal
+import time
+from collections.abc import Iterable, Mapping, Sequence, Set
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+from ..errors import RunError
+from .base import Unavailable
+
+CONTROLLERS = ("cpu", "cpuacct", "cpuset", "memory")
+UNIFIED = "unified"
+
+SHORTEST_US = 1000
+"""The kernel accepts neither a quota nor a period below 1 ms (kernel/sched/core.c, tg_set_cfs_bandwidth)."""
+
+DEFAULT_PERIOD_US = 100_000
+"""What the kernel, and with it every container runtime, sets."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Parents:
+    """Where groups can be made. version1: the directory to make them in by controller; unified: that of
+    version 2, or None; controllers: those that can be used."""
+
+    version1: Mapping[str, Path]
+    unified: Path | None
+    controllers: frozenset[str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class GroupLimits:
+    """What a group is held to; None or empty: not. cpu_share: share of one CPU's time; period_us: of that
+    limit; memory: bytes."""
+
+    cpus: tuple[int, ...] = ()
+    cpu_share: float | None = None
+    period_us: int = DEFAULT_PERIOD_US
+    memory: int | None = None
+
+
+def parse_own_groups(text: str) -> dict[str, str]:
+    """/proc/self/cgroup -> our path by controller ('unified' for version 2)."""
+    groups: dict[str, str] = {}
+    for line in text.splitlines():
+        number, controllers, path = line.split(":", 2)
+        for name in controllers.split(",") if controllers else ([UNIFIED] if number == "0" else []):
+            groups[name] = path
+    return groups
+
+
+def parse_mounts(mountinfo: str) -> dict[str, tuple[str, str]]:
+    """/proc/self/mountinfo -> (group at the mount's root, mount point) by controller ('unified')."""
+    mounts: dict[str, tuple[str, str]] = {}
+    for line in mountinfo.splitlines():
+        left, _, right = line.partition(" - ")
+        fields, tail = left.split(" "), right.split(" ")
+        place = (unescape(fields[3]), unescape(fields[4]))
+        if tail[0] == "cgroup2":
+            mounts[UNIFIED] = place
+        elif tail[0] == "cgroup":
+            for name in tail[2].split(","):
+                if name in CONTROLLERS:
+                    mounts[name] = place
+    return mounts
+
+
+def unescape(text: str) -> str:
+    """mountinfo writes space, tab, newline and backslash as \\ooo."""
+    return re.sub(r"\\([0-7]{3})", lambda m: chr(int(m[1], 8)), text)
+
+
+def own_directories(groups: Mapping[str, str], mounts: Mapping[str, tuple[str, str]]) -> dict[str, Path]:
+    """The directory of our own group by controller; only those that the mounts show."""
+    out = {}
+    for name, path in groups.items():
+        if name in mounts:
+            top, point = mounts[name]
+            inside = os.path.relpath(path, top)
+            if not inside.startswith(".."):
+                out[name] = Path(point) / inside
+    return out
+
+
+def find_parents(root: Path = Path("/")) -> Parents | Unavailable:
+    """Where this process may make groups; root: of another tree, for tests."""
+    try:
+        groups = parse_own_groups((root / "proc/self/cgroup").read_text())
+        mounts = parse_mounts((root / "proc/self/mountinfo").read_text())
+    except OSError as e:
+        return Unavailable(f"{e.filename}: {e.strerror}")
+    own = {name: root / path.relative_to("/") for name, path in own_directories(groups, mounts).items()}
+    version1 = {name: own[name] for name in CONTROLLERS if name in own and os.access(own[name], os.W_OK)}
+    if version1:
+        return Parents(version1=version1, unified=None, controllers=frozenset(version1))
+    if any(name in own for name in CONTROLLERS):
+        return Unavailable("the control groups are not writable for this user")
+    if UNIFIED not in own:
+        return Unavailable("no control groups are mounted")
+    return _unified_parent(own[UNIFIED], root / mounts[UNIFIED][1].lstrip("/"))
+
+
+@lru_cache(maxsize=1)
+def machine_parents() -> Parents | Unavailable:
+    """find_parents of this machine, looked up once."""
+    return find_parents()
+
+
+def _unified_parent(own: Path, mount: Path) -> Parents | Unavailable:
+    """The nearest group from our own upwards that may have children with controllers: it must be writable,
+    its cgroup.procs too (we move processes across it), and be without processes unless it is the root of all
+    (Documentation/admin-guide/cgroup-v2.rst, 'No Internal Process Constraint')."""
+    for directory in (own, *own.parents):
+        with contextlib.suppress(OSError):
+            is_top = not (directory / "cgroup.type").exists()
+            writable = os.access(directory, os.W_OK) and os.access(directory / "cgroup.procs", os.W_OK)
+            if writable and (is_top or not (directory / "cgroup.procs").read_text().strip()):
+                enabled = _enable(directory)
+                if enabled:
+                    return Parents(version1={}, unified=directory, controllers=enabled)
+        if directory == mount:
+            break
+    return Unavailable(
+        "no control group here may be given children with controllers (delegate one, or be root)"
+    )
+
+
+def _enable(directory: Path) -> frozenset[str]:
+    """Switch on cpu, cpuset and memory for children; those that are on afterwards. cpu brings cpuacct
+    along."""
+    present = set((directory / "cgroup.controllers").read_text().split())
+    control = directory / "cgroup.subtree_control"
+    enabled = set(control.read_text().split())
+    for name in present.intersection(CONTROLLERS) - enabled:
+        with contextlib.suppress(OSError):
+            _write(control, f"+{name}")
+            enabled.add(name)
+    usable = enabled.intersection(CONTROLLERS)
+    return frozenset(usable | ({"cpuacct"} if "cpu" in usable else set()))
+
+
+def _write(path: Path, text: str) -> None:
+    fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+    try:
+        os.write(fd, text.encode())
+    finally:
+        os.close(fd)
+
+
+def directories(parents: Parents, label: str, controllers: Set[str]) -> dict[str, Path]:
+    """The directories that create() would make, by controller, or {'unified': ...}; pure."""
+    if parents.unified is not None:
+        return {UNIFIED: parents.unified / label} if controllers & parents.controllers else {}
+    return {
+        name: parents.version1[name] / label
+        for name in CONTROLLERS
+        if name in controllers & parents.controllers
+    }
+
+
+def create(made: Mapping[str, Path], limits: GroupLimits) -> None:
+    """Make the directories and set the limits; an old empty group of the same name is replaced.
+
+    Raises RunError when the kernel refuses. Call remove() whatever happens.
+    """
+    try:
+        for directory in unique(made):
+            try:
+                directory.mkdir()
+            except FileExistsError:
+                directory.rmdir()
+                directory.mkdir()
+        for path, text in settings(made, limits):
+            _write(path, text)
+    except OSError as e:
+        raise RunError(f"control group: {e.filename or next(iter(made.values()), '')}: {e.strerror}") from e
+
+
+def settings(made: Mapping[str, Path], limits: GroupLimits) -> list[tuple[Path, str]]:
+    """What create() writes where. cpuset of version 1 needs its memory nodes said as well."""
+    cpus = ",".join(map(str, limits.cpus))
+    quota, period = quota_us(limits.cpu_share, limits.period_us) if limits.cpu_share else (0, 0)
+    out: list[tuple[Path, str]] = []
+    if UNIFIED in made:
+        group = made[UNIFIED]
+        if cpus:
+            out.append((group / "cpuset.cpus", cpus))
+        if quota:
+            out.append((group / "cpu.max", f"{quota} {period}"))
+        if limits.memory:
+            out.append((group / "memory.max", str(limits.memory)))
+        return out
+    if "cpuset" in made and cpus:
+        nodes = (made["cpuset"].parent / "cpuset.mems").read_text().strip()
+        out += [(made["cpuset"] / "cpuset.mems", nodes), (made["cpuset"] / "cpuset.cpus", cpus)]
+    if "cpu" in made and quota:
+        out += [
+            (made["cpu"] / "cpu.cfs_period_us", str(period)),
+            (made["cpu"] / "cpu.cfs_quota_us", str(quota)),
+        ]
+    if "memory" in made and limits.memory:
+        out.append((made["memory"] / "memory.limit_in_bytes", str(limits.memory)))
+    return out
+
+
+def quota_us(share: float, period_us: int) -> tuple[int, int]:
+    """(quota, period) of a share of one CPU, the period lengthened where the quota would be below 1 ms."""
+    period = max(period_us, SHORTEST_US, math.ceil(SHORTEST_US / share))
+    return max(round(share * period), SHORTEST_US), period
+
+
+def unique(made: Mapping[str, Path]) -> tuple[Path, ...]:
+    """Each directory once: controllers may share one."""
+    return tuple(dict.fromkeys(made.values()))
+
+
+def members(groups: Iterable[Path]) -> set[int]:
+    """Processes in any of these groups; a group that is gone has none."""
+    pids: set[int] = set()
+    for directory in groups:
+        with contextlib.suppress(OSError):
+            pids.update(int(line) for line in (directory / "cgroup.procs").read_text().split())
+    return pids
+
+
+def kill_members(groups: Sequence[Path], *, timeout: float = 5.0) -> None:
+    """SIGKILL to every process in these groups until none is left; never to the caller itself.
+
+    Raises RunError when some are left after timeout seconds.
+    """
+    deadline = time.monotonic() + timeout
+    while left := members(groups) - {os.getpid()}:
+        for pid in left:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        if time.monotonic() > deadline:
+            raise RunError(
+                f"processes {sorted(left)} of {groups[0].name} do not end", remedy="nearmetal clean"
+            )
+        time.sleep(0.001)
+
+
+def remove(groups: Sequence[Path], *, timeout: float = 5.0) -> None:
+    """Kill the members and remove the groups; those that are not there are no matter.
+
+    Raises RunError when the kernel holds one for longer than timeout seconds.
+    """
+    kill_members(groups, timeout=timeout)
+    deadline = time.monotonic() + timeout
+    for directory in groups:
+        while True:
+            try:
+                directory.rmdir()
+                break
+            except FileNotFoundError:
+                break
+            except OSError as e:
+                if time.monotonic() > deadline:
+                    raise RunError(f"{directory}: {e.strerror}", remedy="nearmetal clean") from e
+                time.sleep(0.001)

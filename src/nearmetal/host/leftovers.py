@@ -1,0 +1,185 @@
+"""What runs that are gone left on the machine, found by its label, and how it is removed. Never anything
+of a run that is alive, never by the name of a program."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+from ..errors import RunError
+from . import cgroups, namespaces, processes
+from .lock import RunInfo, living_runs, lock_path
+from .runtime import runtime_directory
+
+PREFIX = "nearmetal-"
+
+
+class Kind(StrEnum):
+    """In the order in which they are removed."""
+
+    PROCESS = "process"
+    MOUNT = "mount"
+    NETNS = "network namespace"
+    LINK = "link"
+    CGROUP = "control group"
+    SCRATCH = "scratch directory"
+    LOCK = "lock"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Leftover:
+    """name: the label it was found by; detail: pid, path or interface, which remove() needs."""
+
+    kind: Kind
+    name: str
+    detail: str
+
+
+def find(prefix: str = PREFIX) -> tuple[Leftover, ...]:
+    """Everything whose label starts with the prefix and belongs to no living run, in the order of removal.
+    Only what this user may see: root sees all."""
+    alive = living_runs()
+    wanted = _wanted(prefix, alive)
+    return (
+        *_processes(wanted),
+        *_mounts(wanted),
+        *_network_namespaces(wanted),
+        *_links(wanted),
+        *_groups(wanted),
+        *_scratch(wanted),
+        *_lock(alive),
+    )
+
+
+def remove(leftover: Leftover) -> None:
+    """Remove one; harmless when it is gone already.
+
+    Raises RunError when it cannot be removed.
+    """
+    try:
+        match leftover.kind:
+            case Kind.PROCESS:
+                _end(int(leftover.detail), leftover.name)
+            case Kind.MOUNT:
+                with contextlib.suppress(FileNotFoundError):
+                    namespaces.detach(Path(leftover.detail))
+            case Kind.NETNS:
+                namespaces.remove_network_namespace(Path(leftover.detail))
+            case Kind.LINK:
+                _delete_link(leftover.detail)
+            case Kind.CGROUP:
+                cgroups.remove((Path(leftover.detail),))
+            case Kind.SCRATCH:
+                shutil.rmtree(leftover.detail)
+                with contextlib.suppress(OSError):  # not empty: another run's
+                    Path(leftover.detail).parent.rmdir()
+            case Kind.LOCK:
+                Path(leftover.detail).unlink(missing_ok=True)
+    except FileNotFoundError:
+        return
+    except OSError as e:
+        raise RunError(f"{leftover.kind} {leftover.detail}: {e.strerror}", remedy="run it as root") from e
+
+
+def _wanted(prefix: str, alive: tuple[RunInfo, ...]) -> Callable[[str], bool]:
+    return lambda name: name.startswith(prefix) and not any(run.owns(name) for run in alive)
+
+
+def _processes(wanted: Callable[[str], bool]) -> Iterator[Leftover]:
+    found = processes.labelled(wanted)
+    mine = processes.ancestors(os.getpid())
+    for group in _group_directories(wanted):
+        for pid in cgroups.members([group]) - mine:
+            found.setdefault(pid, group.name)
+    for pid, label in sorted(found.items()):
+        yield Leftover(kind=Kind.PROCESS, name=label, detail=str(pid))
+
+
+def _end(pid: int, label: str) -> None:
+    """SIGKILL by pidfd, and only if it still is the process that was found."""
+    with contextlib.suppress(ProcessLookupError):
+        fd = os.pidfd_open(pid)
+        try:
+            in_group = any(part == label for part in _group_names(pid))
+            if in_group or processes.labelled(lambda other: other == label).get(pid) is not None:
+                signal.pidfd_send_signal(fd, signal.SIGKILL)
+        finally:
+            os.close(fd)
+
+
+def _group_names(pid: int) -> set[str]:
+    try:
+        return set(Path(f"/proc/{pid}/cgroup").read_text().replace("\n", "/").split("/"))
+    except OSError:
+        return set()
+
+
+def _mounts(wanted: Callable[[str], bool]) -> Iterator[Leftover]:
+    """Last mounted first. Namespaces' names are not counted here."""
+    lines = Path("/proc/self/mountinfo").read_text().splitlines()
+    for line in reversed(lines):
+        point, source = mount_places(line)
+        label = next((p for p in (*Path(point).parts, *Path(source).parts) if wanted(p)), None)
+        if label is not None and not Path(point).is_relative_to(namespaces.NETNS_DIRECTORY):
+            yield Leftover(kind=Kind.MOUNT, name=label, detail=point)
+
+
+def mount_places(line: str) -> tuple[str, str]:
+    """(mount point, source) of a line of mountinfo."""
+    left, _, right = line.partition(" - ")
+    return cgroups.unescape(left.split(" ")[4]), cgroups.unescape(right.split(" ")[1])
+
+
+def _network_namespaces(wanted: Callable[[str], bool]) -> Iterator[Leftover]:
+    with contextlib.suppress(OSError):
+        for path in sorted(namespaces.NETNS_DIRECTORY.iterdir()):
+            if wanted(path.name):
+                yield Leftover(kind=Kind.NETNS, name=path.name, detail=str(path))
+
+
+def _links(wanted: Callable[[str], bool]) -> Iterator[Leftover]:
+    """In the machine's own network namespace, by their alias; elsewhere they go with their namespace."""
+    for path in sorted(Path("/sys/class/net").glob("*/ifalias")):
+        alias = path.read_text().strip()
+        if wanted(alias):
+            yield Leftover(kind=Kind.LINK, name=alias, detail=path.parent.name)
+
+
+def _delete_link(interface: str) -> None:
+    from pyroute2 import IPRoute
+
+    with IPRoute() as ip:
+        for index in ip.link_lookup(ifname=interface):
+            ip.link("del", index=index)
+
+
+def _group_directories(wanted: Callable[[str], bool]) -> list[Path]:
+    """Deepest first, in every hierarchy."""
+    found = []
+    for top, names, _ in os.walk("/sys/fs/cgroup", topdown=False):
+        found += [Path(top, name) for name in names if wanted(name)]
+    return sorted(found, key=lambda p: -len(p.parts))
+
+
+def _groups(wanted: Callable[[str], bool]) -> Iterator[Leftover]:
+    for path in _group_directories(wanted):
+        yield Leftover(kind=Kind.CGROUP, name=path.name, detail=str(path))
+
+
+def _scratch(wanted: Callable[[str], bool]) -> Iterator[Leftover]:
+    with contextlib.suppress(OSError):
+        for path in sorted(runtime_directory().iterdir()):
+            if wanted(path.name):
+                yield Leftover(kind=Kind.SCRATCH, name=path.name, detail=str(path))
+
+
+def _lock(alive: tuple[RunInfo, ...]) -> Iterator[Leftover]:
+    path = lock_path()
+    if not alive and path.exists():
+        yield Leftover(kind=Kind.LOCK, name=path.name, detail=str(path))

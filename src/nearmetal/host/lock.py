@@ -1,0 +1,175 @@
+"""One measurement at a time on a machine: a lock that every user shares and that names the run which holds
+it.
+
+The lock is flock(2) on a file, so it goes with its holder, kill -9 included. The file names the living
+runs, one JSON line each; a line whose process is gone says nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import stat
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from ..errors import BusyError, RunError
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunInfo:
+    """A run as the lock names it. since: Unix seconds; born: start time of the process in clock ticks
+    since boot, so that another process of the same number is not taken for it."""
+
+    pid: int
+    born: int
+    run: str
+    since: float
+    command: str
+
+    @property
+    def alive(self) -> bool:
+        return birth(self.pid) == self.born
+
+    def owns(self, name: str) -> bool:
+        """Whether something of this name, a label of the run or of one of its instances, belongs to the
+        run."""
+        return name == self.run or name.startswith(f"{self.run}-")
+
+
+def birth(pid: int) -> int | None:
+    """Start time of a process in clock ticks since boot; None when there is none, or only a zombie."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return None
+    return None if fields[0] in "ZX" else int(fields[19])
+
+
+def lock_path() -> Path:
+    """/run/lock/nearmetal.lock where all users may write there, else /tmp/nearmetal.lock."""
+    shared = Path("/run/lock")
+    everyone = shared.is_dir() and bool(shared.stat().st_mode & stat.S_IWOTH)
+    return (shared if everyone else Path("/tmp")) / "nearmetal.lock"
+
+
+def parse_runs(text: str) -> tuple[RunInfo, ...]:
+    """The runs that a lock file names; lines that say something else are nobody's."""
+    runs = []
+    for line in text.splitlines():
+        with contextlib.suppress(ValueError, TypeError, KeyError):
+            value = json.loads(line)
+            runs.append(
+                RunInfo(
+                    pid=int(value["pid"]),
+                    born=int(value["born"]),
+                    run=str(value["run"]),
+                    since=float(value["since"]),
+                    command=str(value["command"]),
+                )
+            )
+    return tuple(runs)
+
+
+def living_runs(path: Path | None = None) -> tuple[RunInfo, ...]:
+    """The runs that measure on this machine now, the holder of the lock and those that were forced."""
+    try:
+        text = (path or lock_path()).read_text()
+    except OSError:
+        return ()
+    return tuple(run for run in parse_runs(text) if run.alive)
+
+
+@contextmanager
+def machine_lock(
+    run_label: str, *, command: str, force: bool = False, path: Path | None = None
+) -> Iterator[None]:
+    """Hold the machine for one run; force: beside a run that holds it already.
+
+    Raises BusyError naming that run, RunError when the file cannot be used.
+    """
+    place = path or lock_path()
+    own = RunInfo(
+        pid=os.getpid(), born=birth(os.getpid()) or 0, run=run_label, since=time.time(), command=command
+    )
+    fd = _open(place)
+    try:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as e:
+            if not force:
+                raise _busy(place) from e
+        _change(fd, add=own)
+        try:
+            yield
+        finally:
+            _change(fd, drop=own, place=place)
+    finally:
+        os.close(fd)
+
+
+def _open(place: Path) -> int:
+    """Open or make the file that is really at `place`: its last holder may just have removed it."""
+    while True:
+        try:
+            # First without O_CREAT: with it the kernel refuses another user's file in a directory like /tmp.
+            fd = os.open(place, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+        except FileNotFoundError:
+            try:
+                fd = os.open(place, os.O_RDWR | os.O_CLOEXEC | os.O_CREAT | os.O_EXCL, 0o666)
+                os.fchmod(fd, 0o666)  # in spite of the umask: another user's run must be able to lock it
+            except FileExistsError:
+                continue
+            except OSError as e:
+                raise RunError(f"cannot make the lock {place}: {e.strerror}") from e
+        except OSError as e:
+            raise RunError(
+                f"cannot open the lock {place}: {e.strerror}", remedy=f"remove {place} if no run is alive"
+            ) from e
+        if _is_at(fd, place):
+            return fd
+        os.close(fd)
+
+
+def _is_at(fd: int, place: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(fd), place.lstat())
+    except FileNotFoundError:
+        return False
+
+
+def _change(
+    fd: int, *, add: RunInfo | None = None, drop: RunInfo | None = None, place: Path | None = None
+) -> None:
+    """Rewrite the lines of the living runs; an empty file is removed from `place`. A POSIX record lock,
+    which does not meet flock, keeps two writers apart."""
+    fcntl.lockf(fd, fcntl.LOCK_EX)
+    try:
+        text = os.pread(fd, 1 << 20, 0).decode(errors="replace")
+        runs = [run for run in parse_runs(text) if run.alive and run != drop]
+        if add is not None:
+            runs.append(add)
+        os.ftruncate(fd, 0)
+        os.pwrite(fd, "".join(json.dumps(asdict(run)) + "\n" for run in runs).encode(), 0)
+        if not runs and place is not None and _is_at(fd, place):
+            with contextlib.suppress(OSError):  # another user's, in a directory like /tmp: left empty
+                place.unlink()
+    finally:
+        fcntl.lockf(fd, fcntl.LOCK_UN)
+
+
+def _busy(place: Path) -> BusyError:
+    runs = living_runs(place)
+    if not runs:
+        return BusyError("another run is just starting on this machine", remedy="try again")
+    first = runs[0]
+    since = time.strftime("%H:%M:%S", time.localtime(first.since))
+    return BusyError(
+        f"{first.run} measures on this machine since {since} (pid {first.pid}: {first.command})",
+        remedy=f"wait for it, stop it (kill -INT {first.pid}), or disturb both with --force",
+    )

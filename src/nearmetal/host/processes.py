@@ -1,0 +1,67 @@
+"""Processes of a run, found by the label in their environment (NEARMETAL_RUN), never by name."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from ..errors import RunError
+
+LABEL_VARIABLE = "NEARMETAL_RUN"
+"""Set, to the label, in the environment of every process that is started in or for an instance."""
+
+_MARK = LABEL_VARIABLE.encode() + b"="
+
+
+def label_of(environ: bytes) -> str | None:
+    """The label in the text of /proc/<pid>/environ."""
+    for entry in environ.split(b"\0"):
+        if entry.startswith(_MARK):
+            return entry[len(_MARK) :].decode(errors="replace")
+    return None
+
+
+def ancestors(pid: int) -> set[int]:
+    """pid and the processes above it."""
+    seen: set[int] = set()
+    while pid > 0 and pid not in seen:
+        seen.add(pid)
+        try:
+            stat = Path(f"/proc/{pid}/stat").read_text()
+        except OSError:
+            break
+        pid = int(stat.rpartition(")")[2].split()[1])
+    return seen
+
+
+def labelled(wanted: Callable[[str], bool]) -> dict[int, str]:
+    """Label by pid of every living process whose label is wanted; without us and our ancestors, and without
+    those whose environment we may not read."""
+    mine = ancestors(os.getpid())
+    found: dict[int, str] = {}
+    for entry in os.scandir("/proc"):
+        if entry.name.isdigit() and int(entry.name) not in mine:
+            with contextlib.suppress(OSError):
+                label = label_of(Path(entry.path, "environ").read_bytes())
+                if label is not None and wanted(label):
+                    found[int(entry.name)] = label
+    return found
+
+
+def kill_labelled(label: str, *, timeout: float = 5.0) -> None:
+    """SIGKILL to every process with exactly this label until none is left.
+
+    Raises RunError when some are left after timeout seconds.
+    """
+    deadline = time.monotonic() + timeout
+    while left := labelled(lambda other: other == label):
+        for pid in left:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        if time.monotonic() > deadline:
+            raise RunError(f"processes {sorted(left)} of {label} do not end", remedy="nearmetal clean")
+        time.sleep(0.001)

@@ -1,0 +1,172 @@
+"""Parsers of /proc and cgroup counter files: bytes -> numbers in base units; pure. Missing is None, never
+0."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+Counters = dict[str, float | None]
+
+#: Columns of the cpu line (proc_stat(5)); a kernel that lacks one leaves it out at the end.
+_CPU = ("user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal")
+_IDLE = ("idle", "iowait", "steal")
+_VMSTAT = {b"pgpgin ": "blocks_in", b"pgpgout ": "blocks_out", b"pswpin ": "swap_in", b"pswpout ": "swap_out"}
+_MEMINFO = {
+    b"MemTotal:": "memory_total",
+    b"MemFree:": "memory_free",
+    b"MemAvailable:": "memory_available",
+    b"SwapTotal:": "swap_total",
+    b"SwapFree:": "swap_free",
+}
+_LOADS = ("load1", "load5", "load15")
+_PRESSURES = ("cpu", "memory", "io")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scale:
+    """What the kernel that wrote the files counts in. tick: ticks per second (USER_HZ); page: bytes."""
+
+    tick: int
+    page: int
+
+
+def node_counters(files: Mapping[str, bytes], scale: Scale) -> Counters:
+    """Counters of a node from raw files named 'stat', 'vmstat', 'meminfo', 'loadavg', 'pressure.cpu', ...,
+    'cpuacct.usage' or 'cpu.stat' of the root cgroup. Cumulative: seconds of CPU time by kind, 'busy' (all but
+    idle, iowait and steal), bytes (blocks_in, blocks_out, swap_in, swap_out), interrupts, context_switches,
+    seconds of pressure. Levels: memory_*, swap_* in bytes, load*.
+
+    'busy' comes from the scheduler's clock where the root cgroup gives it (a running task's last tick may be
+    missing), else from /proc/stat (sampled at ticks)."""
+    out: Counters = _stat(files.get("stat", b""), scale)
+    out |= dict.fromkeys(_LOADS)
+    units = {"blocks_in": 1024, "blocks_out": 1024, "swap_in": scale.page, "swap_out": scale.page}
+    for key, name in _VMSTAT.items():
+        out[name] = _times(_line(files.get("vmstat", b""), key), units[name])
+    for key, name in _MEMINFO.items():
+        out[name] = _times(_line(files.get("meminfo", b""), key), 1024)
+    for name, word in zip(_LOADS, files.get("loadavg", b"").split(), strict=False):
+        out[name] = _number(word)
+    for resource in _PRESSURES:
+        out |= _pressure(resource, files.get(f"pressure.{resource}", b""))
+    exact = _root_cpu(files)
+    out["busy"] = exact if exact is not None else out["busy"]
+    return out
+
+
+def instance_counters(files: Mapping[str, bytes], scale: Scale) -> Counters:
+    """Counters of an instance from raw files of its cgroups, v1 or v2, by file name. cpu, user, system:
+    seconds; memory, swap: bytes now; blocks_in, blocks_out: bytes; pressure: seconds (v2 only)."""
+    names = ("cpu", "user", "system", "memory", "swap", "blocks_in", "blocks_out")
+    out: Counters = dict.fromkeys(names)
+    if "cpu.stat" in files:
+        stat = dict(_pairs(files["cpu.stat"]))
+        for name, key in (("cpu", "usage_usec"), ("user", "user_usec"), ("system", "system_usec")):
+            out[name] = stat[key] / 1e6 if key in stat else None
+    if "cpuacct.usage" in files:
+        usage = _number(files["cpuacct.usage"].strip())
+        out["cpu"] = usage / 1e9 if usage is not None else None
+    for key, number in _pairs(files.get("cpuacct.stat", b"")):
+        if key in ("user", "system"):
+            out[key] = number / scale.tick
+    for name in ("memory.current", "memory.usage_in_bytes"):
+        if name in files:
+            out["memory"] = _number(files[name].strip())
+    if "memory.swap.current" in files:
+        out["swap"] = _number(files["memory.swap.current"].strip())
+    for key, number in _pairs(files.get("memory.stat", b"")):
+        if key == "total_swap":
+            out["swap"] = number
+    out |= _blocks(files)
+    for resource in _PRESSURES:
+        out |= _pressure(resource, files.get(f"{resource}.pressure", b""))
+    return out
+
+
+def _stat(text: bytes, scale: Scale) -> Counters:
+    out: Counters = dict.fromkeys((*_CPU, "busy", "interrupts", "context_switches"))
+    for line in text.splitlines():
+        word, _, rest = line.partition(b" ")
+        if word == b"cpu":
+            for name, field in zip(_CPU, rest.split(), strict=False):
+                ticks = _number(field)
+                out[name] = ticks / scale.tick if ticks is not None else None
+        elif word == b"intr":
+            out["interrupts"] = _number(rest.split(None, 1)[0]) if rest.strip() else None
+        elif word == b"ctxt":
+            out["context_switches"] = _number(rest.strip())
+    kinds = [out[name] for name in _CPU if name not in _IDLE]
+    known = [seconds for seconds in kinds if seconds is not None]
+    out["busy"] = sum(known) if len(known) == len(kinds) else None
+    return out
+
+
+def _root_cpu(files: Mapping[str, bytes]) -> float | None:
+    if "cpuacct.usage" in files:
+        usage = _number(files["cpuacct.usage"].strip())
+        if usage is not None:
+            return usage / 1e9
+    micros = dict(_pairs(files.get("cpu.stat", b""))).get("usage_usec")
+    return micros / 1e6 if micros is not None else None
+
+
+def _pressure(resource: str, text: bytes) -> Counters:
+    """Seconds in which some (or all, 'full') tasks stalled; the kernel counts microseconds in 'total='."""
+    kinds = ("some",) if resource == "cpu" else ("some", "full")
+    out: Counters = {f"pressure_{resource}_{kind}": None for kind in kinds}
+    for line in text.splitlines():
+        kind, _, rest = line.partition(b" ")
+        name = f"pressure_{resource}_{kind.decode('ascii', 'replace')}"
+        total = _number(rest.rpartition(b"total=")[2]) if b"total=" in rest else None
+        if name in out and total is not None:
+            out[name] = total / 1e6
+    return out
+
+
+def _blocks(files: Mapping[str, bytes]) -> Counters:
+    """Bytes read and written by a cgroup, over all devices: io.stat (v2; empty before the first request) or
+    blkio (v1; always ends in a total)."""
+    done = {"blocks_in": 0.0, "blocks_out": 0.0}
+    for line in files.get("io.stat", b"").splitlines():
+        for word in line.split():
+            key, _, value = word.partition(b"=")
+            if key in (b"rbytes", b"wbytes"):
+                done["blocks_in" if key == b"rbytes" else "blocks_out"] += _number(value) or 0.0
+    blkio = files.get("blkio.throttle.io_service_bytes", b"")
+    for line in blkio.splitlines():
+        words = line.split()
+        if len(words) == 3 and words[1] in (b"Read", b"Write"):
+            done["blocks_in" if words[1] == b"Read" else "blocks_out"] += _number(words[2]) or 0.0
+    return {name: total if "io.stat" in files or blkio else None for name, total in done.items()}
+
+
+def _line(text: bytes, head: bytes) -> float | None:
+    """The number after `head` at the beginning of a line; much quicker than splitting a file of 200 lines."""
+    at = 0 if text.startswith(head) else text.find(b"\n" + head) + 1
+    if not at and not text.startswith(head):
+        return None
+    words = text[at + len(head) : at + len(head) + 64].split(None, 1)
+    return _number(words[0]) if words else None
+
+
+def _times(number: float | None, unit: float) -> float | None:
+    return None if number is None else number * unit
+
+
+def _pairs(text: bytes) -> list[tuple[str, float]]:
+    """'name number ...' lines; others are left out."""
+    out = []
+    for line in text.splitlines():
+        words = line.split(None, 2)
+        number = _number(words[1]) if len(words) > 1 else None
+        if number is not None:
+            out.append((words[0].decode("ascii", "replace"), number))
+    return out
+
+
+def _number(word: bytes) -> float | None:
+    """A number as kernels write it: digits, perhaps with one dot; anything else is None."""
+    if len(word) > 30 or not word.replace(b".", b"", 1).isdigit():
+        return None
+    return float(word)

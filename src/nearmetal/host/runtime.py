@@ -1,0 +1,49 @@
+"""Where a run keeps what must not outlive it: a runtime directory, in it one scratch directory per run."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from ..errors import RunError
+
+
+def runtime_directory() -> Path:
+    """/run/nearmetal for root, $XDG_RUNTIME_DIR/nearmetal, else /tmp/nearmetal-<uid>; not made."""
+    if os.geteuid() == 0:
+        return Path("/run/nearmetal")
+    own = os.environ.get("XDG_RUNTIME_DIR")
+    return Path(own) / "nearmetal" if own else Path(f"/tmp/nearmetal-{os.geteuid()}")
+
+
+def make_runtime_directory() -> Path:
+    """The runtime directory, made where missing.
+
+    Raises RunError when something else stands there: /tmp is everyone's, so it must be a real directory of
+    ours.
+    """
+    path = runtime_directory()
+    path.mkdir(mode=0o755, exist_ok=True)
+    found = path.lstat()
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
+        raise RunError(f"{path} is not a directory of this user", remedy=f"remove {path}")
+    return path
+
+
+@contextmanager
+def scratch_directory(label: str) -> Iterator[Path]:
+    """An empty directory of the run's own, removed on leaving with all that is in it."""
+    parent = make_runtime_directory()
+    path = parent / label
+    try:
+        path.mkdir(mode=0o755)
+        yield path
+    finally:
+        shutil.rmtree(path, ignore_errors=True)
+        with contextlib.suppress(OSError):  # not empty: another run's
+            parent.rmdir()

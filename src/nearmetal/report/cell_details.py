@@ -1,0 +1,123 @@
+"""The inside of one cell of the page: its numbers in words, its charts, what was seen and counted."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from ..model.result import Cell, Interval, Quantiles
+from ..units import show_effect
+from .cells_table import Entry, bounded, difference_text, margin_text, value_text
+from .chart_parts import PAGE, Chart
+from .charts import charts_of
+from .markup import Markup, join, table, tag
+from .seen import COUNTED, CounterLine, RecordIndex, share_text
+from .text import one_line, plural, tight
+
+Draw = Callable[[Chart], Markup]
+
+
+def cell_details(e: Entry, records: RecordIndex, draw: Draw) -> Markup:
+    """Sentence, numbers, charts, transport and placement, counters."""
+    return join(
+        tag("p", _sentence(e)),
+        tag("div", *(draw(c) for c in charts_of(e.cell, records, PAGE)), class_="charts"),
+        _facts(e.cell),
+        _seen(e.cell, records),
+        _counters(records.counters(e.cell), records.seen(e.cell.arm).trials),
+    )
+
+
+def _sentence(e: Entry) -> str:
+    c = e.cell
+    text = f"{e.overhead} {e.interval} in time against {one_line(c.baseline)}: {e.verdict}, n {c.n}."
+    if c.attribution is not None and c.attribution.sentence:
+        text += f" Likely cause: {one_line(c.attribution.sentence)}."
+    if c.blocks_needed is not None:
+        text += f" About {plural(c.blocks_needed, 'block')} more would decide it at the present spread."
+    return text
+
+
+def _facts(c: Cell) -> Markup:
+    facts = [
+        ("baseline", f"{value_text(c.baseline_value, c.unit)}, n {c.n}"),
+        ("this arm", f"{value_text(c.value, c.unit)}, n {c.n}"),
+        ("difference", f"{difference_text(c)}, n {c.n}" if difference_text(c) else ""),
+        ("better", f"{c.better.value} is better; overheads are of time in both cases"),
+        ("margin", f"{margin_text(c.margin)}, {c.confidence * 100:.3g} % confidence"),
+        ("smallest material", _smallest(c)),
+        ("sign interval", f"{_theta(c.sign)} (median; robust to one-sided jitter)"),
+        ("mean", f"{_theta(c.mean)} (approximate, carries no verdict)"),
+        ("Holm's p", "" if c.p_holm is None else f"{c.p_holm:.2g} (extra; overturns no verdict)"),
+        ("kind", "exploratory" if c.exploratory else "confirmatory"),
+        ("failed", f"{plural(c.failed, 'failed row')} not in n" if c.failed else ""),
+        ("note", one_line(c.reason)),
+        *_quantiles(c.quantiles, c.unit),
+    ]
+    said = [part for name, value in facts if value for part in (tag("dt", name), tag("dd", tight(value)))]
+    return join(tag("h4", "Numbers"), tag("dl", *said, class_="facts"))
+
+
+def _smallest(c: Cell) -> str:
+    if not bounded(c) or not math.isfinite(c.smallest_material):
+        return "not bounded yet"
+    return f"+{c.smallest_material * 100:.1f} %: the least that could have been called material at n {c.n}"
+
+
+def _theta(i: Interval) -> str:
+    """An interval of the log ratio as overheads."""
+    centre, low = math.expm1(i.centre), math.expm1(i.low)
+    high = math.expm1(i.high) if i.high < 700 else math.inf
+    return show_effect(centre, low, high)
+
+
+def _quantiles(q: Quantiles | None, unit: str) -> list[tuple[str, str]]:
+    if q is None:
+        return []
+    named = (("p50", q.p50), ("p90", q.p90), ("p95", q.p95), ("p99", q.p99))
+    return [
+        (name, f"{value_text(i, unit)}, n {q.n}" if i is not None else f"not estimable at n {q.n}")
+        for name, i in named
+    ]
+
+
+def _seen(c: Cell, records: RecordIndex) -> Markup:
+    rows = []
+    for arm in (c.baseline, c.arm):
+        seen = records.seen(arm)
+        for title, found in (("transport", seen.transports), ("placement", seen.places)):
+            said = [f"{text} ({share_text(count, seen.trials)})" for text, count in found[:3]]
+            more = f"; and {len(found) - 3:,} more" if len(found) > 3 else ""
+            rows += [
+                tag("dt", f"{one_line(arm)}: {title}"),
+                tag("dd", ("; ".join(said) or "no records") + more),
+            ]
+    own = records.own_namespaces(c.arm, c.baseline)
+    if own is not None:
+        text = ", ".join(own) if own else "none: the same as the baseline's"
+        rows += [tag("dt", "namespaces of its own"), tag("dd", text)]
+    return join(tag("h4", "Transport and placement seen"), tag("dl", *rows, class_="facts"))
+
+
+def _counters(lines: tuple[CounterLine, ...], trials: int) -> Markup:
+    if not lines:
+        return Markup("")
+    heads = ("counter", "baseline, median", "this arm, median", "its median block", "its slowest block")
+    rows = [
+        [
+            line.name,
+            *(_count(v) for v in (line.baseline, line.arm, line.median_block, line.slowest_block)),
+        ]
+        for line in lines
+    ]
+    title = "Counters over a trial"
+    thinned = f"Medians over {COUNTED:,} of {trials:,} trials, evenly spaced." if trials > COUNTED else ""
+    return join(
+        tag("h4", title),
+        tag("p", thinned, class_="sub") if thinned else "",
+        table(heads, rows, label=title, numbers=True),
+    )
+
+
+def _count(value: float | None) -> str:
+    return "unavailable" if value is None else f"{value:,.6g}".replace("-", "−")

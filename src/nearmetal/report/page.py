@@ -1,0 +1,115 @@
+"""The report as one HTML file that works offline: sections, the charts' data and the bundle together."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib.resources import files
+from string import Template
+
+from .. import __version__
+from ..model.record import JsonValue, TrialRecord
+from ..model.result import Analysis
+from ..model.study import Study
+from ..units import show_clock
+from . import sections
+from .cells_table import answer_sentence, question_text, trust_text
+from .chart_parts import PAGE, Chart, config
+from .markup import Markup, escape, join, json_for_script, tag
+from .seen import RecordIndex
+from .text import one_line, plural, tight
+
+
+@dataclass(frozen=True, kw_only=True)
+class Context:
+    """What a page stands on besides study and analysis. provenance: as in provenance.json; differences: those
+    that the parity audit found, one mapping each; commands: lines that measure the same again."""
+
+    records: Sequence[TrialRecord]
+    provenance: Mapping[str, JsonValue]
+    differences: Sequence[Mapping[str, JsonValue]]
+    commands: Sequence[str]
+
+
+class Drawings:
+    """Collects the charts of a page; a box names its chart by number."""
+
+    def __init__(self) -> None:
+        self.specs: list[JsonValue] = []
+
+    def figure(self, chart: Chart) -> Markup:
+        """The box that page.js fills, with title and caption."""
+        number = len(self.specs)
+        self.specs.append({"height": chart.height, **chart.spec})
+        box = tag(
+            "div",
+            tag("div"),
+            class_="chart",
+            data_chart=str(number),
+            role="img",
+            aria_label=f"{chart.title}. {chart.caption}",
+            style=f"--height: {chart.height + 40}px",
+        )
+        return tag(
+            "figure", tag("h4", chart.title), box, tag("figcaption", tight(chart.caption)), class_=chart.kind
+        )
+
+
+def page_html(study: Study, analysis: Analysis, context: Context, *, bundle: str) -> str:
+    """The whole page. bundle: JavaScript that defines window.vegaEmbed (report.bundle)."""
+    drawings, records = Drawings(), RecordIndex(context.records)
+    body = join(
+        sections.verdicts(study, analysis),
+        sections.noise_floor(study, analysis, drawings.figure),
+        sections.cells(study, analysis, records, drawings.figure),
+        sections.what_ran(study, analysis, records),
+        sections.parity(context.differences),
+        sections.unused(analysis, context.provenance),
+        sections.reproduce(study, analysis, context.commands),
+        sections.provenance(context.provenance),
+        sections.glossary(analysis),
+    )
+    noise = analysis.noise_floor
+    trust = Markup("")
+    if not noise.trusted or not noise.proven:
+        trust = tag("p", trust_text(noise), class_="note" if noise.trusted else "alert", role="note")
+    script = _asset("page.js")
+    return Template(_asset("page.html")).substitute(
+        policy=_policy(bundle, script),
+        version=escape(__version__),
+        title=escape(f"{question_text(study, analysis)} · nearmetal"),
+        css=_asset("page.css"),
+        study=escape(one_line(analysis.study)),
+        question=escape(question_text(study, analysis)),
+        answer=escape(tight(answer_sentence(study, analysis))),
+        trust=trust,
+        body=body,
+        footer=escape(
+            f"nearmetal {__version__} · seed {analysis.seed:x} · {plural(analysis.blocks, 'block')} · "
+            f"{show_clock(analysis.elapsed)} · this page loads nothing from anywhere"
+        ),
+        charts=json_for_script({"config": config(PAGE), "specs": drawings.specs}),
+        bundle=bundle,
+        script=script,
+    )
+
+
+def _policy(*scripts: str) -> Markup:
+    """A Content-Security-Policy that forbids the network, eval, and every script but the page's own two.
+
+    Vega's own expressions are interpreted (`ast`), so that eval is not needed. Styles are inline because the
+    page is one file and Vega positions its charts by style attributes.
+    """
+    hashes = " ".join(
+        f"'sha256-{base64.b64encode(hashlib.sha256(s.encode()).digest()).decode()}'" for s in scripts
+    )
+    return Markup(
+        "default-src 'none'; connect-src 'none'; img-src data:; style-src 'unsafe-inline'; "
+        f"base-uri 'none'; form-action 'none'; script-src {hashes}"
+    )
+
+
+def _asset(name: str) -> str:
+    return files("nearmetal.report").joinpath(name).read_text(encoding="utf-8")

@@ -1,0 +1,64 @@
+"""Writes the report beside the records: each file appears whole or not at all."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..model.record import JsonValue, TrialRecord
+from ..model.result import Analysis
+from ..model.study import Study
+from ..records.disk import failure, write_file
+from .bundle import vega_bundle
+from .csv_form import csv_text
+from .latex import latex_text
+from .markdown import markdown_text
+from .page import Context, page_html
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReportFiles:
+    """Where the forms of one report are."""
+
+    html: Path
+    markdown: Path
+    latex: Path
+    csv: Path
+
+
+def write_report(
+    directory: Path,
+    study: Study,
+    analysis: Analysis,
+    records: Sequence[TrialRecord],
+    provenance: Mapping[str, JsonValue],
+    differences: Sequence[Mapping[str, JsonValue]],
+    *,
+    commands: Sequence[str],
+) -> ReportFiles:
+    """report.html, report.md, report.tex and report.csv in `directory`, which is made where it is missing.
+
+    provenance: as in provenance.json; differences: of the parity audit, one mapping each; commands: lines
+    that measure the same again. Raises DiskFullError or RecordsError; an earlier report stays then.
+    """
+    context = Context(records=records, provenance=provenance, differences=differences, commands=commands)
+    out = ReportFiles(
+        html=directory / "report.html",
+        markdown=directory / "report.md",
+        latex=directory / "report.tex",
+        csv=directory / "report.csv",
+    )
+    texts = {
+        out.html: page_html(study, analysis, context, bundle=vega_bundle()),
+        out.markdown: markdown_text(study, analysis),
+        out.latex: latex_text(study, analysis),
+        out.csv: csv_text(analysis),
+    }
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        for path, text in texts.items():
+            write_file(path, text.encode())
+    except OSError as e:
+        raise failure(e, directory, kept="the records are whole") from e
+    return out

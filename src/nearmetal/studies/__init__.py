@@ -1,0 +1,20 @@
+"""The built-in studies, as the texts of their study files. Knows no key of them."""
+
+from __future__ import annotations
+
+from importlib import resources
+
+from ..errors import UsageError
+
+
+def names() -> tuple[str, ...]:
+    """Names of the built-in studies, sorted."""
+    files = (p.name for p in resources.files(__name__).iterdir())
+    return tuple(sorted(f.removesuffix(".yaml") for f in files if f.endswith(".yaml")))
+
+
+def builtin(name: str) -> str:
+    """The text of a built-in study. Raises UsageError where there is none of this name."""
+    if name not in names():
+        raise UsageError(f'no built-in study is called "{name}"', remedy=f"one of: {', '.join(names())}")
+    return resources.files(__name__).joinpath(f"{name}.yaml").read_text(encoding="utf-8")

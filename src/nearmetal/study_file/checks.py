@@ -1,0 +1,260 @@
+"""What no key can tell by itself: names that must exist, combinations that must fit. Adds to problems."""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
+
+from ..model.study import Attachment, CommandWorkload, KernelWorkload, StartSubject, Study, Workload
+from .catalog import COMMAND, START, Catalog, did_you_mean
+from .problems import Path, Problems
+from .sweep import Piece
+from .tree import MapNode, Node, mark_of
+from .validate import broken
+
+if TYPE_CHECKING:
+    from .sections import CommandSection, DesignSection, EnvironmentSection, MetricSection, PlacementSection
+
+#: The backend that plants extra work.
+HANDICAP = "handicap"
+#: Backends that are the machine itself, with no network but its own.
+BARE = ("native", HANDICAP)
+#: Fewer blocks have no 95 % interval at all (2/2^n > 5 % for n < 6).
+LEAST_BLOCKS = 6
+
+
+def usable(attachment: Attachment, instances: int) -> bool:
+    """Whether instances attached so can reach each other: on the host's own network they would share one
+    address, without one they have none."""
+    return instances == 1 or attachment is Attachment.VETH_BRIDGE
+
+
+def check_environment(
+    section: EnvironmentSection,
+    node: Node,
+    path: Path,
+    placements: Mapping[str, PlacementSection | None],
+    catalog: Catalog | None,
+    problems: Problems,
+) -> None:
+    """Backend, placements and planted work of one environment."""
+    if catalog is not None and section.backend not in catalog.backends:
+        what = f'unknown backend "{section.backend}"{did_you_mean(section.backend, catalog.backends)}'
+        problems.add(mark_of(node, ("backend",)), (*path, "backend"), what)
+    if section.backend in BARE and section.attachment not in (Attachment.HOST, Attachment.LOOPBACK):
+        what = f"{section.backend} is the machine itself; write attachment: host, or loopback for TCP"
+        problems.add(mark_of(node, ("attachment",)), (*path, "attachment"), what)
+    if section.extra_work and section.backend != HANDICAP:
+        what = f'only the backend {HANDICAP} plants extra work, and this is "{section.backend}"'
+        problems.add(mark_of(node, ("extra_work",)), (*path, "extra_work"), what)
+    unsure = broken(section, node, "attachment")
+    seen: set[str] = set()
+    for number, name in enumerate(section.placements or ()):
+        at: Path = ("placements", number)
+        what = ""
+        place = placements.get(name)
+        if name not in placements:
+            what = f'unknown placement "{name}"{did_you_mean(name, placements)}'
+        elif name in seen:
+            what = f'placement "{name}" given twice'
+        elif place is not None and not unsure and not usable(section.attachment, place.instances):
+            what = (
+                f'"{name}" has {place.instances} instances, which cannot reach each other by attachment '
+                f"{section.attachment}; "
+            )
+            what += (
+                f"{section.backend} is the machine itself, which is one instance"
+                if section.backend in BARE
+                else f"write attachment: {Attachment.VETH_BRIDGE}"
+            )
+        seen.add(name)
+        if what:
+            problems.add(mark_of(node, at), path + at, what)
+
+
+def check_placement(section: PlacementSection, node: Node, path: Path, problems: Problems) -> None:
+    """One CPU for each rank, or none named."""
+    ranks = section.instances * section.tasks
+    if section.cpus and len(section.cpus) != ranks:
+        what = f"{len(section.cpus)} CPUs for {ranks} ranks ({section.instances} x {section.tasks})"
+        problems.add(mark_of(node, ("cpus",)), (*path, "cpus"), what)
+    elif len(set(section.cpus)) < len(section.cpus):
+        what = "a CPU given twice; two ranks on one CPU take turns, and MPI waits by spinning"
+        problems.add(mark_of(node, ("cpus",)), (*path, "cpus"), what)
+
+
+def check_kernel(
+    kernel: str, metrics: Iterable[str], piece: Piece, catalog: Catalog, problems: Problems
+) -> None:
+    """The kernel and the metrics asked of it."""
+    if kernel not in catalog.kernels:
+        what = f'unknown kernel "{kernel}"{did_you_mean(kernel, catalog.kernels)}'
+        problems.add(mark_of(piece.node, ("kernel",)), (*piece.path, "kernel"), what)
+        return
+    known = catalog.metrics.get(kernel)
+    seen: set[str] = set()
+    for number, metric in enumerate(metrics):
+        at: Path = ("metrics", number)
+        if known is not None and metric not in known:
+            what = f'{kernel} has no metric "{metric}"{did_you_mean(metric, known)}'
+            problems.add(mark_of(piece.node, at), piece.path + at, what)
+        elif metric in seen:
+            problems.add(mark_of(piece.node, at), piece.path + at, f'"{metric}" given twice')
+        seen.add(metric)
+
+
+def check_command(section: CommandSection, piece: Piece, problems: Problems) -> None:
+    """A program, and one way to find each number in its output."""
+    if not section.command[0].strip():
+        at: Path = ("command", 0)
+        problems.add(mark_of(piece.node, at), piece.path + at, "an empty text is no program")
+    for name, metric in section.metrics.items():
+        _check_metric(metric, piece.node, piece.path, ("metrics", name), problems)
+
+
+def _check_metric(metric: MetricSection, node: Node, path: Path, at: Path, problems: Problems) -> None:
+    if (metric.regex is None) == (metric.json_path is None):
+        many = "both stand here" if metric.regex is not None else "neither stands here"
+        mark = mark_of(node, at, key=True)
+        problems.add(mark, path + at, f"one of regex and json_path finds the number; {many}")
+    if metric.regex is not None:
+        what = regex_mistake(metric.regex)
+        if what:
+            problems.add(mark_of(node, (*at, "regex")), (*path, *at, "regex"), what)
+
+
+def regex_mistake(expression: str) -> str:
+    """What is wrong with a metric's regular expression; '' where nothing is."""
+    if len(expression) > 1000:
+        return "longer than 1000 characters"
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter(
+                "ignore"
+            )  # Python warns of notations that later versions may read otherwise
+            groups = re.compile(expression).groups
+    except re.error as e:
+        return f"not a regular expression: {e}"
+    except (OverflowError, RecursionError) as e:
+        return f"not a usable regular expression: {e}"
+    if groups == 1:
+        return ""
+    return f"{groups} groups; one group ( ) must hold the number, others are written (?: )"
+
+
+def check_design(
+    section: DesignSection,
+    node: Node,
+    environments: Iterable[str],
+    workloads: Mapping[str, Workload | None],
+    catalog: Catalog | None,
+    problems: Problems,
+) -> None:
+    """Baselines, numbers of blocks and primary metrics."""
+    path: Path = ("design",)
+    names = tuple(environments)
+    if section.baseline is not None and section.baselines is not None:
+        problems.add(
+            mark_of(node, ("baselines",), key=True), path, "baseline and baselines: one of them is enough"
+        )
+    elif not any(isinstance(node, MapNode) and key in node.entries for key in ("baseline", "baselines")):
+        problems.add(node.mark, path, f"no baseline; write baseline: {names[0] if names else 'native'}")
+    for at, name in baselines_of(section):
+        if name not in names:
+            what = f'no environment is called "{name}"{did_you_mean(name, names)}'
+            problems.add(mark_of(node, at), path + at, what)
+    if section.baselines is not None and len(set(section.baselines)) < len(section.baselines):
+        problems.add(mark_of(node, ("baselines",)), (*path, "baselines"), "an environment given twice")
+    if catalog is not None:
+        _check_blocks(section, node, problems)
+    _check_primary(section, node, workloads, catalog, problems)
+
+
+def baselines_of(section: DesignSection) -> tuple[tuple[Path, str], ...]:
+    """Each baseline with where it stands below `design`."""
+    if section.baselines is not None:
+        return tuple((("baselines", i), name) for i, name in enumerate(section.baselines))
+    return ((("baseline",), section.baseline),) if section.baseline is not None else ()
+
+
+def _check_blocks(section: DesignSection, node: Node, problems: Problems) -> None:
+    if any(broken(section, node, key) for key in ("min_blocks", "max_blocks", "expected_blocks")):
+        return
+    if section.min_blocks < LEAST_BLOCKS:
+        what = f"{section.min_blocks} blocks carry no interval; write {LEAST_BLOCKS} or more (12 is usual)"
+        problems.add(mark_of(node, ("min_blocks",)), ("design", "min_blocks"), what)
+    for key, value, low in (
+        ("max_blocks", section.max_blocks, section.min_blocks),
+        ("expected_blocks", section.expected_blocks, section.min_blocks),
+    ):
+        if value is not None and value < low:
+            what = f"{value} is less than min_blocks, {low}: there would be no verdict"
+            problems.add(mark_of(node, (key,)), ("design", key), what)
+    if section.expected_blocks is not None and section.expected_blocks > section.max_blocks:
+        what = f"{section.expected_blocks} is more than max_blocks, {section.max_blocks}"
+        problems.add(mark_of(node, ("expected_blocks",)), ("design", "expected_blocks"), what)
+
+
+def _check_primary(
+    section: DesignSection,
+    node: Node,
+    workloads: Mapping[str, Workload | None],
+    catalog: Catalog | None,
+    problems: Problems,
+) -> None:
+    seen: set[str] = set()
+    for number, text in enumerate(section.primary):
+        at: Path = ("primary", number)
+        name, dot, metric = text.partition(".")
+        what = ""
+        if not dot or not metric:
+            what = f'"{text[:60]}": write workload.metric, such as cg.time'
+        elif text in seen:
+            what = f'"{text[:60]}" given twice'
+        elif name not in workloads:
+            what = f'no workload is called "{name[:60]}"{did_you_mean(name, workloads)}'
+        else:
+            workload = workloads[name]
+            known = metrics_of(workload, catalog) if workload is not None else ()
+            if known and metric not in known:
+                what = f'workload "{name}" has no metric "{metric[:60]}"{did_you_mean(metric, known)}'
+        seen.add(text)
+        if what:
+            problems.add(mark_of(node, at), ("design", *at), what)
+
+
+def metrics_of(workload: Workload, catalog: Catalog | None) -> tuple[str, ...]:
+    """The metrics that a workload will have; empty where that is not known."""
+    known = catalog.metrics if catalog is not None else {}
+    match workload:
+        case KernelWorkload():
+            return workload.metrics or known.get(workload.kernel, ())
+        case CommandWorkload():
+            return tuple(m.name for m in workload.metrics) or known.get(COMMAND, ())
+        case StartSubject():
+            return known.get(START, ())
+
+
+def check_arms(frame: Study, root: MapNode, problems: Problems) -> None:
+    """Every arm has something to be compared with, and every baseline something that is compared with it.
+
+    frame: the study, its workloads may be missing.
+    """
+    first, *further = frame.design.baselines
+    for arm in frame.arms():
+        if arm.environment.name != first and frame.baseline_arm(first, arm) is None:
+            at: Path = ("environments", arm.environment.name, "placements")
+            what = (
+                f'"{arm.placement.name}" has {arm.placement.ranks} ranks, and the baseline "{first}" '
+                "has no placement with as many; there is nothing to compare it with"
+            )
+            problems.add(mark_of(root, at), at, what)
+    used = {c.baseline for c in frame.comparisons()}
+    own = {a.name: a.environment.name for a in frame.arms()}
+    for number, name in enumerate(further, 1):
+        if name not in {own[u] for u in used}:
+            at = ("design", "baselines", number)
+            what = f'nothing is compared with "{name}": no other arm has as many ranks and the same transport'
+            problems.add(mark_of(root, at), at, what)

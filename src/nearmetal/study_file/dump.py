@@ -1,0 +1,151 @@
+"""Study -> a study file that loads back to an equal Study: the frozen study of a results directory."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+
+from ..errors import UsageError
+from ..model.study import (
+    CommandWorkload,
+    Design,
+    Environment,
+    KernelWorkload,
+    MetricSpec,
+    Placement,
+    StartSubject,
+    Study,
+    Workload,
+)
+from ..units import Dimension, exact
+from .catalog import Catalog
+from .kernels import write_param
+from .tree import MAX_BYTES, MAX_TEXT
+
+#: First line of every study file that is written, so that editors complete and check it.
+SCHEMA_LINE = "# yaml-language-server: $schema=./nearmetal.schema.json"
+
+# YAML text by key; what is None or empty is left out.
+Tree = Mapping[str, "str | Tree | None"]
+_SAFE = re.compile(r"[A-Za-z][A-Za-z0-9_./+-]*|[1-9][0-9]*x[0-9]+")
+_WORDS = frozenset({"null", "true", "false", "yes", "no", "on", "off", "nan", "inf"})
+
+
+def dump_study(study: Study, catalog: Catalog) -> str:
+    """The text; values with units, the seed always. catalog: tells which kernel parameters are sizes, times
+    or shares. Loads back with the same catalogue or with none. Raises UsageError for what no file can hold.
+    """
+    tree: Tree = {
+        "name": _text(study.name),
+        "question": _text(study.question) if study.question else None,
+        "environments": {e.name: _environment(e) for e in study.environments},
+        "placements": {p.name: _placement(p) for p in study.placements},
+        "workloads": {w.name: _workload(w, catalog) for w in study.workloads},
+        "design": _design(study.design),
+    }
+    text = "\n".join([SCHEMA_LINE, *_lines(tree, "")]) + "\n"
+    if len(text.encode()) > MAX_BYTES:
+        raise UsageError(f"the study is larger than {MAX_BYTES >> 20} MiB")
+    return text
+
+
+def _environment(e: Environment) -> Tree:
+    quota, memory = e.limits.cpu_quota, e.limits.memory
+    return {
+        "backend": _text(e.backend),
+        "image": _text(e.image),
+        "attachment": str(e.attachment),
+        "limits": {
+            "cpu": None if quota is None else exact(quota, Dimension.SHARE),
+            "memory": None if memory is None else exact(memory, Dimension.SIZE),
+        },
+        "placements": _list(e.placements),
+        "extra_work": exact(e.extra_work, Dimension.SHARE) if e.extra_work else None,
+    }
+
+
+def _placement(p: Placement) -> Tree:
+    return {
+        "instances": str(p.instances),
+        "tasks": str(p.tasks),
+        "cpus": f"[{', '.join(map(str, p.cpus))}]" if p.cpus else None,
+    }
+
+
+def _workload(w: Workload, catalog: Catalog) -> Tree:
+    match w:
+        case KernelWorkload():
+            params = {k: write_param(w.kernel, k, v, catalog) for k, v in w.params.items()}
+            metrics = _list(w.metrics) if w.metrics else None
+            return {"kernel": _text(w.kernel), **params, "pages": str(w.pages), "metrics": metrics}
+        case CommandWorkload():
+            return {
+                "command": _list(w.argv),
+                "mpi": "true" if w.mpi else "false",
+                "env": {k: _text(v) for k, v in w.env.items()},
+                "metrics": {m.name: _metric(m) for m in w.metrics},
+                "time_limit": exact(w.time_limit, Dimension.TIME),
+            }
+        case StartSubject():
+            return {"subject": "start"}
+
+
+def _metric(m: MetricSpec) -> Tree:
+    return {
+        "regex": None if m.regex is None else _text(m.regex),
+        "json_path": None if m.json_path is None else _text(m.json_path),
+        "unit": _text(m.unit),
+        "better": str(m.better),
+    }
+
+
+def _design(d: Design) -> Tree:
+    return {
+        "baselines": _list(d.baselines),
+        "margin": exact(d.margin, Dimension.SHARE),
+        "confidence": exact(d.confidence, Dimension.SHARE),
+        "mode": str(d.mode),
+        "expected_blocks": None if d.expected_blocks is None else str(d.expected_blocks),
+        "min_blocks": str(d.min_blocks),
+        "max_blocks": str(d.max_blocks),
+        "max_time": None if d.max_time is None else exact(d.max_time, Dimension.TIME),
+        "target_width": None if d.target_width is None else exact(d.target_width, Dimension.SHARE),
+        "seed": str(d.seed),
+        "warm_up": str(d.warm_up),
+        "runs": str(d.runs),
+        "slices": str(d.slices),
+        "primary": _list(d.primary) if d.primary else None,
+    }
+
+
+def _lines(tree: Tree, indent: str) -> list[str]:
+    out = []
+    for key, value in tree.items():
+        if isinstance(value, str):
+            out.append(f"{indent}{_text(key)}: {value}")
+        elif value:
+            below = _lines(value, indent + "  ")
+            out += [f"{indent}{_text(key)}:", *below] if below else []
+    return out
+
+
+def _list(texts: tuple[str, ...]) -> str:
+    return f"[{', '.join(_text(t) for t in texts)}]"
+
+
+def _text(text: str) -> str:
+    """Plain where nobody could take it for anything but a text, else in double quotes."""
+    if _SAFE.fullmatch(text) and text.casefold() not in _WORDS:
+        return text
+    if len(text) > MAX_TEXT:
+        raise UsageError(f"a text of {len(text)} characters; a study holds at most {MAX_TEXT}")
+    if "\0" in text or any("\ud800" <= c <= "\udfff" for c in text):
+        raise UsageError(f"a study file cannot hold {text[:60]!r}: it is not valid Unicode text")
+    # JSON's escapes are YAML's, save that YAML takes fewer characters as they are.
+    return "".join(c if c.isprintable() else _escape(c) for c in json.dumps(text, ensure_ascii=False))
+
+
+def _escape(character: str) -> str:
+    code = ord(character)
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"

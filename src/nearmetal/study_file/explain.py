@@ -1,0 +1,106 @@
+"""All keys and units of a study file as text for people, made from the sections and the unit tables."""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, get_args, get_origin
+
+from ..units import EXAMPLES, Dimension, units_of
+from .catalog import Catalog, ParamType
+from .validate import inline
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
+    from pydantic.fields import FieldInfo
+
+_WIDTH, _COLUMN = 100, 18
+
+
+def explain(catalog: Catalog | None = None) -> str:
+    """Every key with what it means, its default and an example; every unit. catalog: also the kernels."""
+    from . import sections as s
+
+    workload_kinds = (
+        ("a kernel of nearmetal's", s.KernelSection),
+        ("a program of your own", s.CommandSection),
+        ("an event of the instances", s.StartSection),
+    )
+    out = ["Keys"]
+    for name, field in s.TopSection.model_fields.items():
+        out += _key(name, field, "  ", example=name in ("name", "question"))
+        if name == "environments":
+            out += ["    <name>", *_keys(s.EnvironmentSection, "      ")]
+        elif name == "placements":
+            out += ["    <name>", *_keys(s.PlacementSection, "      ")]
+        elif name == "workloads":
+            for words, model in workload_kinds:
+                out += [f"    <name>: {words}", *_keys(model, "      ")]
+        elif name == "design":
+            out += _keys(s.DesignSection, "    ")
+    out += ["", "Units"]
+    for dimension in Dimension:
+        known = ", ".join(units_of(dimension)) or "none"
+        out.append(f"  {dimension:<8}{known}; for example {', '.join(EXAMPLES[dimension])}")
+    if catalog is not None:
+        out += ["", "Kernels and their parameters", *_kernels(catalog)]
+    return "\n".join(out) + "\n"
+
+
+def _keys(model: type[BaseModel], indent: str) -> list[str]:
+    from pydantic import BaseModel
+
+    out = []
+    for name, field in model.model_fields.items():
+        inner = field.annotation
+        entries = get_origin(inner) is dict and get_args(inner)[-1]
+        if isinstance(inner, type) and issubclass(inner, BaseModel):
+            out += [*_key(name, field, indent, example=False), *_keys(inner, indent + "  ")]
+        elif isinstance(entries, type) and issubclass(entries, BaseModel):
+            out += _key(name, field, indent, example=False)
+            out += [f"{indent}  <name>", *_keys(entries, indent + "    ")]
+        else:
+            out += _key(name, field, indent, example=True)
+    return out
+
+
+def _key(name: str, field: FieldInfo, indent: str, *, example: bool) -> list[str]:
+    words = field.description or ""
+    if isinstance(field.annotation, type) and issubclass(field.annotation, StrEnum):
+        words += f".  One of {', '.join(field.annotation)}"
+    elif example and field.examples:
+        words += f".  Example: {' or '.join(inline(e) for e in field.examples)}"
+    default = _default(field)
+    words += f"  ({default})" if default else ""
+    head = f"{indent}{name} ".ljust(len(indent) + _COLUMN)
+    lines = textwrap.wrap(
+        re.sub(r"(\d) (?=\S)", "\\1\u00a0", words),  # a number stays with its unit
+        _WIDTH,
+        initial_indent=head,
+        subsequent_indent=" " * len(head),
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+    return [line.replace("\u00a0", " ") for line in lines]
+
+
+def _default(field: FieldInfo) -> str:
+    if field.is_required():
+        return "required"
+    extra: Any = field.json_schema_extra
+    value = extra.get("default", field.default) if isinstance(extra, dict) else field.default
+    if value is None or value == "" or field.default_factory is not None:
+        return ""
+    return f"default {inline(value)}"
+
+
+def _kernels(catalog: Catalog) -> list[str]:
+    out = []
+    for kernel, params in catalog.kernels.items():
+        out.append(f"  {kernel}")
+        for name, (type_text, doc) in params.items():
+            out.append(f"    {name:<{_COLUMN - 2}}{doc}: {ParamType.of(type_text).sentence}")
+        if catalog.metrics.get(kernel):
+            out.append(f"    {'metrics':<{_COLUMN - 2}}{', '.join(catalog.metrics[kernel])}")
+    return out

@@ -1,0 +1,73 @@
+"""A kernel's own parameters: text <-> base units, by the types of the catalogue."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from ..units import UnitError, parse_share, parse_size, parse_time
+from .catalog import Catalog, ParamType, ParamValue, did_you_mean
+from .problems import Path, Problems
+from .tree import MapNode, Scalar
+
+_INTEGER = re.compile(r"[+-]?[0-9]{1,20}")
+_NUMBER = re.compile(r"[+-]?(?:[0-9]+\.[0-9]*|\.[0-9]+|[0-9]+)(?:[eE][+-]?[0-9]{1,3})?")
+_WORD = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
+
+
+def read_params(
+    kernel: str,
+    node: MapNode,
+    names: tuple[str, ...],
+    path: Path,
+    catalog: Catalog | None,
+    problems: Problems,
+) -> dict[str, ParamValue]:
+    """The parameters called `names` in base units. catalog None: a frozen study, whose texts tell their own
+    dimension. Mistakes go to problems."""
+    known = catalog.kernels.get(kernel) if catalog is not None else None
+    if catalog is not None and known is None:
+        return {}  # the unknown kernel is told already
+    out: dict[str, ParamValue] = {}
+    for name in names:
+        key_mark, value = node.entries[name]
+        if known is not None and name not in known:
+            hint = did_you_mean(name, known) if len(problems.found) < 100 else ""
+            problems.add(key_mark, (*path, name), f"unknown parameter of {kernel}{hint}")
+        elif not isinstance(value, Scalar):
+            problems.add(value.mark, (*path, name), "one value is wanted here, not a list or keys")
+        elif value.null:
+            problems.add(value.mark, (*path, name), "nothing stands here")
+        else:
+            try:
+                out[name] = ParamType.of(known[name][0]).read(value.text) if known else frozen_value(value)
+            except UnitError as e:
+                problems.add(value.mark, (*path, name), str(e))
+    return out
+
+
+def frozen_value(scalar: Scalar) -> ParamValue:
+    """What write_param wrote, without knowing the kernel: quoted is text, a unit tells the dimension."""
+    text = scalar.text
+    if not scalar.plain:
+        return text
+    if _INTEGER.fullmatch(text):
+        return int(text)
+    if _NUMBER.fullmatch(text):
+        return float(text)
+    for read in (parse_size, parse_share, parse_time):
+        try:
+            return read(text)
+        except UnitError:
+            continue
+    return text
+
+
+def write_param(kernel: str, name: str, value: ParamValue, catalog: Catalog) -> str:
+    """A parameter as it stands in a frozen study: read back alike with the catalogue and without."""
+    known: Mapping[str, tuple[str, str]] = catalog.kernels.get(kernel, {})
+    if isinstance(value, str):
+        return value if _WORD.fullmatch(value) else f'"{value}"'
+    if name in known:
+        return ParamType.of(known[name][0]).write(value)
+    return repr(value)

@@ -1,0 +1,83 @@
+"""JSON Schema (draft 2020-12) of study files, for editors: made from the sections and the catalogue."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+from .catalog import Catalog, ParamType
+
+SCHEMA_NAME = "nearmetal.schema.json"
+Schema = dict[str, Any]
+
+
+def json_schema(catalog: Catalog) -> Schema:
+    """The schema: every key described, with examples; units as patterns; backends, kernels with their
+    parameters, and metrics of the catalogue by name."""
+    from pydantic.json_schema import models_json_schema
+
+    from . import sections as s
+
+    models = (
+        s.TopSection,
+        s.EnvironmentSection,
+        s.PlacementSection,
+        s.KernelSection,
+        s.CommandSection,
+        s.StartSection,
+        s.DesignSection,
+    )
+    _, whole = models_json_schema([(m, "validation") for m in models])
+    defs: Schema = {name: _tidy(d) for name, d in whole["$defs"].items()}
+    top: Schema = defs.pop("TopSection")
+    kernel = defs.pop("KernelSection")
+    for name in catalog.kernels:
+        defs[f"Kernel_{name}"] = _kernel(kernel, name, catalog)
+    defs["EnvironmentSection"]["properties"]["backend"]["enum"] = list(catalog.backends)
+    kinds = [*(f"Kernel_{n}" for n in catalog.kernels), "CommandSection", "StartSection"]
+    entries: dict[str, Schema] = {
+        "environments": {"$ref": "#/$defs/EnvironmentSection"},
+        "placements": {"$ref": "#/$defs/PlacementSection"},
+        "workloads": {"anyOf": [{"$ref": f"#/$defs/{kind}"} for kind in kinds]},
+    }
+    for key, entry in entries.items():
+        section = top["properties"][key]
+        section.pop("patternProperties", None)
+        section |= {"propertyNames": {"pattern": s.NAME}, "additionalProperties": entry}
+    design = {k: v for k, v in top["properties"]["design"].items() if k in ("description", "examples")}
+    top["properties"]["design"] = design | {"$ref": "#/$defs/DesignSection"}
+    top["title"] = "A study of nearmetal"
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **top, "$defs": defs}
+
+
+def _kernel(general: Schema, name: str, catalog: Catalog) -> Schema:
+    """The keys of a workload that is this kernel."""
+    out = copy.deepcopy(general)
+    properties: Schema = out["properties"]
+    properties["kernel"] |= {"const": name, "examples": [name]}
+    out["title"], out["additionalProperties"] = f"kernel {name}", False
+    known = catalog.metrics.get(name)
+    if known:
+        properties["metrics"] |= {"items": {"enum": list(known)}, "examples": [[known[0]]]}
+    for param, (type_text, doc) in catalog.kernels[name].items():
+        kind = ParamType.of(type_text)
+        properties[param] = {**kind.schema(), "description": doc, "examples": list(kind.examples)}
+    return out
+
+
+def _tidy(node: Any) -> Any:
+    """Without pydantic's titles and without null: an optional key is left out, not set to nothing."""
+    if isinstance(node, list):
+        return [_tidy(n) for n in node]
+    if not isinstance(node, dict):
+        return node
+    out = {k: _tidy(v) for k, v in node.items() if not (k == "title" and isinstance(v, str))}
+    if "default" in out and out["default"] is None:
+        del out["default"]
+    either = out.get("anyOf")
+    if isinstance(either, list) and {"type": "null"} in either:
+        rest = [e for e in either if e != {"type": "null"}]
+        if len(rest) == 1:
+            del out["anyOf"]
+            out = {**rest[0], **out}
+    return out

@@ -1,0 +1,113 @@
+"""`matrix` and `zip` of a workload: one entry of the file -> several workloads, named after their values.
+
+Works on marked nodes, so that a mistake in a swept value is told where the value stands.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+from dataclasses import dataclass
+
+from .problems import Mark, Path, Problems
+from .tree import ListNode, MapNode, Node, Scalar
+
+MAX_COMBINATIONS = 1000
+_FIXED = ("kernel", "metrics", "matrix", "zip")  # what a sweep may not vary
+
+
+@dataclass(frozen=True, kw_only=True)
+class Piece:
+    """One workload as it stands after the sweep. mark: of its key in the file."""
+
+    name: str
+    mark: Mark
+    node: Node
+
+    @property
+    def path(self) -> Path:
+        return ("workloads", self.name)
+
+
+Row = tuple[tuple[str, Mark, Scalar], ...]
+
+
+def expand(name: str, mark: Mark, node: Node, problems: Problems) -> tuple[Piece, ...]:
+    """The workloads that one entry stands for; itself where it has no sweep. Mistakes go to problems."""
+    if not isinstance(node, MapNode) or "kernel" not in node.entries:
+        return (Piece(name=name, mark=mark, node=node),)
+    swept = [key for key in ("matrix", "zip") if key in node.entries]
+    if not swept:
+        return (Piece(name=name, mark=mark, node=node),)
+    before = len(problems.found)
+    rest = {k: v for k, v in node.entries.items() if k not in swept}
+    axes: list[list[Row]] = []
+    taken = set(rest)
+    for key in swept:
+        columns = _columns(node.entries[key][1], ("workloads", name, key), taken, problems)
+        taken |= {c[0][0] for c in columns if c}
+        if key == "matrix":
+            axes += [[(cell,) for cell in column] for column in columns]
+        else:
+            axes.append(_rows(columns, node.entries[key], ("workloads", name, key), problems))
+    count = math.prod(len(axis) for axis in axes)
+    if count > MAX_COMBINATIONS:
+        sweep_mark = node.entries[swept[0]][0]
+        problems.add(sweep_mark, ("workloads", name), f"{count} combinations; {MAX_COMBINATIONS} at most")
+    if len(problems.found) > before:
+        return ()
+    return tuple(_piece(name, mark, node.mark, rest, rows) for rows in itertools.product(*axes))
+
+
+def _piece(
+    name: str, mark: Mark, node_mark: Mark, rest: dict[str, tuple[Mark, Node]], rows: tuple[Row, ...]
+) -> Piece:
+    cells = [cell for row in rows for cell in row]
+    entries = rest | {key: (key_mark, value) for key, key_mark, value in cells}
+    full = "-".join([name, *(_part(value.text) for _, _, value in cells)])
+    return Piece(name=full, mark=mark, node=MapNode(mark=node_mark, entries=entries))
+
+
+def _part(text: str) -> str:
+    """A value as part of a name: '2 M' -> '2M', '0.5' -> '0_5'."""
+    return re.sub(r"[^\w-]", "_", re.sub(r"\s", "", text)) or "_"
+
+
+def _columns(
+    node: Node, path: Path, taken: set[str], problems: Problems
+) -> list[list[tuple[str, Mark, Scalar]]]:
+    """The values of every swept key."""
+    if not isinstance(node, MapNode) or not node.entries:
+        problems.add(node.mark, path, "keys with lists are wanted here, such as {class: [S, W]}")
+        return []
+    out = []
+    for key, (key_mark, values) in node.entries.items():
+        if key in _FIXED:
+            problems.add(key_mark, (*path, key), "cannot be swept; a parameter of the kernel or pages can")
+        elif key in taken:
+            problems.add(key_mark, (*path, key), "given outside of the sweep too")
+        elif not isinstance(values, ListNode) or not values.items:
+            problems.add(values.mark, (*path, key), "a list is wanted here, such as [S, W]")
+        else:
+            column = []
+            for number, item in enumerate(values.items):
+                if isinstance(item, Scalar):
+                    column.append((key, key_mark, item))
+                else:
+                    problems.add(
+                        item.mark, (*path, key, number), "one value is wanted here, not a list or keys"
+                    )
+            out.append(column)
+    return out
+
+
+def _rows(
+    columns: list[list[tuple[str, Mark, Scalar]]], entry: tuple[Mark, Node], path: Path, problems: Problems
+) -> list[Row]:
+    lengths = {len(c) for c in columns}
+    if len(lengths) > 1:
+        named = ", ".join(f"{c[0][0]} {len(c)}" for c in columns if c)
+        problems.add(entry[0], path, f"the lists differ in length: {named}")
+        return []
+    return list(zip(*columns, strict=True))

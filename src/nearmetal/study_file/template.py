@@ -1,0 +1,137 @@
+"""The commented study that `nearmetal init` writes: a real one, to run as it is or to change."""
+
+from __future__ import annotations
+
+from .catalog import Catalog, ParamType
+from .dump import SCHEMA_LINE
+
+_HEAD = """\
+# A study: what is compared (environments), where (placements), by what (workloads), how (design).
+#   nearmetal plan FILE     order and time, nothing is started
+#   nearmetal run FILE      measure; Ctrl-C saves, nearmetal resume goes on
+#   nearmetal init --explain   every key and unit
+
+name: first
+question: What does a container cost against bare metal?
+
+environments:
+  native: # the machine itself: what the others are compared with
+    backend: native
+    attachment: host
+    placements: [1x2]
+  native-tcp: # the same over TCP: tells leaving shared memory from the container itself
+    backend: native
+    attachment: loopback
+    placements: [1x2]
+  namespaces: # a container built from plain namespaces and cgroups
+    backend: namespaces
+    image: host # this machine's own files, so the binaries are the same
+    attachment: veth-bridge
+    placements: [1x2, 2x1]
+    # limits: {cpu: 150 %, memory: 2 GiB}
+
+placements:
+  1x2: # one instance with two MPI ranks: they share memory
+    instances: 1
+    tasks: 2
+  2x1: # two instances with one rank each: they meet over the network
+    instances: 2
+    tasks: 1
+    # cpus: [0, 1] # the CPU of each rank; chosen alike on all sides if omitted
+
+workloads:
+"""
+# By kernel, so that a catalogue without one of them still gives a study that loads.
+_WORKLOADS: tuple[tuple[str, str], ...] = (
+    (
+        "stream",
+        """\
+  stream-2m: # memory bandwidth, the classic size
+    kernel: stream
+    elements: 2 M
+    pages: huge
+  stream-2m-4k: # where 4 KiB pages land differs from process to process: see what that costs
+    kernel: stream
+    elements: 2 M
+    pages: 4k
+    metrics: [triad]
+  stream-big: # at least four times the last-level cache
+    kernel: stream
+    elements: auto
+""",
+    ),
+    (
+        "ep",
+        """\
+  ep: # pure computation
+    kernel: ep
+    class: S
+""",
+    ),
+    (
+        "cg",
+        """\
+  cg: # irregular memory access and small messages
+    kernel: cg
+    class: S
+    # matrix: {class: [S, W]} # instead of class: two workloads, cg-S and cg-W
+""",
+    ),
+    (
+        "is",
+        """\
+  is: # integer sort, large messages
+    kernel: is
+    class: S
+""",
+    ),
+    (
+        "pingpong",
+        """\
+  latency:
+    kernel: pingpong
+    bytes: 8 B
+    measure: latency
+  bandwidth:
+    kernel: pingpong
+    bytes: 4 MiB
+    measure: bandwidth
+""",
+    ),
+)
+_START = """\
+  start: # from the request to the first instruction inside
+    subject: start
+  # lammps: # a program of your own: argv, and where each number stands in its output
+  #   command: [lmp, -in, in.lj]
+  #   mpi: true
+  #   env: {OMP_NUM_THREADS: 1}
+  #   time_limit: 10 min
+  #   metrics:
+  #     loop:
+  #       regex: 'Loop time of ([\\d.]+)'
+  #       unit: s
+  #       better: lower
+"""
+_DESIGN = """
+design:
+  baselines: [native, native-tcp]
+  margin: 3 % # overhead that matters, as time; fixed before data
+  max_time: 90 s
+  # seed: 32570 # fixes the order; drawn and recorded if omitted
+  # primary: [cg.time] # makes it a confirmatory study of the metrics named
+"""
+
+
+def template(catalog: Catalog) -> str:
+    """The text; loads without a mistake under this catalogue."""
+    here = [text for kernel, text in _WORKLOADS if kernel in catalog.kernels]
+    return f"{SCHEMA_LINE}\n{_HEAD}{''.join(here)}{_START}{_kernels(catalog)}{_DESIGN}"
+
+
+def _kernels(catalog: Catalog) -> str:
+    lines = ["", "  # Kernels and their parameters:"]
+    for kernel, params in catalog.kernels.items():
+        lines.append(f"  #   {kernel}")
+        lines += [f"  #     {n}: {ParamType.of(t).sentence}. {doc}" for n, (t, doc) in params.items()]
+    return "\n".join(lines) + "\n" if catalog.kernels else ""

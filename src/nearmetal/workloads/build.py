@@ -1,0 +1,218 @@
+"""Building the C programs for this machine and its MPI, once per digest of everything that goes into them."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from ..errors import NearmetalError, RunError, UnavailableError
+from ..host import Host, Unavailable
+
+FLAGS = "-O3 -march=native"
+REMEDY = "apt-get install cmake gcc libc6-dev make libopenmpi-dev openmpi-bin"
+PROGRAMS = ("nm-micro", "nm-rank")  # without these a build is not one
+BUILD_SECONDS = 300.0
+RECORD = "build.json"
+VERSIONS = "toolchain.json"
+
+
+@dataclass(frozen=True, kw_only=True)
+class BuiltTools:
+    """directory: where the programs are; digest: SHA-256 over sources, compiler, MPI, flags and CPU, in hex;
+    compiler, mpi: what they call themselves; flags: of the C compiler."""
+
+    directory: Path
+    digest: str
+    compiler: str
+    flags: str
+    mpi: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Toolchain:
+    """Paths and versions of what builds."""
+
+    cmake: str
+    gcc: str
+    mpicc: str
+    compiler: str
+    mpi: str
+
+
+def source_directory() -> Path:
+    """The C sources: inside the installed package, else the checkout's kernels/. Raises NearmetalError."""
+    here = Path(__file__).resolve()
+    for candidate in (here.parents[1] / "kernels", here.parents[3] / "kernels"):
+        if (candidate / "CMakeLists.txt").is_file():
+            return candidate
+    raise NearmetalError(
+        "the sources of the kernels are not there",
+        where=str(here.parents[1]),
+        remedy="install nearmetal again: its wheel carries them",
+    )
+
+
+def build_tools(host: Host, cache: Path, *, progress: Callable[[str], None] | None) -> BuiltTools:
+    """The programs, built at the first call and found by digest afterwards (milliseconds). cache: a directory
+    of ours, made where missing; several processes may build at once, the first to end wins. progress: called
+    with one line before a long step. Raises UnavailableError where a tool is missing, RunError where the
+    build fails."""
+    cache.mkdir(parents=True, exist_ok=True)
+    source = source_directory()
+    tools = _toolchain(host, cache)
+    digest = _digest(source, tools, _cpu(host))
+    built = _recorded(cache / digest)
+    if built is None:
+        _build(host, cache, source, tools, digest, progress or (lambda _: None))
+        built = _recorded(cache / digest)
+    if built is None:
+        raise RunError(
+            "a build vanished as it was made", where=str(cache / digest), remedy="remove it and try again"
+        )
+    return built
+
+
+def _toolchain(host: Host, cache: Path) -> _Toolchain:
+    found = {name: host.which(name) for name in ("cmake", "gcc", "make", "mpicc")}
+    missing = [name for name, path in found.items() if path is None]
+    if missing:
+        only = ": without MPI only the launcher could be built, no kernel" if "mpicc" in missing else ""
+        raise UnavailableError(
+            f"cannot build the kernels: {', '.join(missing)} not found{only}", remedy=REMEDY
+        )
+    paths = {name: path for name, path in found.items() if path is not None}
+    versions = _versions(host, cache, paths["gcc"], paths["mpicc"])
+    return _Toolchain(cmake=paths["cmake"], gcc=paths["gcc"], mpicc=paths["mpicc"], **versions)
+
+
+def _versions(host: Host, cache: Path, gcc: str, mpicc: str) -> dict[str, str]:
+    """Asked once, then kept as long as the two files are the same by path, size and time: asking takes longer
+    than all the rest."""
+    key = json.dumps([_stamp(gcc), _stamp(mpicc)])
+    file = cache / VERSIONS
+    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+        kept = json.loads(file.read_text())
+        if kept["key"] == key:
+            return {"compiler": str(kept["compiler"]), "mpi": str(kept["mpi"])}
+    versions = {"compiler": _first_line(host, gcc, "--version"), "mpi": _mpi_version(host, mpicc)}
+    _write_whole(file, json.dumps({"key": key, **versions}))
+    return versions
+
+
+def _stamp(path: str) -> list[str | int]:
+    real = Path(path).resolve()
+    status = real.stat()
+    return [path, str(real), status.st_size, status.st_mtime_ns]
+
+
+def _first_line(host: Host, *argv: str) -> str:
+    done = host.run(argv, timeout=20, env={"LC_ALL": "C"})
+    lines = (done.stdout or done.stderr).splitlines()
+    if not done.ok or not lines:
+        raise UnavailableError(f"{' '.join(argv)}: {done.last_words()}", remedy=REMEDY)
+    return lines[0].strip()
+
+
+def _mpi_version(host: Host, mpicc: str) -> str:
+    """Open MPI's wrapper answers --showme:version, MPICH's (and those derived from it) -v."""
+    done = host.run([mpicc, "--showme:version"], timeout=20, env={"LC_ALL": "C"})
+    if not done.ok or not done.stdout:
+        return _first_line(host, mpicc, "-v")
+    return done.stdout.splitlines()[0].removeprefix(f"{mpicc}:").strip()
+
+
+def _cpu(host: Host) -> str:
+    """What -march=native sees: model and flags of the first CPU, by the names of several architectures."""
+    text = host.read("/proc/cpuinfo")
+    if isinstance(text, Unavailable):
+        raise UnavailableError(f"the CPU is not known: {text.reason}", remedy="mount /proc")
+    first = text.split(b"\n\n", 1)[0].decode(errors="replace")
+    names = ("vendor_id", "cpu family", "model", "stepping", "flags", "CPU ", "Features", "isa", "cpu\t")
+    return "\n".join(line for line in first.splitlines() if line.startswith(names))
+
+
+def _sources(source: Path) -> Iterator[Path]:
+    for directory, folders, names in os.walk(source):
+        folders[:] = sorted(f for f in folders if not f.startswith((".", "build")))
+        for name in sorted(names):
+            if name == "CMakeLists.txt" or name.endswith((".c", ".h", ".cmake")):
+                yield Path(directory) / name
+
+
+def _digest(source: Path, tools: _Toolchain, cpu: str) -> str:
+    sha = hashlib.sha256()
+    for part in (FLAGS, tools.gcc, tools.compiler, tools.mpicc, tools.mpi, cpu):
+        sha.update(part.encode() + b"\0")
+    for file in _sources(source):
+        content = file.read_bytes()
+        sha.update(f"{file.relative_to(source)}\0{len(content)}\0".encode())
+        sha.update(content)
+    return sha.hexdigest()
+
+
+def _recorded(directory: Path) -> BuiltTools | None:
+    """What stands in the cache; None where it is not whole."""
+    try:
+        record = json.loads((directory / RECORD).read_text())
+        built = BuiltTools(directory=directory / "bin", **record)
+    except (OSError, ValueError, TypeError):
+        return None
+    return built if all((built.directory / p).is_file() for p in PROGRAMS) else None
+
+
+def _build(
+    host: Host, cache: Path, source: Path, tools: _Toolchain, digest: str, progress: Callable[[str], None]
+) -> None:
+    """Builds aside and renames: under its digest there is a whole build or none."""
+    with tempfile.TemporaryDirectory(prefix=".build-", dir=cache, ignore_cleanup_errors=True) as aside:
+        work, made = Path(aside) / "work", Path(aside) / "made"
+        configure = [
+            *(tools.cmake, "-S", str(source), "-B", str(work), "-G", "Unix Makefiles"),
+            *(f"-DCMAKE_C_COMPILER={tools.gcc}", f"-DMPI_C_COMPILER={tools.mpicc}"),
+            *(f"-DNEARMETAL_FLAGS={FLAGS}", "-DNEARMETAL_WERROR=OFF", "-DBUILD_TESTING=OFF"),
+        ]
+        progress(f"compiling the kernels for {tools.mpi} (once)")
+        _step(host, configure)
+        _step(host, [tools.cmake, "--build", str(work), "--parallel", str(len(host.cpus()))])
+        made.mkdir()
+        (work / "bin").rename(made / "bin")
+        built = BuiltTools(
+            directory=made / "bin", digest=digest, compiler=tools.compiler, flags=FLAGS, mpi=tools.mpi
+        )
+        record = {key: value for key, value in asdict(built).items() if key != "directory"}
+        _write_whole(made / RECORD, json.dumps(record))
+        _move_in(made, cache / digest)
+
+
+def _step(host: Host, argv: list[str]) -> None:
+    # Variables of the caller's own builds would change ours without changing the digest.
+    clean = {"CFLAGS": "", "CPPFLAGS": "", "LDFLAGS": "", "MAKEFLAGS": "", "DESTDIR": ""}
+    done = host.run(argv, timeout=BUILD_SECONDS, env=clean)
+    if not done.ok:
+        said = "\n".join((done.stdout + done.stderr).splitlines()[-15:])
+        raise RunError(
+            f"the kernels do not build ({argv[0]}: exit status {done.returncode})\n{said}", remedy=REMEDY
+        )
+
+
+def _move_in(made: Path, target: Path) -> None:
+    """A whole build that another process put there first stays; a broken one goes."""
+    try:
+        made.rename(target)
+    except OSError:
+        if _recorded(target) is None:
+            shutil.rmtree(target)
+            made.rename(target)
+
+
+def _write_whole(file: Path, text: str) -> None:
+    aside = file.with_name(f".{file.name}.{os.getpid()}")
+    aside.write_text(text)
+    aside.replace(file)

@@ -1,0 +1,420 @@
+"""The contract that every backend keeps, asked of each one that is found here.
+
+Runs as root and as an unprivileged user alike (test_backends_unprivileged.py runs this very file again).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from nearmetal.environments import Backend, Instance, InstanceRequest, Tools, Unavailable
+from nearmetal.environments.holder import user_namespace_holder
+from nearmetal.environments.registry import backend_names, get_backend
+from nearmetal.errors import RunError, UnavailableError
+from nearmetal.host import Completed, LocalHost
+from nearmetal.host.leftovers import Kind, find, remove
+from nearmetal.model.network import Seat
+from nearmetal.model.study import Attachment, Environment, Limits
+
+HOST = LocalHost()
+KINDS = ("mnt", "uts", "ipc", "pid", "net")
+BOX = Path(__file__).parents[2] / "kernels" / "box"
+
+
+@pytest.fixture(scope="session")
+def tools(tmp_path_factory: pytest.TempPathFactory) -> Tools:
+    """nm-box and nm-init, compiled as CMakeLists.txt does it, in a directory that every user may read."""
+    directory = tmp_path_factory.mktemp("tools")
+    flags = ["-std=c11", "-O2", "-Wall", "-Wextra", "-Werror", "-static"]
+    sources = [str(p) for p in sorted(BOX.glob("*.c")) if p.name != "nm-init.c"]
+    for output, files in (("nm-box", sources), ("nm-init", [str(BOX / "nm-init.c")])):
+        subprocess.run(["cc", *flags, "-o", str(directory / output), *files], check=True, timeout=120)
+    return Tools(directory=directory)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rig:
+    """One backend, and what it takes to start instances of it here."""
+
+    backend: Backend
+    tools: Tools
+    directory: Path
+    user_namespace: str | None
+
+    @property
+    def own_namespaces(self) -> bool:
+        return self.backend.name == "namespaces"
+
+    @property
+    def label(self) -> str:
+        return f"nearmetal-test{os.getpid()}"
+
+    def environment(self, limits: Limits | None = None, attachment: Attachment | None = None) -> Environment:
+        own = Attachment.NONE if self.own_namespaces else Attachment.HOST
+        return Environment(
+            name="tested",
+            backend=self.backend.name,
+            attachment=attachment or own,
+            placements=(),
+            limits=limits or Limits(),
+            extra_work=0.03 if self.backend.name == "handicap" else 0.0,
+        )
+
+    def request(self, slot: str, environment: Environment | None = None, **more: object) -> InstanceRequest:
+        scratch = self.directory / f"scratch-{slot}"
+        scratch.mkdir()
+        fields = {"cpus": HOST.cpus()[-1:], "seat": None, "binds": (), **more}
+        return InstanceRequest(
+            label=f"{self.label}-{slot}",
+            hostname=f"nm{slot}",
+            environment=environment or self.environment(),
+            scratch=scratch,
+            user_namespace=self.user_namespace if self.own_namespaces else None,
+            **fields,  # type: ignore[arg-type]  # the fields that a test varies
+        )
+
+    @contextmanager
+    def instance(self, slot: str = "a", **more: object) -> Iterator[Instance]:
+        with self.backend.start(HOST, self.tools, self.request(slot, **more)) as instance:  # type: ignore[arg-type]
+            yield instance
+
+
+@pytest.fixture(params=backend_names())
+def rig(request: pytest.FixtureRequest, tools: Tools, tmp_path: Path) -> Iterator[Rig]:
+    """Each backend that works here; in CI, where all of ours must work, one that does not is a failure."""
+    backend = get_backend(request.param)
+    answer = backend.check(HOST, tools)
+    if isinstance(answer, Unavailable):
+        reason = f"{backend.name}: {answer.reason}; {answer.remedy}"
+        (pytest.fail if os.environ.get("CI") else pytest.skip)(reason)
+    with ExitStack() as stack:
+        namespace = None
+        if not HOST.is_root():
+            label = f"nearmetal-test{os.getpid()}"
+            namespace = stack.enter_context(user_namespace_holder(HOST, tools, label)).path
+        yield Rig(backend=backend, tools=tools, directory=tmp_path, user_namespace=namespace)
+
+
+def run(instance: Instance, *argv: str, **more: object) -> Completed:
+    return HOST.run(instance.command(argv), timeout=10, **more)  # type: ignore[arg-type]
+
+
+def out(instance: Instance, *argv: str) -> str:
+    done = run(instance, *argv)
+    assert done.ok, done
+    return done.stdout.strip()
+
+
+def gone(pid: int, within: float = 3.0) -> bool:
+    """Whether the process is no more (a zombie that nobody reaps yet counts as gone)."""
+    end = time.monotonic() + within
+    while time.monotonic() < end:
+        try:
+            if Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z":
+                return True
+        except OSError:
+            return True
+        time.sleep(0.005)
+    return False
+
+
+def test_a_command_hands_back_its_output_and_its_end(rig: Rig) -> None:
+    with rig.instance() as instance:
+        done = run(instance, "sh", "-c", "echo out; echo err >&2; exit 7")
+        assert (done.returncode, done.stdout, done.stderr) == (7, "out\n", "err\n")
+        assert run(instance, "sh", "-c", "kill -KILL $$").returncode == -signal.SIGKILL
+        missing = run(instance, "no-such-program")
+        assert missing.returncode == 127
+        assert missing.stderr == "nm-box: exec: No such file or directory (no-such-program)\n"
+
+
+def test_environment_and_label_reach_the_command(rig: Rig) -> None:
+    with rig.instance() as instance:
+        done = run(instance, "printenv", "PLANTED", "NEARMETAL_RUN", env={"PLANTED": "a b"})
+        assert done.stdout == f"a b\n{instance.label}\n"
+
+
+def test_host_name(rig: Rig) -> None:
+    with rig.instance() as instance:
+        wanted = instance.hostname if rig.own_namespaces else socket.gethostname()
+        assert out(instance, "cat", "/proc/sys/kernel/hostname") == wanted
+
+
+def test_the_same_binaries_as_the_host(rig: Rig) -> None:
+    shell = Path("/bin/sh").resolve()
+    with rig.instance() as instance:
+        inside = out(instance, "sha256sum", str(shell)).split()[0]
+    assert inside == hashlib.sha256(shell.read_bytes()).hexdigest()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_namespaces_are_own_or_the_hosts(rig: Rig, kind: str) -> None:
+    with rig.instance() as instance:
+        inside = out(instance, "readlink", f"/proc/self/ns/{kind}")
+        assert inside == str(Path(f"/proc/{instance.pid}/ns/{kind}").readlink())
+        assert (inside != str(Path(f"/proc/self/ns/{kind}").readlink())) == rig.own_namespaces
+
+
+def test_attachment_host_keeps_the_hosts_network(rig: Rig) -> None:
+    with rig.instance(environment=rig.environment(attachment=Attachment.HOST)) as instance:
+        assert out(instance, "readlink", "/proc/self/ns/net") == str(Path("/proc/self/ns/net").readlink())
+
+
+def test_own_network_has_loopback_up_and_nothing_else(rig: Rig) -> None:
+    if not rig.own_namespaces:
+        return  # the host's network: the test above
+    server = (
+        "import socket; s = socket.create_server(('127.0.0.1', 0)); "
+        "socket.create_connection(s.getsockname(), 2); print(*[n for _, n in socket.if_nameindex()])"
+    )
+    with rig.instance() as instance:
+        assert out(instance, "/usr/bin/python3", "-c", server) == "lo"
+        assert out(instance, "ls", "/sys/class/net") == "lo"
+
+
+def test_own_processes_only(rig: Rig) -> None:
+    if not rig.own_namespaces:
+        return
+    with rig.instance() as instance:
+        pids = [w for w in out(instance, "ls", "/proc").split() if w.isdigit()]
+        assert "1" in pids and len(pids) <= 3
+        assert out(instance, "cat", "/proc/1/comm") == "nm-init"
+
+
+def test_writes_inside_do_not_reach_the_host(rig: Rig) -> None:
+    if not rig.own_namespaces:
+        return
+    mark = f"{rig.label}-mark"
+    with rig.instance() as instance:
+        for top in ("/usr", "/etc", "/tmp", "/dev/shm", "/run"):
+            assert out(instance, "sh", "-c", f"echo inside > {top}/{mark} && cat {top}/{mark}") == "inside"
+            assert not Path(top, mark).exists()
+        assert run(instance, "sh", "-c", f"echo x > {rig.tools.directory}/{mark}").returncode != 0
+        assert not (rig.tools.directory / mark).exists()
+
+
+def test_a_bind_is_shared_both_ways_and_does_not_show_the_scratch_mounts(rig: Rig) -> None:
+    """The scratch directory lies inside the bound one, as it does in a run."""
+    (rig.directory / "from-host").write_text("host")
+    with rig.instance(binds=(rig.directory,)) as instance:
+        assert out(instance, "cat", str(rig.directory / "from-host")) == "host"
+        assert run(instance, "sh", "-c", f"echo inside > {rig.directory}/from-inside").ok
+        assert (rig.directory / "from-inside").read_text() == "inside\n"
+        assert out(instance, "ls", str(rig.directory / "scratch-a")) == ""
+        mounts = out(instance, "cat", "/proc/self/mounts").splitlines()
+        below = [line for line in mounts if line.split()[1].startswith(f"{rig.directory}/")]
+        assert [m for m in below if not m.split()[1].startswith(str(rig.tools.directory))] == []
+
+
+def test_cpus_are_those_asked_for(rig: Rig) -> None:
+    for slot, cpu in zip("ab", HOST.cpus(), strict=False):
+        with rig.instance(slot, cpus=(cpu,)) as instance:
+            status = out(instance, "grep", "Cpus_allowed_list", "/proc/self/status")
+            assert status.split() == ["Cpus_allowed_list:", str(cpu)]
+
+
+def test_commands_are_in_the_groups_of_the_instance(rig: Rig) -> None:
+    with rig.instance() as instance:
+        own = out(instance, "cat", "/proc/self/cgroup").splitlines()
+        for controller, directory in instance.cgroups.items():
+            lines = [line for line in own if controller in line.split(":")[1].split(",")]
+            assert directory.name == instance.label
+            assert [line.endswith(f"/{instance.label}") for line in lines] == [True], (controller, own)
+
+
+def test_limits_are_set_or_refused(rig: Rig) -> None:
+    environment = rig.environment(Limits(cpu_quota=0.5, memory=64 << 20))
+    grouped = False
+    try:
+        with rig.instance(environment=environment) as instance:
+            grouped = True
+            groups = instance.cgroups
+            if "unified" in groups:
+                quota, period = map(int, (groups["unified"] / "cpu.max").read_text().split())
+                memory = int((groups["unified"] / "memory.max").read_text())
+            else:
+                quota = int((groups["cpu"] / "cpu.cfs_quota_us").read_text())
+                period = int((groups["cpu"] / "cpu.cfs_period_us").read_text())
+                memory = int((groups["memory"] / "memory.limit_in_bytes").read_text())
+            assert quota / period == pytest.approx(0.5)
+            assert memory == 64 << 20
+            greedy = run(instance, "/usr/bin/python3", "-c", "bytearray(256 << 20)")
+            assert greedy.returncode == -signal.SIGKILL
+    except UnavailableError as e:
+        assert not grouped and "limits cpu and memory" in e.what
+        assert not HOST.is_root()
+
+
+def test_a_seat_that_does_not_fit_is_refused(rig: Rig) -> None:
+    bridged = rig.environment(attachment=Attachment.VETH_BRIDGE)
+    with pytest.raises(UnavailableError), rig.instance("a", environment=bridged):
+        pass
+    seat = Seat(netns="/proc/self/ns/net", address="10.99.0.2", interface="eth0")
+    with pytest.raises(UnavailableError), rig.instance("b", seat=seat):
+        pass
+    assert find(rig.label + "-") == ()
+
+
+def test_phases_add_up(rig: Rig) -> None:
+    before = time.monotonic()
+    with rig.instance() as instance:
+        whole = time.monotonic() - before
+        phases = dict(instance.phases)
+        first = phases.pop("first_instruction")
+        assert 0 < first <= whole
+        assert all(v >= 0 for v in phases.values())
+        assert sum(phases.values()) == pytest.approx(first)
+
+
+def test_nothing_is_left_not_even_a_daemon(rig: Rig) -> None:
+    with rig.instance() as instance:
+        # Two forks and a session of its own, as orted does; the second time its output stays open as well.
+        daemon = "import os, time\nif os.fork(): os._exit(0)\nos.setsid()\nif os.fork(): os._exit(0)\ntime.sleep(600)"
+        quiet = f"import os\nfor fd in (1, 2): os.dup2(0, fd)\n{daemon}"
+        assert run(instance, "/usr/bin/python3", "-c", quiet).ok
+        before = time.monotonic()
+        stuck = HOST.run(instance.command(["/usr/bin/python3", "-c", daemon]), timeout=0.5)
+        assert stuck.returncode == 124 and time.monotonic() - before < 5
+        assert any(left.kind is Kind.PROCESS for left in find(instance.label))
+    assert find(instance.label) == ()
+    assert gone(instance.pid, 0.1)
+    assert not any(d.exists() for d in instance.cgroups.values())
+    assert list((rig.directory / "scratch-a").iterdir()) == []
+
+
+def test_a_failed_start_says_why_and_leaves_nothing(rig: Rig) -> None:
+    if not rig.own_namespaces:
+        return
+    request = rig.request("a", binds=(Path("/no/such/directory"),))
+    with pytest.raises(RunError, match="open_tree: No such file or directory"):
+        with rig.backend.start(HOST, rig.tools, request):
+            pass
+    assert find(rig.label + "-") == ()
+
+
+def test_signals_reach_the_command(rig: Rig, tmp_path: Path) -> None:
+    with rig.instance() as instance:
+        script = "trap 'echo caught; exit 5' TERM; echo ready; while :; do sleep 0.01; done"
+        argv = instance.command(["sh", "-c", script])
+        stdout = tmp_path / "stdout"
+        process = HOST.start(argv, stdout=stdout, stderr=tmp_path / "stderr", cwd=Path("/"))
+        end = time.monotonic() + 5
+        while "ready" not in stdout.read_text() and time.monotonic() < end:
+            time.sleep(0.005)
+        os.kill(process.pid, signal.SIGTERM)
+        assert process.wait(5) == 5
+        assert stdout.read_text() == "ready\ncaught\n"
+
+
+def test_the_agent_runs_what_mpirun_hands_over(rig: Rig, tmp_path: Path) -> None:
+    with rig.instance() as instance:
+        table = tmp_path / "map"
+        table.write_text(f"other 1 - - nearmetal-x\n{instance.agent_line}\n")
+        agent = [rig.tools / "nm-box", "agent", str(table)]
+        words = ["A=1", ";", "export", "A", ";", "printenv", "A", "NEARMETAL_RUN", ";", "exit", "4"]
+        done = HOST.run([*agent, "-x", "-q", instance.hostname, *words], timeout=5)
+        assert (done.returncode, done.stdout) == (4, f"1\n{instance.label}\n")
+        stranger = HOST.run([*agent, "stranger", "true"], timeout=5)
+        assert (stranger.returncode, stranger.stderr) == (111, "nm-box: host is not in the map (stranger)\n")
+
+
+@pytest.mark.parametrize(
+    "line", ["a", "a 1", "a x - - l", "a 1 who - l", "a  1 - - l", "a 1 - - l ", "a -1 - - l", "a 1 - 0,x l"]
+)
+def test_the_agent_refuses_a_map_it_does_not_understand(tools: Tools, tmp_path: Path, line: str) -> None:
+    table = tmp_path / "map"
+    table.write_text(f"{line}\n")
+    done = HOST.run([tools / "nm-box", "agent", str(table), "a", "true"], timeout=5)
+    assert done.returncode == 111
+    assert done.stderr.startswith("nm-box: ") and done.stderr.count("\n") == 1
+
+
+KILLED_TOOL = """
+import sys, time
+from pathlib import Path
+from nearmetal.environments import InstanceRequest, Tools
+from nearmetal.environments.holder import user_namespace_holder
+from nearmetal.environments.registry import get_backend
+from nearmetal.host import LocalHost
+from nearmetal.model.study import Attachment, Environment
+name, tools, scratch, label = sys.argv[1:]
+tools = Tools(directory=Path(tools))
+host = LocalHost()
+def go(user):
+    request = InstanceRequest(
+        label=label, hostname="nmkilled", cpus=host.cpus()[:1], seat=None, binds=(), scratch=Path(scratch),
+        user_namespace=user, environment=Environment(name="e", backend=name, placements=(), extra_work=0.03,
+            attachment=Attachment.NONE if name == "namespaces" else Attachment.HOST))
+    with get_backend(name).start(host, tools, request) as instance:
+        host.run(instance.command(["sh", "-c", "sleep 600 >/dev/null 2>&1 &"]), timeout=5)
+        print(instance.pid, flush=True)
+        time.sleep(600)
+if host.is_root() or name != "namespaces":
+    go(None)
+else:
+    with user_namespace_holder(host, tools, label) as holder:
+        go(holder.path)
+"""
+
+
+def test_after_kill_9_of_the_tool_clean_leaves_nothing(rig: Rig) -> None:
+    """A box dies with the tool, whatever runs in it; of a native instance the first process dies, and find()
+    names the rest."""
+    label = f"{rig.label}-killed"
+    scratch = rig.directory / "scratch"
+    scratch.mkdir()
+    argv = [sys.executable, "-c", KILLED_TOOL, rig.backend.name, str(rig.tools.directory), str(scratch), label]
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True, cwd="/") as tool:
+        assert tool.stdout is not None
+        pid = int(tool.stdout.readline())
+        assert any(left.kind is Kind.PROCESS for left in find(label))
+        tool.kill()
+    assert gone(pid)
+    if rig.own_namespaces:
+        end = time.monotonic() + 3
+        while any(left.kind is Kind.PROCESS for left in find(label)) and time.monotonic() < end:
+            time.sleep(0.005)
+        assert [left for left in find(label) if left.kind is Kind.PROCESS] == []
+    for left in find(label):
+        remove(left)
+    assert find(label) == ()
+
+
+def test_ten_instances_at_once(rig: Rig) -> None:
+    with ExitStack() as stack:
+        standing = [stack.enter_context(rig.instance(f"i{n}")) for n in range(10)]
+        assert len({i.pid for i in standing}) == 10
+        for i in standing:
+            assert out(i, "printenv", "NEARMETAL_RUN") == i.label
+    assert find(rig.label + "-") == ()
+
+
+def test_tools_that_are_missing_are_named(tmp_path: Path) -> None:
+    for name in backend_names():
+        answer = get_backend(name).check(HOST, Tools(directory=tmp_path))
+        assert isinstance(answer, Unavailable)
+        assert "nm-box is missing" in answer.reason and answer.remedy
+
+
+def test_a_box_that_cannot_do_its_work_says_so_in_one_line(tools: Tools, tmp_path: Path) -> None:
+    broken = Tools(directory=tmp_path)
+    shutil.copy(tools / "nm-init", tmp_path)
+    Path(broken / "nm-box").write_text("#!/bin/sh\necho 'nm-box: unshare: Operation not permitted (x)' >&2\nexit 111\n")
+    Path(broken / "nm-box").chmod(0o755)
+    answer = get_backend("namespaces").check(HOST, broken)
+    assert isinstance(answer, Unavailable)
+    assert answer.reason == "nm-box: unshare: Operation not permitted (x)"
+    assert answer.remedy

@@ -1,0 +1,196 @@
+"""Numbers that others computed first: R, Kalibera and Jones, Dyestuff, NIST, Le Boudec, Holm."""
+
+import math
+import warnings
+
+import numpy as np
+import pytest
+from scipy import stats
+from statsmodels.regression.mixed_linear_model import MixedLM
+from statsmodels.stats.multitest import multipletests
+
+from nearmetal.analysis.fieller import fieller
+from nearmetal.analysis.looks import look_schedule
+from nearmetal.analysis.mean_interval import paired_t, t_e_value, variance, welch
+from nearmetal.analysis.multiplicity import holm
+from nearmetal.analysis.quantiles import least_n, least_n_equal_tails, quantile_ranks
+from nearmetal.analysis.sign_interval import sign_rank
+from nearmetal.analysis.signed_rank import critical
+from nearmetal.analysis.variance_components import variance_components
+from nearmetal.plan import kalibera_jones_plan
+
+#: R's `sleep`: extra hours of sleep of ten patients under two drugs (Student 1908).
+SLEEP_1 = np.array([0.7, -1.6, -0.2, -1.2, -0.1, 3.4, 3.7, 0.8, 0.0, 2.0])
+SLEEP_2 = np.array([1.9, 0.8, 1.1, 0.1, -0.1, 4.4, 5.5, 1.6, 4.6, 3.4])
+#: Yield of dyestuff in grams, five preparations from each of six batches (Davies 1947).
+DYESTUFF = np.array(
+    [
+        [1545, 1440, 1440, 1520, 1580],
+        [1540, 1555, 1490, 1560, 1495],
+        [1595, 1550, 1605, 1510, 1560],
+        [1445, 1440, 1595, 1465, 1545],
+        [1595, 1630, 1515, 1635, 1625],
+        [1520, 1455, 1450, 1480, 1445],
+    ],
+    dtype=np.float64,
+)
+
+
+def test_sleep_paired() -> None:
+    t = paired_t(SLEEP_1 - SLEEP_2, 0.95)
+    assert t.t == pytest.approx(-4.0621, abs=5e-5)
+    assert t.p == pytest.approx(0.002833, abs=5e-7)
+    assert (t.interval.low, t.interval.high) == pytest.approx((-2.4599, -0.7001), abs=5e-5)
+
+
+def test_sleep_welch() -> None:
+    assert welch(SLEEP_1, SLEEP_2, 0.95).df == pytest.approx(17.776, abs=5e-4)
+    assert welch(SLEEP_1, SLEEP_2, 0.95).t == pytest.approx(-1.8608, abs=5e-5)
+
+
+def test_sleep_e_value() -> None:
+    assert t_e_value(SLEEP_1 - SLEEP_2, g=1.0) == pytest.approx(25.475, abs=5e-4)
+
+
+def test_kalibera_jones_variances() -> None:
+    parts = variance_components(np.array([[[9.0, 5], [8, 3]], [[10, 6], [7, 11]], [[1, 12], [2, 4]]]))
+    assert parts.mean == 6.5
+    assert [round(x, 1) for x in parts.s2] == [16.5, 2.6, 3.6]
+    assert [round(x, 1) for x in parts.t2] == [16.5, -5.7, 2.3]
+    plan = kalibera_jones_plan(costs=(1, 1, 1), t2=parts.t2, r_max=50)
+    assert plan.optimum == (None, None)
+    assert plan.repetitions == (50, 1)
+
+
+def test_kalibera_jones_plan() -> None:
+    parts = variance_components(np.array([[[3.0, 4, 3], [1.2, 3.1, 3]], [[0.2, 1, 1.5], [1, 2, 3]]]))
+    assert parts.t2 == pytest.approx((0.7267, 0.2628, 0.7747), abs=5e-5)
+    plan = kalibera_jones_plan(costs=(3, 20, 100), t2=parts.t2, r_max=50)
+    assert plan.optimum == pytest.approx((4.2937, 1.3023), abs=5e-5)
+    assert plan.repetitions == (5, 2)
+
+
+def test_dyestuff_variance_components() -> None:
+    """In a balanced design the unbiased components are the REML estimates where all are positive."""
+    within, between = variance_components(DYESTUFF).t2
+    assert between == pytest.approx(1764.05, rel=1e-4)
+    assert within == pytest.approx(2451.25, rel=1e-4)
+
+
+def test_dyestuff_reml_agrees() -> None:
+    batch = np.repeat(np.arange(6), 5)
+    with warnings.catch_warnings():
+        # statsmodels still calls numpy by names that numpy deprecates.
+        warnings.simplefilter("ignore", category=DeprecationWarning)
+        fitted = MixedLM(DYESTUFF.ravel(), np.ones((30, 1)), groups=batch).fit(
+            reml=True, method="bfgs", gtol=1e-9
+        )
+    assert float(np.asarray(fitted.cov_re)[0, 0]) == pytest.approx(1764.05, rel=1e-4)
+    assert float(fitted.scale) == pytest.approx(2451.25, rel=1e-4)
+
+
+@pytest.mark.parametrize("level, digits", [(1.0, 9), (1e6, 9), (1e12, 3)])
+def test_anova_needs_centring(level: float, digits: int) -> None:
+    """NIST's SmLs design: nine treatments of 21 values, level + {.4, .3, .5} steps; F = 21 exactly. Centred
+    first, scipy keeps the digits that the data hold."""
+    treatments = []
+    for step in (0.4, 0.3, 0.2, 0.5, 0.6, 0.4, 0.3, 0.2, 0.5):
+        first = [level + step]
+        treatments.append(np.array(first + [level + step - 0.1, level + step + 0.1] * 10))
+    exact = _anova_by_fractions()
+    centre = np.mean(np.concatenate(treatments))
+    found = float(stats.f_oneway(*[t - centre for t in treatments]).statistic)
+    assert found == pytest.approx(exact, rel=10.0**-digits)
+
+
+def _anova_by_fractions() -> float:
+    """F of the same design in exact arithmetic."""
+    from fractions import Fraction
+
+    steps = [Fraction(s, 10) for s in (4, 3, 2, 5, 6, 4, 3, 2, 5)]
+    groups = [[s] + [s - Fraction(1, 10), s + Fraction(1, 10)] * 10 for s in steps]
+    means = [sum(g) / len(g) for g in groups]
+    grand = sum(sum(g) for g in groups) / sum(len(g) for g in groups)
+    between = sum(len(g) * (m - grand) ** 2 for g, m in zip(groups, means, strict=True)) / 8
+    within = sum((x - m) ** 2 for g, m in zip(groups, means, strict=True) for x in g) / (9 * 20)
+    return float(between / within)
+
+
+def test_numacc4() -> None:
+    """NIST StRD NumAcc4: 10000000.2 and 500 pairs 10000000.1, 10000000.3; its standard deviation is 0.1."""
+    values = np.array([10000000.2] + [10000000.1, 10000000.3] * 500)
+    assert math.sqrt(variance(values)) == pytest.approx(0.1, rel=1e-7)
+
+
+@pytest.mark.parametrize("n, ranks", [(10, (2, 9)), (20, (6, 15)), (30, (10, 21))])
+def test_le_boudec_median_ranks(n: int, ranks: tuple[int, int]) -> None:
+    assert quantile_ranks(n, 0.5, 0.95) == ranks
+
+
+@pytest.mark.parametrize("q, n, n_equal", [(0.5, 6, 6), (0.9, 29, 36), (0.95, 59, 72), (0.99, 299, 368)])
+def test_least_n_of_quantiles(q: float, n: int, n_equal: int) -> None:
+    assert least_n(q, 0.95) == n
+    assert quantile_ranks(n - 1, q, 0.95) is None
+    assert least_n_equal_tails(q, 0.95) == n_equal
+
+
+def test_holm() -> None:
+    p = [0.01, 0.02, 0.03, 0.04, 0.05]
+    assert holm(p) == pytest.approx((0.05, 0.08, 0.09, 0.09, 0.09))
+    rng = np.random.default_rng(2)
+    for _ in range(20):
+        p = rng.uniform(0, 0.3, size=rng.integers(1, 12)).tolist()
+        assert holm(p) == pytest.approx(multipletests(p, method="holm")[1])
+
+
+@pytest.mark.parametrize("comparisons, n", [(1, 7), (5, 10), (10, 11)])
+def test_sign_interval_is_finite_from(comparisons: int, n: int) -> None:
+    assert sign_rank(n, 0.05 / comparisons) > 0
+    assert sign_rank(n - 1, 0.05 / comparisons) == 0
+
+
+@pytest.mark.parametrize(
+    "n, p, k",
+    [
+        (6, 0.025, 0),
+        (8, 0.005, 0),
+        (10, 0.025, 8),
+        (12, 0.025, 13),
+        (15, 0.05, 30),
+        (20, 0.025, 52),
+        (25, 0.005, 68),
+    ],
+)
+def test_wilcoxon_critical_values(n: int, p: float, k: int) -> None:
+    """The printed tables of the signed-rank test, one-sided p."""
+    assert critical(n, p) == k
+
+
+def test_signed_rank_distribution_agrees_with_scipy() -> None:
+    """scipy's own exact p value (of another program's authors) at every statistic of n = 11."""
+    for positives in range(12):
+        d = np.arange(1.0, 12.0)
+        d[positives:] *= -1
+        t = int(np.sum(np.flatnonzero(d > 0) + 1))
+        p = stats.wilcoxon(d, alternative="less", method="exact").pvalue
+        from nearmetal.analysis.signed_rank import lower_tail
+
+        assert lower_tail(11, t) == pytest.approx(float(p), rel=1e-12)
+
+
+def test_schedule() -> None:
+    looks = look_schedule(40, 140)
+    assert [n for n, _ in looks] == [27, 40, 60, 90, 135]
+    assert [round(s, 4) for _, s in looks] == [0.2, 0.5, 0.12, 0.072, 0.0432]
+    assert sum(s for _, s in look_schedule(40, 10**30)) == pytest.approx(1.0, abs=1e-12)
+
+
+def test_fieller_against_the_defining_property() -> None:
+    """r is an end of the interval where the t statistic of y - r x is at its critical value."""
+    rng = np.random.default_rng(8)
+    y, x = rng.normal(3.0, 0.4, 15), rng.normal(2.0, 0.3, 15)
+    interval = fieller(y, x, 0.95)
+    bound = float(stats.t.ppf(0.975, 14))
+    for r in (interval.low, interval.high):
+        assert abs(paired_t(y - r * x, 0.95).t) == pytest.approx(bound, rel=1e-9)
+    assert fieller(y, x - 2.0, 0.95).high == math.inf

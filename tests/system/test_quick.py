@@ -1,0 +1,197 @@
+"""The real thing from the command line: quick, killed and resumed, refused, interrupted, cleaned."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+NEARMETAL = [str(Path(sys.executable).parent / "nearmetal")]
+#: A run that is quick even on a busy machine: few slices, few blocks.
+STUDY = """\
+name: small
+question: What does a container cost two small kernels?
+environments:
+  native: {backend: native, attachment: host, placements: [1x2]}
+  namespaces: {backend: namespaces, attachment: veth-bridge, placements: [1x2, 2x1]}
+placements:
+  1x2: {instances: 1, tasks: 2}
+  2x1: {instances: 2, tasks: 1}
+workloads:
+  ep: {kernel: ep, class: S}
+  latency: {kernel: pingpong, bytes: 8 B}
+  start: {subject: start}
+design: {baseline: native, margin: 3 %, slices: 2, max_blocks: 3, max_time: 60 s}
+"""
+
+
+def nearmetal(*words: str, cwd: Path, timeout: float = 120) -> subprocess.CompletedProcess[str]:
+    """Run the tool as a user would."""
+    return subprocess.run(
+        [*NEARMETAL, *words], cwd=cwd, capture_output=True, text=True, timeout=timeout, check=False
+    )
+
+
+def started(*words: str, cwd: Path) -> subprocess.Popen[str]:
+    """Start the tool and leave it running."""
+    return subprocess.Popen(
+        [*NEARMETAL, *words], cwd=cwd, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+
+
+def left_behind(cwd: Path) -> list[Any]:
+    """What `nearmetal clean --dry-run` finds."""
+    found: list[Any] = json.loads(nearmetal("clean", "--dry-run", "--json", cwd=cwd).stdout)["found"]
+    return found
+
+
+def trial_lines(cwd: Path) -> list[Any]:
+    """Whole lines of trials of the only run below cwd."""
+    text = "".join(p.read_text() for p in (cwd / "results").glob("*/trials/*.jsonl"))
+    return [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]
+
+
+def wait_for(condition: Any, limit: float = 60) -> None:
+    """Poll until condition() is true."""
+    end = time.monotonic() + limit
+    while not condition():
+        assert time.monotonic() < end, "waited in vain"
+        time.sleep(0.05)
+
+
+@pytest.fixture
+def here(tmp_path: Path) -> Iterator[Path]:
+    """A directory with the small study; afterwards nothing of ours is left on the machine."""
+    (tmp_path / "small.yaml").write_text(STUDY)
+    yield tmp_path
+    assert left_behind(tmp_path) == []
+
+
+def test_a_run_gives_cells_report_and_leaves_nothing(here: Path) -> None:
+    done = nearmetal("run", "small.yaml", "--json", "--seed", "11", cwd=here)
+    assert done.returncode == 0, done.stderr
+    result = json.loads(done.stdout)
+    cells = {(c["arm"], c["workload"], c["metric"]): c for c in result["cells"]}
+    assert ("namespaces/1x2", "ep", "rate") in cells
+    assert ("namespaces/2x1", "latency", "latency") in cells
+    assert ("namespaces/2x1", "start", "start") in cells
+    wanted = {
+        "environment",
+        "placement",
+        "attachment",
+        "baseline",
+        "workload",
+        "metric",
+        "unit",
+        "n",
+        "overhead",
+        "low",
+        "high",
+        "margin",
+        "verdict",
+    }
+    assert all(wanted <= set(c) for c in result["cells"])
+    assert all(c["n"] == 3 for c in result["cells"])
+    # Three blocks carry no verdict, whatever they show.
+    assert {c["verdict"] for c in result["cells"]} == {"no verdict yet"}
+    directory = here / result["results_dir"]
+    assert (directory / "report.html").stat().st_size > 100_000
+    records = trial_lines(here)
+    assert len(records) == 3 * 4
+    across = next(r for r in records if r["arm"] == "namespaces/2x1")
+    assert across["transport"]["btl"] == "tcp,self"
+    assert len({p["namespaces"]["net"] for p in across["places"]}) == 2
+    assert [p["cpus"] for p in sorted(across["places"], key=lambda p: p["rank"])] == [[0], [1]]
+    inside = next(r for r in records if r["arm"] == "namespaces/1x2")
+    native = next(r for r in records if r["arm"] == "native/1x2")
+    for kind in ("mnt", "net", "pid", "ipc", "uts"):
+        assert inside["places"][0]["namespaces"][kind] != native["places"][0]["namespaces"][kind]
+    for word in ("analyze", "status", "report", "export"):
+        again = nearmetal(word, result["results_dir"], cwd=here)
+        assert again.returncode == 0, again.stderr
+
+
+def test_killed_anywhere_it_resumes_with_the_block_in_flight(here: Path) -> None:
+    run = started("run", "small.yaml", "--seed", "5", cwd=here)
+    wait_for(lambda: len(trial_lines(here)) >= 4)
+    time.sleep(0.3)  # into the middle of a block
+    run.send_signal(signal.SIGKILL)
+    run.communicate(timeout=20)
+    before = trial_lines(here)
+    resumed = nearmetal("resume", "--json", cwd=here)
+    assert resumed.returncode == 0, resumed.stderr
+    assert all(c["n"] == 3 for c in json.loads(resumed.stdout)["cells"])
+    after = trial_lines(here)
+    assert after[: len(before)] == before, "what was recorded stays as it was"
+    torn = {r["block"] for r in after if r["attempt"] > 1}
+    assert len(torn) <= 1, "at most the block in flight is run again"
+    nearmetal("clean", cwd=here)
+
+
+def test_ctrl_c_saves_and_says_how_to_go_on(here: Path) -> None:
+    run = started("run", "small.yaml", cwd=here)
+    wait_for(lambda: len(trial_lines(here)) >= 4)
+    run.send_signal(signal.SIGINT)
+    _, said = run.communicate(timeout=60)
+    assert run.returncode == 130
+    assert "nearmetal resume" in said
+    assert left_behind(here) == []
+
+
+def test_a_second_run_is_refused_and_names_the_first(here: Path) -> None:
+    run = started("run", "small.yaml", cwd=here)
+    try:
+        wait_for(lambda: len(trial_lines(here)) >= 1)
+        second = nearmetal("run", "small.yaml", cwd=here)
+        assert second.returncode == 3
+        assert str(run.pid) in second.stderr
+    finally:
+        run.send_signal(signal.SIGINT)
+        run.communicate(timeout=60)
+
+
+def test_mistakes_start_nothing(here: Path) -> None:
+    (here / "bad.yaml").write_text(STUDY.replace("attachment: host", "atachment: host").replace("3 %", "3"))
+    done = nearmetal("run", "bad.yaml", cwd=here)
+    assert done.returncode == 2
+    assert "bad.yaml:4:" in done.stderr
+    assert 'did you mean "attachment"' in done.stderr
+    assert "nothing was started" in done.stderr
+    assert not (here / "results").exists()
+    for words in (["run", "absent.yaml"], ["quick", "--time", "soon"], ["weigh", "native"], ["nonsense"]):
+        wrong = nearmetal(*words, cwd=here)
+        assert wrong.returncode == 2, (words, wrong.stderr)
+        assert "Traceback" not in wrong.stderr
+
+
+def test_a_command_is_weighed_without_a_file(here: Path) -> None:
+    done = nearmetal(
+        "weigh", "native", "namespaces", "--time", "6s", "--json", "--", "/bin/sh", "-c", "echo $(cat small.yaml)",
+        cwd=here,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    cells = json.loads(done.stdout)["cells"]
+    assert {c["metric"] for c in cells} >= {"wall", "user", "system", "max_rss"}
+    assert all(c["n"] >= 1 for c in cells)
+
+
+def test_the_disk_is_full(here: Path) -> None:
+    """A results directory on a file system of 1 MiB: the stop is clear, and what was recorded is whole."""
+    small = here / "results"
+    small.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(small)], check=True)
+    try:
+        filler = small / "filler"
+        filler.write_bytes(b"x" * (1 << 20) if os.statvfs(small).f_bavail * 4096 > (1 << 20) else b"x" * (900 << 10))
+        done = nearmetal("run", "small.yaml", cwd=here)
+        assert done.returncode == 4, done.stderr
+        assert "no space" in done.stderr.lower()
+        assert "Traceback" not in done.stderr
+    finally:
+        subprocess.run(["umount", str(small)], check=True)

@@ -1,0 +1,190 @@
+"""A frozen study loads back to an equal one, with the catalogue and without."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nearmetal.errors import UsageError
+from nearmetal.model.study import (
+    Attachment,
+    Better,
+    CommandWorkload,
+    Design,
+    Environment,
+    KernelWorkload,
+    Limits,
+    MetricSpec,
+    Mode,
+    Pages,
+    Placement,
+    StartSubject,
+    Study,
+    Workload,
+)
+from nearmetal.studies import builtin, names
+from nearmetal.study_file import SCHEMA_LINE, Catalog, dump_study, load_text
+
+NAMES = st.from_regex(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,12}", fullmatch=True)
+TEXTS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=40)
+SHARES = st.floats(1e-6, 0.999)
+SECONDS = st.floats(1e-9, 9e8)
+COUNTS = st.integers(1, 2**62)
+
+KERNELS: dict[str, dict[str, st.SearchStrategy[str | int | float]]] = {
+    "stream": {"elements": st.one_of(COUNTS, st.just("auto")), "sweeps": COUNTS},
+    "cg": {"class": st.sampled_from("SWAB"), "iterations": COUNTS},
+    "pingpong": {
+        "bytes": COUNTS,
+        "measure": st.sampled_from(["latency", "bandwidth"]),
+        "gap": SECONDS,
+        "jitter": SHARES,
+    },
+}
+
+
+@st.composite
+def kernel_workloads(draw: st.DrawFn, name: str) -> KernelWorkload:
+    kernel = draw(st.sampled_from(sorted(KERNELS)))
+    chosen = draw(st.lists(st.sampled_from(sorted(KERNELS[kernel])), unique=True))
+    metrics = draw(st.sampled_from([(), ("copy",), ("triad", "add")])) if kernel == "stream" else ()
+    return KernelWorkload(
+        name=name,
+        kernel=kernel,
+        params={p: draw(KERNELS[kernel][p]) for p in chosen},
+        pages=draw(st.sampled_from(Pages)),
+        metrics=metrics,
+    )
+
+
+@st.composite
+def metric_specs(draw: st.DrawFn, name: str) -> MetricSpec:
+    regex = draw(st.sampled_from([None, r"time: ([\d.]+) s", '"x": "(\\S+)"', "(?:é|#) (.*): &*!", "'(a)\n"]))
+    path = draw(st.from_regex(r"[a-z0-9_]{1,5}(\.[a-z0-9_]{1,5}){0,3}", fullmatch=True))
+    return MetricSpec(
+        name=name,
+        unit=draw(st.sampled_from(["s", "B/s", "Mop/s total", "%", "1", "ns/day"])),
+        better=draw(st.sampled_from(Better)),
+        regex=regex,
+        json_path=path if regex is None else None,
+    )
+
+
+@st.composite
+def command_workloads(draw: st.DrawFn, name: str) -> CommandWorkload:
+    keys = st.from_regex(r"[A-Za-z_][A-Za-z0-9_]{0,8}", fullmatch=True)
+    return CommandWorkload(
+        name=name,
+        argv=(draw(TEXTS.filter(str.strip)), *draw(st.lists(TEXTS, max_size=4))),
+        mpi=draw(st.booleans()),
+        env=draw(st.dictionaries(keys, TEXTS, max_size=3)),
+        metrics=tuple(draw(metric_specs(n)) for n in draw(st.lists(NAMES, unique=True, max_size=3))),
+        time_limit=draw(SECONDS),
+    )
+
+
+@st.composite
+def workloads(draw: st.DrawFn) -> tuple[Workload, ...]:
+    out: list[Workload] = []
+    for name in draw(st.lists(NAMES, unique=True, min_size=1, max_size=4)):
+        out.append(
+            draw(st.one_of(kernel_workloads(name), command_workloads(name), st.just(StartSubject(name=name))))
+        )
+    return tuple(out)
+
+
+@st.composite
+def designs(draw: st.DrawFn, baselines: tuple[str, ...]) -> Design:
+    least = draw(st.integers(6, 50))
+    most = draw(st.integers(least, 100_000))
+    return Design(
+        baselines=baselines,
+        margin=draw(SHARES),
+        confidence=draw(st.floats(0.5, 0.9999)),
+        seed=draw(st.integers(0, 2**63 - 1)),
+        mode=draw(st.sampled_from(Mode)),
+        min_blocks=least,
+        expected_blocks=draw(st.none() | st.integers(least, most)),
+        max_blocks=most,
+        max_time=draw(st.none() | SECONDS),
+        target_width=draw(st.none() | SHARES),
+        slices=draw(st.integers(1, 1000)),
+        runs=draw(st.integers(1, 1000)),
+        warm_up=draw(st.integers(0, 1000)),
+    )
+
+
+@st.composite
+def studies(draw: st.DrawFn) -> Study:
+    """Any study that a file can hold; every environment has the ranks of the baseline's placement."""
+    ranks = draw(st.sampled_from([1, 2, 4, 6]))
+    shapes = [(i, ranks // i) for i in range(1, ranks + 1) if ranks % i == 0]
+    place_names = draw(st.lists(NAMES, unique=True, min_size=len(shapes), max_size=len(shapes)))
+    placements = [
+        Placement(name=n, instances=i, tasks=t, cpus=tuple(range(ranks)) if draw(st.booleans()) else ())
+        for n, (i, t) in zip(place_names, shapes, strict=True)
+    ]
+    first, *others = draw(st.lists(NAMES, unique=True, min_size=1, max_size=4))
+    environments = [Environment(name=first, backend="native", placements=(placements[0].name,))]
+    for name in others:
+        backend = draw(st.sampled_from(["namespaces", "handicap"]))
+        bridged = backend == "namespaces" and draw(st.booleans())
+        usable = placements if bridged else placements[:1]
+        environments.append(
+            Environment(
+                name=name,
+                backend=backend,
+                image=draw(st.sampled_from(["host", "/images/bookworm tree", "0"])),
+                attachment=Attachment.VETH_BRIDGE if bridged else Attachment.LOOPBACK,
+                limits=Limits(
+                    cpu_quota=draw(st.none() | st.floats(1e-6, 100)),
+                    memory=draw(st.none() | st.integers(1, 2**60)),
+                ),
+                placements=tuple(
+                    p.name for p in draw(st.lists(st.sampled_from(usable), min_size=1, unique=True))
+                ),
+                extra_work=draw(st.just(0.0) | st.floats(0, 10)) if backend == "handicap" else 0.0,
+            )
+        )
+    return Study(
+        name=draw(NAMES),
+        question=draw(TEXTS),
+        environments=tuple(environments),
+        placements=tuple(placements),
+        workloads=draw(workloads()),
+        design=draw(designs((first,))),
+    )
+
+
+@given(study=studies())
+@settings(max_examples=200, deadline=None)
+def test_a_frozen_study_loads_back_equal(catalog: Catalog, study: Study) -> None:
+    text = dump_study(study, catalog)
+    assert text.startswith(f"{SCHEMA_LINE}\n")
+    assert load_text(text, "study.yaml", catalog) == study
+    assert load_text(text, "study.yaml", None) == study
+    assert dump_study(load_text(text, "study.yaml", None), catalog) == text
+
+
+@pytest.mark.parametrize("name", names())
+def test_the_built_in_studies_load_back_equal(catalog: Catalog, name: str) -> None:
+    study = load_text(builtin(name), name, catalog, seed=7)
+    assert load_text(dump_study(study, catalog), name, catalog) == study
+
+
+def test_parameters_unknown_to_the_catalogue_come_back_without_it(catalog: Catalog) -> None:
+    study = load_text(builtin("quick"), "quick", catalog, seed=7)
+    odd = KernelWorkload(name="lu", kernel="lu", params={"n": 3, "tol": 1e-9, "size": "4 MiB", "how": "a: b"})
+    frozen = replace(study, workloads=(odd,))
+    assert load_text(dump_study(frozen, catalog), "study.yaml", None) == frozen
+
+
+@pytest.mark.parametrize("argument", ["a\0b", "\udc80", "x" * 9000])
+def test_what_no_file_can_hold_is_refused(catalog: Catalog, argument: str) -> None:
+    study = load_text(builtin("quick"), "quick", catalog, seed=7)
+    own = CommandWorkload(name="own", argv=("echo", argument))
+    with pytest.raises(UsageError):
+        dump_study(replace(study, workloads=(own,)), catalog)

@@ -1,0 +1,159 @@
+"""The figures: valid Vega-Lite with finite numbers, thinned where large, and as files of the right kind."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+from xml.etree import ElementTree
+
+import altair
+import pytest
+from tests.golden import sample_analysis as sample
+
+from nearmetal.errors import RecordsError
+from nearmetal.model.record import Status
+from nearmetal.report.chart_parts import FILE, PAGE, Chart, finished
+from nearmetal.report.charts import MOST_POINTS, absolute, charts_of, ecdf, floor, looks, points
+from nearmetal.report.figures import Format, figures, write_figures
+from nearmetal.report.seen import RecordIndex
+
+EMPTY = RecordIndex(())
+
+
+def rows(chart: Chart) -> int:
+    """Data rows of the layer with the most of them."""
+    layers = chart.spec["layer"]
+    assert isinstance(layers, list)
+    counts = [0]
+    for layer in layers:
+        assert isinstance(layer, dict)
+        data = layer.get("data")
+        if isinstance(data, dict) and isinstance(data["values"], list):
+            counts.append(len(data["values"]))
+    return max(counts)
+
+
+def test_every_figure_is_valid_vega_lite() -> None:
+    found = figures(sample.analysis(), sample.records())
+    assert {c.kind for _, c in found} == {"floor", "points", "looks", "absolute", "attribution", "ecdf"}
+    assert len({name for name, _ in found}) == len(found)
+    seen = set()
+    for _, chart in found:
+        if (chart.kind, "log" in json.dumps(chart.spec)) in seen:
+            continue
+        seen.add((chart.kind, "log" in json.dumps(chart.spec)))
+        for palette in (FILE, PAGE):
+            altair.Chart.from_dict(finished(chart, palette, 480), validate=True)
+
+
+def test_captions_say_n_and_unit() -> None:
+    cell = next(c for c in sample.analysis().cells if c.workload == "start")
+    for chart in charts_of(cell, EMPTY, FILE):
+        if chart.kind != "looks":
+            assert "n 39" in chart.caption, chart.kind
+    chart = ecdf(cell, FILE)
+    assert (
+        chart is not None
+        and "in µs" in chart.caption
+        and "Not estimable at this n: p95, p99" in chart.caption
+    )
+
+
+def test_no_number_is_infinite_before_the_first_look() -> None:
+    for cell in sample.early_analysis().cells:
+        assert looks(cell, FILE) is None or cell.workload == "cg.S"
+        for chart in charts_of(cell, EMPTY, FILE):
+            json.dumps(chart.spec, allow_nan=False)
+    assert floor(sample.noise_floor(5), FILE) is None
+
+
+def test_a_cell_without_blocks_has_no_chart() -> None:
+    cell = replace(
+        sample.early_analysis().cells[0], blocks=(), d=(), values=(), baseline_values=(), looks=(), n=0
+    )
+    assert charts_of(cell, EMPTY, FILE) == ()
+
+
+def test_large_studies_are_thinned_and_say_so() -> None:
+    cell = sample.cell("container/one", "native/one", sample.METRICS[0], blocks=20_000)
+    spike = max(range(cell.n), key=lambda i: cell.d[i])
+    chart = points(cell, FILE)
+    assert chart is not None and rows(chart) <= MOST_POINTS + 3
+    assert "of 20,000 blocks" in chart.caption and "the figures use all" in chart.caption
+    assert f'"block": {cell.blocks[spike]}' in json.dumps(chart.spec), "no outlier is left out"
+    chart = absolute(cell, EMPTY, FILE)
+    assert chart is not None and rows(chart) <= MOST_POINTS + 4 and "Thinned" in chart.caption
+
+
+def test_raw_slices_are_drawn_from_the_records() -> None:
+    cell = sample.analysis().cells[0]
+    index = RecordIndex(sample.records())
+    chart = absolute(cell, index, FILE)
+    assert chart is not None and "raw slices" in chart.caption
+    text = json.dumps(chart.spec)
+    raw = index.raw(cell.arm, 1, cell)
+    assert len(raw) == 8 and f"{float(f'{raw[0] / 1e9:.6g}')}" in text
+
+
+def test_the_margin_is_left_out_only_where_it_would_flatten_the_points() -> None:
+    near, far = (
+        next(c for c in sample.analysis().cells if c.arm == arm and c.metric == metric)
+        for arm, metric in (("container/one", "triad"), ("container/two", "latency"))
+    )
+    for cell, shown in ((near, True), (far, False)):
+        chart = points(cell, FILE)
+        assert chart is not None
+        assert (("Grey band: margin" in chart.caption), ("lies far outside" in chart.caption)) == (
+            shown,
+            not shown,
+        )
+        assert (FILE.margin in json.dumps(chart.spec)) is shown
+
+
+def test_files_of_every_format(tmp_path: Path) -> None:
+    analysis = replace(sample.analysis(), cells=sample.analysis().cells[9:10])
+    written = write_figures(analysis, tmp_path / "figures", records=sample.records())
+    assert len(written) == 3 * len(figures(analysis))
+    by_format = {f: [p for p in written if p.suffix == f".{f}"] for f in Format}
+    for path in by_format[Format.SVG]:
+        root = ElementTree.fromstring(path.read_bytes())
+        assert root.tag == "{http://www.w3.org/2000/svg}svg"
+    assert all(p.read_bytes().startswith(b"\x89PNG\r\n") for p in by_format[Format.PNG])
+    assert all(p.read_bytes().startswith(b"%PDF-") for p in by_format[Format.PDF])
+    assert [p for p in (tmp_path / "figures").iterdir() if p not in written] == []
+
+
+def test_figures_that_cannot_be_written_say_where(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(RecordsError, match="cannot write"):
+        write_figures(sample.analysis(), tmp_path / "file", [Format.SVG])
+
+
+def test_the_last_good_attempt_of_a_block_counts() -> None:
+    first, *rest = (r for r in sample.records(2) if r.arm == "native/one")
+    again = replace(first, attempt=2, trial="again")
+    failed = replace(first, attempt=3, status=Status.FAILED, trial="failed")
+    control = replace(first, aa=True, trial="aa", attempt=9)
+    index = RecordIndex([again, first, failed, control, *rest])
+    assert [t.trial for t in index.trials("native/one")] == ["again", *(r.trial for r in rest)]
+
+
+def test_what_was_seen_is_counted_and_missing_is_not_zero() -> None:
+    index = RecordIndex(sample.records())
+    seen = index.seen("container/two")
+    assert seen.transports == (("btl tcp,self; pml ob1", 39),)
+    assert seen.places == (("rank 0: nm-a, CPU 0; rank 1: nm-b, CPU 1", 39),)
+    assert dict(seen.disturbance)["steal"] is None
+    assert seen.flagged == (("disturbed", 1),)
+    assert index.own_namespaces("container/two", "native/one") == ("mnt", "net", "pid")
+    assert index.own_namespaces("native-tcp/one", "native/one") == ()
+    assert index.own_namespaces("nobody", "native/one") is None
+    cell = next(c for c in sample.analysis().cells if c.arm == "container/two")
+    lines = {line.name: line for line in index.counters(cell)}
+    assert lines["node steal_seconds"].arm is None and lines["node interrupts"].arm == 900.0
+    slowest = cell.blocks[max(range(cell.n), key=lambda i: cell.d[i])]
+    assert lines["node context_switches"].slowest_block == 410.0 + slowest
+    assert math.isclose(lines["node context_switches"].baseline or 0, 430.0)
+    assert RecordIndex(()).counters(cell) == ()

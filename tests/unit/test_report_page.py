@@ -1,0 +1,260 @@
+"""The page: one file, in order, escaped, with a policy that lets nothing out."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import os
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from tests.golden import sample_analysis as sample
+
+from nearmetal.errors import RecordsError
+from nearmetal.model.record import JsonValue
+from nearmetal.model.result import Unused
+from nearmetal.report.bundle import vega_bundle
+from nearmetal.report.page import Context, page_html
+from nearmetal.report.write import write_report
+
+BUNDLE = "window.vegaEmbed = () => Promise.resolve();"
+EVIL = "</script><img src=x onerror=alert(1)>\u202e\x1b[31m\"'"
+PROVENANCE: dict[str, JsonValue] = {
+    "cpu": {"model": "EPYC", "cores": 2, "flags": ["avx2", "sse4_2"]},
+    "kernel": "6.18",
+    "not_here": {"container/three": "no cgroup may be made"},
+    "empty": {},
+}
+
+
+class Page(HTMLParser):
+    """What a browser's parser sees: elements, text outside scripts and styles, scripts."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__(convert_charrefs=True)
+        self.elements: list[tuple[str, dict[str, str]]] = []
+        self.text, self.scripts = "", list[str]()
+        self._inside = ""
+        self.feed(html)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, {k: v or "" for k, v in attrs}))
+        self._inside = tag if tag in ("script", "style") else ""
+        if tag == "script":
+            self.scripts.append("")
+
+    def handle_endtag(self, tag: str) -> None:
+        self._inside = ""
+
+    def handle_data(self, data: str) -> None:
+        if self._inside == "script":
+            self.scripts[-1] += data
+        elif not self._inside:
+            self.text += data
+
+    def all(self, tag: str) -> list[dict[str, str]]:
+        return [attrs for name, attrs in self.elements if name == tag]
+
+
+def page(
+    provenance: dict[str, JsonValue] = PROVENANCE,
+    commands: Sequence[str] = ("nearmetal quick --seed 32570",),
+) -> tuple[str, Page]:
+    context = Context(
+        records=sample.records(),
+        provenance=provenance,
+        differences=[{"fact": "governor", "values": {"native/one": "performance", "container/one": None}}],
+        commands=commands,
+    )
+    html = page_html(sample.study(), sample.analysis(), context, bundle=BUNDLE)
+    return html, Page(html)
+
+
+def test_the_sections_stand_in_order() -> None:
+    _, p = page()
+    named = [
+        "verdicts",
+        "noise-floor",
+        "cells",
+        "seen",
+        "parity",
+        "unused",
+        "reproduce",
+        "provenance",
+        "glossary",
+    ]
+    assert [a["id"] for a in p.all("section")] == named
+    assert (
+        p.text.index("What does a container cost")
+        < p.text.index("Of 12 comparisons")
+        < p.text.index("Verdicts")
+    )
+
+
+def test_every_cell_is_there_and_linked() -> None:
+    _, p = page()
+    count = len(sample.analysis().cells)
+    cells = [a["id"] for a in p.all("details") if a.get("class") == "cell"]
+    links = [a["href"] for a in p.all("a") if a["href"].startswith("#cell-")]
+    assert sorted(cells) == sorted(x.removeprefix("#") for x in links)
+    assert len(set(cells)) == count == len(cells)
+    ids = [a["id"] for _, a in p.elements if "id" in a]
+    assert len(ids) == len(set(ids))
+
+
+def test_nothing_is_loaded_from_anywhere() -> None:
+    html, p = page()
+    assert not [a for _, a in p.elements if "src" in a or "srcset" in a or "action" in a]
+    assert all(a["href"].startswith("#") for _, a in p.elements if "href" in a)
+    assert not re.search(r"@import|url\(", html)
+    assert not p.all("link") and not p.all("iframe")
+
+
+def test_the_policy_allows_only_the_pages_own_scripts() -> None:
+    _, p = page()
+    policy = next(a["content"] for a in p.all("meta") if a.get("http-equiv") == "Content-Security-Policy")
+    rules = dict(rule.strip().partition(" ")[::2] for rule in policy.split(";"))
+    assert rules["default-src"] == rules["connect-src"] == "'none'"
+    assert "unsafe" not in rules["script-src"] and rules["img-src"] == "data:"
+    runnable = [
+        s for s, a in zip(p.scripts, p.all("script"), strict=True) if a.get("type") != "application/json"
+    ]
+    hashes = {f"'sha256-{base64.b64encode(hashlib.sha256(s.encode()).digest()).decode()}'" for s in runnable}
+    assert hashes == set(rules["script-src"].split()) and len(hashes) == 2
+
+
+def test_every_chart_has_a_box_a_name_and_data() -> None:
+    _, p = page()
+    data = json.loads(p.scripts[0])
+    boxes = [a for a in p.all("div") if "data-chart" in a]
+    assert [int(a["data-chart"]) for a in boxes] == list(range(len(data["specs"])))
+    assert all(a["role"] == "img" and a["aria-label"] for a in boxes)
+    kinds = [a.get("class") for a in p.all("figure")]
+    assert kinds[0] == "floor" and kinds.count("ecdf") == 4
+    assert "var(--ink)" in json.dumps(data["config"])
+
+
+def test_verdicts_are_readable_without_colour() -> None:
+    html, _ = page()
+    chips = re.findall(r'<span class="chip \w+">([^<]*)</span>', html)
+    assert set(chips) == {"▲ material", "▼ faster", "= equivalent", "? no verdict yet", "! inconsistent"}
+
+
+def test_what_was_found_is_said() -> None:
+    _, p = page()
+    for said in (
+        "btl tcp,self; pml ob1 (in 39 of 39 trials)",
+        "rank 1: nm-b, CPU 1",
+        "governor",
+        "container/one: unavailable",
+        "container/three",
+        "no cgroup may be made",
+        "torn by an interruption",
+        "nearmetal quick --seed 32570",
+        "cpu",
+        "avx2, sse4_2",
+        "p99",
+        "not estimable at n",
+        "Half the width of an interval",
+        "its slowest block",
+    ):
+        assert said in p.text, said
+
+
+def test_hostile_text_stays_text() -> None:
+    study = sample.study(name=EVIL, question=EVIL)
+    cells = tuple(
+        replace(c, arm=EVIL, baseline=EVIL, workload=EVIL, metric=EVIL, reason=EVIL, unit=EVIL)
+        for c in sample.analysis().cells[:8]
+    )
+    analysis = replace(
+        sample.analysis(question=EVIL),
+        study=EVIL,
+        cells=cells,
+        unused=(Unused(what=EVIL, reason=EVIL, count=1),),
+        disturbance={EVIL: 0.1},
+    )
+    records = [
+        replace(r, arm=EVIL, transport={EVIL: EVIL}, flags=(EVIL,), counters={EVIL: {EVIL: 1.0}})
+        for r in sample.records(2)
+    ]
+    context = Context(
+        records=records, provenance={EVIL: {EVIL: EVIL}}, differences=[{EVIL: EVIL}], commands=[EVIL]
+    )
+    html = page_html(study, analysis, context, bundle=BUNDLE)
+    p = Page(html)
+    assert not p.all("img") and "\u202e" not in html and "\x1b" not in html
+    assert not [a for _, a in p.elements if any(k.startswith("on") for k in a)]
+    assert len(p.scripts) == 3 and json.loads(p.scripts[0])
+    assert "alert(1)" in p.text
+
+
+def test_an_empty_study_has_a_page_too() -> None:
+    nothing = replace(
+        sample.analysis(),
+        cells=(),
+        unused=(),
+        noise_floor=replace(sample.noise_floor(), cells=(), proven=False),
+    )
+    context = Context(records=(), provenance={}, differences=(), commands=())
+    p = Page(page_html(sample.study(), nothing, context, bundle=BUNDLE))
+    for said in ("Nothing could be compared yet", "No noise floor", "Everything that ran was used"):
+        assert said in p.text, said
+
+
+def test_an_untrusted_machine_is_said_first() -> None:
+    noise = replace(sample.noise_floor(), trusted=False, proven=False, reason="drift")
+    context = Context(records=(), provenance={}, differences=(), commands=())
+    p = Page(page_html(sample.study(), replace(sample.analysis(), noise_floor=noise), context, bundle=BUNDLE))
+    assert p.text.index("Not trustworthy on this machine") < p.text.index("Verdicts")
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A cache that holds the bundle."""
+    directory = tmp_path_factory.mktemp("cache")
+    vega_bundle(directory / "nearmetal")
+    return directory
+
+
+def test_the_bundle_is_made_once(cache: Path) -> None:
+    (file,) = (cache / "nearmetal").iterdir()
+    text = file.read_text()
+    assert "window.vegaEmbed=" in text and "</script" not in text
+    assert vega_bundle(cache / "nearmetal") == text
+
+
+def test_a_spoilt_or_closed_cache_is_done_without(tmp_path: Path, cache: Path) -> None:
+    good = next((cache / "nearmetal").iterdir())
+    (tmp_path / good.name).write_bytes(b"\xff torn")
+    assert vega_bundle(tmp_path) == good.read_text() == (tmp_path / good.name).read_text()
+
+
+def test_the_report_appears_whole(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(cache))
+    files = write_report(
+        tmp_path / "r",
+        sample.study(),
+        sample.analysis(),
+        sample.records(),
+        PROVENANCE,
+        [],
+        commands=["nearmetal quick"],
+    )
+    names = sorted(p.name for p in (tmp_path / "r").iterdir())
+    assert names == ["report.csv", "report.html", "report.md", "report.tex"]
+    assert files.html.read_text().rstrip().endswith("</html>")
+    before = files.html.read_bytes()
+    (tmp_path / "r" / "report.md").unlink()
+    (tmp_path / "r" / "report.md").mkdir()
+    with pytest.raises(RecordsError, match="cannot write"):
+        write_report(tmp_path / "r", sample.study(), sample.analysis(), (), {}, [], commands=[])
+    assert files.html.read_bytes() != before, "each file is replaced by itself"
+    assert not [p for p in (tmp_path / "r").iterdir() if p.name.endswith(".tmp")]
+    assert os.path.getsize(files.html) < 3_000_000

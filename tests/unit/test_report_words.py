@@ -1,0 +1,232 @@
+"""The verdict table in words: every verdict has symbol and word, every ratio its baseline, n and interval."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+from dataclasses import replace
+
+import pytest
+from tests.golden import sample_analysis as sample
+
+from nearmetal.analysis.two_level import StateCell
+from nearmetal.model.result import Analysis, Cell, NoiseFloor, Verdict
+from nearmetal.model.study import Better
+from nearmetal.report import boots
+from nearmetal.report.cells_table import (
+    SYMBOLS,
+    WORDS,
+    answer_sentence,
+    bounded,
+    cause_text,
+    effect,
+    floors,
+    next_steps,
+    question_text,
+    trust_text,
+    verdict_table,
+    verdict_text,
+)
+from nearmetal.report.csv_form import csv_text
+from nearmetal.report.json_form import json_form, to_json
+from nearmetal.report.latex import latex_text
+from nearmetal.report.markdown import markdown_text
+from nearmetal.report.terminal import terminal_text
+
+
+def one_cell(verdict: Verdict) -> Cell:
+    return replace(sample.analysis().cells[0], verdict=verdict)
+
+
+def forms(analysis: Analysis) -> dict[str, str]:
+    study = sample.study()
+    form = json_form(study, analysis, results_dir="r")
+    return {
+        "markdown": markdown_text(study, analysis),
+        "latex": latex_text(study, analysis),
+        "csv": csv_text(analysis),
+        "json": json.dumps(form, ensure_ascii=False, allow_nan=False),
+        "terminal": terminal_text(study, analysis, results_dir="r", report=None, width=120).plain,
+    }
+
+
+@pytest.mark.parametrize("verdict", list(Verdict))
+def test_every_verdict_has_a_symbol_and_a_word_of_its_own(verdict: Verdict) -> None:
+    assert verdict_text(verdict) == f"{SYMBOLS[verdict]} {WORDS[verdict]}"
+    assert len(set(SYMBOLS.values())) == len(set(WORDS.values())) == len(Verdict)
+    said = forms(replace(sample.analysis(), cells=(one_cell(verdict),)))
+    assert verdict_text(verdict) in said["terminal"]
+    assert verdict_text(verdict) in said["markdown"]
+    assert WORDS[verdict] in said["latex"]
+    assert verdict.value in said["csv"] and verdict.value in said["json"]
+
+
+def test_every_comparison_stands_once_with_its_baseline() -> None:
+    analysis = sample.analysis()
+    groups = verdict_table(sample.study(), analysis)
+    entries = [e for g in groups for line in g.lines for e in line.entries.values()]
+    assert sorted(e.number for e in entries) == list(range(len(analysis.cells)))
+    assert [g.baseline.arm for g in groups] == ["native/one", "native-tcp/one"]
+    for g in groups:
+        assert all(e.cell.baseline == g.baseline.arm for line in g.lines for e in line.entries.values())
+        assert all(line.baseline for line in g.lines)
+
+
+def test_factors_begin_at_twice_the_time() -> None:
+    cell = sample.analysis().cells[0]
+    assert effect(replace(cell, overhead=0.99, low=0.97, high=1.01))[0].endswith("%")
+    assert effect(replace(cell, overhead=2.9, low=2.4, high=3.4)) == ("×3.9", "[3.4 … 4.4]")
+
+
+@pytest.mark.parametrize(("low", "high"), [(-math.inf, math.inf), (-1.0, math.inf), (-1.0, 0.2)])
+def test_an_open_end_is_said_in_every_form(low: float, high: float) -> None:
+    cell = replace(one_cell(Verdict.NONE), low=low, high=high, smallest_material=math.inf)
+    assert not bounded(cell)
+    said = forms(replace(sample.analysis(), cells=(cell,)))
+    assert "−∞" in said["terminal"] and "−∞" in said["markdown"]
+    assert '"low": null' in said["json"]
+    assert next(csv.DictReader(io.StringIO(said["csv"])))["low"] == "-inf"
+    assert "∞" not in said["latex"]
+
+
+def test_json_refuses_what_has_no_form() -> None:
+    assert to_json({"a": (1, math.nan, Verdict.SLOWER)}) == {"a": [1, None, "material: slower"]}
+    with pytest.raises(TypeError, match="object has no JSON form"):
+        to_json(object())
+
+
+def test_json_cells_carry_what_the_issue_names() -> None:
+    form = json_form(sample.study(), sample.analysis(), results_dir="results/x")
+    assert form["results_dir"] == "results/x"
+    cells = form["cells"]
+    assert isinstance(cells, list) and len(cells) == len(sample.analysis().cells)
+    named = (
+        "environment placement attachment baseline workload metric unit n overhead low high margin verdict"
+    )
+    for cell in cells:
+        assert isinstance(cell, dict) and set(named.split()) <= set(cell)
+
+
+def test_csv_is_data_and_starts_no_formula() -> None:
+    cell = replace(one_cell(Verdict.NONE), workload='=HYPERLINK("x")', metric="a,b\n", reason="@x")
+    rows = list(csv.DictReader(io.StringIO(csv_text(replace(sample.analysis(), cells=(cell,))))))
+    assert rows[0]["workload"] == '\'=HYPERLINK("x")' and rows[0]["metric"] == "a,b"
+    assert float(rows[0]["overhead"]) == cell.overhead
+    assert [r["noise_floor"] for r in rows].count("true") == len(sample.METRICS)
+
+
+def test_the_answer_counts_what_is_asked_about() -> None:
+    answer = answer_sentence(sample.study(), sample.analysis())
+    assert answer.startswith("Of 12 comparisons with native, at a margin of ±3 %: 5 materially slower")
+    assert "pingpong.latency in container, 2 instances × 1 task" in answer
+    nothing = replace(sample.analysis(), cells=())
+    assert answer_sentence(sample.study(), nothing) == "Nothing could be compared yet."
+    only_baselines = replace(sample.analysis(), cells=sample.analysis().cells[:6])
+    assert answer_sentence(sample.study(), only_baselines).startswith("Of 6 comparisons, at")
+
+
+def test_the_question_is_made_where_there_is_none() -> None:
+    analysis = sample.analysis()
+    assert (
+        question_text(sample.study(question=""), analysis)
+        == "What does container cost against native, native-tcp?"
+    )
+    assert question_text(sample.study(), replace(analysis, question="Why?")) == "Why?"
+
+
+def test_the_noise_floor_is_the_widest_of_its_kind_and_never_a_guess() -> None:
+    floor = sample.noise_floor()
+    found = {f.group: f for f in floors(sample.study(), floor)}
+    assert list(found) == ["compute", "memory", "MPI", "start"]
+    compute = [c for c in floor.cells if c.workload in ("ep.S", "cg.S")]
+    assert found["compute"].half_width == max((c.high - c.low) / 2 for c in compute)
+    early = floors(sample.study(), sample.noise_floor(5))
+    assert all(f.text == f"{f.group} not known yet" for f in early)
+
+
+def test_an_untrusted_machine_is_said_before_the_table() -> None:
+    noise = replace(sample.noise_floor(), trusted=False, proven=False, reason="steal 12 %")
+    analysis = replace(sample.analysis(), noise_floor=noise)
+    text = terminal_text(sample.study(), analysis, results_dir="r", report=None, width=100).plain
+    assert text.index("! Not trustworthy on this machine") < text.index("container, 1 instance")
+    assert "steal 12 %" in text
+    assert trust_text(NoiseFloor(cells=(), trusted=True, proven=False, reason="")).startswith(
+        "No noise floor"
+    )
+    assert trust_text(replace(noise, trusted=True)).startswith("? The baseline is not yet proven")
+
+
+def test_what_to_do_next_names_the_line() -> None:
+    (step,) = next_steps(sample.analysis(), "results/x")
+    assert "cg.S.rate in container/one needs about 9 blocks (20 s) more" in step
+    assert step.endswith("nearmetal resume results/x")
+    unknown = replace(one_cell(Verdict.NONE), blocks_needed=None)
+    (step,) = next_steps(replace(sample.analysis(), cells=(unknown,)), "results/x")
+    assert step == "? 1 cell not decided:  nearmetal resume results/x"
+    assert next_steps(replace(sample.analysis(), cells=(one_cell(Verdict.SLOWER),)), "x") == ()
+
+
+def test_a_cause_is_named_only_where_there_is_something_to_explain() -> None:
+    material = next(c for c in sample.analysis().cells if c.attribution)
+    assert cause_text(material) == "leaves shared memory"
+    assert cause_text(replace(material, verdict=Verdict.EQUIVALENT)) == ""
+    assert cause_text(replace(material, verdict=Verdict.NONE, blocks_needed=3)) == "about 3 blocks more"
+
+
+@pytest.mark.parametrize("width", [40, 60, 79, 80, 100, 132, 250])
+def test_no_line_is_wider_than_the_terminal(width: int) -> None:
+    analysis = sample.analysis()
+    text = terminal_text(sample.study(), analysis, results_dir="r", report=None, width=width)
+    longest = max(text.plain.splitlines(), key=len)
+    # Below 60 columns a verdict line may stand out; it is never cut.
+    assert len(longest) <= max(width, 60), longest
+    assert text.plain.count("n 39") == len(analysis.cells)
+
+
+def test_in_a_pipe_the_words_are_the_same() -> None:
+    text = terminal_text(sample.study(), sample.analysis(), results_dir="r", report=None, width=80)
+    assert "\x1b" not in text.plain
+    assert text.spans, "a terminal gets colour too"
+
+
+def test_a_hostile_name_reaches_no_terminal() -> None:
+    cell = replace(one_cell(Verdict.NONE), workload="\x1b[2Jevil", reason="\x07\u202eliar")
+    for name, said in forms(replace(sample.analysis(), cells=(cell,))).items():
+        assert "\x1b" not in said and "\x07" not in said, name
+        assert name == "json" or "\u202e" not in said, name
+
+
+def state(low: float, high: float, verdict: Verdict, reason: str, boots_: tuple[int, int]) -> StateCell:
+    return StateCell(
+        arm="native/one",
+        workload="cg.S",
+        metric="rate",
+        unit="op/s",
+        better=Better.HIGHER,
+        boots=boots_,
+        before=6.6e9,
+        after=6.4e9,
+        overhead=0.031,
+        low=low,
+        high=high,
+        margin=0.03,
+        confidence=0.95,
+        verdict=verdict,
+        reason=reason,
+    )
+
+
+def test_boot_states_count_boots() -> None:
+    cells = [
+        state(0.02, 0.042, Verdict.NONE, "", (4, 4)),
+        state(-1.0, math.inf, Verdict.NONE, "one boot each: shown, never a verdict", (1, 1)),
+    ]
+    text = boots.compare_text(cells)
+    assert "4 + 4" in text and "[+2.0 … +4.2]" in text and "[−∞ … ∞]" in text
+    assert "one boot each: shown, never a verdict" in text and "6.60 Gop/s" in text
+    form = boots.compare_json(cells)["cells"]
+    assert isinstance(form, list) and isinstance(form[1], dict)
+    assert form[1]["low"] is None and form[1]["high"] is None and form[1]["boots"] == [1, 1]
+    assert boots.compare_text([]).startswith("The two have no arm")
