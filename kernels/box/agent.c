@@ -1,6 +1,7 @@
-/* nm-box agent: what mpirun calls in place of ssh: agent MAP [-x...] HOST COMMAND...; enters the instance that
- * the map names HOST. A line of the map: HOST PID USER CPUS LABEL [CGROUP]..., one space between; USER is "user"
- * where the instance is entered through its user namespace, CPUS a list such as 0,2; "-" stands for none. */
+/* nm-box agent: what mpirun calls in place of ssh: agent MAP [-x...] HOST COMMAND...; enters the instance
+ * that the map names HOST. A line of the map: HOST PID USER CPUS LABEL [CGROUP]..., one space between; USER
+ * is "user" where the instance is entered through its user namespace, CPUS a list such as 0,2; "-" stands for
+ * none. */
 #define _GNU_SOURCE
 #include "box.h"
 
@@ -10,16 +11,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-static char *next(char **rest, const char *map)
-{
+static char *next(char **rest, const char *map) {
     char *word = strsep(rest, " ");
     if (word == NULL || *word == '\0')
         refuse("not a line HOST PID USER CPUS LABEL [CGROUP]...", map);
     return word;
 }
 
-static struct entry parse_line(char *rest, const char *map)
-{
+static struct entry parse_line(char *rest, const char *map) {
     struct entry entry = {.directory = "/"};
     entry.pid = (pid_t)number(next(&rest, map), INT_MAX, map);
     const char *user = next(&rest, map), *cpus = next(&rest, map);
@@ -34,8 +33,7 @@ static struct entry parse_line(char *rest, const char *map)
 }
 
 /* The words of the entry point into the line, which is never freed: we exec next. */
-static struct entry look_up(const char *map, const char *host)
-{
+static struct entry look_up(const char *map, const char *host) {
     FILE *file = fopen(map, "re");
     if (file == NULL)
         die("open map", map);
@@ -58,8 +56,7 @@ static struct entry look_up(const char *map, const char *host)
     refuse("host is not in the map", host);
 }
 
-static char *join_words(char **words, int count)
-{
+static char *join_words(char **words, int count) {
     size_t size = 1;
     for (int i = 0; i < count; i++)
         size += strlen(words[i]) + 1;
@@ -76,8 +73,7 @@ static char *join_words(char **words, int count)
     return line;
 }
 
-int agent_main(int argc, char **argv)
-{
+int agent_main(int argc, char **argv) {
     int at = 2;
     while (at < argc && argv[at][0] == '-') /* options meant for ssh */
         at++;

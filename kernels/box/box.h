@@ -1,4 +1,5 @@
-/* What the parts of nm-box share: errors, lists of arguments, cgroups, reports. Knows no benchmark and no MPI. */
+/* What the parts of nm-box share: errors, lists of arguments, cgroups, reports. Knows no benchmark and no
+ * MPI. */
 #ifndef NM_BOX_H
 #define NM_BOX_H
 

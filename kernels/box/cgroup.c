@@ -1,4 +1,5 @@
-/* Joining cgroups without the grace period of several milliseconds that a plain write to cgroup.procs costs. */
+/* Joining cgroups without the grace period of several milliseconds that a plain write to cgroup.procs costs.
+ */
 #define _GNU_SOURCE
 #include "box.h"
 
@@ -11,15 +12,13 @@
 #include <sys/vfs.h>
 #include <unistd.h>
 
-static void write_zero(int directory, const char *file, const char *path)
-{
+static void write_zero(int directory, const char *file, const char *path) {
     int fd = openat(directory, file, O_WRONLY | O_CLOEXEC);
     if (fd < 0 || write(fd, "0", 1) != 1 || close(fd) != 0)
         die("join cgroup", path);
 }
 
-int join_cgroups(const struct list *directories)
-{
+int join_cgroups(const struct list *directories) {
     int unified = -1;
     for (int i = 0; i < directories->count; i++) {
         const char *path = directories->items[i];
@@ -43,8 +42,7 @@ int join_cgroups(const struct list *directories)
     return unified;
 }
 
-pid_t fork_into(int unified)
-{
+pid_t fork_into(int unified) {
     if (unified < 0)
         return fork();
     /* Born inside: no migration, so again no grace period (Linux 5.7). */

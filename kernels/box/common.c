@@ -15,35 +15,30 @@
 #include <time.h>
 #include <unistd.h>
 
-void die(const char *step, const char *detail)
-{
+void die(const char *step, const char *detail) {
     fprintf(stderr, "nm-box: %s: %s (%s)\n", step, strerror(errno), detail);
     _exit(EXIT_BOX);
 }
 
-void refuse(const char *what, const char *detail)
-{
+void refuse(const char *what, const char *detail) {
     fprintf(stderr, "nm-box: %s (%s)\n", what, detail);
     _exit(EXIT_BOX);
 }
 
-void append(struct list *list, const char *item, const char *option)
-{
+void append(struct list *list, const char *item, const char *option) {
     if (list->count == LIST_MAX)
         refuse("too many values", option);
     list->items[list->count++] = item;
 }
 
-uint64_t now_ns(void)
-{
+uint64_t now_ns(void) {
     struct timespec now;
     if (clock_gettime(CLOCK_MONOTONIC, &now) != 0)
         die("clock_gettime", "CLOCK_MONOTONIC");
     return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
-void report(int fd, const char *format, ...)
-{
+void report(int fd, const char *format, ...) {
     char line[512];
     va_list values;
     va_start(values, format);
@@ -55,8 +50,7 @@ void report(int fd, const char *format, ...)
         die("write", "report descriptor");
 }
 
-long number(const char *text, long limit, const char *option)
-{
+long number(const char *text, long limit, const char *option) {
     char *end = NULL;
     errno = 0;
     long value = strtol(text, &end, 10);
@@ -65,14 +59,12 @@ long number(const char *text, long limit, const char *option)
     return value;
 }
 
-void die_with_parent(void)
-{
+void die_with_parent(void) {
     if (prctl(PR_SET_PDEATHSIG, SIGKILL) != 0)
         die("prctl", "PR_SET_PDEATHSIG");
 }
 
-void execute(char *const argv[])
-{
+void execute(char *const argv[]) {
     execvp(argv[0], argv);
     if (errno == ENOENT) {
         fprintf(stderr, "nm-box: exec: %s (%s)\n", strerror(errno), argv[0]);
@@ -81,8 +73,7 @@ void execute(char *const argv[])
     die("exec", argv[0]);
 }
 
-void end_like(pid_t child)
-{
+void end_like(pid_t child) {
     int status;
     while (waitpid(child, &status, 0) < 0)
         if (errno != EINTR)
@@ -98,8 +89,7 @@ void end_like(pid_t child)
     _exit(128 + sign);
 }
 
-void pin(const char *cpus)
-{
+void pin(const char *cpus) {
     cpu_set_t set;
     CPU_ZERO(&set);
     const char *at = cpus;

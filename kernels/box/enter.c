@@ -18,22 +18,20 @@ struct kind {
     int flag;
 };
 /* The user namespace first: it gives the capabilities that the others ask for. */
-static const struct kind kinds[] = {{"user", CLONE_NEWUSER}, {"mnt", CLONE_NEWNS}, {"uts", CLONE_NEWUTS},
+static const struct kind kinds[] = {{"user", CLONE_NEWUSER}, {"mnt", CLONE_NEWNS},  {"uts", CLONE_NEWUTS},
                                     {"ipc", CLONE_NEWIPC},   {"pid", CLONE_NEWPID}, {"net", CLONE_NEWNET}};
 enum { KINDS = sizeof kinds / sizeof *kinds };
 
 static volatile sig_atomic_t child_pid;
 
-static void forward(int sign)
-{
+static void forward(int sign) {
     int kept = errno;
     if (child_pid > 0)
         kill(child_pid, sign);
     errno = kept;
 }
 
-static void forward_signals(void)
-{
+static void forward_signals(void) {
     static const int forwarded[] = {SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2};
     struct sigaction action = {.sa_handler = forward, .sa_flags = SA_RESTART};
     for (size_t i = 0; i < sizeof forwarded / sizeof *forwarded; i++)
@@ -42,8 +40,7 @@ static void forward_signals(void)
 }
 
 /* A descriptor of pid's namespace; -1 where it is ours already, which setns might refuse to join again. */
-static int other_namespace(pid_t pid, const char *name)
-{
+static int other_namespace(pid_t pid, const char *name) {
     char path[64], mine[64];
     struct stat theirs, ours;
     if (snprintf(path, sizeof path, "/proc/%d/ns/%s", (int)pid, name) < 0 ||
@@ -59,8 +56,7 @@ static int other_namespace(pid_t pid, const char *name)
     return -1;
 }
 
-static void join_namespaces(const struct entry *entry)
-{
+static void join_namespaces(const struct entry *entry) {
     int open_fds[KINDS];
     for (int i = 0; i < KINDS; i++) {
         bool wanted = kinds[i].flag != CLONE_NEWUSER || entry->user_namespace;
@@ -72,8 +68,7 @@ static void join_namespaces(const struct entry *entry)
 }
 
 /* Where the caller stands, if that directory exists inside too, else /. */
-static void change_directory(const char *asked, const char *before)
-{
+static void change_directory(const char *asked, const char *before) {
     if (asked != NULL) {
         if (chdir(asked) != 0)
             die("chdir", asked);
@@ -82,8 +77,7 @@ static void change_directory(const char *asked, const char *before)
     }
 }
 
-void enter(const struct entry *entry, char *const argv[])
-{
+void enter(const struct entry *entry, char *const argv[]) {
     char before[PATH_MAX] = "/";
     if (entry->directory == NULL && getcwd(before, sizeof before) == NULL)
         before[0] = '/', before[1] = '\0'; /* removed under us: then / is as good */
@@ -112,8 +106,7 @@ void enter(const struct entry *entry, char *const argv[])
     end_like(child);
 }
 
-int enter_main(int argc, char **argv)
-{
+int enter_main(int argc, char **argv) {
     static const struct option options[] = {{"pid", required_argument, NULL, 'p'},
                                             {"user-namespace", no_argument, NULL, 'u'},
                                             {"cgroup", required_argument, NULL, 'c'},
@@ -124,13 +117,26 @@ int enter_main(int argc, char **argv)
     struct entry entry = {.pid = -1};
     for (int option; (option = getopt_long(argc, argv, "+", options, NULL)) != -1;) {
         switch (option) {
-        case 'p': entry.pid = (pid_t)number(optarg, INT_MAX, "--pid"); break;
-        case 'u': entry.user_namespace = true; break;
-        case 'c': append(&entry.cgroups, optarg, "--cgroup"); break;
-        case 'a': entry.cpus = optarg; break;
-        case 'l': entry.label = optarg; break;
-        case 'd': entry.directory = optarg; break;
-        default: refuse("unknown option", "enter");
+        case 'p':
+            entry.pid = (pid_t)number(optarg, INT_MAX, "--pid");
+            break;
+        case 'u':
+            entry.user_namespace = true;
+            break;
+        case 'c':
+            append(&entry.cgroups, optarg, "--cgroup");
+            break;
+        case 'a':
+            entry.cpus = optarg;
+            break;
+        case 'l':
+            entry.label = optarg;
+            break;
+        case 'd':
+            entry.directory = optarg;
+            break;
+        default:
+            refuse("unknown option", "enter");
         }
     }
     if (entry.pid < 0 || optind >= argc)

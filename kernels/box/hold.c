@@ -1,5 +1,5 @@
-/* nm-box hold: a process that owns namespaces and does nothing else: without root, the user namespace that all
- * instances share, and the network namespaces in it. Ends with the process that started it. */
+/* nm-box hold: a process that owns namespaces and does nothing else: without root, the user namespace that
+ * all instances share, and the network namespaces in it. Ends with the process that started it. */
 #define _GNU_SOURCE
 #include "box.h"
 
@@ -11,18 +11,17 @@
 #include <string.h>
 #include <unistd.h>
 
-static void write_file(const char *path, const char *text)
-{
+static void write_file(const char *path, const char *text) {
     int fd = open(path, O_WRONLY | O_CLOEXEC);
     if (fd < 0 || write(fd, text, strlen(text)) != (ssize_t)strlen(text) || close(fd) != 0)
         die("write", path);
 }
 
 /* We become root of a new user namespace, in which no other user exists. */
-static void new_user_namespace(void)
-{
+static void new_user_namespace(void) {
     char users[64], groups[64];
-    if (snprintf(users, sizeof users, "0 %u 1", geteuid()) < 0 || snprintf(groups, sizeof groups, "0 %u 1", getegid()) < 0)
+    if (snprintf(users, sizeof users, "0 %u 1", geteuid()) < 0 ||
+        snprintf(groups, sizeof groups, "0 %u 1", getegid()) < 0)
         die("format", "uid_map");
     if (unshare(CLONE_NEWUSER) != 0)
         die("unshare", "user namespace");
@@ -31,15 +30,13 @@ static void new_user_namespace(void)
     write_file("/proc/self/gid_map", groups);
 }
 
-static void join_user_namespace(const char *path)
-{
+static void join_user_namespace(const char *path) {
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0 || setns(fd, CLONE_NEWUSER) != 0 || close(fd) != 0)
         die("setns", path);
 }
 
-int hold_main(int argc, char **argv)
-{
+int hold_main(int argc, char **argv) {
     static const struct option options[] = {{"new-user", no_argument, NULL, 'U'},
                                             {"user-namespace", required_argument, NULL, 'u'},
                                             {"report-fd", required_argument, NULL, 'f'},
@@ -49,10 +46,17 @@ int hold_main(int argc, char **argv)
     int report_fd = -1;
     for (int option; (option = getopt_long(argc, argv, "+", options, NULL)) != -1;) {
         switch (option) {
-        case 'U': new_user = true; break;
-        case 'u': user = optarg; break;
-        case 'f': report_fd = (int)number(optarg, 1023, "--report-fd"); break;
-        default: refuse("unknown option", "hold");
+        case 'U':
+            new_user = true;
+            break;
+        case 'u':
+            user = optarg;
+            break;
+        case 'f':
+            report_fd = (int)number(optarg, 1023, "--report-fd");
+            break;
+        default:
+            refuse("unknown option", "hold");
         }
     }
     if (report_fd < 0 || optind != argc || (new_user == (user != NULL)))

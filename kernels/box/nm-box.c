@@ -4,8 +4,7 @@
 
 #include <string.h>
 
-int main(int argc, char **argv)
-{
+int main(int argc, char **argv) {
     static const struct {
         const char *name;
         int (*run)(int, char **);

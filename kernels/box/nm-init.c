@@ -1,5 +1,6 @@
-/* First process of every instance, native ones included: tells the time of its first instruction on a descriptor,
- * then reaps orphans until SIGTERM. Static and without stdio, so that the C library's start-up is not measured. */
+/* First process of every instance, native ones included: tells the time of its first instruction on a
+ * descriptor, then reaps orphans until SIGTERM. Static and without stdio, so that the C library's start-up is
+ * not measured. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <signal.h>
@@ -13,15 +14,13 @@
 
 enum { EXIT_INIT = 111 };
 
-static void say(const char *text)
-{
+static void say(const char *text) {
     /* Nothing is left to be done where even this fails: the exit status tells. */
     if (write(STDERR_FILENO, text, strlen(text)) < 0)
         _exit(EXIT_INIT);
 }
 
-static void report(int fd, uint64_t nanoseconds)
-{
+static void report(int fd, uint64_t nanoseconds) {
     char line[64];
     char *at = line + sizeof line;
     *--at = '\n';
@@ -37,8 +36,7 @@ static void report(int fd, uint64_t nanoseconds)
         _exit(EXIT_INIT);
 }
 
-int main(int argc, char **argv)
-{
+int main(int argc, char **argv) {
     struct timespec now;
     if (clock_gettime(CLOCK_MONOTONIC, &now) != 0)
         return EXIT_INIT;
@@ -51,8 +49,9 @@ int main(int argc, char **argv)
     /* Before the report: if the parent is gone already, the report fails and we end; and who has read it may
      * signal us at once. */
     sigset_t wanted;
-    if (prctl(PR_SET_PDEATHSIG, SIGKILL) != 0 || sigemptyset(&wanted) != 0 || sigaddset(&wanted, SIGCHLD) != 0 ||
-        sigaddset(&wanted, SIGTERM) != 0 || sigprocmask(SIG_BLOCK, &wanted, NULL) != 0)
+    if (prctl(PR_SET_PDEATHSIG, SIGKILL) != 0 || sigemptyset(&wanted) != 0 ||
+        sigaddset(&wanted, SIGCHLD) != 0 || sigaddset(&wanted, SIGTERM) != 0 ||
+        sigprocmask(SIG_BLOCK, &wanted, NULL) != 0)
         return EXIT_INIT;
     report((int)fd, (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec);
     for (;;) {

@@ -25,17 +25,16 @@ enum { NM_DETACH = 2 };
 /* Mounted fresh, or for the machine alone: never carried over from below these. */
 static const char *const own[] = {"proc", "sys", "dev", "tmp", "run"};
 /* Filesystems without a user's files; a tmpfs too is the machine's own business. */
-static const char *const unwanted[] = {"tmpfs",  "proc",    "sysfs",      "devtmpfs",  "devpts",      "cgroup",
-                                       "cgroup2", "autofs",  "mqueue",     "hugetlbfs", "debugfs",     "tracefs",
-                                       "pstore",  "bpf",     "configfs",   "fusectl",   "binfmt_misc", "nsfs",
-                                       "efivarfs", "selinuxfs", "securityfs", "rpc_pipefs", "overlay"};
+static const char *const unwanted[] = {
+    "tmpfs",       "proc",      "sysfs",    "devtmpfs",  "devpts",     "cgroup",     "cgroup2",  "autofs",
+    "mqueue",      "hugetlbfs", "debugfs",  "tracefs",   "pstore",     "bpf",        "configfs", "fusectl",
+    "binfmt_misc", "nsfs",      "efivarfs", "selinuxfs", "securityfs", "rpc_pipefs", "overlay"};
 
 struct path {
     char text[PATH_MAX];
 };
 
-static struct path join(const char *head, const char *tail)
-{
+static struct path join(const char *head, const char *tail) {
     struct path path;
     int length = snprintf(path.text, sizeof path.text, "%s%s", head, tail);
     if (length < 0 || (size_t)length >= sizeof path.text)
@@ -44,21 +43,18 @@ static struct path join(const char *head, const char *tail)
 }
 
 static void mount_at(const char *source, const char *target, const char *type, unsigned long flags,
-                     const char *data)
-{
+                     const char *data) {
     if (mount(source, target, type, flags, data) != 0)
         die(type != NULL ? "mount" : "bind", target);
 }
 
-static void directory(const char *path, mode_t mode)
-{
+static void directory(const char *path, mode_t mode) {
     /* chmod as well, since the caller's umask must not show inside. */
     if ((mkdir(path, mode) != 0 && errno != EEXIST) || chmod(path, mode) != 0)
         die("mkdir", path);
 }
 
-static void make_read_only(const char *path)
-{
+static void make_read_only(const char *path) {
     const struct mount_attr change = {.attr_set = MOUNT_ATTR_RDONLY};
     if (syscall(SYS_mount_setattr, AT_FDCWD, path, AT_RECURSIVE, &change, sizeof change) == 0)
         return;
@@ -71,8 +67,7 @@ static void make_read_only(const char *path)
 }
 
 /* Makes root/a/b/c; what cannot be made shows when something is mounted on it. */
-static void make_parents(const char *path)
-{
+static void make_parents(const char *path) {
     struct path inside = join("root", path);
     for (char *at = inside.text + strlen("root/"); *at != '\0'; at++) {
         if (*at != '/')
@@ -86,10 +81,9 @@ static void make_parents(const char *path)
         die("mkdir", inside.text);
 }
 
-/* Copies of the trees to be bound, taken before anything is mounted: the scratch directory may lie inside one of
- * them, and our own mounts must not be bound into themselves. */
-static void copy_trees(const struct list *paths, int *trees)
-{
+/* Copies of the trees to be bound, taken before anything is mounted: the scratch directory may lie inside one
+ * of them, and our own mounts must not be bound into themselves. */
+static void copy_trees(const struct list *paths, int *trees) {
     for (int i = 0; i < paths->count; i++) {
         const char *path = paths->items[i];
         if (path[0] != '/')
@@ -101,8 +95,7 @@ static void copy_trees(const struct list *paths, int *trees)
     }
 }
 
-static void attach_trees(const struct list *paths, const int *trees, bool read_only)
-{
+static void attach_trees(const struct list *paths, const int *trees, bool read_only) {
     for (int i = 0; i < paths->count; i++) {
         const char *path = paths->items[i];
         struct path inside = join("root", path);
@@ -115,8 +108,7 @@ static void attach_trees(const struct list *paths, const int *trees, bool read_o
     }
 }
 
-static bool below_own(const char *path)
-{
+static bool below_own(const char *path) {
     for (size_t i = 0; i < sizeof own / sizeof *own; i++) {
         size_t length = strlen(own[i]);
         if (strncmp(path + 1, own[i], length) == 0 && (path[1 + length] == '/' || path[1 + length] == '\0'))
@@ -125,8 +117,7 @@ static bool below_own(const char *path)
     return false;
 }
 
-static bool is_unwanted(const char *type)
-{
+static bool is_unwanted(const char *type) {
     for (size_t i = 0; i < sizeof unwanted / sizeof *unwanted; i++)
         if (strcmp(type, unwanted[i]) == 0)
             return true;
@@ -134,8 +125,7 @@ static bool is_unwanted(const char *type)
 }
 
 /* mountinfo writes space, tab, newline and backslash as \ooo; undone in place. */
-static void unescape(char *text)
-{
+static void unescape(char *text) {
     char *to = text;
     for (const char *from = text; *from != '\0'; to++) {
         unsigned value;
@@ -155,8 +145,7 @@ struct mounts {
 };
 
 /* Mount points of real filesystems below / (a /usr or /home of its own), in the order they were mounted. */
-static struct mounts further_mounts(void)
-{
+static struct mounts further_mounts(void) {
     struct mounts found = {NULL, 0};
     FILE *file = fopen("/proc/self/mountinfo", "re");
     if (file == NULL)
@@ -166,7 +155,8 @@ static struct mounts further_mounts(void)
     while (getline(&line, &size, file) > 0) {
         char point[PATH_MAX], type[64];
         const char *tail = strstr(line, " - ");
-        if (tail == NULL || sscanf(line, "%*s %*s %*s %*s %4095s", point) != 1 || sscanf(tail, " - %63s", type) != 1)
+        if (tail == NULL || sscanf(line, "%*s %*s %*s %*s %4095s", point) != 1 ||
+            sscanf(tail, " - %63s", type) != 1)
             refuse("cannot read a line of /proc/self/mountinfo", line);
         unescape(point);
         if (strcmp(point, "/") == 0 || below_own(point) || is_unwanted(type))
@@ -184,8 +174,7 @@ static struct mounts further_mounts(void)
     return found;
 }
 
-static void bind_further(const struct mounts *mounts)
-{
+static void bind_further(const struct mounts *mounts) {
     for (size_t i = 0; i < mounts->count; i++) {
         struct path inside = join("root", mounts->paths[i]);
         if (mount(mounts->paths[i], inside.text, NULL, MS_BIND, NULL) == 0)
@@ -195,8 +184,7 @@ static void bind_further(const struct mounts *mounts)
     }
 }
 
-static void overlay_whole(void)
-{
+static void overlay_whole(void) {
     struct stat top;
     if (stat("/", &top) != 0)
         die("stat", "/");
@@ -206,8 +194,7 @@ static void overlay_whole(void)
     mount_at("overlay", "root", "overlay", 0, "lowerdir=/,upperdir=upper,workdir=work");
 }
 
-static void overlay_directory(const char *name, mode_t mode)
-{
+static void overlay_directory(const char *name, mode_t mode) {
     struct path lower = join("/", name), upper = join("upper/", name), work = join("work/", name);
     struct path inside = join("root/", name);
     char options[3 * NAME_MAX + 128];
@@ -219,13 +206,13 @@ static void overlay_directory(const char *name, mode_t mode)
     bool plain = strpbrk(name, ",:\\") == NULL && length > 0 && (size_t)length < sizeof options;
     if (plain && mount("overlay", inside.text, "overlay", 0, options) == 0)
         return;
-    /* Refused where something is mounted below it: those mounts are locked to us. Then as it is, read-only. */
+    /* Refused where something is mounted below it: those mounts are locked to us. Then as it is, read-only.
+     */
     mount_at(lower.text, inside.text, NULL, MS_BIND | MS_REC, NULL);
     make_read_only(inside.text);
 }
 
-static void copy_link(int top, const char *name)
-{
+static void copy_link(int top, const char *name) {
     char target[PATH_MAX];
     ssize_t length = readlinkat(top, name, target, sizeof target - 1);
     if (length < 0)
@@ -237,8 +224,7 @@ static void copy_link(int top, const char *name)
 
 /* In a user namespace lowerdir=/ is refused, because of the locked mounts below /: one overlay for each
  * top-level directory, links copied; plain files of / are left out. */
-static void overlay_each(void)
-{
+static void overlay_each(void) {
     directory("upper", 0755);
     directory("work", 0755);
     directory("root", 0755);
@@ -266,19 +252,18 @@ static void overlay_each(void)
         die("readdir", "/");
 }
 
-static void mount_sys(bool own_network)
-{
+static void mount_sys(bool own_network) {
     /* A fresh one shows the devices of our network; cgroups are read there by hwloc. */
     if (own_network && mount("sysfs", "root/sys", "sysfs", MS_NOSUID | MS_NODEV | MS_NOEXEC, NULL) == 0) {
-        if (mount("/sys/fs/cgroup", "root/sys/fs/cgroup", NULL, MS_BIND | MS_REC, NULL) != 0 && errno != ENOENT)
+        if (mount("/sys/fs/cgroup", "root/sys/fs/cgroup", NULL, MS_BIND | MS_REC, NULL) != 0 &&
+            errno != ENOENT)
             die("bind", "/sys/fs/cgroup");
         return;
     }
     mount_at("/sys", "root/sys", NULL, MS_BIND | MS_REC, NULL);
 }
 
-void build_root(const struct root *plan)
-{
+void build_root(const struct root *plan) {
     struct mounts further = {NULL, 0};
     if (mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) != 0)
         die("make mounts private", "/");

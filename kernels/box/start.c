@@ -1,5 +1,5 @@
-/* nm-box start: one instance. The launcher (this process) joins and unshares, its child builds the root and becomes
- * nm-init; the launcher waits, since the instance dies with it, and it with the tool. */
+/* nm-box start: one instance. The launcher (this process) joins and unshares, its child builds the root and
+ * becomes nm-init; the launcher waits, since the instance dies with it, and it with the tool. */
 #define _GNU_SOURCE
 #include "box.h"
 
@@ -26,29 +26,53 @@ struct start {
     struct list cgroups, binds, read_only;
 };
 
-static struct start parse(int argc, char **argv)
-{
-    static const struct option options[] = {
-        {"root-overlay", required_argument, NULL, 'r'},   {"hostname", required_argument, NULL, 'h'},
-        {"netns", required_argument, NULL, 'n'},          {"new-net", no_argument, NULL, 'N'},
-        {"user-namespace", required_argument, NULL, 'u'}, {"cgroup", required_argument, NULL, 'c'},
-        {"bind", required_argument, NULL, 'b'},           {"bind-read-only", required_argument, NULL, 'B'},
-        {"cpus", required_argument, NULL, 'p'},           {"report-fd", required_argument, NULL, 'f'},
-        {NULL, 0, NULL, 0}};
+static struct start parse(int argc, char **argv) {
+    static const struct option options[] = {{"root-overlay", required_argument, NULL, 'r'},
+                                            {"hostname", required_argument, NULL, 'h'},
+                                            {"netns", required_argument, NULL, 'n'},
+                                            {"new-net", no_argument, NULL, 'N'},
+                                            {"user-namespace", required_argument, NULL, 'u'},
+                                            {"cgroup", required_argument, NULL, 'c'},
+                                            {"bind", required_argument, NULL, 'b'},
+                                            {"bind-read-only", required_argument, NULL, 'B'},
+                                            {"cpus", required_argument, NULL, 'p'},
+                                            {"report-fd", required_argument, NULL, 'f'},
+                                            {NULL, 0, NULL, 0}};
     struct start start = {.report_fd = -1};
     for (int option; (option = getopt_long(argc, argv, "+", options, NULL)) != -1;) {
         switch (option) {
-        case 'r': start.scratch = optarg; break;
-        case 'h': start.hostname = optarg; break;
-        case 'n': start.netns = optarg; break;
-        case 'N': start.new_net = true; break;
-        case 'u': start.user = optarg; break;
-        case 'c': append(&start.cgroups, optarg, "--cgroup"); break;
-        case 'b': append(&start.binds, optarg, "--bind"); break;
-        case 'B': append(&start.read_only, optarg, "--bind-read-only"); break;
-        case 'p': start.cpus = optarg; break;
-        case 'f': start.report_fd = (int)number(optarg, 1023, "--report-fd"); break;
-        default: refuse("unknown option", "start");
+        case 'r':
+            start.scratch = optarg;
+            break;
+        case 'h':
+            start.hostname = optarg;
+            break;
+        case 'n':
+            start.netns = optarg;
+            break;
+        case 'N':
+            start.new_net = true;
+            break;
+        case 'u':
+            start.user = optarg;
+            break;
+        case 'c':
+            append(&start.cgroups, optarg, "--cgroup");
+            break;
+        case 'b':
+            append(&start.binds, optarg, "--bind");
+            break;
+        case 'B':
+            append(&start.read_only, optarg, "--bind-read-only");
+            break;
+        case 'p':
+            start.cpus = optarg;
+            break;
+        case 'f':
+            start.report_fd = (int)number(optarg, 1023, "--report-fd");
+            break;
+        default:
+            refuse("unknown option", "start");
         }
     }
     if (start.scratch == NULL || start.hostname == NULL || start.report_fd < 0 || optind >= argc)
@@ -58,8 +82,7 @@ static struct start parse(int argc, char **argv)
     return start;
 }
 
-void loopback_up(void)
-{
+void loopback_up(void) {
     struct ifreq request = {.ifr_flags = IFF_UP | IFF_RUNNING};
     memcpy(request.ifr_name, "lo", sizeof "lo");
     int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
@@ -67,14 +90,12 @@ void loopback_up(void)
         die("bring up", "lo");
 }
 
-static void join_namespace(int fd, int kind, const char *path)
-{
+static void join_namespace(int fd, int kind, const char *path) {
     if (fd >= 0 && (setns(fd, kind) != 0 || close(fd) != 0))
         die("setns", path);
 }
 
-static int open_namespace(const char *path)
-{
+static int open_namespace(const char *path) {
     if (path == NULL)
         return -1;
     int fd = open(path, O_RDONLY | O_CLOEXEC);
@@ -83,13 +104,13 @@ static int open_namespace(const char *path)
     return fd;
 }
 
-static void unshare_all(const struct start *start)
-{
+static void unshare_all(const struct start *start) {
     /* Both before the first setns: a path may not be visible any more after it. */
     int user = open_namespace(start->user), net = open_namespace(start->netns);
     join_namespace(user, CLONE_NEWUSER, start->user);
     join_namespace(net, CLONE_NEWNET, start->netns);
-    int kinds = CLONE_NEWNS | CLONE_NEWUTS | CLONE_NEWIPC | CLONE_NEWPID | (start->new_net ? CLONE_NEWNET : 0);
+    int kinds =
+        CLONE_NEWNS | CLONE_NEWUTS | CLONE_NEWIPC | CLONE_NEWPID | (start->new_net ? CLONE_NEWNET : 0);
     if (unshare(kinds) != 0)
         die("unshare", "mount, uts, ipc, pid namespaces");
     if (start->new_net)
@@ -97,8 +118,7 @@ static void unshare_all(const struct start *start)
     die_with_parent();
 }
 
-int start_main(int argc, char **argv)
-{
+int start_main(int argc, char **argv) {
     uint64_t began = now_ns();
     struct start start = parse(argc, argv);
     die_with_parent();
@@ -123,7 +143,7 @@ int start_main(int argc, char **argv)
         report(start.report_fd, "{\"root\": %" PRIu64 "}\n", now_ns());
         execute(argv + optind);
     }
-    report(start.report_fd, "{\"pid\": %d, \"spawn\": %" PRIu64 ", \"namespaces\": %" PRIu64 "}\n", (int)child, began,
-           unshared);
+    report(start.report_fd, "{\"pid\": %d, \"spawn\": %" PRIu64 ", \"namespaces\": %" PRIu64 "}\n",
+           (int)child, began, unshared);
     end_like(child);
 }

@@ -2,6 +2,7 @@
 
 import math
 import warnings
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -15,7 +16,7 @@ from nearmetal.analysis.mean_interval import paired_t, t_e_value, variance, welc
 from nearmetal.analysis.multiplicity import holm
 from nearmetal.analysis.quantiles import least_n, least_n_equal_tails, quantile_ranks
 from nearmetal.analysis.sign_interval import sign_rank
-from nearmetal.analysis.signed_rank import critical
+from nearmetal.analysis.signed_rank import critical, lower_tail
 from nearmetal.analysis.variance_components import variance_components
 from nearmetal.plan import kalibera_jones_plan
 
@@ -105,8 +106,6 @@ def test_anova_needs_centring(level: float, digits: int) -> None:
 
 def _anova_by_fractions() -> float:
     """F of the same design in exact arithmetic."""
-    from fractions import Fraction
-
     steps = [Fraction(s, 10) for s in (4, 3, 2, 5, 6, 4, 3, 2, 5)]
     groups = [[s] + [s - Fraction(1, 10), s + Fraction(1, 10)] * 10 for s in steps]
     means = [sum(g) / len(g) for g in groups]
@@ -173,8 +172,6 @@ def test_signed_rank_distribution_agrees_with_scipy() -> None:
         d[positives:] *= -1
         t = int(np.sum(np.flatnonzero(d > 0) + 1))
         p = stats.wilcoxon(d, alternative="less", method="exact").pvalue
-        from nearmetal.analysis.signed_rank import lower_tail
-
         assert lower_tail(11, t) == pytest.approx(float(p), rel=1e-12)
 
 

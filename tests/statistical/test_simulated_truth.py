@@ -17,7 +17,7 @@ from scipy import signal
 from nearmetal.analysis.looks import look_and_carry
 from nearmetal.analysis.mean_interval import anytime_mean
 from nearmetal.analysis.sign_interval import sign_interval
-from nearmetal.analysis.signed_rank import Walsh
+from nearmetal.analysis.signed_rank import Walsh, critical
 from nearmetal.analysis.verdict import judge
 from nearmetal.model.result import Verdict
 
@@ -88,36 +88,28 @@ def test_sign_interval_misses_at_most_alpha(name: str) -> None:
     assert misses / REPLICATES <= ALPHA + SLACK
 
 
-def test_shares_are_spent_and_no_more() -> None:
-    """Each look misses its share: the first 20 %, the second 50 % of alpha (signed ranks are nearly
-    continuous at 27 and 40), so neither a forgotten share nor a doubled alpha can hide behind the union
+def test_each_look_spends_its_share_and_no_more() -> None:
+    """The first look misses in 20 %, the second alone in 50 % of alpha (signed ranks are nearly continuous
+    at 27 and 40 blocks), so neither a forgotten share nor a doubled alpha can hide behind the union
     bound."""
     replicates = 20_000
-    rng = np.random.default_rng(3)
-    d = rng.normal(size=(replicates, 40))
+    d = np.random.default_rng(3).normal(size=(replicates, 40))
     for n, share in ((27, 0.2), (40, 0.5)):
-        lows = np.array([_first_low(row, n) for row in d[:4000]])
-        assert np.isfinite(lows).all()
-        missed = _misses(d[:, :n], ALPHA * share)
+        alone = _misses(d[:, :n], ALPHA * share)
         se = math.sqrt(ALPHA * share / replicates)
-        assert abs(missed - ALPHA * share) < 3.5 * se + 0.02 * ALPHA * share
-
-
-def _first_low(row: FloatArray, n: int) -> float:
-    """The raw lower end at a look; the carried one of the same data can only be tighter."""
-    share = {27: 0.2, 40: 0.5}[n]
-    low = Walsh(row[:n]).interval(ALPHA * share)[0]
-    carried = look_and_carry(row[:n], expected=40, alpha=ALPHA)
-    assert carried.low >= low
-    assert n != 27 or carried.low == low
-    return low
+        assert abs(alone - ALPHA * share) < 3.5 * se + 0.02 * ALPHA * share
+    for row in d[:200]:
+        first, second = Walsh(row[:27]).interval(ALPHA * 0.2), Walsh(row).interval(ALPHA * 0.5)
+        carried = look_and_carry(row, expected=40, alpha=ALPHA)
+        assert [(x.n, x.low, x.high) for x in carried.looks] == [
+            (27, *first),
+            (40, max(first[0], second[0]), min(first[1], second[1])),
+        ]
 
 
 def _misses(d: FloatArray, alpha: float) -> float:
     """How often 0 lies outside of the signed-rank interval at alpha: from rank sums, independent of Walsh
     averages."""
-    from nearmetal.analysis.signed_rank import critical
-
     ranks = np.argsort(np.argsort(np.abs(d), axis=1), axis=1) + 1
     up = np.sum(np.where(d > 0, ranks, 0), axis=1)
     whole = d.shape[1] * (d.shape[1] + 1) // 2
@@ -126,14 +118,17 @@ def _misses(d: FloatArray, alpha: float) -> float:
 
 
 def test_half_width_at_n() -> None:
-    """Median half-width at n = N in SD of d: 0.75 at 12, 0.54 at 20, 0.37 at 40."""
+    """Median half-width at n = N in SD of d: 0.75 at 12, 0.54 at 20, 0.37 at 40. These are t quantiles over
+    the root of n; the exact signed-rank interval, in steps of whole ranks, lies up to 4 % above at n = 12
+    (0.77)."""
     rng = np.random.default_rng(5)
     for n, printed in ((12, 0.75), (20, 0.54), (40, 0.37)):
-        widths = []
-        for row in rng.normal(size=(1500, n)):
-            low, high = Walsh(row).interval(ALPHA * 0.5)
-            widths.append((high - low) / 2)
-        assert float(np.median(widths)) == pytest.approx(printed, abs=0.015)
+        rows = rng.normal(size=(1500, n))
+        carried = [look_and_carry(row, expected=n, alpha=ALPHA) for row in rows]
+        second = [Walsh(row).interval(ALPHA * 0.5) for row in rows]
+        alone = float(np.median([(high - low) / 2 for low, high in second]))
+        assert alone == pytest.approx(printed, rel=0.04)
+        assert np.median([(c.high - c.low) / 2 for c in carried]) <= alone
 
 
 def blocks_to_verdict(d: FloatArray, *, margin: float, verdict: Verdict) -> float:
@@ -180,7 +175,7 @@ def test_anytime_mean_covers_when_normal_and_not_under_jitter() -> None:
     rng = np.random.default_rng(13)
     normal = rng.normal(size=(1500, BLOCKS))
     # Rare one-sided stalls, mean 1: most series have not seen their mean yet.
-    jitter = rng.exponential(size=(1500, BLOCKS)) ** 4 / 24.0
+    jitter = rng.exponential(size=(1500, BLOCKS)) ** 3 / 6.0
     missed = []
     for d, mean in ((normal, 0.0), (jitter, 1.0)):
         intervals = [anytime_mean(row, alpha=ALPHA, expected=40) for row in d]

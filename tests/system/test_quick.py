@@ -27,7 +27,7 @@ workloads:
   ep: {kernel: ep, class: S}
   latency: {kernel: pingpong, bytes: 8 B}
   start: {subject: start}
-design: {baseline: native, margin: 3 %, slices: 2, max_blocks: 3, max_time: 60 s}
+design: {baseline: native, margin: 3 %, slices: 2, max_time: 60 s}
 """
 
 
@@ -74,7 +74,7 @@ def here(tmp_path: Path) -> Iterator[Path]:
 
 
 def test_a_run_gives_cells_report_and_leaves_nothing(here: Path) -> None:
-    done = nearmetal("run", "small.yaml", "--json", "--seed", "11", cwd=here)
+    done = nearmetal("run", "small.yaml", "--max-blocks", "3", "--json", "--seed", "11", cwd=here)
     assert done.returncode == 0, done.stderr
     result = json.loads(done.stdout)
     cells = {(c["arm"], c["workload"], c["metric"]): c for c in result["cells"]}
@@ -118,13 +118,13 @@ def test_a_run_gives_cells_report_and_leaves_nothing(here: Path) -> None:
 
 
 def test_killed_anywhere_it_resumes_with_the_block_in_flight(here: Path) -> None:
-    run = started("run", "small.yaml", "--seed", "5", cwd=here)
+    run = started("run", "small.yaml", "--max-blocks", "3", "--seed", "5", cwd=here)
     wait_for(lambda: len(trial_lines(here)) >= 4)
     time.sleep(0.3)  # into the middle of a block
     run.send_signal(signal.SIGKILL)
     run.communicate(timeout=20)
     before = trial_lines(here)
-    resumed = nearmetal("resume", "--json", cwd=here)
+    resumed = nearmetal("resume", "--max-blocks", "3", "--json", cwd=here)
     assert resumed.returncode == 0, resumed.stderr
     assert all(c["n"] == 3 for c in json.loads(resumed.stdout)["cells"])
     after = trial_lines(here)
@@ -135,7 +135,7 @@ def test_killed_anywhere_it_resumes_with_the_block_in_flight(here: Path) -> None
 
 
 def test_ctrl_c_saves_and_says_how_to_go_on(here: Path) -> None:
-    run = started("run", "small.yaml", cwd=here)
+    run = started("run", "small.yaml", "--max-blocks", "3", cwd=here)
     wait_for(lambda: len(trial_lines(here)) >= 4)
     run.send_signal(signal.SIGINT)
     _, said = run.communicate(timeout=60)
@@ -145,10 +145,10 @@ def test_ctrl_c_saves_and_says_how_to_go_on(here: Path) -> None:
 
 
 def test_a_second_run_is_refused_and_names_the_first(here: Path) -> None:
-    run = started("run", "small.yaml", cwd=here)
+    run = started("run", "small.yaml", "--max-blocks", "3", cwd=here)
     try:
         wait_for(lambda: len(trial_lines(here)) >= 1)
-        second = nearmetal("run", "small.yaml", cwd=here)
+        second = nearmetal("run", "small.yaml", "--max-blocks", "3", cwd=here)
         assert second.returncode == 3
         assert str(run.pid) in second.stderr
     finally:
@@ -189,7 +189,7 @@ def test_the_disk_is_full(here: Path) -> None:
     try:
         filler = small / "filler"
         filler.write_bytes(b"x" * (1 << 20) if os.statvfs(small).f_bavail * 4096 > (1 << 20) else b"x" * (900 << 10))
-        done = nearmetal("run", "small.yaml", cwd=here)
+        done = nearmetal("run", "small.yaml", "--max-blocks", "3", cwd=here)
         assert done.returncode == 4, done.stderr
         assert "no space" in done.stderr.lower()
         assert "Traceback" not in done.stderr

@@ -148,25 +148,23 @@ def test_options_in_running_text_exist() -> None:
 
 @lru_cache
 def error_classes() -> dict[str, str]:
-    """Names of all subclasses of NearmetalError in the source with the text of their base, found without
-    importing anything."""
+    """Base by name of NearmetalError and all its subclasses, found in the source without importing it."""
     classes: dict[str, str] = {}
     for path in SOURCE.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.ClassDef):
-                classes |= {node.name: b.id for b in node.bases if isinstance(b, ast.Name)}
+            if isinstance(node, ast.ClassDef) and node.bases and isinstance(node.bases[0], ast.Name):
+                classes[node.name] = node.bases[0].id
     ours = {"NearmetalError"}
     while more := {name for name, base in classes.items() if base in ours} - ours:
         ours |= more
-    return {name: classes.get(name, "") for name in ours}
+    return {name: classes[name] for name in ours}
 
 
-def table_rows(page: Path) -> list[list[str]]:
-    return [
-        [cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]]
-        for line in prose(page).splitlines()
-        if line.startswith("|")
-    ]
+def table_after(head: str) -> list[list[str]]:
+    """Rows of the tables of the catalogue whose head begins so."""
+    tables = re.findall(r"(?:^\|.*\n)+", prose(ROOT / "docs" / "errors.md"), re.MULTILINE)
+    lines = [line for t in tables if t.startswith(head) for line in t.splitlines()[2:]]
+    return [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines]
 
 
 def exit_code_of(name: str) -> int:
@@ -178,19 +176,15 @@ def exit_code_of(name: str) -> int:
     return int(own.exit_code)
 
 
-def test_every_error_class_stands_in_the_catalogue_with_its_exit_code() -> None:
-    told = {row[0]: row[1] for row in table_rows(ROOT / "docs" / "errors.md") if len(row) == 3}
-    assert {"NearmetalError", "StudyError", "DiskFullError", "PlacementDiffers"} <= error_classes().keys()
-    for name in error_classes():
-        assert told.get(f"`{name}`") == str(exit_code_of(name)), name
-    listed = {c.strip("`") for c in told if re.fullmatch(r"`\w+(Error|Differs)`", c)}
-    assert listed == error_classes().keys()
+def test_the_catalogue_lists_every_error_class_with_its_exit_code() -> None:
+    told = {row[0].strip("`"): row[1] for row in table_after("| class |")}
+    assert {"StudyError", "DiskFullError", "PlacementDiffers"} <= error_classes().keys()
+    assert told == {name: str(exit_code_of(name)) for name in error_classes()}
 
 
 def test_every_exit_code_stands_in_the_catalogue() -> None:
-    told = {(row[0], row[1]) for row in table_rows(ROOT / "docs" / "errors.md")}
-    for code in errors.ExitCode:
-        assert (str(code.value), f"`{code.name}`") in told
+    told = [(row[0], row[1]) for row in table_after("| code |")]
+    assert told == [(str(code.value), f"`{code.name}`") for code in errors.ExitCode]
 
 
 def template(node: ast.AST) -> str:
@@ -204,36 +198,20 @@ def template(node: ast.AST) -> str:
 
 @lru_cache
 def source_texts() -> tuple[str, ...]:
-    texts: list[str] = []
-    for path in SOURCE.rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, (ast.Constant, ast.JoinedStr)):
-                texts.append(template(node))
-    return tuple(t for t in texts if len(t) > 3)
+    trees = [ast.parse(path.read_text()) for path in SOURCE.rglob("*.py")]
+    nodes = (n for t in trees for n in ast.walk(t) if isinstance(n, (ast.Constant, ast.JoinedStr)))
+    return tuple(text for text in map(template, nodes) if len(text) > 3)
 
 
 def messages() -> list[str]:
-    """First cells of the tables of messages: those whose head says so."""
-    found: list[str] = []
-    inside = False
-    for line in prose(ROOT / "docs" / "errors.md").splitlines():
-        if not line.startswith("|"):
-            inside = False
-        elif line.startswith("| message |"):
-            inside = True
-        elif inside and (span := re.match(r"\| `([^`]+)` \|", line)):
-            found.append(span[1])
-    return found
+    return [row[0].strip("`") for row in table_after("| message |")]
 
 
 def is_said(message: str) -> bool:
-    """Whether the parts of a message between its … stand, in this order, in one text of the source; parts that
-    are handed over apart (behind a ';') may stand in a text of their own."""
-    parts = [re.escape(p) for p in message.split("…") if len(p.strip()) > 1]
-    whole = re.compile(".*".join(parts), re.DOTALL)
-    if any(whole.search(t) for t in source_texts()):
-        return True
-    return all(any(re.search(p.removeprefix("; "), t) for t in source_texts()) for p in parts) and len(parts) == 1
+    """Whether the parts of a message between its … stand, in this order, in one text of the source."""
+    parts = [re.escape(p) for p in message.split("…") if p.strip()]
+    pattern = re.compile(".*".join(parts), re.DOTALL)
+    return any(pattern.search(t) for t in source_texts())
 
 
 def test_messages_of_the_catalogue_are_those_of_the_code() -> None:
@@ -249,18 +227,74 @@ def test_a_message_that_nobody_says_is_noticed() -> None:
 # --------------------------------------------------------------------------------------------------- examples
 
 
+def sections(text: str) -> dict[str, str]:
+    """The top-level sections of a study, as text by key; comment lines between them left out."""
+    parts = re.split(r"^(\w+):", text, flags=re.MULTILINE)[1:]
+    return dict(zip(parts[::2], parts[1::2], strict=True))
+
+
 @pytest.mark.parametrize("block", blocks_of("yaml"))
 def test_studies_load(block: Block) -> None:
+    """A part of a study (no name) adds its entries to the first study of its page; a design takes the place of
+    that one."""
     from nearmetal.cli.common import catalog
     from nearmetal.study_file import load_text
 
-    study = load_text(block.text, f"{block.page.name}", catalog(), seed=1)
-    assert study.comparisons()
+    text, part = block.text, sections(block.text)
+    if "name" not in part:
+        whole = sections(next(b.text for b in blocks(block.page) if b.language == "yaml"))
+        for key, value in part.items():
+            whole[key] = value if key == "design" else f"{whole[key].rstrip()}\n{value.lstrip(chr(10))}"
+        text = "".join(f"{key}:{value}" for key, value in whole.items())
+    assert load_text(text, block.page.name, catalog(), seed=1).comparisons()
 
 
 @pytest.mark.parametrize("block", blocks_of("python"))
 def test_python_compiles(block: Block) -> None:
     compile(block.text, f"{block.page.name}", "exec", dont_inherit=True)
+
+
+def workload_page(language: str) -> list[str]:
+    return [b.text for b in blocks(ROOT / "docs" / "add-a-workload.md") if b.language == language]
+
+
+def test_the_example_program_prints_what_its_study_reads(capsys: pytest.CaptureFixture[str]) -> None:
+    from nearmetal.cli.common import catalog
+    from nearmetal.model.record import Status
+    from nearmetal.model.study import CommandWorkload
+    from nearmetal.study_file import load_text
+    from nearmetal.workloads.command import parse
+
+    program, (study_text,) = workload_page("python")[0], workload_page("yaml")
+    exec(compile(program, "solve.py", "exec"), {"__name__": "__main__"})
+    (workload,) = load_text(study_text, "solver.yaml", catalog(), seed=1).workloads
+    assert isinstance(workload, CommandWorkload)
+    rows = parse(workload, capsys.readouterr().out, wall=1.0, user=None, system=None, max_rss=None)
+    assert [(r.metric, r.status) for r in rows] == [(m, Status.OK) for m in ("wall", "loop", "rate")]
+    by_name = {r.metric: r.values[0] for r in rows}
+    assert by_name["loop"] * by_name["rate"] == pytest.approx(20_000 * 20, rel=1e-2)
+
+
+def test_the_example_kernel_fits_its_c_source() -> None:
+    from nearmetal.model.study import Transport
+    from nearmetal.workloads.kernel import Kernel, Setting
+    from nearmetal.workloads.parameter import Choices
+
+    module: dict[str, Any] = {
+        "__package__": "nearmetal.workloads",
+        "__name__": "nearmetal.workloads.allreduce",
+    }
+    exec(workload_page("python")[1], module)
+    kernel = module["KERNEL"]
+    (source,) = workload_page("c")
+    assert isinstance(kernel, Kernel)
+    choices = Choices(values={p.name: p.default for p in kernel.parameters})
+    setting = Setting(transport=Transport.SHM, ranks=2, llc_bytes=1 << 25)
+    asked = set(re.findall(r'spec_\w+\(spec, "(\w+)"', source))
+    assert set(kernel.keys(choices, setting)) == asked
+    told = set(re.findall(r'\.metric = "(\w+)"', source))
+    assert {m.part for m in kernel.metrics(choices)} == told
+    assert re.search(rf'const Kernel {kernel.name}_kernel = {{"{kernel.name}", ', source)
 
 
 def backend_example() -> tuple[str, dict[str, Any]]:

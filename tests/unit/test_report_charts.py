@@ -53,12 +53,9 @@ def test_captions_say_n_and_unit() -> None:
     for chart in charts_of(cell, EMPTY, FILE):
         if chart.kind != "looks":
             assert "n 39" in chart.caption, chart.kind
-    chart = ecdf(cell, FILE)
-    assert (
-        chart is not None
-        and "in µs" in chart.caption
-        and "Not estimable at this n: p95, p99" in chart.caption
-    )
+    distribution = ecdf(cell, FILE)
+    assert distribution is not None and "in µs" in distribution.caption
+    assert "Not estimable at this n: p95, p99" in distribution.caption
 
 
 def test_no_number_is_infinite_before_the_first_look() -> None:

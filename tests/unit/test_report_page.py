@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-import os
 import re
 from collections.abc import Sequence
 from dataclasses import replace
@@ -56,7 +55,7 @@ class Page(HTMLParser):
         if self._inside == "script":
             self.scripts[-1] += data
         elif not self._inside:
-            self.text += data
+            self.text += data.replace("\u00a0", " ")
 
     def all(self, tag: str) -> list[dict[str, str]]:
         return [attrs for name, attrs in self.elements if name == tag]
@@ -257,4 +256,4 @@ def test_the_report_appears_whole(tmp_path: Path, cache: Path, monkeypatch: pyte
         write_report(tmp_path / "r", sample.study(), sample.analysis(), (), {}, [], commands=[])
     assert files.html.read_bytes() != before, "each file is replaced by itself"
     assert not [p for p in (tmp_path / "r").iterdir() if p.name.endswith(".tmp")]
-    assert os.path.getsize(files.html) < 3_000_000
+    assert files.html.stat().st_size < 3_000_000

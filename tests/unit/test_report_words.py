@@ -192,7 +192,7 @@ def test_in_a_pipe_the_words_are_the_same() -> None:
 
 
 def test_a_hostile_name_reaches_no_terminal() -> None:
-    cell = replace(one_cell(Verdict.NONE), workload="\x1b[2Jevil", reason="\x07\u202eliar")
+    cell = replace(one_cell(Verdict.NONE), workload="\x1b[2Jevil", unit="\x07", reason="\x07\u202eliar")
     for name, said in forms(replace(sample.analysis(), cells=(cell,))).items():
         assert "\x1b" not in said and "\x07" not in said, name
         assert name == "json" or "\u202e" not in said, name
@@ -223,10 +223,10 @@ def test_boot_states_count_boots() -> None:
         state(0.02, 0.042, Verdict.NONE, "", (4, 4)),
         state(-1.0, math.inf, Verdict.NONE, "one boot each: shown, never a verdict", (1, 1)),
     ]
-    text = boots.compare_text(cells)
+    text = boots.boots_text(cells)
     assert "4 + 4" in text and "[+2.0 … +4.2]" in text and "[−∞ … ∞]" in text
     assert "one boot each: shown, never a verdict" in text and "6.60 Gop/s" in text
-    form = boots.compare_json(cells)["cells"]
+    form = boots.boots_json(cells)
     assert isinstance(form, list) and isinstance(form[1], dict)
     assert form[1]["low"] is None and form[1]["high"] is None and form[1]["boots"] == [1, 1]
-    assert boots.compare_text([]).startswith("The two have no arm")
+    assert boots.boots_text([]).startswith("The two have no arm")

@@ -1,10 +1,11 @@
-"""What several commands share: the catalogue of what there is, loading of studies and results, the last words."""
+"""What several commands share: the catalogue of what there is, loading of studies and results."""
 
 from __future__ import annotations
 
 import json
 import secrets
 import sys
+from collections.abc import Mapping
 from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
@@ -13,11 +14,12 @@ from typing import TYPE_CHECKING
 from ..errors import ExitCode, UsageError
 from ..model.record import TrialRecord
 from ..model.result import Analysis, Verdict
-from ..model.study import Study
+from ..model.study import KernelWorkload, Study
 
 if TYPE_CHECKING:
     from ..records import ResultsDirectory
     from ..study_file import Catalog
+    from ..workloads.parameter import Parameter
 
 RESULTS = Path("results")
 
@@ -39,10 +41,68 @@ def print_json(value: object) -> None:
 def catalog() -> Catalog:
     """The backends and kernels that study files may name."""
     from ..environments.registry import backends
-    from ..study_file import Catalog
-    from ..workloads.kernels import kernel_catalog
+    from ..study_file import COMMAND, START, Catalog
+    from ..workloads.kernels import kernel_names, parameters
 
-    return Catalog(backends=tuple(sorted(backends())), kernels=kernel_catalog())
+    return Catalog(
+        backends=tuple(sorted(backends())),
+        kernels={k: {p.name: (_type_of(p), p.doc) for p in parameters(k).values()} for k in kernel_names()},
+        metrics={
+            **{k: _every_metric(k) for k in kernel_names()},
+            START: ("start",),
+            COMMAND: ("wall", "user", "system", "max_rss"),
+        },
+    )
+
+
+def _every_metric(kernel: str) -> tuple[str, ...]:
+    """The metrics of a kernel under every word that its parameters may be given."""
+    from ..workloads.kernels import metrics, parameters
+
+    choices = [{}, *({p.name: word} for p in parameters(kernel).values() for word in p.words)]
+    found = [m for c in choices for m in metrics(KernelWorkload(name=kernel, kernel=kernel, params=c))]
+    return tuple(dict.fromkeys(name for name, _, _ in found))
+
+
+def _type_of(parameter: Parameter) -> str:
+    """A parameter's type in the words of the catalogue: 'S | W | A | B', 'count | auto', 'size'."""
+    from ..workloads.parameter import AUTO, Kind
+
+    words = {Kind.WHOLE: ("count",), Kind.BYTES: ("size",), Kind.WORD: parameter.words}[parameter.kind]
+    return " | ".join([*words, *([AUTO] if parameter.auto else [])])
+
+
+def kernel_workload(name: str) -> KernelWorkload:
+    """A workload by the name that the built-in study quick gives it, or a kernel with its defaults."""
+    from ..workloads.kernels import kernel_names
+
+    known = {w.name: w for w in study_from("quick", 0).workloads if isinstance(w, KernelWorkload)}
+    if name in known:
+        return known[name]
+    if name in kernel_names():
+        return KernelWorkload(name=name, kernel=name, params={})
+    raise UsageError(
+        f"no workload {name}", remedy=f"one of {', '.join(dict.fromkeys([*known, *kernel_names()]))}"
+    )
+
+
+def kernel_parameters(kernel: str, texts: Mapping[str, str]) -> dict[str, str | int | float]:
+    """The texts of --set as values in base units. Raises UsageError."""
+    from ..study_file.catalog import ParamType
+    from ..units import UnitError
+
+    known = catalog().kernels.get(kernel)
+    if known is None:
+        raise UsageError(f"no kernel {kernel}", remedy=f"one of {', '.join(catalog().kernels)}")
+    out: dict[str, str | int | float] = {}
+    for key, text in texts.items():
+        if key not in known:
+            raise UsageError(f"kernel {kernel} has no parameter {key}", remedy=f"it has {', '.join(known)}")
+        try:
+            out[key] = ParamType.of(known[key][0]).read(text)
+        except UnitError as e:
+            raise UsageError(f"{kernel}: {key}: {e}") from e
+    return out
 
 
 def draw_seed() -> int:

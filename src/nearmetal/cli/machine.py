@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import sys
 from dataclasses import asdict
-from pathlib import Path
 
 import typer
 
-from ..errors import ExitCode, NearmetalError, RunError, UsageError
-from ..model.record import JsonValue
-from .common import print_json
+from ..errors import ExitCode, NearmetalError, UsageError
+from .common import catalog, kernel_parameters, print_json
 from .view import View
 
 Json = typer.Option(False, "--json", help="The result as JSON on standard output.")
@@ -33,14 +31,16 @@ def check(json: bool = Json) -> int:
 
     host = LocalHost()
     rows: list[tuple[str, str, str, str]] = []
+    machine = None
     try:
         with View(quiet=json) as view:
             machine = prepare_machine(host, view)
         rows.append(("works", "kernels", f"{machine.built.compiler}, {machine.built.mpi}", ""))
     except NearmetalError as e:
-        machine = None
         rows.append(("not here", "kernels", e.what, e.remedy))
-    for name, backend in sorted(backends().items()) if machine else []:
+    for name, backend in sorted(backends().items()):
+        if machine is None:
+            break
         answer = backend.check(host, machine.tools)
         if isinstance(answer, Available):
             state = "works partly" if answer.notes else "works"
@@ -87,9 +87,8 @@ def clean(
         )
     else:
         for item in found:
-            print(
-                f"{'found' if dry_run else 'removed' if item not in left else 'LEFT'}  {item.kind}  {item.name}"
-            )
+            state = "found" if dry_run else "LEFT" if item in left else "removed"
+            print(f"{state}  {item.kind}  {item.name}")
         if not found:
             print("nothing of nearmetal is left on this machine")
         for text in failures:
@@ -109,9 +108,13 @@ def kernel(
     from ..execute.session import prepare_machine
     from ..host import LocalHost
 
+    settings = _pairs(parameters)
+    if "class" in catalog().kernels.get(name, {}):
+        settings.setdefault("class", problem)
+    params = kernel_parameters(name, settings)
     with View(quiet=json) as view:
         machine = prepare_machine(LocalHost(), view)
-    result = run_once(machine, name, problem, ranks, _pairs(parameters))
+    result = run_once(machine, name, ranks, params)
     if json:
         print_json(result.as_json())
     else:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from dataclasses import asdict
 from pathlib import Path
 
 import typer
@@ -30,11 +31,11 @@ def register(app: typer.Typer) -> None:
 
 def status(directory: Path = Directory, results: Path = Parent, json: bool = Json) -> int:
     """How far a run is, and whether one is running."""
-    from ..host.lock import holder
+    from ..host.lock import living_runs
 
     found = open_results(directory, results)
     _, analysis, records = analysed(found)
-    running = holder()
+    running = living_runs()
     expected = found.plan().expected_blocks
     if json:
         print_json(
@@ -48,7 +49,7 @@ def status(directory: Path = Directory, results: Path = Parent, json: bool = Jso
                 "failed_trials": analysis.failed_trials,
                 "decided": len(analysis.cells) - len(analysis.undecided),
                 "cells": len(analysis.cells),
-                "running": None if running is None else running.as_json(),
+                "running": [asdict(r) for r in running],
             }
         )
         return int(ExitCode.DONE)
@@ -58,9 +59,9 @@ def status(directory: Path = Directory, results: Path = Parent, json: bool = Jso
         f" ({analysis.failed_trials} failed), {analysis.torn_blocks} torn blocks"
     )
     print(f"{len(analysis.cells) - len(analysis.undecided)} of {len(analysis.cells)} cells decided")
-    if running is not None:
-        print(f"running now: {running}")
-    elif not found.closed or analysis.undecided:
+    for r in running:
+        print(f"running now: {r.run} (pid {r.pid}: {r.command})")
+    if not running and (not found.closed or analysis.undecided):
         print(f"go on with:  nearmetal resume {found.path}")
     return int(ExitCode.DONE)
 
@@ -86,14 +87,24 @@ def compare(
     json: bool = Json,
 ) -> int:
     """Two boot states (kernels, machines, days) compared unpaired: the boot is the replicate."""
-    from ..report.boots import compare_json, compare_text
-    from .boots import compare_boots
+    from ..analysis import compare_states
+    from ..report.boots import boots_json, boots_text
 
-    comparisons = compare_boots([first, *more_first], [second, *more_second])
+    before = [analysed(open_results(d)) for d in (first, *more_first)]
+    after = [analysed(open_results(d)) for d in (second, *more_second)]
+    design = before[0][0].design
+    cells = compare_states(
+        [a for _, a, _ in before],
+        [a for _, a, _ in after],
+        margin=design.margin,
+        confidence=design.confidence,
+    )
+    if not cells:
+        raise UsageError(f"{first} and {second} have no arm and metric in common")
     if json:
-        print_json(compare_json(comparisons))
+        print_json(boots_json(cells))
     else:
-        print(compare_text(comparisons))
+        print(boots_text(cells))
     return int(ExitCode.DONE)
 
 

@@ -16,10 +16,12 @@ from .common import (
     RESULTS,
     FailOn,
     analysed,
+    catalog,
     draw_seed,
     duration,
     exit_code,
     frozen_study,
+    kernel_workload,
     open_results,
     print_json,
     study_from,
@@ -30,7 +32,6 @@ from .view import View
 if TYPE_CHECKING:
     from ..execute.run import Order, Outcome
     from ..execute.session import Machine
-    from ..records import ResultsDirectory
 
 Time = typer.Option(None, "--time", help="Time budget, such as 90s or 10m.")
 Seed = typer.Option(None, "--seed", help="Seed of every order drawn.", min=0)
@@ -39,6 +40,7 @@ Parent = typer.Option(RESULTS, "--results", help="Where results directories go."
 Fail = typer.Option(FailOn.NOTHING, "--fail-on", help="What ends with exit code 1.")
 Force = typer.Option(False, "--force", help="Run although another run holds this machine.")
 Design = typer.Option(None, "--mode", help="slices between standing instances, or plain trials.")
+MaxBlocks = typer.Option(None, "--max-blocks", min=1, help="Stop after so many blocks in all.")
 DryRun = typer.Option(False, "--dry-run", help="Print what would run, and start nothing.")
 
 
@@ -54,6 +56,7 @@ def register(app: typer.Typer) -> None:
 
 def quick(
     time: str = Time,
+    max_blocks: int = MaxBlocks,
     seed: int = Seed,
     pages: Pages = typer.Option(Pages.HUGE, "--pages", help="Page size that the kernels ask for."),
     mode: Mode = Design,
@@ -73,12 +76,13 @@ def quick(
 
     study = with_pages(study_from("quick", seed), pages)
     study = _changed(study, time=time, mode=mode, width=target_width)
-    return _measure(study, results, json=json, fail_on=fail_on, force=force, dry_run=dry_run)
+    return _measure(study, results, max_blocks, json=json, fail_on=fail_on, force=force, dry_run=dry_run)
 
 
 def run(
     study_file: str = typer.Argument(..., metavar="STUDY", help="A study file, or a built-in study."),
     time: str = Time,
+    max_blocks: int = MaxBlocks,
     seed: int = Seed,
     mode: Mode = Design,
     results: Path = Parent,
@@ -89,7 +93,7 @@ def run(
 ) -> int:
     """Run a study."""
     study = _changed(study_from(study_file, seed), time=time, mode=mode)
-    return _measure(study, results, json=json, fail_on=fail_on, force=force, dry_run=dry_run)
+    return _measure(study, results, max_blocks, json=json, fail_on=fail_on, force=force, dry_run=dry_run)
 
 
 def resume(
@@ -97,7 +101,7 @@ def resume(
         None, help="A results directory; without one the newest below results/."
     ),
     time: str = Time,
-    max_blocks: int = typer.Option(None, "--max-blocks", min=1, help="Stop after so many blocks in all."),
+    max_blocks: int = MaxBlocks,
     results: Path = Parent,
     json: bool = Json,
     fail_on: FailOn = Fail,
@@ -107,9 +111,7 @@ def resume(
     from ..execute.run import resume_run
 
     found = open_results(directory, results)
-    study = _changed(frozen_study(found), time=time)
-    if max_blocks is not None:
-        study = replace(study, design=replace(study.design, max_blocks=max_blocks))
+    study = _bounded(_changed(frozen_study(found), time=time), max_blocks)
     with View(quiet=json) as view:
         machine = _machine(view)
         outcome = resume_run(machine, study, found, _order(results, found.study_yaml, force), view)
@@ -133,10 +135,9 @@ def weigh(
     force: bool = Force,
     dry_run: bool = DryRun,
 ) -> int:
-    """Measure now, without a file: weigh native namespaces -w cg, or weigh native namespaces -- ./my_app in.txt."""
+    """Measure now, without a file: weigh native namespaces -w cg, or ... -- ./my_app in.txt."""
     from ..execute.weigh import weigh_study
     from ..units import UnitError, parse_share
-    from ..workloads.kernels import default_workload
 
     names, command = _split_command(environments)
     try:
@@ -147,7 +148,7 @@ def weigh(
         raise UsageError("--margin: must lie between 0 % and 100 %")
     study = weigh_study(
         names,
-        workloads=tuple(default_workload(w) for w in workload),
+        workloads=tuple(kernel_workload(w) for w in workload),
         command=command,
         ranks=ranks or (1 if command and not mpi else 2),
         instances=instances,
@@ -156,7 +157,7 @@ def weigh(
         seed=draw_seed() if seed is None else seed,
         max_time=duration(time) or 90.0,
     )
-    return _measure(study, results, json=json, fail_on=fail_on, force=force, dry_run=dry_run)
+    return _measure(study, results, None, json=json, fail_on=fail_on, force=force, dry_run=dry_run)
 
 
 def calibrate(
@@ -166,7 +167,7 @@ def calibrate(
     json: bool = Json,
     force: bool = Force,
 ) -> int:
-    """Show on this machine that the method tells the truth: nothing is called nothing, a planted cost is found."""
+    """Show that the method tells the truth on this machine: nothing is called nothing, a cost is found."""
     from ..execute.calibration import judge, table
     from ..execute.run import start_run
 
@@ -211,7 +212,13 @@ def _split_command(words: list[str]) -> tuple[list[str], list[str]]:
     return words[:-count], words[-count:]
 
 
-def _changed(study: Study, *, time: str | None, mode: Mode | None = None, width: str | None = None) -> Study:
+def _changed(
+    study: Study,
+    *,
+    time: str | None,
+    mode: Mode | None = None,
+    width: str | None = None,
+) -> Study:
     """The study with what the command line says otherwise."""
     from ..units import UnitError, parse_share
 
@@ -229,10 +236,17 @@ def _changed(study: Study, *, time: str | None, mode: Mode | None = None, width:
     return replace(study, design=design)
 
 
+def _bounded(study: Study, max_blocks: int | None) -> Study:
+    """The study with a bound for this call alone, which is not frozen: a resumed run is free to go further."""
+    if max_blocks is None:
+        return study
+    return replace(study, design=replace(study.design, max_blocks=max_blocks))
+
+
 def _study_text(study: Study) -> str:
     from ..study_file import dump_study
 
-    return dump_study(study)
+    return dump_study(study, catalog())
 
 
 def _machine(view: View) -> Machine:
@@ -248,7 +262,16 @@ def _order(results: Path, text: str, force: bool) -> Order:
     return Order(parent=results, text=text, command=shlex.join(["nearmetal", *sys.argv[1:]]), force=force)
 
 
-def _measure(study: Study, results: Path, *, json: bool, fail_on: FailOn, force: bool, dry_run: bool) -> int:
+def _measure(
+    study: Study,
+    results: Path,
+    max_blocks: int | None,
+    *,
+    json: bool,
+    fail_on: FailOn,
+    force: bool,
+    dry_run: bool,
+) -> int:
     from .inspect import show_plan
 
     if dry_run:
@@ -258,7 +281,8 @@ def _measure(study: Study, results: Path, *, json: bool, fail_on: FailOn, force:
 
     with View(quiet=json) as view:
         machine = _machine(view)
-        outcome = start_run(machine, study, _order(results, _study_text(study), force), view)
+        order = _order(results, _study_text(study), force)
+        outcome = start_run(machine, _bounded(study, max_blocks), order, view)
     return _finish(outcome, json=json, fail_on=fail_on)
 
 

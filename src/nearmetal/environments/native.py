@@ -3,9 +3,11 @@ only for the accounts."""
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
 
 from ..errors import UnavailableError
 from ..host import REPORT_FD, Host, cgroups, processes
@@ -72,7 +74,8 @@ def start_native(
         with ended(launched, launched.process.pid, request.label, groups):
             yield make_instance(
                 tools,
-                request,
+                # Nothing is unshared: the host name stays the machine's own, and its ranks report it.
+                replace(request, hostname=os.uname().nodename),
                 pid=launched.process.pid,
                 namespaces_of=0,
                 groups=groups,

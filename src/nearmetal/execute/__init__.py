@@ -1,1 +1,1 @@
-"""The one orchestrator: blocks of trials in standing instances, every record written before the next block."""
+"""The one orchestrator: blocks of trials in standing instances, each on disk before the next."""

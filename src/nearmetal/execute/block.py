@@ -101,8 +101,8 @@ def _shuffled(arms: Sequence[Standing], rng: random.Random) -> list[Standing]:
 def _start_all(
     session: Session, arms: Sequence[Standing], stack: ExitStack, rng: random.Random, *, as_subject: bool
 ) -> None:
-    """Start every arm's instances in the order of the block. Where the start is a subject, start and stop them
-    several times in random order first, so that an arm has as many starts as a kernel has slices."""
+    """Start every arm's instances in the order of the block. Where the start is a subject, start and stop
+    them several times in random order first, so that an arm has as many starts as a kernel has slices."""
     design = session.study.design
     repeats = design.slices if design.mode is Mode.SLICES else design.runs
     for _ in range(repeats - 1 if as_subject else 0):

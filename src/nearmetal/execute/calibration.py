@@ -49,14 +49,12 @@ def judge(study: Study, analysis: Analysis, mode: Mode) -> list[Check]:
     """One check per cell, the A/A cells included.
 
     Nothing planted: not called material. Something planted: it lies in the interval, and an interval that is
-    still infinite does not pass. Several intervals are looked at, each at its own confidence, so at 95 % about
-    one in twenty misses by chance; a miss names how far it is.
+    still infinite does not pass. Each interval has its own confidence, so at 95 % about one in twenty misses
+    by chance; a miss names how far it is.
     """
     environments = {e.name: e for e in study.environments}
-    checks = [_check(c, 0.0, mode) for c in analysis.noise_floor.cells]
-    for c in analysis.cells:
-        checks.append(_check(c, planted_overhead(environments[c.environment]), mode))
-    return checks
+    own = [_check(c, 0.0, mode) for c in analysis.noise_floor.cells]
+    return own + [_check(c, planted_overhead(environments[c.environment]), mode) for c in analysis.cells]
 
 
 def _check(cell: Cell, planted: float, mode: Mode) -> Check:

@@ -10,7 +10,7 @@ from ..launchers import MpiJob, openmpi_launch
 from ..model.record import JsonValue
 from ..model.study import KernelWorkload, Transport
 from ..units import show
-from ..workloads.kernels import argument, kernel_names, parameters
+from ..workloads.kernels import argument
 from ..workloads.protocol import VerifyLine, parse_line
 from .session import Machine
 
@@ -19,8 +19,7 @@ LIMIT = 3600.0
 
 @dataclass(frozen=True, kw_only=True)
 class KernelResult:
-    """seconds: of the timed section, slowest rank; rate: nominal work per second (op/s or B/s), None where the
-    kernel gives none."""
+    """seconds: of the timed section, slowest rank; work: nominal operations, bytes or messages in it."""
 
     kernel: str
     ranks: int
@@ -50,21 +49,12 @@ class KernelResult:
 
 
 def run_once(
-    machine: Machine, name: str, problem: str, ranks: int, settings: Mapping[str, str]
+    machine: Machine, name: str, ranks: int, params: Mapping[str, str | int | float]
 ) -> KernelResult:
-    """Raises UsageError for an unknown kernel, parameter or class, RunError when the launch fails."""
-    if name not in kernel_names():
-        raise UsageError(f"no kernel {name}", remedy=f"one of {', '.join(kernel_names())}")
-    known = parameters(name)
-    for key in settings:
-        if key not in known:
-            raise UsageError(f"kernel {name} has no parameter {key}", remedy=f"it has {', '.join(known)}")
+    """Raises UsageError where the kernel does not run on so many ranks, RunError when the launch fails."""
     if ranks > len(machine.cpus):
         raise UsageError(f"{ranks} ranks on {len(machine.cpus)} CPUs would wait for each other by spinning")
-    values: dict[str, str | int | float] = {key: known[key].parse(text) for key, text in settings.items()}
-    if "class" in known:
-        values.setdefault("class", known["class"].parse(problem))
-    workload = KernelWorkload(name=name, kernel=name, params=values)
+    workload = KernelWorkload(name=name, kernel=name, params=params)
     spec = argument(workload, transport=Transport.SHM, ranks=ranks, llc_bytes=machine.llc, extra=0.0)
     cpus = ",".join(map(str, machine.cpus[:ranks]))
     program = (machine.tools / "nm-rank", "--cpus", cpus, "--", machine.tools / "nm-micro", "--once", spec)
@@ -81,7 +71,7 @@ def run_once(
     return KernelResult(
         kernel=name,
         ranks=ranks,
-        parameters=values,
+        parameters=dict(params),
         verified=verify.ok,
         expected=verify.expected,
         found=verify.found,

@@ -7,7 +7,7 @@ import signal
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from types import FrameType
 
@@ -18,7 +18,7 @@ from ..model.record import JsonValue, Status, TrialRecord
 from ..model.result import Analysis
 from ..model.study import Arm, Study
 from ..plan import make_block
-from ..records import PlanMeta, ResultsDirectory, completed_blocks, next_attempt
+from ..records import ResultsDirectory, completed_blocks, next_attempt
 from ..samplers import Sampler
 from .audit import audit_arms
 from .block import run_block
@@ -73,7 +73,7 @@ def start_run(machine: Machine, study: Study, order: Order, progress: Progress) 
                 arms=tuple(arms),
                 provenance={
                     **provenance(machine.host),
-                    "tools": machine.built.as_record(),
+                    "tools": {**asdict(machine.built), "directory": str(machine.built.directory)},
                     "parity": rehearsal.parity,
                     "not_here": dict(absent),
                     "network": dict(session.network.read_back) if session.network else {},
@@ -169,7 +169,7 @@ def _blocks(session: Session, directory: ResultsDirectory, begin: float, progres
     analysis = analyse(study, plan, records, detail=False)
     told: set[str] = set()
     number, block_seconds = 0, 0.0
-    with directory.writer(WRITER) as writer, Sampler(directory.samples_file(WRITER)) as sampler:
+    with directory.writer(WRITER) as writer, Sampler(directory.path / "samples", writer=WRITER) as sampler:
         session = replace(session, sampler=sampler)
         while True:
             elapsed = time.monotonic() - begin

@@ -19,6 +19,6 @@ def with_pages(study: Study, pages: Pages) -> Study:
             if what in seen:
                 continue
             seen.append(what)
-            w = replace(w, pages=pages)  # noqa: PLW2901 - the frozen workload is what is replaced
+            w = replace(w, pages=pages)
         kept.append(w)
     return replace(study, workloads=tuple(kept))

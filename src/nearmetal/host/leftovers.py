@@ -71,6 +71,7 @@ def remove(leftover: Leftover) -> None:
                     namespaces.detach(Path(leftover.detail))
             case Kind.NETNS:
                 namespaces.remove_network_namespace(Path(leftover.detail))
+                namespaces.remove_empty_directory()
             case Kind.LINK:
                 _delete_link(leftover.detail)
             case Kind.CGROUP:

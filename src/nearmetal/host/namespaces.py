@@ -52,10 +52,16 @@ def named_network_namespaces(names: Sequence[str]) -> Iterator[None]:
     finally:
         for name in names:
             remove_network_namespace(NETNS_DIRECTORY / name)
-        if not was_there and NETNS_DIRECTORY.exists() and not any(NETNS_DIRECTORY.iterdir()):
-            # Whoever makes the first name mounts the directory on itself (iproute2, pyroute2).
-            with contextlib.suppress(OSError):
-                while True:
-                    detach(NETNS_DIRECTORY)
-            with contextlib.suppress(OSError):
-                NETNS_DIRECTORY.rmdir()
+        if not was_there:
+            remove_empty_directory()
+
+
+def remove_empty_directory() -> None:
+    """Remove /run/netns where no name is left in it; whoever makes the next one makes it again."""
+    if not NETNS_DIRECTORY.exists() or any(NETNS_DIRECTORY.iterdir()):
+        return
+    with contextlib.suppress(OSError):  # until it is no mount point; the first name mounted it on itself
+        while True:
+            detach(NETNS_DIRECTORY)
+    with contextlib.suppress(OSError):
+        NETNS_DIRECTORY.rmdir()

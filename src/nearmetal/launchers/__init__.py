@@ -1,4 +1,4 @@
-"""From a job (ranks over hosts, a transport) to the tokens and environment of an MPI launch; starts nothing."""
+"""From a job (ranks over hosts, a transport) to the tokens and environment of a launch; starts nothing."""
 
 from .job import HostSlots, Launch, MpiJob
 from .openmpi import launch as openmpi_launch

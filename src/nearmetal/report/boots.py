@@ -1,9 +1,8 @@
-"""Boot states compared, for a terminal and as JSON: n counts boots, and one boot each carries no verdict."""
+"""Boot states compared, as text and as JSON: n counts boots, and one boot each carries no verdict."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from ..model.record import JsonValue
@@ -16,42 +15,46 @@ if TYPE_CHECKING:
     from ..analysis.two_level import StateCell
 
 NOTE = (
-    "Two boot states, compared unpaired: n counts boots, [low … high] is Welch's interval of their means. "
-    "Overheads are of the second against the first, in time."
+    "Unpaired, by boot: n counts boots of the first and the second state; [low … high] is Welch's interval "
+    "of their means; overheads are of the second over the first, in time."
 )
-_HEADS = ("metric", "before", "after", "overhead", "n", "verdict")
+_HEADS = ("metric", "first", "second", "overhead", "n", "verdict")
 
 
-def compare_text(comparisons: Sequence[StateCell]) -> str:
-    """One table per arm, then the reasons of what has no verdict."""
-    if not comparisons:
+def boots_text(cells: Sequence[StateCell]) -> str:
+    """One table per arm, the reasons of what has no verdict, and how to read it."""
+    if not cells:
         return "The two have no arm and metric in common: nothing to compare."
-    out = []
-    for arm in dict.fromkeys(c.arm for c in comparisons):
-        rows = [_HEADS, *(_row(c) for c in comparisons if c.arm == arm)]
-        widths = [max(len(row[i]) for row in rows) for i in range(len(_HEADS))]
-        out.append(one_line(arm))
-        out += ["  " + "  ".join(t.ljust(w) for t, w in zip(r, widths, strict=True)).rstrip() for r in rows]
-        out.append("")
-    reasons = dict.fromkeys(one_line(c.reason) for c in comparisons if c.reason)
-    return "\n".join([*out, *reasons, NOTE])
+    rows = {c.arm: [_HEADS] for c in cells}
+    for c in cells:
+        rows[c.arm].append(_row(c))
+    widths = [max(len(row[i]) for table in rows.values() for row in table) for i in range(len(_HEADS))]
+    lines: list[str] = []
+    for arm, table in rows.items():
+        lines.append(one_line(arm))
+        lines += [
+            "  " + "  ".join(t.ljust(w) for t, w in zip(r, widths, strict=True)).rstrip() for r in table
+        ]
+        lines.append("")
+    reasons = dict.fromkeys(one_line(c.reason) for c in cells if c.reason)
+    return "\n".join([*lines, *reasons, NOTE])
 
 
-def compare_json(comparisons: Sequence[StateCell]) -> dict[str, JsonValue]:
+def boots_json(cells: Sequence[StateCell]) -> JsonValue:
     """The same as data: shares and base units; null as an end of an interval: not bounded."""
-    cells: list[JsonValue] = []
-    for c in comparisons:
-        form = to_json(asdict(c))
-        if isinstance(form, dict):
-            cells.append({**form, "low": form["low"] if c.low > -1 else None, "symbol": SYMBOLS[c.verdict]})
-    return {"note": NOTE, "cells": cells}
+    out: list[JsonValue] = []
+    for c in cells:
+        form = to_json(c)
+        assert isinstance(form, dict), "a dataclass"
+        out.append({**form, "low": form["low"] if c.low > -1 else None, "symbol": SYMBOLS[c.verdict]})
+    return out
 
 
-def _row(c: StateCell) -> tuple[str, ...]:
+def _row(c: StateCell) -> tuple[str, str, str, str, str, str]:
     return (
         one_line(f"{c.workload}.{c.metric}"),
-        show(c.before, c.unit),
-        show(c.after, c.unit),
+        one_line(show(c.before, c.unit)),
+        one_line(show(c.after, c.unit)),
         show_effect(c.overhead, c.low, c.high),
         f"{c.boots[0]} + {c.boots[1]}",
         verdict_text(c.verdict),

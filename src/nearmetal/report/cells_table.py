@@ -66,7 +66,7 @@ class Side:
 
 @dataclass(frozen=True, kw_only=True)
 class Entry:
-    """One cell in words. interval: '[−0.5 … +0.8]'; absolute: 'baseline → value'; cause: the attribution's
+    """One cell in words. interval: '[−0.5 … +0.8]'; cause: the attribution's
     sentence or what the verdict waits for; number: position in Analysis.cells."""
 
     cell: Cell
@@ -76,7 +76,6 @@ class Entry:
     n: str
     verdict: str
     cause: str
-    absolute: str
     difference: str
 
 
@@ -170,7 +169,9 @@ def effect(cell: Cell) -> tuple[str, str]:
 
 def value_text(value: Interval, unit: str, *, signed: bool = False) -> str:
     """A value with its interval, each with its unit: '74.9 GB/s [74.1 GB/s … 75.2 GB/s]'."""
-    centre, low, high = (show(v, unit, signed=signed) for v in (value.centre, value.low, value.high))
+    centre, low, high = (
+        one_line(show(v, unit, signed=signed)) for v in (value.centre, value.low, value.high)
+    )
     return f"{centre} [{low} … {high}]"
 
 
@@ -191,7 +192,6 @@ def entry(cell: Cell, number: int) -> Entry:
         n=f"n {cell.n}",
         verdict=verdict_text(cell.verdict),
         cause=cause_text(cell),
-        absolute=f"{show(cell.baseline_value.centre, cell.unit)} → {show(cell.value.centre, cell.unit)}",
         difference=difference_text(cell),
     )
 
@@ -213,7 +213,7 @@ def verdict_table(study: Study, analysis: Analysis) -> tuple[Group, ...]:
         lines = tuple(
             Line(
                 label=metric_label(cells[0][1]),
-                baseline=show(cells[0][1].baseline_value.centre, cells[0][1].unit),
+                baseline=one_line(show(cells[0][1].baseline_value.centre, cells[0][1].unit)),
                 entries={c.arm: entry(c, i) for i, c in cells},
             )
             for cells in by_metric.values()

@@ -10,6 +10,7 @@ from ..model.record import JsonValue
 from ..model.result import Cell
 from ..units import scale_of
 from .cells_table import bounded, margin_text
+from .text import one_line
 
 Spec = dict[str, JsonValue]
 SCHEMA = "https://vega.github.io/schema/vega-lite/v6.json"
@@ -204,7 +205,7 @@ def value_axis(unit: str, scale: Spec) -> Spec:
 def value_unit(cell: Cell, values: Sequence[float]) -> tuple[float, str]:
     """Factor from base units to the axis, and the axis' unit: that in which the largest value is shown."""
     name, size = scale_of(max(values), cell.unit)
-    return 1 / size, name or cell.metric
+    return 1 / size, one_line(name or cell.metric)
 
 
 def short(value: float) -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import asdict, fields, is_dataclass
+from dataclasses import fields, is_dataclass
 from enum import Enum
 
 from ..model.record import JsonValue
@@ -33,6 +33,8 @@ def to_json(value: object) -> JsonValue:
         return value
     if isinstance(value, float):
         return value if math.isfinite(value) else None
+    if is_dataclass(value) and not isinstance(value, type):
+        return {f.name: to_json(getattr(value, f.name)) for f in fields(value)}
     if isinstance(value, dict):
         return {str(k): to_json(v) for k, v in value.items()}
     if isinstance(value, Iterable):
@@ -46,9 +48,7 @@ def cell_json(cell: Cell, *, by_block: bool = True) -> dict[str, JsonValue]:
     by_block: with the values of every block (the arrays blocks, d, baseline_values, values).
     """
     out = {
-        f.name: to_json(_plain(getattr(cell, f.name)))
-        for f in fields(cell)
-        if by_block or f.name not in _BY_BLOCK
+        f.name: to_json(getattr(cell, f.name)) for f in fields(cell) if by_block or f.name not in _BY_BLOCK
     }
     if cell.low <= -1:  # exp(-inf) - 1: nothing is known about this end
         out["low"] = None
@@ -86,9 +86,3 @@ def json_form(
         "cells": [cell_json(c) for c in analysis.cells],
         "unused": [{"what": u.what, "reason": u.reason, "count": u.count} for u in analysis.unused],
     }
-
-
-def _plain(value: object) -> object:
-    if isinstance(value, tuple):
-        return [_plain(v) for v in value]
-    return asdict(value) if is_dataclass(value) and not isinstance(value, type) else value

@@ -173,8 +173,12 @@ def _counted(
     trials: Sequence[TrialRecord], key: Callable[[TrialRecord], str], said: Callable[[TrialRecord], str]
 ) -> tuple[tuple[str, int], ...]:
     """How many trials said what, most frequent first; the words are made once per key, which is quick."""
-    count = Counter(key(t) for t in trials)
-    first = {key(t): t for t in reversed(trials)} if len(count) > 1 else dict.fromkeys(count, trials[0])
+    first: dict[str, TrialRecord] = {}
+    count: Counter[str] = Counter()
+    for t in trials:
+        k = key(t)
+        count[k] += 1
+        first.setdefault(k, t)
     words: Counter[str] = Counter()
     for k, n in count.items():
         words[said(first[k])] += n

@@ -136,10 +136,10 @@ def _list(texts: tuple[str, ...]) -> str:
 
 def _text(text: str) -> str:
     """Plain where nobody could take it for anything but a text, else in double quotes."""
-    if _SAFE.fullmatch(text) and text.casefold() not in _WORDS:
-        return text
     if len(text) > MAX_TEXT:
         raise UsageError(f"a text of {len(text)} characters; a study holds at most {MAX_TEXT}")
+    if _SAFE.fullmatch(text) and text.casefold() not in _WORDS:
+        return text
     if "\0" in text or any("\ud800" <= c <= "\udfff" for c in text):
         raise UsageError(f"a study file cannot hold {text[:60]!r}: it is not valid Unicode text")
     # JSON's escapes are YAML's, save that YAML takes fewer characters as they are.

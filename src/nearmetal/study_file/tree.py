@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 MAX_BYTES = 1 << 20
 TOO_LARGE = f"larger than {MAX_BYTES >> 20} MiB, which no study is"
 MAX_DEPTH = 16
-MAX_NODES = 20_000
+MAX_NODES = 10_000
 MAX_TEXT = 8192  # characters of one scalar
 MAX_LINE = 1 << 16  # ruamel scans a line of "!" in quadratic time
 _NULLS = frozenset({"", "~", "null", "Null", "NULL"})

@@ -39,9 +39,9 @@ def parse(
     """The rows of one run: wall, user, system (seconds) and max_rss (bytes) where measured, then the
     workload's own metrics, of which one that bears one of these names takes its place.
 
-    A regex is searched with ^ and $ meaning lines, and the *first* match counts (where a
-    program prints a value per step, the expression tells them apart). A json_path is looked up in the whole
-    output, or else in the first line that is a JSON object holding it; a step is a key, or a number into a list. A value that is
+    A regex is searched with ^ and $ meaning lines, and the *first* match counts (where a program prints a
+    value per step, the expression tells them apart). A json_path is looked up in the whole output, or else in
+    the first line that is a JSON object holding it; a step is a key, or a number into a list. A value that is
     missing, not a number or not positive gives a FAILED row with the reason. Raises UsageError for a regex
     that is none."""
     text = stdout[:SEARCHED]

@@ -88,12 +88,10 @@ def command_workloads(draw: st.DrawFn, name: str) -> CommandWorkload:
 
 @st.composite
 def workloads(draw: st.DrawFn) -> tuple[Workload, ...]:
-    out: list[Workload] = []
-    for name in draw(st.lists(NAMES, unique=True, min_size=1, max_size=4)):
-        out.append(
-            draw(st.one_of(kernel_workloads(name), command_workloads(name), st.just(StartSubject(name=name))))
-        )
-    return tuple(out)
+    return tuple(
+        draw(st.one_of(kernel_workloads(name), command_workloads(name), st.just(StartSubject(name=name))))
+        for name in draw(st.lists(NAMES, unique=True, min_size=1, max_size=4))
+    )
 
 
 @st.composite

@@ -1,0 +1,197 @@
+"""veth-bridge for real: instances in seats reach each other by TCP, and the hub reaches them."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from nearmetal.environments import Instance, InstanceRequest, Tools
+from nearmetal.environments.holder import UserNamespaceHolder, user_namespace_holder
+from nearmetal.environments.registry import get_backend
+from nearmetal.errors import RunError
+from nearmetal.host import LocalHost
+from nearmetal.host.leftovers import Kind, find, remove
+from nearmetal.host.namespaces import NETNS_DIRECTORY
+from nearmetal.model.study import Attachment, Environment
+from nearmetal.network import BridgedNetwork, bridge
+
+HOST = LocalHost()
+LABEL = f"nearmetal-net{os.getpid()}"
+BOX = Path(__file__).parents[2] / "kernels" / "box"
+PYTHON = "/usr/bin/python3"
+
+SERVER = """
+import socket, sys
+server = socket.create_server((sys.argv[1], 7000))
+server.settimeout(5)
+print("listening", flush=True)
+peer, address = server.accept()
+peer.sendall(peer.recv(64).upper())
+print(address[0])
+"""
+CLIENT = """
+import socket, sys
+with socket.create_connection((sys.argv[1], 7000), 5) as s:
+    s.settimeout(5)
+    s.sendall(b"ping")
+    print(s.recv(64).decode())
+"""
+
+
+@pytest.fixture(scope="session")
+def tools(tmp_path_factory: pytest.TempPathFactory) -> Tools:
+    directory = tmp_path_factory.mktemp("tools")
+    sources = [str(p) for p in sorted(BOX.glob("*.c")) if p.name != "nm-init.c"]
+    for output, files in (("nm-box", sources), ("nm-init", [str(BOX / "nm-init.c")])):
+        subprocess.run(["cc", "-std=c11", "-O2", "-static", "-o", str(directory / output), *files], check=True)
+    return Tools(directory=directory)
+
+
+@pytest.fixture
+def holder(tools: Tools) -> Iterator[UserNamespaceHolder | None]:
+    """None for root. Where networks cannot be made, the test is skipped by name; in CI it fails."""
+    with ExitStack() as stack:
+        try:
+            own = None if HOST.is_root() else stack.enter_context(user_namespace_holder(HOST, tools, LABEL))
+            with bridge(f"{LABEL}-probe", 1, user_namespace_holder=own):
+                pass
+        except RunError as e:
+            (pytest.fail if os.environ.get("CI") else pytest.skip)(f"no bridged network here: {e}")
+        yield own
+
+
+@pytest.fixture
+def network(holder: UserNamespaceHolder | None) -> Iterator[BridgedNetwork]:
+    with bridge(LABEL, 2, user_namespace_holder=holder) as network:
+        yield network
+
+
+def start(
+    stack: ExitStack, tools: Tools, network: BridgedNetwork, directory: Path, holder: UserNamespaceHolder | None
+) -> list[Instance]:
+    backend = get_backend("namespaces")
+    environment = Environment(name="e", backend="namespaces", attachment=Attachment.VETH_BRIDGE, placements=())
+    instances: list[Instance] = []
+    for i, seat in enumerate(network.seats):
+        scratch = directory / f"scratch-{i}"
+        scratch.mkdir()
+        request = InstanceRequest(
+            label=f"{LABEL}-{i}",
+            hostname=f"nm{i}",
+            environment=environment,
+            cpus=HOST.cpus()[:1],
+            seat=seat,
+            binds=(),
+            scratch=scratch,
+            user_namespace=holder.path if holder else None,
+        )
+        instances.append(stack.enter_context(backend.start(HOST, tools, request)))
+    return instances
+
+
+def exchange(server: list[str], client: list[str], directory: Path) -> tuple[str, str]:
+    """(what the client got, who the server saw)"""
+    heard = directory / "server"
+    process = HOST.start(server, stdout=heard, stderr=directory / "server-err", cwd=Path("/"))
+    try:
+        end = time.monotonic() + 5
+        while "listening" not in heard.read_text() and time.monotonic() < end:
+            time.sleep(0.005)
+        done = HOST.run(client, timeout=10, cwd=Path("/"))
+        assert done.ok, (done, (directory / "server-err").read_text())
+        assert process.wait(5) == 0
+        return done.stdout.strip(), heard.read_text().split()[-1]
+    finally:
+        process.kill()
+
+
+def test_instances_and_hub_reach_each_other(
+    tools: Tools, network: BridgedNetwork, holder: UserNamespaceHolder | None, tmp_path: Path
+) -> None:
+    a, b = network.seats
+    with ExitStack() as stack:
+        first, second = start(stack, tools, network, tmp_path, holder)
+        server = first.command([PYTHON, "-c", SERVER, a.address])
+        client = second.command([PYTHON, "-c", CLIENT, a.address])
+        assert exchange(server, client, tmp_path) == ("PING", b.address)
+        server = second.command([PYTHON, "-c", SERVER, b.address])
+        client = network.hub_command([PYTHON, "-c", CLIENT, b.address])
+        assert exchange(server, client, tmp_path) == ("PING", network.hub_address)
+
+
+def test_the_hub_command_carries_the_label_and_hands_back_its_end(network: BridgedNetwork) -> None:
+    done = HOST.run(network.hub_command(["sh", "-c", "printenv NEARMETAL_RUN; exit 6"]), timeout=5)
+    assert (done.returncode, done.stdout) == (6, f"{LABEL}\n")
+
+
+def test_facts_are_read_back_from_each_namespace(network: BridgedNetwork, tools: Tools) -> None:
+    assert set(network.read_back) == {"hub", "seat 0", "seat 1"}
+    default = Path("/proc/sys/net/ipv4/tcp_congestion_control").read_text().strip()
+    for place, facts in cast("dict[str, dict[str, Any]]", network.read_back).items():
+        assert facts["mtu"] == 1500
+        assert facts["interface"] == (network.hub_interface if place == "hub" else "eth0")
+        assert facts["congestion_control"]
+        assert facts["rto_min_us"] is None or facts["rto_min_us"] >= 1000
+        if HOST.is_root():
+            assert facts["congestion_control"] == default
+
+
+def test_nothing_is_left(holder: UserNamespaceHolder | None) -> None:
+    was_there = NETNS_DIRECTORY.exists()
+    links = sorted(p.name for p in Path("/sys/class/net").iterdir())
+    with bridge(LABEL, 3, user_namespace_holder=holder):
+        kind = Kind.NETNS if HOST.is_root() else Kind.PROCESS
+        assert [left.kind for left in find(LABEL + "-" if HOST.is_root() else LABEL)][:3] == [kind] * 3
+        assert sorted(p.name for p in Path("/sys/class/net").iterdir()) == links
+    assert [left for left in find(LABEL) if holder is None or left.detail != str(holder.pid)] == []
+    assert NETNS_DIRECTORY.exists() == was_there
+
+
+def test_a_second_network_stands_beside_the_first(
+    network: BridgedNetwork, holder: UserNamespaceHolder | None
+) -> None:
+    with bridge(f"{LABEL}-other", 2, user_namespace_holder=holder) as other:
+        assert other.hub_netns != network.hub_netns
+        assert other.seats[0].address == network.seats[0].address
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="without root a network dies with its holders: nothing to clean")
+def test_clean_removes_what_a_killed_run_left(holder: UserNamespaceHolder | None) -> None:
+    label = f"{LABEL}-killed"
+    code = (
+        "import time\nfrom nearmetal.network import bridge\n"
+        f"with bridge({label!r}, 2):\n    print('up', flush=True)\n    time.sleep(600)"
+    )
+
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, cwd="/") as tool:
+        assert tool.stdout is not None
+        assert tool.stdout.readline() == "up\n"
+        tool.kill()
+    found = find(label)
+    assert [left.kind for left in found] == [Kind.NETNS] * 3
+    for left in found:
+        remove(left)
+    assert find(label) == ()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="a link in the machine's own network needs root")
+def test_clean_finds_a_link_by_its_alias(holder: UserNamespaceHolder | None) -> None:
+    from pyroute2 import IPRoute
+
+    name = f"nmt{os.getpid() % 100000}"
+    with IPRoute() as ip:
+        ip.link("add", ifname=name, kind="bridge")
+        ip.link("set", index=ip.link_lookup(ifname=name)[0], ifalias=f"{LABEL}-link")
+    found = find(f"{LABEL}-link")
+    assert [(left.kind, left.detail) for left in found] == [(Kind.LINK, name)]
+    remove(found[0])
+    assert not Path("/sys/class/net", name).exists()
+    remove(found[0])

@@ -1,0 +1,250 @@
+"""The page in a real browser, offline: it draws, opens by keyboard, fits a phone, is legible in the dark."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Literal
+
+import pytest
+from playwright.sync_api import Browser, Page, sync_playwright
+from tests.golden import sample_analysis as sample
+
+from nearmetal.report.write import write_report
+
+ARGUMENTS = (
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+)
+# WCAG 2.1: contrast of every visible text with what lies behind it, worst first.
+CONTRAST = """
+() => {
+  const parse = (c) => { const m = c.match(/[\\d.]+/g).map(Number); return m.length < 4 ? [...m, 1] : m; };
+  const over = (top, under) => top.slice(0, 3).map((v, i) => v * top[3] + under[i] * (1 - top[3])).concat(1);
+  const luminance = (c) => {
+    const [r, g, b] = c.slice(0, 3).map((v) => v / 255)
+      .map((v) => (v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4));
+    return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+  };
+  const behind = (element) => {
+    const layers = [];
+    for (let e = element; e; e = e.parentElement) layers.push(parse(getComputedStyle(e).backgroundColor));
+    return layers.reverse().reduce((under, top) => over(top, under), [255, 255, 255, 1]);
+  };
+  const found = [];
+  const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+  while (walker.nextNode()) {
+    const element = walker.currentNode.parentElement;
+    if (!walker.currentNode.textContent.trim() || element.closest("script,style")) continue;
+    if (element.getClientRects().length === 0) continue;
+    const style = getComputedStyle(element);
+    const back = behind(element);
+    const paint = element.closest("svg") ? style.fill : style.color;
+    if (paint === "none") continue;
+    const [a, b] = [luminance(over(parse(paint), back)), luminance(back)].sort((x, y) => y - x);
+    found.push([(a + 0.05) / (b + 0.05), walker.currentNode.textContent.trim().slice(0, 40)]);
+  }
+  return found.sort((x, y) => x[0] - y[0]);
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The sample report, as a file: address."""
+    files = write_report(
+        tmp_path_factory.mktemp("report"),
+        sample.study(),
+        sample.analysis(),
+        sample.records(),
+        {"cpu": {"model": "EPYC", "flags": ["avx2"] * 60}, "kernel": "6.18"},
+        [{"fact": "governor", "values": {"native/one": "performance", "container/one": "powersave"}}],
+        commands=[
+            "nearmetal quick --seed 32570 --a-rather-long-option /and/a/long/path/of/a/results/directory"
+        ],
+    )
+    return files.html.as_uri()
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    """Debian's Chromium."""
+    program = shutil.which("chromium")
+    assert program, "chromium is not installed: apt install chromium"
+    with sync_playwright() as playwright:
+        started = playwright.chromium.launch(executable_path=program, args=list(ARGUMENTS))
+        yield started
+        started.close()
+
+
+@contextmanager
+def opened(
+    browser: Browser, address: str, *, width: int = 1280, scheme: Literal["light", "dark"] = "light"
+) -> Iterator[Page]:
+    """The page in an offline context; leaving it checks that nothing was asked for and nothing went wrong."""
+    complaints: list[str] = []
+    asked: list[str] = []
+    context = browser.new_context(
+        offline=True, viewport={"width": width, "height": 900}, color_scheme=scheme, reduced_motion="reduce"
+    )
+    page = context.new_page()
+    page.on("console", lambda m: complaints.append(f"{m.type}: {m.text}"))
+    page.on("pageerror", lambda e: complaints.append(str(e)))
+    page.on("request", lambda r: asked.append(r.url))
+    page.goto(address)
+    try:
+        yield page
+        assert complaints == []
+        assert [a for a in asked if not a.startswith(("file:", "data:"))] == []
+    finally:
+        context.close()
+
+
+def open_all(page: Page) -> None:
+    """Open every cell and wait until all that is in view is drawn."""
+    page.click("#open-all")
+    page.wait_for_function("document.querySelectorAll('details.cell[open]').length > 0")
+
+
+def drawn(page: Page, selector: str) -> int:
+    """Scroll to every chart below selector and count those that hold marks."""
+    boxes = page.query_selector_all(f"{selector} [data-chart]")
+    for box in boxes:
+        box.scroll_into_view_if_needed()
+    page.wait_for_function(
+        "s => [...document.querySelectorAll(s + ' [data-chart]')].every(b => b.dataset.state)", arg=selector
+    )
+    states = {box.get_attribute("data-state") for box in boxes}
+    assert states == {"drawn"}, states
+    return page.locator(f"{selector} [data-chart] svg:has(path, line)").count()
+
+
+def test_the_table_comes_first_and_the_noise_floor_is_drawn(browser: Browser, report: str) -> None:
+    with opened(browser, report) as page:
+        assert page.title().startswith("What does a container cost against bare metal?")
+        tops = [
+            page.locator(s).first.bounding_box()
+            for s in ("h1", "table.verdicts", "#noise-floor", "details.cell")
+        ]
+        heights = [box["y"] for box in tops if box]
+        assert len(heights) == 4 and heights == sorted(heights)
+        assert heights[1] < 900, "the table begins on the first screen"
+        assert drawn(page, "#noise-floor") == 1
+        assert page.locator("#cells [data-state]").count() == 0, "charts of closed cells are not drawn"
+
+
+def test_a_cell_opens_by_keyboard_and_draws_its_charts(browser: Browser, report: str) -> None:
+    with opened(browser, report) as page:
+        cell = page.locator("details.cell").nth(5)
+        for _ in range(60):
+            page.keyboard.press("Tab")
+            if cell.locator("summary").evaluate("e => e === document.activeElement"):
+                break
+        else:
+            pytest.fail("the fifth cell is not reached by Tab")
+        page.keyboard.press("Enter")
+        assert cell.get_attribute("open") is not None
+        name = f"#{cell.get_attribute('id')}"
+        # points, interval, absolute values, distribution of start times
+        assert drawn(page, name) == 4
+        text = page.locator(f"{name} figure.ecdf").inner_text()
+        assert "n 39" in text.replace("\u00a0", " ")
+        page.keyboard.press("Enter")
+        assert cell.get_attribute("open") is None
+
+
+def test_a_link_in_the_table_opens_its_cell(browser: Browser, report: str) -> None:
+    with opened(browser, report) as page:
+        page.locator("table.verdicts a[href='#cell-3']").click()
+        page.wait_for_selector("#cell-3[open]")
+        assert page.evaluate("document.activeElement.parentElement.id") == "cell-3"
+        assert drawn(page, "#cell-3") == 4
+    with opened(browser, f"{report}#cell-7") as page:
+        page.wait_for_selector("#cell-7[open]")
+
+
+def test_every_chart_draws(browser: Browser, report: str) -> None:
+    with opened(browser, report) as page:
+        open_all(page)
+        count = page.locator("#cells [data-chart]").count()
+        assert count > 3 * len(sample.analysis().cells)
+        assert drawn(page, "#cells") == count
+        page.click("#open-all")
+        assert page.locator("details.cell[open]").count() == 0
+
+
+@pytest.mark.parametrize("width", [320, 390, 760, 1280])
+def test_nothing_runs_over_the_side(browser: Browser, report: str, width: int) -> None:
+    with opened(browser, report, width=width) as page:
+        page.locator("details.cell").nth(17).locator("summary").click()
+        drawn(page, "details.cell[open]")
+        for fold in page.locator("details.plain > summary").all():
+            fold.click()
+        wide = page.evaluate(
+            """() => [...document.querySelectorAll("main *, header *, footer *")].filter((e) =>
+                 !e.closest(".scroll, pre, svg, .skip") && e.getBoundingClientRect().right > innerWidth + 0.5
+               ).map((e) => e.tagName + "." + e.className)"""
+        )
+        assert wide == []
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+        if width < 700:
+            inside = "[...document.querySelectorAll('table.cards')].every(t => t.scrollWidth <= innerWidth)"
+            assert page.evaluate(inside), "on a phone tables are cards and do not scroll sideways"
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_text_is_legible(browser: Browser, report: str, scheme: Literal["light", "dark"]) -> None:
+    with opened(browser, report, scheme=scheme) as page:
+        for number in (3, 8, 17):
+            page.locator("details.cell").nth(number).locator("summary").click()
+        drawn(page, "details.cell[open]")
+        found = page.evaluate(CONTRAST)
+        assert len(found) > 300
+        assert [f for f in found if f[0] < 4.5] == []
+        back = page.evaluate("getComputedStyle(document.body).backgroundColor")
+        assert (int(back[4:].split(",")[0]) < 60) is (scheme == "dark")
+
+
+def test_it_prints(browser: Browser, report: str, tmp_path: Path) -> None:
+    with opened(browser, report, scheme="dark") as page:
+        page.locator("details.cell").nth(3).locator("summary").click()
+        drawn(page, "details.cell[open]")
+        page.emulate_media(media="print")
+        assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+        assert (
+            page.locator("details.cell").nth(0).is_hidden()
+            and page.locator("details.cell").nth(3).is_visible()
+        )
+        assert [f for f in page.evaluate(CONTRAST) if f[0] < 4.5] == []
+        assert page.pdf(path=tmp_path / "report.pdf", format="A4").startswith(b"%PDF")
+
+
+def test_a_chart_that_fails_says_so_and_leaves_the_rest(
+    browser: Browser, report: str, tmp_path: Path
+) -> None:
+    """A broken specification is a console error, which the other tests would see."""
+    source = Path(report.removeprefix("file://")).read_text()
+    broken = tmp_path / "broken.html"
+    start = source.index('"specs":[{') + len('"specs":[{')
+    broken.write_text(
+        source[:start] + '"mark":"nonsense","encoding":5,' + source[start:].replace('"layer"', '"x"', 1)
+    )
+    context = browser.new_context(offline=True)
+    page = context.new_page()
+    errors: list[str] = []
+    page.on("console", lambda m: errors.append(m.type))
+    page.goto(broken.as_uri())
+    page.locator("#noise-floor figure").scroll_into_view_if_needed()
+    page.wait_for_selector("#noise-floor [data-state=failed]")
+    assert "its numbers stand in the text" in page.locator("#noise-floor figure").inner_text()
+    assert "error" in errors
+    page.locator("details.cell").first.locator("summary").click()
+    assert drawn(page, "details.cell[open]") >= 3
+    context.close()

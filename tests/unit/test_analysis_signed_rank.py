@@ -1,0 +1,188 @@
+"""Properties of the signed-rank interval and of look-and-carry: fast equals naive, and the symmetries hold."""
+
+import itertools
+import math
+import time
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from nearmetal.analysis import signed_rank
+from nearmetal.analysis.looks import look_and_carry, look_schedule, next_looks
+from nearmetal.analysis.signed_rank import LIST_UP_TO, Walsh, critical, lower_tail
+
+FloatArray = NDArray[np.float64]
+
+VALUES = st.floats(-5, 5, allow_subnormal=False)
+SAMPLES = st.lists(VALUES, min_size=1, max_size=60).map(lambda x: np.array(x, dtype=np.float64))
+ALPHAS = st.floats(0.001, 0.5)
+
+
+def naive(d: FloatArray) -> FloatArray:
+    """All Walsh averages by the definition, sorted."""
+    return np.array(sorted((a + b) / 2 for a, b in itertools.combinations_with_replacement(d.tolist(), 2)))
+
+
+def draw(kind: str, n: int, seed: int) -> FloatArray:
+    rng = np.random.default_rng(seed)
+    match kind:
+        case "normal":
+            return rng.normal(size=n)
+        case "heavy":
+            return rng.standard_t(1.2, size=n)
+        case "ties":
+            return rng.normal(size=n) * (rng.random(n) < 0.4)
+        case "rounded":
+            return np.round(rng.normal(size=n), 1)
+        case _:
+            return np.full(n, 0.1)
+
+
+@pytest.mark.parametrize("kind", ["normal", "heavy", "ties", "rounded", "constant"])
+@pytest.mark.parametrize("n", [LIST_UP_TO + 1, 300, 700])
+def test_counting_equals_listing(kind: str, n: int) -> None:
+    d = draw(kind, n, n)
+    i, j = np.triu_indices(n)
+    listed = np.sort((d[i] + d[j]) / 2)
+    walsh = Walsh(d)
+    exact = 4 * np.finfo(np.float64).eps * float(np.max(np.abs(d)))
+    for rank in (1, 2, 17, n, walsh.count // 3, walsh.count // 2, walsh.count - 5, walsh.count):
+        assert walsh.order(rank) == pytest.approx(listed[rank - 1], rel=0, abs=exact)
+    for theta in (0.0, 0.05, -0.3, 1e9, -1e9):
+        # Within the grid of 2^-53 of the largest value, ties count as equal.
+        assert np.sum(listed <= theta - exact) <= walsh.at_most(theta) <= np.sum(listed <= theta + exact)
+        assert np.sum(listed < theta - exact) <= walsh.below(theta) <= np.sum(listed < theta + exact)
+
+
+@settings(deadline=None)
+@given(d=st.lists(VALUES, min_size=LIST_UP_TO + 1, max_size=LIST_UP_TO + 20).map(np.array), data=st.data())
+def test_counting_equals_listing_on_anything(d: FloatArray, data: st.DataObject) -> None:
+    walsh = Walsh(d)
+    rank = data.draw(st.integers(1, walsh.count))
+    scale = float(np.max(np.abs(d)))
+    assert walsh.order(rank) == pytest.approx(naive(d)[rank - 1], rel=0, abs=1e-15 * scale + 1e-300)
+
+
+@given(d=SAMPLES, alpha=ALPHAS)
+def test_interval_is_that_of_the_definition(d: FloatArray, alpha: float) -> None:
+    k = critical(d.size, alpha / 2)
+    listed = naive(d)
+    expected = (listed[k], listed[listed.size - 1 - k]) if k >= 0 else (-math.inf, math.inf)
+    assert Walsh(d).interval(alpha) == pytest.approx(expected, abs=1e-14)
+
+
+@given(d=SAMPLES, alpha=ALPHAS, by=st.floats(-3, 3))
+def test_shift(d: FloatArray, alpha: float, by: float) -> None:
+    low, high = Walsh(d).interval(alpha)
+    assert Walsh(d + by).interval(alpha) == pytest.approx((low + by, high + by), abs=1e-12)
+
+
+@given(d=SAMPLES, alpha=ALPHAS)
+def test_turning_the_sign_swaps_the_ends(d: FloatArray, alpha: float) -> None:
+    low, high = Walsh(d).interval(alpha)
+    assert Walsh(-d).interval(alpha) == pytest.approx((-high, -low), abs=1e-14)
+
+
+@given(d=SAMPLES, alphas=st.tuples(ALPHAS, ALPHAS))
+def test_a_smaller_alpha_never_gives_a_shorter_interval(d: FloatArray, alphas: tuple[float, float]) -> None:
+    strict, loose = sorted(alphas)
+    wide, narrow = Walsh(d).interval(strict), Walsh(d).interval(loose)
+    assert wide[0] <= narrow[0] and narrow[1] <= wide[1]
+
+
+@given(d=SAMPLES, alpha=ALPHAS)
+def test_the_centre_lies_inside(d: FloatArray, alpha: float) -> None:
+    walsh = Walsh(d)
+    low, high = walsh.interval(alpha)
+    assert low <= walsh.centre() <= high
+
+
+@given(d=SAMPLES, alpha=ALPHAS, seed=st.integers(0, 1000))
+def test_order_within_a_look_does_not_matter(d: FloatArray, alpha: float, seed: int) -> None:
+    shuffled = np.random.default_rng(seed).permutation(d)
+    assert Walsh(shuffled).interval(alpha) == Walsh(d).interval(alpha)
+    n = int(d.size)
+    first = look_schedule(n, n)[0][0]
+    moved = np.concatenate([np.random.default_rng(seed).permutation(d[:first]), d[first:]])
+    assert look_and_carry(moved, expected=n, alpha=alpha) == look_and_carry(d, expected=n, alpha=alpha)
+
+
+@given(d=SAMPLES, expected=st.integers(1, 40), alpha=ALPHAS)
+def test_the_carried_interval_only_narrows(d: FloatArray, expected: int, alpha: float) -> None:
+    carried = look_and_carry(d, expected=expected, alpha=alpha)
+    for a, b in itertools.pairwise(carried.looks):
+        assert a.n < b.n and a.low <= b.low and b.high <= a.high
+    if carried.looks:
+        assert (carried.low, carried.high) == (carried.looks[-1].low, carried.looks[-1].high)
+    else:
+        assert (carried.low, carried.high) == (-math.inf, math.inf)
+    assert carried.low > carried.high or carried.low <= carried.centre <= carried.high
+
+
+def test_contradicting_looks_leave_an_empty_interval() -> None:
+    """A machine that is one thing for 30 blocks and another thereafter is not averaged away."""
+    d = np.concatenate([np.full(30, 0.0), np.full(600, 0.2)]) + np.linspace(0, 1e-3, 630)
+    carried = look_and_carry(d, expected=40, alpha=0.05)
+    assert carried.low > carried.high
+
+
+@given(expected=st.integers(1, 500), blocks=st.integers(0, 5000))
+def test_schedule_grows_and_never_spends_more_than_all(expected: int, blocks: int) -> None:
+    looks = look_schedule(expected, blocks)
+    assert sum(share for _, share in looks) <= 1 + 1e-12
+    assert all(n <= blocks for n, _ in looks)
+    assert all(a[0] < b[0] for a, b in itertools.pairwise(looks))
+    upcoming = next_looks(expected, blocks, 3)
+    assert len(upcoming) == 3 and upcoming[0][0] > blocks
+    assert look_schedule(expected, upcoming[-1][0]) == (*looks, *upcoming)
+
+
+def test_small_schedules() -> None:
+    assert look_schedule(1, 3) == ((1, 0.7), (2, 0.12), (3, 0.072))
+    assert look_schedule(2, 3) == ((2, 0.7), (3, 0.12))
+    assert look_schedule(12, 18) == ((8, 0.2), (12, 0.5), (18, 0.12))
+    with pytest.raises(ValueError):
+        look_schedule(0, 10)
+
+
+@pytest.mark.parametrize("n", [401, 600, 1200])
+def test_large_n_is_on_the_safe_side_and_close(n: int) -> None:
+    """Against the exact distribution, which the tables stop using at 400: never below it, within 7/n of it."""
+    exact = signed_rank._null_cdf(n)
+    for p in np.geomspace(1e-7, 0.2, 40):
+        k = int(np.searchsorted(exact, p, side="right")) - 1
+        assert exact[k] <= lower_tail(n, k) <= (1 + 7 / n) * exact[k]
+        assert 0 <= k - critical(n, p) <= 12
+
+
+def test_symmetry_and_ends_of_the_distribution() -> None:
+    for n in (1, 2, 7, 50, 400, 401):
+        whole = n * (n + 1) // 2
+        assert lower_tail(n, -1) == 0.0 and lower_tail(n, whole) == pytest.approx(1.0, abs=1e-12)
+    assert lower_tail(3, 0) == 0.125 and lower_tail(3, 3) == 0.625
+    assert critical(5, 0.01) == -1
+
+
+def test_twenty_thousand_blocks_take_well_under_a_second_and_grow_gently() -> None:
+    def seconds(n: int) -> float:
+        d = draw("normal", n, 1)
+        best = math.inf
+        for _ in range(3):
+            begin = time.process_time()
+            look_and_carry(d, expected=40, alpha=0.05)
+            best = min(best, time.process_time() - begin)
+        return best
+
+    look_and_carry(draw("normal", 500, 1), expected=40, alpha=0.05)
+    assert seconds(20_000) < 0.5
+    # Quadratic growth would be a factor of 16.
+    assert seconds(40_000) < 6 * seconds(10_000) + 0.02
+
+
+@pytest.mark.parametrize("bad", [0.0, 1.0, -0.1])
+def test_alpha_is_checked(bad: float) -> None:
+    with pytest.raises(ValueError):
+        look_and_carry(np.array([1.0]), expected=12, alpha=bad)

@@ -1,0 +1,120 @@
+"""Rows out of a user's own program: regular expressions, JSON paths, and what is missing."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nearmetal.errors import UsageError
+from nearmetal.model.record import Row, Status
+from nearmetal.model.study import Better, CommandWorkload, MetricSpec
+from nearmetal.workloads.command import SEARCHED, parse, problem
+
+
+def by_regex(regex: str, name: str = "speed") -> MetricSpec:
+    return MetricSpec(name=name, unit="op/s", better=Better.HIGHER, regex=regex)
+
+
+def by_path(path: str) -> MetricSpec:
+    return MetricSpec(name="speed", unit="op/s", better=Better.HIGHER, json_path=path)
+
+
+def run(stdout: str, *metrics: MetricSpec, wall: float = 1.5) -> dict[str, Row]:
+    load = CommandWorkload(name="mine", argv=("prog",), metrics=metrics)
+    return {r.metric: r for r in parse(load, stdout, wall=wall, user=None, system=None, max_rss=None)}
+
+
+def test_what_the_system_measured() -> None:
+    load = CommandWorkload(name="mine", argv=("prog",))
+    rows = parse(load, "", wall=1.5, user=0.5, system=0.25, max_rss=4096)
+    assert [(r.metric, r.unit, r.values, r.better) for r in rows] == [
+        ("wall", "s", (1.5,), Better.LOWER),
+        ("user", "s", (0.5,), Better.LOWER),
+        ("system", "s", (0.25,), Better.LOWER),
+        ("max_rss", "B", (4096.0,), Better.LOWER),
+    ]
+    assert all(r.workload == "mine" and r.status is Status.OK for r in rows)
+
+
+def test_what_was_not_measured_is_left_out() -> None:
+    assert list(run("")) == ["wall"]
+
+
+def test_zero_seconds_are_a_failed_row() -> None:
+    load = CommandWorkload(name="mine", argv=("prog",))
+    user = parse(load, "", wall=1, user=0.0, system=None, max_rss=None)[1]
+    assert user.status is Status.FAILED and user.values == () and "0 s" in user.reason
+
+
+def test_first_match_counts_and_anchors_are_lines() -> None:
+    row = run("step speed: 3\nspeed: 4e2 op/s\nspeed: 5\n", by_regex(r"^speed: (\S+)"))["speed"]
+    assert row.values == (400.0,) and row.unit == "op/s"
+
+
+@pytest.mark.parametrize("output", ["", "speed 7", "speed: fast", "speed: -1", "speed: nan", "speed: inf"])
+def test_a_value_that_is_missing_or_none_fails_its_row_alone(output: str) -> None:
+    rows = run(output, by_regex(r"speed: (\S+)"), by_regex(r"^(\d*)speed", "other"))
+    assert rows["speed"].status is Status.FAILED and rows["speed"].reason and rows["speed"].values == ()
+    assert rows["wall"].status is Status.OK
+
+
+def test_an_optional_group_that_did_not_match_is_missing() -> None:
+    assert run("speed", by_regex(r"speed(: \d+)?"))["speed"].status is Status.FAILED
+
+
+@pytest.mark.parametrize("regex", ["(", "no group", "(a)(b)", "(?P<x>a)(b)", "a{99999999999999999999}(b)"])
+def test_a_bad_regex_is_named_before_anything_runs(regex: str) -> None:
+    assert "speed" in (problem(by_regex(regex)) or "")
+    with pytest.raises(UsageError, match="speed"):
+        run("x", by_regex(regex))
+
+
+def test_a_good_metric_has_no_problem() -> None:
+    assert problem(by_regex(r"(?:a|b)(\d+)")) is None
+    assert problem(by_path("a.b.0")) is None
+    assert problem(by_path("a..b")) is not None
+
+
+def test_json_path_in_the_whole_output() -> None:
+    text = json.dumps({"jobs": [{"read": {"bw": 12.5}}]}, indent=2)
+    assert run(text, by_path("jobs.0.read.bw"))["speed"].values == (12.5,)
+
+
+def test_json_path_in_the_first_line_that_holds_it() -> None:
+    text = 'starting\n{"step": 1}\n{"rate": "3.5"}\n{"rate": 4}\n'
+    assert run(text, by_path("rate"))["speed"].values == (3.5,)
+
+
+@pytest.mark.parametrize("path", ["b", "a.b", "list.7", "list.x", "flag", "list", "null", "word"])
+def test_a_path_that_leads_to_no_number(path: str) -> None:
+    text = '{"a": 1, "list": [1], "flag": true, "null": null, "word": "w"}'
+    assert run(text, by_path(path))["speed"].status is Status.FAILED
+
+
+def test_a_metric_of_ones_own_takes_the_place_of_a_measured_one() -> None:
+    rows = run("wall 9", by_regex(r"wall (\d+)", "wall"))
+    assert rows["wall"].values == (9.0,)
+
+
+def test_output_beyond_the_bound_is_not_searched() -> None:
+    filler = "x" * SEARCHED
+    assert run(filler + "speed: 4", by_regex(r"speed: (\d)"))["speed"].status is Status.FAILED
+    assert run(filler[:-8] + "speed: 4", by_regex(r"speed: (\d)"))["speed"].values == (4.0,)
+
+
+@given(st.text(), st.text(max_size=12))
+def test_any_output_gives_rows(stdout: str, path: str) -> None:
+    rows = run(stdout, by_regex(r"(\d[\d.e+-]*)", "number"), by_path(path))
+    assert set(rows) == {"wall", "number", "speed"}
+    for row in rows.values():
+        assert (row.status is Status.OK) == bool(row.values) == (not row.reason)
+
+
+@given(st.floats(min_value=1e-300, max_value=1e300))
+def test_numbers_come_back_as_printed(value: float) -> None:
+    rows = run(f"speed: {value!r}\n", by_regex(r"speed: (\S+)"))
+    assert rows["speed"].values == (value,)
+    assert run(json.dumps({"v": value}), by_path("v"))["speed"].values == (value,)

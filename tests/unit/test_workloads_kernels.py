@@ -1,0 +1,207 @@
+"""Kernels by name: the words for nm-micro, the rows out of its slices."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nearmetal.errors import TrialFailedError, UsageError
+from nearmetal.model.record import Status
+from nearmetal.model.study import Better, KernelWorkload, Pages, Transport
+from nearmetal.workloads import kernels
+from nearmetal.workloads.parameter import AUTO, Parameter
+from nearmetal.workloads.pingpong import auto_trips
+from nearmetal.workloads.protocol import PartLine, SliceLine, VerifyLine
+from nearmetal.workloads.stream import auto_elements
+
+MIB = 1 << 20
+Params = Mapping[str, str | int | float]
+
+
+def workload(
+    kernel: str, params: Params | None = None, *, pages: Pages = Pages.HUGE, metrics: tuple[str, ...] = ()
+) -> KernelWorkload:
+    return KernelWorkload(name="w", kernel=kernel, params=params or {}, pages=pages, metrics=metrics)
+
+
+def argument(
+    load: KernelWorkload, transport: Transport = Transport.SHM, *, ranks: int = 2, extra: float = 0.0
+) -> str:
+    return kernels.argument(load, transport=transport, ranks=ranks, llc_bytes=32 * MIB, extra=extra)
+
+
+def keys(text: str) -> dict[str, str]:
+    return dict(pair.split("=") for pair in text.split(":")[1:])
+
+
+def line(name: str, *parts: tuple[str, float, float, float]) -> SliceLine:
+    made = tuple(PartLine(metric=m, seconds=s, comm_seconds=c, work=w) for m, s, c, w in parts)
+    return SliceLine(kernel=0, name=name, parts=made)
+
+
+def verified(name: str, ok: bool) -> VerifyLine:
+    return VerifyLine(
+        kernel=0, name=name, ok=ok, expected={"zeta": 1.0}, found={"zeta": 2.0}, seconds=0.1, work=5.0
+    )
+
+
+def test_names() -> None:
+    assert kernels.kernel_names() == ("stream", "ep", "cg", "is", "pingpong")
+    with pytest.raises(UsageError, match="fft"):
+        kernels.parameters("fft")
+
+
+@pytest.mark.parametrize("name", kernels.kernel_names())
+def test_defaults_fit_their_own_parameters(name: str) -> None:
+    for parameter in kernels.parameters(name).values():
+        assert parameter.problem(parameter.default) is None, parameter.name
+        assert parameter.doc
+    assert kernels.metrics(workload(name))
+
+
+def test_argument_names_every_count_and_the_pages() -> None:
+    assert argument(workload("ep")).startswith("ep:class=S:batches=")
+    assert keys(argument(workload("is", {"class": "A", "rounds": 7}, pages=Pages.SMALL))) == {
+        "class": "A",
+        "rounds": "7",
+        "pages": "4k",
+    }
+    assert keys(argument(workload("cg"), extra=0.03))["extra"] == "0.03"
+    assert "extra" not in argument(workload("cg"))
+    assert "measure" not in argument(workload("pingpong", {"measure": "bandwidth"}))
+
+
+@pytest.mark.parametrize("name", kernels.kernel_names())
+@pytest.mark.parametrize("transport", list(Transport))
+def test_planted_work_changes_nothing_else(name: str, transport: Transport) -> None:
+    plain = argument(workload(name), transport)
+    assert argument(workload(name), transport, extra=0.03) == f"{plain}:extra=0.03"
+
+
+@given(st.integers(1, 1 << 34))
+def test_auto_stream_is_four_times_the_cache_and_not_much_more(llc: int) -> None:
+    total = 24 * auto_elements(llc)
+    assert 4 * llc <= total < 4 * llc + 24 * 100_000
+
+
+@given(st.integers(1, 1 << 34), st.sampled_from(["auto", 1, 5, 1000, 2_000_000, 45_500_000]))
+def test_stream_chunks_hold_elements_and_stand_a_quarter_apart(llc: int, elements: str | int) -> None:
+    load = workload("stream", {"elements": elements})
+    found = keys(kernels.argument(load, transport=Transport.SHM, ranks=1, llc_bytes=llc, extra=0.0))
+    n, chunks, sweeps = int(found["elements"]), int(found["chunks"]), int(found["sweeps"])
+    assert chunks == 1 or chunks % 4 == 0
+    assert 1 <= n // chunks <= 4_000_000
+    assert sweeps == 1 or sweeps * n <= 4_000_000 * chunks
+
+
+@given(st.sampled_from(list(Transport)), st.integers(0, 1 << 30))
+def test_trips_fall_with_size_and_are_fewer_over_tcp(transport: Transport, size: int) -> None:
+    trips = auto_trips(transport, size)
+    assert 1 <= trips <= auto_trips(transport, 0)
+    assert auto_trips(Transport.TCP, size) <= auto_trips(Transport.SHM, size)
+
+
+@pytest.mark.parametrize(("name", "ranks"), [("pingpong", 1), ("cg", 3), ("is", 6)])
+def test_ranks_that_a_kernel_cannot_run_on(name: str, ranks: int) -> None:
+    with pytest.raises(UsageError, match=f"does not run on {ranks} ranks"):
+        argument(workload(name), ranks=ranks)
+
+
+def test_ep_and_stream_take_any_ranks() -> None:
+    assert argument(workload("ep"), ranks=3) and argument(workload("stream"), ranks=7)
+
+
+@pytest.mark.parametrize(
+    ("name", "params", "words"),
+    [
+        ("ep", {"klass": "S"}, "no key 'klass'"),
+        ("ep", {"class": "Z"}, "one of S, W, A, B"),
+        ("ep", {"class": 1}, "one of"),
+        ("ep", {"batches": 0}, "from 1"),
+        ("ep", {"batches": True}, "whole number"),
+        ("ep", {"batches": 2.5}, "whole number"),
+        ("pingpong", {"bytes": "auto"}, "whole number"),
+        ("pingpong", {"measure": "speed"}, "latency, bandwidth"),
+        ("stream", {"elements": "many"}, "or auto"),
+    ],
+)
+def test_params_that_do_not_fit(name: str, params: Params, words: str) -> None:
+    (what,) = kernels.problems(name, params).values()
+    assert words in what
+    with pytest.raises(UsageError, match=words):
+        argument(workload(name, params))
+
+
+def test_a_parameter_may_be_auto_only_where_it_says_so() -> None:
+    batches: Parameter = kernels.parameters("ep")["batches"]
+    size = kernels.parameters("ep")["class"]
+    assert batches.problem(AUTO) is None and size.problem(AUTO) is not None
+
+
+def test_stream_rows_are_bytes_per_second() -> None:
+    parts = (
+        ("copy", 0.5, 0.0, 16.0),
+        ("scale", 0.25, 0.0, 16.0),
+        ("add", 1, 0.0, 24.0),
+        ("triad", 2, 0.0, 24.0),
+    )
+    found = kernels.rows(workload("stream"), [line("stream", *parts)] * 2, None)
+    assert [(r.metric, r.unit, r.better, r.values) for r in found] == [
+        ("copy", "B/s", Better.HIGHER, (32.0, 32.0)),
+        ("scale", "B/s", Better.HIGHER, (64.0, 64.0)),
+        ("add", "B/s", Better.HIGHER, (24.0, 24.0)),
+        ("triad", "B/s", Better.HIGHER, (12.0, 12.0)),
+    ]
+    assert found[0].seconds == (0.5, 0.5)
+
+
+def test_only_the_metrics_asked_for() -> None:
+    load = workload("stream", metrics=("triad",))
+    assert kernels.metrics(load) == (("triad", "B/s", Better.HIGHER),)
+    with pytest.raises(UsageError, match="no metric 'quad'"):
+        kernels.metrics(workload("stream", metrics=("quad",)))
+
+
+@pytest.mark.parametrize("name", ["ep", "cg", "is"])
+def test_rate_rows_keep_seconds_and_communication(name: str) -> None:
+    slices = [line(name, ("rate", 0.5, 0.1, 100.0)), line(name, ("rate", 0.25, 0.2, 100.0))]
+    (row,) = kernels.rows(workload(name), slices, verified(name, True))
+    assert (row.metric, row.unit, row.better) == ("rate", "op/s", Better.HIGHER)
+    assert row.values == (200.0, 400.0) and row.seconds == (0.5, 0.25)
+    assert row.parts == {"comm": (0.1, 0.2)}
+    assert row.status is Status.OK and row.verification["found"] == {"zeta": 2.0}
+
+
+def test_pingpong_is_latency_when_short_and_bandwidth_when_long() -> None:
+    slices = [line("pingpong", ("messages", 0.5, 0.5, 1000.0))]
+    (short,) = kernels.rows(workload("pingpong", {"bytes": 8}), slices, None)
+    assert (short.metric, short.unit, short.better, short.values) == ("latency", "s", Better.LOWER, (0.0005,))
+    (long,) = kernels.rows(workload("pingpong", {"bytes": 4 * MIB}), slices, None)
+    assert (long.metric, long.unit, long.better) == ("bandwidth", "B/s", Better.HIGHER)
+    assert long.values == (4 * MIB * 2000.0,)
+    (asked,) = kernels.rows(workload("pingpong", {"bytes": 8, "measure": "bandwidth"}), slices, None)
+    assert asked.values == (16000.0,)
+
+
+def test_a_failed_verification_fails_the_row_and_says_what_was_found() -> None:
+    (row,) = kernels.rows(workload("cg"), [line("cg", ("rate", 1, 0, 1))], verified("cg", False))
+    assert row.status is Status.FAILED and "2.0" in row.reason and row.values == (1.0,)
+    assert row.verification["ok"] is False
+
+
+def test_rows_without_usable_slices_fail() -> None:
+    (nothing,) = kernels.rows(workload("ep"), [], None)
+    assert nothing.status is Status.FAILED and nothing.values == ()
+    good, bad = line("ep", ("rate", 1, 0, 1)), line("ep", ("rate", 0, 0, 1))
+    (some,) = kernels.rows(workload("ep"), [good, bad], None)
+    assert some.status is Status.FAILED and "1 of 2" in some.reason
+
+
+def test_a_slice_of_another_kernel_is_a_failed_trial() -> None:
+    with pytest.raises(TrialFailedError):
+        kernels.rows(workload("cg"), [line("ep", ("rate", 1, 0, 1))], None)
+    with pytest.raises(TrialFailedError):
+        kernels.rows(workload("stream"), [line("stream", ("copy", 1, 0, 1))], None)
