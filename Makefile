@@ -28,12 +28,12 @@ format:
 	clang-format -i $$(git ls-files 'kernels/*.c' 'kernels/*.h')
 
 kernels-test:
-	cmake -S kernels -B build/kernels -DNEARMETAL_TESTS=ON >/dev/null
+	cmake -S kernels -B build/kernels >/dev/null
 	cmake --build build/kernels
 	ctest --test-dir build/kernels --output-on-failure
 
 sanitize:
-	cmake -S kernels -B build/sanitize -DNEARMETAL_TESTS=ON -DNEARMETAL_SANITIZE=address,undefined >/dev/null
+	cmake -S kernels -B build/sanitize -DNEARMETAL_SANITIZE=address,undefined >/dev/null
 	cmake --build build/sanitize
 	ctest --test-dir build/sanitize --output-on-failure
 

@@ -1,66 +1,79 @@
 /* First process of every instance, native ones included: tells the time of its first instruction on a
- * descriptor, then reaps orphans until SIGTERM. Static and without stdio, so that the C library's start-up is
- * not measured. */
+ * descriptor, then reaps orphans until SIGTERM. Uses system calls alone, so that no library's start-up is
+ * measured. */
 #define _GNU_SOURCE
+#include "direct.h"
+
 #include <errno.h>
 #include <signal.h>
+#include <stddef.h>
 #include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <time.h>
-#include <unistd.h>
 
 enum { EXIT_INIT = 111 };
 
-static void say(const char *text) {
-    /* Nothing is left to be done where even this fails: the exit status tells. */
-    if (write(STDERR_FILENO, text, strlen(text)) < 0)
-        _exit(EXIT_INIT);
-}
-
-static void report(int fd, uint64_t nanoseconds) {
-    char line[64];
-    char *at = line + sizeof line;
-    *--at = '\n';
-    *--at = '}';
+/* {"first": N} in one write. */
+static int report(int fd, uint64_t nanoseconds) {
+    char line[64] = "{\"first\": ";
+    char digits[24];
+    size_t count = 0, length = sizeof "{\"first\": " - 1;
     do
-        *--at = (char)('0' + nanoseconds % 10);
+        digits[count++] = (char)('0' + nanoseconds % 10);
     while ((nanoseconds /= 10) != 0);
-    static const char head[] = "{\"first\": ";
-    at -= sizeof head - 1;
-    memcpy(at, head, sizeof head - 1);
-    size_t length = (size_t)(line + sizeof line - at);
-    if (write(fd, at, length) != (ssize_t)length || close(fd) != 0)
-        _exit(EXIT_INIT);
+    while (count > 0)
+        line[length++] = digits[--count];
+    line[length++] = '}';
+    line[length++] = '\n';
+    return direct(SYS_write, fd, (long)line, (long)length, 0) == (long)length &&
+           direct(SYS_close, fd, 0, 0, 0) == 0;
 }
 
-int main(int argc, char **argv) {
+/* The value of "--first-fd N"; -1 for anything else. */
+static int descriptor(int argc, char **argv) {
+    static const char option[] = "--first-fd";
+    if (argc != 3)
+        return -1;
+    for (size_t i = 0; i < sizeof option; i++)
+        if (argv[1][i] != option[i])
+            return -1;
+    int fd = 0;
+    const char *at = argv[2];
+    do {
+        if (*at < '0' || *at > '9' || fd > 99)
+            return -1;
+        fd = 10 * fd + (*at - '0');
+    } while (*++at != '\0');
+    return fd;
+}
+
+static int init(int argc, char **argv) {
     struct timespec now;
-    if (clock_gettime(CLOCK_MONOTONIC, &now) != 0)
+    if (direct(SYS_clock_gettime, CLOCK_MONOTONIC, (long)&now, 0, 0) != 0)
         return EXIT_INIT;
-    char *end = NULL;
-    long fd = argc == 3 && strcmp(argv[1], "--first-fd") == 0 ? strtol(argv[2], &end, 10) : -1;
-    if (fd < 0 || fd > 1023 || *end != '\0') {
-        say("usage: nm-init --first-fd N\n");
+    int fd = descriptor(argc, argv);
+    if (fd < 0) {
+        static const char usage[] = "usage: nm-init --first-fd N\n";
+        direct(SYS_write, 2, (long)usage, sizeof usage - 1, 0); /* the status says it too */
         return EXIT_INIT;
     }
-    /* Before the report: if the parent is gone already, the report fails and we end; and who has read it may
-     * signal us at once. */
-    sigset_t wanted;
-    if (prctl(PR_SET_PDEATHSIG, SIGKILL) != 0 || sigemptyset(&wanted) != 0 ||
-        sigaddset(&wanted, SIGCHLD) != 0 || sigaddset(&wanted, SIGTERM) != 0 ||
-        sigprocmask(SIG_BLOCK, &wanted, NULL) != 0)
+    /* Both before the report: if the parent is gone already, the report fails and we end; and who has read it
+     * may signal us at once. */
+    uint64_t wanted = (uint64_t)1 << (SIGCHLD - 1) | (uint64_t)1 << (SIGTERM - 1); /* the kernel's sigset_t */
+    if (direct(SYS_prctl, PR_SET_PDEATHSIG, SIGKILL, 0, 0) != 0 ||
+        direct(SYS_rt_sigprocmask, SIG_BLOCK, (long)&wanted, 0, sizeof wanted) != 0 ||
+        !report(fd, (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec))
         return EXIT_INIT;
-    report((int)fd, (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec);
     for (;;) {
-        int sign = sigwaitinfo(&wanted, NULL);
+        long sign = direct(SYS_rt_sigtimedwait, (long)&wanted, 0, 0, sizeof wanted);
         if (sign == SIGTERM)
             return 0;
-        if (sign < 0 && errno != EINTR)
+        if (sign < 0 && sign != -EINTR)
             return EXIT_INIT;
-        while (waitpid(-1, NULL, WNOHANG) > 0)
+        while (direct(SYS_wait4, -1, 0, WNOHANG, 0) > 0)
             continue;
     }
 }
+
+NM_ENTRY(init)

@@ -31,18 +31,6 @@ from nearmetal.model.study import Attachment, Environment, Limits
 
 HOST = LocalHost()
 KINDS = ("mnt", "uts", "ipc", "pid", "net")
-BOX = Path(__file__).parents[2] / "kernels" / "box"
-
-
-@pytest.fixture(scope="session")
-def tools(tmp_path_factory: pytest.TempPathFactory) -> Tools:
-    """nm-box and nm-init, compiled as CMakeLists.txt does it, in a directory that every user may read."""
-    directory = tmp_path_factory.mktemp("tools")
-    flags = ["-std=c11", "-O2", "-Wall", "-Wextra", "-Werror", "-static"]
-    sources = [str(p) for p in sorted(BOX.glob("*.c")) if p.name != "nm-init.c"]
-    for output, files in (("nm-box", sources), ("nm-init", [str(BOX / "nm-init.c")])):
-        subprocess.run(["cc", *flags, "-o", str(directory / output), *files], check=True, timeout=120)
-    return Tools(directory=directory)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -279,15 +267,24 @@ def test_phases_add_up(rig: Rig) -> None:
         assert sum(phases.values()) == pytest.approx(first)
 
 
+DAEMON = """
+import os, time
+if os.fork(): os._exit(0)
+os.setsid()
+if os.fork(): os._exit(0)
+time.sleep(600)
+"""
+"""Two forks and a session of its own, as orted does."""
+
+
 def test_nothing_is_left_not_even_a_daemon(rig: Rig) -> None:
     with rig.instance() as instance:
-        # Two forks and a session of its own, as orted does; the second time its output stays open as well.
-        daemon = "import os, time\nif os.fork(): os._exit(0)\nos.setsid()\nif os.fork(): os._exit(0)\ntime.sleep(600)"
-        quiet = f"import os\nfor fd in (1, 2): os.dup2(0, fd)\n{daemon}"
+        quiet = f"import os\nfor fd in (1, 2): os.dup2(0, fd)\n{DAEMON}"
         assert run(instance, "/usr/bin/python3", "-c", quiet).ok
         before = time.monotonic()
-        stuck = HOST.run(instance.command(["/usr/bin/python3", "-c", daemon]), timeout=0.5)
-        assert stuck.returncode == 124 and time.monotonic() - before < 5
+        holds_the_pipes = instance.command(["/usr/bin/python3", "-c", DAEMON])
+        assert HOST.run(holds_the_pipes, timeout=0.5).returncode == 124
+        assert time.monotonic() - before < 5
         assert any(left.kind is Kind.PROCESS for left in find(instance.label))
     assert find(instance.label) == ()
     assert gone(instance.pid, 0.1)
@@ -299,9 +296,9 @@ def test_a_failed_start_says_why_and_leaves_nothing(rig: Rig) -> None:
     if not rig.own_namespaces:
         return
     request = rig.request("a", binds=(Path("/no/such/directory"),))
-    with pytest.raises(RunError, match="open_tree: No such file or directory"):
-        with rig.backend.start(HOST, rig.tools, request):
-            pass
+    refused = pytest.raises(RunError, match="open_tree: No such file or directory")
+    with refused, rig.backend.start(HOST, rig.tools, request):
+        pass
     assert find(rig.label + "-") == ()
 
 
@@ -376,7 +373,15 @@ def test_after_kill_9_of_the_tool_clean_leaves_nothing(rig: Rig) -> None:
     label = f"{rig.label}-killed"
     scratch = rig.directory / "scratch"
     scratch.mkdir()
-    argv = [sys.executable, "-c", KILLED_TOOL, rig.backend.name, str(rig.tools.directory), str(scratch), label]
+    argv = [
+        sys.executable,
+        "-c",
+        KILLED_TOOL,
+        rig.backend.name,
+        str(rig.tools.directory),
+        str(scratch),
+        label,
+    ]
     with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True, cwd="/") as tool:
         assert tool.stdout is not None
         pid = int(tool.stdout.readline())
@@ -412,7 +417,9 @@ def test_tools_that_are_missing_are_named(tmp_path: Path) -> None:
 def test_a_box_that_cannot_do_its_work_says_so_in_one_line(tools: Tools, tmp_path: Path) -> None:
     broken = Tools(directory=tmp_path)
     shutil.copy(tools / "nm-init", tmp_path)
-    Path(broken / "nm-box").write_text("#!/bin/sh\necho 'nm-box: unshare: Operation not permitted (x)' >&2\nexit 111\n")
+    Path(broken / "nm-box").write_text(
+        "#!/bin/sh\necho 'nm-box: unshare: Operation not permitted (x)' >&2\nexit 111\n"
+    )
     Path(broken / "nm-box").chmod(0o755)
     answer = get_backend("namespaces").check(HOST, broken)
     assert isinstance(answer, Unavailable)

@@ -1,5 +1,4 @@
-"""The same contract, kept for a user without any privilege: test_backends.py and test_network_bridge.py run again
-as one."""
+"""The same contract, kept for a user without any privilege: the two suites run again as nobody."""
 
 from __future__ import annotations
 
@@ -42,7 +41,16 @@ def test_the_contract_holds_without_privileges(file: str) -> None:
         os.chown(directory, NOBODY, NOBODY)
         done = HOST.run(
             as_nobody(
-                *(python_for_nobody(), "-m", "pytest", str(HERE / file), "-q", "-rs", "-p", "no:cacheprovider"),
+                *(
+                    python_for_nobody(),
+                    "-m",
+                    "pytest",
+                    str(HERE / file),
+                    "-q",
+                    "-rs",
+                    "-p",
+                    "no:cacheprovider",
+                ),
                 *("--rootdir", str(HERE.parents[1]), "--basetemp", f"{directory}/pytest"),
             ),
             timeout=200,

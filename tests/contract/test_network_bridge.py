@@ -25,7 +25,6 @@ from nearmetal.network import BridgedNetwork, bridge
 
 HOST = LocalHost()
 LABEL = f"nearmetal-net{os.getpid()}"
-BOX = Path(__file__).parents[2] / "kernels" / "box"
 PYTHON = "/usr/bin/python3"
 
 SERVER = """
@@ -44,15 +43,6 @@ with socket.create_connection((sys.argv[1], 7000), 5) as s:
     s.sendall(b"ping")
     print(s.recv(64).decode())
 """
-
-
-@pytest.fixture(scope="session")
-def tools(tmp_path_factory: pytest.TempPathFactory) -> Tools:
-    directory = tmp_path_factory.mktemp("tools")
-    sources = [str(p) for p in sorted(BOX.glob("*.c")) if p.name != "nm-init.c"]
-    for output, files in (("nm-box", sources), ("nm-init", [str(BOX / "nm-init.c")])):
-        subprocess.run(["cc", "-std=c11", "-O2", "-static", "-o", str(directory / output), *files], check=True)
-    return Tools(directory=directory)
 
 
 @pytest.fixture
@@ -75,10 +65,16 @@ def network(holder: UserNamespaceHolder | None) -> Iterator[BridgedNetwork]:
 
 
 def start(
-    stack: ExitStack, tools: Tools, network: BridgedNetwork, directory: Path, holder: UserNamespaceHolder | None
+    stack: ExitStack,
+    tools: Tools,
+    network: BridgedNetwork,
+    directory: Path,
+    holder: UserNamespaceHolder | None,
 ) -> list[Instance]:
     backend = get_backend("namespaces")
-    environment = Environment(name="e", backend="namespaces", attachment=Attachment.VETH_BRIDGE, placements=())
+    environment = Environment(
+        name="e", backend="namespaces", attachment=Attachment.VETH_BRIDGE, placements=()
+    )
     instances: list[Instance] = []
     for i, seat in enumerate(network.seats):
         scratch = directory / f"scratch-{i}"
@@ -163,7 +159,9 @@ def test_a_second_network_stands_beside_the_first(
         assert other.seats[0].address == network.seats[0].address
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="without root a network dies with its holders: nothing to clean")
+@pytest.mark.skipif(
+    os.geteuid() != 0, reason="without root a network dies with its holders: nothing to clean"
+)
 def test_clean_removes_what_a_killed_run_left(holder: UserNamespaceHolder | None) -> None:
     label = f"{LABEL}-killed"
     code = (

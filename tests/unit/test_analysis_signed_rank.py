@@ -1,4 +1,5 @@
-"""Properties of the signed-rank interval and of look-and-carry: fast equals naive, and the symmetries hold."""
+"""Properties of the signed-rank interval and of look-and-carry: fast equals naive, and the symmetries
+hold."""
 
 import itertools
 import math
@@ -150,7 +151,8 @@ def test_small_schedules() -> None:
 
 @pytest.mark.parametrize("n", [401, 600, 1200])
 def test_large_n_is_on_the_safe_side_and_close(n: int) -> None:
-    """Against the exact distribution, which the tables stop using at 400: never below it, within 7/n of it."""
+    """Against the exact distribution, which the tables stop using at 400: never below it, within 7/n of
+    it."""
     exact = signed_rank._null_cdf(n)
     for p in np.geomspace(1e-7, 0.2, 40):
         k = int(np.searchsorted(exact, p, side="right")) - 1

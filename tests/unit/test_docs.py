@@ -235,7 +235,7 @@ def sections(text: str) -> dict[str, str]:
 
 @pytest.mark.parametrize("block", blocks_of("yaml"))
 def test_studies_load(block: Block) -> None:
-    """A part of a study (no name) adds its entries to the first study of its page; a design takes the place of
+    """A part of a study (no name) adds its entries to the first study of its page; a design replaces
     that one."""
     from nearmetal.cli.common import catalog
     from nearmetal.study_file import load_text

@@ -1,4 +1,5 @@
-"""Expected blocks and repetitions: the edges of the rules (their known answers stand in tests/statistical)."""
+"""Expected blocks and repetitions: the edges of the rules (their known answers stand in
+tests/statistical)."""
 
 import pytest
 from hypothesis import given
@@ -38,7 +39,8 @@ def test_repetitions_stay_in_bounds(costs: list[float], r_max: int, data: st.Dat
 
 
 @pytest.mark.parametrize(
-    "costs, t2, r_max", [((1.0,), (1.0,), 5), ((1.0, 2.0), (1.0,), 5), ((0.0, 1.0), (1.0, 1.0), 5), ((1.0, 1.0), (1.0, 1.0), 0)]
+    "costs, t2, r_max",
+    [((1.0,), (1.0,), 5), ((1.0, 2.0), (1.0,), 5), ((0.0, 1.0), (1.0, 1.0), 5), ((1.0, 1.0), (1.0, 1.0), 0)],
 )
 def test_what_makes_no_sense_is_refused(costs: tuple[float, ...], t2: tuple[float, ...], r_max: int) -> None:
     with pytest.raises(ValueError):

@@ -14,12 +14,15 @@ from pathlib import Path
 import pytest
 from tests.golden import sample_analysis as sample
 
+from nearmetal.analysis import analyse
 from nearmetal.errors import RecordsError
 from nearmetal.model.record import JsonValue
 from nearmetal.model.result import Unused
+from nearmetal.plan import make_plan
 from nearmetal.report.bundle import vega_bundle
 from nearmetal.report.page import Context, page_html
 from nearmetal.report.write import write_report
+from nearmetal.testing.simulate import SimulatedMetric, Spread, simulate
 
 BUNDLE = "window.vegaEmbed = () => Promise.resolve();"
 EVIL = "</script><img src=x onerror=alert(1)>\u202e\x1b[31m\"'"
@@ -257,3 +260,21 @@ def test_the_report_appears_whole(tmp_path: Path, cache: Path, monkeypatch: pyte
     assert files.html.read_bytes() != before, "each file is replaced by itself"
     assert not [p for p in (tmp_path / "r").iterdir() if p.name.endswith(".tmp")]
     assert files.html.stat().st_size < 3_000_000
+
+
+def test_from_records_to_the_page() -> None:
+    """What analysis makes of simulated records is what the page says."""
+    study = sample.study()
+    metrics = [
+        SimulatedMetric(workload=m.workload, metric=m.metric, unit=m.unit, better=m.better, value=m.native)
+        for m in sample.METRICS
+    ]
+    plan = make_plan(study, blocks=30, expected_blocks=30)
+    records = simulate(
+        study, plan, metrics=metrics, overheads={"container/two": {"pingpong.latency": 9.0}}, spread=Spread()
+    )
+    context = Context(records=records, provenance={}, differences=(), commands=())
+    p = Page(page_html(study, analyse(study, plan, records), context, bundle=BUNDLE))
+    assert "1 materially slower, 11 equivalent" in p.text
+    assert re.search(r"cost: pingpong.latency in container, 2 instances × 1 task, ×(9\.9|10)", p.text)
+    assert "= The baseline is equivalent to itself." in p.text

@@ -5,6 +5,7 @@ named; the sentence says no more than the intervals carry."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -19,7 +20,7 @@ FloatArray = NDArray[np.float64]
 
 NAMES: Mapping[str, str] = {"comm": "communication", "compute": "computation", "cpu": "computation"}
 NOT_EXPLAINED = "not explained"
-MAIN_SHARE = 0.5
+MAIN_SHARE = 2 / 3
 """A part explains an overhead if its whole interval exceeds this share of the total."""
 
 
@@ -105,7 +106,8 @@ def _sentence(
     companion = _companion(study, arms, index, cell)
     if companion is not None:
         further, own = companion
-        if main is None:
+        # Said only where most of the overhead, as a ratio, goes with it; else the two figures speak alone.
+        if main is None and math.log1p(further.low) > 0.5 * math.log1p(cell.overhead):
             clauses.append("leaves shared memory")
         name = arms[further.arm].environment.backend
         clauses.append(f"{name} over TCP: {amount(further.overhead)}")
@@ -116,7 +118,7 @@ def _sentence(
 
 
 def _main_part(cell: Cell, parts: Sequence[Part]) -> str | None:
-    """The part whose whole interval holds more than half of the total extra (or saved) time."""
+    """The part whose whole interval holds more than two thirds of the total extra (or saved) time."""
     total = sum(p.overhead.centre for p in parts)
     sign = 1 if cell.verdict is Verdict.SLOWER else -1
     for part in parts:

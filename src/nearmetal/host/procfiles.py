@@ -46,6 +46,8 @@ def node_counters(files: Mapping[str, bytes], scale: Scale) -> Counters:
         out[name] = _times(_line(files.get("vmstat", b""), key), units[name])
     for key, name in _MEMINFO.items():
         out[name] = _times(_line(files.get("meminfo", b""), key), 1024)
+    if out["memory_free"] is None:
+        out["memory_free"] = _times(_line(files.get("vmstat", b""), b"nr_free_pages "), scale.page)
     for name, word in zip(_LOADS, files.get("loadavg", b"").split(), strict=False):
         out[name] = _number(word)
     for resource in _PRESSURES:

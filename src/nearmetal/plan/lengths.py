@@ -56,7 +56,7 @@ def kalibera_jones_plan(*, costs: Sequence[float], t2: Sequence[float], r_max: i
         if own > 0 and above > 0:
             r = math.sqrt((costs[i + 1] / costs[i]) * (own / above))
             optimum.append(r)
-            repetitions.append(max(1, min(r_max, math.ceil(r))))
+            repetitions.append(max(1, math.ceil(min(r, r_max))))
         else:
             optimum.append(None)
             repetitions.append(1 if own <= 0 else r_max)

@@ -169,9 +169,9 @@ def effect(cell: Cell) -> tuple[str, str]:
 
 def value_text(value: Interval, unit: str, *, signed: bool = False) -> str:
     """A value with its interval, each with its unit: '74.9 GB/s [74.1 GB/s … 75.2 GB/s]'."""
-    centre, low, high = (
-        one_line(show(v, unit, signed=signed)) for v in (value.centre, value.low, value.high)
-    )
+    ends = (value.centre, value.low, value.high)
+    figures = value.half_width / 10  # one figure more than the half-width has
+    centre, low, high = (one_line(show(v, unit, half_width=figures, signed=signed)) for v in ends)
     return f"{centre} [{low} … {high}]"
 
 

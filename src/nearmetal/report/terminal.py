@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from ..model.result import Analysis, Verdict
 from ..model.study import Study
 from ..units import show_clock
-from .cells_table import Comparison, Entry, Group, floors, legend, next_steps, trust_text, verdict_table
+from .cells_table import Comparison, Entry, Group, Side, floors, legend, next_steps, trust_text, verdict_table
 from .text import plural, tight
 
 if TYPE_CHECKING:
@@ -80,17 +80,13 @@ def _wide(group: Group) -> Text:
 
     out = Text()
     parts = {c.side.arm: _part_widths(_entries(group, c)) for c in group.columns}
-    head = {
-        c.side.arm: max(_columns(c.side.title), _columns(c.side.network), _total(parts[c.side.arm]))
-        for c in group.columns
-    }
+    head = {c.side.arm: max(_head_columns(c.side), _total(parts[c.side.arm])) for c in group.columns}
     labels = max(_columns(line.label) for line in group.lines)
-    base = max(_columns(group.baseline.title), *(_columns(line.baseline) for line in group.lines))
-    for first in (True, False):
-        names = [c.side.title if first else c.side.network for c in group.columns]
-        own = group.baseline.title if first else group.baseline.network
-        texts = [_pad(name, head[c.side.arm]) for name, c in zip(names, group.columns, strict=True)]
-        line = GAP.join([" " * labels, _pad(own, base), *texts])
+    base = max(_head_columns(group.baseline), *(_columns(line.baseline) for line in group.lines))
+    sides = [group.baseline, *(c.side for c in group.columns)]
+    rooms = [base, *(head[c.side.arm] for c in group.columns)]
+    for words in zip(*((s.environment, s.shape, s.network) for s in sides), strict=True):
+        line = GAP.join([" " * labels, *(_pad(w, room) for w, room in zip(words, rooms, strict=True))])
         out.append(line.rstrip() + "\n", style=_HEAD)
     for row_line in group.lines:
         out.append(_pad(row_line.label, labels) + GAP + _pad(row_line.baseline, base, right=True))
@@ -178,6 +174,10 @@ def _append_entry(out: Text, e: Entry, parts: tuple[int, int, int, int], room: i
     out.append(f"{numbers}{GAP}{_pad(e.n, parts[2])}{GAP}")
     out.append(_pad(e.verdict, parts[3]), style=_STYLES[e.cell.verdict])
     out.append(" " * max(0, room - _total(parts)))
+
+
+def _head_columns(of: Side) -> int:
+    return max(_columns(of.environment), _columns(of.shape), _columns(of.network))
 
 
 def _columns(text: str) -> int:

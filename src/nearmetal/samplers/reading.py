@@ -12,6 +12,7 @@ from ..errors import RecordsError
 from ..host.procfiles import Counters, Scale, instance_counters, node_counters
 from .frames import frames
 from .sampler import SCHEMA
+from .text import from_json
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,9 +46,10 @@ def read_samples(path: Path) -> Samples:
     """Raises RecordsError when the file cannot be read, is of another schema or is corrupt inside a frame."""
     samples: list[Sample] = []
     scale: Scale | None = None
-    end = 0
+    whole = 0
     try:
         for content, end in frames(path):
+            whole = end
             for line in content.splitlines():
                 data = _object(line, path)
                 if "schema" in data:
@@ -59,7 +61,7 @@ def read_samples(path: Path) -> Samples:
         size = path.stat().st_size
     except OSError as e:
         raise RecordsError(f"cannot be read: {e.strerror or e}", where=str(path)) from e
-    return Samples(samples=tuple(samples), torn=size > end)
+    return Samples(samples=tuple(samples), torn=size > whole)
 
 
 def _object(line: bytes, path: Path) -> dict[str, Any]:
@@ -88,7 +90,7 @@ def _scale(data: Mapping[str, Any], path: Path) -> Scale:
 def _sample(data: Mapping[str, Any], scale: Scale, path: Path) -> Sample:
     try:
         raw = {
-            str(scope): {str(name): text.encode("latin-1") for name, text in files.items()}
+            str(scope): {str(name): from_json(text) for name, text in files.items()}
             for scope, files in data["scopes"].items()
         }
         return Sample(time=float(data["time"]), monotonic=float(data["monotonic"]), scopes=parse(raw, scale))

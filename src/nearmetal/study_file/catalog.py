@@ -59,7 +59,7 @@ class ParamType:
             value = parse_size(text)
         else:
             value = parse(text, self.dimension)
-        if value <= 0:
+        if value < 0 or (value == 0 and self.dimension is not Dimension.SIZE):  # a message may be empty
             raise UnitError(f'"{text[:40]}" is not above zero')
         return value
 

@@ -210,7 +210,7 @@ def _check_primary(
         name, dot, metric = text.partition(".")
         what = ""
         if not dot or not metric:
-            what = f'"{text[:60]}": write workload.metric, such as cg.time'
+            what = f'"{text[:60]}": write workload.metric, such as cg.rate'
         elif text in seen:
             what = f'"{text[:60]}" given twice'
         elif name not in workloads:
@@ -232,7 +232,8 @@ def metrics_of(workload: Workload, catalog: Catalog | None) -> tuple[str, ...]:
         case KernelWorkload():
             return workload.metrics or known.get(workload.kernel, ())
         case CommandWorkload():
-            return tuple(m.name for m in workload.metrics) or known.get(COMMAND, ())
+            always = known.get(COMMAND)
+            return (*always, *(m.name for m in workload.metrics)) if always is not None else ()
         case StartSubject():
             return known.get(START, ())
 

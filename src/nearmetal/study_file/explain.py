@@ -44,7 +44,7 @@ def explain(catalog: Catalog | None = None) -> str:
         known = ", ".join(units_of(dimension)) or "none"
         out.append(f"  {dimension:<8}{known}; for example {', '.join(EXAMPLES[dimension])}")
     if catalog is not None:
-        out += ["", "Kernels and their parameters", *_kernels(catalog)]
+        out += ["", "Kernels and their parameters", *kernel_lines(catalog)]
     return "\n".join(out) + "\n"
 
 
@@ -73,6 +73,11 @@ def _key(name: str, field: FieldInfo, indent: str, *, example: bool) -> list[str
         words += f".  Example: {' or '.join(inline(e) for e in field.examples)}"
     default = _default(field)
     words += f"  ({default})" if default else ""
+    return _wrapped(name, words, indent)
+
+
+def _wrapped(name: str, words: str, indent: str) -> list[str]:
+    """A name, and beside it its words in a column of their own."""
     head = f"{indent}{name} ".ljust(len(indent) + _COLUMN)
     lines = textwrap.wrap(
         re.sub(r"(\d) (?=\S)", "\\1\u00a0", words),  # a number stays with its unit
@@ -95,12 +100,13 @@ def _default(field: FieldInfo) -> str:
     return f"default {inline(value)}"
 
 
-def _kernels(catalog: Catalog) -> list[str]:
+def kernel_lines(catalog: Catalog) -> list[str]:
+    """Every kernel with its parameters and metrics."""
     out = []
     for kernel, params in catalog.kernels.items():
         out.append(f"  {kernel}")
         for name, (type_text, doc) in params.items():
-            out.append(f"    {name:<{_COLUMN - 2}}{doc}: {ParamType.of(type_text).sentence}")
+            out += _wrapped(name, f"{ParamType.of(type_text).sentence}.  {doc}", "    ")
         if catalog.metrics.get(kernel):
-            out.append(f"    {'metrics':<{_COLUMN - 2}}{', '.join(catalog.metrics[kernel])}")
+            out += _wrapped("metrics", ", ".join(catalog.metrics[kernel]), "    ")
     return out

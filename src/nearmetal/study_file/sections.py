@@ -260,7 +260,7 @@ class KernelSection(Section):
 class MetricSection(Section):
     regex: SomeText | None = Field(
         None,
-        description="regular expression (Python's) with one group, which is the number",
+        description="regular expression (Python's) with one group: the number; the first match counts",
         examples=[r"Loop time of ([\d.]+)"],
     )
     json_path: JsonPath | None = Field(
@@ -289,7 +289,7 @@ class CommandSection(Section):
     )
     metrics: dict[Name, MetricSection] = Field(
         default_factory=dict,
-        description="numbers read from its output; without any, the time it takes",
+        description="numbers read from its output, besides the time and memory it takes",
         examples=[{"loop": {"regex": r"Loop time of ([\d.]+)", "unit": "s", "better": "lower"}}],
     )
     time_limit: Seconds = Field(
@@ -375,7 +375,7 @@ class DesignSection(Section):
     primary: list[SomeText] = Field(
         default_factory=list,
         description="workload.metric names of a confirmatory study; exploratory if omitted",
-        examples=[["cg.time"]],
+        examples=[["cg.rate"]],
     )
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from .catalog import Catalog, ParamType
+from .catalog import Catalog
 from .dump import SCHEMA_LINE
+from .explain import kernel_lines
 
 _HEAD = """\
 # A study: what is compared (environments), where (placements), by what (workloads), how (design).
@@ -119,7 +120,7 @@ design:
   margin: 3 % # overhead that matters, as time; fixed before data
   max_time: 90 s
   # seed: 32570 # fixes the order; drawn and recorded if omitted
-  # primary: [cg.time] # makes it a confirmatory study of the metrics named
+  # primary: [cg.rate] # makes it a confirmatory study of the metrics named
 """
 
 
@@ -130,8 +131,5 @@ def template(catalog: Catalog) -> str:
 
 
 def _kernels(catalog: Catalog) -> str:
-    lines = ["", "  # Kernels and their parameters:"]
-    for kernel, params in catalog.kernels.items():
-        lines.append(f"  #   {kernel}")
-        lines += [f"  #     {n}: {ParamType.of(t).sentence}. {doc}" for n, (t, doc) in params.items()]
+    lines = ["", "  # Kernels and their parameters:", *(f"  # {line}" for line in kernel_lines(catalog))]
     return "\n".join(lines) + "\n" if catalog.kernels else ""

@@ -31,10 +31,10 @@ def catalog() -> Catalog:
         },
         metrics={
             "stream": ("copy", "scale", "add", "triad"),
-            "ep": ("time",),
-            "cg": ("time",),
-            "is": ("time",),
+            "ep": ("rate",),
+            "cg": ("rate",),
+            "is": ("rate",),
             "start": ("start",),
-            "command": ("wall",),
+            "command": ("wall", "user"),
         },
     )

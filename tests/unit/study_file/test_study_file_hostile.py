@@ -24,7 +24,7 @@ VALID = "\n".join(
         "  p: {kernel: pingpong, bytes: 8 B}",
         "  c: {command: [true], env: {A: b}, metrics: {m: {regex: '(a)', unit: s, better: lower}}}",
         "  s: {subject: start}",
-        "design: {baseline: native, margin: 3 %, max_time: 1h, seed: 1, primary: [w-S.time]}",
+        "design: {baseline: native, margin: 3 %, max_time: 1h, seed: 1, primary: [w-S.rate]}",
         "",
     ]
 )

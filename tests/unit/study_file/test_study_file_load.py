@@ -203,9 +203,10 @@ MISTAKES = [
     ("seed: 0x7f3a", "seed: 9223372036854775808", "is not between 0 and 9223372036854775807"),
     ("seed: 0x7f3a", "seed: 2026-11-20", '"2026-11-20" is not a whole number'),
     ("triad.triad, lammps.loop", "triad.copy", '34:13  design.primary[0]: workload "triad" has no metric "copy"'),
+    ("triad.triad, lammps.loop", "lammps.lop", '34:13  design.primary[0]: workload "lammps" has no metric "lop"; did you mean "loop"?'),
     ("triad.triad, lammps.loop", "triad.triad, lamps.loop", '34:26  design.primary[1]: no workload is called "lamps"; did you mean "lammps"?'),
     ("triad.triad, lammps.loop", "boot.sart", 'workload "boot" has no metric "sart"; did you mean "start"?'),
-    ("triad.triad, lammps.loop", "triad", '"triad": write workload.metric, such as cg.time'),
+    ("triad.triad, lammps.loop", "triad", '"triad": write workload.metric, such as cg.rate'),
     ("triad.triad, lammps.loop", "triad.triad, triad.triad", '"triad.triad" given twice'),
 ]  # fmt: skip
 

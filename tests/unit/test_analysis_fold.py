@@ -1,0 +1,210 @@
+"""Which attempts and rows count, and how slices fold to one d per block."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nearmetal.analysis.fold import Paired, fold, pair
+from nearmetal.model.plan import Plan
+from nearmetal.model.record import Fold, Row, Status, TrialRecord
+from nearmetal.model.study import Better, Design, Environment, Placement, StartSubject, Study
+from nearmetal.plan import make_plan
+
+STUDY = Study(
+    name="s",
+    question="",
+    environments=(
+        Environment(name="native", backend="native", placements=("one",)),
+        Environment(name="box", backend="namespaces", placements=("one",)),
+    ),
+    placements=(Placement(name="one", instances=1, tasks=2),),
+    workloads=(StartSubject(),),
+    design=Design(baselines=("native",), margin=0.03, confidence=0.95, seed=1),
+)
+PLAN = make_plan(STUDY, blocks=20, expected_blocks=12)
+NO_BLOCKS = Plan(seed=1, expected_blocks=12, blocks=())
+BOX, A1, A2 = ("box/one", False), ("native/one", False), ("native/one", True)
+ROW = ("ep", "seconds")
+
+
+def row(
+    values: Sequence[float], *, better: Better = Better.LOWER, unit: str = "s", status: Status = Status.OK
+) -> Row:
+    return Row(
+        workload="ep",
+        metric="seconds",
+        unit=unit,
+        better=better,
+        values=tuple(values),
+        status=status,
+        reason="" if status is Status.OK else "verification",
+    )
+
+
+def trial(
+    side: tuple[str, bool],
+    values: Sequence[float] | Row,
+    *,
+    block: int = 1,
+    attempt: int = 1,
+    how: Fold = Fold.PAIRED,
+) -> TrialRecord:
+    arm, aa = side
+    return TrialRecord(
+        run="r",
+        trial=f"{block}.{arm}" + ".aa" * aa,
+        block=block,
+        attempt=attempt,
+        arm=arm,
+        aa=aa,
+        position=0,
+        begin=float(block),
+        end=block + 0.5,
+        fold=how,
+        status=Status.OK,
+        reason="",
+        rows=(values if isinstance(values, Row) else row(values),),
+    )
+
+
+def block(
+    number: int, box: Sequence[float] | Row, base: Sequence[float] | Row, *, attempt: int = 1
+) -> list[TrialRecord]:
+    return [
+        trial(BOX, box, block=number, attempt=attempt),
+        trial(A1, base, block=number, attempt=attempt),
+        trial(A2, base, block=number, attempt=attempt),
+    ]
+
+
+def paired(records: list[TrialRecord], plan: Plan = PLAN) -> Paired | None:
+    return pair(fold(STUDY, plan, records), BOX, A1, ROW)
+
+
+def test_slices_are_paired_one_by_one() -> None:
+    """A disturbance that hits the same slice of both sides cancels; medians first would not see it."""
+    found = paired(block(1, [1.1, 11.0, 2.2], [1.0, 10.0, 2.0]))
+    assert found is not None
+    assert found.d == pytest.approx([math.log(1.1)])
+    assert (found.env_values.tolist(), found.base_values.tolist()) == ([2.2], [2.0])
+    shifted = paired(block(1, [11.0, 1.1, 2.2], [1.0, 10.0, 2.0]))
+    assert shifted is not None and shifted.d == pytest.approx([math.log(1.1)])
+    uneven = paired(block(1, [3.0, 1.0], [1.0, 1.0]))
+    assert uneven is not None and uneven.d == pytest.approx([math.log(3.0) / 2])
+
+
+def test_median_first_where_slices_are_not_paired() -> None:
+    records = [replace(r, fold=Fold.MEDIAN) for r in block(1, [1.0, 9.0, 2.0, 4.0], [8.0, 1.0, 2.0])]
+    found = paired(records)
+    assert found is not None and found.d == pytest.approx([math.log(3.0 / 2.0)])
+    mixed = [replace(r, fold=Fold.MEDIAN) if r.arm == "box/one" else r for r in records]
+    again = paired(mixed)
+    assert again is not None and again.d == pytest.approx(found.d)
+
+
+def test_rates_turn_the_sign() -> None:
+    fast, slow = (
+        row([200.0], better=Better.HIGHER, unit="B/s"),
+        row([100.0], better=Better.HIGHER, unit="B/s"),
+    )
+    found = paired(block(1, slow, fast))
+    assert found is not None and found.d == pytest.approx([math.log(2.0)])
+
+
+@given(
+    values=st.lists(st.lists(st.floats(1e-9, 1e12), min_size=1, max_size=6), min_size=1, max_size=20),
+    factor=st.floats(1e-3, 1e3),
+)
+def test_a_planted_factor_is_found_in_every_block(values: list[list[float]], factor: float) -> None:
+    records = [
+        r
+        for number, base in enumerate(values, start=1)
+        for r in block(number, [factor * v for v in base], base)
+    ]
+    found = paired(records)
+    assert found is not None
+    assert found.d == pytest.approx(np.full(len(values), math.log(factor)), abs=1e-9)
+    assert found.blocks.tolist() == list(range(1, len(values) + 1))
+
+
+@pytest.mark.parametrize("bad", [0.0, -1.0, math.nan, math.inf])
+def test_a_value_that_cannot_be_fails_its_row_only(bad: float) -> None:
+    records = [*block(1, [1.0, bad], [1.0, 1.0]), *block(2, [1.0, 1.0], [1.0, 1.0])]
+    folded = fold(STUDY, PLAN, records)
+    found = pair(folded, BOX, A1, ROW)
+    assert found is not None and found.blocks.tolist() == [2]
+    assert dict(found.failures) == {"a value is not positive or not finite": 1}
+    aa = pair(folded, A2, A1, ROW)
+    assert aa is not None and aa.blocks.tolist() == [1, 2] and not aa.failures
+
+
+def test_failed_and_missing_rows_are_counted_never_zero() -> None:
+    records = [
+        *block(1, row([1.0], status=Status.FAILED), [1.0]),
+        *block(2, [1.0], [1.0]),
+        *block(3, [1.0], [1.0]),
+        *block(4, [1.0], [1.0]),
+    ]
+    records[6] = replace(records[6], status=Status.FAILED, reason="time-out", rows=())
+    records[9] = replace(records[9], rows=())
+    found = paired(records)
+    assert found is not None and found.blocks.tolist() == [2]
+    assert dict(found.failures) == {"verification": 1, "time-out": 1, "the row is missing": 1}
+
+
+def test_different_numbers_of_slices_are_a_failed_row() -> None:
+    found = paired([*block(1, [1.0, 1.0], [1.0]), *block(2, [2.0], [1.0])])
+    assert found is not None and found.blocks.tolist() == [2] and sum(found.failures.values()) == 1
+
+
+def test_different_units_are_never_compared() -> None:
+    assert paired(block(1, row([1.0], unit="B/s", better=Better.HIGHER), [1.0])) is None
+
+
+def test_a_torn_block_is_not_used_and_its_repetition_is() -> None:
+    torn = block(1, [5.0], [1.0])[:2]
+    whole = block(1, [2.0], [1.0], attempt=2)
+    folded = fold(STUDY, PLAN, [*torn, *whole, *block(2, [2.0], [1.0])[:1]])
+    assert (folded.blocks, folded.torn) == ((1,), 1)
+    found = pair(folded, BOX, A1, ROW)
+    assert found is not None and found.d == pytest.approx([math.log(2.0)])
+    assert [(u.reason, u.count) for u in folded.unused] == [("torn block", 3)]
+
+
+def test_trials_of_two_attempts_never_make_one_block() -> None:
+    first, second = block(1, [5.0], [1.0])[:2], block(1, [2.0], [1.0], attempt=2)[2:]
+    assert fold(STUDY, PLAN, [*first, *second]).blocks == ()
+
+
+def test_of_two_whole_attempts_the_later_counts() -> None:
+    found = paired([*block(1, [2.0], [1.0], attempt=2), *block(1, [5.0], [1.0])])
+    assert found is not None and found.d == pytest.approx([math.log(2.0)])
+
+
+def test_without_listed_blocks_the_arms_seen_decide() -> None:
+    """The run loop makes blocks one by one, and an arm that cannot run here never has a record."""
+    wide = replace(
+        STUDY,
+        environments=(*STUDY.environments, Environment(name="lxc", backend="lxc", placements=("one",))),
+    )
+    records = [*block(1, [2.0], [1.0]), *block(2, [2.0], [1.0])[:2]]
+    folded = fold(wide, NO_BLOCKS, records)
+    assert (folded.blocks, folded.torn) == ((1,), 1)
+
+
+def test_the_rehearsal_never_counts() -> None:
+    folded = fold(STUDY, NO_BLOCKS, [*block(0, [9.0], [1.0]), *block(1, [2.0], [1.0])])
+    assert folded.blocks == (1,)
+    assert [(u.reason, u.count) for u in folded.unused] == [("rehearsal, discarded by rule", 3)]
+
+
+def test_order_of_records_does_not_matter() -> None:
+    records = [r for k in range(1, 9) for r in block(k, [1.0 + k], [1.0, 2.0, 3.0][:1])]
+    found, turned = paired(records), paired(records[::-1])
+    assert found is not None and turned is not None
+    assert found.d.tolist() == turned.d.tolist() and found.blocks.tolist() == turned.blocks.tolist()

@@ -1,0 +1,446 @@
+"""Whole analyses of simulated runs: planted answers come out, attribution says what intervals carry, rules
+stop."""
+
+import math
+import random
+from collections.abc import Mapping
+from dataclasses import replace
+
+import pytest
+
+from nearmetal.analysis import (
+    StateCell,
+    analyse,
+    compare_boots,
+    compare_states,
+    decided,
+    half_width,
+    noise_by_kind,
+    should_stop,
+)
+from nearmetal.analysis.published import published_column
+from nearmetal.model.record import Fold, Row, Status, TrialRecord
+from nearmetal.model.result import Analysis, Cell, Verdict
+from nearmetal.model.study import (
+    Attachment,
+    Better,
+    Design,
+    Environment,
+    KernelWorkload,
+    Placement,
+    StartSubject,
+    Study,
+)
+from nearmetal.plan import make_plan
+
+DESIGN = Design(baselines=("native", "tcp"), margin=0.03, confidence=0.95, seed=5)
+STUDY = Study(
+    name="s",
+    question="what does it cost?",
+    environments=(
+        Environment(name="native", backend="native", placements=("one",)),
+        Environment(name="tcp", backend="native", attachment=Attachment.LOOPBACK, placements=("one",)),
+        Environment(
+            name="box", backend="namespaces", attachment=Attachment.VETH_BRIDGE, placements=("one", "two")
+        ),
+    ),
+    placements=(
+        Placement(name="one", instances=1, tasks=2),
+        Placement(name="two", instances=2, tasks=1),
+    ),
+    workloads=(
+        KernelWorkload(name="cg", kernel="cg", params={}),
+        KernelWorkload(name="triad", kernel="stream", params={}),
+        StartSubject(),
+    ),
+    design=DESIGN,
+)
+Planted = Mapping[str, tuple[float, float]]
+"""By arm: extra computation and extra communication, shares of the baseline's time."""
+COMM = 0.2
+
+
+def run(
+    blocks: int,
+    planted: Planted,
+    *,
+    study: Study = STUDY,
+    spread: float = 0.01,
+    drift: float = 0.0,
+    expected: int = 12,
+    seed: int = 0,
+    level: float = 0.0,
+    aa: float = 0.0,
+    detail: bool = True,
+    disturbance: Mapping[str, float | None] | None = None,
+) -> Analysis:
+    records = simulated(
+        blocks,
+        planted,
+        study=study,
+        spread=spread,
+        drift=drift,
+        seed=seed,
+        level=level,
+        aa=aa,
+        disturbance=disturbance,
+    )
+    return analyse(study, make_plan(study, blocks=blocks, expected_blocks=expected), records, detail=detail)
+
+
+def simulated(
+    blocks: int,
+    planted: Planted,
+    *,
+    study: Study = STUDY,
+    spread: float = 0.01,
+    drift: float = 0.0,
+    seed: int = 0,
+    level: float = 0.0,
+    aa: float = 0.0,
+    disturbance: Mapping[str, float | None] | None = None,
+) -> list[TrialRecord]:
+    """cg in seconds with MPI times, triad as a rate, start in seconds; aa: planted in the second baseline
+    run."""
+    rng = random.Random(seed)
+    out = []
+    for block in make_plan(study, blocks=blocks, expected_blocks=12).blocks:
+        for spec in block.trials:
+            compute, comm = planted.get(spec.arm, (0.0, 0.0))
+            compute += aa * spec.aa
+
+            def noise(block_number: int = block.number) -> float:
+                return math.exp(level + rng.gauss(0, spread) + drift * block_number)
+
+            seconds, inside = [], []
+            for _ in range(4):
+                n = noise()
+                seconds.append(n * (1 + compute + comm))
+                inside.append(n * (COMM + comm))
+            rows = (
+                Row(
+                    workload="cg",
+                    metric="seconds",
+                    unit="s",
+                    better=Better.LOWER,
+                    values=tuple(seconds),
+                    status=Status.OK,
+                    parts={"comm": tuple(inside)},
+                ),
+                Row(
+                    workload="triad",
+                    metric="rate",
+                    unit="B/s",
+                    better=Better.HIGHER,
+                    values=tuple(1e9 / (noise() * (1 + compute)) for _ in range(4)),
+                    status=Status.OK,
+                ),
+                Row(
+                    workload="start",
+                    metric="start",
+                    unit="s",
+                    better=Better.LOWER,
+                    values=(0.001 * noise() * (5 if spec.arm.startswith("box") else 1),),
+                    status=Status.OK,
+                ),
+            )
+            out.append(
+                TrialRecord(
+                    run="r",
+                    trial=spec.id,
+                    block=spec.block,
+                    attempt=1,
+                    arm=spec.arm,
+                    aa=spec.aa,
+                    position=spec.position,
+                    begin=100.0 + 2 * spec.block,
+                    end=101.8 + 2 * spec.block,
+                    fold=Fold.PAIRED,
+                    status=Status.OK,
+                    reason="",
+                    rows=rows,
+                    disturbance=disturbance or {"steal_share": None, "other_cpu_share": 0.001},
+                    flags=("disturbed",) if spec.block == 1 else (),
+                )
+            )
+    return out
+
+
+def cell(analysis: Analysis, arm: str, baseline: str, workload: str = "cg") -> Cell:
+    return next(c for c in analysis.cells if (c.arm, c.baseline, c.workload) == (arm, baseline, workload))
+
+
+def test_planted_answers_come_out() -> None:
+    a = run(27, {"box/one": (0.10, 0.0), "tcp/one": (0.0, 1.5), "box/two": (0.0, 1.5)})
+    assert (a.blocks, a.torn_blocks, a.failed_trials) == (27, 0, 0)
+    slow = cell(a, "box/one", "native/one")
+    assert slow.verdict is Verdict.SLOWER and slow.low < 0.10 < slow.high and slow.n == 27
+    assert slow.overhead == pytest.approx(0.10, abs=0.01)
+    assert slow.difference.low < 0.10 < slow.difference.high
+    rate = cell(a, "box/one", "native/one", "triad")
+    assert rate.verdict is Verdict.SLOWER and rate.low < 0.10 < rate.high
+    assert rate.difference.high < 0 < rate.baseline_value.low
+    lost = published_column(rate)
+    assert lost.low < 0.1 / 1.1 < lost.high and published_column(slow).low == slow.low
+    same = cell(a, "box/two", "tcp/one")
+    assert same.verdict is Verdict.EQUIVALENT
+    for c in (slow, rate, same):
+        assert c.sign.low <= math.log1p(c.overhead) <= c.sign.high
+        assert c.mean.low <= math.log1p(c.overhead) <= c.mean.high
+        assert c.value.low <= c.value.centre <= c.value.high
+        assert [look.n for look in c.looks] == [8, 12, 18, 27]
+        assert len(c.d) == len(c.blocks) == len(c.values) == len(c.baseline_values) == 27
+    assert a.noise_floor.trusted and a.noise_floor.proven and a.noise_floor.reason == ""
+    assert {c.workload for c in a.noise_floor.cells} == {"cg", "triad", "start"}
+    assert all(c.arm == c.baseline == "native/one" for c in a.noise_floor.cells)
+    assert a.disturbance == {"flagged": pytest.approx(1 / 27), "other_cpu_share": 0.001, "steal_share": None}
+    assert a.block_seconds == pytest.approx(2.0) and a.elapsed == pytest.approx(2 * 26 + 1.8)
+
+
+def test_cells_stand_in_the_order_of_the_study() -> None:
+    a = run(12, {})
+    assert [c.key for c in a.cells[:3]] == [
+        "tcp/one|native/one|cg.seconds",
+        "tcp/one|native/one|triad.rate",
+        "tcp/one|native/one|start.start",
+    ]
+    assert [(c.arm, c.baseline) for c in a.cells[::3]] == [(c.arm, c.baseline) for c in STUDY.comparisons()]
+
+
+def test_start_has_quantiles_and_others_have_none() -> None:
+    a = run(30, {})
+    start = cell(a, "box/one", "native/one", "start")
+    assert start.quantiles is not None and start.quantiles.n == 30
+    assert start.quantiles.p90 is not None and start.quantiles.p95 is None
+    assert start.overhead == pytest.approx(4.0, abs=0.1) and start.difference.centre == pytest.approx(
+        0.004, rel=0.05
+    )
+    assert cell(a, "box/one", "native/one").quantiles is None
+
+
+def test_without_detail_the_verdicts_are_the_same() -> None:
+    planted: Planted = {"box/one": (0.1, 0.0), "box/two": (0.02, 0.0)}
+    full, short = run(20, planted), run(20, planted, detail=False)
+    assert full.noise_floor.trusted == short.noise_floor.trusted
+    for a, b in zip(
+        (*full.cells, *full.noise_floor.cells), (*short.cells, *short.noise_floor.cells), strict=True
+    ):
+        for name in (
+            "key",
+            "n",
+            "overhead",
+            "low",
+            "high",
+            "verdict",
+            "reason",
+            "blocks_needed",
+            "d",
+            "looks",
+        ):
+            assert getattr(a, name) == getattr(b, name)
+        assert b.p_holm is None and b.attribution is None and b.quantiles is None
+        assert math.isinf(b.sign.high) and math.isinf(b.difference.high)
+        assert b.baseline_value.centre == a.baseline_value.centre
+
+
+def test_a_confirmatory_study_divides_alpha_among_the_named() -> None:
+    named = replace(STUDY, design=replace(DESIGN, primary=("cg.seconds",)))
+    a, plain = run(27, {}, study=named), run(27, {})
+    m = len(STUDY.comparisons())
+    for c, p in zip(a.cells, plain.cells, strict=True):
+        primary = c.workload == "cg"
+        assert c.exploratory is not primary and p.exploratory
+        assert 1 - c.confidence == pytest.approx(0.05 / m if primary else 0.05)
+        assert (half_width(c) > half_width(p)) if primary else (half_width(c) == half_width(p))
+    assert all(c.exploratory and c.confidence == 0.95 for c in a.noise_floor.cells)
+
+
+def test_holm_is_a_column_and_overturns_nothing() -> None:
+    a = run(27, {"box/one": (0.10, 0.0)})
+    ps = [c.p_holm for c in a.cells]
+    assert all(p is not None and 0 < p <= 1 for p in ps)
+    slow = cell(a, "box/one", "native/one")
+    assert slow.p_holm is not None and slow.p_holm < 0.05
+    assert all(c.p_holm is None for c in run(11, {}).cells)
+
+
+def test_communication_is_told_from_computation() -> None:
+    a = run(27, {"box/one": (0.01, 0.30), "box/two": (0.4, 0.02)})
+    comm = cell(a, "box/one", "native/one").attribution
+    assert comm is not None and comm.residual is not None
+    by_name = {p.name: p.overhead for p in comm.parts}
+    assert by_name["communication"].low < 0.30 < by_name["communication"].high
+    assert by_name["computation"].low < 0.01 < by_name["computation"].high
+    assert comm.residual.low <= 0 <= comm.residual.high
+    assert comm.sentence == "communication"
+    compute = cell(a, "box/two", "native/one").attribution
+    assert compute is not None and compute.sentence == "computation"
+    quiet = cell(a, "tcp/one", "native/one").attribution
+    assert quiet is not None and quiet.sentence == ""
+
+
+def test_leaving_shared_memory_is_told_from_the_container() -> None:
+    """The further baseline leaves shared memory too; what is left against it is the container's own."""
+    a = run(27, {"tcp/one": (1.2, 1.0), "box/two": (1.2, 1.0)})
+    told = cell(a, "box/two", "native/one").attribution
+    assert told is not None
+    assert told.sentence == "leaves shared memory; native over TCP: ×3.2; the container itself: within ±3 %"
+    b = run(27, {"tcp/one": (0.1, 1.0), "box/two": (0.1, 1.5)})
+    told = cell(b, "box/two", "native/one").attribution
+    assert told is not None
+    assert told.sentence == "communication; native over TCP: ×2.1; the container itself: +24 %"
+    # TCP costs something and the container far more: shared memory is not what it was about.
+    c = cell(run(27, {"tcp/one": (0.1, 0.1), "box/two": (1.5, 1.5)}), "box/two", "native/one").attribution
+    assert c is not None
+    assert c.sentence == "native over TCP: +20 %; the container itself: ×3.3"
+    rate = cell(a, "box/two", "native/one", "triad").attribution
+    assert rate is not None and rate.sentence.startswith("leaves shared memory") and rate.parts == ()
+
+
+def test_no_more_is_said_than_intervals_carry() -> None:
+    # TCP costs nothing here, so leaving shared memory explains nothing; a rate has no measured parts.
+    a = run(27, {"box/two": (0.5, 0.0)})
+    rate = cell(a, "box/two", "native/one", "triad").attribution
+    assert rate is not None and rate.sentence == "not explained"
+    # Half and half: neither part holds two thirds of it.
+    b = cell(run(27, {"box/one": (0.2, 0.2)}), "box/one", "native/one").attribution
+    assert b is not None and b.sentence == "not explained"
+
+
+def test_an_aa_that_differs_takes_the_trust_away() -> None:
+    a = run(27, {}, aa=0.1)
+    assert not a.noise_floor.trusted and not a.noise_floor.proven
+    assert a.noise_floor.reason.startswith("the baseline differs from itself in cg.seconds, triad.rate")
+    assert "neither drift nor load" in a.noise_floor.reason and "steal" in a.noise_floor.reason
+    drifting = run(40, {}, aa=0.1, drift=0.02)
+    assert "drift" in drifting.noise_floor.reason and "likeliest" in drifting.noise_floor.reason
+    stolen = run(27, {}, aa=0.1, disturbance={"steal_share": 0.08, "other_cpu_share": 0.02})
+    assert "steal" in stolen.noise_floor.reason and "8 %" in stolen.noise_floor.reason
+
+
+def test_drift_alone_does_not() -> None:
+    a = run(40, {}, drift=0.02)
+    assert a.noise_floor.trusted and a.noise_floor.proven
+
+
+def test_an_undecided_aa_is_neither_proven_nor_distrusted() -> None:
+    a = run(12, {}, spread=0.3)
+    assert a.noise_floor.trusted and not a.noise_floor.proven
+    assert a.noise_floor.reason == "3 of 3 comparisons of the baseline with itself are not decided yet"
+
+
+def test_what_was_not_measured_is_listed() -> None:
+    records = [r for r in simulated(14, {}) if not (r.arm == "box/two" and r.block == 14)]
+    records = [
+        replace(r, status=Status.FAILED, reason="time-out", rows=())
+        if (r.arm, r.block) == ("box/one", 3)
+        else r
+        for r in records
+    ]
+    a = analyse(STUDY, make_plan(STUDY, blocks=14, expected_blocks=12), records)
+    assert (a.blocks, a.torn_blocks, a.failed_trials) == (13, 1, 1)
+    assert {(u.what, u.reason, u.count) for u in a.unused} == {
+        ("trials of attempts that were not finished or were run again", "torn block", 4),
+        ("trials of box/one", "time-out", 1),
+    }
+    c = cell(a, "box/one", "native/one")
+    assert (c.n, c.failed) == (12, 1) and 3 not in c.blocks
+
+
+def test_a_row_that_never_works_is_listed_and_is_no_cell() -> None:
+    records = []
+    for r in simulated(12, {}):
+        rows = r.rows
+        if r.arm == "box/one":
+            rows = (replace(rows[0], status=Status.FAILED, reason="wrong zeta"), *rows[1:])
+        records.append(replace(r, rows=rows))
+    a = analyse(STUDY, make_plan(STUDY, blocks=12, expected_blocks=12), records)
+    assert not any(c.arm == "box/one" and c.workload == "cg" for c in a.cells)
+    assert ("box/one: cg.seconds", "wrong zeta", 12) in {(u.what, u.reason, u.count) for u in a.unused}
+    assert ("box/one against native/one: cg.seconds", 12) in {(u.what, u.count) for u in a.unused}
+
+
+def test_nothing_at_all() -> None:
+    a = analyse(STUDY, make_plan(STUDY, blocks=3, expected_blocks=12), [])
+    assert (a.blocks, a.cells, a.elapsed, a.block_seconds) == (0, (), 0.0, 0.0)
+    assert not a.noise_floor.proven and not decided(a)
+    assert should_stop(a, STUDY, 0.0, 0.0) is None
+
+
+def test_pauses_do_not_count_as_elapsed() -> None:
+    records = [
+        replace(r, begin=r.begin + 86_400 * (r.block > 6), end=r.end + 86_400 * (r.block > 6))
+        for r in simulated(12, {})
+    ]
+    a = analyse(STUDY, make_plan(STUDY, blocks=12, expected_blocks=12), records)
+    assert a.elapsed == pytest.approx(2 * 10 + 2 * 1.8) and a.block_seconds == pytest.approx(2.0)
+
+
+def test_stops_at_verdicts_but_never_before_the_least_number_of_blocks() -> None:
+    few = run(10, {}, spread=0.001)
+    assert should_stop(few, STUDY, 20.0, 2.0) is None
+    assert cell(few, "box/one", "native/one").blocks_needed == 2
+    assert cell(few, "box/one", "native/one").seconds_needed == pytest.approx(4.0)
+    done = run(12, {}, spread=0.001)
+    assert decided(done) and should_stop(done, STUDY, 24.0, 2.0) == "every comparison has its verdict"
+    open_ = run(12, {}, spread=0.2)
+    assert not decided(open_) and should_stop(open_, STUDY, 24.0, 2.0) is None
+
+
+def test_stops_at_width_blocks_and_time() -> None:
+    a = run(12, {}, spread=0.001)
+    narrow = replace(STUDY, design=replace(DESIGN, target_width=1e-5))
+    assert should_stop(a, narrow, 24.0, 2.0) is None
+    wide = replace(STUDY, design=replace(DESIGN, target_width=0.01))
+    assert should_stop(a, wide, 24.0, 2.0) == "every interval is at most ±1 % wide"
+    noisy = run(12, {}, spread=0.2)
+    assert (
+        should_stop(noisy, replace(STUDY, design=replace(DESIGN, max_blocks=12)), 24.0, 2.0)
+        == "12 blocks are done"
+    )
+    timed = replace(STUDY, design=replace(DESIGN, max_time=90.0))
+    assert should_stop(noisy, timed, 87.9, 2.0) is None
+    assert should_stop(noisy, timed, 88.1, 2.0) == "the time budget of 90 s is used up"
+
+
+def test_noise_by_kind_is_the_widest_of_each_kind() -> None:
+    a = run(27, {})
+    found = noise_by_kind(a, STUDY)
+    assert list(found) == ["compute", "memory", "start"]
+    assert found["memory"] == half_width(next(c for c in a.noise_floor.cells if c.workload == "triad"))
+    assert all(math.isinf(x) for x in noise_by_kind(run(5, {}), STUDY).values())
+
+
+def states(levels: list[float], *, seed: int) -> list[Analysis]:
+    return [run(12, {}, level=x, seed=seed + i, spread=0.002) for i, x in enumerate(levels)]
+
+
+def state(cells: tuple[StateCell, ...], workload: str = "cg") -> StateCell:
+    return next(c for c in cells if c.arm == "native/one" and c.workload == workload)
+
+
+def test_boot_states_count_boots_not_blocks() -> None:
+    before, after = states([0.0, 0.05, -0.05, 0.02], seed=1), states([0.04, -0.02, 0.05, 0.0], seed=50)
+    c = state(compare_states(before, after, margin=0.03, confidence=0.95))
+    assert c.boots == (4, 4) and c.verdict is Verdict.NONE and c.low < 0 < c.high
+    # 48 blocks a side pooled as independent would give an interval some ten times as narrow.
+    assert c.high - c.low > 0.05
+
+
+def test_a_plain_difference_between_boot_states_is_found() -> None:
+    before, after = states([0.0, 0.01, -0.01], seed=1), states([0.21, 0.2, 0.19], seed=50)
+    cells = compare_states(before, after, margin=0.03, confidence=0.95)
+    c = state(cells)
+    assert c.verdict is Verdict.SLOWER and c.low < math.expm1(0.2) < c.high
+    assert c.after / c.before == pytest.approx(math.exp(0.2), rel=0.02)
+    assert state(cells, "triad").verdict is Verdict.SLOWER
+
+
+def test_one_boot_each_is_shown_and_never_a_verdict() -> None:
+    cells = compare_states(states([0.0], seed=1), states([0.5], seed=9), margin=0.03, confidence=0.95)
+    c = state(cells)
+    assert c.overhead == pytest.approx(math.expm1(0.5), abs=0.02)
+    assert (c.low, c.high, c.verdict) == (-1.0, math.inf, Verdict.NONE)
+    assert "no verdict" in c.reason
+    with pytest.raises(ValueError):
+        compare_boots([], [1.0], Better.LOWER, 0.95)

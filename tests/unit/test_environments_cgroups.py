@@ -1,0 +1,182 @@
+"""Control groups on fake trees: both versions, hybrid, containers, delegation."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nearmetal.errors import RunError
+from nearmetal.host import Unavailable, cgroups
+from nearmetal.host.cgroups import GroupLimits, Parents
+
+V1_MOUNTS = """\
+30 25 0:26 / /sys/fs/cgroup/cpu,cpuacct rw,nosuid shared:9 - cgroup cgroup rw,cpu,cpuacct
+31 25 0:27 / /sys/fs/cgroup/cpuset rw - cgroup cgroup rw,cpuset
+32 25 0:28 /docker/abc /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory
+33 25 0:29 / /sys/fs/cgroup/systemd rw - cgroup cgroup rw,name=systemd
+34 25 0:30 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw
+"""
+V1_OWN = """\
+9:name=systemd:/user.slice
+4:memory:/docker/abc/job
+3:cpuset:/
+2:cpu,cpuacct:/user.slice
+0::/user.slice
+"""
+V2_MOUNTS = "30 25 0:26 / /sys/fs/cgroup rw,nosuid shared:9 - cgroup2 cgroup2 rw,nsdelegate\n"
+
+
+def tree(root: Path, own: str, mounts: str, files: dict[str, str]) -> Path:
+    for name, text in {"proc/self/cgroup": own, "proc/self/mountinfo": mounts, **files}.items():
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return root
+
+
+def v2_group(path: str, *, procs: str = "", top: bool = False, on: str = "") -> dict[str, str]:
+    files = {
+        f"{path}/cgroup.procs": procs,
+        f"{path}/cgroup.controllers": "cpuset cpu io memory pids\n",
+        f"{path}/cgroup.subtree_control": on,
+    }
+    return files if top else {**files, f"{path}/cgroup.type": "domain\n"}
+
+
+def found(root: Path) -> Parents:
+    parents = cgroups.find_parents(root)
+    assert isinstance(parents, Parents), parents
+    return parents
+
+
+def test_version_1_below_our_own_groups_as_the_mounts_show_them(tmp_path: Path) -> None:
+    files = {
+        "sys/fs/cgroup/cpu,cpuacct/user.slice/tasks": "",
+        "sys/fs/cgroup/cpuset/tasks": "",
+        "sys/fs/cgroup/memory/job/tasks": "",
+    }
+    parents = found(tree(tmp_path, V1_OWN, V1_MOUNTS, files))
+    top = tmp_path / "sys/fs/cgroup"
+    assert parents.version1 == {
+        "cpu": top / "cpu,cpuacct/user.slice",
+        "cpuacct": top / "cpu,cpuacct/user.slice",
+        "cpuset": top / "cpuset",
+        "memory": top / "memory/job",
+    }
+    assert parents.unified is None
+    made = cgroups.directories(parents, "nearmetal-x", {"cpu", "cpuacct", "memory"})
+    assert [p.name for p in cgroups.unique(made)] == ["nearmetal-x"] * 2
+
+
+def test_version_1_groups_that_are_not_there_cannot_be_used(tmp_path: Path) -> None:
+    answer = cgroups.find_parents(tree(tmp_path, V1_OWN, V1_MOUNTS, {}))
+    assert answer == Unavailable("the control groups are not writable for this user")
+
+
+def test_a_group_outside_what_the_mount_shows_is_not_used(tmp_path: Path) -> None:
+    """A container without a cgroup namespace: our path is not below the root of the mount."""
+    own = "4:memory:/elsewhere\n"
+    mounts = "32 25 0:28 /docker/abc /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n"
+    assert cgroups.find_parents(tree(tmp_path, own, mounts, {})) == Unavailable(
+        "no control groups are mounted"
+    )
+
+
+def test_version_2_root_uses_the_top_group_when_our_own_has_processes(tmp_path: Path) -> None:
+    files = v2_group("sys/fs/cgroup", top=True, procs="1\n") | v2_group("sys/fs/cgroup/a.scope", procs="77\n")
+    parents = found(tree(tmp_path, "0::/a.scope\n", V2_MOUNTS, files))
+    assert parents.unified == tmp_path / "sys/fs/cgroup"
+    assert parents.controllers == {"cpu", "cpuacct", "cpuset", "memory"}
+    assert cgroups.directories(parents, "nearmetal-x", {"memory"}) == {
+        "unified": parents.unified / "nearmetal-x"
+    }
+
+
+def test_version_2_user_uses_the_nearest_delegated_group_without_processes(tmp_path: Path) -> None:
+    files = (
+        v2_group("sys/fs/cgroup", top=True)
+        | v2_group("sys/fs/cgroup/user@1000.service", on="cpu memory")
+        | v2_group("sys/fs/cgroup/user@1000.service/app.slice", on="cpu memory\n")
+        | v2_group("sys/fs/cgroup/user@1000.service/app.slice/t.scope", procs="77\n")
+    )
+    root = tree(tmp_path, "0::/user@1000.service/app.slice/t.scope\n", V2_MOUNTS, files)
+    assert found(root).unified == root / "sys/fs/cgroup/user@1000.service/app.slice"
+
+
+def test_version_2_in_a_container_whose_groups_are_all_taken(tmp_path: Path) -> None:
+    files = v2_group("sys/fs/cgroup", procs="1\n77\n")
+    answer = cgroups.find_parents(tree(tmp_path, "0::/\n", V2_MOUNTS, files))
+    assert isinstance(answer, Unavailable) and "delegate" in answer.reason
+
+
+def test_nothing_mounted(tmp_path: Path) -> None:
+    assert isinstance(cgroups.find_parents(tree(tmp_path, "", "", {})), Unavailable)
+    assert isinstance(cgroups.find_parents(tmp_path / "no-proc"), Unavailable)
+
+
+LIMITS = GroupLimits(cpus=(0, 2), cpu_share=0.25, period_us=100_000, memory=1 << 20)
+
+
+def test_settings_of_version_1(tmp_path: Path) -> None:
+    (tmp_path / "cpuset.mems").write_text("0-1\n")
+    made = {name: tmp_path / f"{name}-group" for name in ("cpu", "memory")} | {
+        "cpuset": tmp_path / "cpuset-group"
+    }
+    assert cgroups.settings(made, LIMITS) == [
+        (tmp_path / "cpuset-group/cpuset.mems", "0-1"),
+        (tmp_path / "cpuset-group/cpuset.cpus", "0,2"),
+        (tmp_path / "cpu-group/cpu.cfs_period_us", "100000"),
+        (tmp_path / "cpu-group/cpu.cfs_quota_us", "25000"),
+        (tmp_path / "memory-group/memory.limit_in_bytes", "1048576"),
+    ]
+
+
+def test_settings_of_version_2() -> None:
+    group = Path("/g/nearmetal-x")
+    assert cgroups.settings({"unified": group}, LIMITS) == [
+        (group / "cpuset.cpus", "0,2"),
+        (group / "cpu.max", "25000 100000"),
+        (group / "memory.max", "1048576"),
+    ]
+
+
+@pytest.mark.parametrize("made", [{"unified": Path("/g/x")}, {"cpu": Path("/g/x"), "memory": Path("/h/x")}])
+def test_no_limit_writes_nothing(made: dict[str, Path]) -> None:
+    assert cgroups.settings(made, GroupLimits()) == []
+
+
+@given(share=st.floats(0.001, 512), period=st.integers(1, 1_000_000))
+def test_quota_is_the_share_and_what_the_kernel_takes(share: float, period: int) -> None:
+    quota, used = cgroups.quota_us(share, period)
+    assert quota >= cgroups.SHORTEST_US and used >= max(period, cgroups.SHORTEST_US)
+    assert quota / used == pytest.approx(share, rel=1e-3)
+
+
+def test_create_replaces_an_old_group_and_remove_is_harmless_twice(tmp_path: Path) -> None:
+    group = tmp_path / "nearmetal-x"
+    group.mkdir()
+    cgroups.create({"memory": group}, GroupLimits())
+    assert group.is_dir()
+    cgroups.remove((group,))
+    cgroups.remove((group,))
+    assert not group.exists()
+
+
+def test_a_limit_that_is_refused_says_where(tmp_path: Path) -> None:
+    with pytest.raises(RunError, match=r"memory\.max"):
+        cgroups.create({"unified": tmp_path / "x"}, GroupLimits(memory=5))
+
+
+def test_a_group_that_cannot_be_removed_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "x" / "child").mkdir(parents=True)
+    with pytest.raises(RunError, match="not empty"):
+        cgroups.remove((tmp_path / "x",), timeout=0.01)
+
+
+@given(st.text(st.sampled_from("a/ \t\\é"), max_size=20))
+def test_unescape_undoes_what_the_kernel_does(text: str) -> None:
+    escaped = text.translate({ord(c): f"\\{ord(c):03o}" for c in " \t\n\\"})
+    assert cgroups.unescape(escaped) == text

@@ -1,0 +1,185 @@
+"""The parts of the host that instances stand on: reports of helpers, labels, the lock, what mounts say."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+from dataclasses import asdict
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nearmetal.errors import BusyError, RunError
+from nearmetal.host import leftovers, lock, namespaces, processes, runtime
+from nearmetal.host.helper import parse_report
+from nearmetal.host.leftovers import Kind, Leftover
+from nearmetal.host.lock import RunInfo, machine_lock
+
+
+def test_a_report_is_facts_and_last_words() -> None:
+    text = b'{"pid": 4, "t": 1}\nnm-box: mount: no\n\n{"first": 9}\n{"torn": 1'
+    assert parse_report(text) == ({"pid": 4, "t": 1, "first": 9}, "nm-box: mount: no")
+
+
+@given(st.binary(max_size=200))
+def test_any_report_is_read_without_an_exception(text: bytes) -> None:
+    facts, words = parse_report(text)
+    assert all(type(v) is int for v in facts.values()) and "\n" not in words
+
+
+def test_the_label_in_an_environment() -> None:
+    assert processes.label_of(b"A=1\0NEARMETAL_RUN=nearmetal-x-0a\0B=2\0") == "nearmetal-x-0a"
+    assert processes.label_of(b"XNEARMETAL_RUN=no\0") is None
+    assert processes.label_of(b"") is None
+
+
+def test_we_and_those_above_us_are_never_found() -> None:
+    above = processes.ancestors(os.getpid())
+    assert {os.getpid(), os.getppid()} <= above
+    assert not above & processes.labelled(lambda _: True).keys()
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    return tmp_path / "nearmetal.lock"
+
+
+def other_run(run: str = "nearmetal-1st") -> RunInfo:
+    """A run whose process lives: the one above us."""
+    pid = os.getppid()
+    born = lock.birth(pid)
+    assert born is not None
+    return RunInfo(pid=pid, born=born, run=run, since=0.0, command="nearmetal quick")
+
+
+def test_the_lock_names_its_run_and_goes_with_it(place: Path) -> None:
+    with machine_lock("nearmetal-1st", command="nearmetal quick", path=place):
+        (run,) = lock.living_runs(place)
+        assert (run.pid, run.run, run.command) == (os.getpid(), "nearmetal-1st", "nearmetal quick")
+        assert stat.S_IMODE(place.stat().st_mode) == 0o666
+    assert not place.exists()
+    assert lock.living_runs(place) == ()
+
+
+def test_the_second_run_is_refused_and_told_of_the_first(place: Path) -> None:
+    with machine_lock("nearmetal-1st", command="nearmetal quick", path=place):
+        with pytest.raises(BusyError) as caught, machine_lock("nearmetal-2nd", command="x", path=place):
+            pass
+        for part in ("nearmetal-1st", f"pid {os.getpid()}", "nearmetal quick", "--force"):
+            assert part in str(caught.value)
+        assert [r.run for r in lock.living_runs(place)] == ["nearmetal-1st"]
+    with machine_lock("nearmetal-2nd", command="x", path=place):
+        pass
+
+
+def test_a_forced_run_is_named_beside_the_first_and_leaves_it(place: Path) -> None:
+    with machine_lock("nearmetal-1st", command="a", path=place):
+        with machine_lock("nearmetal-2nd", command="b", force=True, path=place):
+            assert [r.run for r in lock.living_runs(place)] == ["nearmetal-1st", "nearmetal-2nd"]
+        assert [r.run for r in lock.living_runs(place)] == ["nearmetal-1st"]
+        with pytest.raises(BusyError), machine_lock("nearmetal-3rd", command="c", path=place):
+            pass
+
+
+def test_a_lock_left_by_a_dead_run_is_taken_over(place: Path) -> None:
+    dead = other_run()
+    place.write_text(json.dumps({**asdict(dead), "born": dead.born + 1}) + "\n{torn")
+    assert lock.living_runs(place) == ()
+    with machine_lock("nearmetal-2nd", command="b", path=place):
+        assert [r.run for r in lock.living_runs(place)] == ["nearmetal-2nd"]
+
+
+def test_a_lock_that_is_a_link_is_not_followed(place: Path, tmp_path: Path) -> None:
+    place.symlink_to(tmp_path / "elsewhere")
+    with (
+        pytest.raises(RunError, match="cannot open the lock"),
+        machine_lock("nearmetal-x", command="b", path=place),
+    ):
+        pass
+    assert not (tmp_path / "elsewhere").exists()
+
+
+@given(st.text(max_size=200))
+def test_any_lock_file_is_read_without_an_exception(text: str) -> None:
+    lock.parse_runs(text)
+
+
+def test_a_run_owns_its_label_and_those_of_its_instances() -> None:
+    run = other_run("nearmetal-ab")
+    assert run.owns("nearmetal-ab") and run.owns("nearmetal-ab-0a")
+    assert not run.owns("nearmetal-abc") and not run.owns("nearmetal-abc-0a")
+
+
+def test_places_of_a_mount() -> None:
+    line = r"42 27 0:3 / /run/a\040b rw shared:1 - tmpfs nearmetal-x rw"
+    assert leftovers.mount_places(line) == ("/run/a b", "nearmetal-x")
+
+
+@pytest.fixture
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A machine of its own for scratch directories, names of networks and the lock."""
+    (tmp_path / "run").mkdir()
+    (tmp_path / "netns").mkdir()
+    monkeypatch.setattr(leftovers, "runtime_directory", lambda: tmp_path / "run")
+    monkeypatch.setattr(namespaces, "NETNS_DIRECTORY", tmp_path / "netns")
+    monkeypatch.setattr(leftovers, "lock_path", lambda: tmp_path / "lock")
+    monkeypatch.setattr(leftovers, "living_runs", lambda: lock.living_runs(tmp_path / "lock"))
+    return tmp_path
+
+
+def test_what_dead_runs_left_is_found_and_removed(machine: Path) -> None:
+    (machine / "run/nearmetal-unitdead/b0").mkdir(parents=True)
+    (machine / "netns/nearmetal-unitdead-hub").touch()
+    (machine / "netns/someone-elses").touch()
+    found = leftovers.find("nearmetal-unit")
+    assert found == (
+        Leftover(
+            kind=Kind.NETNS,
+            name="nearmetal-unitdead-hub",
+            detail=str(machine / "netns/nearmetal-unitdead-hub"),
+        ),
+        Leftover(
+            kind=Kind.SCRATCH, name="nearmetal-unitdead", detail=str(machine / "run/nearmetal-unitdead")
+        ),
+    )
+    for left in (*found, *found):
+        leftovers.remove(left)
+    assert leftovers.find("nearmetal-unit") == ()
+    assert (machine / "netns/someone-elses").exists()
+
+
+def test_what_a_living_run_uses_is_not_found(machine: Path) -> None:
+    (machine / "lock").write_text(json.dumps(asdict(other_run("nearmetal-unitlive"))) + "\n")
+    (machine / "run/nearmetal-unitlive").mkdir()
+    (machine / "netns/nearmetal-unitlive-a").touch()
+    assert leftovers.find("nearmetal-unit") == ()
+
+
+def test_a_stale_lock_is_found_and_removed(machine: Path) -> None:
+    (machine / "lock").write_text("{}\n")
+    assert [left.kind for left in leftovers.find("nearmetal-unit")] == [Kind.LOCK]
+    leftovers.remove(leftovers.find("nearmetal-unit")[0])
+    assert not (machine / "lock").exists()
+
+
+def test_scratch_is_gone_afterwards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runtime, "runtime_directory", lambda: tmp_path / "nearmetal")
+    with runtime.scratch_directory("nearmetal-x") as scratch:
+        (scratch / "deep/er").mkdir(parents=True)
+        with runtime.scratch_directory("nearmetal-y"):
+            pass
+        assert scratch.is_dir()
+    assert not (tmp_path / "nearmetal").exists()
+
+
+def test_a_runtime_directory_that_is_not_ours_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    monkeypatch.setattr(runtime, "runtime_directory", lambda: tmp_path / "link")
+    with pytest.raises(RunError, match="not a directory of this user"):
+        runtime.make_runtime_directory()
