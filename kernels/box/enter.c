@@ -31,12 +31,18 @@ static void forward(int sign) {
     errno = kept;
 }
 
-static void forward_signals(void) {
+/* Sets the handler of every forwarded signal, and blocks or unblocks them all. */
+static void handle_signals(void (*handler)(int), int how) {
     static const int forwarded[] = {SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2};
-    struct sigaction action = {.sa_handler = forward, .sa_flags = SA_RESTART};
+    struct sigaction action = {.sa_handler = handler, .sa_flags = SA_RESTART};
+    sigset_t set;
+    if (sigemptyset(&set) != 0)
+        die("sigemptyset", "forwarded signals");
     for (size_t i = 0; i < sizeof forwarded / sizeof *forwarded; i++)
-        if (sigaction(forwarded[i], &action, NULL) != 0)
+        if (sigaction(forwarded[i], &action, NULL) != 0 || sigaddset(&set, forwarded[i]) != 0)
             die("sigaction", "forwarded signals");
+    if (sigprocmask(how, &set, NULL) != 0)
+        die("sigprocmask", "forwarded signals");
 }
 
 /* A descriptor of pid's namespace; -1 where it is ours already, which setns might refuse to join again. */
@@ -93,16 +99,18 @@ void enter(const struct entry *entry, char *const argv[]) {
         execute(argv);
     }
     /* A process enters a pid namespace only by being born into it. */
-    forward_signals();
+    handle_signals(forward, SIG_BLOCK); /* until child_pid is known, else one that comes early is lost */
     pid_t child = fork_into(unified);
     if (child < 0)
         die("fork", argv[0]);
     if (child == 0) {
+        handle_signals(SIG_DFL, SIG_UNBLOCK);
         die_with_parent();
         change_directory(entry->directory, before);
         execute(argv);
     }
     child_pid = child;
+    handle_signals(forward, SIG_UNBLOCK);
     end_like(child);
 }
 

@@ -308,11 +308,14 @@ def test_signals_reach_the_command(rig: Rig, tmp_path: Path) -> None:
         argv = instance.command(["sh", "-c", script])
         stdout = tmp_path / "stdout"
         process = HOST.start(argv, stdout=stdout, stderr=tmp_path / "stderr", cwd=Path("/"))
-        end = time.monotonic() + 5
-        while "ready" not in stdout.read_text() and time.monotonic() < end:
-            time.sleep(0.005)
-        os.kill(process.pid, signal.SIGTERM)
-        assert process.wait(5) == 5
+        try:
+            end = time.monotonic() + 5
+            while "ready" not in stdout.read_text() and time.monotonic() < end:
+                time.sleep(0.005)
+            os.kill(process.pid, signal.SIGTERM)
+            assert process.wait(5) == 5
+        finally:
+            process.kill()
         assert stdout.read_text() == "ready\ncaught\n"
 
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ..records import ResultsDirectory
 
 #: Columns where standard output is no terminal.
-PIPE_WIDTH = 160
+PIPE_WIDTH = 220
 
 
 def print_result(directory: ResultsDirectory, study: Study, analysis: Analysis, *, json: bool) -> None:

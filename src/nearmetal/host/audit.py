@@ -1,7 +1,7 @@
 """Parity audit: the same facts asked from inside every arm's instance, and where the arms differ.
 
-Asked by plain programs of the image (sha256sum, ldd, grep), one command each and no shell: an image need not hold
-Python, and what an image lacks is a fact too."""
+Asked by plain programs of the image (sha256sum, ldd, grep), one command each and no shell: an image need not
+hold Python, and what an image lacks is a fact too."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ _FILES = {
     "/sys/devices/system/clocksource/clocksource0/current_clocksource": "clock source",
     "/proc/sys/net/ipv4/tcp_congestion_control": "TCP congestion control",
 }
+_ENGLISH = ("env", "LC_ALL=C")  # messages that are read here
 _FLAGS = "CPU flags"
 _INFO, _LIMITS = "/proc/cpuinfo", "/proc/self/limits"
 
@@ -106,7 +107,7 @@ def _setting(lines: Sequence[str] | None) -> str:
 
 def _libraries(run: Run, binary: str) -> dict[str, str]:
     """Path by name of the libraries that the instance's loader would load; or why that is not known."""
-    done = run(["ldd", binary])
+    done = run([*_ENGLISH, "ldd", binary])
     if not done.ok:
         if "not a dynamic executable" in done.stdout + done.stderr:
             return {}
@@ -131,7 +132,7 @@ def parse_ldd(text: str) -> dict[str, str]:
 
 def _digests(run: Run, paths: Sequence[str]) -> dict[str, str]:
     """SHA-256 by path, all in one command."""
-    done = run(["sha256sum", *paths])
+    done = run([*_ENGLISH, "sha256sum", *paths])
     found = dict.fromkeys(
         paths, f"unavailable: {done.last_words()}" if not done.ok else "unavailable: not said"
     )

@@ -91,8 +91,8 @@ def cpu_summary(provenance: Mapping[str, Any]) -> str:
 
 
 def boot_state(provenance: Mapping[str, Any]) -> dict[str, Any]:
-    """What only a reboot, new firmware or an administrator changes. Records of differing boot states are never
-    pooled as replicates (METHOD, 'The block')."""
+    """What only a reboot, new firmware or an administrator changes. Records of differing boot states are
+    never pooled as replicates (METHOD, 'The block')."""
     cpu, kernel = _section(provenance, "cpu"), _section(provenance, "kernel")
     return {
         "cpu": cpu.get("model"),
@@ -159,9 +159,6 @@ def _bytes(size: str) -> int | None:
 def _cpu(host: Host, info: str | Unavailable) -> dict[str, Any]:
     flags = _field(info, "flags")
     usable = host.cpus()
-    sockets = {
-        _read(host, f"{_CPU}/cpu{c}/topology/physical_package_id") for c in usable if _has_topology(host, c)
-    }
     places = [
         tuple(_text(host, f"{_CPU}/cpu{c}/topology/{name}") for name in ("physical_package_id", "core_id"))
         for c in usable
