@@ -31,16 +31,21 @@ static void forward(int sign) {
     errno = kept;
 }
 
-/* Sets the handler of every forwarded signal, and blocks or unblocks them all. */
+/* Sets the handler of every forwarded signal that is not ignored, and blocks or unblocks them. */
 static void handle_signals(void (*handler)(int), int how) {
     static const int forwarded[] = {SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2};
-    struct sigaction action = {.sa_handler = handler, .sa_flags = SA_RESTART};
+    struct sigaction action = {.sa_handler = handler, .sa_flags = SA_RESTART}, now;
     sigset_t set;
     if (sigemptyset(&set) != 0)
         die("sigemptyset", "forwarded signals");
-    for (size_t i = 0; i < sizeof forwarded / sizeof *forwarded; i++)
+    for (size_t i = 0; i < sizeof forwarded / sizeof *forwarded; i++) {
+        if (sigaction(forwarded[i], NULL, &now) != 0)
+            die("sigaction", "forwarded signals");
+        if (now.sa_handler == SIG_IGN) /* the command is to ignore it too */
+            continue;
         if (sigaction(forwarded[i], &action, NULL) != 0 || sigaddset(&set, forwarded[i]) != 0)
             die("sigaction", "forwarded signals");
+    }
     if (sigprocmask(how, &set, NULL) != 0)
         die("sigprocmask", "forwarded signals");
 }

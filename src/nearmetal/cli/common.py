@@ -170,7 +170,8 @@ def frozen_study(directory: ResultsDirectory) -> Study:
     from ..study_file import load_text
 
     text, where, frozen = directory.study_yaml, str(directory.path / "study.yaml"), directory.plan()
-    return narrowed(load_text(text, where, catalog(), seed=frozen.seed), frozen.arms)
+    # Without a catalogue: results are read on machines that lack what they were measured with.
+    return narrowed(load_text(text, where, None, seed=frozen.seed), frozen.arms)
 
 
 def analysed(directory: ResultsDirectory) -> tuple[Study, Analysis, tuple[TrialRecord, ...]]:

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 
 from ..model.record import JsonValue
 from ..model.result import Analysis, Cell, Verdict
-from ..model.study import Environment, Mode, Study
+from ..model.study import Arm, Mode, Study
 from ..units import show_effect, show_overhead
 
 _MATERIAL = (Verdict.SLOWER, Verdict.FASTER)
@@ -37,12 +37,12 @@ class Check:
         }
 
 
-def planted_overhead(environment: Environment) -> float:
-    """The time-equivalent overhead that a handicap plants: extra work adds its share; a quota of q of the CPU
-    time that the ranks would use makes them 1/q times as slow."""
-    quota = environment.limits.cpu_quota
-    slow = 1.0 if quota is None else 1.0 / quota
-    return (1.0 + environment.extra_work) * slow - 1.0
+def planted_overhead(arm: Arm) -> float:
+    """The time-equivalent overhead that a handicap plants: extra work adds its share; a quota of q CPUs for r
+    ranks of one instance, each of which would use a whole CPU, makes them r/q times as slow."""
+    quota = arm.environment.limits.cpu_quota
+    slow = 1.0 if quota is None else max(1.0, arm.placement.tasks / quota)
+    return (1.0 + arm.environment.extra_work) * slow - 1.0
 
 
 def judge(study: Study, analysis: Analysis, mode: Mode) -> list[Check]:
@@ -52,9 +52,9 @@ def judge(study: Study, analysis: Analysis, mode: Mode) -> list[Check]:
     still infinite does not pass. Each interval has its own confidence, so at 95 % about one in twenty misses
     by chance; a miss names how far it is.
     """
-    environments = {e.name: e for e in study.environments}
+    arms = {a.name: a for a in study.arms()}
     own = [_check(c, 0.0, mode) for c in analysis.noise_floor.cells]
-    return own + [_check(c, planted_overhead(environments[c.environment]), mode) for c in analysis.cells]
+    return own + [_check(c, planted_overhead(arms[c.arm]), mode) for c in analysis.cells]
 
 
 def _check(cell: Cell, planted: float, mode: Mode) -> Check:

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from ..errors import RunError
 from . import cgroups, namespaces, processes
+from .helper import wait_readable
 from .lock import RunInfo, living_runs, lock_path
 from .runtime import runtime_directory
 
@@ -103,13 +104,15 @@ def _processes(wanted: Callable[[str], bool]) -> Iterator[Leftover]:
 
 
 def _end(pid: int, label: str) -> None:
-    """SIGKILL by pidfd, and only if it still is the process that was found."""
+    """SIGKILL by pidfd, and only if it still is the process that was found; wait until it has ended."""
     with contextlib.suppress(ProcessLookupError):
         fd = os.pidfd_open(pid)
         try:
             in_group = any(part == label for part in _group_names(pid))
             if in_group or processes.labelled(lambda other: other == label).get(pid) is not None:
                 signal.pidfd_send_signal(fd, signal.SIGKILL)
+                if not wait_readable(fd, 5):
+                    raise RunError(f"process {pid} of {label} does not end")
         finally:
             os.close(fd)
 

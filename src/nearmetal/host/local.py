@@ -42,12 +42,14 @@ class LocalProcess:
 
 
 def _what_was_said(child: subprocess.Popen[str]) -> tuple[str, str]:
-    """Output of a child that was killed. A daemon of its may hold the pipes open for ever, so not to the end."""
+    """Output of a child that was killed. A daemon it left may hold the pipes open: not waited for."""
     try:
         return child.communicate(timeout=1)
     except subprocess.TimeoutExpired as e:
-        texts = [t.decode(errors="replace") if isinstance(t, bytes) else t or "" for t in (e.stdout, e.stderr)]
-        return texts[0], texts[1]
+        out, err = (
+            t.decode(errors="replace") if isinstance(t, bytes) else t or "" for t in (e.stdout, e.stderr)
+        )
+        return out, err
 
 
 class LocalHost:

@@ -12,7 +12,6 @@ from ..errors import RecordsError
 from ..host.procfiles import Counters, Scale, instance_counters, node_counters
 from .frames import frames
 from .sampler import SCHEMA
-from .text import from_json
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,7 +89,7 @@ def _scale(data: Mapping[str, Any], path: Path) -> Scale:
 def _sample(data: Mapping[str, Any], scale: Scale, path: Path) -> Sample:
     try:
         raw = {
-            str(scope): {str(name): from_json(text) for name, text in files.items()}
+            str(scope): {str(name): text.encode("latin-1") for name, text in files.items()}
             for scope, files in data["scopes"].items()
         }
         return Sample(time=float(data["time"]), monotonic=float(data["monotonic"]), scopes=parse(raw, scale))

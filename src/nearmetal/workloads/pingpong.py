@@ -10,7 +10,7 @@ from .parameter import AUTO, Choices, Kind, Parameter
 
 SLICE_SECONDS = 8e-3
 # Rough cost of a message: seconds, and bytes per second. Only the length of a slice hangs on it.
-COST = {Transport.SHM: (0.35e-6, 10e9), Transport.TCP: (5e-6, 2.5e9)}
+COST = {Transport.SHM: (0.35e-6, 10e9), Transport.TCP: (5e-6, 4e9)}
 LARGE = 64 << 10  # from here on time goes by bytes
 
 
