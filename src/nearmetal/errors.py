@@ -7,13 +7,15 @@ from enum import IntEnum
 
 
 class ExitCode(IntEnum):
-    """Exit codes of every command."""
+    """Exit codes of every command. DEFECT: of nearmetal itself (EX_SOFTWARE), so that no script takes Python's 1
+    for a finding."""
 
     DONE = 0
     FINDING = 1
     USAGE = 2
     UNAVAILABLE = 3
     FAILED_TRIALS = 4
+    DEFECT = 70
     INTERRUPTED = 130
 
 

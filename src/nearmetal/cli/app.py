@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import sys
+import traceback
 
 import typer
+from typer.exceptions import TyperException
 
 from .. import __version__
 from ..errors import ExitCode, NearmetalError
@@ -14,7 +16,6 @@ from . import inspect, machine, results, runs
 app = typer.Typer(
     name="nearmetal",
     help="What do containers and virtual machines cost my workload on my machines, and is that cost real?",
-    no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
@@ -37,31 +38,33 @@ def _root(
     del version
 
 
-runs.register(app)
-results.register(app)
-machine.register(app)
-inspect.register(app)
+for _group in (runs, results, machine, inspect):
+    _group.register(app)
 
 
 def main() -> None:
-    """Entry point. Exit codes: see errors.ExitCode and docs/errors.md."""
-    # A closed pipe (`nearmetal ... | head`) ends the tool quietly, as every other program.
+    """Entry point. Exit codes: errors.ExitCode."""
+    sys.exit(int(_run()))
+
+
+def _run() -> int:
     try:
-        code = app(standalone_mode=False)
+        code = app(args=sys.argv[1:] or ["--help"], standalone_mode=False)
+        return code if isinstance(code, int) else ExitCode.DONE
     except NearmetalError as e:
         print(e, file=sys.stderr)
-        sys.exit(int(e.exit_code))
+        return e.exit_code
+    except TyperException as e:
+        print(f"{e.format_message()}\n  next: nearmetal --help", file=sys.stderr)
+        return ExitCode.USAGE
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
-        sys.exit(int(ExitCode.INTERRUPTED))
+        return ExitCode.INTERRUPTED
     except BrokenPipeError:
+        # `nearmetal ... | head` ends the tool quietly, as every other program.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(int(ExitCode.DONE))
-    except Exception as e:
-        # typer has a click of its own; its usage errors know how to show themselves.
-        show = getattr(e, "show", None)
-        if show is None:
-            raise
-        show()
-        sys.exit(int(ExitCode.USAGE))
-    sys.exit(code if isinstance(code, int) else int(ExitCode.DONE))
+        return ExitCode.DONE
+    except Exception:
+        traceback.print_exc()
+        print("this is a defect of nearmetal: please report it with the lines above", file=sys.stderr)
+        return ExitCode.DEFECT

@@ -58,11 +58,11 @@ def plan(
     json: bool = typer.Option(False, "--json", help="The plan as JSON on standard output."),
 ) -> int:
     """Print the order of the trials as the seed gives it, and an estimate of the time."""
-    show_plan(study_from(study_file, seed), json=json, blocks=blocks)
+    show_plan(study_from(study_file, seed), json=json, blocks=blocks, shown=study_file)
     return int(ExitCode.DONE)
 
 
-def show_plan(study: Study, *, json: bool, blocks: int | None) -> None:
+def show_plan(study: Study, *, json: bool, blocks: int | None, shown: str = "") -> None:
     """The first blocks in order; the time of one block is estimated before anything was measured."""
     from ..execute.estimate import estimate
     from ..plan import make_block
@@ -97,4 +97,6 @@ def show_plan(study: Study, *, json: bool, blocks: int | None) -> None:
         for t in block.trials:
             print(f"  {t.position + 1}  {t.arm}{'  (A/A: the baseline again)' if t.aa else ''}")
     if guess.blocks > count:
-        print(f"… and {guess.blocks - count} more; nearmetal plan --blocks {guess.blocks} prints all")
+        print(
+            f"… and {guess.blocks - count} more; nearmetal plan {shown or study.name} --blocks {guess.blocks} prints all"
+        )

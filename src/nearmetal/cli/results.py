@@ -112,6 +112,7 @@ def report(
     directory: Path = Directory,
     results: Path = Parent,
     figures: bool = typer.Option(False, "--figures", help="Each figure as SVG, PNG and PDF as well."),
+    dry_run: bool = typer.Option(False, "--dry-run", help="Say what would be reported, and write nothing."),
     json: bool = typer.Option(False, "--json", help="The files' paths as JSON on standard output."),
 ) -> int:
     """Write the report anew: one HTML page, Markdown, LaTeX, CSV, and on request every figure."""
@@ -121,6 +122,9 @@ def report(
         raise UsageError(
             "no complete block yet: nothing to report", where=str(found.path), remedy="nearmetal resume"
         )
+    if dry_run:
+        print(f"{found.path / 'report.html'} (.md, .tex, .csv): {len(analysis.cells)} cells")
+        return int(ExitCode.DONE)
     files = write_report(found, study, analysis, records, figures=figures)
     if found.closed:
         found.close()
@@ -163,12 +167,14 @@ def list_(results: Path = Parent, json: bool = Json) -> int:
     from ..workloads.kernels import kernel_names
 
     found = newest_first(results)
+    empty = sorted(p.parent for p in results.glob("*/study.yaml") if not (p.parent / "plan.json").exists())
     if json:
         print_json(
             {
                 "studies": list(names()),
                 "environments": sorted(backends()),
                 "kernels": list(kernel_names()),
+                "ended_before_first_block": [str(p) for p in empty],
                 "results": [
                     {
                         "results_dir": str(d.path),
@@ -188,6 +194,8 @@ def list_(results: Path = Parent, json: bool = Json) -> int:
     for d in found:
         when = time.strftime("%Y-%m-%d %H:%M", time.localtime(d.plan().created))
         print(f"  {d.path}  {when}  {'closed' if d.closed else 'open'}")
-    if not found:
+    for path in empty:
+        print(f"  {path}  ended before its first block; its logs tell why")
+    if not found and not empty:
         print("  none yet: nearmetal quick")
     return int(ExitCode.DONE)

@@ -26,6 +26,7 @@ from .common import (
     print_json,
     study_from,
 )
+from .inspect import show_plan
 from .present import print_result, write_report
 from .view import View
 
@@ -106,12 +107,16 @@ def resume(
     json: bool = Json,
     fail_on: FailOn = Fail,
     force: bool = Force,
+    dry_run: bool = DryRun,
 ) -> int:
     """Go on with a run that was interrupted, killed, or ended without a verdict."""
     from ..execute.run import resume_run
 
     found = open_results(directory, results)
     study = _bounded(_changed(frozen_study(found), time=time), max_blocks)
+    if dry_run:
+        show_plan(study, json=json, blocks=None)
+        return int(ExitCode.DONE)
     with View(quiet=json) as view:
         machine = _machine(view)
         outcome = resume_run(machine, study, found, _order(results, found.study_yaml, force), view)
@@ -166,13 +171,16 @@ def calibrate(
     results: Path = Parent,
     json: bool = Json,
     force: bool = Force,
+    dry_run: bool = DryRun,
 ) -> int:
     """Show that the method tells the truth on this machine: nothing is called nothing, a cost is found."""
     from ..execute.calibration import judge, table
     from ..execute.run import start_run
 
     budget = duration(time) or 300.0
-    text = _study_text
+    if dry_run:
+        show_plan(_changed(study_from("calibrate", seed), time=time), json=json, blocks=None)
+        return int(ExitCode.DONE)
     verdicts = []
     directories: list[str] = []
     # Two thirds for slices; the rest for plain trials, the other design, as a check on them.
@@ -180,7 +188,7 @@ def calibrate(
         study = study_from("calibrate", seed)
         study = replace(study, design=replace(study.design, mode=mode, max_time=budget * share))
         with View(quiet=json) as view:
-            outcome = start_run(_machine(view), study, _order(results, text(study), force), view)
+            outcome = start_run(_machine(view), study, _order(results, _study_text(study), force), view)
         if outcome.directory is None or outcome.interrupted:
             return _finish(outcome, json=json, fail_on=FailOn.NOTHING)
         done, analysis, records = analysed(outcome.directory)
@@ -272,8 +280,6 @@ def _measure(
     force: bool,
     dry_run: bool,
 ) -> int:
-    from .inspect import show_plan
-
     if dry_run:
         show_plan(study, json=json, blocks=None)
         return int(ExitCode.DONE)

@@ -1,11 +1,15 @@
-"""A user's own program in a standing arm, measured from inside by nm-rank."""
+"""A user's own program in a standing arm: run whole, measured by nm-rank beside it."""
 
 from __future__ import annotations
 
 import json
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import TrialFailedError
+from ..launchers import verify_places
 from ..model.record import RankPlace, Row
 from ..model.study import CommandWorkload
 from ..workloads.command import parse
@@ -13,50 +17,67 @@ from .session import Session
 from .standing import Standing, launch_of
 
 
+@dataclass(frozen=True, kw_only=True)
+class Usage:
+    """What a program used. wall: of the slowest rank; user, system: seconds of all ranks together; max_rss:
+    bytes of the largest rank."""
+
+    wall: float
+    user: float
+    system: float
+    max_rss: int
+
+
 def run_command(session: Session, s: Standing, workload: CommandWorkload) -> tuple[Row, ...]:
-    """Run it once; raises TrialFailedError when it does not end, or ends with an error."""
-    tools = session.machine.tools
-    cpus = ",".join(map(str, session.cpus(s.arm)))
+    """Run it once; raises TrialFailedError when it does not end in time, or ends with an error."""
+    for old in (*s.directory.glob("place.*.json"), *s.directory.glob("usage.*.json")):
+        old.unlink()
+    env = dict(workload.env)
     if workload.mpi:
-        argv = launch_of(session, s, workload.argv, wrap_ranks=True)
-        env = {**workload.env, **(s.launch.env if s.launch else {})}
+        argv = launch_of(session, s, workload.argv, measured=True)
+        assert s.launch is not None
+        env |= s.launch.env
     else:
-        # One process of its own, on the CPUs of the first instance.
-        own = ",".join(map(str, session.cpus(s.arm)[: s.arm.placement.tasks]))
-        report = s.directory / "place.0.json"
-        argv = s.instances[0].command(
-            [
-                tools / "nm-rank",
-                "--cpus",
-                cpus,
-                "--all",
-                own,
-                "--places",
-                str(s.directory),
-                "--",
-                *workload.argv,
-            ]
-        )
-        env = dict(workload.env)
-        report.unlink(missing_ok=True)
-    done = session.machine.host.run(argv, timeout=workload.time_limit, env=env)
+        # One process without MPI: on all CPUs of the first instance, for it may have threads.
+        own = "+".join(map(str, session.cpus(s.arm)[: s.arm.placement.tasks]))
+        reports = ["--places", str(s.directory), "--usage", str(s.directory)]
+        rank = [session.machine.tools / "nm-rank", "--cpus", own, *reports, "--", *workload.argv]
+        argv = s.instances[0].command(rank)
+    done = session.machine.host.run(argv, timeout=workload.time_limit, env=env, cwd=Path.cwd())
     (s.log / f"{workload.name}.stdout.txt").write_text(done.stdout)
     (s.log / f"{workload.name}.stderr.txt").write_text(done.stderr)
-    if not done.ok:
-        raise TrialFailedError(
-            f"{workload.name} ended with {done.returncode}: {done.last_words()}", where=str(s.log)
+    if done.returncode == os.EX_OK:
+        s.places = tuple(_places(s.directory))
+        if workload.mpi:
+            verify_places(
+                s.places, s.arm.placement, session.cpus(s.arm), tuple(i.hostname for i in s.instances)
+            )
+        used = _usage(s.directory)
+        return parse(
+            workload, done.stdout, wall=used.wall, user=used.user, system=used.system, max_rss=used.max_rss
         )
-    s.places = _places(s.directory)
-    return parse(workload, done.stdout, wall=done.seconds, user=None, system=None, max_rss=None)
+    raise TrialFailedError(
+        f"{workload.name} ended with {done.returncode}: {done.last_words()}",
+        where=str(s.log),
+        remedy=f"raise time_limit above {workload.time_limit:g} s" if done.returncode == 124 else "",
+    )
 
 
-def _places(directory: Path) -> tuple[RankPlace, ...]:
-    out = []
+def _places(directory: Path) -> Iterator[RankPlace]:
     for path in sorted(directory.glob("place.*.json")):
         d = json.loads(path.read_text())
-        out.append(
-            RankPlace(
-                rank=d["rank"], host=d["host"], cpus=tuple(d["affinity"]), namespaces=dict(d["namespaces"])
-            )
+        yield RankPlace(
+            rank=d["rank"], host=d["host"], cpus=tuple(d["affinity"]), namespaces=dict(d["namespaces"])
         )
-    return tuple(out)
+
+
+def _usage(directory: Path) -> Usage:
+    ranks = [json.loads(p.read_text()) for p in sorted(directory.glob("usage.*.json"))]
+    if not ranks:
+        raise TrialFailedError("no rank reported what it used", where=str(directory))
+    return Usage(
+        wall=max(float(r["wall"]) for r in ranks),
+        user=sum(float(r["user"]) for r in ranks),
+        system=sum(float(r["system"]) for r in ranks),
+        max_rss=max(int(r["max_rss"]) for r in ranks),
+    )

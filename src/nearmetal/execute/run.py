@@ -17,6 +17,7 @@ from ..model.plan import Plan
 from ..model.record import JsonValue, Status, TrialRecord
 from ..model.result import Analysis
 from ..model.study import Arm, Study
+from ..plan import expected_blocks as blocks_within
 from ..plan import make_block
 from ..records import ResultsDirectory, completed_blocks, next_attempt
 from ..samplers import Sampler
@@ -124,10 +125,8 @@ def expected_blocks(study: Study, block_seconds: float, spent: float) -> int:
     design = study.design
     if design.expected_blocks is not None:
         return min(design.expected_blocks, design.max_blocks)
-    if design.max_time is None:
-        return min(40, design.max_blocks)
-    fit = math.floor(max(design.max_time - spent, 0.0) / max(block_seconds, 1e-3))
-    return max(design.min_blocks, min(fit, design.max_blocks))
+    left = None if design.max_time is None else max(design.max_time - spent, 0.0)
+    return min(blocks_within(left, block_seconds), design.max_blocks)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -84,16 +84,16 @@ def start_instances(session: Session, standing: Standing) -> Iterator[tuple[Inst
         yield tuple(out)
 
 
-def launch_of(session: Session, standing: Standing, program: Sequence[str], *, wrap_ranks: bool) -> list[str]:
+def launch_of(session: Session, standing: Standing, program: Sequence[str], *, measured: bool) -> list[str]:
     """Tokens that run an MPI program over the instances of a standing arm; sets standing.launch.
 
-    wrap_ranks: pin and report each rank by nm-rank (our own kernels do both themselves).
+    measured: have nm-rank report where each rank is and what it used (our own kernels report themselves).
     """
     arm, tools, machine = standing.arm, session.machine.tools, session.machine
     cpus = ",".join(map(str, session.cpus(arm)))
     wrapper = [tools / "nm-rank", "--cpus", cpus]
-    if wrap_ranks:
-        wrapper += ["--places", str(standing.directory)]
+    if measured:
+        wrapper += ["--places", str(standing.directory), "--usage", str(standing.directory)]
     one = len(standing.instances) == 1
     if one:
         job = MpiJob(
@@ -137,7 +137,7 @@ def start_job(session: Session, standing: Standing, kernels: Sequence[KernelWork
         for w in kernels
     ]
     program = [session.machine.tools / "nm-micro", "--tokens", str(standing.directory), *specs]
-    argv = launch_of(session, standing, program, wrap_ranks=False)
+    argv = launch_of(session, standing, program, measured=False)
     assert standing.launch is not None
     job.launch(session.machine.host, Launch(argv=tuple(argv), env=standing.launch.env, transport={}))
     return job

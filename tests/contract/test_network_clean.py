@@ -1,0 +1,48 @@
+"""What a killed run leaves of its network, and how it is removed. Root's alone: without root a network
+dies with the processes that hold it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from pyroute2 import IPRoute
+
+from nearmetal.host.leftovers import Kind, find, remove
+
+LABEL = f"nearmetal-netclean{os.getpid()}"
+
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="named network namespaces need root")
+
+
+def test_clean_removes_what_a_killed_run_left() -> None:
+    label = f"{LABEL}-killed"
+    code = (
+        "import time\nfrom nearmetal.network import bridge\n"
+        f"with bridge({label!r}, 2):\n    print('up', flush=True)\n    time.sleep(600)"
+    )
+
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, cwd="/") as tool:
+        assert tool.stdout is not None
+        assert tool.stdout.readline() == "up\n"
+        tool.kill()
+    found = find(label)
+    assert [left.kind for left in found] == [Kind.NETNS] * 3
+    for left in found:
+        remove(left)
+    assert find(label) == ()
+
+
+def test_clean_finds_a_link_by_its_alias() -> None:
+    name = f"nmt{os.getpid() % 100000}"
+    with IPRoute() as ip:
+        ip.link("add", ifname=name, kind="bridge")
+        ip.link("set", index=ip.link_lookup(ifname=name)[0], ifalias=f"{LABEL}-link")
+    found = find(f"{LABEL}-link")
+    assert [(left.kind, left.detail) for left in found] == [(Kind.LINK, name)]
+    remove(found[0])
+    assert not Path("/sys/class/net", name).exists()
+    remove(found[0])
