@@ -1,8 +1,9 @@
-"""CPU of the 1 Hz sampler against that of `vmstat 1`, interleaved. By hand: python benchmarks/sampler.py [rounds]
+"""CPU of the 1 Hz sampler against that of `vmstat 1`, interleaved.
 
-Each round runs both side by side for the same seconds, in an order drawn anew, and takes the CPU time of what
-samples only: for vmstat its process less what it had used when it was warm; for the sampler a bare process that
-does nothing else, in the same way, and its thread inside."""
+By hand: python benchmarks/sampler.py [rounds]. Each round starts all side by side, in an order and at a
+distance drawn anew, and takes their CPU time by the scheduler's clock over the same seconds, once they are
+warm: nm-sample with all that it reads of the node, nm-sample with two instances besides (cgroup v1), and
+vmstat, which reads a part of it."""
 
 from __future__ import annotations
 
@@ -16,19 +17,15 @@ import tempfile
 import time
 from pathlib import Path
 
-SECONDS = 12.0
-WARM = 2.0
-
-_SAMPLE = """
-import sys, time
-from pathlib import Path
+from nearmetal.execute.session import cache_directory
+from nearmetal.host import LocalHost
 from nearmetal.samplers import Sampler
-with Sampler(Path(sys.argv[1])) as sampler:
-    for name in sys.argv[2:]:
-        sampler.add_instance(name, {"cpuacct": Path("/sys/fs/cgroup/cpuacct"),
-                                    "memory": Path("/sys/fs/cgroup/memory")})
-    time.sleep(3600)
-"""
+from nearmetal.workloads.build import build_tools
+
+SECONDS = 15.0
+WARM = 2.0
+NAMES = ("node", "node + 2 instances", "vmstat 1")
+INSTANCE = {"cpuacct": Path("/sys/fs/cgroup/cpuacct"), "memory": Path("/sys/fs/cgroup/memory")}
 
 
 def cpu_seconds(pid: int) -> float:
@@ -37,47 +34,64 @@ def cpu_seconds(pid: int) -> float:
     return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks.iterdir()) / 1e9
 
 
-def measure_round(scratch: Path) -> tuple[float, float]:
-    """CPU seconds per second of (sampler, vmstat), both running at the same time."""
-    commands = {
-        "sampler": [sys.executable, "-c", _SAMPLE, str(scratch)],
-        "vmstat": ["vmstat", "1"],
+def measure_round(scratch: Path, program: str) -> dict[str, float]:
+    """CPU seconds per second by name, all running at the same time."""
+    host = LocalHost()
+    pids: dict[str, int] = {}
+    samplers = {
+        name: Sampler(scratch, writer=str(i), host=host, program=program) for i, name in enumerate(NAMES[:2])
     }
-    names = random.sample(sorted(commands), 2)
-    children = {}
+    vmstat = None
     try:
-        for name in names:
-            children[name] = subprocess.Popen(commands[name], stdout=subprocess.DEVNULL)
-            time.sleep(random.random() * 0.4)  # not on the same beat
+        for name in random.sample(NAMES, len(NAMES)):
+            if name in samplers:
+                sampler = samplers[name].__enter__()
+                pids[name] = newest_child()
+                if name != "node":
+                    sampler.add_instance("a", INSTANCE)
+                    sampler.add_instance("b", INSTANCE)
+            else:
+                vmstat = subprocess.Popen(["vmstat", "1"], stdout=subprocess.DEVNULL)
+                pids[name] = vmstat.pid
+            time.sleep(random.random() * 0.3)  # not on the same beat
         time.sleep(WARM)
-        before = {name: cpu_seconds(child.pid) for name, child in children.items()}
+        before = {name: cpu_seconds(pid) for name, pid in pids.items()}
         begin = time.monotonic()
         time.sleep(SECONDS)
-        after = {name: cpu_seconds(child.pid) for name, child in children.items()}
+        after = {name: cpu_seconds(pid) for name, pid in pids.items()}
         seconds = time.monotonic() - begin
     finally:
-        for child in children.values():
-            child.kill()
-            child.wait()
-    return tuple((after[name] - before[name]) / seconds for name in ("sampler", "vmstat"))  # type: ignore[return-value] # two names, two numbers
+        if vmstat is not None:
+            vmstat.kill()
+            vmstat.wait()
+        for sampler in samplers.values():
+            sampler.__exit__(None, None, None)
+    return {name: (after[name] - before[name]) / seconds for name in NAMES}
+
+
+def newest_child() -> int:
+    """The process that was started last."""
+    return int(Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()[-1])
 
 
 def main(rounds: int) -> None:
-    print(f"{rounds} rounds of {SECONDS:.0f} s, {os.cpu_count()} CPUs")
-    ratios, shares = [], []
+    tools = build_tools(LocalHost(), cache_directory(), progress=print)
+    print(f"{rounds} rounds of {SECONDS:.0f} s, {os.cpu_count()} CPUs; CPU microseconds per second")
+    found = []
     with tempfile.TemporaryDirectory() as scratch:
-        for number in range(rounds):
-            sampler, vmstat = measure_round(Path(scratch) / str(number))
-            ratios.append(sampler / vmstat)
-            shares.append(sampler)
-            print(f"  sampler {sampler * 1e6:6.0f} us/s   vmstat 1 {vmstat * 1e6:6.0f} us/s   x{ratios[-1]:.2f}")
-    logs = [math.log(r) for r in ratios]
-    half = 2.0 * statistics.stdev(logs) / math.sqrt(rounds) if rounds > 1 else math.inf
-    centre = statistics.mean(logs)
-    print(
-        f"ratio x{math.exp(centre):.2f} [{math.exp(centre - half):.2f} … {math.exp(centre + half):.2f}] (limit 1.2);"
-        f" {statistics.median(shares) * 100:.4f} % of a core (limit 0.05 %)"
-    )
+        for _ in range(rounds):
+            found.append(measure_round(Path(scratch), str(tools.directory / "nm-sample")))
+            print("  " + "   ".join(f"{name} {found[-1][name] * 1e6:.0f}" for name in NAMES))
+    for name in NAMES[:2]:
+        logs = [math.log(f[name] / f[NAMES[2]]) for f in found]
+        centre = statistics.mean(logs)
+        half = 2.0 * statistics.stdev(logs) / math.sqrt(rounds) if rounds > 1 else math.inf
+        share = statistics.median(f[name] for f in found) * 100
+        low, high = math.exp(centre - half), math.exp(centre + half)
+        print(
+            f"{name}: x{math.exp(centre):.2f} [{low:.2f} … {high:.2f}] of "
+            f"vmstat 1 (limit 1.2); {share:.4f} % of a core (limit 0.05 %)"
+        )
 
 
 if __name__ == "__main__":

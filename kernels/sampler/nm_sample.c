@@ -1,13 +1,13 @@
 /* nm-sample COMMANDS OUT PERIOD_MS FLUSH_MS: counter files held open, read every period, appended to OUT as
- * JSON Lines, written out every flush. Knows no counter: what to read comes as lines on descriptor COMMANDS:
+ * JSON Lines, written out every flush. Knows no counter: what to read comes as lines on descriptor COMMANDS.
  *
  *   + SCOPE NAME EVERY PATH   from now on read PATH in every EVERYth sample
  *   ! SCOPE                   read all of it now
  *   - SCOPE                   read all of it once more and let it go
  *
- * When COMMANDS ends (also because whoever held it was killed): everything once more, and the end. A file that
- * cannot be opened or read is left out: missing, not empty. Exit status: 0; 2 wrong use; 3 OUT cannot be written,
- * with the reason on standard error and only whole lines left in OUT. */
+ * When COMMANDS ends (also because whoever held it was killed): everything once more, and the end. A file
+ * that cannot be opened or read is left out: missing, not empty. Exit status: 0; 2 wrong use; 3 OUT cannot be
+ * written, with the reason on standard error and only whole lines left in OUT. */
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -41,11 +41,11 @@ struct cut {
     size_t keep;           /* words of the first line that goes, which stay */
 };
 static const struct cut cuts[] = {
-    {"stat", "\ncpu0 ", "\nintr ", 0},             /* CPU by CPU; their sum stays */
-    {"stat", "\nintr ", "\nctxt ", 2},             /* interrupt by interrupt; their sum stays */
+    {"stat", "\ncpu0 ", "\nintr ", 0}, /* CPU by CPU; their sum stays */
+    {"stat", "\nintr ", "\nctxt ", 2}, /* interrupt by interrupt; their sum stays */
     {"vmstat", "\nnr_free_pages_blocks ", "\npgpgin ", 0},
     {"vmstat", "\nnr_zone_inactive_anon ", "\npgpgin ", 0}, /* before Linux 6.16 the second line */
-    {"vmstat", "\npgalloc_dma ", NULL, 0},         /* behind paging and swapping */
+    {"vmstat", "\npgalloc_dma ", NULL, 0},                  /* behind paging and swapping */
 };
 
 struct file {

@@ -44,7 +44,7 @@ typedef struct {
     long rounds, keys, range, capacity; /* keys: of this rank; capacity: keys it may receive */
     int shift;                          /* bucket of a key = key >> shift */
     long turn;                          /* rounds done by slices */
-    double owed;                        /* rounds of extra work not done yet */
+    double owed;                        /* messages of extra rounds not sent yet, in rounds */
     int32_t *key, *sorted, *received;
     uint32_t *less;           /* of the own range: how many keys of this rank are below (lowest + k) */
     int32_t original[MARKED]; /* keys that the rounds overwrite, on rank 0 */
@@ -63,13 +63,16 @@ static void count_buckets(Is *s, long keys) {
         if (at >= 0 && at < s->keys)
             s->count[BUCKETS + t] = s->key[at];
     }
+}
+
+static void sum_buckets(Is *s) {
     MPI_TIMED(s->comm,
               MPI_Allreduce(s->count, s->total, BUCKETS + TESTS, MPI_INT32_T, MPI_SUM, MPI_COMM_WORLD));
 }
 
 /* Buckets in order to ranks in order: a rank is full once all up to it hold their even share of the keys. */
-static void deal_buckets(Is *s, long all_keys) {
-    long dealt = 0, held = 0;
+static void deal_buckets(Is *s) {
+    long all_keys = s->keys * s->world.size, dealt = 0, held = 0;
     int rank = 0, first_bucket = 0, sent = 0;
     for (int r = 0; r < s->world.size; r++)
         s->send[r] = s->send_at[r] = 0;
@@ -116,24 +119,38 @@ static void exchange(Is *s) {
                                      s->receive_at, MPI_INT32_T, MPI_COMM_WORLD));
 }
 
-/* Only the first `range` key values are cleared and summed up (all of them but in a part of a round). */
-static void rank_received(Is *s, long range) {
+/* The first `held` of the received keys, the first `range` of the key values: all of them but in
+ * extra_part(). */
+static void rank_received(Is *s, long held, long range) {
     uint32_t *less = s->less + 1;
     memset(s->less, 0, (size_t)(range + 1) * sizeof *less);
-    for (long i = 0; i < s->held; i++)
+    for (long i = 0; i < held; i++)
         less[s->received[i] - s->lowest]++;
     for (long k = 0; k < range; k++)
         s->less[k + 1] += s->less[k];
 }
 
-/* Rank the first `share` of the keys; 1 for the round of the definition. */
-static void rank_keys(Is *s, double share) {
+static void rank_keys(Is *s) {
+    count_buckets(s, s->keys);
+    sum_buckets(s);
+    deal_buckets(s);
+    group_by_bucket(s, s->keys);
+    exchange(s);
+    rank_received(s, s->held, s->own_range);
+}
+
+/* Planted extra work, less than a round: every loop goes over that share of its range. Messages cannot be cut
+   like that without costing more than their share: those of a whole round are sent once the shares add up to
+   one. */
+static void extra_part(Is *s, double share) {
     long keys = (long)(share * (double)s->keys);
     count_buckets(s, keys);
-    deal_buckets(s, keys * s->world.size);
     group_by_bucket(s, keys);
-    exchange(s);
-    rank_received(s, (long)(share * (double)s->own_range));
+    rank_received(s, (long)(share * (double)s->held), (long)(share * (double)s->own_range));
+    if (take_whole(&s->owed, share) > 0) {
+        sum_buckets(s);
+        exchange(s);
+    }
 }
 
 /* Round 1 to 10 overwrites two keys first. */
@@ -233,13 +250,13 @@ static void slice(void *state, Slice *out) {
     double start = now();
     for (long round = 0; round < s->rounds; round++) {
         mark_keys(s, (int)(s->turn++ % ROUNDS) + 1);
-        rank_keys(s, 1);
+        rank_keys(s);
     }
     double extra = s->common.extra * (double)s->rounds;
     for (; extra >= 1; extra--)
-        rank_keys(s, 1);
-    if (extra * (double)s->keys >= 1)
-        rank_keys(s, extra);
+        rank_keys(s);
+    if (extra > 0)
+        extra_part(s, extra);
     double seconds = now() - start;
     double all_keys = (double)s->keys * s->world.size;
     out->count = 1;
@@ -256,7 +273,7 @@ static void verify(void *state, Verified *v) {
     double start = now();
     for (int round = 1; round <= ROUNDS; round++) {
         mark_keys(s, round);
-        rank_keys(s, 1);
+        rank_keys(s);
         wrong[0] += wrong_ranks(s, round);
     }
     v->seconds = now() - start;

@@ -1,4 +1,5 @@
 /* Ping-pong: a message from rank 0 to rank 1 and back, plain MPI_Send and MPI_Recv. Other ranks stand by. */
+#include <limits.h>
 #include <stdlib.h>
 
 #include "fail.h"
@@ -8,8 +9,8 @@ typedef struct {
     World world;
     Common common;
     Arena arena;
-    long bytes, trips;
-    double owed; /* trips of extra work not done yet */
+    long bytes, longest, trips; /* longest: bytes of a message with planted extra work in it */
+    double owed;                /* trips of extra work not done yet */
     unsigned char *buffer;
 } Pingpong;
 
@@ -37,25 +38,28 @@ static void *prepare(Spec *spec, const World *world) {
     s->trips = spec_integer(spec, "trips", 1000, 1, 1L << 30);
     if (world->size < 2)
         fail("pingpong: needs 2 ranks");
-    size_t bytes = (size_t)s->bytes + 1; /* an empty message has an address too */
+    /* Extra work is more trips; but of few trips with large messages, where time goes by bytes, longer
+     * messages. */
+    enum { LARGE = 1 << 16, FEW = 3 };
+    s->longest = s->bytes;
+    if (s->bytes >= LARGE && s->common.extra * (double)s->trips < FEW)
+        s->longest += (long)(s->common.extra * (double)s->bytes);
+    if (s->longest > INT_MAX)
+        fail("pingpong: a message of %ld bytes", s->longest);
+    size_t bytes = (size_t)s->longest + 1; /* an empty message has an address too */
     s->arena = arena_make(arena_need(bytes), s->common.pages);
     s->buffer = arena_take(&s->arena, bytes);
     return s;
 }
 
-/* Extra work: whole trips; of few trips with large messages, where time goes by bytes, the rest as one trip
-   with that share of the bytes. */
 static void slice(void *state, Slice *out) {
     Pingpong *s = state;
-    enum { LARGE = 1 << 16 };
-    double extra = s->common.extra * (double)s->trips;
-    long whole = s->bytes >= LARGE ? (long)extra : take_whole(&s->owed, extra);
-    long part = s->bytes >= LARGE ? (long)((extra - (double)whole) * (double)s->bytes) : 0;
+    bool longer = s->longest > s->bytes;
+    long extra = longer ? 0 : take_whole(&s->owed, s->common.extra * (double)s->trips);
+    int bytes = (int)(longer ? s->longest : s->bytes);
     MPI(MPI_Barrier(MPI_COMM_WORLD));
     double start = now();
-    travel(s, (int)s->bytes, s->trips + whole);
-    if (part > 0)
-        travel(s, (int)part, 1);
+    travel(s, bytes, s->trips + extra);
     double seconds = s->world.rank < 2 ? now() - start : 0;
     out->count = 1;
     out->part[0] = (Part){

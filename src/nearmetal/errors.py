@@ -60,9 +60,7 @@ class StudyError(NearmetalError):
         self.problems = problems
         count = f"{len(problems)} error{'s' if len(problems) != 1 else ''}"
         lines = "\n".join(str(p) for p in problems)
-        super().__init__(
-            f"{lines}\n{count}; nothing was started.  Keys and units: nearmetal init --explain"
-        )
+        super().__init__(f"{lines}\n{count}; nothing was started.  Keys and units: nearmetal init --explain")
 
 
 class UnavailableError(NearmetalError):

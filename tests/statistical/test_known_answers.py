@@ -1,5 +1,6 @@
 """Numbers that others computed first: R, Kalibera and Jones, Dyestuff, NIST, Le Boudec, Holm."""
 
+import itertools
 import math
 import warnings
 from fractions import Fraction
@@ -16,7 +17,7 @@ from nearmetal.analysis.mean_interval import paired_t, t_e_value, variance, welc
 from nearmetal.analysis.multiplicity import holm
 from nearmetal.analysis.quantiles import least_n, least_n_equal_tails, quantile_ranks
 from nearmetal.analysis.sign_interval import sign_rank
-from nearmetal.analysis.signed_rank import critical, lower_tail
+from nearmetal.analysis.signed_rank import Walsh, critical, lower_tail
 from nearmetal.analysis.variance_components import variance_components
 from nearmetal.plan import kalibera_jones_plan
 
@@ -191,3 +192,16 @@ def test_fieller_against_the_defining_property() -> None:
     for r in (interval.low, interval.high):
         assert abs(paired_t(y - r * x, 0.95).t) == pytest.approx(bound, rel=1e-9)
     assert fieller(y, x - 2.0, 0.95).high == math.inf
+
+
+@pytest.mark.parametrize("alpha, misses", [(0.05, 10), (0.01, 2), (0.10, 20)])
+def test_exact_level_over_every_sign(alpha: float, misses: int) -> None:
+    """All 256 signs of eight fixed sizes, equally likely under a random order: the interval misses the truth
+    0 in exactly as many as it may. Of the subsets of the ranks 1 to 8, 1 has a sum of 0, 5 at most 3, 10 at
+    most 5, and 2 * 1, 2 * 5, 2 * 10 of 256 are the largest shares within 1, 5 and 10 %."""
+    sizes = np.array([0.31, 0.5, 0.82, 1.3, 2.1, 3.4, 5.6, 9.1])
+    found = 0
+    for signs in itertools.product((-1.0, 1.0), repeat=8):
+        low, high = Walsh(sizes * np.array(signs)).interval(alpha)
+        found += not low <= 0 <= high
+    assert found == misses

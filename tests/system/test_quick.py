@@ -188,7 +188,9 @@ def test_the_disk_is_full(here: Path) -> None:
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(small)], check=True)
     try:
         filler = small / "filler"
-        filler.write_bytes(b"x" * (1 << 20) if os.statvfs(small).f_bavail * 4096 > (1 << 20) else b"x" * (900 << 10))
+        filler.write_bytes(
+            b"x" * (1 << 20) if os.statvfs(small).f_bavail * 4096 > (1 << 20) else b"x" * (900 << 10)
+        )
         done = nearmetal("run", "small.yaml", "--max-blocks", "3", cwd=here)
         assert done.returncode == 4, done.stderr
         assert "no space" in done.stderr.lower()

@@ -393,6 +393,7 @@ def test_stops_at_width_blocks_and_time() -> None:
     assert should_stop(a, narrow, 24.0, 2.0) is None
     wide = replace(STUDY, design=replace(DESIGN, target_width=0.01))
     assert should_stop(a, wide, 24.0, 2.0) == "every interval is at most ±1 % wide"
+    assert should_stop(run(10, {}, spread=0.001), wide, 20.0, 2.0) is None
     noisy = run(12, {}, spread=0.2)
     assert (
         should_stop(noisy, replace(STUDY, design=replace(DESIGN, max_blocks=12)), 24.0, 2.0)

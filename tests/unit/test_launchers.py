@@ -22,7 +22,7 @@ def test_version_is_read_and_another_mpi_is_not() -> None:
 
 @pytest.mark.parametrize(("major", "btl"), [(4, "vader,self"), (5, "sm,self")])
 def test_shared_memory_is_named_and_cma_is_off(major: int, btl: str) -> None:
-    job = MpiJob(argv=("prog", "a b"), ranks=2, transport=Transport.SHM, interface="lo")
+    job = MpiJob(argv=("prog", "a b"), ranks=2, transport=Transport.SHM, interface="lo", scratch="/run/t")
     out = openmpi_launch(job, "/usr/bin/mpirun", (major, 1, 4))
     assert out.argv[-2:] == ("prog", "a b")
     assert out.transport["btl"] == btl
@@ -36,6 +36,7 @@ def test_across_instances_only_tcp_and_the_agent() -> None:
         ranks=2,
         transport=Transport.TCP,
         interface="eth0",
+        scratch="/run/t",
         hosts=hosts,
         agent=("/t/nm-box", "agent", "/t/map"),
         hub_interface="br0",

@@ -141,10 +141,13 @@ def weigh(
     dry_run: bool = DryRun,
 ) -> int:
     """Measure now, without a file: weigh native namespaces -w cg, or ... -- ./my_app in.txt."""
+    from ..environments.registry import get_backend
     from ..execute.weigh import weigh_study
     from ..units import UnitError, parse_share
 
     names, command = _split_command(environments)
+    if len(set(names)) != len(names):
+        raise UsageError("an environment is named twice; the baseline against itself is measured anyway")
     try:
         share = parse_share(margin)
     except UnitError as e:
@@ -152,7 +155,7 @@ def weigh(
     if not 0 < share < 1:
         raise UsageError("--margin: must lie between 0 % and 100 %")
     study = weigh_study(
-        names,
+        {name: get_backend(name) for name in names},
         workloads=tuple(kernel_workload(w) for w in workload),
         command=command,
         ranks=ranks or (1 if command and not mpi else 2),

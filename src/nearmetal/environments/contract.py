@@ -90,9 +90,12 @@ class Instance(Protocol):
 
 class Backend(Protocol):
     """One way of wrapping work. One file per backend, found by the entry-point group
-    'nearmetal.environments'."""
+    'nearmetal.environments'. own_network: its instances take a seat on a network (attachment veth-bridge);
+    needs_user_namespace: without root its instances need the shared user namespace of the request."""
 
     name: str
+    own_network: bool
+    needs_user_namespace: bool
 
     def check(self, host: Host, tools: Tools) -> Available | Unavailable:
         """Start one for real, within a second or two."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from contextlib import AbstractContextManager
 
-from ..errors import UnavailableError
 from ..host import Host, cgroups
 from ..host import Unavailable as NoGroups
 from ..model.study import Attachment
@@ -19,9 +18,12 @@ PERIOD_US = 5000
 
 
 class Handicap:
-    """Native, slowed by limits.cpu_quota or by extra_work; one of the two must be set."""
+    """Native, slowed by limits.cpu_quota or by extra_work; with neither, a second native that must be found
+    to cost nothing."""
 
     name = "handicap"
+    own_network = False
+    needs_user_namespace = False
 
     def check(self, host: Host, tools: Tools) -> Available | Unavailable:
         missing = missing_tools(host, tools)
@@ -39,9 +41,4 @@ class Handicap:
     def start(
         self, host: Host, tools: Tools, request: InstanceRequest
     ) -> AbstractContextManager[BoxInstance]:
-        if request.environment.limits.cpu_quota is None and not request.environment.extra_work:
-            raise UnavailableError(
-                f"environment {request.environment.name}: a handicap needs limits.cpu_quota or extra_work",
-                remedy="extra_work: 3 %",
-            )
         return start_native(host, tools, request, period_us=PERIOD_US)

@@ -138,7 +138,8 @@ def missing_tools(host: Host, tools: Tools) -> Unavailable | None:
     for name in ("nm-box", "nm-init"):
         if host.which(tools / name) is None:
             return Unavailable(
-                reason=f"{tools / name} is missing", remedy="compile the kernels: make kernels"
+                reason=f"{tools / name} is missing",
+                remedy="remove the cache, ~/.cache/nearmetal, to have it built again",
             )
     return None
 

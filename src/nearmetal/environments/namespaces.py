@@ -36,6 +36,8 @@ class Namespaces:
     """Attachment host, veth-bridge (a seat), or loopback and none (a network with lo alone)."""
 
     name = "namespaces"
+    own_network = True
+    needs_user_namespace = True
 
     def check(self, host: Host, tools: Tools) -> Available | Unavailable:
         missing = missing_tools(host, tools)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 
@@ -58,12 +59,10 @@ def run_once(
     spec = argument(workload, transport=Transport.SHM, ranks=ranks, llc_bytes=machine.llc, extra=0.0)
     cpus = ",".join(map(str, machine.cpus[:ranks]))
     program = (machine.tools / "nm-rank", "--cpus", cpus, "--", machine.tools / "nm-micro", "--once", spec)
-    launch = openmpi_launch(
-        MpiJob(argv=program, ranks=ranks, transport=Transport.SHM, interface="lo"),
-        machine.mpirun,
-        machine.mpi,
-    )
-    done = machine.host.run(launch.argv, env=launch.env, timeout=LIMIT)
+    with tempfile.TemporaryDirectory(prefix="nearmetal-") as scratch:
+        job = MpiJob(argv=program, ranks=ranks, transport=Transport.SHM, interface="lo", scratch=scratch)
+        launch = openmpi_launch(job, machine.mpirun, machine.mpi)
+        done = machine.host.run(launch.argv, env=launch.env, timeout=LIMIT)
     lines = [parse_line(text) for text in done.stdout.splitlines() if text.startswith("{")]
     verify = next((x for x in lines if isinstance(x, VerifyLine)), None)
     if verify is None:

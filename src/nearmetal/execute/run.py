@@ -168,7 +168,11 @@ def _blocks(session: Session, directory: ResultsDirectory, begin: float, progres
     analysis = analyse(study, plan, records, detail=False)
     told: set[str] = set()
     number, block_seconds = 0, 0.0
-    with directory.writer(WRITER) as writer, Sampler(directory.path / "samples", writer=WRITER) as sampler:
+    machine = session.machine
+    sampling = Sampler(
+        directory.path / "samples", writer=WRITER, host=machine.host, program=machine.tools / "nm-sample"
+    )
+    with directory.writer(WRITER) as writer, sampling as sampler:
         session = replace(session, sampler=sampler)
         while True:
             elapsed = time.monotonic() - begin

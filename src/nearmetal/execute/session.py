@@ -15,6 +15,7 @@ from ..environments.holder import user_namespace_holder
 from ..environments.registry import get_backend
 from ..errors import UnavailableError, UsageError
 from ..host import Host
+from ..host.leftovers import find, remove
 from ..host.lock import machine_lock
 from ..host.provenance import llc_bytes
 from ..host.runtime import scratch_directory
@@ -134,6 +135,15 @@ def usable_arms(
     return arms, backends, absent
 
 
+def _sweep(progress: Progress) -> None:
+    """Ranks of a run that was killed may still spin on the CPUs that this one measures on."""
+    left = find()
+    for item in left:
+        remove(item)
+    if left:
+        progress.note(f"removed what a killed run had left: {', '.join(sorted({i.kind for i in left}))}")
+
+
 def _wanted_seats(arms: Mapping[str, Arm], first_baseline: str) -> dict[tuple[str, bool], int]:
     wanted: dict[tuple[str, bool], int] = {}
     for arm in arms.values():
@@ -161,9 +171,10 @@ def open_session(
     arms = {a.name: a for a in study.arms()}
     with ExitStack() as stack:
         stack.enter_context(machine_lock(label, command=command, force=force))
+        _sweep(progress)
         scratch = stack.enter_context(scratch_directory(label))
         holder = None
-        if not machine.host.is_root() and any(b != "native" for b in backends):
+        if not machine.host.is_root() and any(b.needs_user_namespace for b in backends.values()):
             holder = stack.enter_context(user_namespace_holder(machine.host, machine.tools, label))
         wanted = _wanted_seats(arms, study.design.baselines[0])
         network = None

@@ -101,6 +101,7 @@ def launch_of(session: Session, standing: Standing, program: Sequence[str], *, m
             ranks=arm.placement.ranks,
             transport=arm.transport,
             interface="lo",
+            scratch=str(standing.directory),
         )
     else:
         assert session.network is not None
@@ -111,6 +112,7 @@ def launch_of(session: Session, standing: Standing, program: Sequence[str], *, m
             ranks=arm.placement.ranks,
             transport=arm.transport,
             interface=session.seats[arm.name, standing.trial.aa][0].interface,
+            scratch=str(standing.directory),
             hosts=tuple(HostSlots(host=i.hostname, slots=arm.placement.tasks) for i in standing.instances),
             agent=(tools / "nm-box", "agent", str(agent_map)),
             hub_interface=session.network.hub_interface,

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
+from ..environments import Backend
 from ..errors import UsageError
 from ..model.study import (
     Attachment,
@@ -17,12 +18,9 @@ from ..model.study import (
     Workload,
 )
 
-#: Backends whose instances have a network of their own.
-_OWN_NETWORK = frozenset({"namespaces"})
-
 
 def weigh_study(
-    backends: Sequence[str],
+    backends: Mapping[str, Backend],
     *,
     workloads: Sequence[Workload],
     command: Sequence[str],
@@ -33,14 +31,13 @@ def weigh_study(
     seed: int,
     max_time: float,
 ) -> Study:
-    """The first backend is the baseline. workloads: of our own; command: a user's program, alone or empty.
+    """backends by name; the first is the baseline. workloads: of our own; command: a user's program, alone or empty.
 
     A command runs whole, in plain trials; kernels run by slices. Raises UsageError.
     """
-    if len(backends) < 2:
+    names = list(backends)
+    if len(names) < 2:
         raise UsageError("weigh needs two environments or more", remedy="nearmetal weigh native namespaces")
-    if len(set(backends)) != len(backends):
-        raise UsageError("an environment is named twice; the baseline against itself is measured anyway")
     if bool(command) == bool(workloads):
         raise UsageError("name either --workload or, behind --, a command")
     if ranks % instances:
@@ -49,25 +46,25 @@ def weigh_study(
     many = Placement(name=f"{instances}x{ranks // instances}", instances=instances, tasks=ranks // instances)
     environments = [
         Environment(
-            name=b,
-            backend=b,
-            attachment=Attachment.VETH_BRIDGE if b in _OWN_NETWORK else Attachment.HOST,
-            placements=((many if b in _OWN_NETWORK else one).name,),
+            name=name,
+            backend=name,
+            attachment=Attachment.VETH_BRIDGE if b.own_network else Attachment.HOST,
+            placements=((many if b.own_network else one).name,),
         )
-        for b in backends
+        for name, b in backends.items()
     ]
     own: tuple[Workload, ...] = tuple(workloads)
     if command:
         own = (CommandWorkload(name=command_name(command), argv=tuple(command), mpi=mpi),)
     return Study(
         name="weigh",
-        question=f"What does {' or '.join(backends[1:])} cost {shlex.join(command) or 'these workloads'}"
-        f" against {backends[0]}?",
+        question=f"What does {' or '.join(names[1:])} cost {shlex.join(command) or 'these workloads'}"
+        f" against {names[0]}?",
         environments=tuple(environments),
         placements=tuple({p.name: p for p in (one, many)}.values()),
         workloads=own,
         design=Design(
-            baselines=(backends[0],),
+            baselines=(names[0],),
             margin=margin,
             confidence=0.95,
             seed=seed,

@@ -76,7 +76,7 @@ def _uncommon(values: Mapping[str, str]) -> dict[str, str]:
 
 
 def _system(run: Run) -> dict[str, str]:
-    """One grep over all files: each line comes with its file's name, and a file that is missing is left out."""
+    """One grep over all files: each line comes with its file's name; missing files are left out."""
     names = (_FLAGS, *_FILES.values(), "limits")
     done = run(["grep", "-s", "-H", "", _LIMITS, *_FILES, _INFO])
     if done.returncode > 1 and not done.stdout:  # 2 with output: some files are missing

@@ -78,7 +78,8 @@ def launch_helper(
             )
         except OSError as e:
             raise RunError(
-                f"{argv[0]}: {e.strerror}", remedy="compile the helpers again: make kernels"
+                f"{argv[0]}: {e.strerror}",
+                remedy="remove the cache, ~/.cache/nearmetal, to have it built again",
             ) from e
         finally:
             os.close(writer)

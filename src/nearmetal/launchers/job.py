@@ -21,12 +21,14 @@ class HostSlots:
 class MpiJob:
     """argv: the program of every rank; hosts: empty = all ranks where mpirun itself runs; agent: tokens of
     the remote-start agent, for hosts; interface: network interface of the ranks that TCP may use;
-    hub_interface: interface by which mpirun reaches its daemons."""
+    hub_interface: interface by which mpirun reaches its daemons; scratch: directory for session files, short,
+    since sockets with names of at most 108 bytes stand in it."""
 
     argv: tuple[str, ...]
     ranks: int
     transport: Transport
     interface: str
+    scratch: str
     hosts: tuple[HostSlots, ...] = ()
     agent: tuple[str, ...] = ()
     hub_interface: str = ""

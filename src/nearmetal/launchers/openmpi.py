@@ -34,6 +34,8 @@ def launch(job: MpiJob, mpirun: str, mpi_version: tuple[int, int, int]) -> Launc
     else:
         mca += [("btl", "tcp,self"), ("btl_tcp_if_include", job.interface)]
     env = {
+        # Not /tmp: there another user's session directory may stand in the way.
+        "TMPDIR": job.scratch,
         "OMPI_ALLOW_RUN_AS_ROOT": "1",
         "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
         # The parameters stand in argv, where the record shows them; none is to come in from outside.

@@ -168,7 +168,9 @@ class Arm:
     def transport(self) -> Transport:
         """What carries messages: TCP between instances and over loopback, shared memory otherwise."""
         crosses = self.placement.instances > 1
-        return Transport.TCP if crosses or self.environment.attachment is Attachment.LOOPBACK else Transport.SHM
+        return (
+            Transport.TCP if crosses or self.environment.attachment is Attachment.LOOPBACK else Transport.SHM
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

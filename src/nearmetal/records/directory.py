@@ -176,7 +176,7 @@ class ResultsDirectory:
         return self.trials().records
 
     def samples_files(self) -> tuple[Path, ...]:
-        """What the samplers of all writers saw."""
+        """What the samplers of all writers saw, for samplers.read_samples."""
         return tuple(sorted((self.path / "samples").glob("*.jsonl.zst")))
 
     def logs(self, trial: str) -> Path:

@@ -1,12 +1,18 @@
-"""A file of zstd frames that is only ever appended to: each frame is whole or torn, never half-believed."""
+"""A file of zstd frames that is only ever appended to, and the raw lines beside it that will go into it."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import BinaryIO
 
 _CHUNK = 1 << 16
+
+
+def raw_beside(path: Path) -> Path:
+    """Where the lines lie that are not compressed yet: x.jsonl beside x.jsonl.zst."""
+    return path.with_suffix("")
 
 
 def frames(path: Path) -> Iterator[tuple[bytes, int]]:
@@ -19,8 +25,7 @@ def frames(path: Path) -> Iterator[tuple[bytes, int]]:
         reader = decompressor.decompressobj()
         parts: list[bytes] = []
         read = 0
-        chunk = file.read(_CHUNK)
-        while chunk:
+        while chunk := file.read(_CHUNK):
             read += len(chunk)
             while chunk:
                 try:
@@ -32,20 +37,38 @@ def frames(path: Path) -> Iterator[tuple[bytes, int]]:
                     chunk = reader.unused_data
                     yield b"".join(parts), read - len(chunk)
                     reader, parts = decompressor.decompressobj(), []
-            chunk = file.read(_CHUNK)
+
+
+def whole_lines(file: BinaryIO, size: int, last: bytes) -> Iterator[bytes]:
+    """The lines of a file in pieces of about `size` bytes, a torn last one left out. Nothing at all when the
+    file ends in the line `last`: then it was taken over already, and only its removal was missed."""
+    file.seek(max(0, file.seek(0, os.SEEK_END) - len(last)))
+    if last and file.read() == last:
+        return
+    file.seek(0)
+    rest = b""
+    while piece := file.read(size):
+        piece = rest + piece
+        end = piece.rfind(b"\n") + 1
+        rest = piece[end:]
+        if end:
+            yield piece[:end]
 
 
 class FrameWriter:
     """Appends frames; what a killed predecessor left half-written at the end is cut off first.
-    Raises OSError."""
+    last: the last line that is in the file, empty in a new one. Raises OSError."""
 
     def __init__(self, path: Path) -> None:
         import zstandard
 
-        self._compressor = zstandard.ZstdCompressor(level=1, write_checksum=True)
+        self._compressor = zstandard.ZstdCompressor(level=3, write_checksum=True)
         self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+        self.last = b""
+        self._end = 0
         try:
-            self._end = max((end for _, end in frames(path)), default=0)
+            for content, self._end in frames(path):
+                self.last = _last_line(content)
             if os.fstat(self._fd).st_size > self._end:
                 os.ftruncate(self._fd, self._end)
         except BaseException:
@@ -59,10 +82,16 @@ class FrameWriter:
         try:
             while left:
                 left = left[os.write(self._fd, left) :]
+            os.fsync(self._fd)
         except OSError:
             os.ftruncate(self._fd, self._end)
             raise
         self._end += size
+        self.last = _last_line(content)
 
     def close(self) -> None:
         os.close(self._fd)
+
+
+def _last_line(content: bytes) -> bytes:
+    return content[content.rfind(b"\n", 0, -1) + 1 :]

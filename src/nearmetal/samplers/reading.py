@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from ..errors import RecordsError
 from ..host.procfiles import Counters, Scale, instance_counters, node_counters
-from .frames import frames
+from .frames import frames, raw_beside, whole_lines
 from .sampler import SCHEMA
+
+_PIECE = 1 << 20
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,8 +29,8 @@ class Sample:
 
 @dataclass(frozen=True, kw_only=True)
 class Samples:
-    """samples: in the order they were taken; torn: the file ends in a frame that was being written when its
-    writer was killed, which is left out."""
+    """samples: in the order they were taken; torn: the file ends in a frame or line that was being
+    written when its writer was killed, which is left out."""
 
     samples: tuple[Sample, ...]
     torn: bool
@@ -42,25 +45,37 @@ def parse(raw: Mapping[str, Mapping[str, bytes]], scale: Scale) -> dict[str, Cou
 
 
 def read_samples(path: Path) -> Samples:
-    """Raises RecordsError when the file cannot be read, is of another schema or is corrupt inside a frame."""
+    """The samples of x.jsonl.zst and of the raw lines beside it, should they not be in it yet (a run that
+    goes on, or was killed). Raises RecordsError when the file cannot be read, is of another schema or is
+    corrupt inside a whole frame or line."""
     samples: list[Sample] = []
     scale: Scale | None = None
-    whole = 0
+    whole, torn, last = 0, False, b""
     try:
         for content, end in frames(path):
             whole = end
-            for line in content.splitlines():
-                data = _object(line, path)
+            for last in content.splitlines(keepends=True):
+                data = _object(last, path)
                 if "schema" in data:
                     scale = _scale(data, path)
-                elif scale is None:
-                    raise RecordsError("samples without a header", where=str(path))
                 else:
                     samples.append(_sample(data, scale, path))
-        size = path.stat().st_size
+        torn = path.stat().st_size > whole
+        raw = raw_beside(path)
+        if raw.exists():
+            with raw.open("rb") as file:
+                for lines in whole_lines(file, _PIECE, last):
+                    samples += [_sample(_object(line, raw), scale, raw) for line in lines.splitlines()]
+                torn = torn or not _ends_whole(file)
     except OSError as e:
         raise RecordsError(f"cannot be read: {e.strerror or e}", where=str(path)) from e
-    return Samples(samples=tuple(samples), torn=size > whole)
+    return Samples(samples=tuple(samples), torn=torn)
+
+
+def _ends_whole(file: BinaryIO) -> bool:
+    size = file.seek(0, os.SEEK_END)
+    file.seek(max(0, size - 1))
+    return file.read(1) in (b"", b"\n")
 
 
 def _object(line: bytes, path: Path) -> dict[str, Any]:
@@ -86,7 +101,9 @@ def _scale(data: Mapping[str, Any], path: Path) -> Scale:
         raise RecordsError(f"corrupt header of samples: {e!r}", where=str(path)) from e
 
 
-def _sample(data: Mapping[str, Any], scale: Scale, path: Path) -> Sample:
+def _sample(data: Mapping[str, Any], scale: Scale | None, path: Path) -> Sample:
+    if scale is None:
+        raise RecordsError("samples without a header", where=str(path))
     try:
         raw = {
             str(scope): {str(name): text.encode("latin-1") for name, text in files.items()}

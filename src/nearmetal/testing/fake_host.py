@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from ..host.base import Completed, Process, Unavailable
+from ..host.base import Completed, Launched, Process, Unavailable
 
 Answer = str | Completed | Callable[[Sequence[str]], str | Completed]
 
@@ -43,8 +43,9 @@ class FakeHost:
     """Implements host.base.Host without a machine.
 
     files: contents by path; absent: patterns (fnmatch) of paths that may be asked for and are not there;
-    commands: answer by argv: text is the standard output of a success; programs: path by name for which();
-    a program that is not named is not found only when listed in `missing`.
+    commands: answer by argv: text is the standard output of a success; processes: by argv, for start() and
+    launch(); reports: what a launched helper reports, by argv; programs: path by name for which(); missing:
+    programs that may be asked for and are not there.
     calls: every command run or started, in order, for tests to look at."""
 
     def __init__(
@@ -54,6 +55,7 @@ class FakeHost:
         absent: Sequence[str] = (),
         commands: Mapping[tuple[str, ...], Answer] | None = None,
         processes: Mapping[tuple[str, ...], FakeProcess] | None = None,
+        reports: Mapping[tuple[str, ...], Mapping[str, int]] | None = None,
         programs: Mapping[str, str] | None = None,
         missing: Sequence[str] = (),
         cpus: tuple[int, ...] = (0, 1),
@@ -64,6 +66,7 @@ class FakeHost:
         self.files: dict[str, str | bytes] = dict(files or {})
         self.commands: dict[tuple[str, ...], Answer] = dict(commands or {})
         self.processes: dict[tuple[str, ...], FakeProcess] = dict(processes or {})
+        self.reports: dict[tuple[str, ...], Mapping[str, int]] = dict(reports or {})
         self.calls: list[tuple[str, ...]] = []
         self._absent, self._missing = tuple(absent), frozenset(missing)
         self._programs, self._cpus, self._root = dict(programs or {}), cpus, root
@@ -103,6 +106,23 @@ class FakeHost:
             raise Unexpected(f"process not in the script: {key!r}")
         self.calls.append(key)
         return self.processes[key]
+
+    def launch(
+        self,
+        argv: Sequence[str],
+        *,
+        expect: Set[str],
+        timeout: float,
+        env: Mapping[str, str] | None = None,
+    ) -> Launched:
+        key = tuple(argv)
+        facts = self.reports.get(key)
+        if facts is None or key not in self.processes:
+            raise Unexpected(f"helper not in the script: {key!r}")
+        if not expect <= facts.keys():
+            raise Unexpected(f"the script's report of {key[0]} lacks {sorted(expect - facts.keys())}")
+        self.calls.append(key)
+        return Launched(process=self.processes[key], facts=facts)
 
     def read(self, path: str | Path) -> bytes | Unavailable:
         key = str(path)
