@@ -11,6 +11,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <signal.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -281,6 +282,7 @@ int main(int argc, char **argv) {
         fputs("usage: nm-sample COMMANDS OUT PERIOD_MS FLUSH_MS\n", stderr);
         return WRONG_USE;
     }
+    signal(SIGXFSZ, SIG_IGN); /* a limit on file sizes is said like a full disk */
     int commands = (int)number_of(argv[1]);
     double period = number_of(argv[3]) / 1e3, flush_every = number_of(argv[4]) / 1e3;
     out_fd = open(argv[2], O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);

@@ -16,7 +16,7 @@
 #define ASAN_UNPOISON_MEMORY_REGION(start, size) ((void)0)
 #endif
 
-enum { LINE = 64, GAP = 1024 + 2 * LINE };
+enum { LINE = 64, PAGE = 4096, GAP = 1024 + 2 * LINE };
 static const size_t HUGE = (size_t)2 << 20;
 
 static size_t all_arenas; /* bytes */
@@ -25,10 +25,11 @@ static size_t round_up(size_t bytes, size_t to) {
     return (bytes + to - 1) / to * to;
 }
 
-/* The gap keeps arrays of equal power-of-two sizes from starting at the same offset within 4 KiB, where a
-   load would wait for an unrelated store; sanitizers find overruns in it. */
+/* Arrays of one arena start 0, GAP, 2 GAP, ... behind a multiple of 4 KiB (large ones: of 2 MiB), whatever
+   their sizes: at equal offsets a load would wait for an unrelated store, and at offsets that follow from the
+   sizes 3 % more elements could run 1 % faster each. Sanitizers find overruns in the gap. */
 size_t arena_need(size_t bytes) {
-    return round_up(bytes, LINE) + GAP;
+    return round_up(bytes, bytes < HUGE ? PAGE : HUGE) + GAP;
 }
 
 Arena arena_make(size_t size, Pages pages) {

@@ -6,6 +6,7 @@
 #include "kernel.h"
 
 enum { COPY, SCALE, ADD, TRIAD, OPERATIONS };
+enum { LINE = 8 }; /* elements of a cache line */
 
 static const struct {
     const char *metric;
@@ -16,7 +17,8 @@ typedef struct {
     World world;
     Common common;
     Arena arena;
-    long elements, n, chunks, sweeps, turn; /* elements: of all ranks; n: of this rank */
+    long elements, chunks, sweeps, turn; /* elements: of all ranks */
+    long n;                              /* elements of this rank, planted extra ones included */
     double *a, *b, *c;
 } Stream;
 
@@ -64,17 +66,6 @@ static void apply(const Stream *s, int operation, double q, long begin, long cou
     }
 }
 
-/* From `begin` on, starting again at 0 where the arrays end. */
-static void apply_around(const Stream *s, int operation, long begin, long count) {
-    while (count > 0) {
-        begin %= s->n;
-        long now_count = count < s->n - begin ? count : s->n - begin;
-        apply(s, operation, steady, begin, now_count);
-        begin += now_count;
-        count -= now_count;
-    }
-}
-
 static void fill(const Stream *s) {
     for (long i = 0; i < s->n; i++) {
         s->a[i] = 1;
@@ -87,12 +78,17 @@ static long local_elements(const Stream *s, int rank) {
     return share_begin(s->elements, rank + 1, s->world.size) - share_begin(s->elements, rank, s->world.size);
 }
 
-/* Elements of a chunk over all ranks. */
+/* Where a chunk of n elements begins: on a cache line, whatever n is. */
+static long chunk_begin(const Stream *s, long n, long chunk) {
+    return chunk == s->chunks ? n : share_begin(n, chunk, s->chunks) / LINE * LINE;
+}
+
+/* Elements of a chunk over all ranks, without extra ones. */
 static long chunk_elements(const Stream *s, long chunk) {
     long sum = 0;
     for (int rank = 0; rank < s->world.size; rank++) {
         long n = local_elements(s, rank);
-        sum += share_begin(n, chunk + 1, s->chunks) - share_begin(n, chunk, s->chunks);
+        sum += chunk_begin(s, n, chunk + 1) - chunk_begin(s, n, chunk);
     }
     return sum;
 }
@@ -106,8 +102,10 @@ static void *prepare(Spec *spec, const World *world) {
     s->elements = spec_integer(spec, "elements", 2000000, 1, 1L << 40);
     s->chunks = spec_integer(spec, "chunks", 1, 1, 1L << 20);
     s->sweeps = spec_integer(spec, "sweeps", 1, 1, 1L << 20);
+    /* Extra work is longer arrays: repeated elements would be found in a cache where the others were not. */
     s->n = local_elements(s, world->rank);
-    if (s->elements / world->size < s->chunks)
+    s->n += (long)(s->common.extra * (double)s->n);
+    if (s->elements / world->size < LINE * s->chunks)
         fail("stream: %ld elements on %d ranks cannot be cut into %ld chunks", s->elements, world->size,
              s->chunks);
     size_t bytes = (size_t)s->n * sizeof(double);
@@ -127,13 +125,11 @@ static void slice(void *state, Slice *out) {
     for (int operation = 0; operation < OPERATIONS; operation++) {
         long behind = operation * (s->chunks / OPERATIONS);
         long chunk = (s->turn + s->chunks - behind) % s->chunks;
-        long begin = share_begin(s->n, chunk, s->chunks), end = share_begin(s->n, chunk + 1, s->chunks);
-        long extra = (long)(s->common.extra * (double)(s->sweeps * (end - begin)));
+        long begin = chunk_begin(s, s->n, chunk), end = chunk_begin(s, s->n, chunk + 1);
         MPI(MPI_Barrier(MPI_COMM_WORLD));
         double start = now();
         for (long sweep = 0; sweep < s->sweeps; sweep++)
             apply(s, operation, steady, begin, end - begin);
-        apply_around(s, operation, end, extra);
         out->part[operation] = (Part){
             .metric = operations[operation].metric,
             .seconds = now() - start,

@@ -177,7 +177,7 @@ def test_a_command_is_weighed_without_a_file(here: Path) -> None:
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     cells = json.loads(done.stdout)["cells"]
-    assert {c["metric"] for c in cells} >= {"wall", "user", "system", "max_rss"}
+    assert {c["metric"] for c in cells} >= {"wall", "max_rss"}
     assert all(c["n"] >= 1 for c in cells)
 
 

@@ -1,7 +1,7 @@
 """The Go benchmark format, for benchstat: one line per instance and metric (the instance is the replicate).
 
 Format: https://golang.org/design/14313-benchmark-format (result and configuration lines) and
-https://golang.org/issue/43744 (unit lines). Compare with: benchstat -filter .unit:sec/op -col /env FILE"""
+https://golang.org/issue/43744 (unit lines). Compare with: benchstat -col /env -filter '-/aa:2' FILE"""
 
 from __future__ import annotations
 

@@ -16,8 +16,8 @@ from pathlib import Path
 from types import TracebackType
 
 from ..host import Host, Process
+from ..host.counter_files import NODE_FILES, cgroup_paths
 from ..host.counters import local_scale
-from ..host.held import NODE_FILES, cgroup_paths
 from .frames import FrameWriter, raw_beside, whole_lines
 
 SCHEMA = 1

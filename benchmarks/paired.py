@@ -1,0 +1,49 @@
+"""Ratios and differences of interleaved pairs, with the exact signed-rank interval: what every script prints."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from random import Random
+
+from nearmetal.model.result import Interval
+
+CONFIDENCE = 0.95
+
+
+def interval(values: Sequence[float]) -> Interval:
+    """Hodges-Lehmann centre and exact 95 % signed-rank interval of paired values (n fixed beforehand)."""
+    import numpy as np
+
+    from nearmetal.analysis.signed_rank import Walsh
+
+    walsh = Walsh(np.asarray(values, dtype=np.float64))
+    low, high = walsh.interval(1 - CONFIDENCE)
+    return Interval(centre=walsh.centre(), low=low, high=high)
+
+
+def ratio(a: Sequence[float], b: Sequence[float]) -> Interval:
+    """a / b pair by pair."""
+    found = interval([math.log(x / y) for x, y in zip(a, b, strict=True)])
+    return Interval(centre=math.exp(found.centre), low=math.exp(found.low), high=math.exp(found.high))
+
+
+def difference(a: Sequence[float], b: Sequence[float]) -> Interval:
+    """a - b pair by pair."""
+    return interval([x - y for x, y in zip(a, b, strict=True)])
+
+
+def shown(found: Interval, unit: str = "", scale: float = 1.0) -> str:
+    """'1.003 [0.998 … 1.009] unit'."""
+    centre, low, high = (scale * v for v in (found.centre, found.low, found.high))
+    return f"{centre:.4g} [{low:.4g} … {high:.4g}] {unit}".rstrip()
+
+
+def interleaved(what: dict[str, Callable[[], float]], rounds: int, seed: int = 1) -> dict[str, list[float]]:
+    """Each callable once per round in random order; what it returns is its value."""
+    rng = Random(seed)
+    out: dict[str, list[float]] = {name: [] for name in what}
+    for _ in range(rounds):
+        for name in rng.sample(sorted(what), len(what)):
+            out[name].append(what[name]())
+    return out

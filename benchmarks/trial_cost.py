@@ -1,0 +1,134 @@
+"""What the tool itself costs per trial of `true`, beyond the launched command and the fsync; and ReFrame's cost.
+
+By hand: python benchmarks/trial_cost.py [rounds] [path of the reframe program]. In every round, in random order:
+a block of two trials through the real orchestrator (instance, counters, command, record, fsync, running
+analysis), the same command launched bare the same number of times, and the fsync of as many bytes alone.
+With ReFrame: its 20 tests of `true`, serial, less its start-up, per test.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from itertools import count
+from pathlib import Path
+
+from benchmarks.paired import difference, interleaved, interval, shown
+from nearmetal.analysis import analyse
+from nearmetal.execute.block import run_block
+from nearmetal.execute.progress import Silent
+from nearmetal.execute.session import new_label, open_session, prepare_machine, usable_arms
+from nearmetal.host import LocalHost
+from nearmetal.model.plan import Plan
+from nearmetal.model.record import TrialRecord
+from nearmetal.model.study import CommandWorkload, Design, Environment, Mode, Placement, Study
+from nearmetal.plan import make_block
+from nearmetal.records import TrialWriter
+from nearmetal.records.codec import to_line
+
+TRIALS = 2  # of one block: the baseline and the baseline again
+STUDY = Study(
+    name="cost",
+    question="",
+    environments=(Environment(name="native", backend="native", placements=("1x1",)),),
+    placements=(Placement(name="1x1", instances=1, tasks=1),),
+    workloads=(CommandWorkload(name="true", argv=("true",)),),
+    design=Design(
+        baselines=("native",), margin=0.03, confidence=0.95, seed=1, mode=Mode.PLAIN, runs=1, warm_up=0
+    ),
+)
+REFRAME_TEST = """\
+import reframe as rfm
+import reframe.utility.sanity as sn
+
+
+@rfm.simple_test
+class trivial(rfm.RunOnlyRegressionTest):
+    number = parameter(range(20))
+    valid_systems = ['*']
+    valid_prog_environs = ['*']
+    executable = 'true'
+
+    @sanity_function
+    def always(self):
+        return sn.assert_true(1)
+"""
+
+
+def main(rounds: int, reframe: str | None) -> None:
+    machine = prepare_machine(LocalHost(), Silent())
+    arms, backends, _ = usable_arms(machine, STUDY, Silent())
+    del arms
+    records: list[TrialRecord] = []
+    plan = Plan(seed=1, expected_blocks=40, blocks=())
+    numbers = count(1)
+    with (
+        tempfile.TemporaryDirectory(dir=Path.cwd()) as here,
+        open_session(machine, STUDY, backends, new_label(), "benchmark", False, Silent()) as session,
+        TrialWriter(Path(here) / "local.jsonl", directory=Path(here)) as writer,
+    ):
+        alone = os.open(Path(here) / "alone", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+
+        def whole() -> float:
+            begin = time.perf_counter()
+            for record in run_block(session, make_block(STUDY, next(numbers)), 1):
+                writer.append(record)
+                records.append(record)
+            analyse(STUDY, plan, records[-200:], detail=False)
+            return (time.perf_counter() - begin) / TRIALS
+
+        def bare() -> float:
+            begin = time.perf_counter()
+            for _ in range(TRIALS):
+                subprocess.run(["true"], check=True, stdin=subprocess.DEVNULL, capture_output=True)
+            return (time.perf_counter() - begin) / TRIALS
+
+        def synced() -> float:
+            line = to_line(records[-1])
+            begin = time.perf_counter()
+            for _ in range(TRIALS):
+                os.write(alone, line)
+                os.fsync(alone)
+            return (time.perf_counter() - begin) / TRIALS
+
+        whole()
+        found = interleaved({"whole": whole, "bare": bare, "fsync": synced}, rounds)
+        os.close(alone)
+    for name, values in found.items():
+        print(f"{name:<6} {shown(interval(values), 'ms per trial', 1e3)}")
+    own = difference(difference_list(found["whole"], found["bare"]), found["fsync"])
+    print(
+        f"own cost beyond the command and the fsync: {shown(own, 'ms per trial', 1e3)} (limit 3 ms), n {rounds}"
+    )
+    if reframe:
+        print(
+            f"ReFrame beyond its start-up: {shown(interval(reframe_cost(reframe, 5)), 'ms per test', 1e3)}, n 5"
+        )
+
+
+def difference_list(a: list[float], b: list[float]) -> list[float]:
+    """Pair by pair."""
+    return [x - y for x, y in zip(a, b, strict=True)]
+
+
+def reframe_cost(program: str, rounds: int) -> list[float]:
+    """Seconds per trivial test, serial, less the start-up (listing the same tests)."""
+    out = []
+    with tempfile.TemporaryDirectory() as here:
+        test = Path(here) / "trivial.py"
+        test.write_text(REFRAME_TEST)
+        for _ in range(rounds):
+            seconds = []
+            for words in (["-l"], ["-r", "--exec-policy=serial"]):
+                begin = time.perf_counter()
+                subprocess.run([program, "-c", str(test), *words], cwd=here, check=True, capture_output=True)
+                seconds.append(time.perf_counter() - begin)
+            out.append((seconds[1] - seconds[0]) / 20)
+    return out
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]) if len(sys.argv) > 1 else 40, sys.argv[2] if len(sys.argv) > 2 else None)

@@ -1,0 +1,115 @@
+"""nm-sample on this machine: it reads what it is told, ends when the tool ends, and loses a line at most."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from nearmetal.execute.session import cache_directory
+from nearmetal.host import LocalHost
+from nearmetal.samplers import Sampler, read_samples
+from nearmetal.samplers.frames import raw_beside
+from nearmetal.workloads.build import build_tools
+
+
+@pytest.fixture(scope="module")
+def program() -> str:
+    return str(build_tools(LocalHost(), cache_directory(), progress=None).directory / "nm-sample")
+
+
+def children_of(pid: int) -> list[int]:
+    return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def wait_until_gone(pid: int) -> None:
+    for _ in range(100):
+        if not Path(f"/proc/{pid}").exists():
+            return
+        time.sleep(0.05)
+    pytest.fail(f"process {pid} still runs")
+
+
+def test_counters_of_the_node_and_of_an_instance(tmp_path: Path, program: str) -> None:
+    (tmp_path / "cpuacct.usage").write_text("2500000000\n")
+    with Sampler(tmp_path, writer="w", host=LocalHost(), program=program, period=0.1) as sampler:
+        sampler.add_instance("a", {"cpuacct": tmp_path})
+        time.sleep(0.35)
+        sampler.remove_instance("a")
+        time.sleep(0.15)
+    assert sampler.problem is None
+    found = read_samples(tmp_path / "w.jsonl.zst")
+    assert not found.torn
+    nodes = [s.scopes["node"] for s in found.samples if "node" in s.scopes]
+    assert len(nodes) >= 5
+    first, last = nodes[0], nodes[-1]
+    assert first.keys() == last.keys()
+    for name in ("user", "busy", "interrupts", "context_switches", "blocks_in", "memory_free", "load1"):
+        before, after = first[name], last[name]
+        assert before is not None, name
+        assert after is not None, name
+    assert (last["context_switches"] or 0) > (first["context_switches"] or 0)
+    usage = [s.scopes["instance.a"]["cpu"] for s in found.samples if "instance.a" in s.scopes]
+    assert len(usage) >= 4
+    assert set(usage) == {2.5}
+    assert "instance.a" not in found.samples[-1].scopes
+
+
+def test_long_files_are_cut_to_what_is_parsed(tmp_path: Path, program: str) -> None:
+    with Sampler(tmp_path, writer="w", host=LocalHost(), program=program):
+        time.sleep(0.1)
+        raw = raw_beside(tmp_path / "w.jsonl.zst")
+    assert not raw.exists()
+    (sample, *_) = read_samples(tmp_path / "w.jsonl.zst").samples
+    missing = [n for n in ("swap_in", "swap_out", "steal", "softirq") if sample.scopes["node"][n] is None]
+    assert missing == []
+
+
+def test_it_ends_with_a_killed_tool_and_its_lines_stay(tmp_path: Path, program: str) -> None:
+    script = (
+        "import sys, time; from pathlib import Path; from nearmetal.host import LocalHost;"
+        "from nearmetal.samplers import Sampler\n"
+        "with Sampler(Path(sys.argv[1]), writer='w', host=LocalHost(), program=sys.argv[2], period=0.05):\n"
+        "    print('on', flush=True); time.sleep(60)\n"
+    )
+    argv = [sys.executable, "-c", script, str(tmp_path), program]
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as tool:
+        assert tool.stdout is not None
+        assert tool.stdout.readline() == "on\n"
+        (sampler,) = children_of(tool.pid)
+        time.sleep(0.4)
+        os.kill(tool.pid, signal.SIGKILL)
+    wait_until_gone(sampler)
+    killed = len(read_samples(tmp_path / "w.jsonl.zst").samples)
+    assert killed >= 4
+    with Sampler(tmp_path, writer="w", host=LocalHost(), program=program):
+        pass
+    assert not raw_beside(tmp_path / "w.jsonl.zst").exists()
+    assert len(read_samples(tmp_path / "w.jsonl.zst").samples) > killed
+
+
+def test_a_full_disk_is_said_and_leaves_whole_lines(tmp_path: Path, program: str) -> None:
+    (tmp_path / "big").write_text("x" * 3000)
+    reader, writer = os.pipe()
+    out = tmp_path / "out.jsonl"
+    limited = ["prlimit", "--fsize=8192", program, str(reader), str(out), "20", "20"]
+    with subprocess.Popen(limited, pass_fds=(reader,), stderr=subprocess.PIPE, text=True) as child:
+        os.close(reader)
+        os.write(writer, f"+ node big 1 {tmp_path / 'big'}\n".encode())
+        _, said = child.communicate(timeout=10)
+    os.close(writer)
+    assert child.returncode == 3
+    assert "File too large" in said
+    content = out.read_bytes()
+    assert 0 < len(content) <= 8192
+    assert content.endswith(b"}}}\n")
+
+
+@pytest.mark.parametrize("argv", [[], ["0", "out", "x", "1"], ["0", "out", "-1", "1"]])
+def test_wrong_use(program: str, argv: list[str]) -> None:
+    done = subprocess.run([program, *argv], capture_output=True, text=True, timeout=5, check=False)
+    assert done.returncode == 2
+    assert done.stderr

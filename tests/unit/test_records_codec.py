@@ -1,0 +1,165 @@
+"""Records to lines and back: exact, and strict about everything else."""
+
+import json
+import math
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nearmetal.errors import RecordsError
+from nearmetal.model.record import Fold, RankPlace, Row, Status, TrialRecord
+from nearmetal.model.study import Better
+from nearmetal.records.codec import Malformed, UnknownSchema, from_dict, from_line, to_dict, to_line
+from nearmetal.testing.plain import PLAIN
+
+numbers = st.floats(allow_nan=False, allow_infinity=False)
+json_values: st.SearchStrategy[Any] = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**53), 2**53) | numbers | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=6,
+)
+measured = st.dictionaries(st.text(max_size=8), st.none() | numbers, max_size=4)
+
+
+@st.composite
+def rows(draw: st.DrawFn) -> Row:
+    n = draw(st.integers(0, 5))
+    same = st.lists(numbers, min_size=n, max_size=n).map(tuple)
+    return Row(
+        workload=draw(st.text(max_size=10)),
+        metric=draw(st.text(max_size=10)),
+        unit=draw(st.sampled_from(["s", "B/s", "FLOP/s"])),
+        better=draw(st.sampled_from(Better)),
+        values=draw(same),
+        status=draw(st.sampled_from(Status)),
+        reason=draw(st.text(max_size=10)),
+        seconds=draw(st.just(()) | same),
+        parts=draw(st.dictionaries(st.text(max_size=5), same, max_size=2)),
+        verification=draw(st.dictionaries(st.text(max_size=5), json_values, max_size=2)),
+    )
+
+
+places = st.builds(
+    RankPlace,
+    rank=st.integers(0, 9),
+    host=st.text(max_size=8),
+    cpus=st.lists(st.integers(0, 300), max_size=4).map(tuple),
+    namespaces=st.dictionaries(st.sampled_from(["mnt", "net"]), st.integers(0, 2**40)),
+)
+records = st.builds(
+    TrialRecord,
+    run=st.text(max_size=8),
+    trial=st.text(max_size=8),
+    block=st.integers(0, 10**6),
+    attempt=st.integers(1, 99),
+    arm=st.text(max_size=8),
+    aa=st.booleans(),
+    position=st.integers(0, 99),
+    begin=numbers,
+    end=numbers,
+    fold=st.sampled_from(Fold),
+    status=st.sampled_from(Status),
+    reason=st.text(max_size=8),
+    rows=st.lists(rows(), max_size=3).map(tuple),
+    places=st.lists(places, max_size=2).map(tuple),
+    transport=st.dictionaries(st.text(max_size=5), json_values, max_size=2),
+    counters=st.dictionaries(st.text(max_size=8), measured, max_size=2),
+    disturbance=measured,
+    flags=st.lists(st.text(max_size=8), max_size=2).map(tuple),
+    phases=st.dictionaries(st.text(max_size=5), numbers, max_size=2),
+)
+
+
+@given(records)
+def test_round_trip_is_exact(record: TrialRecord) -> None:
+    line = to_line(record)
+    assert line.count(b"\n") == 1
+    assert from_line(line) == record
+    assert from_dict(to_dict(record)) == record
+
+
+def test_none_stays_none_and_never_becomes_zero() -> None:
+    back = from_line(to_line(PLAIN))
+    assert back.counters["node"]["steal"] is None
+    assert back.counters["node"]["user"] == 0.5
+
+
+def test_whole_numbers_are_read_as_floats() -> None:
+    line = to_line(PLAIN).replace(b"[0.01,0.02]", b"[1,2]")
+    values = from_line(line).rows[0].seconds
+    assert values == (1.0, 2.0)
+    assert {type(v) for v in values} == {float}
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
+def test_what_is_not_finite_is_refused_on_writing(bad: float) -> None:
+    row = replace(PLAIN.rows[0], values=(bad, 1.0))
+    with pytest.raises(RecordsError, match=r"3\.native/1x2"):
+        to_line(replace(PLAIN, rows=(row,)))
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "said"),
+    [
+        (b"[7", b"[NaN,7", "rows.0.values"),
+        (b"[7", b"[1e999,7", "rows.0.values"),
+        (b"[7", b'["7",7', "rows.0.values"),
+        (b"[7", b"[true,7", "rows.0.values"),
+        (b"[7", b"[null,7", "rows.0.values"),
+        (b'"block":3', b'"block":3.0', "block"),
+        (b'"block":3', b'"block":true', "block"),
+        (b'"block":3', b'"block":"3"', "block"),
+        (b'"aa":false', b'"aa":0', "aa"),
+        (b'"fold":"paired"', b'"fold":"pairs"', "fold"),
+        (b'"better":"higher"', b'"better":"up"', "better"),
+        (b'"status":"ok"', b'"status":"OK"', "status"),
+        (b'"run":"nearmetal-1",', b"", "run"),
+        (b'"run"', b'"walk"', "run|walk"),
+        (b'"metric"', b'"extra":1,"metric"', "rows.0.extra"),
+        (b'"seconds":[0.01,0.02]', b'"seconds":[0.01]', "seconds"),
+        (b'"comm":[0.0,0.001]', b'"comm":[0.0]', "comm"),
+        (b'"user":0.5', b'"user":"0.5"', "counters.node.user"),
+        (b"}]", b"}", "column"),
+    ],
+)
+def test_a_line_that_breaks_the_schema_says_where(before: bytes, after: bytes, said: str) -> None:
+    line = to_line(PLAIN)
+    assert before in line
+    with pytest.raises(Malformed, match=said):
+        from_line(line.replace(before, after, 1))
+
+
+@given(st.binary(max_size=60))
+def test_noise_is_malformed_and_nothing_else(noise: bytes) -> None:
+    with pytest.raises((Malformed, UnknownSchema)):
+        from_line(noise)
+
+
+@given(records, st.data())
+def test_a_cut_line_is_malformed(record: TrialRecord, data: st.DataObject) -> None:
+    line = to_line(record)
+    cut = data.draw(st.integers(0, len(line) - 3))
+    with pytest.raises(Malformed):
+        from_line(line[:cut])
+
+
+@pytest.mark.parametrize("version", ["2", "0", "null", '"1"', "true"])
+def test_another_schema_is_named_with_what_to_do(version: str) -> None:
+    line = to_line(PLAIN).replace(b'"schema":1', f'"schema":{version}'.encode())
+    with pytest.raises(UnknownSchema) as e:
+        from_line(line)
+    assert "upgrade" in e.value.remedy
+
+
+def test_a_line_without_a_schema_is_unknown() -> None:
+    with pytest.raises(UnknownSchema, match="none"):
+        from_line(b'{"run":"x"}')
+
+
+def test_a_line_that_another_program_wrote_with_spaces_is_read() -> None:
+    data = json.loads(to_line(PLAIN))
+    data = {"run": data.pop("run"), **data}
+    assert from_line(json.dumps(data, indent=1).encode()) == PLAIN

@@ -1,0 +1,276 @@
+"""The results directory: nothing lost, torn lines dropped and counted, a full disk stops clearly."""
+
+import errno
+import json
+import os
+import random
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from nearmetal.errors import DiskFullError, RecordsError
+from nearmetal.model.record import TrialRecord
+from nearmetal.records import ResultsDirectory, completed_blocks, latest_attempts, next_attempt
+from nearmetal.records.codec import to_line
+from nearmetal.testing.plain import PLAIN
+
+
+def record(block: int, position: int, attempt: int = 1) -> TrialRecord:
+    return replace(PLAIN, trial=f"{block}.{position}", block=block, position=position, attempt=attempt)
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> ResultsDirectory:
+    made = ResultsDirectory.create(tmp_path / "results", "quick", study_yaml="name: quick\n")
+    made.freeze(seed=7, expected_blocks=40, arms=("a", "b"), provenance={"cpu": {"model": "x"}})
+    return made
+
+
+def test_create_freeze_open(tmp_path: Path) -> None:
+    made = ResultsDirectory.create(tmp_path, "quick/x", study_yaml="é\n")
+    assert made.name.startswith("quick~x-20")
+    with pytest.raises(RecordsError, match="before its first block"):
+        made.plan()
+    with pytest.raises(RecordsError, match="before the plan"):
+        made.writer()
+    plan = made.freeze(seed=7, expected_blocks=40, arms=["a"], provenance={"n": 1}, rehearsal=[PLAIN])
+    again = ResultsDirectory.open(made.path)
+    assert again.plan() == plan
+    assert (plan.study, plan.seed, plan.expected_blocks, plan.arms) == ("quick~x", 7, 40, ("a",))
+    assert again.study_yaml == "é\n"
+    assert again.provenance == {"n": 1}
+    assert again.records() == ()  # the rehearsal is kept apart
+    assert (made.path / "rehearsal.jsonl").read_bytes() == to_line(PLAIN)
+    with pytest.raises(RecordsError, match="fixed already"):
+        made.freeze(seed=8, expected_blocks=40, arms=["a"], provenance={})
+
+
+def test_two_runs_in_one_second_get_directories_of_their_own(tmp_path: Path) -> None:
+    names = {ResultsDirectory.create(tmp_path, "q", study_yaml="").name for _ in range(5)}
+    assert len(names) == 5
+
+
+def test_open_of_something_else_says_what_to_name(tmp_path: Path) -> None:
+    with pytest.raises(RecordsError, match=r"no study\.yaml"):
+        ResultsDirectory.open(tmp_path)
+
+
+def test_a_plan_of_another_schema_is_refused(directory: ResultsDirectory) -> None:
+    file = directory.path / "plan.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), "schema": 2}))
+    with pytest.raises(RecordsError, match="schema 2"):
+        directory.plan()
+
+
+def test_writers_are_merged_in_order(directory: ResultsDirectory) -> None:
+    wanted = [record(b, p) for b in range(3) for p in range(4)]
+    shuffled = random.Random(1).sample(wanted, len(wanted))
+    with directory.writer("one") as one, directory.writer("two") as two:
+        for i, r in enumerate(shuffled):
+            (one if i % 2 else two).append(r)
+    trials = directory.trials()
+    assert list(trials.records) == wanted
+    assert trials.torn == 0
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=40)
+@given(cut=st.integers(1, len(to_line(record(0, 2))) - 1))
+def test_killed_at_any_byte_loses_one_line_at_most(directory: ResultsDirectory, cut: int) -> None:
+    file = directory.path / "trials" / "local.jsonl"
+    whole = to_line(record(0, 0)) + to_line(record(0, 1))
+    file.write_bytes(whole + to_line(record(0, 2))[:cut])
+    trials = directory.trials()
+    assert [r.position for r in trials.records] == [0, 1]
+    assert trials.torn == 1
+    with directory.writer() as writer:  # the next writer cuts the torn line off and goes on behind it
+        assert writer.torn == 1
+        assert file.read_bytes() == whole
+        writer.append(record(0, 3))
+    assert [r.position for r in directory.records()] == [0, 1, 3]
+
+
+def test_a_size_without_its_data_is_a_torn_line(directory: ResultsDirectory) -> None:
+    file = directory.path / "trials" / "local.jsonl"
+    file.write_bytes(to_line(record(0, 0)) + b"\0" * 30 + b"\n")
+    assert directory.trials().torn == 1
+    with directory.writer() as writer:
+        assert writer.torn == 1
+    assert file.read_bytes() == to_line(record(0, 0))
+
+
+@pytest.mark.parametrize("content", [b"", b'{"schema":1,', b"\n", b"x" * (1 << 21)])
+def test_a_file_with_nothing_whole_in_it(directory: ResultsDirectory, content: bytes) -> None:
+    file = directory.path / "trials" / "local.jsonl"
+    file.write_bytes(content)
+    assert directory.trials().records == ()
+    assert directory.trials().torn == (1 if content else 0)
+    with directory.writer() as writer:
+        writer.append(record(1, 1))
+    assert directory.records() == (record(1, 1),)
+
+
+def test_a_long_last_line_is_found(directory: ResultsDirectory) -> None:
+    long = replace(record(0, 1), reason="x" * (3 << 20))
+    with directory.writer() as writer:
+        writer.append(record(0, 0))
+        writer.append(long)
+    with directory.writer() as writer:
+        assert writer.torn == 0
+    assert directory.records()[1] == long
+
+
+def test_corrupt_in_the_middle_names_the_line(directory: ResultsDirectory) -> None:
+    file = directory.path / "trials" / "w.jsonl"
+    file.write_bytes(to_line(record(0, 0)) + b'{"schema":1,"run":\n' + to_line(record(0, 1)))
+    with pytest.raises(RecordsError) as e:
+        directory.records()
+    assert e.value.where == f"{file}:2"
+
+
+def test_another_schema_names_the_line_and_the_remedy(directory: ResultsDirectory) -> None:
+    file = directory.path / "trials" / "w.jsonl"
+    file.write_bytes(to_line(record(0, 0)) + to_line(record(0, 1)).replace(b":1,", b":9,", 1))
+    with pytest.raises(RecordsError, match="schema 9") as e:
+        directory.records()
+    assert e.value.where == f"{file}:2"
+    assert "upgrade" in e.value.remedy
+
+
+def test_a_second_writer_of_the_same_file_is_refused(directory: ResultsDirectory) -> None:
+    with directory.writer("w"), pytest.raises(RecordsError, match="another process"):
+        directory.writer("w")
+    directory.writer("w").close()
+
+
+@pytest.mark.parametrize("name", ["", "../x", "a/b", ".hidden", "a b"])
+def test_names_of_writers_stay_in_their_directory(directory: ResultsDirectory, name: str) -> None:
+    with pytest.raises(RecordsError, match="cannot name a writer"):
+        directory.writer(name)
+
+
+def write_short_then_fail(code: int) -> Callable[[int, bytes], int]:
+    real, calls = os.write, [0]
+
+    def write(fd: int, data: bytes) -> int:
+        calls[0] += 1
+        if calls[0] == 1:
+            return real(fd, bytes(data)[:17])
+        raise OSError(code, os.strerror(code))
+
+    return write
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EIO, errno.EDQUOT])
+def test_a_full_disk_leaves_earlier_records_whole(
+    directory: ResultsDirectory, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    file = directory.path / "trials" / "local.jsonl"
+    with directory.writer() as writer:
+        writer.append(record(0, 0))
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "write", write_short_then_fail(code))
+            with pytest.raises(DiskFullError) as e:
+                writer.append(record(0, 1))
+        assert e.value.where == str(directory.path)
+        assert file.read_bytes() == to_line(record(0, 0))
+        writer.append(record(0, 1))  # room was made
+    assert [r.position for r in directory.records()] == [0, 1]
+
+
+def test_a_failed_fsync_takes_its_line_back(
+    directory: ResultsDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with directory.writer() as writer:
+        writer.append(record(0, 0))
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "fsync", lambda fd: (_ for _ in ()).throw(OSError(errno.EIO, "bad disk")))
+            with pytest.raises(DiskFullError):
+                writer.append(record(0, 1))
+    assert [r.position for r in directory.records()] == [0]
+
+
+def test_ctrl_c_between_two_halves_leaves_no_half(
+    directory: ResultsDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(fd: int) -> None:
+        raise KeyboardInterrupt
+
+    with directory.writer() as writer:
+        writer.append(record(0, 0))
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "fsync", interrupt)
+            with pytest.raises(KeyboardInterrupt):
+                writer.append(record(0, 1))
+    assert (directory.path / "trials" / "local.jsonl").read_bytes() == to_line(record(0, 0))
+
+
+def test_no_room_for_a_new_directory_leaves_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "write", write_short_then_fail(errno.ENOSPC))
+    with pytest.raises(DiskFullError):
+        ResultsDirectory.create(tmp_path / "results", "quick", study_yaml="name: quick\n" * 10)
+    assert list((tmp_path / "results").iterdir()) == []
+
+
+def test_blocks_and_attempts() -> None:
+    records = [record(1, 0), record(1, 1), record(2, 0), record(2, 0, 2), record(2, 1, 2), record(3, 1)]
+    assert completed_blocks(records, 2) == {1, 2}
+    assert [next_attempt(records, b) for b in (1, 2, 3, 4)] == [2, 3, 2, 1]
+    kept = [(r.block, r.position, r.attempt) for r in latest_attempts(records)]
+    assert kept == [(1, 0, 1), (1, 1, 1), (2, 0, 2), (2, 1, 2), (3, 1, 1)]
+
+
+def test_halves_of_two_attempts_do_not_make_a_block() -> None:
+    assert completed_blocks([record(1, 0, 1), record(1, 1, 2)], 2) == set()
+
+
+def test_logs_of_a_trial_lie_inside(directory: ResultsDirectory) -> None:
+    assert directory.logs("0.native/1x2") == directory.path / "logs" / "0.native~1x2"
+    assert directory.logs("../../x").parent == directory.path / "logs"
+
+
+def test_closing_and_verifying(directory: ResultsDirectory) -> None:
+    with pytest.raises(RecordsError, match="not closed"):
+        directory.verify()
+    with directory.writer() as writer:
+        writer.append(record(0, 0))
+    directory.close()
+    assert directory.closed
+    assert directory.verify().ok
+    with pytest.raises(RecordsError, match="closed"):
+        directory.writer()
+    lines = (directory.path / "SHA256SUMS").read_text().splitlines()
+    assert "trials/local.jsonl" in {line[66:] for line in lines}
+
+    (directory.path / "report.html").write_text("later")
+    (directory.path / "study.yaml").write_text("changed")
+    (directory.path / "trials" / "local.jsonl").unlink()
+    found = directory.verify()
+    assert not found.ok
+    assert (found.changed, found.missing) == (("study.yaml",), ("trials/local.jsonl",))
+    assert found.unlisted == ("report.html",)
+
+    directory.reopen()
+    assert not directory.closed
+    with directory.writer() as writer:
+        writer.append(record(0, 1))
+    directory.close()
+    assert directory.verify().ok
+
+
+def test_the_crate_describes_every_file(directory: ResultsDirectory) -> None:
+    directory.logs("0.native/1x2").joinpath("std out.txt").write_text("x")
+    directory.close()
+    crate = json.loads((directory.path / "ro-crate-metadata.json").read_text())
+    by_id = {entity["@id"]: entity for entity in crate["@graph"]}
+    descriptor, root = by_id["ro-crate-metadata.json"], by_id["./"]
+    assert descriptor["about"] == {"@id": "./"}
+    assert descriptor["conformsTo"] == {"@id": "https://w3id.org/ro/crate/1.1"}
+    assert {"name", "description", "datePublished", "license"} <= root.keys()
+    parts = {part["@id"] for part in root["hasPart"]}
+    assert parts == by_id.keys() - {"ro-crate-metadata.json", "./"}
+    assert "logs/0.native~1x2/std%20out.txt" in parts
+    assert by_id["plan.json"]["encodingFormat"] == "application/json"
