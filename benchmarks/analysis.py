@@ -1,6 +1,6 @@
-"""Analysis and report of 100,000 trial records: seconds and peak memory, and how both grow with the records.
+"""Analysis and report of 100,000 trial records: seconds and peak memory, and how both grow.
 
-By hand: python benchmarks/analysis.py [records]. Each size runs in a process of its own, the two sizes in turn.
+By hand: python -m benchmarks.analysis [records]. Each size has a process of its own, the two sizes in turn.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from pathlib import Path
 
 from benchmarks.paired import interval, ratio, shown
 
-ROUNDS = 5
+ROUNDS = 6
+MYSELF = (sys.executable, "-m", "benchmarks.analysis")
 LIMIT_SECONDS, LIMIT_BYTES = 10.0, 1 << 30
 
 
@@ -73,13 +74,13 @@ def main(trials: int) -> None:
     with tempfile.TemporaryDirectory() as scratch:
         places = {n: Path(scratch) / str(n) for n in (trials, trials // 2)}
         for n, place in places.items():
-            subprocess.run([sys.executable, __file__, "--fill", str(place), str(n)], check=True)
+            subprocess.run([*MYSELF, "--fill", str(place), str(n)], check=True)
         seconds: dict[int, list[float]] = {n: [] for n in places}
         peak: dict[int, list[float]] = {n: [] for n in places}
         for _ in range(ROUNDS):
             for n, place in places.items():
                 done = subprocess.run(
-                    [sys.executable, __file__, "--measure", str(place)],
+                    [*MYSELF, "--measure", str(place)],
                     check=True,
                     capture_output=True,
                     text=True,
@@ -94,7 +95,8 @@ def main(trials: int) -> None:
     half = trials // 2
     growth = interval([a / b for a, b in zip(seconds[trials], seconds[half], strict=True)])
     print(
-        f"twice the records: time x{growth.centre:.2f} (limit 2), memory {shown(ratio(peak[trials], peak[half]))}"
+        f"twice the records: time x{growth.centre:.2f} (limit 2),"
+        f" memory {shown(ratio(peak[trials], peak[half]))}"
     )
 
 

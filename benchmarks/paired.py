@@ -1,4 +1,4 @@
-"""Ratios and differences of interleaved pairs, with the exact signed-rank interval: what every script prints."""
+"""Ratios and differences of interleaved pairs, with the exact signed-rank interval."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""What the tool itself costs per trial of `true`, beyond the launched command and the fsync; and ReFrame's cost.
+"""What the tool itself costs per trial of `true`, beyond the launched command and the fsync.
 
-By hand: python benchmarks/trial_cost.py [rounds] [path of the reframe program]. In every round, in random order:
-a block of two trials through the real orchestrator (instance, counters, command, record, fsync, running
-analysis), the same command launched bare the same number of times, and the fsync of as many bytes alone.
+By hand: python -m benchmarks.trial_cost [rounds] [path of the reframe program]. In every round, in random
+order: a block of two trials through the real orchestrator (instance, counters, command, record, fsync,
+running analysis), the same command launched bare as often, and the fsync of as many bytes alone.
 With ReFrame: its 20 tests of `true`, serial, less its start-up, per test.
 """
 
@@ -17,6 +17,7 @@ from itertools import count
 from pathlib import Path
 
 from benchmarks.paired import difference, interleaved, interval, shown
+
 from nearmetal.analysis import analyse
 from nearmetal.execute.block import run_block
 from nearmetal.execute.progress import Silent
@@ -99,19 +100,12 @@ def main(rounds: int, reframe: str | None) -> None:
         os.close(alone)
     for name, values in found.items():
         print(f"{name:<6} {shown(interval(values), 'ms per trial', 1e3)}")
-    own = difference(difference_list(found["whole"], found["bare"]), found["fsync"])
-    print(
-        f"own cost beyond the command and the fsync: {shown(own, 'ms per trial', 1e3)} (limit 3 ms), n {rounds}"
-    )
+    beyond = [w - c for w, c in zip(found["whole"], found["bare"], strict=True)]
+    own = shown(difference(beyond, found["fsync"]), "ms per trial", 1e3)
+    print(f"own cost beyond the command and the fsync: {own} (limit 3 ms), n {rounds}")
     if reframe:
-        print(
-            f"ReFrame beyond its start-up: {shown(interval(reframe_cost(reframe, 5)), 'ms per test', 1e3)}, n 5"
-        )
-
-
-def difference_list(a: list[float], b: list[float]) -> list[float]:
-    """Pair by pair."""
-    return [x - y for x, y in zip(a, b, strict=True)]
+        cost = shown(interval(reframe_cost(reframe, 6)), "ms per test", 1e3)
+        print(f"ReFrame beyond its start-up: {cost}, n 6")
 
 
 def reframe_cost(program: str, rounds: int) -> list[float]:

@@ -1,4 +1,4 @@
-"""Every error a user can meet: its exit code, where it happened and what to do next. A leaf: imports nothing."""
+"""Every error a user can meet: its exit code, where it happened, what to do next. Imports nothing."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from enum import IntEnum
 
 
 class ExitCode(IntEnum):
-    """Exit codes of every command. DEFECT: of nearmetal itself (EX_SOFTWARE), so that no script takes Python's 1
-    for a finding."""
+    """Exit codes of every command. DEFECT: of nearmetal itself (EX_SOFTWARE), so that no script takes
+    Python's 1 for a finding."""
 
     DONE = 0
     FINDING = 1

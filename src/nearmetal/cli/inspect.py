@@ -98,5 +98,6 @@ def show_plan(study: Study, *, json: bool, blocks: int | None, shown: str = "") 
             print(f"  {t.position + 1}  {t.arm}{'  (A/A: the baseline again)' if t.aa else ''}")
     if guess.blocks > count:
         print(
-            f"… and {guess.blocks - count} more; nearmetal plan {shown or study.name} --blocks {guess.blocks} prints all"
+            f"… and {guess.blocks - count} more;"
+            f" nearmetal plan {shown or study.name} --blocks {guess.blocks} prints all"
         )

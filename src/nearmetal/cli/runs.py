@@ -248,7 +248,7 @@ def _changed(
 
 
 def _bounded(study: Study, max_blocks: int | None) -> Study:
-    """The study with a bound for this call alone, which is not frozen: a resumed run is free to go further."""
+    """The study with a bound for this call alone, not frozen: a resumed run is free to go further."""
     if max_blocks is None:
         return study
     return replace(study, design=replace(study.design, max_blocks=max_blocks))

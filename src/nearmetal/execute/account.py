@@ -28,46 +28,60 @@ class Window:
         return {"node": self.node, **self.instances.get(s.trial.id, {})}
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Reading:
+    unix: float
+    own: float
+    node: Snapshot
+    launcher: Snapshot
+    instances: Mapping[str, tuple[Snapshot, ...]]
+
+
 class Account:
-    """begin() once the instances stand, end() before they fall."""
+    """Counts from when the instances stand until just before they fall; the sampler knows them meanwhile."""
 
-    def __init__(self, session: Session) -> None:
-        self._session = session
-        self._unix = time.time()
-        self._before: dict[str, list[Snapshot]] = {}
-        self._node: Snapshot = snapshot(session.machine.host)
-        self._own = time.process_time()
+    def __init__(self, session: Session, arms: Sequence[Standing], stack: ExitStack) -> None:
+        self._session, self._arms = session, arms
+        if session.sampler is not None:
+            for s in arms:
+                for i in s.instances:
+                    session.sampler.add_instance(i.label, i.cgroups)
+                    stack.callback(session.sampler.remove_instance, i.label)
+        self._before = self._read()
 
-    def begin(self, arms: Sequence[Standing], stack: ExitStack) -> None:
-        """Count the instances from here; tell the sampler of them until `stack` unwinds."""
-        host, sampler = self._session.machine.host, self._session.sampler
-        for s in arms:
-            self._before[s.trial.id] = [snapshot(host, i.cgroups) for i in s.instances]
-            for i in s.instances:
-                if sampler is not None:
-                    sampler.add_instance(i.label, i.cgroups)
-                    stack.callback(sampler.remove_instance, i.label)
-        self._node = snapshot(host)
-        self._own = time.process_time()
-        self._unix = time.time()
-
-    def end(self, arms: Sequence[Standing]) -> Window:
-        """Everything since begin()."""
+    def _read(self) -> _Reading:
         host = self._session.machine.host
-        now = time.time()
-        seconds = now - self._unix
-        node = delta(self._node, snapshot(host), seconds)
+        return _Reading(
+            unix=time.time(),
+            own=time.process_time(),
+            node=snapshot(host),
+            launcher=snapshot(host, self._session.launcher_groups),
+            instances={s.trial.id: tuple(snapshot(host, i.cgroups) for i in s.instances) for s in self._arms},
+        )
+
+    def close(self) -> Window:
+        """Everything since the account was opened."""
+        first, last = self._before, self._read()
+        seconds = last.unix - first.unix
+        node = delta(first.node, last.node, seconds)
         instances = {
             s.trial.id: {
-                f"instance.{i.hostname}": delta(before, snapshot(host, i.cgroups), seconds)
-                for i, before in zip(s.instances, self._before[s.trial.id], strict=True)
+                f"instance.{i.hostname}": delta(a, b, seconds)
+                for i, a, b in zip(
+                    s.instances, first.instances[s.trial.id], last.instances[s.trial.id], strict=True
+                )
             }
-            for s in arms
+            for s in self._arms
         }
-        everyone = [c for by_name in instances.values() for c in by_name.values()]
-        noise = disturbance(
-            node, everyone, time.process_time() - self._own, seconds, len(self._session.machine.cpus)
-        )
+        ours = [counters for by_name in instances.values() for counters in by_name.values()]
+        if self._session.launcher_groups:
+            ours.append(delta(first.launcher, last.launcher, seconds))
+        noise = disturbance(node, ours, last.own - first.own, seconds, len(self._session.machine.cpus))
         return Window(
-            begin=self._unix, end=now, node=node, instances=instances, disturbance=noise, flags=flags(noise)
+            begin=first.unix,
+            end=last.unix,
+            node=node,
+            instances=instances,
+            disturbance=noise,
+            flags=flags(noise),
         )

@@ -51,18 +51,17 @@ def _run_group(
     subjects = [w for w in workloads if isinstance(w, StartSubject)]
     arms = [_standing(session, t, attempt) for t in trials]
     rows: dict[str, list[Row]] = {s.trial.id: [] for s in arms}
-    account = Account(session)
     with ExitStack() as stack:
         _start_all(session, arms, stack, rng, as_subject=bool(subjects))
         if while_standing is not None:
             while_standing(_sound(arms))
-        account.begin(arms, stack)
+        account = Account(session, arms, stack)
         if kernels:
             _run_kernels(session, arms, kernels, rows, stack, rng)
         for w in workloads:
             if isinstance(w, CommandWorkload):
                 _run_commands(session, arms, w, rows, rng)
-        window = account.end(arms)
+        window = account.close()
     for s in arms:
         if subjects and s.start_seconds:
             rows[s.trial.id].append(_start_row(subjects[0], s.start_seconds))

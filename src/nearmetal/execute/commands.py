@@ -44,8 +44,9 @@ def run_command(session: Session, s: Standing, workload: CommandWorkload) -> tup
         rank = [session.machine.tools / "nm-rank", "--cpus", own, *reports, "--", *workload.argv]
         argv = s.instances[0].command(rank)
     done = session.machine.host.run(argv, timeout=workload.time_limit, env=env, cwd=Path.cwd())
-    (s.log / f"{workload.name}.stdout.txt").write_text(done.stdout)
-    (s.log / f"{workload.name}.stderr.txt").write_text(done.stderr)
+    for name, text in (("stdout", done.stdout), ("stderr", done.stderr)):
+        if text:
+            (s.log / f"{workload.name}.{name}.txt").write_text(text)
     if done.returncode == os.EX_OK:
         s.places = tuple(_places(s.directory))
         if workload.mpi:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import signal
 import time
@@ -11,8 +12,8 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from types import FrameType
 
-from ..errors import RunError
-from ..host.provenance import provenance
+from ..errors import RunError, UsageError
+from ..host.provenance import boot_state, provenance
 from ..model.plan import Plan
 from ..model.record import JsonValue, Status, TrialRecord
 from ..model.result import Analysis
@@ -101,11 +102,24 @@ def resume_run(
             )
     study = narrowed(study, directory.plan().arms)
     begin = time.monotonic()
+    _same_boot_state(machine, directory)
     directory.reopen()
     with open_session(machine, study, backends, new_label(), order.command, order.force, progress) as session:
         session = replace(session, logs=directory.path / "logs")
         with _interruptible():
             return _blocks(session, directory, begin, progress)
+
+
+def _same_boot_state(machine: Machine, directory: ResultsDirectory) -> None:
+    """Blocks of another kernel, microcode or governor are no replicates of those on disk."""
+    then, now = boot_state(directory.provenance), boot_state(provenance(machine.host))
+    changed = [key for key in now if json.dumps(now[key]) != json.dumps(then.get(key))]
+    if changed:
+        raise UsageError(
+            f"the machine is not in the state of this run any more: {', '.join(changed)} changed",
+            where=str(directory.path),
+            remedy="run the study afresh, and compare the two: nearmetal compare",
+        )
 
 
 def narrowed(study: Study, arms: Sequence[str] | dict[str, Arm]) -> Study:
@@ -176,6 +190,9 @@ def _blocks(session: Session, directory: ResultsDirectory, begin: float, progres
         session = replace(session, sampler=sampler)
         while True:
             elapsed = time.monotonic() - begin
+            if sampler.problem is not None and sampler.problem not in told:
+                told.add(sampler.problem)
+                progress.note(f"no more samples: {sampler.problem}")
             stopped = should_stop(analysis, study, elapsed=elapsed, block_seconds=block_seconds)
             if stopped is not None:
                 return Outcome(directory=directory, stopped=stopped, interrupted=False)

@@ -14,7 +14,8 @@ from ..environments import Backend, Seat, Tools, Unavailable
 from ..environments.holder import user_namespace_holder
 from ..environments.registry import get_backend
 from ..errors import UnavailableError, UsageError
-from ..host import Host
+from ..host import Host, cgroups
+from ..host import Unavailable as NoGroups
 from ..host.leftovers import find, remove
 from ..host.lock import machine_lock
 from ..host.provenance import llc_bytes
@@ -44,8 +45,8 @@ class Machine:
 class Session:
     """One run on one machine. arms: those that can run here, by name; backends by name; seats: network seats
     by (arm name, is the A/A arm); user_namespace: path of the shared one without root, else None;
-    logs: a directory for each trial's
-    output; sampler: None in the rehearsal."""
+    launcher_groups: control groups of the mpirun that runs in no instance, empty where there is none;
+    logs: a directory for each trial's output; sampler: None in the rehearsal."""
 
     machine: Machine
     study: Study
@@ -57,6 +58,7 @@ class Session:
     seats: Mapping[tuple[str, bool], tuple[Seat, ...]]
     network: BridgedNetwork | None
     user_namespace: str | None
+    launcher_groups: Mapping[str, Path]
     sampler: Sampler | None
 
     def cpus(self, arm: Arm) -> tuple[int, ...]:
@@ -155,6 +157,21 @@ def _wanted_seats(arms: Mapping[str, Arm], first_baseline: str) -> dict[tuple[st
 
 
 @contextmanager
+def _launcher_groups(label: str) -> Iterator[dict[str, Path]]:
+    """A group for the mpirun that starts ranks across instances and stands in none of them: what it uses is
+    ours, not a disturbance."""
+    parents = cgroups.machine_parents()
+    made: dict[str, Path] = {}
+    if not isinstance(parents, NoGroups):
+        made = cgroups.directories(parents, f"{label}-launcher", {"cpuacct"})
+    try:
+        cgroups.create(made, cgroups.GroupLimits())
+        yield made
+    finally:
+        cgroups.remove(cgroups.unique(made))
+
+
+@contextmanager
 def open_session(
     machine: Machine,
     study: Study,
@@ -177,11 +194,12 @@ def open_session(
         if not machine.host.is_root() and any(b.needs_user_namespace for b in backends.values()):
             holder = stack.enter_context(user_namespace_holder(machine.host, machine.tools, label))
         wanted = _wanted_seats(arms, study.design.baselines[0])
-        network = None
+        network, groups = None, dict[str, Path]()
         seats: dict[tuple[str, bool], tuple[Seat, ...]] = {}
         if wanted:
             progress.phase("building the network (veth + bridge)")
             network = stack.enter_context(bridge(label, sum(wanted.values()), user_namespace_holder=holder))
+            groups = stack.enter_context(_launcher_groups(label))
             free = iter(network.seats)
             seats = {key: tuple(next(free) for _ in range(n)) for key, n in wanted.items()}
         yield Session(
@@ -189,6 +207,7 @@ def open_session(
             study=study,
             label=label,
             scratch=scratch,
+            launcher_groups=groups,
             logs=scratch,
             arms=arms,
             backends=backends,

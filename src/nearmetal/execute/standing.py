@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ..environments import Instance, InstanceRequest
+from ..host import cgroups
 from ..launchers import HostSlots, Launch, MpiJob, openmpi_launch
 from ..model.plan import TrialSpec
 from ..model.record import RankPlace
@@ -121,7 +122,10 @@ def launch_of(session: Session, standing: Standing, program: Sequence[str], *, m
     if one:
         return standing.instances[0].command(standing.launch.argv)
     assert session.network is not None
-    return session.network.hub_command(standing.launch.argv)
+    enter = [tools / "nm-box", "enter", "--pid", "0", "--label", session.label]
+    for group in cgroups.unique(session.launcher_groups):
+        enter += ["--cgroup", str(group)]
+    return [*enter, "--", *session.network.hub_command(standing.launch.argv)]
 
 
 def start_job(session: Session, standing: Standing, kernels: Sequence[KernelWorkload]) -> Job:

@@ -31,7 +31,7 @@ def weigh_study(
     seed: int,
     max_time: float,
 ) -> Study:
-    """backends by name; the first is the baseline. workloads: of our own; command: a user's program, alone or empty.
+    """backends by name; the first is the baseline. workloads: of our own; command: a user's program; either.
 
     A command runs whole, in plain trials; kernels run by slices. Raises UsageError.
     """
