@@ -206,7 +206,7 @@ def test_pages_are_as_asked(tools: Path, tmp_path: Path, stack: ExitStack) -> No
 # Slices below a millisecond, on one rank where one is enough: between other processes' turns there is always
 # room for some of them undisturbed.
 SHORT = {
-    "stream": ("stream:elements=100000:sweeps=4", 1),
+    "stream": ("stream:elements=20000:sweeps=20", 1),
     "ep": ("ep:batches=2", 1),
     "cg": ("cg:iterations=1", 1),
     "is": ("is:rounds=4", 1),
@@ -223,10 +223,10 @@ def test_planted_work_takes_its_share_longer(
     reported is the same."""
     short, ranks = SHORT[name]
     micro = start(tools, tmp_path, stack, short, f"{short}:extra=0.5", ranks=ranks)
-    lines = [(micro.slice(0), micro.slice(1)) for _ in range(150)]
+    lines = [(micro.slice(0), micro.slice(1)) for _ in range(400)]
     assert all([p.work for p in a.parts] == [p.work for p in b.parts] for a, b in lines)
     plain, more = (min(sum(p.seconds for p in pair[k].parts) for pair in lines) for k in (0, 1))
-    assert 1.4 < more / plain < 1.6
+    assert 1.35 < more / plain < 1.65
 
 
 def test_nm_rank_pins_tells_and_becomes_the_program(tools: Path, tmp_path: Path) -> None:
@@ -259,7 +259,8 @@ def test_nm_rank_knows_its_rank_from_each_launcher(tools: Path, tmp_path: Path, 
         (("--cpus", "0"), "usage"),
         (("--cpus", "x", "--", "true"), "number"),
         (("--cpus", "0,", "--", "true"), None),
-        (("--cpus", "99999", "--", "true"), "pinned"),
+        (("--cpus", "60000", "--", "true"), "pinned"),
+        (("--cpus", "99999", "--", "true"), "no CPU 99999"),
         (("--places", "/nowhere-at-all", "--", "true"), "cannot be written"),
         (("--", "/nowhere-at-all"), "cannot be started"),
     ],
@@ -268,6 +269,26 @@ def test_nm_rank_says_what_is_wrong(tools: Path, argv: tuple[str, ...], words: s
     done = LocalHost().run([str(tools / "nm-rank"), *argv], timeout=PATIENCE)
     assert done.ok == (words is None)
     assert (words or "") in done.stderr
+
+
+def test_nm_rank_gives_a_rank_all_cpus_of_its_entry(tools: Path, tmp_path: Path) -> None:
+    cpus = LocalHost().cpus()[:2]
+    entry = "+".join(map(str, cpus))
+    argv = [str(tools / "nm-rank"), "--cpus", f"0,{entry}", "--places", str(tmp_path), "--", "true"]
+    assert LocalHost().run(argv, timeout=PATIENCE, env={"PMI_RANK": "1"}).ok
+    assert parse_place((tmp_path / "place.1.json").read_text()).cpus == cpus
+
+
+@pytest.mark.parametrize(("program", "status"), [(("sleep", "0.05"), 0), (("false",), 1)])
+def test_nm_rank_measures_a_program_and_ends_as_it_did(
+    tools: Path, tmp_path: Path, program: tuple[str, ...], status: int
+) -> None:
+    argv = [str(tools / "nm-rank"), "--usage", str(tmp_path), "--", *program]
+    assert LocalHost().run(argv, timeout=PATIENCE).returncode == status
+    usage = json.loads((tmp_path / "usage.0.json").read_text())
+    assert (usage["rank"], usage["status"]) == (0, status)
+    assert usage["wall"] >= (0.05 if status == 0 else 0.0)
+    assert 0 <= usage["user"] + usage["system"] < usage["wall"] + 0.05 and usage["max_rss"] > 100_000
 
 
 def test_nm_rank_without_an_entry_for_its_rank(tools: Path) -> None:

@@ -171,10 +171,8 @@ def test_mistakes_start_nothing(here: Path) -> None:
 
 
 def test_a_command_is_weighed_without_a_file(here: Path) -> None:
-    done = nearmetal(
-        "weigh", "native", "namespaces", "--time", "6s", "--json", "--", "/bin/sh", "-c", "echo $(cat small.yaml)",
-        cwd=here,
-    )  # fmt: skip
+    command = ["/bin/sh", "-c", "echo $(cat small.yaml)"]
+    done = nearmetal("weigh", "native", "namespaces", "--time", "6s", "--json", "--", *command, cwd=here)
     assert done.returncode == 0, done.stderr
     cells = json.loads(done.stdout)["cells"]
     assert {c["metric"] for c in cells} >= {"wall", "max_rss"}

@@ -10,7 +10,6 @@ from typing import Any, cast
 import pytest
 
 from nearmetal.environments import InstanceRequest, Tools, registry
-from nearmetal.environments.handicap import Handicap
 from nearmetal.environments.instance import make_instance, require_host_image
 from nearmetal.environments.namespaces import start_argv
 from nearmetal.environments.native import Native
@@ -121,11 +120,6 @@ def test_native_has_no_network_of_its_own(tmp_path: Path, tools: Tools, attachme
         Native().start(LocalHost(), tools, asked),
     ):
         pass
-
-
-def test_a_handicap_must_have_one(tmp_path: Path, tools: Tools) -> None:
-    with pytest.raises(UnavailableError, match="a handicap needs"):
-        Handicap().start(LocalHost(), tools, request(tmp_path))
 
 
 def test_our_backends_are_found_and_loaded_by_entry_point() -> None:

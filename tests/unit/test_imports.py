@@ -1,4 +1,4 @@
-"""Heavy libraries are imported where they are used, so that the tool answers at once and stays light on nodes."""
+"""Heavy libraries are imported where they are used, so that the tool answers at once."""
 
 import ast
 import json

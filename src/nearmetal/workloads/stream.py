@@ -46,6 +46,7 @@ KERNEL = Kernel(
             kind=Kind.WHOLE,
             default=2_000_000,
             auto=True,
+            least=1000,
             doc="doubles per array, over all ranks; auto: the three arrays are 4 x the last-level cache",
         ),
         Parameter(
