@@ -147,6 +147,9 @@ def _run_kernels(
     for s in _sound(arms):
         with _guarded(s):
             s.standing_job.quit()
+    for s in _sound(arms):
+        with _guarded(s):
+            s.standing_job.ended()
     for s in arms:
         for k, w in enumerate(kernels):
             got = slices.get((s.trial.id, k), [])

@@ -74,9 +74,12 @@ class Job:
             raise self._unexpected(line)
         return line
 
-    def quit(self, limit: float = 10.0) -> None:
-        """Let the ranks end by themselves; raises TrialFailedError when they do not, or end with an error."""
+    def quit(self) -> None:
+        """Tell the ranks to end; returns at once."""
         self._send("q\n")
+
+    def ended(self, limit: float = 10.0) -> None:
+        """Wait until they have; raises TrialFailedError when they do not end, or end with an error."""
         assert self._process is not None
         try:
             code = self._process.wait(limit)

@@ -9,7 +9,7 @@ from .kernel import CLASSES, RATE, Kernel, Setting
 from .parameter import AUTO, Choices, Kind, Parameter
 
 # Outer iterations of a slice; an iteration of class W or larger is a slice by itself.
-AUTO_ITERATIONS = {Transport.SHM: {"S": 10}, Transport.TCP: {"S": 5}}
+AUTO_ITERATIONS = {Transport.SHM: {"S": 6}, Transport.TCP: {"S": 4}}
 
 
 def _keys(choices: Choices, setting: Setting) -> Mapping[str, str | int]:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from .kernel import CLASSES, RATE, Kernel, Setting
 from .parameter import AUTO, Choices, Kind, Parameter
 
-AUTO_BATCHES = 30  # 0.25 ms each
+AUTO_BATCHES = 16  # 0.25 ms each
 
 
 def _keys(choices: Choices, _: Setting) -> Mapping[str, str | int]:

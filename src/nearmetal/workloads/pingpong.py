@@ -8,7 +8,7 @@ from ..model.study import Better, Transport
 from .kernel import Kernel, Metric, Setting, seconds_each
 from .parameter import AUTO, Choices, Kind, Parameter
 
-SLICE_SECONDS = 8e-3
+SLICE_SECONDS = 4e-3
 # Rough cost of a message: seconds, and bytes per second. Only the length of a slice hangs on it.
 COST = {Transport.SHM: (0.35e-6, 10e9), Transport.TCP: (5e-6, 4e9)}
 LARGE = 64 << 10  # from here on time goes by bytes
@@ -59,7 +59,7 @@ KERNEL = Kernel(
             default=AUTO,
             auto=True,
             most=1 << 30,
-            doc="round trips per slice; auto: a slice takes some 8 ms, by transport and size",
+            doc="round trips per slice; auto: a slice takes some 4 ms, by transport and size",
         ),
         Parameter(
             name="measure",

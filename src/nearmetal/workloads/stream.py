@@ -8,8 +8,8 @@ from ..model.study import Better
 from .kernel import Kernel, Metric, Setting, per_second
 from .parameter import AUTO, Choices, Kind, Parameter
 
-# Elements that one slice sweeps in each operation: 4 M x 80 B for the four take 10 to 15 ms at 25 to 30 GB/s.
-SLICE_ELEMENTS = 4_000_000
+# Elements that one slice sweeps in each operation: 2 M x 80 B for the four take 4 to 6 ms at 25 to 40 GB/s.
+SLICE_ELEMENTS = 2_000_000
 BYTES_PER_ELEMENT = 24  # three arrays of doubles
 OPERATIONS = 4
 
@@ -55,7 +55,7 @@ KERNEL = Kernel(
             default=AUTO,
             auto=True,
             most=1 << 20,
-            doc="a slice sweeps one of so many parts of the arrays; auto: a slice takes 10 to 15 ms",
+            doc="a slice sweeps one of so many parts of the arrays; auto: a slice takes some 5 ms",
         ),
         Parameter(
             name="sweeps",

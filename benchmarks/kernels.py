@@ -1,0 +1,86 @@
+"""Our STREAM triad and ping-pong against the plainest loops, compiled alike, fresh processes in turn.
+
+By hand: python -m benchmarks.kernels [rounds]. Each launch gives the median of fifteen repetitions; ratios of
+seconds are ours / plain, pair by pair.
+"""
+
+from __future__ import annotations
+
+import statistics
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from benchmarks.paired import interleaved, ratio, shown
+from nearmetal.execute.job import Job
+from nearmetal.execute.progress import Silent
+from nearmetal.execute.session import Machine, prepare_machine
+from nearmetal.host import LocalHost
+from nearmetal.launchers import MpiJob, openmpi_launch
+from nearmetal.model.study import Transport
+
+REPETITIONS = 15
+ELEMENTS, SWEEPS, BYTES, TRIPS = 2_000_000, 4, 8, 10_000
+SOURCE = Path(__file__).with_name("plain.c")
+
+
+def main(rounds: int) -> None:
+    machine = prepare_machine(LocalHost(), Silent())
+    with tempfile.TemporaryDirectory(dir="/tmp") as scratch:
+        plain = Path(scratch) / "plain"
+        flags = machine.built.flags.split()
+        subprocess.run(["mpicc", *flags, "-D_GNU_SOURCE", "-o", str(plain), str(SOURCE)], check=True)
+        triad = f"stream:elements={ELEMENTS}:sweeps={SWEEPS}:chunks=1:pages=huge"
+        trips = f"pingpong:bytes={BYTES}:trips={TRIPS}"
+        found = interleaved(
+            {
+                "triad": lambda: ours(machine, scratch, triad, "triad"),
+                "plain triad": lambda: theirs(
+                    machine, scratch, [str(plain), "triad", str(ELEMENTS), str(SWEEPS)]
+                ),
+                "latency": lambda: ours(machine, scratch, trips, "messages"),
+                "plain latency": lambda: theirs(
+                    machine, scratch, [str(plain), "pingpong", str(BYTES), str(TRIPS)]
+                ),
+            },
+            rounds,
+        )
+    for name, limit in (("triad", "within 2 %"), ("latency", "within 5 %")):
+        seconds = statistics.median(found[name])
+        print(f"{name}: ours / plain {shown(ratio(found[name], found['plain ' + name]))} ({limit}),", end=" ")
+        print(f"ours {seconds * 1e3:.3f} ms, n {rounds}")
+
+
+def ours(machine: Machine, scratch: str, spec: str, metric: str) -> float:
+    """Median seconds of the slices of one fresh launch of nm-micro."""
+    with tempfile.TemporaryDirectory(dir=scratch) as here, Job(Path(here), 2, Path(here)) as job:
+        program = (machine.tools / "nm-micro", "--tokens", here, spec)
+        job.launch(machine.host, openmpi_launch(mpi_job(machine, program, here), machine.mpirun, machine.mpi))
+        job.ready()
+        job.slice(0)
+        values = [
+            part.seconds for _ in range(REPETITIONS) for part in job.slice(0).parts if part.metric == metric
+        ]
+        job.quit()
+        job.ended()
+    return statistics.median(values)
+
+
+def theirs(machine: Machine, scratch: str, program: list[str]) -> float:
+    """Median seconds of the repetitions of one fresh launch of the plain program."""
+    launch = openmpi_launch(mpi_job(machine, tuple(program), scratch), machine.mpirun, machine.mpi)
+    done = machine.host.run(launch.argv, env=launch.env, timeout=60)
+    return statistics.median(float(line) for line in done.stdout.splitlines())
+
+
+def mpi_job(machine: Machine, program: tuple[str, ...], scratch: str) -> MpiJob:
+    """Two pinned ranks over shared memory."""
+    wrapper = (machine.tools / "nm-rank", "--cpus", ",".join(map(str, machine.cpus[:2])), "--")
+    return MpiJob(
+        argv=(*wrapper, *program), ranks=2, transport=Transport.SHM, interface="lo", scratch=scratch
+    )
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]) if len(sys.argv) > 1 else 20)
