@@ -13,6 +13,7 @@ import tempfile
 from pathlib import Path
 
 from benchmarks.paired import interleaved, ratio, shown
+
 from nearmetal.execute.job import Job
 from nearmetal.execute.progress import Silent
 from nearmetal.execute.session import Machine, prepare_machine
