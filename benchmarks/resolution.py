@@ -1,8 +1,9 @@
 """How fine `nearmetal quick` sees in 90 seconds, and how often a planted 3 % is found at a margin of 1 %.
 
-By hand: python -m benchmarks.resolution [tries]. The first part runs quick for its whole 90 s and prints the
-half-width of every metric of the container in the native transport, with the noise floor and what disturbed
-the run. The second part runs a native handicap of 3 % extra work that many times (0: not at all).
+By hand: python -m benchmarks.resolution [tries]. Two runs of 90 s each, to the end of their budget: native
+against one container in the same transport, with the four kernels of the claim, and the whole of quick; with
+the half-width of every metric, the noise floor and what disturbed the run. Then a native handicap of 3 % extra
+work that many times (0: not at all).
 """
 
 from __future__ import annotations
@@ -56,18 +57,18 @@ def half_width(cell: dict[str, Any]) -> float:
     return math.inf if low is None or high is None else (math.log1p(high) - math.log1p(low)) / 2
 
 
-def quick(cwd: Path) -> None:
-    """One run of quick to the end of its budget."""
-    found = nearmetal("quick", "--time", "90s", "--width", "0.01 %", cwd=cwd)
+def widths(what: str, arm: str, *words: str, cwd: Path) -> None:
+    """One run to the end of its budget."""
+    found = nearmetal(*words, "--time", "90s", "--width", "0.01 %", cwd=cwd)
     print(
-        f"quick, 90 s, {found['blocks']} blocks; half-widths in %, limit {LIMIT * 100:g} for the named ones"
+        f"{what}, 90 s, {found['blocks']} blocks; half-widths in %, limit {LIMIT * 100:g} for the named ones"
     )
     for cell in found["noise_floor"]["cells"]:
         name = f"{cell['workload']}.{cell['metric']}"
         print(f"  A/A {name:<22} ±{half_width(cell) * 100:.2f}  n {cell['n']}")
     for cell in found["cells"]:
         name = f"{cell['workload']}.{cell['metric']}"
-        if cell["arm"] == "namespaces/1x2":
+        if cell["arm"] == arm:
             mark = "" if name not in NAMED else ("ok" if half_width(cell) <= LIMIT else "TOO WIDE")
             print(f"      {name:<22} ±{half_width(cell) * 100:.2f}  n {cell['n']}  {mark}")
     print(f"  disturbance: {found['disturbance']}")
@@ -87,7 +88,10 @@ def planted(cwd: Path, tries: int) -> None:
 
 def main(tries: int) -> None:
     with tempfile.TemporaryDirectory() as scratch:
-        quick(Path(scratch))
+        kernels = [w for k in ("stream-2m", "ep", "cg", "latency") for w in ("--workload", k)]
+        one = ["weigh", "native", "namespaces", *kernels]
+        widths("same transport", "namespaces/1x2", *one, cwd=Path(scratch))
+        widths("quick", "namespaces/1x2", "quick", cwd=Path(scratch))
         if tries:
             print(f"planted 3 %, margin 1 %, {tries} tries")
             planted(Path(scratch), tries)

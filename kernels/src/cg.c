@@ -185,6 +185,7 @@ static void *prepare(Spec *spec, const World *world) {
     s->z = arena_take(&s->arena, all);
     if (s->common.corrupt && world->rank == 0)
         s->matrix.value[0] *= 1.01;
+    arena_touch(&s->arena);
     start_over(s);
     return s;
 }

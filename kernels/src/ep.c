@@ -155,6 +155,7 @@ static void *prepare(Spec *spec, const World *world) {
     s->x = arena_take(&s->arena, reals);
     s->y = arena_take(&s->arena, reals);
     s->ring = arena_take(&s->arena, rings);
+    arena_touch(&s->arena);
     return s;
 }
 

@@ -239,6 +239,7 @@ static void *prepare(Spec *spec, const World *world) {
     s->sorted = arena_take(&s->arena, most);
     s->received = arena_take(&s->arena, most);
     s->less = arena_take(&s->arena, ranks);
+    arena_touch(&s->arena);
     make_keys(s);
     return s;
 }

@@ -1,4 +1,4 @@
-/* Memory of a kernel: one arena of the page size asked for, touched when it is made. */
+/* Memory of a kernel: one arena of the page size asked for. */
 #ifndef NEARMETAL_PAGES_H
 #define NEARMETAL_PAGES_H
 
@@ -14,8 +14,13 @@ typedef struct {
 /* Bytes that `bytes` take up in an arena. */
 size_t arena_need(size_t bytes);
 
-/* `size` is a sum of arena_need(). Aligned to 2 MiB, zero, every page present. */
+/* `size` is a sum of arena_need(). Aligned to 2 MiB, zero. No page is present yet: the kernel touches all it
+   will use in prepare, so that none is faulted in inside a slice. */
 Arena arena_make(size_t size, Pages pages);
+
+/* Every page present. Not for what is filled anyway: a page that is cleared and filled in one go is written
+   to memory once. */
+void arena_touch(const Arena *arena);
 
 /* Aligned to a cache line. */
 void *arena_take(Arena *arena, size_t bytes);

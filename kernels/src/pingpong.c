@@ -40,6 +40,7 @@ static void *prepare(Spec *spec, const World *world) {
     size_t bytes = (size_t)s->bytes + 1; /* an empty message has an address too */
     s->arena = arena_make(arena_need(bytes), s->common.pages);
     s->buffer = arena_take(&s->arena, bytes);
+    arena_touch(&s->arena);
     return s;
 }
 

@@ -41,6 +41,7 @@ Parent = typer.Option(RESULTS, "--results", help="Where results directories go."
 Fail = typer.Option(FailOn.NOTHING, "--fail-on", help="What ends with exit code 1.")
 Force = typer.Option(False, "--force", help="Run although another run holds this machine.")
 Design = typer.Option(None, "--mode", help="slices between standing instances, or plain trials.")
+Width = typer.Option(None, "--width", help="Stop at this half-width (such as '0.7 %'), not at verdicts.")
 MaxBlocks = typer.Option(None, "--max-blocks", min=1, help="Stop after so many blocks in all.")
 DryRun = typer.Option(False, "--dry-run", help="Print what would run, and start nothing.")
 
@@ -61,11 +62,7 @@ def quick(
     seed: int = Seed,
     pages: Pages = typer.Option(Pages.HUGE, "--pages", help="Page size that the kernels ask for."),
     mode: Mode = Design,
-    target_width: str = typer.Option(
-        None,
-        "--width",
-        help="Go on until every half-width is at most this (such as '0.7 %'), not until verdicts.",
-    ),
+    width: str = Width,
     results: Path = Parent,
     json: bool = Json,
     fail_on: FailOn = Fail,
@@ -76,7 +73,7 @@ def quick(
     from ..execute.variants import with_pages
 
     study = with_pages(study_from("quick", seed), pages)
-    study = _changed(study, time=time, mode=mode, width=target_width)
+    study = _changed(study, time=time, mode=mode, width=width)
     return _measure(study, results, max_blocks, json=json, fail_on=fail_on, force=force, dry_run=dry_run)
 
 
@@ -132,6 +129,7 @@ def weigh(
     instances: int = typer.Option(1, "--instances", min=1, help="Instances that the ranks are spread over."),
     mpi: bool = typer.Option(False, "--mpi", help="Start the command by mpirun, one process per rank."),
     margin: str = typer.Option("3 %", "--margin", help="What counts as material."),
+    width: str = Width,
     time: str = typer.Option("90s", "--time", help="Time budget, such as 90s or 10m."),
     seed: int = Seed,
     results: Path = Parent,
@@ -165,6 +163,7 @@ def weigh(
         seed=draw_seed() if seed is None else seed,
         max_time=duration(time) or 90.0,
     )
+    study = _changed(study, time=None, width=width)
     return _measure(study, results, None, json=json, fail_on=fail_on, force=force, dry_run=dry_run)
 
 

@@ -11,7 +11,7 @@ from ..errors import NearmetalError
 from ..launchers import verify_places
 from ..model.plan import Block, TrialSpec
 from ..model.record import Fold, Row, Status, TrialRecord
-from ..model.study import Better, CommandWorkload, KernelWorkload, Mode, StartSubject
+from ..model.study import Better, CommandWorkload, KernelWorkload, Mode, StartSubject, Workload
 from ..workloads.kernels import rows as kernel_rows
 from ..workloads.protocol import SliceLine, VerifyLine
 from .account import Account, Window
@@ -52,7 +52,7 @@ def _run_group(
     arms = [_standing(session, t, attempt) for t in trials]
     rows: dict[str, list[Row]] = {s.trial.id: [] for s in arms}
     with ExitStack() as stack:
-        _start_all(session, arms, stack, rng, as_subject=bool(subjects))
+        _start_all(session, arms, stack, rng, as_subject=subjects)
         if while_standing is not None:
             while_standing(_sound(arms))
         account = Account(session, arms, stack)
@@ -60,11 +60,12 @@ def _run_group(
             _run_kernels(session, arms, kernels, rows, stack, rng)
         for w in workloads:
             if isinstance(w, CommandWorkload):
-                _run_commands(session, arms, w, rows, rng)
+                _run_commands(session, _taking(arms, w), w, rows, rng)
         window = account.close()
-    for s in arms:
-        if subjects and s.start_seconds:
-            rows[s.trial.id].append(_start_row(subjects[0], s.start_seconds))
+    for w in subjects:
+        for s in _taking(arms, w):
+            if s.start_seconds:
+                rows[s.trial.id].append(_start_row(w, s.start_seconds))
     fold = Fold.PAIRED if len(trials) > 1 else Fold.MEDIAN
     return [_record(session, s, rows[s.trial.id], window, attempt, fold) for s in arms]
 
@@ -97,17 +98,27 @@ def _shuffled(arms: Sequence[Standing], rng: random.Random) -> list[Standing]:
     return _sound(rng.sample(arms, len(arms)))
 
 
+def _taking(arms: Sequence[Standing], workload: Workload) -> list[Standing]:
+    return [s for s in arms if s.arm.environment.takes(workload.name)]
+
+
 def _start_all(
-    session: Session, arms: Sequence[Standing], stack: ExitStack, rng: random.Random, *, as_subject: bool
+    session: Session,
+    arms: Sequence[Standing],
+    stack: ExitStack,
+    rng: random.Random,
+    *,
+    as_subject: Sequence[StartSubject],
 ) -> None:
     """Start every arm's instances in the order of the block. Where the start is a subject, start and stop
     them several times in random order first, so that an arm has as many starts as a kernel has slices."""
     design = session.study.design
     repeats = design.slices if design.mode is Mode.SLICES else design.runs
-    for _ in range(repeats - 1 if as_subject else 0):
-        for s in _shuffled(arms, rng):
-            with _guarded(s), start_instances(session, s):
-                pass
+    for w in as_subject:
+        for _ in range(repeats - 1):
+            for s in _shuffled(_taking(arms, w), rng):
+                with _guarded(s), start_instances(session, s):
+                    pass
     for s in _sound(arms):
         with _guarded(s):
             s.instances = stack.enter_context(start_instances(session, s))
@@ -122,43 +133,58 @@ def _run_kernels(
     rng: random.Random,
 ) -> None:
     """One launch per arm for all kernels; then the token goes round, kernel by kernel."""
-    design = session.study.design
     begin = time.monotonic()
     for s in _sound(arms):
+        s.kernels = tuple(w for w in kernels if s.arm.environment.takes(w.name))
         with _guarded(s):
-            s.job = stack.enter_context(start_job(session, s, kernels))
+            s.job = stack.enter_context(start_job(session, s))
     for s in _sound(arms):
         with _guarded(s):
-            _await_ready(session, s)
-            s.phases["ready"] = time.monotonic() - begin
-    slices: dict[tuple[str, int], list[SliceLine]] = {}
-    verified: dict[tuple[str, int], VerifyLine] = {}
-    for k in range(len(kernels)):
-        for s in _shuffled(arms, rng):
-            with _guarded(s):
-                # The full verified run warms the slices up as well; further warm-up is discarded by rule.
-                verified[s.trial.id, k] = s.standing_job.verify(k)
-                for _ in range(design.warm_up):
-                    s.standing_job.slice(k)
-        for _ in range(design.slices):
-            for s in _shuffled(arms, rng):
-                with _guarded(s):
-                    slices.setdefault((s.trial.id, k), []).append(s.standing_job.slice(k))
+            _await_ready(session, s, begin)
+    for w in kernels:
+        _run_kernel(session, [s for s in arms if w in s.kernels], w, rows, rng)
     for s in _sound(arms):
         with _guarded(s):
             s.standing_job.quit()
     for s in _sound(arms):
         with _guarded(s):
             s.standing_job.ended()
+
+
+def _run_kernel(
+    session: Session,
+    arms: Sequence[Standing],
+    workload: KernelWorkload,
+    rows: dict[str, list[Row]],
+    rng: random.Random,
+) -> None:
+    """Verify on every arm, then slices in random order: never two at once."""
+    design = session.study.design
+    slices: dict[str, list[SliceLine]] = {s.trial.id: [] for s in arms}
+    verified: dict[str, VerifyLine] = {}
+    for s in _shuffled(arms, rng):
+        with _guarded(s):
+            k = s.kernels.index(workload)
+            # The full verified run warms the slices up as well; further warm-up is discarded by rule.
+            verified[s.trial.id] = s.standing_job.verify(k)
+            for _ in range(design.warm_up):
+                s.standing_job.slice(k)
+    for _ in range(design.slices):
+        for s in _shuffled(arms, rng):
+            with _guarded(s):
+                slices[s.trial.id].append(s.standing_job.slice(s.kernels.index(workload)))
     for s in arms:
-        for k, w in enumerate(kernels):
-            got = slices.get((s.trial.id, k), [])
-            if len(got) == design.slices:
-                rows[s.trial.id] += kernel_rows(w, got, verified.get((s.trial.id, k)))
+        if len(slices[s.trial.id]) == design.slices:
+            rows[s.trial.id] += kernel_rows(workload, slices[s.trial.id], verified.get(s.trial.id))
 
 
-def _await_ready(session: Session, s: Standing) -> None:
+def _await_ready(session: Session, s: Standing, begin: float) -> None:
     s.ready = s.standing_job.ready()
+    s.phases |= {
+        "ready": time.monotonic() - begin,
+        "mpi_init": s.ready.init_seconds,
+        "prepare": s.ready.prepare_seconds,
+    }
     s.places = s.ready.places
     verify_places(s.places, s.arm.placement, session.cpus(s.arm), tuple(i.hostname for i in s.instances))
 

@@ -34,8 +34,9 @@ def estimate(study: Study) -> Estimate:
     first = [a for a in arms if a.environment.name == design.baselines[0]]
     seconds = 0.0
     for arm in [*arms, *first]:
-        kernels = [w for w in study.workloads if isinstance(w, KernelWorkload)]
-        commands = sum(isinstance(w, CommandWorkload) for w in study.workloads)
+        taken = [w for w in study.workloads if arm.environment.takes(w.name)]
+        kernels = [w for w in taken if isinstance(w, KernelWorkload)]
+        commands = sum(isinstance(w, CommandWorkload) for w in taken)
         seconds += arm.placement.instances * START * design.slices
         seconds += LAUNCH if kernels else 0.0
         seconds += sum(VERIFY.get(str(w.params.get("class")), 0.05) for w in kernels)

@@ -32,6 +32,7 @@ class Standing:
     start_seconds: list[float] = field(default_factory=list)
     phases: dict[str, float] = field(default_factory=dict)
     instances: tuple[Instance, ...] = ()
+    kernels: tuple[KernelWorkload, ...] = ()
     job: Job | None = None
     launch: Launch | None = None
     ready: ReadyLine | None = None
@@ -128,8 +129,8 @@ def launch_of(session: Session, standing: Standing, program: Sequence[str], *, m
     return [*enter, "--", *session.network.hub_command(standing.launch.argv)]
 
 
-def start_job(session: Session, standing: Standing, kernels: Sequence[KernelWorkload]) -> Job:
-    """Launch nm-micro with all kernels; the caller owns the job and waits for ready()."""
+def start_job(session: Session, standing: Standing) -> Job:
+    """Launch nm-micro with all kernels of the arm; the caller owns the job and waits for ready()."""
     arm = standing.arm
     job = Job(standing.directory, arm.placement.ranks, standing.log)
     specs = [
@@ -140,7 +141,7 @@ def start_job(session: Session, standing: Standing, kernels: Sequence[KernelWork
             llc_bytes=session.machine.llc,
             extra=arm.environment.extra_work,
         )
-        for w in kernels
+        for w in standing.kernels
     ]
     program = [session.machine.tools / "nm-micro", "--tokens", str(standing.directory), *specs]
     argv = launch_of(session, standing, program, measured=False)

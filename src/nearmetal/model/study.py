@@ -56,8 +56,8 @@ class Limits:
 @dataclass(frozen=True, kw_only=True)
 class Environment:
     """How work is wrapped. backend: name of an entry point; image: 'host' or a built tree; placements: names
-    of the placements it takes part in; extra_work: share of additional work planted in every slice (backend
-    handicap only, 0.03 = 3 %)."""
+    of the placements it takes part in; workloads: names of those it runs, empty for all; extra_work: share of
+    additional work planted in every slice (backend handicap only, 0.03 = 3 %)."""
 
     name: str
     backend: str
@@ -65,7 +65,12 @@ class Environment:
     attachment: Attachment = Attachment.HOST
     limits: Limits = field(default_factory=Limits)
     placements: tuple[str, ...]
+    workloads: tuple[str, ...] = ()
     extra_work: float = 0.0
+
+    def takes(self, workload: str) -> bool:
+        """Whether it runs the workload of that name."""
+        return not self.workloads or workload in self.workloads
 
 
 @dataclass(frozen=True, kw_only=True)

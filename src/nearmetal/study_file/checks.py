@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from ..model.study import Attachment, CommandWorkload, KernelWorkload, StartSubject, Study, Workload
@@ -195,6 +195,21 @@ def _check_blocks(section: DesignSection, node: Node, problems: Problems) -> Non
     if section.expected_blocks is not None and section.expected_blocks > section.max_blocks:
         what = f"{section.expected_blocks} is more than max_blocks, {section.max_blocks}"
         problems.add(mark_of(node, ("expected_blocks",)), ("design", "expected_blocks"), what)
+
+
+def check_named_workloads(
+    section: EnvironmentSection, node: Node, path: Path, workloads: Sequence[str], problems: Problems
+) -> None:
+    """The workloads that an environment runs, where it does not run all."""
+    for number, name in enumerate(section.workloads):
+        at: Path = ("workloads", number)
+        what = ""
+        if name not in workloads:
+            what = f'unknown workload "{name}"{did_you_mean(name, workloads)}'
+        elif name in section.workloads[:number]:
+            what = f'workload "{name}" given twice'
+        if what:
+            problems.add(mark_of(node, at), path + at, what)
 
 
 def _check_primary(

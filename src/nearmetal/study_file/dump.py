@@ -61,6 +61,7 @@ def _environment(e: Environment) -> Tree:
             "memory": None if memory is None else exact(memory, Dimension.SIZE),
         },
         "placements": _list(e.placements),
+        "workloads": _list(e.workloads) if e.workloads else None,
         "extra_work": exact(e.extra_work, Dimension.SHARE) if e.extra_work else None,
     }
 

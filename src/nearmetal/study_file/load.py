@@ -27,6 +27,7 @@ from .checks import (
     check_design,
     check_environment,
     check_kernel,
+    check_named_workloads,
     check_placement,
     usable,
 )
@@ -83,6 +84,10 @@ def load_text(text: str, name: str, catalog: Catalog | None, *, seed: int | None
     pieces = _pieces(root, problems)
     workloads = {p.name: _workload(p, catalog, problems) for p in pieces}
     _check_sections(root, placements, environments, catalog, problems)
+    for key, (_, node) in _entries(root, "environments").items():
+        environment = environments[key]
+        if environment is not None:
+            check_named_workloads(environment, node, ("environments", key), tuple(workloads), problems)
     design_node = root.get("design")
     design = (
         validate(DesignSection, design_node, ("design",), problems)
@@ -267,6 +272,7 @@ def _environment(name: str, section: EnvironmentSection, placements: tuple[str, 
         attachment=section.attachment,
         limits=Limits(cpu_quota=section.limits.cpu, memory=section.limits.memory),
         placements=placements,
+        workloads=tuple(section.workloads),
         extra_work=section.extra_work,
     )
 

@@ -214,6 +214,11 @@ class EnvironmentSection(Section):
         description="placements it takes part in; every one that its attachment can serve if omitted",
         examples=[["1x2", "2x1"]],
     )
+    workloads: list[Name] = Field(
+        default_factory=list,
+        description="workloads it runs, where not all; the first baseline runs all",
+        examples=[["cg", "latency"]],
+    )
     extra_work: Extra = Field(
         Environment.extra_work,
         description="work planted in every slice, as a share; backend handicap only",

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from .kernel import CLASSES, RATE, Kernel, Setting
 from .parameter import AUTO, Choices, Kind, Parameter
 
-AUTO_ROUNDS = {"S": 30, "W": 2}  # larger classes: one round is a slice
+AUTO_ROUNDS = {"S": 24, "W": 2}  # larger classes: one round is a slice
 
 
 def _keys(choices: Choices, _: Setting) -> Mapping[str, str | int]:

@@ -36,7 +36,8 @@ class Metric:
 @dataclass(frozen=True, kw_only=True)
 class Kernel:
     """One kernel. keys: the KERNEL-SPEC keys of a slice, every count decided; metrics: in the order shown;
-    least_ranks: fewer make no sense; powers: only 1, 2, 4, ... ranks."""
+    least_ranks: fewer make no sense; powers: only 1, 2, 4, ... ranks; alone: a slice can run the part of one
+    metric alone (key only)."""
 
     name: str
     doc: str
@@ -45,6 +46,7 @@ class Kernel:
     metrics: Callable[[Choices], tuple[Metric, ...]]
     least_ranks: int = 1
     powers: bool = False
+    alone: bool = False
 
 
 def per_second(seconds: float, work: float) -> float:

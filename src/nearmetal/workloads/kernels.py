@@ -69,6 +69,8 @@ def argument(
     setting = Setting(transport=transport, ranks=ranks, llc_bytes=llc_bytes)
     keys: dict[str, str | int] = {**found.keys(choices, setting), "pages": workload.pages.value}
     words = [found.name, *(f"{key}={value}" for key, value in keys.items())]
+    if found.alone and len(workload.metrics) == 1:
+        words.append(f"only={workload.metrics[0]}")
     if extra:
         words.append(f"extra={extra:.9g}")
     return ":".join(words)

@@ -8,16 +8,16 @@ from ..model.study import Better, Transport
 from .kernel import Kernel, Metric, Setting, seconds_each
 from .parameter import AUTO, Choices, Kind, Parameter
 
-SLICE_SECONDS = 4e-3
+SLICE_SECONDS, LARGE_SECONDS = 3e-3, 5e-3
 # Rough cost of a message: seconds, and bytes per second. Only the length of a slice hangs on it.
-COST = {Transport.SHM: (0.35e-6, 10e9), Transport.TCP: (5e-6, 4e9)}
+COST = {Transport.SHM: (0.35e-6, 10e9), Transport.TCP: (5e-6, 2.5e9)}
 LARGE = 64 << 10  # from here on time goes by bytes
 
 
 def auto_trips(transport: Transport, size: int) -> int:
-    """Round trips of about SLICE_SECONDS, to one digit; the same for every arm of a transport."""
+    """Round trips of about so many seconds, to one digit; the same for every arm of a transport."""
     latency, bandwidth = COST[transport]
-    trips = SLICE_SECONDS / (2 * (latency + size / bandwidth))
+    trips = (SLICE_SECONDS if size < LARGE else LARGE_SECONDS) / (2 * (latency + size / bandwidth))
     digit = 10 ** (len(str(int(trips))) - 1)
     whole: int = round(trips / digit) * digit
     return max(1, whole)
@@ -59,7 +59,7 @@ KERNEL = Kernel(
             default=AUTO,
             auto=True,
             most=1 << 30,
-            doc="round trips per slice; auto: a slice takes some 4 ms, by transport and size",
+            doc="round trips per slice; auto: a slice takes some 3 to 5 ms, by transport and size",
         ),
         Parameter(
             name="measure",

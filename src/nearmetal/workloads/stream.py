@@ -8,8 +8,9 @@ from ..model.study import Better
 from .kernel import Kernel, Metric, Setting, per_second
 from .parameter import AUTO, Choices, Kind, Parameter
 
-# Elements that one slice sweeps in each operation: 2 M x 80 B for the four take 4 to 6 ms at 25 to 40 GB/s.
-SLICE_ELEMENTS = 2_000_000
+# Elements that one slice sweeps in each operation: of a part of large arrays, 3 M x 80 B for the four take 6 to
+# 9 ms at 25 to 40 GB/s; arrays that a cache may hold are swept more often in that time.
+SLICE_ELEMENTS, CACHED_ELEMENTS = 3_000_000, 6_000_000
 BYTES_PER_ELEMENT = 24  # three arrays of doubles
 OPERATIONS = 4
 
@@ -26,7 +27,9 @@ def _keys(choices: Choices, setting: Setting) -> Mapping[str, str | int]:
     # A multiple of 4: the four operations then stand exactly a quarter of the arrays apart.
     needed = 1 if elements <= SLICE_ELEMENTS else OPERATIONS * -(-elements // (OPERATIONS * SLICE_ELEMENTS))
     chunks = choices.whole("chunks") or needed
-    sweeps = choices.whole("sweeps") or max(1, SLICE_ELEMENTS * chunks // elements)
+    sweeps = choices.whole("sweeps") or max(
+        1, (CACHED_ELEMENTS if chunks == 1 else SLICE_ELEMENTS * chunks) // elements
+    )
     return {"elements": elements, "chunks": chunks, "sweeps": sweeps}
 
 
@@ -55,7 +58,7 @@ KERNEL = Kernel(
             default=AUTO,
             auto=True,
             most=1 << 20,
-            doc="a slice sweeps one of so many parts of the arrays; auto: a slice takes some 5 ms",
+            doc="a slice sweeps one of so many parts of the arrays; auto: a slice takes some 10 ms",
         ),
         Parameter(
             name="sweeps",
@@ -68,4 +71,5 @@ KERNEL = Kernel(
     ),
     keys=_keys,
     metrics=_metrics,
+    alone=True,
 )

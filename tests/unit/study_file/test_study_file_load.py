@@ -147,6 +147,7 @@ MISTAKES = [
     ("attachment: veth-bridge", "placements: [1x2, 1x2]", '8:23  environments.lxc.placements[1]: placement "1x2" given twice'),
     ("attachment: veth-bridge", "placements: 1x2", "8:17  environments.lxc.placements: a list is wanted here, such as [1x2, 2x1]"),
     ("attachment: veth-bridge", "placements: []", "8:17  environments.lxc.placements: nothing stands here"),
+    ("attachment: veth-bridge", "workloads: [eq]", '8:17  environments.lxc.workloads[0]: unknown workload "eq"; known: triad, lammps, boot'),
     ("attachment: veth-bridge", "extra_work: 3 %", '8:17  environments.lxc.extra_work: only the backend handicap plants extra work, and this is "namespaces"'),
     ("cpu: 150 %", "cpu: 1.5", '9:19  environments.lxc.limits.cpu: "1.5" has no unit; write "1.5 %"'),
     ("cpu: 150 %", "cpus: 150 %", '9:14  environments.lxc.limits.cpus: unknown key; did you mean "cpu"?'),
