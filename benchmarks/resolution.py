@@ -2,8 +2,8 @@
 
 By hand: python -m benchmarks.resolution [tries]. Two runs of 90 s each, to the end of their budget: native
 against one container in the same transport, with the four kernels of the claim, and the whole of quick; with
-the half-width of every metric, the noise floor and what disturbed the run. Then a native handicap of 3 % extra
-work that many times (0: not at all).
+the half-width of every metric, the noise floor and what disturbed the run. Then a native handicap of 3 %
+extra work that many times (0: not at all).
 """
 
 from __future__ import annotations

@@ -8,8 +8,8 @@ from ..model.study import Better
 from .kernel import Kernel, Metric, Setting, per_second
 from .parameter import AUTO, Choices, Kind, Parameter
 
-# Elements that one slice sweeps in each operation: of a part of large arrays, 3 M x 80 B for the four take 6 to
-# 9 ms at 25 to 40 GB/s; arrays that a cache may hold are swept more often in that time.
+# Elements that one slice sweeps in each operation: of a part of large arrays, 3 M x 80 B for the four take
+# 6 to 9 ms at 25 to 40 GB/s; arrays that a cache may hold are swept more often in that time.
 SLICE_ELEMENTS, CACHED_ELEMENTS = 3_000_000, 6_000_000
 BYTES_PER_ELEMENT = 24  # three arrays of doubles
 OPERATIONS = 4
