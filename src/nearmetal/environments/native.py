@@ -55,7 +55,6 @@ def start_native(
     host: Host, tools: Tools, request: InstanceRequest, *, period_us: int
 ) -> Iterator[BoxInstance]:
     """An instance on the host itself. period_us: of the CPU quota, where the environment has one."""
-    begin = time.monotonic_ns()
     require_host_image(request)
     attachment = request.environment.attachment
     if request.seat is not None or attachment not in (Attachment.HOST, Attachment.LOOPBACK):
@@ -82,7 +81,6 @@ def start_native(
                 namespaces_of=0,
                 groups=groups,
                 phases={
-                    "cgroups": seconds(begin, spawning),
                     "spawn": seconds(spawning, first),
                     # The group is our account of the baseline, not a part of starting on bare metal.
                     "first_instruction": seconds(spawning, first),

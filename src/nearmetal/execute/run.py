@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
+from itertools import count
 from pathlib import Path
 from types import FrameType
 
@@ -20,7 +21,7 @@ from ..model.result import Analysis
 from ..model.study import Arm, Study
 from ..plan import expected_blocks as blocks_within
 from ..plan import make_block
-from ..records import ResultsDirectory, completed_blocks, next_attempt
+from ..records import ResultsDirectory, TrialWriter, completed_blocks, next_attempt
 from ..samplers import Sampler
 from .audit import audit_arms
 from .block import run_block
@@ -172,6 +173,22 @@ def _rehearse(session: Session) -> _Rehearsal:
 
 def _blocks(session: Session, directory: ResultsDirectory, begin: float, progress: Progress) -> Outcome:
     """Run the blocks that are not on disk yet; each is on disk before the next begins."""
+    machine = session.machine
+    sampling = Sampler(
+        directory.path / "samples", writer=WRITER, host=machine.host, program=machine.tools / "nm-sample"
+    )
+    try:
+        with directory.writer(WRITER) as writer, sampling as sampler:
+            stopped = _loop(replace(session, sampler=sampler), directory, writer, begin, progress)
+        return Outcome(directory=directory, stopped=stopped, interrupted=False)
+    except KeyboardInterrupt:
+        return Outcome(directory=directory, stopped="interrupted", interrupted=True)
+
+
+def _loop(
+    session: Session, directory: ResultsDirectory, writer: TrialWriter, begin: float, progress: Progress
+) -> str:
+    """Block after block until the stop rule speaks: why it did."""
     # numpy and scipy take half a second to import, which the rehearsal need not wait for.
     from ..analysis import analyse, should_stop
 
@@ -179,46 +196,34 @@ def _blocks(session: Session, directory: ResultsDirectory, begin: float, progres
     plan = Plan(seed=study.design.seed, expected_blocks=expected, blocks=())
     records = list(directory.trials().records)
     done = completed_blocks(records, len(make_block(study, REHEARSAL).trials))
-    analysis = analyse(study, plan, records, detail=False)
     told: set[str] = set()
     number, block_seconds = 0, 0.0
-    machine = session.machine
-    sampling = Sampler(
-        directory.path / "samples", writer=WRITER, host=machine.host, program=machine.tools / "nm-sample"
-    )
-    with directory.writer(WRITER) as writer, sampling as sampler:
-        session = replace(session, sampler=sampler)
-        while True:
-            elapsed = time.monotonic() - begin
-            if sampler.problem is not None and sampler.problem not in told:
-                told.add(sampler.problem)
-                progress.note(f"no more samples: {sampler.problem}")
-            stopped = should_stop(analysis, study, elapsed=elapsed, block_seconds=block_seconds)
-            if stopped is not None:
-                return Outcome(directory=directory, stopped=stopped, interrupted=False)
-            number += 1
-            if number in done:
-                continue
-            at = time.monotonic()
-            try:
-                for record in run_block(session, make_block(study, number), next_attempt(records, number)):
-                    writer.append(record)
-                    records.append(record)
-                    _tell_failure(record, told, progress)
-            except KeyboardInterrupt:
-                return Outcome(directory=directory, stopped="interrupted", interrupted=True)
-            block_seconds = time.monotonic() - at
-            analysis = analyse(study, plan, records, detail=False)
+    while True:
+        analysis = analyse(study, plan, records, detail=False)
+        if block_seconds:
             _tell_block(analysis, expected, block_seconds, begin, study, progress)
+        if session.sampler is not None and session.sampler.problem is not None:
+            _tell_once(f"no more samples: {session.sampler.problem}", told, progress)
+        elapsed = time.monotonic() - begin
+        stopped = should_stop(analysis, study, elapsed=elapsed, block_seconds=block_seconds)
+        if stopped is not None:
+            return stopped
+        number = next(n for n in count(number + 1) if n not in done)
+        at = time.monotonic()
+        for record in run_block(session, make_block(study, number), next_attempt(records, number)):
+            writer.append(record)
+            records.append(record)
+            for reason in (record.reason, *(r.reason and f"{r.workload}: {r.reason}" for r in record.rows)):
+                if reason:
+                    _tell_once(f"{record.arm} failed: {reason}", told, progress)
+        block_seconds = time.monotonic() - at
 
 
-def _tell_failure(record: TrialRecord, told: set[str], progress: Progress) -> None:
-    """Each reason once: a workload that fails every time would drown the rest."""
-    reasons = [record.reason, *(f"{r.workload}.{r.metric}: {r.reason}" for r in record.rows)]
-    for reason in reasons:
-        if reason and not reason.endswith(": ") and (record.arm + reason) not in told:
-            told.add(record.arm + reason)
-            progress.note(f"{record.arm} failed in block {record.block}: {reason}")
+def _tell_once(text: str, told: set[str], progress: Progress) -> None:
+    """Each text once: a workload that fails every time would drown the rest."""
+    if text not in told:
+        told.add(text)
+        progress.note(text)
 
 
 def _tell_block(
