@@ -31,8 +31,16 @@ from .present import print_result, write_report
 from .view import View
 
 if TYPE_CHECKING:
+    from ..execute.calibration import Check
     from ..execute.run import Order, Outcome
     from ..execute.session import Machine
+
+#: Study, mode and share of the budget. Plain trials are the other design, held against the slices.
+CALIBRATION = (
+    ("calibrate", Mode.SLICES, 0.55),
+    ("calibrate", Mode.PLAIN, 0.25),
+    ("calibrate-quota", Mode.PLAIN, 0.2),
+)
 
 Time = typer.Option(None, "--time", help="Time budget, such as 90s or 10m.")
 Seed = typer.Option(None, "--seed", help="Seed of every order drawn.", min=0)
@@ -183,28 +191,27 @@ def calibrate(
     if dry_run:
         show_plan(_changed(study_from("calibrate", seed), time=time), json=json, blocks=None)
         return int(ExitCode.DONE)
-    verdicts = []
+    checks: list[Check] = []
     directories: list[str] = []
-    # Two thirds for slices; the rest for plain trials, the other design, as a check on them.
-    for mode, share in ((Mode.SLICES, 2 / 3), (Mode.PLAIN, 1 / 3)):
-        study = study_from("calibrate", seed)
+    for name, mode, share in CALIBRATION:
+        study = study_from(name, seed)
         study = replace(study, design=replace(study.design, mode=mode, max_time=budget * share))
         with View(quiet=json) as view:
             outcome = start_run(_machine(view), study, _order(results, _study_text(study), force), view)
-        if outcome.directory is None or outcome.interrupted:
+        if outcome.interrupted or outcome.directory is None:
             return _finish(outcome, json=json, fail_on=FailOn.NOTHING)
         done, analysis, records = analysed(outcome.directory)
         write_report(outcome.directory, done, analysis, records)
         outcome.directory.close()
         directories.append(str(outcome.directory.path))
-        verdicts += judge(done, analysis, mode)
-    passed = all(v.passed for v in verdicts)
+        checks += judge(done, analysis, mode)
+    passed = all(c.passed for c in checks)
     if json:
         print_json(
-            {"passed": passed, "checks": [v.as_json() for v in verdicts], "results_dirs": list(directories)}
+            {"passed": passed, "checks": [c.as_json() for c in checks], "results_dirs": list(directories)}
         )
     else:
-        print(table(verdicts))
+        print(table(checks))
         print("Reports: " + ", ".join(f"{d}/report.html" for d in directories))
     return int(ExitCode.DONE if passed else ExitCode.FINDING)
 

@@ -10,6 +10,9 @@ from ..model.result import Analysis, Cell, Verdict
 from ..model.study import Arm, Mode, Study
 from ..units import show_effect, show_overhead
 
+#: How exactly the truth of a quota is known: a rank that has used its share runs on to the next timer tick, and
+#: being stopped and started costs something of its own.
+QUOTA_KNOWN_TO = 0.01
 _MATERIAL = (Verdict.SLOWER, Verdict.FASTER)
 
 
@@ -53,13 +56,21 @@ def judge(study: Study, analysis: Analysis, mode: Mode) -> list[Check]:
     by chance; a miss names how far it is.
     """
     arms = {a.name: a for a in study.arms()}
-    own = [_check(c, 0.0, mode) for c in analysis.noise_floor.cells]
-    return own + [_check(c, planted_overhead(arms[c.arm]), mode) for c in analysis.cells]
+    own = [_check(c, 0.0, 0.0, mode) for c in analysis.noise_floor.cells]
+    return own + [
+        _check(
+            c,
+            planted_overhead(arms[c.arm]),
+            0.0 if arms[c.arm].environment.limits.cpu_quota is None else QUOTA_KNOWN_TO,
+            mode,
+        )
+        for c in analysis.cells
+    ]
 
 
-def _check(cell: Cell, planted: float, mode: Mode) -> Check:
+def _check(cell: Cell, planted: float, known_to: float, mode: Mode) -> Check:
     finite = cell.low > -1 and cell.high < float("inf")
-    inside = finite and cell.low <= planted <= cell.high
+    inside = finite and cell.low - known_to <= planted <= cell.high + known_to
     if planted == 0:
         passed = finite and cell.verdict not in _MATERIAL
         reason = "" if passed else ("no interval yet" if not finite else "nothing was planted")

@@ -224,15 +224,14 @@ def test_calibrate_plants_what_it_names(catalog: Catalog) -> None:
     study = load_text(builtin("calibrate"), "calibrate", catalog, seed=1)
     planted = {e.name: e.extra_work for e in study.environments}
     assert planted == {
-        "native": 0, "handicap-0": 0, "handicap-3": 0.03, "handicap-10": 0.1, "handicap-quota": 0
+        "native": 0, "handicap-0": 0, "handicap-3": 0.03, "handicap-10": 0.1
     }  # fmt: skip
-    assert study.environments[-1].limits.cpu_quota is not None
     assert study.design.margin == 0.01
     assert all(c.baseline == "native/1x2" for c in study.comparisons())
 
 
 def test_built_in_studies_by_name() -> None:
-    assert names() == ("calibrate", "quick")
+    assert names() == ("calibrate", "calibrate-quota", "quick")
     for name in names():
         assert builtin(name).startswith(SCHEMA_LINE)
     with pytest.raises(UsageError, match="no built-in study"):
