@@ -2,7 +2,8 @@
 
 By hand: python -m benchmarks.trial_cost [rounds] [path of the reframe program]. In every round, in random
 order: a block of two trials through the real orchestrator (instance, counters, command, record, fsync,
-running analysis), the same command launched bare as often, and the fsync of as many bytes alone.
+running analysis), the command line that the tool launches for it (nm-box enter, nm-rank, true) launched by itself as
+often, `true` alone as often, and the fsync of as many bytes.
 With ReFrame: its 20 tests of `true`, serial, less its start-up, per test.
 """
 
@@ -81,10 +82,14 @@ def main(rounds: int, reframe: str | None) -> None:
             analyse(STUDY, plan, records[-200:], detail=False)
             return (time.perf_counter() - begin) / TRIALS
 
-        def bare() -> float:
+        tools = machine.tools
+        enter = [tools / "nm-box", "enter", "--pid", "0", "--label", session.label, "--cpus", "0", "--"]
+        rank = [tools / "nm-rank", "--cpus", "0", "--places", here, "--usage", here, "--"]
+
+        def launched(argv: list[str]) -> float:
             begin = time.perf_counter()
             for _ in range(TRIALS):
-                subprocess.run(["true"], check=True, stdin=subprocess.DEVNULL, capture_output=True)
+                subprocess.run(argv, check=True, stdin=subprocess.DEVNULL, capture_output=True)
             return (time.perf_counter() - begin) / TRIALS
 
         def synced() -> float:
@@ -96,13 +101,22 @@ def main(rounds: int, reframe: str | None) -> None:
             return (time.perf_counter() - begin) / TRIALS
 
         whole()
-        found = interleaved({"whole": whole, "bare": bare, "fsync": synced}, rounds)
+        found = interleaved(
+            {
+                "whole": whole,
+                "launched": lambda: launched([*enter, *rank, "true"]),
+                "true": lambda: launched(["true"]),
+                "fsync": synced,
+            },
+            rounds,
+        )
         os.close(alone)
     for name, values in found.items():
-        print(f"{name:<6} {shown(interval(values), 'ms per trial', 1e3)}")
-    beyond = [w - c for w, c in zip(found["whole"], found["bare"], strict=True)]
-    own = shown(difference(beyond, found["fsync"]), "ms per trial", 1e3)
-    print(f"own cost beyond the command and the fsync: {own} (limit 3 ms), n {rounds}")
+        print(f"{name:<8} {shown(interval(values), 'ms per trial', 1e3)}")
+    for command, limit in (("launched", " (limit 3 ms)"), ("true", "")):
+        beyond = [w - c for w, c in zip(found["whole"], found[command], strict=True)]
+        own = shown(difference(beyond, found["fsync"]), "ms per trial", 1e3)
+        print(f"own cost beyond `{command}` and the fsync: {own}{limit}, n {rounds}")
     if reframe:
         cost = shown(interval(reframe_cost(reframe, 6)), "ms per test", 1e3)
         print(f"ReFrame beyond its start-up: {cost}, n 6")

@@ -74,7 +74,6 @@ def _standing(session: Session, trial: TrialSpec, attempt: int) -> Standing:
     directory = session.scratch / f"b{trial.block}-{trial.position}-{attempt}"
     log = session.logs / trial.id.replace("/", "_")
     directory.mkdir()
-    log.mkdir(parents=True, exist_ok=True)
     return Standing(trial=trial, arm=session.arms[trial.arm], directory=directory, log=log)
 
 

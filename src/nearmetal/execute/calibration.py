@@ -10,8 +10,8 @@ from ..model.result import Analysis, Cell, Verdict
 from ..model.study import Arm, Mode, Study
 from ..units import show_effect, show_overhead
 
-#: How exactly the truth of a quota is known: a rank that has used its share runs on to the next timer tick, and
-#: being stopped and started costs something of its own.
+#: How exactly the truth of a quota is known: a rank that has used its share runs on to the next timer tick,
+#: and being stopped and started costs something of its own.
 QUOTA_KNOWN_TO = 0.01
 _MATERIAL = (Verdict.SLOWER, Verdict.FASTER)
 

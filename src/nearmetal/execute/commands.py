@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from ..errors import TrialFailedError
 from ..launchers import verify_places
@@ -30,8 +31,6 @@ class Usage:
 
 def run_command(session: Session, s: Standing, workload: CommandWorkload) -> tuple[Row, ...]:
     """Run it once; raises TrialFailedError when it does not end in time, or ends with an error."""
-    for old in (*s.directory.glob("place.*.json"), *s.directory.glob("usage.*.json")):
-        old.unlink()
     env = dict(workload.env)
     if workload.mpi:
         argv = launch_of(session, s, workload.argv, measured=True)
@@ -46,14 +45,15 @@ def run_command(session: Session, s: Standing, workload: CommandWorkload) -> tup
     done = session.machine.host.run(argv, timeout=workload.time_limit, env=env, cwd=Path.cwd())
     for name, text in (("stdout", done.stdout), ("stderr", done.stderr)):
         if text:
+            s.log.mkdir(parents=True, exist_ok=True)
             (s.log / f"{workload.name}.{name}.txt").write_text(text)
     if done.returncode == os.EX_OK:
-        s.places = tuple(_places(s.directory))
+        ranks = range(s.arm.placement.ranks if workload.mpi else 1)
+        s.places = tuple(_place(_report(s.directory, "place", r)) for r in ranks)
         if workload.mpi:
-            verify_places(
-                s.places, s.arm.placement, session.cpus(s.arm), tuple(i.hostname for i in s.instances)
-            )
-        used = _usage(s.directory)
+            hosts = tuple(i.hostname for i in s.instances)
+            verify_places(s.places, s.arm.placement, session.cpus(s.arm), hosts)
+        used = _usage([_report(s.directory, "usage", r) for r in ranks])
         return parse(
             workload, done.stdout, wall=used.wall, user=used.user, system=used.system, max_rss=used.max_rss
         )
@@ -64,18 +64,22 @@ def run_command(session: Session, s: Standing, workload: CommandWorkload) -> tup
     )
 
 
-def _places(directory: Path) -> Iterator[RankPlace]:
-    for path in sorted(directory.glob("place.*.json")):
-        d = json.loads(path.read_text())
-        yield RankPlace(
-            rank=d["rank"], host=d["host"], cpus=tuple(d["affinity"]), namespaces=dict(d["namespaces"])
-        )
+def _report(directory: Path, kind: str, rank: int) -> dict[str, Any]:
+    """What nm-rank wrote of one rank in this run: it ends with an error where it cannot write."""
+    try:
+        found: dict[str, Any] = json.loads((directory / f"{kind}.{rank}.json").read_bytes())
+    except (OSError, ValueError) as e:
+        raise TrialFailedError(f"rank {rank} did not report its {kind}: {e}", where=str(directory)) from e
+    return found
 
 
-def _usage(directory: Path) -> Usage:
-    ranks = [json.loads(p.read_text()) for p in sorted(directory.glob("usage.*.json"))]
-    if not ranks:
-        raise TrialFailedError("no rank reported what it used", where=str(directory))
+def _place(d: dict[str, Any]) -> RankPlace:
+    return RankPlace(
+        rank=d["rank"], host=d["host"], cpus=tuple(d["affinity"]), namespaces=dict(d["namespaces"])
+    )
+
+
+def _usage(ranks: Sequence[dict[str, Any]]) -> Usage:
     return Usage(
         wall=max(float(r["wall"]) for r in ranks),
         user=sum(float(r["user"]) for r in ranks),

@@ -132,6 +132,7 @@ def launch_of(session: Session, standing: Standing, program: Sequence[str], *, m
 def start_job(session: Session, standing: Standing) -> Job:
     """Launch nm-micro with all kernels of the arm; the caller owns the job and waits for ready()."""
     arm = standing.arm
+    standing.log.mkdir(parents=True, exist_ok=True)
     job = Job(standing.directory, arm.placement.ranks, standing.log)
     specs = [
         argument(
