@@ -2,7 +2,7 @@
 
 By hand: python -m benchmarks.trial_cost [rounds] [path of the reframe program]. In every round, in random
 order: a block of two trials through the real orchestrator (instance, counters, command, record, fsync,
-running analysis), the command line that the tool launches for it (nm-box enter, nm-rank, true) launched by itself as
+running analysis), the command line that it launches for a trial (nm-box enter, nm-rank, true) by itself as
 often, `true` alone as often, and the fsync of as many bytes.
 With ReFrame: its 20 tests of `true`, serial, less its start-up, per test.
 """

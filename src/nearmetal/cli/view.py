@@ -28,7 +28,7 @@ def headline(done: BlockDone) -> str:
     cells = done.analysis.cells
     decided = len(cells) - len(done.analysis.undecided)
     return (
-        f"block {done.number} of about {done.expected} · {show_clock(done.elapsed)} gone,"
+        f"block {done.number} ({done.expected} expected) · {show_clock(done.elapsed)} gone,"
         f" at most {show_clock(done.left)} left · {decided} of {len(cells)} cells decided"
     )
 

@@ -231,7 +231,8 @@ def _tell_block(
 ) -> None:
     elapsed = time.monotonic() - begin
     budget = study.design.max_time or math.inf
-    by_blocks = max(expected - analysis.blocks, 0) * seconds
+    # Past the expected blocks the budget alone says how long the search for verdicts may go on.
+    by_blocks = (expected - analysis.blocks) * seconds if analysis.blocks < expected else math.inf
     progress.block(
         BlockDone(
             number=analysis.blocks,

@@ -197,8 +197,9 @@ def entry(cell: Cell, number: int) -> Entry:
 
 
 def verdict_table(study: Study, analysis: Analysis) -> tuple[Group, ...]:
-    """The table, one group per baseline arm, everything in the order of first appearance."""
+    """The table, one group per baseline arm, metrics in the order of the study's workloads."""
     numbered = list(enumerate(analysis.cells))
+    place = {w.name: i for i, w in enumerate(study.workloads)}
     groups = []
     for base in dict.fromkeys(c.baseline for c in analysis.cells):
         own = [(i, c) for i, c in numbered if c.baseline == base]
@@ -216,7 +217,7 @@ def verdict_table(study: Study, analysis: Analysis) -> tuple[Group, ...]:
                 baseline=one_line(show(cells[0][1].baseline_value.centre, cells[0][1].unit)),
                 entries={c.arm: entry(c, i) for i, c in cells},
             )
-            for cells in by_metric.values()
+            for cells in sorted(by_metric.values(), key=lambda found: place.get(found[0][1].workload, 0))
         )
         groups.append(Group(baseline=baseline, columns=columns, lines=lines))
     return tuple(groups)
