@@ -38,10 +38,14 @@ sanitize:
 	ctest --test-dir build/sanitize --output-on-failure
 
 wheel: setup
-	.venv/bin/uv build --wheel --quiet
+	.venv/bin/python -m pip wheel --quiet --no-deps --wheel-dir dist .
 
 bench: setup-test
-	$(PYTHON) benchmarks/run.py
+	$(PYTHON) -m benchmarks.kernels
+	$(PYTHON) -m benchmarks.trial_cost
+	$(PYTHON) -m benchmarks.sampler
+	$(PYTHON) -m benchmarks.analysis
+	$(PYTHON) -m benchmarks.resolution
 
 clean:
 	rm -rf build dist .venv

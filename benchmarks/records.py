@@ -1,6 +1,6 @@
 """The tool's own cost of recording a trial, beside that of the fsync alone, interleaved.
 
-By hand: python benchmarks/records.py [trials [directory]]. A trial is recorded as in a run: counters of the
+By hand: python -m benchmarks.records [trials [directory]]. A trial is recorded as in a run: counters of the
 node and of two instances before and after, their differences, what disturbed it, one record of two rows of
 eight slices, its line, written and synced. Beside it, in turn: the same bytes appended to another file and
 synced."""

@@ -1,6 +1,6 @@
 """CPU of the 1 Hz sampler against that of `vmstat 1`, interleaved.
 
-By hand: python benchmarks/sampler.py [rounds]. Each round starts all side by side, in an order and at a
+By hand: python -m benchmarks.sampler [rounds]. Each round starts all side by side, in an order and at a
 distance drawn anew, and takes their CPU time by the scheduler's clock over the same seconds, once they are
 warm: nm-sample with all that it reads of the node, nm-sample with two instances besides (cgroup v1), and
 vmstat, which reads a part of it."""

@@ -7,16 +7,12 @@ need=${1:-run}
 
 packages="gcc libc6-dev make cmake libopenmpi-dev openmpi-bin python3 python3-venv iproute2 procps util-linux"
 if [ "$need" = test ]; then
-    packages="$packages clang-format clang libclang-rt-dev chromium git"
+    packages="$packages clang-format chromium git"
 fi
 
 missing=""
 for p in $packages; do
-    case $p in
-    # The runtime of the sanitizers has the compiler's version in its package name.
-    libclang-rt-dev) dpkg-query -W -f='${Status}\n' 'libclang-rt-*-dev' 2>/dev/null | grep -q '^install ok' || missing="$missing libclang-rt-14-dev" ;;
-    *) dpkg-query -W -f='${Status}\n' "$p" 2>/dev/null | grep -q '^install ok' || missing="$missing $p" ;;
-    esac
+    dpkg-query -W -f='${Status}\n' "$p" 2>/dev/null | grep -q '^install ok' || missing="$missing $p"
 done
 if [ -n "$missing" ]; then
     if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
@@ -39,12 +35,13 @@ stamp=".venv/.$need-$(cat pyproject.toml constraints.txt | cksum | tr ' ' '-')"
 if [ ! -e "$stamp" ]; then
     python=$(command -v python3)
     [ -x .venv/bin/python ] || "$python" -m venv .venv
-    [ -x .venv/bin/uv ] || .venv/bin/python -m pip install --quiet --disable-pip-version-check uv
+    uv=$(command -v uv || echo .venv/bin/uv)
+    [ -x "$uv" ] || .venv/bin/python -m pip install --quiet --disable-pip-version-check uv
     group=""
     [ "$need" = test ] && group="--group dev"
     # uv writes no bytecode unless asked to, and imports would compile it again and again where it cannot be kept.
     # shellcheck disable=SC2086
-    VIRTUAL_ENV=.venv .venv/bin/uv pip install --quiet --compile-bytecode --constraints constraints.txt \
+    VIRTUAL_ENV=.venv "$uv" pip install --quiet --compile-bytecode --constraints constraints.txt \
         --editable . $group
     touch "$stamp"
 fi

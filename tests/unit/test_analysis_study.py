@@ -264,6 +264,32 @@ def test_holm_is_a_column_and_overturns_nothing() -> None:
     assert all(c.p_holm is None for c in run(11, {}).cells)
 
 
+def test_slices_of_less_work_are_weighed_per_unit_of_work() -> None:
+    """Over a slower transport a slice holds less work: its raw seconds say nothing about the extra time."""
+    out = []
+    for record in simulated(27, {"box/one": (0.0, 0.5)}):
+        work = 1.0 if record.arm.startswith("native") else 0.25
+        row = record.rows[0]
+        assert row.metric == "seconds"
+        rate = replace(
+            row,
+            metric="rate",
+            unit="op/s",
+            better=Better.HIGHER,
+            values=tuple(1e6 / v for v in row.values),
+            seconds=tuple(v * work for v in row.values),
+            parts={"comm": tuple(v * work for v in row.parts["comm"])},
+        )
+        out.append(replace(record, rows=(rate,)))
+    plan = make_plan(STUDY, blocks=27, expected_blocks=12)
+    found = next(c for c in analyse(STUDY, plan, out).cells if c.arm == "box/one")
+    assert found.attribution is not None
+    by_name = {p.name: p.overhead for p in found.attribution.parts}
+    assert by_name["communication"].low < 0.5 < by_name["communication"].high
+    assert by_name["computation"].low < 0.0 < by_name["computation"].high
+    assert found.attribution.sentence == "communication"
+
+
 def test_communication_is_told_from_computation() -> None:
     a = run(27, {"box/one": (0.01, 0.30), "box/two": (0.4, 0.02)})
     comm = cell(a, "box/one", "native/one").attribution

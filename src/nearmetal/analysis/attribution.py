@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..model.result import Attribution, Cell, Interval, Part, Verdict
-from ..model.study import Arm, Study, Transport
+from ..model.study import Arm, Better, Study, Transport
 from .fold import Paired, Series, row_medians
 from .looks import look_and_carry
 
@@ -30,22 +30,25 @@ def measured_parts(
     """Parts of the extra time and the residual, in shares of the baseline's time; None where a side lacks
     seconds or MPI times.
 
-    Per block and slice (env part - base part) / base seconds, median over slices, then look-and-carry over
-    blocks. Computation is the time outside MPI unless a kernel measured it. The residual is what the parts
-    leave of the total in each block; where computation is the rest it shows only how far medians do not add
-    up."""
+    Per block and slice (env part - base part) / base seconds, all per unit of work (a slice may hold less
+    over a slower transport), median over slices, then look-and-carry over blocks. Computation is the time
+    outside MPI unless a kernel measured it. The residual is what the parts leave of the total in each block;
+    where computation is the rest it shows only how far medians do not add up."""
     kinds = [k for k in env.parts if k in base.parts and k in NAMES]
-    whole = base.seconds
-    if env.seconds is None or whole is None or "comm" not in kinds:
+    if env.seconds is None or base.seconds is None or "comm" not in kinds:
         return None
+    env_work, base_work = _work(env, env.seconds), _work(base, base.seconds)
+    env_whole, whole = env.seconds / env_work, base.seconds / base_work
 
     def share(env_time: FloatArray, base_time: FloatArray) -> FloatArray:
         return _by_block(paired, env, base, env_time, base_time, whole)
 
-    total = share(env.seconds, whole)
-    shares = {NAMES[k]: share(env.parts[k], base.parts[k]) for k in kinds}
+    total = share(env_whole, whole)
+    per_work = {k: (env.parts[k] / env_work, base.parts[k] / base_work) for k in kinds}
+    shares = {NAMES[k]: share(*both) for k, both in per_work.items()}
     if "computation" not in shares:
-        rest = share(env.seconds - env.parts["comm"], whole - base.parts["comm"])
+        env_comm, base_comm = per_work["comm"]
+        rest = share(env_whole - env_comm, whole - base_comm)
         shares = {"computation": rest, **shares}
     residual = total - np.sum(list(shares.values()), axis=0)
 
@@ -54,6 +57,12 @@ def measured_parts(
 
     parts = tuple(Part(name=name, overhead=carried(x)) for name, x in shares.items())
     return parts, carried(residual)
+
+
+def _work(side: Series, seconds: FloatArray) -> FloatArray:
+    """Work of each slice, in a unit that both sides of a comparison share: a rate is work per second, a
+    latency seconds per piece of work."""
+    return seconds * side.values if side.better is Better.HIGHER else seconds / side.values
 
 
 def _by_block(
