@@ -242,6 +242,19 @@ def _start_row(subject: StartSubject, seconds: Sequence[float]) -> Row:
     )
 
 
+def _pages(s: Standing) -> dict[str, dict[str, float | None]]:
+    """What madvise asked for may not be what was got: the ranks say, in kB."""
+    if s.ready is None:
+        return {}
+    return {
+        s.kernels[p.kernel].name: {
+            "huge": None if p.huge_kb is None else p.huge_kb * 1024.0,
+            "total": p.total_kb * 1024.0,
+        }
+        for p in s.ready.pages
+    }
+
+
 def _record(
     session: Session, s: Standing, rows: Sequence[Row], window: Window, attempt: int, fold: Fold
 ) -> TrialRecord:
@@ -268,4 +281,5 @@ def _record(
         disturbance=window.disturbance,
         flags=window.flags,
         phases=s.phases,
+        pages=_pages(s),
     )

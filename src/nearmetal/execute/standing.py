@@ -59,7 +59,9 @@ def start_instances(session: Session, standing: Standing) -> Iterator[tuple[Inst
         origin = time.monotonic()
         total = 0.0
         for i in range(arm.placement.instances):
-            slot = f"{standing.trial.position}{chr(ord('a') + i)}"
+            slot = (
+                f"{list(session.arms).index(arm.name)}{'r' if standing.trial.aa else ''}{chr(ord('a') + i)}"
+            )
             scratch = standing.directory / f"instance-{i}-{len(standing.start_seconds)}"
             scratch.mkdir()
             begin = time.monotonic()

@@ -60,7 +60,8 @@ class TrialRecord:
     """One trial. begin, end: Unix seconds; attempt counts from 1 (a torn block is run again as a whole);
     counters: differences over the trial by scope ('node', 'instance.<name>') and counter;
     disturbance: other processes' CPU share of the node, steal share; None = unavailable (never zero);
-    flags: 'disturbed', ... with the number they rest on."""
+    flags: 'disturbed', ... with the number they rest on; pages: bytes in huge pages and in all ('huge',
+    'total') by workload, as the ranks found them."""
 
     run: str
     trial: str
@@ -81,3 +82,4 @@ class TrialRecord:
     disturbance: Mapping[str, float | None] = field(default_factory=dict)
     flags: tuple[str, ...] = ()
     phases: Mapping[str, float] = field(default_factory=dict)
+    pages: Mapping[str, Mapping[str, float | None]] = field(default_factory=dict)

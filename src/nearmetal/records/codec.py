@@ -71,6 +71,8 @@ def to_dict(record: TrialRecord) -> dict[str, JsonValue]:
         out["flags"] = list(record.flags)
     if record.phases:
         out["phases"] = dict(record.phases)
+    if record.pages:
+        out["pages"] = {workload: dict(found) for workload, found in record.pages.items()}
     return out
 
 
@@ -218,6 +220,7 @@ def _validator() -> SchemaValidator:
         disturbance=measured,
         flags=cs.tuple_variable_schema(text),
         phases=cs.dict_schema(text, number),
+        pages=cs.dict_schema(text, measured),
     )
     return SchemaValidator(record)
 

@@ -11,7 +11,7 @@ from .cells_table import Entry, bounded, difference_text, margin_text, value_tex
 from .chart_parts import PAGE, Chart
 from .charts import charts_of
 from .markup import Markup, join, table, tag
-from .seen import COUNTED, CounterLine, RecordIndex, share_text
+from .seen import COUNTED, CounterLine, RecordIndex, pages_text, share_text
 from .text import one_line, plural, tight
 
 Draw = Callable[[Chart], Markup]
@@ -92,11 +92,14 @@ def _seen(c: Cell, records: RecordIndex) -> Markup:
                 tag("dt", f"{one_line(arm)}: {title}"),
                 tag("dd", ("; ".join(said) or "no records") + more),
             ]
+        pages = pages_text(records.trials(arm), c.workload)
+        if pages != "not reported":
+            rows += [tag("dt", f"{one_line(arm)}: memory"), tag("dd", pages)]
     own = records.own_namespaces(c.arm, c.baseline)
     if own is not None:
         text = ", ".join(own) if own else "none: the same as the baseline's"
         rows += [tag("dt", "namespaces of its own"), tag("dd", text)]
-    return join(tag("h4", "Transport and placement seen"), tag("dl", *rows, class_="facts"))
+    return join(tag("h4", "Transport, placement and pages seen"), tag("dl", *rows, class_="facts"))
 
 
 def _counters(lines: tuple[CounterLine, ...], trials: int) -> Markup:

@@ -10,6 +10,7 @@ from statistics import median
 
 from ..model.record import JsonValue, Row, Status, TrialRecord
 from ..model.result import Cell
+from ..units import show
 from .text import one_line, plural, thin
 
 COUNTED = 2000
@@ -127,6 +128,16 @@ class RecordIndex:
                             held.append(v)
             self._counters[arm] = {k: median(v) if v else None for k, v in values.items()}
         return self._counters[arm]
+
+
+def pages_text(trials: Iterable[TrialRecord], workload: str) -> str:
+    """'52 MB of 52 MB in huge pages', medians over trials; 'not reported' where no rank told."""
+    found = [t.pages[workload] for t in trials if workload in t.pages]
+    huge = [v for p in found if (v := p.get("huge")) is not None]
+    total = [v for p in found if (v := p.get("total")) is not None]
+    if not huge or not total:
+        return "not reported"
+    return f"{show(median(huge), 'B')} of {show(median(total), 'B')} in huge pages"
 
 
 def transport_text(transport: Mapping[str, JsonValue]) -> str:
