@@ -69,7 +69,7 @@ def main(rounds: int, reframe: str | None) -> None:
     numbers = count(1)
     with (
         tempfile.TemporaryDirectory(dir=Path.cwd()) as here,
-        open_session(machine, STUDY, backends, new_label(), "benchmark", False, Silent()) as session,
+        open_session(machine, STUDY, backends, new_label(), Silent()) as session,
         TrialWriter(Path(here) / "local.jsonl", directory=Path(here)) as writer,
     ):
         alone = os.open(Path(here) / "alone", os.O_WRONLY | os.O_CREAT | os.O_APPEND)

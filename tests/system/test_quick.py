@@ -195,3 +195,22 @@ def test_the_disk_is_full(here: Path) -> None:
         assert "Traceback" not in done.stderr
     finally:
         subprocess.run(["umount", str(small)], check=True)
+
+
+def test_ctrl_c_in_the_rehearsal_measured_nothing_and_leaves_nothing(here: Path) -> None:
+    run = started("run", "small.yaml", cwd=here)
+    wait_for(lambda: list((here / "results").glob("*/study.yaml")))
+    run.send_signal(signal.SIGINT)
+    _, said = run.communicate(timeout=60)
+    assert run.returncode == 130, said
+    assert "Traceback" not in said
+    assert left_behind(here) == []
+
+
+def test_the_parity_audit_compares_all_arms_in_plain_trials_too(here: Path) -> None:
+    done = nearmetal("run", "small.yaml", "--mode", "plain", "--max-blocks", "1", "--json", cwd=here)
+    assert done.returncode == 0, done.stderr
+    directory = here / json.loads(done.stdout)["results_dir"]
+    facts = json.loads((directory / "provenance.json").read_text())["parity"]["facts"]
+    assert set(facts) == {"native/1x2", "namespaces/1x2", "namespaces/2x1"}
+    assert all(facts.values())

@@ -97,7 +97,7 @@ def test_json_refuses_what_has_no_form() -> None:
         to_json(object())
 
 
-def test_json_cells_carry_what_the_issue_names() -> None:
+def test_json_cells_carry_what_scripts_rely_on() -> None:
     form = json_form(sample.study(), sample.analysis(), results_dir="results/x")
     assert form["results_dir"] == "results/x"
     cells = form["cells"]

@@ -64,6 +64,10 @@ def _run() -> int:
         # `nearmetal ... | head` ends the tool quietly, as every other program.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return ExitCode.DONE
+    except OSError as e:
+        # What no room foresaw of files and disks; the exit code is that of a run that could not go on.
+        print(f"{e.filename or 'the system'}: {e.strerror or e}", file=sys.stderr)
+        return ExitCode.FAILED_TRIALS
     except Exception:
         traceback.print_exc()
         print("this is a defect of nearmetal: please report it with the lines above", file=sys.stderr)

@@ -11,7 +11,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..errors import ExitCode, UsageError
+from ..errors import ExitCode, NearmetalError, UsageError
 from ..model.record import TrialRecord
 from ..model.result import Analysis, Verdict
 from ..model.study import KernelWorkload, Study
@@ -40,12 +40,12 @@ def print_json(value: object) -> None:
 
 def catalog() -> Catalog:
     """The backends and kernels that study files may name."""
-    from ..environments.registry import backends
+    from ..environments.registry import backend_names
     from ..study_file import COMMAND, START, Catalog
     from ..workloads.kernels import kernel_names, parameters
 
     return Catalog(
-        backends=tuple(sorted(backends())),
+        backends=backend_names(),
         kernels={k: {p.name: (_type_of(p), p.doc) for p in parameters(k).values()} for k in kernel_names()},
         metrics={
             **{k: _every_metric(k) for k in kernel_names()},
@@ -160,8 +160,14 @@ def newest_first(parent: Path) -> list[ResultsDirectory]:
     """All results directories below parent."""
     from ..records import ResultsDirectory
 
-    found = [ResultsDirectory.open(p.parent) for p in parent.glob("*/plan.json")]
-    return sorted(found, key=lambda d: (d.plan().created, d.name), reverse=True)
+    found = []
+    for plan in parent.glob("*/plan.json"):
+        directory = ResultsDirectory.open(plan.parent)
+        try:
+            found.append((directory.plan().created, directory.name, directory))
+        except NearmetalError as e:
+            print(f"passed over: {e}", file=sys.stderr)
+    return [directory for _, _, directory in sorted(found, key=lambda f: f[:2], reverse=True)]
 
 
 def frozen_study(directory: ResultsDirectory) -> Study:

@@ -23,8 +23,8 @@ def register(app: typer.Typer) -> None:
 
 def check(json: bool = Json) -> int:
     """What can run here, what not, why, and the line that mends it: found by starting one of each."""
-    from ..environments import Available
-    from ..environments.registry import backends
+    from ..environments import Available, Unavailable
+    from ..environments.registry import backend_names, get_backend
     from ..execute.session import prepare_machine
     from ..host import LocalHost
     from ..host.provenance import cpu_summary, provenance
@@ -38,10 +38,12 @@ def check(json: bool = Json) -> int:
         rows.append(("works", "kernels", f"{machine.built.compiler}, {machine.built.mpi}", ""))
     except NearmetalError as e:
         rows.append(("not here", "kernels", e.what, e.remedy))
-    for name, backend in sorted(backends().items()):
-        if machine is None:
-            break
-        answer = backend.check(host, machine.tools)
+    for name in backend_names() if machine is not None else ():
+        assert machine is not None
+        try:
+            answer = get_backend(name).check(host, machine.tools)
+        except NearmetalError as e:
+            answer = Unavailable(reason=e.what, remedy=e.remedy)
         if isinstance(answer, Available):
             state = "works partly" if answer.notes else "works"
             rows.append((state, f"{name} {answer.version}".strip(), "; ".join(answer.notes), ""))
@@ -105,8 +107,10 @@ def kernel(
 ) -> int:
     """Run one of our kernels by itself, in full, with its verification."""
     from ..execute.once import run_once
-    from ..execute.session import prepare_machine
+    from ..execute.session import new_label, prepare_machine
     from ..host import LocalHost
+    from ..host.lock import machine_lock
+    from ..host.runtime import scratch_directory
 
     settings = _pairs(parameters)
     if "class" in catalog().kernels.get(name, {}):
@@ -114,7 +118,9 @@ def kernel(
     params = kernel_parameters(name, settings)
     with View(quiet=json) as view:
         machine = prepare_machine(LocalHost(), view)
-    result = run_once(machine, name, ranks, params)
+    label = new_label()
+    with machine_lock(label, command=f"nearmetal kernel {name}"), scratch_directory(label) as scratch:
+        result = run_once(machine, name, ranks, params, label=label, scratch=scratch)
     if json:
         print_json(result.as_json())
     else:

@@ -123,7 +123,11 @@ def report(
             "no complete block yet: nothing to report", where=str(found.path), remedy="nearmetal resume"
         )
     if dry_run:
-        print(f"{found.path / 'report.html'} (.md, .tex, .csv): {len(analysis.cells)} cells")
+        names = [str(found.path / f"report.{ending}") for ending in ("html", "md", "tex", "csv")]
+        if json:
+            print_json(names)
+        else:
+            print("\n".join(names))
         return int(ExitCode.DONE)
     files = write_report(found, study, analysis, records, figures=figures)
     if found.closed:
@@ -156,13 +160,16 @@ def export(
     if output is None:
         sys.stdout.buffer.write(data)
     else:
-        output.write_bytes(data)
+        try:
+            output.write_bytes(data)
+        except OSError as e:
+            raise UsageError(f"cannot be written: {e.strerror}", where=str(output)) from e
     return int(ExitCode.DONE)
 
 
 def list_(results: Path = Parent, json: bool = Json) -> int:
     """Built-in studies, environments, kernels, and the results below results/."""
-    from ..environments.registry import backends
+    from ..environments.registry import backend_names
     from ..studies import names
     from ..workloads.kernels import kernel_names
 
@@ -172,7 +179,7 @@ def list_(results: Path = Parent, json: bool = Json) -> int:
         print_json(
             {
                 "studies": list(names()),
-                "environments": sorted(backends()),
+                "environments": list(backend_names()),
                 "kernels": list(kernel_names()),
                 "ended_before_first_block": [str(p) for p in empty],
                 "results": [
@@ -188,7 +195,7 @@ def list_(results: Path = Parent, json: bool = Json) -> int:
         )
         return int(ExitCode.DONE)
     print("studies       " + ", ".join(names()))
-    print("environments  " + ", ".join(sorted(backends())))
+    print("environments  " + ", ".join(backend_names()))
     print("kernels       " + ", ".join(kernel_names()))
     print("results")
     for d in found:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
@@ -76,7 +77,7 @@ class Account:
         ours = [counters for by_name in instances.values() for counters in by_name.values()]
         if self._session.launcher_groups:
             ours.append(delta(first.launcher, last.launcher, seconds))
-        noise = disturbance(node, ours, last.own - first.own, seconds, len(self._session.machine.cpus))
+        noise = disturbance(node, ours, last.own - first.own, seconds, os.cpu_count() or 1)
         return Window(
             begin=first.unix,
             end=last.unix,

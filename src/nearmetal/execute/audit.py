@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 
 from ..environments import Instance
@@ -16,16 +16,24 @@ from .standing import Standing
 AUDIT_LIMIT = 20.0
 
 
-def audit_arms(session: Session, standing: Sequence[Standing]) -> dict[str, JsonValue]:
-    """{'facts': {arm: {fact: value}}, 'differences': [...]} from inside the first instance of every arm."""
+def audit_arms(session: Session, standing: Sequence[Standing]) -> dict[str, dict[str, str]]:
+    """{arm: {fact: value}} from inside the first instance of every standing arm."""
+    host = session.machine.host
     programs = [session.machine.tools / "nm-micro", session.machine.mpirun]
-    programs += [w.argv[0] for w in session.study.workloads if isinstance(w, CommandWorkload)]
+    programs += [
+        host.which(w.argv[0]) or w.argv[0] for w in session.study.workloads if isinstance(w, CommandWorkload)
+    ]
     found: dict[str, dict[str, str]] = {}
     for s in standing:
         found[s.arm.name] = facts(_inside(session, s.instances[0]), programs)
+    return found
+
+
+def parity(found: Mapping[str, Mapping[str, str]]) -> dict[str, JsonValue]:
+    """{'facts': ..., 'differences': [...]} of all arms together, whenever each of them stood."""
     return {
         "facts": {arm: dict(values) for arm, values in found.items()},
-        "differences": [asdict(d) for d in compare(found)],
+        "differences": [asdict(d) for d in compare({arm: dict(values) for arm, values in found.items()})],
     }
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from pathlib import Path
 
 from ..errors import RunError, UsageError
+from ..host.processes import LABEL_VARIABLE
 from ..launchers import MpiJob, openmpi_launch
 from ..model.record import JsonValue
 from ..model.study import KernelWorkload, Transport
@@ -50,19 +51,27 @@ class KernelResult:
 
 
 def run_once(
-    machine: Machine, name: str, ranks: int, params: Mapping[str, str | int | float]
+    machine: Machine,
+    name: str,
+    ranks: int,
+    params: Mapping[str, str | int | float],
+    *,
+    label: str,
+    scratch: Path,
 ) -> KernelResult:
-    """Raises UsageError where the kernel does not run on so many ranks, RunError when the launch fails."""
+    """label: by which `nearmetal clean` finds its ranks.
+
+    Raises UsageError where the kernel does not run on so many ranks, RunError when the launch fails.
+    """
     if ranks > len(machine.cpus):
         raise UsageError(f"{ranks} ranks on {len(machine.cpus)} CPUs would wait for each other by spinning")
     workload = KernelWorkload(name=name, kernel=name, params=params)
     spec = argument(workload, transport=Transport.SHM, ranks=ranks, llc_bytes=machine.llc, extra=0.0)
     cpus = ",".join(map(str, machine.cpus[:ranks]))
     program = (machine.tools / "nm-rank", "--cpus", cpus, "--", machine.tools / "nm-micro", "--once", spec)
-    with tempfile.TemporaryDirectory(prefix="nearmetal-") as scratch:
-        job = MpiJob(argv=program, ranks=ranks, transport=Transport.SHM, interface="lo", scratch=scratch)
-        launch = openmpi_launch(job, machine.mpirun, machine.mpi)
-        done = machine.host.run(launch.argv, env=launch.env, timeout=LIMIT)
+    job = MpiJob(argv=program, ranks=ranks, transport=Transport.SHM, interface="lo", scratch=str(scratch))
+    launch = openmpi_launch(job, machine.mpirun, machine.mpi)
+    done = machine.host.run(launch.argv, env={**launch.env, LABEL_VARIABLE: label}, timeout=LIMIT)
     lines = [parse_line(text) for text in done.stdout.splitlines() if text.startswith("{")]
     verify = next((x for x in lines if isinstance(x, VerifyLine)), None)
     if verify is None:

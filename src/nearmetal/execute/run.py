@@ -14,6 +14,7 @@ from pathlib import Path
 from types import FrameType
 
 from ..errors import RunError, UsageError
+from ..host.lock import machine_lock
 from ..host.provenance import boot_state, provenance
 from ..model.plan import Plan
 from ..model.record import JsonValue, Status, TrialRecord
@@ -23,7 +24,7 @@ from ..plan import expected_blocks as blocks_within
 from ..plan import make_block
 from ..records import ResultsDirectory, TrialWriter, completed_blocks, next_attempt
 from ..samplers import Sampler
-from .audit import audit_arms
+from .audit import audit_arms, parity
 from .block import run_block
 from .progress import BlockDone, Progress
 from .session import Machine, Session, new_label, open_session, usable_arms
@@ -56,36 +57,43 @@ class Order:
 
 
 def start_run(machine: Machine, study: Study, order: Order, progress: Progress) -> Outcome:
-    """Create a results directory, rehearse, and run the study in it until its stop rule speaks."""
+    """Create a results directory, rehearse, and run the study in it until its stop rule speaks.
+
+    Raises BusyError when another run holds the machine, before anything is started.
+    """
+    label = new_label()
+    with machine_lock(label, command=order.command, force=order.force), _interruptible():
+        try:
+            return _start(machine, study, order, label, progress)
+        except KeyboardInterrupt:
+            return Outcome(directory=None, stopped="interrupted in the rehearsal", interrupted=True)
+
+
+def _start(machine: Machine, study: Study, order: Order, label: str, progress: Progress) -> Outcome:
     arms, backends, absent = usable_arms(machine, study, progress)
     study = narrowed(study, arms)
     begin = time.monotonic()
-    label = new_label()
-    with open_session(machine, study, backends, label, order.command, order.force, progress) as session:
+    with open_session(machine, study, backends, label, progress) as session:
         directory = ResultsDirectory.create(order.parent, study.name, study_yaml=order.text)
         session = replace(session, logs=directory.path / "logs")
-        with _interruptible():
-            try:
-                progress.phase("rehearsal: one block, discarded")
-                rehearsal = _rehearse(session)
-            except KeyboardInterrupt:
-                return Outcome(directory=directory, stopped="interrupted in the rehearsal", interrupted=True)
-            directory.freeze(
-                seed=study.design.seed,
-                expected_blocks=expected_blocks(study, rehearsal.seconds, time.monotonic() - begin),
-                arms=tuple(arms),
-                provenance={
-                    **provenance(machine.host),
-                    "tools": {**asdict(machine.built), "directory": str(machine.built.directory)},
-                    "parity": rehearsal.parity,
-                    "not_here": dict(absent),
-                    "network": dict(session.network.read_back) if session.network else {},
-                    "run": label,
-                    "rehearsal_seconds": rehearsal.seconds,
-                },
-                rehearsal=rehearsal.records,
-            )
-            return _blocks(session, directory, begin, progress)
+        progress.phase("rehearsal: one block, discarded")
+        rehearsal = _rehearse(session)
+        directory.freeze(
+            seed=study.design.seed,
+            expected_blocks=expected_blocks(study, rehearsal.seconds, time.monotonic() - begin),
+            arms=tuple(arms),
+            provenance={
+                **provenance(machine.host),
+                "tools": {**asdict(machine.built), "directory": str(machine.built.directory)},
+                "parity": rehearsal.parity,
+                "not_here": dict(absent),
+                "network": dict(session.network.read_back) if session.network else {},
+                "run": label,
+                "rehearsal_seconds": rehearsal.seconds,
+            },
+            rehearsal=rehearsal.records,
+        )
+        return _blocks(session, directory, begin, progress)
 
 
 def resume_run(
@@ -93,8 +101,20 @@ def resume_run(
 ) -> Outcome:
     """Go on where a run ended: torn blocks are run again as a whole, then further ones as the budget allows.
 
-    Raises RunError when an arm of the run cannot run here now.
+    Raises BusyError when another run holds the machine, UsageError when the machine is in another state than
+    the run was in, RunError when an arm of the run cannot run here now.
     """
+    label = new_label()
+    with machine_lock(label, command=order.command, force=order.force), _interruptible():
+        try:
+            return _resume(machine, study, directory, label, progress)
+        except KeyboardInterrupt:
+            return Outcome(directory=directory, stopped="interrupted", interrupted=True)
+
+
+def _resume(
+    machine: Machine, study: Study, directory: ResultsDirectory, label: str, progress: Progress
+) -> Outcome:
     arms, backends, absent = usable_arms(machine, study, progress)
     for name in directory.plan().arms:
         if name not in arms:
@@ -104,11 +124,9 @@ def resume_run(
     study = narrowed(study, directory.plan().arms)
     begin = time.monotonic()
     _same_boot_state(machine, directory)
-    directory.reopen()
-    with open_session(machine, study, backends, new_label(), order.command, order.force, progress) as session:
-        session = replace(session, logs=directory.path / "logs")
-        with _interruptible():
-            return _blocks(session, directory, begin, progress)
+    with open_session(machine, study, backends, label, progress) as session:
+        directory.reopen()
+        return _blocks(replace(session, logs=directory.path / "logs"), directory, begin, progress)
 
 
 def _same_boot_state(machine: Machine, directory: ResultsDirectory) -> None:
@@ -153,14 +171,14 @@ class _Rehearsal:
 
 def _rehearse(session: Session) -> _Rehearsal:
     """One block that is not used: it fills caches, shows what fails, and tells how long a block takes."""
-    parity: dict[str, JsonValue] = {}
+    facts: dict[str, dict[str, str]] = {}
     audit_seconds = 0.0
 
     def audit(standing: Sequence[Standing]) -> None:
         nonlocal audit_seconds
         at = time.monotonic()
-        parity.update(audit_arms(session, standing))
-        audit_seconds = time.monotonic() - at
+        facts.update(audit_arms(session, standing))
+        audit_seconds += time.monotonic() - at
 
     begin = time.monotonic()
     records = tuple(run_block(session, make_block(session.study, REHEARSAL), 1, while_standing=audit))
@@ -168,7 +186,7 @@ def _rehearse(session: Session) -> _Rehearsal:
     if len(failed) == len(records):
         raise RunError(f"every arm failed in the rehearsal: {failed[0].reason}")
     seconds = time.monotonic() - begin - audit_seconds
-    return _Rehearsal(seconds=seconds, parity=parity, records=records)
+    return _Rehearsal(seconds=seconds, parity=parity(facts), records=records)
 
 
 def _blocks(session: Session, directory: ResultsDirectory, begin: float, progress: Progress) -> Outcome:

@@ -13,11 +13,10 @@ from pathlib import Path
 from ..environments import Backend, Seat, Tools, Unavailable
 from ..environments.holder import user_namespace_holder
 from ..environments.registry import get_backend
-from ..errors import UnavailableError, UsageError
+from ..errors import NearmetalError, UnavailableError, UsageError
 from ..host import Host, cgroups
 from ..host import Unavailable as NoGroups
 from ..host.leftovers import find, remove
-from ..host.lock import machine_lock
 from ..host.provenance import llc_bytes
 from ..host.runtime import scratch_directory
 from ..launchers import openmpi_version
@@ -66,6 +65,9 @@ class Session:
         return arm.placement.cpus or self.machine.cpus[: arm.placement.ranks]
 
 
+_OUTSIDE = ("OMPI_MCA_", "PRTE_MCA_", "PMIX_MCA_")
+
+
 def cache_directory() -> Path:
     """Where compiled tools are kept: $XDG_CACHE_HOME/nearmetal, else ~/.cache/nearmetal."""
     base = os.environ.get("XDG_CACHE_HOME")
@@ -74,6 +76,10 @@ def cache_directory() -> Path:
 
 def prepare_machine(host: Host, progress: Progress) -> Machine:
     """Compile the tools (cached by digest) and find the MPI; raises UnavailableError with what to install."""
+    for name in [n for n in os.environ if n.startswith(_OUTSIDE)]:
+        # It would reach the ranks of some arms and not of others, and no record would show it.
+        del os.environ[name]
+        progress.note(f"{name} is set outside and not passed on: the transport is fixed alike for all arms")
     built = build_tools(host, cache_directory(), progress=progress.phase)
     mpirun = host.which("mpirun")
     found = openmpi_version(host.run([mpirun, "--version"], timeout=20).stdout) if mpirun else None
@@ -139,11 +145,15 @@ def usable_arms(
 
 def _sweep(progress: Progress) -> None:
     """Ranks of a run that was killed may still spin on the CPUs that this one measures on."""
-    left = find()
-    for item in left:
-        remove(item)
-    if left:
-        progress.note(f"removed what a killed run had left: {', '.join(sorted({i.kind for i in left}))}")
+    removed: set[str] = set()
+    for item in find():
+        try:
+            remove(item)
+            removed.add(item.kind)
+        except NearmetalError as e:  # another user's: visible, and not ours to remove
+            progress.note(f"left by a killed run, and still there: {e.what}")
+    if removed:
+        progress.note(f"removed what a killed run had left: {', '.join(sorted(removed))}")
 
 
 def _wanted_seats(arms: Mapping[str, Arm], first_baseline: str) -> dict[tuple[str, bool], int]:
@@ -177,17 +187,12 @@ def open_session(
     study: Study,
     backends: Mapping[str, Backend],
     label: str,
-    command: str,
-    force: bool,
     progress: Progress,
 ) -> Iterator[Session]:
-    """Lock the machine, make the scratch directory, build the network; everything is undone on leaving.
-
-    Raises BusyError when another run holds the machine (unless force).
-    """
+    """Make the scratch directory, build the network; everything is undone on leaving. The caller holds the
+    machine."""
     arms = {a.name: a for a in study.arms()}
     with ExitStack() as stack:
-        stack.enter_context(machine_lock(label, command=command, force=force))
         _sweep(progress)
         scratch = stack.enter_context(scratch_directory(label))
         holder = None

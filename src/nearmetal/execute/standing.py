@@ -59,9 +59,7 @@ def start_instances(session: Session, standing: Standing) -> Iterator[tuple[Inst
         origin = time.monotonic()
         total = 0.0
         for i in range(arm.placement.instances):
-            slot = (
-                f"{list(session.arms).index(arm.name)}{'r' if standing.trial.aa else ''}{chr(ord('a') + i)}"
-            )
+            slot = f"{list(session.arms).index(arm.name)}{'r' if standing.trial.aa else ''}-{i}"
             scratch = standing.directory / f"instance-{i}-{len(standing.start_seconds)}"
             scratch.mkdir()
             begin = time.monotonic()
@@ -135,7 +133,6 @@ def start_job(session: Session, standing: Standing) -> Job:
     """Launch nm-micro with all kernels of the arm; the caller owns the job and waits for ready()."""
     arm = standing.arm
     standing.log.mkdir(parents=True, exist_ok=True)
-    job = Job(standing.directory, arm.placement.ranks, standing.log)
     specs = [
         argument(
             w,
@@ -149,5 +146,10 @@ def start_job(session: Session, standing: Standing) -> Job:
     program = [session.machine.tools / "nm-micro", "--tokens", str(standing.directory), *specs]
     argv = launch_of(session, standing, program, measured=False)
     assert standing.launch is not None
-    job.launch(session.machine.host, Launch(argv=tuple(argv), env=standing.launch.env, transport={}))
+    job = Job(standing.directory, arm.placement.ranks, standing.log)
+    try:
+        job.launch(session.machine.host, Launch(argv=tuple(argv), env=standing.launch.env, transport={}))
+    except BaseException:
+        job.close()
+        raise
     return job

@@ -20,6 +20,7 @@ from pathlib import Path
 
 from ..errors import RunError
 from .base import Unavailable
+from .processes import ancestors
 
 CONTROLLERS = ("cpu", "cpuacct", "cpuset", "memory")
 UNIFIED = "unified"
@@ -237,12 +238,13 @@ def members(groups: Iterable[Path]) -> set[int]:
 
 
 def kill_members(groups: Sequence[Path], *, timeout: float = 5.0) -> None:
-    """SIGKILL to every process in these groups until none is left; never to the caller itself.
+    """SIGKILL to every process in these groups until none is left; never to the caller or its ancestors.
 
     Raises RunError when some are left after timeout seconds.
     """
     deadline = time.monotonic() + timeout
-    while left := members(groups) - {os.getpid()}:
+    mine = ancestors(os.getpid())
+    while left := members(groups) - mine:
         for pid in left:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)

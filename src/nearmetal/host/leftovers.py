@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import shutil
 import signal
 from collections.abc import Callable, Iterator
@@ -15,10 +16,11 @@ from pathlib import Path
 from ..errors import RunError
 from . import cgroups, namespaces, processes
 from .helper import wait_readable
-from .lock import RunInfo, living_runs, lock_path
+from .lock import RunInfo, birth, living_runs, lock_path
 from .runtime import runtime_directory
 
-PREFIX = "nearmetal-"
+#: Labels that we give: of a run, and of a check by its process; what stands behind them names a part.
+OURS = re.compile(r"nearmetal-(?:[0-9a-f]{6}|check-(?P<pid>\d+))(?:-.*)?")
 
 
 class Kind(StrEnum):
@@ -42,9 +44,9 @@ class Leftover:
     detail: str
 
 
-def find(prefix: str = PREFIX) -> tuple[Leftover, ...]:
-    """Everything whose label starts with the prefix and belongs to no living run, in the order of removal.
-    Only what this user may see: root sees all."""
+def find(prefix: str | None = None) -> tuple[Leftover, ...]:
+    """Everything that bears a label of ours (with prefix: one that starts so) and belongs to no living run or
+    check, in the order of removal. Only what this user may see: root sees all."""
     alive = living_runs()
     wanted = _wanted(prefix, alive)
     return (
@@ -89,8 +91,15 @@ def remove(leftover: Leftover) -> None:
         raise RunError(f"{leftover.kind} {leftover.detail}: {e.strerror}", remedy="run it as root") from e
 
 
-def _wanted(prefix: str, alive: tuple[RunInfo, ...]) -> Callable[[str], bool]:
-    return lambda name: name.startswith(prefix) and not any(run.owns(name) for run in alive)
+def _wanted(prefix: str | None, alive: tuple[RunInfo, ...]) -> Callable[[str], bool]:
+    def wanted(name: str) -> bool:
+        ours = OURS.fullmatch(name)
+        if not (ours if prefix is None else name.startswith(prefix)):
+            return False
+        checking = ours is not None and ours["pid"] is not None and birth(int(ours["pid"])) is not None
+        return not checking and not any(run.owns(name) for run in alive)
+
+    return wanted
 
 
 def _processes(wanted: Callable[[str], bool]) -> Iterator[Leftover]:
@@ -125,12 +134,12 @@ def _group_names(pid: int) -> set[str]:
 
 
 def _mounts(wanted: Callable[[str], bool]) -> Iterator[Leftover]:
-    """Last mounted first. Namespaces' names are not counted here."""
+    """Last mounted first, and only where runs keep their scratch: elsewhere a name proves nothing."""
     lines = Path("/proc/self/mountinfo").read_text().splitlines()
     for line in reversed(lines):
         point, source = mount_places(line)
         label = next((p for p in (*Path(point).parts, *Path(source).parts) if wanted(p)), None)
-        if label is not None and not Path(point).is_relative_to(namespaces.NETNS_DIRECTORY):
+        if label is not None and Path(point).is_relative_to(runtime_directory()):
             yield Leftover(kind=Kind.MOUNT, name=label, detail=point)
 
 

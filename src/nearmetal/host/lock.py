@@ -97,19 +97,34 @@ def machine_lock(
     own = RunInfo(
         pid=os.getpid(), born=birth(os.getpid()) or 0, run=run_label, since=time.time(), command=command
     )
-    fd = _open(place)
+    fd = _take(place, force)
     try:
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as e:
-            if not force:
-                raise _busy(place) from e
+        # A run that was forced holds no flock, and may have outlived the one that did.
+        if not force and living_runs(place):
+            raise _busy(place)
         _change(fd, add=own)
         try:
             yield
         finally:
             _change(fd, drop=own, place=place)
     finally:
+        os.close(fd)
+
+
+def _take(place: Path, force: bool) -> int:
+    """The lock's file, locked; with force unlocked, if it must be. A holder that ends removes the file: then
+    what was locked is no longer the lock, and the next one is taken."""
+    while True:
+        fd = _open(place)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as e:
+            if force:
+                return fd
+            os.close(fd)
+            raise _busy(place) from e
+        if _is_at(fd, place):
+            return fd
         os.close(fd)
 
 

@@ -89,7 +89,7 @@ def _lock(fd: int, path: Path) -> None:
         raise RecordsError(
             "another process is writing this file",
             where=str(path),
-            remedy="wait for that run, or end it; nearmetal list shows what runs",
+            remedy="wait for that run, or end it; nearmetal status shows what runs",
         ) from e
     except OSError as e:
         if e.errno not in (errno.ENOLCK, errno.ENOTSUP):  # some network file systems have no locks
