@@ -303,7 +303,8 @@ def test_a_second_call_only_looks(tmp_path: Path, tools: Path) -> None:
 
 
 def test_programs_are_not_linked_to_mpi_where_they_need_none(tools: Path) -> None:
-    libraries = subprocess.run(
-        ["ldd", str(tools / "nm-rank")], capture_output=True, text=True, check=True
-    ).stdout
-    assert "libc." in libraries and "mpi" not in libraries
+    """Static where the machine has a static C library: then ldd says that there is nothing to list."""
+    done = subprocess.run(["ldd", str(tools / "nm-rank")], capture_output=True, text=True, check=False)
+    said = done.stdout + done.stderr
+    assert "mpi" not in said.replace(str(tools), "")
+    assert "libc." in said or "not a dynamic executable" in said or "statically linked" in said
