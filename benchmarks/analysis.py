@@ -32,7 +32,11 @@ def fill(directory: Path, trials: int) -> None:
     from nearmetal.testing.simulate import SimulatedMetric, Spread, simulate
 
     study = study_from("quick", 7)
-    study = replace(study, workloads=tuple(w for w in study.workloads if w.name in ("ep", "latency")))
+    study = replace(
+        study,
+        environments=tuple(replace(e, workloads=()) for e in study.environments),
+        workloads=tuple(w for w in study.workloads if w.name in ("ep", "latency")),
+    )
     blocks = trials // 5
     metrics = (
         SimulatedMetric(
