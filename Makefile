@@ -1,5 +1,5 @@
 # Two commands: `make quick` sets up and measures; `make test` sets up and tests. Both skip what is there already.
-.PHONY: quick test lint format setup setup-test kernels-test sanitize wheel bench clean
+.PHONY: quick test lint format setup setup-test kernels-test sanitize wheel bench bench-kernels clean
 
 PYTHON := .venv/bin/python
 
@@ -42,10 +42,16 @@ wheel: setup
 
 bench: setup-test
 	$(PYTHON) -m benchmarks.kernels
+	$(PYTHON) -m benchmarks.npb
+	$(PYTHON) -m benchmarks.profile
 	$(PYTHON) -m benchmarks.trial_cost
 	$(PYTHON) -m benchmarks.sampler
 	$(PYTHON) -m benchmarks.analysis
 	$(PYTHON) -m benchmarks.resolution
+
+# ARGS="--class B --reference NPB3.4-MPI/bin" and more: python -m benchmarks.npb --help
+bench-kernels: setup-test
+	$(PYTHON) -m benchmarks.npb $(ARGS)
 
 clean:
 	rm -rf build dist .venv

@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from random import Random
+from typing import TypeVar
 
 from nearmetal.model.result import Interval
 
 CONFIDENCE = 0.95
+Value = TypeVar("Value")
 
 
 def interval(values: Sequence[float]) -> Interval:
@@ -39,10 +41,10 @@ def shown(found: Interval, unit: str = "", scale: float = 1.0) -> str:
     return f"{centre:.4g} [{low:.4g} … {high:.4g}] {unit}".rstrip()
 
 
-def interleaved(what: dict[str, Callable[[], float]], rounds: int, seed: int = 1) -> dict[str, list[float]]:
+def interleaved(what: dict[str, Callable[[], Value]], rounds: int, seed: int = 1) -> dict[str, list[Value]]:
     """Each callable once per round in random order; what it returns is its value."""
     rng = Random(seed)
-    out: dict[str, list[float]] = {name: [] for name in what}
+    out: dict[str, list[Value]] = {name: [] for name in what}
     for _ in range(rounds):
         for name in rng.sample(sorted(what), len(what)):
             out[name].append(what[name]())

@@ -24,10 +24,9 @@ from nearmetal.execute.block import run_block
 from nearmetal.execute.progress import Silent
 from nearmetal.execute.session import new_label, open_session, prepare_machine, usable_arms
 from nearmetal.host import LocalHost
-from nearmetal.model.plan import Plan
 from nearmetal.model.record import TrialRecord
 from nearmetal.model.study import CommandWorkload, Design, Environment, Mode, Placement, Study
-from nearmetal.plan import make_block
+from nearmetal.plan import make_block, make_plan
 from nearmetal.records import TrialWriter
 from nearmetal.records.codec import to_line
 
@@ -65,7 +64,7 @@ def main(rounds: int, reframe: str | None) -> None:
     arms, backends, _ = usable_arms(machine, STUDY, Silent())
     del arms
     records: list[TrialRecord] = []
-    plan = Plan(seed=1, expected_blocks=40, blocks=())
+    plan = make_plan(STUDY, blocks=0, expected_blocks=40)
     numbers = count(1)
     with (
         tempfile.TemporaryDirectory(dir=Path.cwd()) as here,
@@ -84,7 +83,7 @@ def main(rounds: int, reframe: str | None) -> None:
 
         tools = machine.tools
         enter = [tools / "nm-box", "enter", "--pid", "0", "--label", session.label, "--cpus", "0", "--"]
-        rank = [tools / "nm-rank", "--cpus", "0", "--places", here, "--usage", here, "--"]
+        rank = [tools / "nm-rank", "--cpus", "0", "--report", here, "--"]
 
         def launched(argv: list[str]) -> float:
             begin = time.perf_counter()

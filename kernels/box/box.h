@@ -28,7 +28,8 @@ void report(int fd, const char *format, ...) __attribute__((format(printf, 2, 3)
 long number(const char *text, long limit, const char *option);
 /* Dies with the thread that started us; must follow every change of credentials, which clears it. */
 void die_with_parent(void);
-/* Executes argv or exits: 127 when there is no such program, 111 otherwise. */
+/* Executes argv or exits: 127 when there is no such program, 111 otherwise. nm-rank is done in this process.
+ */
 _Noreturn void execute(char *const argv[]);
 /* Waits for the child and ends as it ended: same status, or the same signal. */
 _Noreturn void end_like(pid_t child);

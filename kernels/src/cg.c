@@ -1,23 +1,28 @@
 /* CG (RNR-94-007): the smallest eigenvalue of a sparse matrix by inverse iteration, solved by 25 steps of
    conjugate gradients. Rows are divided among the ranks; vectors are gathered by recursive doubling. */
 #include <math.h>
+#include <omp.h>
 #include <stdlib.h>
 
 #include "cg_matrix.h"
 #include "fail.h"
 #include "kernel.h"
 
+#ifdef __AVX512F__
+#include <immintrin.h>
+#endif
+
 enum { INNER = 25 };
 
-static const char *const class_names[] = {"S", "W", "A", "B"};
+static const char *const class_names[] = {"S", "W", "A", "B", "C"};
+enum { CLASSES = sizeof class_names / sizeof *class_names };
 static const struct {
     int n, nonzer, iterations;
     double shift, zeta;
-} classes[] = {
-    {1400, 7, 15, 10, 8.5971775078648},
-    {7000, 8, 15, 12, 10.362595087124},
-    {14000, 11, 15, 20, 17.130235054029},
-    {75000, 13, 75, 60, 22.712745482631},
+} classes[CLASSES] = {
+    {1400, 7, 15, 10, 8.5971775078648},     {7000, 8, 15, 12, 10.362595087124},
+    {14000, 11, 15, 20, 17.130235054029},   {75000, 13, 75, 60, 22.712745482631},
+    {150000, 15, 75, 110, 28.973605592845},
 };
 static const double tolerance = 1e-10;
 
@@ -32,7 +37,8 @@ typedef struct {
     Matrix matrix;
     double *x, *q, *r; /* own rows */
     double *p, *z;     /* all of them; the own part is current, the rest after gather() */
-    double comm;       /* seconds in MPI calls since it was last set to 0 */
+    double alpha, beta, scale;
+    double comm; /* seconds in MPI calls since it was last set to 0 */
 } Cg;
 
 static int row_begin(const Cg *s, int rank) {
@@ -52,11 +58,34 @@ static void gather(Cg *s, double *v) {
     }
 }
 
-static void sum_over_ranks(Cg *s, double *values, int count) {
-    if (s->world.size > 1)
-        MPI_TIMED(s->comm, MPI_Allreduce(MPI_IN_PLACE, values, count, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD));
+#ifdef __AVX512F__
+/* Sixteen products at a time, and their successors fetched ahead: a core by itself keeps too few lines of a
+   matrix larger than its caches on the way. */
+static inline double row_product(const Matrix *a, int row, const double *v) {
+    enum { AHEAD = 256 };
+    const int *column = a->column;
+    const double *value = a->value;
+    const __m512d zero = _mm512_setzero_pd();
+    __m512d even = zero, odd = zero;
+    long k = a->start[row], end = a->start[row + 1];
+    for (; k + 16 <= end; k += 16) {
+        __builtin_prefetch(value + k + AHEAD);
+        __builtin_prefetch(value + k + AHEAD + 8);
+        __builtin_prefetch(column + k + AHEAD);
+        __m256i first = _mm256_loadu_si256((const void *)(column + k));
+        __m256i second = _mm256_loadu_si256((const void *)(column + k + 8));
+        even = _mm512_fmadd_pd(_mm512_loadu_pd(value + k), _mm512_i32gather_pd(first, v, 8), even);
+        odd = _mm512_fmadd_pd(_mm512_loadu_pd(value + k + 8), _mm512_i32gather_pd(second, v, 8), odd);
+    }
+    for (; k < end; k += 8) {
+        __mmask8 here = end - k < 8 ? (__mmask8)((1 << (end - k)) - 1) : 0xff;
+        __m256i columns = _mm512_castsi512_si256(_mm512_maskz_loadu_epi32(here, column + k));
+        __m512d gathered = _mm512_mask_i32gather_pd(zero, here, columns, v, 8);
+        even = _mm512_fmadd_pd(_mm512_maskz_loadu_pd(here, value + k), gathered, even);
+    }
+    return _mm512_reduce_add_pd(_mm512_add_pd(even, odd));
 }
-
+#else
 static inline double row_product(const Matrix *a, int row, const double *restrict v) {
     const int *column = a->column;
     const double *value = a->value;
@@ -66,77 +95,136 @@ static inline double row_product(const Matrix *a, int row, const double *restric
         sum += value[k] * v[column[k]];
     return sum;
 }
+#endif
 
-/* z = 0, r = p = x; returns r'r. */
-static double begin_solve(Cg *s) {
+/* A loop over own rows, from <= i < to; returns its part of a sum, if it makes one. */
+typedef double Loop(Cg *s, int from, int to);
+
+/* The loop over all of them, divided among the threads: the sum over them. */
+static double over_rows(Cg *s, Loop *loop) {
+    if (s->common.threads == 1)
+        return loop(s, 0, s->rows);
+    double sum = 0;
+#pragma omp parallel num_threads(s->common.threads) reduction(+ : sum)
+    {
+        int thread = omp_get_thread_num(), threads = omp_get_num_threads();
+        sum = loop(s, (int)share_begin(s->rows, thread, threads),
+                   (int)share_begin(s->rows, thread + 1, threads));
+    }
+    return sum;
+}
+
+/* The same over all ranks. */
+static double over_all_rows(Cg *s, Loop *loop) {
+    double sum = over_rows(s, loop);
+    if (s->world.size > 1)
+        MPI_TIMED(s->comm, MPI_Allreduce(MPI_IN_PLACE, &sum, 1, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD));
+    return sum;
+}
+
+/* z = 0, r = p = x; r'r. */
+static double begin_rows(Cg *s, int from, int to) {
     double *z = s->z + s->first, *p = s->p + s->first, rho = 0;
 #pragma omp simd reduction(+ : rho)
-    for (int i = 0; i < s->rows; i++) {
+    for (int i = from; i < to; i++) {
         z[i] = 0;
         s->r[i] = p[i] = s->x[i];
         rho += s->x[i] * s->x[i];
     }
-    sum_over_ranks(s, &rho, 1);
     return rho;
 }
 
-/* One step of conjugate gradients; returns the new r'r. */
-static double solve_step(Cg *s, double rho) {
-    double *restrict p = s->p + s->first, *restrict z = s->z + s->first;
-    double *restrict q = s->q, *restrict r = s->r;
-    gather(s, s->p);
-    for (int i = 0; i < s->rows; i++)
+/* q = A p; p'q. */
+static double product_rows(Cg *s, int from, int to) {
+    const double *restrict p = s->p + s->first;
+    double *restrict q = s->q, pq = 0;
+    for (int i = from; i < to; i++) {
         q[i] = row_product(&s->matrix, i, s->p);
-    double pq = 0, next = 0;
-#pragma omp simd reduction(+ : pq)
-    for (int i = 0; i < s->rows; i++)
         pq += p[i] * q[i];
-    sum_over_ranks(s, &pq, 1);
-    double alpha = rho / pq;
+    }
+    return pq;
+}
+
+/* z += alpha p, r -= alpha q; r'r. */
+static double advance_rows(Cg *s, int from, int to) {
+    const double *restrict p = s->p + s->first, *restrict q = s->q;
+    double *restrict z = s->z + s->first, *restrict r = s->r, alpha = s->alpha, next = 0;
 #pragma omp simd reduction(+ : next)
-    for (int i = 0; i < s->rows; i++) {
+    for (int i = from; i < to; i++) {
         z[i] += alpha * p[i];
         r[i] -= alpha * q[i];
         next += r[i] * r[i];
     }
-    sum_over_ranks(s, &next, 1);
-    double beta = next / rho;
-    for (int i = 0; i < s->rows; i++)
-        p[i] = r[i] + beta * p[i];
     return next;
 }
 
-/* || x - A z || */
-static double residual(Cg *s) {
+/* p = r + beta p. */
+static double turn_rows(Cg *s, int from, int to) {
+    const double *restrict r = s->r;
+    double *restrict p = s->p + s->first, beta = s->beta;
+    for (int i = from; i < to; i++)
+        p[i] = r[i] + beta * p[i];
+    return 0;
+}
+
+/* | x - A z |^2 */
+static double residual_rows(Cg *s, int from, int to) {
     double sum = 0;
-    gather(s, s->z);
-    for (int i = 0; i < s->rows; i++) {
+    for (int i = from; i < to; i++) {
         double d = s->x[i] - row_product(&s->matrix, i, s->z);
         sum += d * d;
     }
-    sum_over_ranks(s, &sum, 1);
-    return sqrt(sum);
+    return sum;
+}
+
+static double sum_xz(Cg *s, int from, int to) {
+    const double *z = s->z + s->first;
+    double xz = 0;
+#pragma omp simd reduction(+ : xz)
+    for (int i = from; i < to; i++)
+        xz += s->x[i] * z[i];
+    return xz;
+}
+
+static double sum_zz(Cg *s, int from, int to) {
+    const double *z = s->z + s->first;
+    double zz = 0;
+#pragma omp simd reduction(+ : zz)
+    for (int i = from; i < to; i++)
+        zz += z[i] * z[i];
+    return zz;
+}
+
+/* x = scale z. */
+static double scale_rows(Cg *s, int from, int to) {
+    const double *restrict z = s->z + s->first;
+    double *restrict x = s->x, scale = s->scale;
+    for (int i = from; i < to; i++)
+        x[i] = scale * z[i];
+    return 0;
+}
+
+/* One step of conjugate gradients; returns the new r'r. */
+static double solve_step(Cg *s, double rho) {
+    gather(s, s->p);
+    s->alpha = rho / over_all_rows(s, product_rows);
+    double next = over_all_rows(s, advance_rows);
+    s->beta = next / rho;
+    over_rows(s, turn_rows);
+    return next;
 }
 
 /* One outer iteration: solve A z = x, zeta = shift + 1 / x'z, x = z / |z|. */
 static double iterate(Cg *s, double *rest) {
-    double rho = begin_solve(s);
+    double rho = over_all_rows(s, begin_rows);
     for (int step = 0; step < INNER; step++)
         rho = solve_step(s, rho);
-    *rest = residual(s);
-    const double *z = s->z + s->first;
-    double xz = 0, zz = 0;
-#pragma omp simd reduction(+ : xz, zz)
-    for (int i = 0; i < s->rows; i++) {
-        xz += s->x[i] * z[i];
-        zz += z[i] * z[i];
-    }
-    double both[2] = {xz, zz};
-    sum_over_ranks(s, both, 2);
-    double scale = 1 / sqrt(both[1]);
-    for (int i = 0; i < s->rows; i++)
-        s->x[i] = scale * z[i];
-    return classes[s->class].shift + 1 / both[0];
+    gather(s, s->z);
+    *rest = sqrt(over_all_rows(s, residual_rows));
+    double xz = over_all_rows(s, sum_xz);
+    s->scale = 1 / sqrt(over_all_rows(s, sum_zz));
+    over_rows(s, scale_rows);
+    return classes[s->class].shift + 1 / xz;
 }
 
 /* Planted extra work in units of one of the 26 products of an outer iteration, from x on without changing it.
@@ -145,7 +233,7 @@ static void extra_steps(Cg *s, long steps) {
     double rho = 0;
     for (long step = 0; step < steps; step++) {
         if (step % INNER == 0)
-            rho = begin_solve(s);
+            rho = over_all_rows(s, begin_rows);
         rho = solve_step(s, rho);
     }
 }
@@ -166,7 +254,7 @@ static void *prepare(Spec *spec, const World *world) {
         fail("out of memory");
     s->world = *world;
     s->common = spec_common(spec);
-    s->class = spec_choice(spec, "class", class_names, 4, 0);
+    s->class = spec_choice(spec, "class", class_names, CLASSES, 0);
     s->iterations = spec_integer(spec, "iterations", 1, 1, 1 << 20);
     s->n = classes[s->class].n;
     if (!power_of_two(world->size) || world->size > s->n)
@@ -210,6 +298,8 @@ static void slice(void *state, Slice *out) {
 static void verify(void *state, Verified *v) {
     Cg *s = state;
     double zeta = 0, rest = 0, expected = classes[s->class].zeta;
+    start_over(s);
+    iterate(s, &rest); /* once before the clock starts, as published */
     start_over(s);
     MPI(MPI_Barrier(MPI_COMM_WORLD));
     double start = now();

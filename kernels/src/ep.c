@@ -1,5 +1,6 @@
 /* EP (RNR-94-007): pairs of Gaussian deviates by the polar method, tallied in square annuli. */
 #include <math.h>
+#include <omp.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -7,18 +8,26 @@
 #include "kernel.h"
 #include "random.h"
 
-enum { BATCH = 1 << 16, BLOCK = 1024, BLOCKS = BATCH / BLOCK, LANES = 16, ANNULI = 10 };
+enum {
+    BATCH = 1 << 16,
+    LOG_BLOCK = 10,
+    BLOCK = 1 << LOG_BLOCK,
+    BLOCKS = BATCH / BLOCK,
+    LANES = 16,
+    ANNULI = 10,
+    LINE = 64
+};
 static const uint64_t seed = 271828183;
 
-static const char *const class_names[] = {"S", "W", "A", "B"};
+static const char *const class_names[] = {"S", "W", "A", "B", "C"};
+enum { CLASSES = sizeof class_names / sizeof *class_names };
 static const struct {
     int m; /* 2^m pairs */
     double sx, sy;
-} classes[] = {
-    {24, -3247.83465203474, -6958.407078382297},
-    {25, -2863.319731645753, -6320.053679109499},
-    {28, -4295.875165629892, -15807.32573678431},
-    {30, 40338.15542441498, -26606.69192809235},
+} classes[CLASSES] = {
+    {24, -3247.83465203474, -6958.407078382297},  {25, -2863.319731645753, -6320.053679109499},
+    {28, -4295.875165629892, -15807.32573678431}, {30, 40338.15542441498, -26606.69192809235},
+    {32, 47643.67927995374, -80840.72988043731},
 };
 static const double tolerance = 1e-8;
 
@@ -27,17 +36,22 @@ typedef struct {
     long pairs, annulus[ANNULI];
 } Tally;
 
+/* What one thread computes with and what it found since this was last emptied. */
+typedef struct {
+    _Alignas(LINE) double x[BLOCK], y[BLOCK]; /* uniform deviates */
+    uint32_t ring[BLOCK];                     /* annulus numbers */
+    Tally tally;
+} Worker;
+
 typedef struct {
     World world;
     Common common;
-    Arena arena;
     size_t class;
-    long batches, all_batches, next; /* batches: of a slice and rank; next: first batch of the next slice */
-    double owed;                     /* blocks of extra work not done yet */
-    uint64_t stride;                 /* factor of 2 * LANES steps */
-    double *x, *y;                   /* BLOCK uniform deviates each */
-    uint32_t *ring;                  /* BLOCK annulus numbers */
-    Tally slices;                    /* what slices found; kept so that their work has a use */
+    long batches;          /* of a slice and rank */
+    long all_blocks, next; /* next: first block of the next slice */
+    double owed;           /* blocks of extra work not done yet */
+    uint64_t stride;       /* factor of 2 * LANES steps */
+    Worker *worker;        /* by thread */
 } Ep;
 
 /* x <- a^(2 LANES) x in LANES independent streams for each half of the pairs: no lane waits for another. */
@@ -45,8 +59,8 @@ typedef struct {
     uint64_t x[LANES], y[LANES];
 } Lanes;
 
-static void lanes_start(Lanes *lanes, long batch) {
-    uint64_t state = random_jump(seed, (uint64_t)batch * 2 * BATCH);
+static void lanes_start(Lanes *lanes, long block) {
+    uint64_t state = random_jump(seed, (uint64_t)block * 2 * BLOCK);
     for (int lane = 0; lane < LANES; lane++) {
         lanes->x[lane] = state = random_step(state, random_factor);
         lanes->y[lane] = state = random_step(state, random_factor);
@@ -132,11 +146,24 @@ static void count_rings(const uint32_t *restrict ring, Tally *tally) {
         }
 }
 
-static void run_blocks(Ep *s, Lanes *lanes, long blocks, Tally *tally) {
-    for (long block = 0; block < blocks; block++) {
-        uniform(lanes, s->stride, s->x, s->y);
-        gaussian(s->x, s->y, s->ring, tally);
-        count_rings(s->ring, tally);
+/* `blocks` of them from block `first` on, divided among the threads. */
+static void run_blocks(Ep *s, long first, long blocks) {
+    int wanted = s->common.threads;
+#pragma omp parallel num_threads(wanted) if (wanted > 1)
+    {
+        int thread = omp_get_thread_num(), threads = omp_get_num_threads();
+        long begin = first + share_begin(blocks, thread, threads);
+        long end = first + share_begin(blocks, thread + 1, threads);
+        Worker *worker = &s->worker[thread];
+        Lanes lanes;
+        lanes_start(&lanes, begin);
+        if (s->common.corrupt && begin == 0)
+            lanes.x[0] ^= UINT64_C(1) << 40;
+        for (long block = begin; block < end; block++) {
+            uniform(&lanes, s->stride, worker->x, worker->y);
+            gaussian(worker->x, worker->y, worker->ring, &worker->tally);
+            count_rings(worker->ring, &worker->tally);
+        }
     }
 }
 
@@ -146,56 +173,59 @@ static void *prepare(Spec *spec, const World *world) {
         fail("out of memory");
     s->world = *world;
     s->common = spec_common(spec);
-    s->class = spec_choice(spec, "class", class_names, 4, 0);
+    s->class = spec_choice(spec, "class", class_names, CLASSES, 0);
     s->batches = spec_integer(spec, "batches", 8, 1, 1 << 20);
-    s->all_batches = 1L << (classes[s->class].m - 16);
+    s->all_blocks = 1L << (classes[s->class].m - LOG_BLOCK);
     s->stride = random_power(random_factor, 2 * LANES);
-    size_t reals = BLOCK * sizeof(double), rings = BLOCK * sizeof(uint32_t);
-    s->arena = arena_make(2 * arena_need(reals) + arena_need(rings), s->common.pages);
-    s->x = arena_take(&s->arena, reals);
-    s->y = arena_take(&s->arena, reals);
-    s->ring = arena_take(&s->arena, rings);
-    arena_touch(&s->arena);
+    /* A few pages, far from the 2 MiB that an arena takes at least. */
+    size_t workers = (size_t)s->common.threads * sizeof *s->worker;
+    s->worker = aligned_alloc(LINE, workers);
+    if (!s->worker)
+        fail("out of memory");
+    memset(s->worker, 0, workers);
     return s;
 }
 
 static void slice(void *state, Slice *out) {
     Ep *s = state;
-    Lanes lanes;
+    long blocks = s->batches * BLOCKS;
     MPI(MPI_Barrier(MPI_COMM_WORLD));
     double start = now();
-    long first = s->next + s->world.rank * s->batches;
-    for (long batch = 0; batch < s->batches; batch++) {
-        lanes_start(&lanes, (first + batch) % s->all_batches);
-        run_blocks(s, &lanes, BLOCKS, &s->slices);
-    }
-    long extra = take_whole(&s->owed, s->common.extra * (double)(s->batches * BLOCKS));
-    for (; extra > 0; extra -= BLOCKS) {
-        lanes_start(&lanes, first % s->all_batches);
-        run_blocks(s, &lanes, extra < BLOCKS ? extra : BLOCKS, &s->slices);
-    }
+    long first = (s->next + s->world.rank * blocks) % s->all_blocks;
+    run_blocks(s, first, blocks);
+    run_blocks(s, first, take_whole(&s->owed, s->common.extra * (double)blocks));
     double seconds = now() - start;
-    s->next = (s->next + s->batches * s->world.size) % s->all_batches;
+    s->next = (s->next + blocks * s->world.size) % s->all_blocks;
     out->count = 1;
     out->part[0] = (Part){.metric = "rate",
                           .seconds = seconds,
                           .work = 2.0 * BATCH * (double)s->batches * (double)s->world.size};
 }
 
+/* The tallies of all threads, which start again from nothing. */
+static Tally take_tallies(Ep *s) {
+    Tally sum = {0};
+    for (int thread = 0; thread < s->common.threads; thread++) {
+        Tally *one = &s->worker[thread].tally;
+        sum.sum[0] += one->sum[0];
+        sum.sum[1] += one->sum[1];
+        sum.pairs += one->pairs;
+        for (int ring = 0; ring < ANNULI; ring++)
+            sum.annulus[ring] += one->annulus[ring];
+        *one = (Tally){0};
+    }
+    return sum;
+}
+
 static void verify(void *state, Verified *v) {
     Ep *s = state;
-    Tally mine = {0}, all;
-    Lanes lanes;
-    long begin = share_begin(s->all_batches, s->world.rank, s->world.size);
-    long end = share_begin(s->all_batches, s->world.rank + 1, s->world.size);
+    long begin = share_begin(s->all_blocks, s->world.rank, s->world.size);
+    long end = share_begin(s->all_blocks, s->world.rank + 1, s->world.size);
+    take_tallies(s);
     MPI(MPI_Barrier(MPI_COMM_WORLD));
     double start = now();
-    for (long batch = begin; batch < end; batch++) {
-        lanes_start(&lanes, batch);
-        if (s->common.corrupt && batch == 0)
-            lanes.x[0] ^= UINT64_C(1) << 40;
-        run_blocks(s, &lanes, BLOCKS, &mine);
-    }
+    run_blocks(s, begin, end - begin);
+    Tally mine = take_tallies(s), all;
     MPI(MPI_Allreduce(mine.sum, all.sum, 2, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD));
     MPI(MPI_Allreduce(&mine.pairs, &all.pairs, 1, MPI_LONG, MPI_SUM, MPI_COMM_WORLD));
     MPI(MPI_Allreduce(mine.annulus, all.annulus, ANNULI, MPI_LONG, MPI_SUM, MPI_COMM_WORLD));
@@ -221,7 +251,7 @@ static void verify(void *state, Verified *v) {
 
 static void release(void *state) {
     Ep *s = state;
-    arena_free(&s->arena);
+    free(s->worker);
     free(s);
 }
 

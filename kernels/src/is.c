@@ -6,10 +6,11 @@
 #include "kernel.h"
 #include "random.h"
 
-enum { LOG_BUCKETS = 10, BUCKETS = 1 << LOG_BUCKETS, TESTS = 5, ROUNDS = 10, MARKED = 2 * ROUNDS + 1 };
+enum { MOST_BUCKETS = 1024, TESTS = 5, ROUNDS = 10, MARKED = 2 * ROUNDS + 1 };
 static const uint64_t seed = 314159265;
 
-static const char *const class_names[] = {"S", "W", "A", "B"};
+static const char *const class_names[] = {"S", "W", "A", "B", "C"};
+enum { CLASSES = sizeof class_names / sizeof *class_names };
 
 /* Test key t has rank `rank` +- (round - late), + where bit t of `rising` is set. */
 static const struct {
@@ -17,7 +18,7 @@ static const struct {
     int index[TESTS], rank[TESTS];
     unsigned rising;
     int late_rising, late_falling;
-} classes[] = {
+} classes[CLASSES] = {
     {16, 11, {48427, 17148, 23627, 62548, 4431}, {0, 18, 346, 64917, 65463}, 0x07, 0, 0},
     {20, 16, {357773, 934767, 875723, 898999, 404505}, {1249, 11698, 1039987, 1043896, 1048018}, 0x03, 2, 0},
     {23,
@@ -34,6 +35,13 @@ static const struct {
      0x16,
      0,
      0},
+    {27,
+     23,
+     {44172927, 72999161, 74326391, 129606274, 21736814},
+     {61147, 882988, 266290, 133997595, 133525895},
+     0x07,
+     0,
+     0},
 };
 
 typedef struct {
@@ -41,33 +49,44 @@ typedef struct {
     Common common;
     Arena arena;
     size_t class;
-    long rounds, keys, range, capacity; /* keys: of this rank; capacity: keys it may receive */
-    int shift;                          /* bucket of a key = key >> shift */
-    long turn;                          /* rounds done by slices */
-    double owed;                        /* messages of extra rounds not sent yet, in rounds */
-    int32_t *key, *sorted, *received;
+    long rounds, keys, range;      /* keys: of this rank */
+    long most_held, most_received; /* of them there is room for so many */
+    int buckets, shift;            /* bucket of a key = key >> shift */
+    long turn;                     /* rounds done by slices */
+    double owed;                   /* messages of extra rounds not sent yet, in rounds */
+    int32_t *key, *grouped, *received;
     uint32_t *less;           /* of the own range: how many keys of this rank are below (lowest + k) */
     int32_t original[MARKED]; /* keys that the rounds overwrite, on rank 0 */
-    int32_t count[BUCKETS + TESTS], total[BUCKETS + TESTS]; /* keys by bucket; behind them the test keys */
-    int *send, *send_at, *receive, *receive_at;             /* by rank */
-    long lowest, own_range, held, below;                    /* held: keys received; below: on lower ranks */
+    int32_t count[MOST_BUCKETS + TESTS], total[MOST_BUCKETS + TESTS]; /* by bucket; behind, the test keys */
+    int *send, *send_at, *receive, *receive_at;                       /* by rank; none to itself */
+    const int32_t *kept;                                              /* keys that stay here, in `grouped` */
+    long keeps, lowest, own_range, held, below; /* held: keys kept and received; below: on lower ranks */
     double comm;
 } Is;
 
+/* Few buckets, so that the lines where the next key of each goes stay in the nearest cache; enough of them to
+   deal out fairly. */
+static int choose_buckets(int ranks) {
+    enum { LEAST = 256, PER_RANK = 128 };
+    int wanted = PER_RANK * ranks;
+    return wanted < LEAST ? LEAST : wanted > MOST_BUCKETS ? MOST_BUCKETS : wanted;
+}
+
 static void count_buckets(Is *s, long keys) {
+    const int shift = s->shift; /* a store of a count might change what is in *s, for all a compiler knows */
     memset(s->count, 0, sizeof s->count);
     for (long i = 0; i < keys; i++)
-        s->count[s->key[i] >> s->shift]++;
+        s->count[s->key[i] >> shift]++;
     for (int t = 0; t < TESTS; t++) {
         long at = classes[s->class].index[t] - s->world.rank * s->keys;
         if (at >= 0 && at < s->keys)
-            s->count[BUCKETS + t] = s->key[at];
+            s->count[s->buckets + t] = s->key[at];
     }
 }
 
 static void sum_buckets(Is *s) {
     MPI_TIMED(s->comm,
-              MPI_Allreduce(s->count, s->total, BUCKETS + TESTS, MPI_INT32_T, MPI_SUM, MPI_COMM_WORLD));
+              MPI_Allreduce(s->count, s->total, s->buckets + TESTS, MPI_INT32_T, MPI_SUM, MPI_COMM_WORLD));
 }
 
 /* Buckets in order to ranks in order: a rank is full once all up to it hold their even share of the keys. */
@@ -76,13 +95,13 @@ static void deal_buckets(Is *s) {
     int rank = 0, first_bucket = 0, sent = 0;
     for (int r = 0; r < s->world.size; r++)
         s->send[r] = s->send_at[r] = 0;
-    for (int bucket = 0; bucket < BUCKETS; bucket++) {
+    for (int bucket = 0; bucket < s->buckets; bucket++) {
         s->send[rank] += s->count[bucket];
         sent += s->count[bucket];
         held += s->total[bucket];
         dealt += s->total[bucket];
         bool last_rank = rank == s->world.size - 1;
-        if (bucket == BUCKETS - 1 || (!last_rank && dealt * s->world.size >= (rank + 1) * all_keys)) {
+        if (bucket == s->buckets - 1 || (!last_rank && dealt * s->world.size >= (rank + 1) * all_keys)) {
             if (rank == s->world.rank) {
                 s->lowest = (long)first_bucket << s->shift;
                 s->own_range = (long)(bucket + 1 - first_bucket) << s->shift;
@@ -95,39 +114,57 @@ static void deal_buckets(Is *s) {
             held = 0;
         }
     }
+    s->kept = s->grouped + s->send_at[s->world.rank];
+    s->keeps = s->send[s->world.rank];
+    s->send[s->world.rank] = 0;
 }
 
+/* Stores leave a core in order: a line that has to be fetched first would hold up all behind it. So the next
+   line of a bucket is asked for, to be written, while the present one fills. */
 static void group_by_bucket(Is *s, long keys) {
-    int32_t next[BUCKETS];
+    enum { LINE = 64 / sizeof(int32_t) };
+    const int shift = s->shift;
+    int32_t next[MOST_BUCKETS];
     next[0] = 0;
-    for (int bucket = 1; bucket < BUCKETS; bucket++)
+    for (int bucket = 1; bucket < s->buckets; bucket++)
         next[bucket] = next[bucket - 1] + s->count[bucket - 1];
     for (long i = 0; i < keys; i++) {
-        int32_t key = s->key[i];
-        s->sorted[next[key >> s->shift]++] = key;
+        int32_t key = s->key[i], *to = s->grouped + next[key >> shift]++;
+        __builtin_prefetch(to + LINE, 1);
+        *to = key;
     }
 }
 
 static void exchange(Is *s) {
-    if (s->held > s->capacity)
-        fail("is: %ld keys for one rank, room for %ld", s->held, s->capacity);
+    if (s->held > s->most_held || s->held - s->keeps > s->most_received)
+        fail("is: %ld keys for one rank, %ld of them its own, room for %ld", s->held, s->keeps, s->most_held);
     MPI_TIMED(s->comm, MPI_Alltoall(s->send, 1, MPI_INT, s->receive, 1, MPI_INT, MPI_COMM_WORLD));
     s->receive_at[0] = 0;
     for (int r = 1; r < s->world.size; r++)
         s->receive_at[r] = s->receive_at[r - 1] + s->receive[r - 1];
-    MPI_TIMED(s->comm, MPI_Alltoallv(s->sorted, s->send, s->send_at, MPI_INT32_T, s->received, s->receive,
+    MPI_TIMED(s->comm, MPI_Alltoallv(s->grouped, s->send, s->send_at, MPI_INT32_T, s->received, s->receive,
                                      s->receive_at, MPI_INT32_T, MPI_COMM_WORLD));
 }
 
-/* The first `held` of the received keys, the first `range` of the key values: all of them but in
- * extra_part(). */
-static void rank_received(Is *s, long held, long range) {
-    uint32_t *less = s->less + 1;
-    memset(s->less, 0, (size_t)(range + 1) * sizeof *less);
-    for (long i = 0; i < held; i++)
-        less[s->received[i] - s->lowest]++;
-    for (long k = 0; k < range; k++)
-        s->less[k + 1] += s->less[k];
+static void count_keys(Is *s, const int32_t *keys, long count) {
+    uint32_t *of_value = s->less;
+    for (long i = 0; i < count; i++)
+        of_value[keys[i] - s->lowest]++;
+}
+
+/* The first `range` of the key values, the first of the keys kept and received: that share of them. All but
+   in extra_part(). */
+static void rank_held(Is *s, double share) {
+    long range = (long)(share * (double)s->own_range);
+    memset(s->less, 0, (size_t)range * sizeof *s->less);
+    count_keys(s, s->kept, (long)(share * (double)s->keeps));
+    count_keys(s, s->received, (long)(share * (double)(s->held - s->keeps)));
+    uint32_t below = 0;
+    for (long k = 0; k < range; k++) {
+        uint32_t of_value = s->less[k];
+        s->less[k] = below;
+        below += of_value;
+    }
 }
 
 static void rank_keys(Is *s) {
@@ -136,7 +173,7 @@ static void rank_keys(Is *s) {
     deal_buckets(s);
     group_by_bucket(s, s->keys);
     exchange(s);
-    rank_received(s, s->held, s->own_range);
+    rank_held(s, 1);
 }
 
 /* Planted extra work, less than a round: every loop goes over that share of its range. Messages cannot be cut
@@ -145,8 +182,8 @@ static void rank_keys(Is *s) {
 static void extra_part(Is *s, double share) {
     long keys = (long)(share * (double)s->keys);
     count_buckets(s, keys);
+    rank_held(s, share);
     group_by_bucket(s, keys);
-    rank_received(s, (long)(share * (double)s->held), (long)(share * (double)s->own_range));
     if (take_whole(&s->owed, share) > 0) {
         sum_buckets(s);
         exchange(s);
@@ -172,25 +209,11 @@ static long expected_rank(const Is *s, int test, int round) {
 static long wrong_ranks(const Is *s, int round) {
     long wrong = 0;
     for (int t = 0; t < TESTS; t++) {
-        long key = s->total[BUCKETS + t] - s->lowest;
+        long key = s->total[s->buckets + t] - s->lowest;
         if (key >= 0 && key < s->own_range)
             wrong += s->below + s->less[key] != expected_rank(s, t, round);
     }
     return wrong;
-}
-
-/* Writes the keys in the order of their ranks; returns how many stand before a smaller one, ranks of the job
-   included. */
-static long wrong_order(Is *s) {
-    for (long i = 0; i < s->held; i++)
-        s->sorted[s->less[s->received[i] - s->lowest]++] = s->received[i];
-    long wrong = 0;
-    for (long i = 1; i < s->held; i++)
-        wrong += s->sorted[i - 1] > s->sorted[i];
-    /* A rank may hold no key: the highest of all lower ranks is what its first must not be below. */
-    int32_t highest = s->held ? s->sorted[s->held - 1] : -1, before = -1;
-    MPI(MPI_Exscan(&highest, &before, 1, MPI_INT32_T, MPI_MAX, MPI_COMM_WORLD));
-    return wrong + (s->world.rank > 0 && s->held > 0 && s->sorted[0] < before);
 }
 
 static void make_keys(Is *s) {
@@ -208,23 +231,50 @@ static void make_keys(Is *s) {
     memcpy(s->original, s->key, sizeof s->original);
 }
 
+/* Each key to the place that its rank names. */
+static void place_keys(Is *s, const int32_t *keys, long count, int32_t *sorted) {
+    for (long i = 0; i < count; i++)
+        sorted[s->less[keys[i] - s->lowest]++] = keys[i];
+}
+
+/* Writes the keys in the order of their ranks; returns how many stand before a smaller one, ranks of the job
+   included. They are written over the keys as they were drawn, which are drawn again. */
+static long wrong_order(Is *s) {
+    int32_t *sorted = s->key;
+    place_keys(s, s->kept, s->keeps, sorted);
+    place_keys(s, s->received, s->held - s->keeps, sorted);
+    long wrong = 0;
+    for (long i = 1; i < s->held; i++)
+        wrong += sorted[i - 1] > sorted[i];
+    /* A rank may hold no key: the highest of all lower ranks is what its first must not be below. */
+    int32_t lowest = s->held ? sorted[0] : INT32_MAX;
+    int32_t highest = s->held ? sorted[s->held - 1] : -1, before = -1;
+    MPI(MPI_Exscan(&highest, &before, 1, MPI_INT32_T, MPI_MAX, MPI_COMM_WORLD));
+    make_keys(s);
+    return wrong + (s->world.rank > 0 && lowest < before);
+}
+
 static void *prepare(Spec *spec, const World *world) {
     Is *s = calloc(1, sizeof *s);
     if (!s)
         fail("out of memory");
     s->world = *world;
-    s->common = spec_common(spec);
-    s->class = spec_choice(spec, "class", class_names, 4, 0);
+    s->common = spec_single(spec);
+    s->class = spec_choice(spec, "class", class_names, CLASSES, 0);
     s->rounds = spec_integer(spec, "rounds", 4, 1, 1 << 20);
     long all_keys = 1L << classes[s->class].log_keys;
-    if (!power_of_two(world->size) || world->size > BUCKETS / 4)
-        fail("is: runs on 1, 2, 4, ... %d ranks, not on %d", BUCKETS / 4, world->size);
+    if (!power_of_two(world->size) || world->size > MOST_BUCKETS / 4)
+        fail("is: runs on 1, 2, 4, ... %d ranks, not on %d", MOST_BUCKETS / 4, world->size);
     s->keys = all_keys / world->size;
     s->range = 1L << classes[s->class].log_range;
-    s->shift = classes[s->class].log_range - LOG_BUCKETS;
+    s->buckets = choose_buckets(world->size);
+    for (long width = s->range / s->buckets; width > 1; width /= 2)
+        s->shift++;
     /* No more than the even share and one bucket, of which the fullest holds 8/3 of the mean (the density of
-       the mean of four uniform numbers at its peak), 4 here. */
-    s->capacity = s->keys + 4 * all_keys / BUCKETS;
+       the mean of four uniform numbers at its peak), 4 here. What one of n ranks draws is 1/n of it, but for
+       chance, which the rest of the 4 covers. */
+    s->most_held = world->size > 1 ? s->keys + 4 * all_keys / s->buckets : s->keys;
+    s->most_received = s->most_held - s->most_held / world->size;
     s->send = calloc(4 * (size_t)world->size, sizeof *s->send);
     if (!s->send)
         fail("out of memory");
@@ -232,13 +282,16 @@ static void *prepare(Spec *spec, const World *world) {
     s->receive = s->send_at + world->size;
     s->receive_at = s->receive + world->size;
 
-    size_t own = (size_t)s->keys * sizeof(int32_t), most = (size_t)s->capacity * sizeof(int32_t);
-    size_t ranks = ((size_t)s->range + 1) * sizeof(uint32_t);
-    s->arena = arena_make(arena_need(own) + 2 * arena_need(most) + arena_need(ranks), s->common.pages);
-    s->key = arena_take(&s->arena, own);
-    s->sorted = arena_take(&s->arena, most);
-    s->received = arena_take(&s->arena, most);
-    s->less = arena_take(&s->arena, ranks);
+    size_t own = (size_t)s->keys * sizeof(int32_t), most = (size_t)s->most_held * sizeof(int32_t);
+    size_t foreign = (size_t)s->most_received * sizeof(int32_t);
+    size_t ranks = (size_t)s->range * sizeof(uint32_t);
+    size_t all = arena_packed(most) + arena_packed(own) + arena_packed(foreign) + ranks;
+    s->arena = arena_make(arena_need(all), s->common.pages);
+    char *at = arena_take(&s->arena, all);
+    s->key = (void *)at; /* to be sorted in place at the end of a verification */
+    s->grouped = (void *)(at += arena_packed(most));
+    s->received = (void *)(at += arena_packed(own));
+    s->less = (void *)(at + arena_packed(foreign));
     arena_touch(&s->arena);
     make_keys(s);
     return s;
@@ -270,6 +323,8 @@ static void verify(void *state, Verified *v) {
     long wrong[2] = {0, 0}, held;
     if (s->world.rank == 0)
         memcpy(s->key, s->original, sizeof s->original);
+    mark_keys(s, 1);
+    rank_keys(s); /* once before the clock starts, as published */
     MPI(MPI_Barrier(MPI_COMM_WORLD));
     double start = now();
     for (int round = 1; round <= ROUNDS; round++) {

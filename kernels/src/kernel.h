@@ -38,6 +38,9 @@ typedef struct {
     void (*release)(void *state);
 } Kernel;
 
-extern const Kernel stream_kernel, ep_kernel, cg_kernel, is_kernel, pingpong_kernel;
+extern const Kernel stream_kernel, dirty_kernel;
+extern const Kernel ep_kernel, cg_kernel, is_kernel, mg_kernel, ft_kernel, lu_kernel, bt_kernel;
+extern const Kernel pingpong_kernel, ring_kernel, alltoall_kernel, allreduce_kernel, barrier_kernel;
+extern const Kernel tcp_kernel, udp_kernel;
 
 #endif

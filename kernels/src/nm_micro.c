@@ -1,5 +1,6 @@
-/* nm-micro (--tokens DIR | --once) [--seed N] KERNEL-SPEC...: all micro-kernels in one MPI program, raw times
-   out as JSON Lines. No statistics: of the ranks' seconds the longest is kept, nothing else is folded. */
+/* nm-micro (--tokens DIR | --once [--slices N]) [--seed N] [--interface NAME] KERNEL-SPEC...: all
+   micro-kernels in one MPI program, raw times out as JSON Lines. No statistics: of the ranks' seconds the
+   longest is kept, nothing else is folded. */
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -11,6 +12,7 @@
 
 #include "fail.h"
 #include "kernel.h"
+#include "levels.h"
 #include "place.h"
 #include "tokens.h"
 
@@ -18,9 +20,12 @@
 #include <sanitizer/lsan_interface.h>
 #endif
 
-enum { MOST_KERNELS = 64 };
+enum { MOST_KERNELS = MOST_LEVELS }; /* each is a section of a profile */
 
-static const Kernel *const kernels[] = {&stream_kernel, &ep_kernel, &cg_kernel, &is_kernel, &pingpong_kernel};
+static const Kernel *const kernels[] = {&stream_kernel,   &ep_kernel,   &cg_kernel,       &is_kernel,
+                                        &mg_kernel,       &ft_kernel,   &lu_kernel,       &bt_kernel,
+                                        &pingpong_kernel, &ring_kernel, &alltoall_kernel, &allreduce_kernel,
+                                        &barrier_kernel,  &tcp_kernel,  &udp_kernel,      &dirty_kernel};
 
 typedef struct {
     const Kernel *kernel;
@@ -31,6 +36,7 @@ typedef struct {
 typedef struct {
     World world;
     const char *tokens; /* NULL: --once */
+    long slices;        /* of each kernel after its verification, with --once */
     int output;         /* descriptor of rank 0 */
     int count;
     Spec spec[MOST_KERNELS];
@@ -41,29 +47,40 @@ static void abort_all(void) {
     MPI_Abort(MPI_COMM_WORLD, 1);
 }
 
+static uint64_t whole_number(const char *option, const char *text) {
+    char *end;
+    errno = 0;
+    uint64_t number = strtoull(text, &end, 10);
+    if (*end || end == text || errno)
+        fail("%s: a whole number was expected, not '%s'", option, text);
+    return number;
+}
+
 static void parse_arguments(Run *run, int count, char **arguments) {
     bool once = false;
+    run->world.interface = "lo";
     for (int at = 1; at < count; at++) {
         const char *argument = arguments[at];
         if (strcmp(argument, "--once") == 0)
             once = true;
         else if (strcmp(argument, "--tokens") == 0 && at + 1 < count)
             run->tokens = arguments[++at];
-        else if (strcmp(argument, "--seed") == 0 && at + 1 < count) {
-            char *end;
-            errno = 0;
-            run->world.seed = strtoull(arguments[++at], &end, 10);
-            if (*end || end == arguments[at] || errno)
-                fail("--seed: a whole number was expected, not '%s'", arguments[at]);
-        } else if (argument[0] == '-')
+        else if (strcmp(argument, "--interface") == 0 && at + 1 < count)
+            run->world.interface = arguments[++at];
+        else if (strcmp(argument, "--seed") == 0 && at + 1 < count)
+            run->world.seed = whole_number(argument, arguments[++at]);
+        else if (strcmp(argument, "--slices") == 0 && at + 1 < count)
+            run->slices = (long)whole_number(argument, arguments[++at]);
+        else if (argument[0] == '-')
             fail("unknown option '%s'", argument);
         else if (run->count == MOST_KERNELS)
             fail("more than %d kernels", MOST_KERNELS);
         else
             run->spec[run->count++] = spec_parse(argument);
     }
-    if (once == (run->tokens != NULL) || run->count == 0)
-        fail("usage: nm-micro (--tokens DIR | --once) [--seed N] KERNEL-SPEC...");
+    if (once == (run->tokens != NULL) || run->count == 0 || (run->slices && !once))
+        fail("usage: nm-micro (--tokens DIR | --once [--slices N]) [--seed N] [--interface NAME] "
+             "KERNEL-SPEC...");
 }
 
 static const Kernel *find_kernel(const char *name) {
@@ -207,7 +224,9 @@ static bool run_verify(Run *run, int k) {
     const Job *job = &run->job[k];
     Verified verified = {0};
     MPI(MPI_Barrier(MPI_COMM_WORLD));
+    MPI(MPI_Pcontrol(FIRST_LEVEL + k));
     job->kernel->verify(job->state, &verified);
+    MPI(MPI_Pcontrol(NO_SECTION));
     double seconds = 0;
     int ok = verified.ok;
     MPI(MPI_Reduce(&verified.seconds, &seconds, 1, MPI_DOUBLE, MPI_MAX, 0, MPI_COMM_WORLD));
@@ -252,8 +271,9 @@ static void serve_tokens(Run *run, Tokens *tokens) {
 int main(int count, char **arguments) {
     static Run run; /* too large for a stack */
     double begin = now();
-    if (MPI_Init(&count, &arguments) != MPI_SUCCESS)
-        fail("MPI_Init failed");
+    int level; /* threads compute, the first alone talks */
+    if (MPI_Init_thread(&count, &arguments, MPI_THREAD_FUNNELED, &level) != MPI_SUCCESS)
+        fail("MPI_Init_thread failed");
     double init = now() - begin;
     MPI(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN));
     MPI(MPI_Comm_rank(MPI_COMM_WORLD, &run.world.rank));
@@ -276,8 +296,11 @@ int main(int count, char **arguments) {
     if (run.tokens)
         serve_tokens(&run, &tokens);
     else
-        for (int k = 0; k < run.count; k++)
+        for (int k = 0; k < run.count; k++) {
             ok = run_verify(&run, k) && ok;
+            for (long n = 0; n < run.slices; n++)
+                run_slice(&run, k);
+        }
 
     for (int k = 0; k < run.count; k++)
         run.job[k].kernel->release(run.job[k].state);

@@ -32,6 +32,10 @@ size_t arena_need(size_t bytes) {
     return round_up(bytes, bytes < HUGE ? PAGE : HUGE) + GAP;
 }
 
+size_t arena_packed(size_t bytes) {
+    return round_up(bytes, PAGE) + GAP;
+}
+
 Arena arena_make(size_t size, Pages pages) {
     Arena arena = {.size = round_up(size, HUGE)};
     arena.mapped = arena.size + HUGE;

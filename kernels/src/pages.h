@@ -14,6 +14,10 @@ typedef struct {
 /* Bytes that `bytes` take up in an arena. */
 size_t arena_need(size_t bytes);
 
+/* Bytes from one array to the next where several are taken as one: close to each other, so that only the
+   whole is rounded up to large pages. */
+size_t arena_packed(size_t bytes);
+
 /* `size` is a sum of arena_need(). Aligned to 2 MiB, zero. No page is present yet: the kernel touches all it
    will use in prepare, so that none is faulted in inside a slice. */
 Arena arena_make(size_t size, Pages pages);

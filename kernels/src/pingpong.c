@@ -1,70 +1,54 @@
-/* Ping-pong: a message from rank 0 to rank 1 and back, plain MPI_Send and MPI_Recv. Other ranks stand by. */
+/* Ping-pong: a message from rank 0 to rank 1 and back. Other ranks stand by. Here what all carriers share,
+   and the carrier MPI: plain MPI_Send and MPI_Recv. */
+#include "pingpong.h"
+
 #include <stdlib.h>
 
 #include "fail.h"
-#include "kernel.h"
+#include "planted.h"
 
-typedef struct {
-    World world;
-    Common common;
-    Arena arena;
-    long bytes, trips;
-    double owed; /* trips of extra work not done yet */
-    unsigned char *buffer;
-} Pingpong;
-
-static void travel(const Pingpong *s, int bytes, long trips) {
-    unsigned char *buffer = s->buffer;
-    if (s->world.rank == 0)
-        for (long trip = 0; trip < trips; trip++) {
-            MPI(MPI_Send(buffer, bytes, MPI_BYTE, 1, 0, MPI_COMM_WORLD));
-            MPI(MPI_Recv(buffer, bytes, MPI_BYTE, 1, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE));
-        }
-    else if (s->world.rank == 1)
-        for (long trip = 0; trip < trips; trip++) {
-            MPI(MPI_Recv(buffer, bytes, MPI_BYTE, 0, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE));
-            MPI(MPI_Send(buffer, bytes, MPI_BYTE, 0, 0, MPI_COMM_WORLD));
-        }
+static void begin_together(Pingpong *s) {
+    if (s->world.rank < 2 && s->carrier->settle)
+        s->carrier->settle(s);
+    MPI(MPI_Barrier(MPI_COMM_WORLD));
 }
 
-static void *prepare(Spec *spec, const World *world) {
+void *pingpong_prepare(Spec *spec, const World *world, const Carrier *carrier) {
     Pingpong *s = calloc(1, sizeof *s);
     if (!s)
         fail("out of memory");
+    s->carrier = carrier;
     s->world = *world;
-    s->common = spec_common(spec);
-    s->bytes = spec_integer(spec, "bytes", 8, 0, 1L << 30);
+    s->common = spec_single(spec);
+    s->bytes = spec_integer(spec, "bytes", carrier->default_bytes, carrier->least_bytes, carrier->most_bytes);
     s->trips = spec_integer(spec, "trips", 1000, 1, 1L << 30);
+    s->peer = 1 - world->rank;
+    s->socket = -1;
     if (world->size < 2)
-        fail("pingpong: needs 2 ranks");
+        fail("%s: needs 2 ranks", spec->name);
     size_t bytes = (size_t)s->bytes + 1; /* an empty message has an address too */
     s->arena = arena_make(arena_need(bytes), s->common.pages);
     s->buffer = arena_take(&s->arena, bytes);
     arena_touch(&s->arena);
+    if (carrier->open)
+        carrier->open(s, spec);
     return s;
 }
 
-/* Extra work is more trips. Where a slice holds too few for whole ones, each rank waits that share of the
-   time that its trips took: the time of large messages does not follow their size closely enough to plant 3 %
-   by longer ones (over TCP 3 % more bytes than a socket buffer took 20 % longer). */
-static void slice(void *state, Slice *out) {
+/* A slice that lost a message did no work: there is no latency to be had from it. */
+void pingpong_slice(void *state, Slice *out) {
     Pingpong *s = state;
-    enum { FEW = 3 };
-    double extra = s->common.extra * (double)s->trips;
-    long trips = extra < FEW ? 0 : take_whole(&s->owed, extra);
-    double wait = extra < FEW ? s->common.extra : 0;
-    MPI(MPI_Barrier(MPI_COMM_WORLD));
+    Planted planted = plant(s->common.extra, s->trips, &s->owed);
+    begin_together(s);
     double start = now();
-    travel(s, (int)s->bytes, s->trips + trips);
-    double travelled = now() - start, seconds = travelled;
-    while (seconds < (1 + wait) * travelled)
-        seconds = now() - start;
+    bool whole = s->carrier->travel(s, s->trips + planted.units);
+    double travelled = now() - start, seconds = planted_end(planted, start, travelled);
     bool idle = s->world.rank > 1;
     out->count = 1;
     out->part[0] = (Part){.metric = "messages",
                           .seconds = idle ? 0 : seconds,
                           .comm_seconds = idle ? 0 : travelled,
-                          .work = 2.0 * (double)s->trips};
+                          .work = whole ? 2.0 * (double)s->trips : 0};
 }
 
 static unsigned char pattern(const Pingpong *s, long trip, long i) {
@@ -79,45 +63,76 @@ static long wrong_bytes(const Pingpong *s, long trip, int added) {
     return wrong;
 }
 
-static long checked_trip(const Pingpong *s, long trip) {
-    int bytes = (int)s->bytes;
+/* False where a message is lost. */
+static bool checked_trip(Pingpong *s, long trip, long *wrong) {
     if (s->world.rank == 0) {
         for (long i = 0; i < s->bytes; i++)
             s->buffer[i] = pattern(s, trip, i);
-        MPI(MPI_Send(s->buffer, bytes, MPI_BYTE, 1, 0, MPI_COMM_WORLD));
-        MPI(MPI_Recv(s->buffer, bytes, MPI_BYTE, 1, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE));
-        return wrong_bytes(s, trip, 1);
+        s->carrier->send(s);
+        bool came = s->carrier->receive(s);
+        *wrong += came ? wrong_bytes(s, trip, 1) : 0;
+        return came;
     }
-    MPI(MPI_Recv(s->buffer, bytes, MPI_BYTE, 0, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE));
-    long wrong = wrong_bytes(s, trip, 0);
+    if (!s->carrier->receive(s))
+        return false;
+    *wrong += wrong_bytes(s, trip, 0);
     for (long i = 0; i < s->bytes; i++)
         s->buffer[i]++;
     if (s->common.corrupt && trip == 0)
         s->buffer[s->bytes / 2] ^= 1;
-    MPI(MPI_Send(s->buffer, bytes, MPI_BYTE, 0, 0, MPI_COMM_WORLD));
-    return wrong;
+    s->carrier->send(s);
+    return true;
 }
 
-static void verify(void *state, Verified *v) {
+void pingpong_verify(void *state, Verified *v) {
     Pingpong *s = state;
     enum { CHECKED = 64, FEW = 2, MANY_BYTES = 1 << 16 };
-    long trips = s->bytes > MANY_BYTES ? FEW : CHECKED, wrong = 0;
-    MPI(MPI_Barrier(MPI_COMM_WORLD));
+    long trips = s->bytes > MANY_BYTES ? FEW : CHECKED, trip = 0;
+    long wrong[2] = {0}; /* bytes, lost trips as rank 0 knows them */
+    begin_together(s);
     double start = now();
-    for (long trip = 0; trip < trips && s->world.rank < 2; trip++)
-        wrong += checked_trip(s, trip);
+    if (s->world.rank < 2)
+        while (trip < trips && checked_trip(s, trip, &wrong[0]))
+            trip++;
     v->seconds = now() - start;
     v->work = 2.0 * (double)trips;
-    MPI(MPI_Allreduce(MPI_IN_PLACE, &wrong, 1, MPI_LONG, MPI_SUM, MPI_COMM_WORLD));
-    v->ok = wrong == 0;
-    text_add(&v->expected, "\"wrong_bytes\":0");
-    text_add(&v->found, "\"wrong_bytes\":%ld,\"bytes\":%ld,\"trips\":%ld", wrong, s->bytes, trips);
+    wrong[1] = s->world.rank == 0 && trip < trips;
+    MPI(MPI_Allreduce(MPI_IN_PLACE, wrong, 2, MPI_LONG, MPI_SUM, MPI_COMM_WORLD));
+    v->ok = wrong[0] == 0 && wrong[1] == 0;
+    text_add(&v->expected, "\"wrong_bytes\":0,\"lost\":0");
+    text_add(&v->found, "\"wrong_bytes\":%ld,\"lost\":%ld,\"bytes\":%ld,\"trips\":%ld", wrong[0], wrong[1],
+             s->bytes, trips);
 }
 
-static void release(void *state) {
+void pingpong_release(void *state) {
     Pingpong *s = state;
+    if (s->carrier->close)
+        s->carrier->close(s);
     arena_free(&s->arena);
     free(s);
 }
 
-const Kernel pingpong_kernel = {"pingpong", prepare, slice, verify, release};
+static void send_message(Pingpong *s) {
+    MPI(MPI_Send(s->buffer, (int)s->bytes, MPI_BYTE, s->peer, 0, MPI_COMM_WORLD));
+}
+
+static bool receive_message(Pingpong *s) {
+    MPI(MPI_Recv(s->buffer, (int)s->bytes, MPI_BYTE, s->peer, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE));
+    return true;
+}
+
+static bool travel(Pingpong *s, long trips) {
+    return pingpong_travel(s, trips, send_message, receive_message);
+}
+
+static const Carrier mpi = {.most_bytes = 1L << 30,
+                            .default_bytes = 8,
+                            .travel = travel,
+                            .send = send_message,
+                            .receive = receive_message};
+
+static void *prepare(Spec *spec, const World *world) {
+    return pingpong_prepare(spec, world, &mpi);
+}
+
+const Kernel pingpong_kernel = {"pingpong", prepare, pingpong_slice, pingpong_verify, pingpong_release};

@@ -17,10 +17,11 @@ static void add_affinity(Text *text) {
     if (!set || sched_getaffinity(0, size, set))
         fail("affinity cannot be read: %s", strerror(errno));
     const char *comma = "";
-    for (int cpu = 0; cpu < MOST_CPUS; cpu++)
+    for (int cpu = 0, left = CPU_COUNT_S(size, set); left > 0; cpu++)
         if (CPU_ISSET_S(cpu, size, set)) {
             text_add(text, "%s%d", comma, cpu);
             comma = ",";
+            left--;
         }
     CPU_FREE(set);
 }

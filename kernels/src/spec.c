@@ -84,7 +84,15 @@ Common spec_common(Spec *spec) {
         .pages = spec_choice(spec, "pages", pages, 2, 0) == 0 ? PAGES_HUGE : PAGES_SMALL,
         .extra = spec_real(spec, "extra", 0, 0, 10),
         .corrupt = spec_integer(spec, "corrupt", 0, 0, 1) == 1,
+        .threads = (int)spec_integer(spec, "threads", 1, 1, 1024),
     };
+}
+
+Common spec_single(Spec *spec) {
+    Common common = spec_common(spec);
+    if (common.threads > 1)
+        fail("%s computes on one thread per rank, not on %d", spec->name, common.threads);
+    return common;
 }
 
 void spec_end(const Spec *spec) {

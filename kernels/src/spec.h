@@ -30,14 +30,18 @@ double spec_real(Spec *spec, const char *key, double fallback, double least, dou
 size_t spec_choice(Spec *spec, const char *key, const char *const *words, size_t count, size_t fallback);
 
 /* What every kernel takes. extra: share of additional work planted in each slice; corrupt: spoil one value,
-   so that a test can see the verification fail. */
+   so that a test can see the verification fail; threads: of each rank, by OpenMP, where the kernel can. */
 typedef struct {
     Pages pages;
     double extra;
     bool corrupt;
+    int threads;
 } Common;
 
 Common spec_common(Spec *spec);
+
+/* The same for a kernel whose ranks compute on one thread each: more of them fail. */
+Common spec_single(Spec *spec);
 
 /* Fails on a key that nobody asked for. */
 void spec_end(const Spec *spec);

@@ -8,9 +8,11 @@
 
 #include "clock.h"
 
+/* interface: network interface that sockets beside MPI bind to. */
 typedef struct {
     int rank, size;
     uint64_t seed;
+    const char *interface;
 } World;
 
 /* Fails with MPI's own words unless code is MPI_SUCCESS. */

@@ -24,7 +24,8 @@ from nearmetal.environments import Backend, Instance, InstanceRequest, Tools, Un
 from nearmetal.environments.holder import user_namespace_holder
 from nearmetal.environments.registry import backend_names, get_backend
 from nearmetal.errors import RunError, UnavailableError
-from nearmetal.host import Completed, LocalHost
+from nearmetal.host import Completed, LocalHost, cgroups
+from nearmetal.host.counters import delta, snapshot
 from nearmetal.host.leftovers import Kind, find, remove
 from nearmetal.model.network import Seat
 from nearmetal.model.study import Attachment, Environment, Limits
@@ -223,6 +224,24 @@ def test_commands_are_in_the_groups_of_the_instance(rig: Rig) -> None:
             assert [line.endswith(f"/{instance.label}") for line in lines] == [True], (controller, own)
 
 
+def test_what_goes_to_disk_is_counted_for_the_instance(rig: Rig) -> None:
+    size = 4 << 20
+    parents = cgroups.machine_parents()
+    counting = isinstance(parents, cgroups.Parents) and "blkio" in parents.controllers
+    assert counting or not HOST.is_root()
+    with rig.instance(binds=(rig.directory,)) as instance:
+        before = snapshot(HOST, instance.cgroups)
+        file = rig.directory / "written"
+        assert run(instance, "dd", "if=/dev/zero", f"of={file}", f"bs={size}", "count=1", "conv=fsync").ok
+        counted = delta(before, snapshot(HOST, instance.cgroups), 1.0)
+    on_disk = os.major(rig.directory.stat().st_dev) != 0
+    written, read = counted["blocks_out"], counted["blocks_in"]
+    if counting:
+        assert written is not None and written >= (size if on_disk else 0) and read is not None
+    else:
+        assert written is None and read is None
+
+
 def test_limits_are_set_or_refused(rig: Rig) -> None:
     environment = rig.environment(Limits(cpu_quota=0.5, memory=64 << 20))
     grouped = False
@@ -250,7 +269,7 @@ def test_a_seat_that_does_not_fit_is_refused(rig: Rig) -> None:
     bridged = rig.environment(attachment=Attachment.VETH_BRIDGE)
     with pytest.raises(UnavailableError), rig.instance("a", environment=bridged):
         pass
-    seat = Seat(netns="/proc/self/ns/net", address="10.99.0.2", interface="eth0")
+    seat = Seat(netns="/proc/self/ns/net", address="10.99.0.2", interface="eth0", port="port0")
     with pytest.raises(UnavailableError), rig.instance("b", seat=seat):
         pass
     assert find(rig.label + "-") == ()

@@ -13,12 +13,21 @@ from pathlib import Path
 import pytest
 
 from nearmetal.errors import TrialFailedError
+from nearmetal.execute.profiles import read_profiles
 from nearmetal.host import Completed, LocalHost
 from nearmetal.model.record import Status
 from nearmetal.model.study import KernelWorkload, Transport
 from nearmetal.workloads.build import build_tools
-from nearmetal.workloads.kernels import argument, kernel_names, rows
-from nearmetal.workloads.protocol import Line, ReadyLine, SliceLine, VerifyLine, parse_line, parse_place
+from nearmetal.workloads.kernels import argument, kernel, kernel_names, rows
+from nearmetal.workloads.protocol import (
+    Line,
+    RankReport,
+    ReadyLine,
+    SliceLine,
+    VerifyLine,
+    parse_line,
+    parse_report,
+)
 
 MPI_ENVIRONMENT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
 BTL = {
@@ -113,14 +122,28 @@ def start(
     return Micro(place, [*argv, str(tools / "nm-micro"), "--tokens", str(place), *specs], ranks, stack)
 
 
-def spec(name: str, transport: Transport) -> str:
+def spec(name: str, transport: Transport, ranks: int) -> str:
     load = KernelWorkload(name=name, kernel=name, params={})
-    return argument(load, transport=transport, ranks=2, llc_bytes=1 << 20, extra=0.0)
+    return argument(load, transport=transport, ranks=ranks, llc_bytes=1 << 20, extra=0.0)
 
 
-@pytest.mark.parametrize("ranks", [1, 2])
+def runs_on(name: str, ranks: int) -> bool:
+    return ranks >= kernel(name).least_ranks and kernel(name).ranks.allow(ranks)
+
+
+def several(name: str) -> int:
+    """The fewest ranks but one that a kernel runs on."""
+    return next(ranks for ranks in range(2, 5) if runs_on(name, ranks))
+
+
+def kernels_for(ranks: int) -> list[str]:
+    """Those tested on so many ranks: each on one, where it runs on one, and on as few others as it can."""
+    return [name for name in kernel_names() if runs_on(name, ranks) and ranks in (1, several(name))]
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 4])
 def test_every_kernel_is_verified(tools: Path, ranks: int) -> None:
-    names = [name for name in kernel_names() if ranks > 1 or name != "pingpong"]
+    names = kernels_for(ranks)
     done = once(tools, ranks, *(f"{name}:pages=4k" for name in names))
     assert done.ok, done.last_words()
     ready, *lines = [parse_line(text) for text in done.stdout.splitlines()]
@@ -128,12 +151,39 @@ def test_every_kernel_is_verified(tools: Path, ranks: int) -> None:
     assert [line.name for line in lines if isinstance(line, VerifyLine) and line.ok] == names
 
 
-@pytest.mark.parametrize("name", kernel_names())
-def test_a_spoiled_value_fails_the_verification(tools: Path, name: str) -> None:
-    done = once(tools, 2, f"{name}:corrupt=1")
+def test_the_profile_of_a_kernel_agrees_with_its_wall_time(tools: Path, tmp_path: Path) -> None:
+    """Two clocks: the profile's own inside the rank, nm-rank's around it."""
+    rank = [str(tools / "nm-rank"), "--report", str(tmp_path)]
+    rank += ["--preload", str(tools / "libnm-profile.so"), "--profile", str(tmp_path)]
+    argv = [*mpirun(2), *rank, "--", str(tools / "nm-micro"), "--once", "is:class=S", "cg:class=A"]
+    done = LocalHost().run(argv, timeout=PATIENCE, env=MPI_ENVIRONMENT)
+    assert done.ok, done.last_words()
+    for number, found in enumerate(read_profiles(tmp_path, 2)):
+        whole, first, second = found.whole(), found.kernel(0), found.kernel(1)
+        wall = parse_report((tmp_path / f"rank.{number}.json").read_text()).wall
+        assert whole.seconds == pytest.approx(wall, rel=0.02)
+        # IS sends in collective calls alone, CG to its partner: each kernel's run is a section of its own.
+        assert first.messages == 0 and first.calls["MPI_Alltoallv"].count > 0
+        assert second.messages == whole.messages - 2 > 100
+        assert "MPI_Alltoallv" not in second.calls
+
+
+def test_one_run_may_go_on_with_slices(tools: Path) -> None:
+    done = once(tools, 2, "--slices", "2", "barrier:calls=10", "dirty:bytes=8192:writes=2")
+    _, *lines = [parse_line(text) for text in done.stdout.splitlines()]
+    assert [(type(line), line.name) for line in lines if not isinstance(line, ReadyLine)] == [
+        (kind, name) for name in ("barrier", "dirty") for kind in (VerifyLine, SliceLine, SliceLine)
+    ]
+
+
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_a_spoiled_value_fails_the_verification_of_every_kernel(tools: Path, ranks: int) -> None:
+    names = kernels_for(ranks)
+    done = once(tools, ranks, *(f"{name}:corrupt=1" for name in names))
     assert done.returncode == 1
     lines = [parse_line(text) for text in done.stdout.splitlines() if text.startswith("{")]
-    assert [line.ok for line in lines if isinstance(line, VerifyLine)] == [False]
+    found = {line.name: line.ok for line in lines if isinstance(line, VerifyLine)}
+    assert found == dict.fromkeys(names, False)
 
 
 @pytest.mark.parametrize(
@@ -148,20 +198,22 @@ def test_a_wrong_spec_is_an_error_line_and_a_status(tools: Path, words: str) -> 
 
 
 @pytest.mark.parametrize("transport", list(Transport))
+@pytest.mark.parametrize("ranks", [2, 4])
 def test_slices_and_verifications_by_token(
-    tools: Path, tmp_path: Path, stack: ExitStack, transport: Transport
+    tools: Path, tmp_path: Path, stack: ExitStack, transport: Transport, ranks: int
 ) -> None:
-    names = kernel_names()
-    micro = start(tools, tmp_path, stack, *(spec(n, transport) for n in names), transport=transport)
+    names = kernels_for(ranks)
+    specs = [spec(name, transport, ranks) for name in names]
+    micro = start(tools, tmp_path, stack, *specs, ranks=ranks, transport=transport)
     assert isinstance(micro.ready, ReadyLine)
-    assert [place.rank for place in micro.ready.places] == [0, 1]
+    assert [place.rank for place in micro.ready.places] == list(range(ranks))
     own = {kind: (Path("/proc/self/ns") / kind).stat().st_ino for kind in ("mnt", "net", "pid")}
     for place in micro.ready.places:
         assert len(place.cpus) == 1
         assert {kind: place.namespaces[kind] for kind in own} == own
-    for kernel, name in enumerate(names):
-        lines = [micro.slice(kernel) for _ in range(3)]
-        verify = micro.verify(kernel)
+    for number, name in enumerate(names):
+        lines = [micro.slice(number) for _ in range(3)]
+        verify = micro.verify(number)
         assert verify.ok, verify
         load = KernelWorkload(name=name, kernel=name, params={})
         for row in rows(load, lines, verify):
@@ -172,6 +224,54 @@ def test_slices_and_verifications_by_token(
         assert all({p.metric: p.work for p in line.parts} == work for line in lines)
     micro.tell("q")
     assert micro.process.wait(PATIENCE) == 0
+
+
+@pytest.mark.parametrize("wait", ["block", "spin"])
+def test_a_lost_datagram_fails_its_slice_and_no_other(
+    tools: Path, tmp_path: Path, stack: ExitStack, wait: str
+) -> None:
+    """64 answers go to the verification, 50 to each slice: the 120th is one of the second slice."""
+    micro = start(tools, tmp_path, stack, f"udp:bytes=8:trips=50:drop=120:wait={wait}")
+    verify, lines = micro.verify(0), [micro.slice(0) for _ in range(3)]
+    assert verify.ok
+    assert [line.parts[0].work for line in lines] == [100, 0, 100]
+    assert 0.5 <= lines[1].parts[0].seconds < 5 and max(lines[k].parts[0].seconds for k in (0, 2)) < 0.5
+    (row,) = rows(KernelWorkload(name="udp", kernel="udp", params={}), lines, verify)
+    assert row.status is Status.FAILED and row.reason == "1 of 3 slices lost a datagram"
+
+
+def sockets_of(process: Path) -> set[str]:
+    """Inodes of the sockets that a process holds."""
+    links = [str(descriptor.readlink()) for descriptor in (process / "fd").iterdir()]
+    return {link[len("socket:[") : -1] for link in links if link.startswith("socket:[")}
+
+
+@pytest.mark.parametrize("protocol", ["tcp", "udp"])
+def test_sockets_bind_to_the_interface_and_to_no_other(
+    tools: Path, tmp_path: Path, stack: ExitStack, protocol: str
+) -> None:
+    start(tools, tmp_path, stack, "--interface", "lo", f"{protocol}:bytes=8")
+    table = Path("/proc/net") / protocol
+    bound = {fields[9]: (fields[1], fields[2]) for fields in map(str.split, table.read_text().splitlines())}
+    ranks = [
+        comm.parent
+        for comm in Path("/proc").glob("[0-9]*/comm")
+        if comm.read_text() == "nm-micro\n" and str(tmp_path) in (comm.parent / "cmdline").read_text()
+    ]
+    assert len(ranks) == 2
+    ends = [[bound[i] for i in sockets_of(rank) if i in bound] for rank in ranks]
+    loopback = "0100007F:"
+    talking = [[e for e in own if e[0].startswith(loopback) and e[1].startswith(loopback)] for own in ends]
+    assert any((there, here) in talking[1] for here, there in talking[0])
+    # What else is open is MPI's own, which udp leaves without any.
+    assert protocol == "tcp" or talking == ends
+
+
+def test_memory_is_dirtied_at_the_rate_asked_for(tools: Path, tmp_path: Path, stack: ExitStack) -> None:
+    """The deadlines are absolute: a slice is never shorter, and an undisturbed one no longer."""
+    micro = start(tools, tmp_path, stack, "dirty:bytes=4194304:rate=100e6:writes=50")
+    seconds = [micro.slice(0).parts[0].seconds for _ in range(100)]
+    assert 1 <= min(seconds) * 100e6 / (50 * 4096) < 1.02
 
 
 def test_the_end_of_the_tokens_ends_it(tools: Path, tmp_path: Path, stack: ExitStack) -> None:
@@ -210,8 +310,18 @@ SHORT = {
     "ep": ("ep:batches=2", 1),
     "cg": ("cg:iterations=1", 1),
     "is": ("is:rounds=4", 1),
+    "mg": ("mg:iterations=3", 1),
+    "lu": ("lu:iterations=4", 1),
+    "ft": ("ft:iterations=1", 1),
+    "bt": ("bt:iterations=4", 1),
     "pingpong": ("pingpong:bytes=8:trips=300", 2),
     "pingpong-large": ("pingpong:bytes=400001:trips=5", 2),
+    "ring": ("ring:bytes=8:patterns=2:steps=60", 2),
+    "ring-large": ("ring:bytes=100001:patterns=2:steps=2", 2),
+    "allreduce": ("allreduce:bytes=8:calls=300", 2),
+    "tcp": ("tcp:bytes=8:trips=40:wait=spin", 2),
+    "dirty": ("dirty:bytes=100000:writes=20000", 1),
+    "dirty-paced": ("dirty:bytes=100000:writes=200:rate=4e9", 1),
 }
 
 
@@ -229,25 +339,29 @@ def test_planted_work_takes_its_share_longer(
     assert 1.35 < more / plain < 1.65
 
 
+def report_of(directory: Path, rank: int) -> RankReport:
+    return parse_report((directory / f"rank.{rank}.json").read_text())
+
+
 def test_nm_rank_pins_tells_and_becomes_the_program(tools: Path, tmp_path: Path) -> None:
     cpu = LocalHost().cpus()[-1]
-    argv = [str(tools / "nm-rank"), "--cpus", f"0,{cpu}", "--places", str(tmp_path), "--"]
+    argv = [str(tools / "nm-rank"), "--cpus", f"0,{cpu}", "--report", str(tmp_path), "--"]
     done = LocalHost().run(
         [*argv, "cat", "/proc/self/status"], timeout=PATIENCE, env={"OMPI_COMM_WORLD_RANK": "1"}
     )
     assert done.ok, done.stderr
     assert f"Cpus_allowed_list:\t{cpu}\n" in done.stdout
-    place = parse_place((tmp_path / "place.1.json").read_text())
+    place = report_of(tmp_path, 1).place
     assert (place.rank, place.cpus) == (1, (cpu,))
     assert place.namespaces["user"] == Path("/proc/self/ns/user").stat().st_ino
-    assert [p.name for p in tmp_path.iterdir()] == ["place.1.json"]
+    assert [p.name for p in tmp_path.iterdir()] == ["rank.1.json"]
 
 
 @pytest.mark.parametrize("variable", ["PMI_RANK", "PMIX_RANK", "SLURM_PROCID"])
 def test_nm_rank_knows_its_rank_from_each_launcher(tools: Path, tmp_path: Path, variable: str) -> None:
-    argv = [str(tools / "nm-rank"), "--places", str(tmp_path), "--", "true"]
+    argv = [str(tools / "nm-rank"), "--report", str(tmp_path), "--", "true"]
     assert LocalHost().run(argv, timeout=PATIENCE, env={variable: "3"}).ok
-    assert json.loads((tmp_path / "place.3.json").read_text())["rank"] == 3
+    assert report_of(tmp_path, 3).place.rank == 3
 
 
 @pytest.mark.parametrize(
@@ -261,7 +375,7 @@ def test_nm_rank_knows_its_rank_from_each_launcher(tools: Path, tmp_path: Path, 
         (("--cpus", "0,", "--", "true"), None),
         (("--cpus", "60000", "--", "true"), "pinned"),
         (("--cpus", "99999", "--", "true"), "no CPU 99999"),
-        (("--places", "/nowhere-at-all", "--", "true"), "cannot be written"),
+        (("--report", "/nowhere-at-all", "--", "true"), "cannot be written"),
         (("--", "/nowhere-at-all"), "cannot be started"),
     ],
 )
@@ -274,19 +388,19 @@ def test_nm_rank_says_what_is_wrong(tools: Path, argv: tuple[str, ...], words: s
 def test_nm_rank_gives_a_rank_all_cpus_of_its_entry(tools: Path, tmp_path: Path) -> None:
     cpus = LocalHost().cpus()[:2]
     entry = "+".join(map(str, cpus))
-    argv = [str(tools / "nm-rank"), "--cpus", f"0,{entry}", "--places", str(tmp_path), "--", "true"]
+    argv = [str(tools / "nm-rank"), "--cpus", f"0,{entry}", "--report", str(tmp_path), "--", "true"]
     assert LocalHost().run(argv, timeout=PATIENCE, env={"PMI_RANK": "1"}).ok
-    assert parse_place((tmp_path / "place.1.json").read_text()).cpus == cpus
+    assert report_of(tmp_path, 1).place.cpus == cpus
 
 
 @pytest.mark.parametrize(("program", "status"), [(("sleep", "0.05"), 0), (("false",), 1)])
 def test_nm_rank_measures_a_program_and_ends_as_it_did(
     tools: Path, tmp_path: Path, program: tuple[str, ...], status: int
 ) -> None:
-    argv = [str(tools / "nm-rank"), "--usage", str(tmp_path), "--", *program]
+    argv = [str(tools / "nm-rank"), "--report", str(tmp_path), "--", *program]
     assert LocalHost().run(argv, timeout=PATIENCE).returncode == status
-    usage = json.loads((tmp_path / "usage.0.json").read_text())
-    assert (usage["rank"], usage["status"]) == (0, status)
+    usage = json.loads((tmp_path / "rank.0.json").read_text())
+    assert (usage["place"]["rank"], usage["status"]) == (0, status)
     assert usage["wall"] >= (0.05 if status == 0 else 0.0)
     assert 0 <= usage["user"] + usage["system"] < usage["wall"] + 0.05 and usage["max_rss"] > 100_000
 

@@ -15,9 +15,10 @@ from nearmetal.environments import Instance, InstanceRequest, Tools
 from nearmetal.environments.holder import UserNamespaceHolder, user_namespace_holder
 from nearmetal.environments.registry import get_backend
 from nearmetal.errors import RunError
-from nearmetal.host import LocalHost
+from nearmetal.host import LocalHost, Process
 from nearmetal.host.leftovers import Kind, find
 from nearmetal.host.namespaces import NETNS_DIRECTORY
+from nearmetal.host.network_meter import PROTOCOLS, QDISCS, grown
 from nearmetal.model.study import Attachment, Environment
 from nearmetal.network import BridgedNetwork, bridge
 
@@ -137,6 +138,59 @@ def test_facts_are_read_back_from_each_namespace(network: BridgedNetwork, tools:
         assert facts["rto_min_us"] is None or facts["rto_min_us"] >= 1000
         if HOST.is_root():
             assert facts["congestion_control"] == default
+
+
+def test_each_namespace_has_a_meter_that_reads_it_from_outside(
+    tools: Tools, network: BridgedNetwork, holder: UserNamespaceHolder | None, tmp_path: Path
+) -> None:
+    assert list(network.meters) == [network.hub_netns, *(seat.netns for seat in network.seats)]
+    sources = (PROTOCOLS, "dev", "softnet_stat", QDISCS)
+    meters = [network.meters[seat.netns] for seat in network.seats]
+    hub = network.meters[network.hub_netns]
+    before = [m.counters(sources) for m in (*meters, hub)]
+    a = network.seats[0]
+    with ExitStack() as stack:
+        first, second = start(stack, tools, network, tmp_path, holder)
+        server = first.command([PYTHON, "-c", SERVER, a.address])
+        exchange(server, second.command([PYTHON, "-c", CLIENT, a.address]), tmp_path)
+    after = [m.counters(sources) for m in (*meters, hub)]
+    one, other, between = (grown(b, c) for b, c in zip(before, after, strict=True))
+    for counters in (one, other):
+        assert (counters["TcpOutSegs"] or 0) >= 4
+        assert counters["TcpRetransSegs"] == counters["TcpExtTCPTimeouts"] == 0
+        assert (counters["dev.eth0.rx_packets"] or 0) >= 4
+        assert counters["dev.eth0.rx_drops"] == 0
+    assert (between["dev.port0.rx_bytes"] or 0) == one["dev.eth0.tx_bytes"]
+    assert between["TcpOutSegs"] == 0
+    assert [m.connections() for m in meters] == [[], []]
+
+
+def test_connections_are_seen_in_the_namespace_that_holds_them(
+    network: BridgedNetwork, tmp_path: Path
+) -> None:
+    address = network.hub_address
+    talk = f"{SERVER.replace('print(address[0])', 'import time; time.sleep(5)')}"
+    server = network.hub_command([PYTHON, "-c", talk, address])
+    client = network.hub_command([PYTHON, "-c", f"{CLIENT}    import time; time.sleep(5)", address])
+    started: list[Process] = []
+    try:
+        for argv in (server, client):
+            out = tmp_path / f"{len(started)}"
+            started.append(HOST.start(argv, stdout=out, stderr=out, cwd=Path("/")))
+            end = time.monotonic() + 5
+            while not out.read_text() and time.monotonic() < end:
+                time.sleep(0.005)
+        found = network.meters[network.hub_netns].connections()
+        assert found is not None
+        assert {f"{address}:7000"} < {c.local for c in found}
+        assert {c.congestion_control for c in found} == {
+            cast("dict[str, Any]", network.read_back["hub"])["congestion_control"]
+        }
+        assert all(c.rto is not None and 0.001 < c.rto < 5 and c.rtt for c in found)
+        assert network.meters[network.seats[0].netns].connections() == []
+    finally:
+        for process in started:
+            process.kill()
 
 
 def test_nothing_is_left(holder: UserNamespaceHolder | None) -> None:

@@ -115,6 +115,10 @@ def test_a_run_gives_cells_report_and_leaves_nothing(here: Path) -> None:
     for word in ("analyze", "status", "report", "export"):
         again = nearmetal(word, result["results_dir"], cwd=here)
         assert again.returncode == 0, again.stderr
+    sums = json.loads(nearmetal("status", "--json", cwd=here).stdout)["checksums"]
+    assert sums["checked"] > 5 and not (sums["changed"] or sums["missing"] or sums["unlisted"])
+    (directory / "plan.json").write_text((directory / "plan.json").read_text() + " ")
+    assert "when it was closed: plan.json" in nearmetal("status", cwd=here).stdout
 
 
 def test_killed_anywhere_it_resumes_with_the_block_in_flight(here: Path) -> None:
@@ -170,6 +174,16 @@ def test_mistakes_start_nothing(here: Path) -> None:
         assert "Traceback" not in wrong.stderr
 
 
+def test_one_cpu_is_enough_for_what_sends_no_messages(here: Path) -> None:
+    """Two ranks on one CPU would take turns by spinning: quick then weighs one."""
+    cpu = str(min(os.sched_getaffinity(0)))
+    argv = ["taskset", "-c", cpu, *NEARMETAL, "quick", "--max-blocks", "1", "--json"]
+    done = subprocess.run(argv, cwd=here, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0 and "one CPU" in done.stderr, done.stderr
+    cells = json.loads(done.stdout)["cells"]
+    assert {c["workload"] for c in cells} >= {"ep", "cg", "is", "stream-2m", "stream-big", "start"}
+
+
 def test_a_command_is_weighed_without_a_file(here: Path) -> None:
     command = ["/bin/sh", "-c", "echo $(cat small.yaml)"]
     done = nearmetal("weigh", "native", "namespaces", "--time", "6s", "--json", "--", *command, cwd=here)
@@ -214,3 +228,11 @@ def test_the_parity_audit_compares_all_arms_in_plain_trials_too(here: Path) -> N
     facts = json.loads((directory / "provenance.json").read_text())["parity"]["facts"]
     assert set(facts) == {"native/1x2", "namespaces/1x2", "namespaces/2x1"}
     assert all(facts.values())
+
+
+def test_a_reader_that_has_gone_ends_it_quietly(here: Path) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = subprocess.run([*NEARMETAL, "list"], cwd=here, stdout=writer, stderr=subprocess.PIPE, check=False)
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (0, b"")

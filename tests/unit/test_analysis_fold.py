@@ -27,7 +27,6 @@ STUDY = Study(
     design=Design(baselines=("native",), margin=0.03, confidence=0.95, seed=1),
 )
 PLAN = make_plan(STUDY, blocks=20, expected_blocks=12)
-NO_BLOCKS = Plan(seed=1, expected_blocks=12, blocks=())
 BOX, A1, A2 = ("box/one", False), ("native/one", False), ("native/one", True)
 ROW = ("ep", "seconds")
 
@@ -83,7 +82,7 @@ def block(
 
 
 def paired(records: list[TrialRecord], plan: Plan = PLAN) -> Paired | None:
-    return pair(fold(STUDY, plan, records), BOX, A1, ROW)
+    return pair(fold(plan, records), BOX, A1, ROW)
 
 
 def test_slices_are_paired_one_by_one() -> None:
@@ -135,7 +134,7 @@ def test_a_planted_factor_is_found_in_every_block(values: list[list[float]], fac
 @pytest.mark.parametrize("bad", [0.0, -1.0, math.nan, math.inf])
 def test_a_value_that_cannot_be_fails_its_row_only(bad: float) -> None:
     records = [*block(1, [1.0, bad], [1.0, 1.0]), *block(2, [1.0, 1.0], [1.0, 1.0])]
-    folded = fold(STUDY, PLAN, records)
+    folded = fold(PLAN, records)
     found = pair(folded, BOX, A1, ROW)
     assert found is not None and found.blocks.tolist() == [2]
     assert dict(found.failures) == {"a value is not positive or not finite": 1}
@@ -169,7 +168,7 @@ def test_different_units_are_never_compared() -> None:
 def test_a_torn_block_is_not_used_and_its_repetition_is() -> None:
     torn = block(1, [5.0], [1.0])[:2]
     whole = block(1, [2.0], [1.0], attempt=2)
-    folded = fold(STUDY, PLAN, [*torn, *whole, *block(2, [2.0], [1.0])[:1]])
+    folded = fold(PLAN, [*torn, *whole, *block(2, [2.0], [1.0])[:1]])
     assert (folded.blocks, folded.torn) == ((1,), 1)
     found = pair(folded, BOX, A1, ROW)
     assert found is not None and found.d == pytest.approx([math.log(2.0)])
@@ -178,7 +177,7 @@ def test_a_torn_block_is_not_used_and_its_repetition_is() -> None:
 
 def test_trials_of_two_attempts_never_make_one_block() -> None:
     first, second = block(1, [5.0], [1.0])[:2], block(1, [2.0], [1.0], attempt=2)[2:]
-    assert fold(STUDY, PLAN, [*first, *second]).blocks == ()
+    assert fold(PLAN, [*first, *second]).blocks == ()
 
 
 def test_of_two_whole_attempts_the_later_counts() -> None:
@@ -186,19 +185,14 @@ def test_of_two_whole_attempts_the_later_counts() -> None:
     assert found is not None and found.d == pytest.approx([math.log(2.0)])
 
 
-def test_without_listed_blocks_the_arms_seen_decide() -> None:
-    """The run loop makes blocks one by one, and an arm that cannot run here never has a record."""
-    wide = replace(
-        STUDY,
-        environments=(*STUDY.environments, Environment(name="lxc", backend="lxc", placements=("one",))),
-    )
-    records = [*block(1, [2.0], [1.0]), *block(2, [2.0], [1.0])[:2]]
-    folded = fold(wide, NO_BLOCKS, records)
-    assert (folded.blocks, folded.torn) == ((1,), 1)
+def test_a_single_torn_block_does_not_count() -> None:
+    """Also where no whole block says what a block holds: the plan does."""
+    folded = fold(PLAN, block(1, [2.0], [1.0])[:2])
+    assert (folded.blocks, folded.torn) == ((), 1)
 
 
 def test_the_rehearsal_never_counts() -> None:
-    folded = fold(STUDY, NO_BLOCKS, [*block(0, [9.0], [1.0]), *block(1, [2.0], [1.0])])
+    folded = fold(PLAN, [*block(0, [9.0], [1.0]), *block(1, [2.0], [1.0])])
     assert folded.blocks == (1,)
     assert [(u.reason, u.count) for u in folded.unused] == [("rehearsal, discarded by rule", 3)]
 

@@ -15,12 +15,11 @@ from nearmetal.analysis import (
     compare_states,
     decided,
     half_width,
-    noise_by_kind,
     should_stop,
 )
 from nearmetal.analysis.published import published_column
 from nearmetal.model.record import Fold, Row, Status, TrialRecord
-from nearmetal.model.result import Analysis, Cell, Verdict
+from nearmetal.model.result import Analysis, Attribution, Cell, Verdict
 from nearmetal.model.study import (
     Attachment,
     Better,
@@ -290,6 +289,54 @@ def test_slices_of_less_work_are_weighed_per_unit_of_work() -> None:
     assert found.attribution.sentence == "communication"
 
 
+def profiled(compute: float, comm: float, init: float, rest: float) -> Attribution:
+    """Planted into the parts of a profiled command, box/one against the baseline; shares of its time."""
+    rng = random.Random(1)
+    out = []
+    for record in simulated(27, {}):
+        extra = record.arm == "box/one"
+        parts = {
+            "compute": 0.5 + extra * compute,
+            "comm": 0.25 + extra * comm,
+            "init": 0.125 + extra * init,
+        }
+        n = math.exp(rng.gauss(0, 0.01))
+        wall = Row(
+            workload="cg",
+            metric="wall",
+            unit="s",
+            better=Better.LOWER,
+            values=(n * (sum(parts.values()) + 0.125 + extra * rest),),
+            status=Status.OK,
+            parts={kind: (n * seconds,) for kind, seconds in parts.items()},
+        )
+        out.append(replace(record, rows=(wall,)))
+    plan = make_plan(STUDY, blocks=27, expected_blocks=12)
+    found = next(c for c in analyse(STUDY, plan, out).cells if c.arm == "box/one").attribution
+    assert found is not None
+    return found
+
+
+def test_the_parts_of_a_profiled_run_and_the_residual_are_the_overhead() -> None:
+    found = profiled(0.02, 0.40, 0.05, 0.03)
+    by_name = {p.name: p.overhead for p in found.parts}
+    assert list(by_name) == ["communication", "computation", "start of MPI"]
+    planted = {"communication": 0.40, "computation": 0.02, "start of MPI": 0.05}
+    for name, share in planted.items():
+        assert by_name[name].low <= share <= by_name[name].high
+        assert by_name[name].half_width < 0.02
+    assert found.residual is not None
+    assert found.residual.low <= 0.03 <= found.residual.high and found.residual.half_width < 0.01
+    assert sum(i.centre for i in by_name.values()) + found.residual.centre == pytest.approx(0.50, abs=0.01)
+    assert found.sentence == "communication"
+
+
+def test_what_the_profile_leaves_unexplained_is_not_blamed_on_a_part() -> None:
+    """Of the parts communication has nearly all, of the overhead less than half."""
+    found = profiled(0.0, 0.10, 0.0, 0.15)
+    assert found.sentence == "not explained"
+
+
 def test_communication_is_told_from_computation() -> None:
     a = run(27, {"box/one": (0.01, 0.30), "box/two": (0.4, 0.02)})
     comm = cell(a, "box/one", "native/one").attribution
@@ -428,14 +475,6 @@ def test_stops_at_width_blocks_and_time() -> None:
     timed = replace(STUDY, design=replace(DESIGN, max_time=90.0))
     assert should_stop(noisy, timed, 87.9, 2.0) is None
     assert should_stop(noisy, timed, 88.1, 2.0) == "the time budget of 90 s is used up"
-
-
-def test_noise_by_kind_is_the_widest_of_each_kind() -> None:
-    a = run(27, {})
-    found = noise_by_kind(a, STUDY)
-    assert list(found) == ["compute", "memory", "start"]
-    assert found["memory"] == half_width(next(c for c in a.noise_floor.cells if c.workload == "triad"))
-    assert all(math.isinf(x) for x in noise_by_kind(run(5, {}), STUDY).values())
 
 
 def states(levels: list[float], *, seed: int) -> list[Analysis]:

@@ -19,7 +19,7 @@ from nearmetal.host import Host, LocalHost, Unavailable
 from nearmetal.model.network import Seat
 from nearmetal.model.study import Attachment, Environment
 
-SEAT = Seat(netns="/run/netns/nearmetal-x-a", address="10.99.0.2", interface="eth0")
+SEAT = Seat(netns="/run/netns/nearmetal-x-a", address="10.99.0.2", interface="eth0", port="port0")
 
 
 @pytest.fixture

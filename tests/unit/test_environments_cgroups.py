@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from nearmetal.errors import RunError
 from nearmetal.host import Unavailable, cgroups
+from nearmetal.host.block_accounts import ACCOUNT, devices
 from nearmetal.host.cgroups import GroupLimits, Parents
 
 V1_MOUNTS = """\
@@ -71,6 +72,28 @@ def test_version_1_below_our_own_groups_as_the_mounts_show_them(tmp_path: Path) 
     assert [p.name for p in cgroups.unique(made)] == ["nearmetal-x"] * 2
 
 
+@pytest.mark.parametrize(
+    ("text", "usable"), [("8:0 Read 5\nTotal 5\n", True), ("Total 0\n", False), ("", False)]
+)
+def test_version_1_counts_blocks_or_does_without(tmp_path: Path, text: str, usable: bool) -> None:
+    """A group that shows no device does not count; in a tree of plain files nothing can switch it on."""
+    mounts = "33 25 0:29 / /sys/fs/cgroup/blkio rw - cgroup cgroup rw,blkio\n"
+    group = "sys/fs/cgroup/blkio"
+    cpu = {"sys/fs/cgroup/cpu,cpuacct/user.slice/tasks": ""}
+    files = {f"{group}/tasks": "", f"{group}/{ACCOUNT}": text, "proc/diskstats": "8 0 sda 1 0 2 0 3 0 4 0\n"}
+    parents = found(tree(tmp_path, V1_OWN + "5:blkio:/\n", V1_MOUNTS + mounts, cpu | files))
+    assert ("blkio" in parents.controllers) is usable
+    assert not list((tmp_path / group).glob("nearmetal-*"))
+
+
+def test_devices_are_those_that_have_done_something() -> None:
+    idle = "7 0 loop0 0 0 0 0 0 0 0 0 0 0 0\n"
+    assert devices(f"{idle}254 0 vda 496127 26659 2 7 184720 2 1 8\n8 1 sda1 0 0 0 0 5 0 9 0\nshort\n") == (
+        "254:0",
+        "8:1",
+    )
+
+
 def test_version_1_groups_that_are_not_there_cannot_be_used(tmp_path: Path) -> None:
     answer = cgroups.find_parents(tree(tmp_path, V1_OWN, V1_MOUNTS, {}))
     assert answer == Unavailable("the control groups are not writable for this user")
@@ -89,7 +112,7 @@ def test_version_2_root_uses_the_top_group_when_our_own_has_processes(tmp_path: 
     files = v2_group("sys/fs/cgroup", top=True, procs="1\n") | v2_group("sys/fs/cgroup/a.scope", procs="77\n")
     parents = found(tree(tmp_path, "0::/a.scope\n", V2_MOUNTS, files))
     assert parents.unified == tmp_path / "sys/fs/cgroup"
-    assert parents.controllers == {"cpu", "cpuacct", "cpuset", "memory"}
+    assert parents.controllers == {"cpu", "cpuacct", "cpuset", "memory", "blkio"}
     assert cgroups.directories(parents, "nearmetal-x", {"memory"}) == {
         "unified": parents.unified / "nearmetal-x"
     }

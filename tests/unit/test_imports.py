@@ -28,6 +28,7 @@ HEAVY = {
 MAY = {
     "analysis": {"numpy", "scipy"},
     "study_file/sections.py": {"pydantic"},
+    "study_file/fields.py": {"pydantic"},
     "network/worker.py": {"pyroute2"},
 }
 

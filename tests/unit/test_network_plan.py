@@ -35,7 +35,8 @@ def test_the_names_go_on_after_z() -> None:
 
 def test_the_request_names_everything_the_worker_needs() -> None:
     seats = plan.make_seats(["/n/a", "/n/b"])
-    assert plan.request("nearmetal-x", "/n/hub", seats, create=["hub", "a", "b"]) == {
+    assert plan.request("nearmetal-x", "/n/hub", seats, create=["hub", "a", "b"], meters=9) == {
+        "meters": 9,
         "alias": "nearmetal-x",
         "create": ["hub", "a", "b"],
         "hub": {"netns": "/n/hub", "address": "10.99.0.1", "interface": "br0"},

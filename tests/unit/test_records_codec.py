@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nearmetal.errors import RecordsError
-from nearmetal.model.record import Fold, RankPlace, Row, Status, TrialRecord
+from nearmetal.model.profile import CallProfile, PeerProfile, RankProfile
+from nearmetal.model.record import Connection, Fold, RankPlace, Row, Status, TrialRecord
 from nearmetal.model.study import Better
 from nearmetal.records.codec import Malformed, UnknownSchema, from_dict, from_line, to_dict, to_line
 from nearmetal.testing.plain import PLAIN
@@ -21,6 +22,7 @@ json_values: st.SearchStrategy[Any] = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
     max_leaves=6,
 )
+counts = st.none() | st.integers(0, 2**63)
 measured = st.dictionaries(st.text(max_size=8), st.none() | numbers, max_size=4)
 
 
@@ -49,6 +51,31 @@ places = st.builds(
     cpus=st.lists(st.integers(0, 300), max_size=4).map(tuple),
     namespaces=st.dictionaries(st.sampled_from(["mnt", "net"]), st.integers(0, 2**40)),
 )
+connections = st.builds(
+    Connection,
+    **dict.fromkeys(("scope", "local", "remote"), st.text(max_size=8)),
+    congestion_control=st.none() | st.text(max_size=5),
+    **dict.fromkeys(("rto", "rtt", "rttvar", "timeout_seconds"), st.none() | numbers),
+    **dict.fromkeys(("cwnd", "retransmitted", "lost", "timeouts", "timeout_runs"), counts),
+    **dict.fromkeys(("bytes_acked", "bytes_received"), counts),
+)
+whole = st.integers(0, 2**53)
+profiles = st.builds(
+    RankProfile,
+    rank=st.integers(0, 9),
+    complete=st.booleans(),
+    before=numbers,
+    init=numbers,
+    compute=numbers,
+    communication=numbers,
+    finalize=numbers,
+    calls=st.dictionaries(
+        st.text(max_size=8), st.builds(CallProfile, count=whole, seconds=numbers, bytes=whole), max_size=2
+    ),
+    peers=st.lists(
+        st.builds(PeerProfile, rank=st.integers(-1, 9), messages=whole, bytes=whole), max_size=2
+    ).map(tuple),
+)
 records = st.builds(
     TrialRecord,
     run=st.text(max_size=8),
@@ -70,6 +97,9 @@ records = st.builds(
     disturbance=measured,
     flags=st.lists(st.text(max_size=8), max_size=2).map(tuple),
     phases=st.dictionaries(st.text(max_size=5), numbers, max_size=2),
+    network=st.dictionaries(st.text(max_size=8), measured, max_size=2),
+    connections=st.none() | st.lists(connections, max_size=2).map(tuple),
+    profile=st.dictionaries(st.text(max_size=5), st.lists(profiles, max_size=2).map(tuple), max_size=2),
 )
 
 
@@ -81,10 +111,23 @@ def test_round_trip_is_exact(record: TrialRecord) -> None:
     assert from_dict(to_dict(record)) == record
 
 
+def test_a_record_without_a_network_is_as_it_was_before_there_were_any() -> None:
+    line = to_line(PLAIN)
+    assert b"network" not in line and b"connections" not in line
+    back = from_line(line)
+    assert (back.network, back.connections) == ({}, None)
+    assert from_line(to_line(replace(PLAIN, connections=()))).connections == ()
+
+
 def test_none_stays_none_and_never_becomes_zero() -> None:
     back = from_line(to_line(PLAIN))
     assert back.counters["node"]["steal"] is None
     assert back.counters["node"]["user"] == 0.5
+
+
+def test_a_record_from_before_profiles_is_read() -> None:
+    assert b"profile" not in to_line(PLAIN)
+    assert from_line(to_line(PLAIN)).profile == {}
 
 
 def test_whole_numbers_are_read_as_floats() -> None:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from nearmetal.errors import DiskFullError, RecordsError
 from nearmetal.model.record import TrialRecord
-from nearmetal.records import ResultsDirectory, completed_blocks, latest_attempts, next_attempt
+from nearmetal.records import ResultsDirectory, completed_blocks, latest_attempts, next_attempt, safe_name
 from nearmetal.records.codec import to_line
 from nearmetal.testing.plain import PLAIN
 
@@ -227,9 +227,9 @@ def test_halves_of_two_attempts_do_not_make_a_block() -> None:
     assert completed_blocks([record(1, 0, 1), record(1, 1, 2)], 2) == set()
 
 
-def test_logs_of_a_trial_lie_inside(directory: ResultsDirectory) -> None:
-    assert directory.logs("0.native/1x2") == directory.path / "logs" / "0.native~1x2"
-    assert directory.logs("../../x").parent == directory.path / "logs"
+def test_the_name_of_a_trial_is_one_part_of_a_path() -> None:
+    assert safe_name("0.native/1x2") == "0.native~1x2"
+    assert "/" not in safe_name("../../x") and safe_name("..") == "unnamed"
 
 
 def test_closing_and_verifying(directory: ResultsDirectory) -> None:
@@ -262,7 +262,9 @@ def test_closing_and_verifying(directory: ResultsDirectory) -> None:
 
 
 def test_the_crate_describes_every_file(directory: ResultsDirectory) -> None:
-    directory.logs("0.native/1x2").joinpath("std out.txt").write_text("x")
+    log = directory.path / "logs" / safe_name("0.native/1x2")
+    log.mkdir()
+    (log / "std out.txt").write_text("x")
     directory.close()
     crate = json.loads((directory.path / "ro-crate-metadata.json").read_text())
     by_id = {entity["@id"]: entity for entity in crate["@graph"]}

@@ -29,7 +29,10 @@ def plan(blocks: int) -> Plan:
         )
         return Block(number=n, trials=trials, slice_seed=n)
 
-    return Plan(seed=3, expected_blocks=blocks, blocks=tuple(block(n) for n in range(1, blocks + 1)))
+    sides = frozenset((t.arm, t.aa) for t in block(1).trials)
+    return Plan(
+        seed=3, expected_blocks=blocks, sides=sides, blocks=tuple(block(n) for n in range(1, blocks + 1))
+    )
 
 
 def medians(records: list[TrialRecord], arm: str, row: int) -> list[float]:

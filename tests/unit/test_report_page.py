@@ -16,10 +16,12 @@ from tests.golden import sample_analysis as sample
 
 from nearmetal.analysis import analyse
 from nearmetal.errors import RecordsError
-from nearmetal.model.record import JsonValue
-from nearmetal.model.result import Unused
+from nearmetal.model.profile import CallProfile, PeerProfile, RankProfile
+from nearmetal.model.record import Connection, JsonValue
+from nearmetal.model.result import NetworkTrouble, Unused
 from nearmetal.plan import make_plan
 from nearmetal.report.bundle import vega_bundle
+from nearmetal.report.markdown import markdown_text
 from nearmetal.report.page import Context, page_html
 from nearmetal.report.write import write_report
 from nearmetal.testing.simulate import SimulatedMetric, Spread, simulate
@@ -78,6 +80,25 @@ def page(
     return html, Page(html)
 
 
+CONNECTION = Connection(
+    scope="instance.a",
+    local="10.99.0.2:1",
+    remote="10.99.0.3:2",
+    congestion_control="cubic",
+    rto=0.204,
+    rtt=1e-4,
+    rttvar=1e-5,
+    cwnd=10,
+    retransmitted=40,
+    lost=0,
+    bytes_acked=1,
+    bytes_received=1,
+    timeouts=None,
+    timeout_runs=None,
+    timeout_seconds=None,
+)
+
+
 def test_the_sections_stand_in_order() -> None:
     _, p = page()
     named = [
@@ -97,6 +118,42 @@ def test_the_sections_stand_in_order() -> None:
         < p.text.index("Of 12 comparisons")
         < p.text.index("Verdicts")
     )
+
+
+def profile(rank: int, seconds: float, messages: int) -> RankProfile:
+    return RankProfile(
+        rank=rank,
+        complete=True,
+        before=0.0,
+        init=seconds / 8,
+        compute=seconds,
+        communication=seconds / 4,
+        finalize=0.0,
+        calls={
+            "MPI_Send": CallProfile(count=messages, seconds=seconds / 16, bytes=8 * messages),
+            "MPI_Wait": CallProfile(count=messages, seconds=seconds / 8, bytes=0),
+        },
+        peers=(PeerProfile(rank=1 - rank, messages=messages, bytes=8 * messages),),
+    )
+
+
+def test_profiled_workloads_stand_arm_by_arm() -> None:
+    """Medians over trials; seconds are means over ranks, messages are those of all ranks."""
+    records = [
+        replace(r, profile={EVIL: (profile(0, 1.0 + r.block, 1500), profile(1, 3.0 + r.block, 2500))})
+        for r in sample.records(blocks=3)
+        if r.arm in ("native/one", "container/two")
+    ]
+    context = Context(records=records, provenance={}, differences=(), commands=())
+    p = Page(page_html(sample.study(), sample.analysis(), context, bundle=BUNDLE))
+    assert "time-spent" in [a["id"] for a in p.all("section")]
+    begin = p.text.index("Where the time went")
+    said = p.text[begin : p.text.index("What was really run")]
+    assert said.count("500 ms") == 2  # (3 + 5) / 2 / 8, in both arms
+    assert said.count("1.0 s (20 %)") == 2 and said.count("4.0 s") == 2
+    assert said.count("8,000") == 2 and said.count("4,000") == 2 and said.count("32 kB") == 2
+    assert "MPI_Wait" in said and "native" in said and "container" in said
+    assert "\u202e" not in said and not p.all("img")
 
 
 def test_every_cell_is_there_and_linked() -> None:
@@ -278,3 +335,39 @@ def test_from_records_to_the_page() -> None:
     assert "1 materially slower, 11 equivalent" in p.text
     assert re.search(r"cost: pingpong.latency in container, 2 instances × 1 task, ×(9\.9|10)", p.text)
     assert "= The baseline is equivalent to itself." in p.text
+
+
+def test_tcp_trouble_is_shown_where_there_was_any() -> None:
+    network = NetworkTrouble(
+        timeouts=20.0,
+        baseline_timeouts=0.0,
+        retransmitted=35.5,
+        baseline_retransmitted=0.0,
+        rto=0.204,
+        baseline_rto=None,
+        waited=4.08,
+        baseline_waited=0.0,
+        extra_seconds=4.4,
+        drops={"queueing discipline tbf on port1 of hub": 1234.0},
+        baseline_drops={},
+        shared=True,
+    )
+    plain = sample.analysis()
+    first = plain.cells[0]
+    lossy = replace(plain, cells=(replace(first, network=network), *plain.cells[1:]))
+    records = [
+        replace(r, connections=(CONNECTION, replace(CONNECTION, retransmitted=0, local="10.99.0.9:9")))
+        if r.arm == first.arm
+        else r
+        for r in sample.records()
+    ]
+    context = Context(records=records, provenance={}, differences=[], commands=[])
+    text = Page(page_html(sample.study(), lossy, context, bundle=BUNDLE)).text
+    assert text.count("TCP trouble") == 1
+    assert "20 TCP time-outs and 35.5 segments sent again (baseline: 0 and 0)" in text
+    assert "At 204 ms (the smallest RTO seen) each, the time-outs waited 4.1 s, of 4.4 s more in all" in text
+    assert "Most packets were dropped by queueing discipline tbf on port1 of hub: 1,234 in a trial." in text
+    assert "other programs' traffic is in it" in text
+    assert "instance.a: 10.99.0.2:1 to 10.99.0.3:2" in text and "10.99.0.9" not in text
+    markdown = markdown_text(sample.study(), lossy)
+    assert "## TCP trouble" in markdown and "## TCP trouble" not in markdown_text(sample.study(), plain)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -10,7 +10,7 @@ import pytest
 from nearmetal.errors import RunError, UnavailableError
 from nearmetal.host import Completed
 from nearmetal.testing.fake_host import FakeHost
-from nearmetal.workloads.build import build_tools, source_directory
+from nearmetal.workloads.build import PROGRAMS, build_tools, source_directory
 
 TOOLS = ("cmake", "gcc", "make", "mpicc")
 CPUINFO = "processor\t: 0\nmodel name\t: Some CPU\nflags\t\t: fpu avx2\n\nprocessor\t: 1\n"
@@ -38,6 +38,8 @@ class Machine(FakeHost):
         env: Mapping[str, str] | None = None,
         cwd: Path | None = None,
         stdin: str | None = None,
+        pass_fds: Sequence[int] = (),
+        each_second: Callable[[], None] | None = None,
     ) -> Completed:
         self.calls.append(tuple(argv))
         out, code = "", 0
@@ -49,7 +51,7 @@ class Machine(FakeHost):
             code, out = (2, "fatal error: mpi.h\n") if self.fails else (0, "")
             programs = Path(argv[2]) / "bin"
             programs.mkdir(parents=True)
-            for name in ("nm-micro", "nm-rank"):
+            for name in PROGRAMS:
                 (programs / name).write_text("")
         else:
             assert argv[1] == "-S", argv

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from nearmetal.errors import UsageError
 from nearmetal.model.record import Row, Status
-from nearmetal.model.study import Better, CommandWorkload, MetricSpec
+from nearmetal.model.study import Better, CommandWorkload, MetricSpec, VerifySpec
 from nearmetal.workloads.command import SEARCHED, parse, problem
 
 
@@ -25,6 +25,23 @@ def by_path(path: str) -> MetricSpec:
 def run(stdout: str, *metrics: MetricSpec, wall: float = 1.5) -> dict[str, Row]:
     load = CommandWorkload(name="mine", argv=("prog",), metrics=metrics)
     return {r.metric: r for r in parse(load, stdout, wall=wall, user=None, system=None, max_rss=None)}
+
+
+def test_a_profile_divides_the_wall_time_and_nothing_else() -> None:
+    parts = {"comm": 0.25, "compute": 1.0, "init": 0.125}
+    load = CommandWorkload(name="mine", argv=("prog",), metrics=(by_regex(r"speed (\d+)"),))
+    rows = parse(load, "speed 3", wall=1.5, user=0.5, system=None, max_rss=None, parts=parts)
+    assert [(r.metric, r.parts) for r in rows] == [
+        ("wall", {"comm": (0.25,), "compute": (1.0,), "init": (0.125,)}),
+        ("user", {}),
+        ("speed", {}),
+    ]
+    # A wall of the program's own is not what the profile divides; a wall that is no measurement has no parts.
+    own = CommandWorkload(name="mine", argv=("prog",), metrics=(by_regex(r"speed (\d+)", "wall"),))
+    rows = parse(own, "speed 3", wall=1.5, user=0.5, system=None, max_rss=None, parts=parts)
+    assert not any(r.parts for r in rows)
+    (row, *_) = parse(load, "", wall=0.0, user=None, system=None, max_rss=None, parts=parts)
+    assert row.metric == "wall" and row.status is Status.FAILED and not row.parts
 
 
 def test_what_the_system_measured() -> None:
@@ -118,3 +135,52 @@ def test_numbers_come_back_as_printed(value: float) -> None:
     rows = run(f"speed: {value!r}\n", by_regex(r"speed: (\S+)"))
     assert rows["speed"].values == (value,)
     assert run(json.dumps({"v": value}), by_path("v"))["speed"].values == (value,)
+
+
+def test_a_printed_number_is_scaled_to_its_unit() -> None:
+    metric = MetricSpec(name="rate", unit="op/s", better=Better.HIGHER, regex=r"(\S+) Mop/s", scale=1e6)
+    assert run("12.5 Mop/s", metric)["rate"].values == (12.5e6,)
+
+
+def verified(stdout: str, regex: str, expected: str | None = None) -> tuple[Row, ...]:
+    load = CommandWorkload(
+        name="mine",
+        argv=("prog",),
+        metrics=(by_regex(r"speed (\d+)"),),
+        verify=VerifySpec(regex=regex, expected=expected),
+    )
+    return parse(load, stdout, wall=1.5, user=None, system=None, max_rss=None)
+
+
+def test_a_verified_run_says_what_was_found() -> None:
+    for rows in (
+        verified("speed 3\ncheck: ok\n", r"^check: (\w+)$", "ok"),
+        verified("speed 3\nok\n", "^ok$"),
+    ):
+        assert [r.metric for r in rows] == ["wall", "speed"]
+        assert all(r.status is Status.OK and r.verification["ok"] is True for r in rows)
+
+
+@pytest.mark.parametrize(
+    ("stdout", "regex", "expected", "told"),
+    [
+        ("speed 3\ncheck: bad", r"^check: (\w+)$", "ok", "expected ok, found bad"),
+        ("speed 3\n\n", r"^check: (\w+)$", "ok",
+         r"expected ok, found nothing like ^check: (\w+)$; the output ends in 'speed 3'"),
+        ("speed 3", "^ok$", None, "expected output like ^ok$, found none; the output ends in 'speed 3'"),
+        ("check:", r"^check:(.+)?$", "ok", "expected ok, found "),
+        ("", "ok", None, "expected output like ok, found none; there is no output"),
+    ],
+)  # fmt: skip
+def test_an_unverified_run_fails_every_row(stdout: str, regex: str, expected: str | None, told: str) -> None:
+    for row in verified(stdout, regex, expected):
+        assert row.status is Status.FAILED and row.reason == f"verification failed: {told}"
+        assert row.verification["ok"] is False
+        assert bool(row.values) == (row.metric == "wall" or "speed" in stdout), "what was measured is kept"
+
+
+def test_the_number_of_ranks_stands_for_its_placeholder_and_nothing_else_does() -> None:
+    load = CommandWorkload(
+        name="mine", argv=("app.{ranks}", "{ranks}x{ranks}", "{Ranks}", "{0}", "{ranks", "%s")
+    )
+    assert load.argv_on(4) == ("app.4", "4x4", "{Ranks}", "{0}", "{ranks", "%s")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 import pytest
@@ -12,8 +13,8 @@ from nearmetal.errors import TrialFailedError, UsageError
 from nearmetal.model.record import Status
 from nearmetal.model.study import Better, KernelWorkload, Pages, Transport
 from nearmetal.workloads import kernels
+from nearmetal.workloads.messages import MPI_COST, auto_trips
 from nearmetal.workloads.parameter import AUTO, Parameter
-from nearmetal.workloads.pingpong import auto_trips
 from nearmetal.workloads.protocol import PartLine, SliceLine, VerifyLine
 from nearmetal.workloads.stream import auto_elements
 
@@ -49,7 +50,8 @@ def verified(name: str, ok: bool) -> VerifyLine:
 
 
 def test_names() -> None:
-    assert kernels.kernel_names() == ("stream", "ep", "cg", "is", "pingpong")
+    messages = ("pingpong", "ring", "alltoall", "allreduce", "barrier", "tcp", "udp")
+    assert kernels.kernel_names() == ("stream", "ep", "cg", "is", "mg", "ft", "lu", "bt", *messages, "dirty")
     with pytest.raises(UsageError, match="fft"):
         kernels.parameters("fft")
 
@@ -70,6 +72,11 @@ def test_argument_names_every_count_and_the_pages() -> None:
         "pages": "4k",
     }
     assert keys(argument(workload("cg"), extra=0.03))["extra"] == "0.03"
+    assert "threads" not in keys(argument(workload("cg")))
+    spec = kernels.argument(
+        workload("cg"), transport=Transport.SHM, ranks=1, llc_bytes=32 * MIB, extra=0.0, threads=4
+    )
+    assert keys(spec)["threads"] == "4"
     assert "extra" not in argument(workload("cg"))
     assert "measure" not in argument(workload("pingpong", {"measure": "bandwidth"}))
 
@@ -77,8 +84,8 @@ def test_argument_names_every_count_and_the_pages() -> None:
 @pytest.mark.parametrize("name", kernels.kernel_names())
 @pytest.mark.parametrize("transport", list(Transport))
 def test_planted_work_changes_nothing_else(name: str, transport: Transport) -> None:
-    plain = argument(workload(name), transport)
-    assert argument(workload(name), transport, extra=0.03) == f"{plain}:extra=0.03"
+    plain = argument(workload(name), transport, ranks=4)
+    assert argument(workload(name), transport, ranks=4, extra=0.03) == f"{plain}:extra=0.03"
 
 
 @given(st.integers(1, 1 << 34))
@@ -99,12 +106,26 @@ def test_stream_chunks_hold_elements_and_stand_a_quarter_apart(llc: int, element
 
 @given(st.sampled_from(list(Transport)), st.integers(0, 1 << 30))
 def test_trips_fall_with_size_and_are_fewer_over_tcp(transport: Transport, size: int) -> None:
-    trips = auto_trips(transport, size)
-    assert 1 <= trips <= auto_trips(transport, 0)
-    assert auto_trips(Transport.TCP, size) <= auto_trips(Transport.SHM, size)
+    trips = auto_trips(MPI_COST[transport], size)
+    assert 1 <= trips <= auto_trips(MPI_COST[transport], 0)
+    assert auto_trips(MPI_COST[Transport.TCP], size) <= auto_trips(MPI_COST[Transport.SHM], size)
 
 
-@pytest.mark.parametrize(("name", "ranks"), [("pingpong", 1), ("cg", 3), ("is", 6)])
+@pytest.mark.parametrize(
+    ("name", "ranks"),
+    [
+        ("pingpong", 1),
+        ("cg", 3),
+        ("is", 6),
+        ("mg", 12),
+        ("ft", 12),
+        ("lu", 12),
+        ("bt", 2),
+        ("ring", 1),
+        ("tcp", 1),
+        ("barrier", 1),
+    ],
+)
 def test_ranks_that_a_kernel_cannot_run_on(name: str, ranks: int) -> None:
     with pytest.raises(UsageError, match=f"does not run on {ranks} ranks"):
         argument(workload(name), ranks=ranks)
@@ -126,6 +147,14 @@ def test_ep_and_stream_take_any_ranks() -> None:
         ("pingpong", {"bytes": "auto"}, "whole number"),
         ("pingpong", {"measure": "speed"}, "latency, bandwidth"),
         ("stream", {"elements": "many"}, "or auto"),
+        ("udp", {"bytes": 65508}, "from 0 to 65507"),
+        ("tcp", {"bytes": 0}, "from 1"),
+        ("tcp", {"wait": "sleep"}, "block, spin"),
+        ("allreduce", {"bytes": 12}, "multiple of 8"),
+        ("dirty", {"rate": -1.0}, "number from 0"),
+        ("dirty", {"rate": "fast"}, "number from 0"),
+        ("dirty", {"rate": math.nan}, "number from 0"),
+        ("barrier", {"bytes": 8}, "no key 'bytes'"),
     ],
 )
 def test_params_that_do_not_fit(name: str, params: Params, words: str) -> None:
@@ -165,7 +194,7 @@ def test_only_the_metrics_asked_for() -> None:
         kernels.metrics(workload("stream", metrics=("quad",)))
 
 
-@pytest.mark.parametrize("name", ["ep", "cg", "is"])
+@pytest.mark.parametrize("name", ["ep", "cg", "is", "mg", "ft", "lu", "bt"])
 def test_rate_rows_keep_seconds_and_communication(name: str) -> None:
     slices = [line(name, ("rate", 0.5, 0.1, 100.0)), line(name, ("rate", 0.25, 0.2, 100.0))]
     (row,) = kernels.rows(workload(name), slices, verified(name, True))
@@ -184,6 +213,65 @@ def test_pingpong_is_latency_when_short_and_bandwidth_when_long() -> None:
     assert long.values == (4 * MIB * 2000.0,)
     (asked,) = kernels.rows(workload("pingpong", {"bytes": 8, "measure": "bandwidth"}), slices, None)
     assert asked.values == (16000.0,)
+
+
+SIZES = [0, 1, 8, 64, 512, 4 << 10, 32 << 10, 64 << 10, 256 << 10, MIB, 4 * MIB]
+
+
+@pytest.mark.parametrize("transport", list(Transport))
+@pytest.mark.parametrize("name", ["pingpong", "ring", "tcp", "udp", "alltoall", "allreduce"])
+def test_a_slice_of_any_size_is_some_milliseconds_long(name: str, transport: Transport) -> None:
+    """By the cost of a message that it goes by; one unit of work may be longer by itself."""
+    size = kernels.parameters(name)["bytes"]
+    for moved in (m for m in SIZES if size.problem(m) is None):
+        found = keys(argument(workload(name, {"bytes": moved}), transport))
+        units = int(found.get("trips") or found.get("steps") or found["calls"])
+        assert int(found["bytes"]) == moved and 1 <= units <= 10_000
+        messages = units * {"ring": 2 * 8 * 4}.get(name, 2)
+        seconds = messages * MPI_COST[Transport.TCP if name in ("tcp", "udp") else transport].seconds(moved)
+        assert 4e-4 < seconds < 9e-3 or units == 1
+
+
+def test_latency_and_bandwidth_by_message_size() -> None:
+    latency = [kernels.metrics(workload("pingpong", {"bytes": m}))[0] for m in SIZES if m < 64 << 10]
+    assert {name for name, _, _ in latency} == {"latency"}
+    for name in ("pingpong", "ring", "tcp"):
+        ((metric, unit, better),) = kernels.metrics(workload(name, {"bytes": 2_000_000}))
+        assert (metric, unit, better) == ("bandwidth", "B/s", Better.HIGHER)
+
+
+def test_ring_and_collectives_are_seconds_of_one() -> None:
+    (ring,) = kernels.rows(workload("ring"), [line("ring", ("messages", 0.5, 0.5, 250.0))], None)
+    assert (ring.metric, ring.unit, ring.values) == ("latency", "s", (0.002,))
+    for name in ("alltoall", "allreduce", "barrier"):
+        (row,) = kernels.rows(workload(name), [line(name, ("calls", 0.5, 0.5, 100.0))], None)
+        assert (row.metric, row.unit, row.better, row.values) == ("time", "s", Better.LOWER, (0.005,))
+
+
+def test_a_lost_datagram_is_named_where_its_slice_is_missing() -> None:
+    good, lost = line("udp", ("messages", 1, 1, 10)), line("udp", ("messages", 0.5, 0.5, 0))
+    (row,) = kernels.rows(workload("udp"), [good, lost], None)
+    assert row.status is Status.FAILED and row.reason == "1 of 2 slices lost a datagram"
+
+
+@given(st.floats(1e3, 1e12), st.integers(1, 64))
+def test_a_paced_slice_lasts_ten_milliseconds_or_a_page_each(rate: float, ranks: int) -> None:
+    found = keys(argument(workload("dirty", {"rate": rate}), ranks=ranks))
+    assert float(found["rate"]) == pytest.approx(rate, rel=1e-9)
+    writes, wanted = int(found["writes"]), rate * 10e-3 / 4096
+    assert writes == ranks if wanted < ranks else abs(writes - wanted) <= 0.5
+
+
+def test_dirty_without_a_rate_is_as_fast_as_it_can() -> None:
+    found = keys(argument(workload("dirty", {"bytes": 8 * MIB})))
+    assert found["rate"] == "0" and int(found["writes"]) > 0 and int(found["bytes"]) == 8 * MIB
+    (row,) = kernels.rows(workload("dirty"), [line("dirty", ("bytes", 0.5, 0, 100.0))], None)
+    assert (row.metric, row.unit, row.values) == ("rate", "B/s", (200.0,))
+
+
+def test_operations_are_counted_by_the_nas_benchmarks_alone() -> None:
+    counting = {n for n in kernels.kernel_names() if kernels.counts_operations(n)}
+    assert counting == {"ep", "cg", "is", "mg", "ft", "lu", "bt"}
 
 
 def test_a_failed_verification_fails_the_row_and_says_what_was_found() -> None:

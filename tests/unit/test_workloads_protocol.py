@@ -18,7 +18,8 @@ from nearmetal.workloads.protocol import (
     SliceLine,
     VerifyLine,
     parse_line,
-    parse_place,
+    parse_report,
+    told_error,
 )
 
 PLACE = {"rank": 0, "host": "n0", "cpu": 1, "affinity": [1, 3], "namespaces": {"mnt": 4026531841, "net": 7}}
@@ -86,9 +87,19 @@ def test_reported_error_is_named_with_its_rank() -> None:
 
 
 def test_place_of_nm_rank() -> None:
-    assert parse_place(json.dumps({**PLACE, "rank": 5})).rank == 5
+    used = {
+        "status": 0,
+        "wall": 0.5,
+        "user": 0.25,
+        "system": 0,
+        "max_rss": 4096,
+        "blocks_in": 0,
+        "blocks_out": 8,
+    }
+    report = parse_report(json.dumps({"place": {**PLACE, "rank": 5}, **used}))
+    assert (report.place.rank, report.wall, report.max_rss) == (5, 0.5, 4096)
     with pytest.raises(TrialFailedError, match="nm-rank"):
-        parse_place("{}")
+        parse_report("{}")
 
 
 @pytest.mark.parametrize(
@@ -185,3 +196,14 @@ def test_slices_come_back_as_written(parts: list[tuple[str, float, float, int]])
     assert [(p.metric, p.seconds, p.comm_seconds, p.work) for p in line.parts] == [
         (m, s, c, float(w)) for m, s, c, w in parts
     ]
+
+
+def test_the_error_of_a_launch_is_found_among_what_mpirun_says() -> None:
+    said = [
+        "[n0:7] Warning",
+        '{"event":"error","rank":1,{"event":"error","rank":0,"what":"a"}',
+        '{"event":"error","rank":0,"what":"prog cannot be started: No such file or directory"}',
+        "-----",
+    ]
+    assert told_error("\n".join(said)) == "prog cannot be started: No such file or directory"
+    assert told_error("\n".join(said[:2])) is None

@@ -1,7 +1,7 @@
 """From records to estimates and verdicts: pure, no I/O. Imports numpy: import it where it is used."""
 
 from .assemble import analyse
-from .progress import all_cells, decided, half_width, noise_by_kind, should_stop
+from .progress import all_cells, decided, half_width, should_stop
 from .two_level import StateCell, compare_boots, compare_states
 
 __all__ = [
@@ -12,6 +12,5 @@ __all__ = [
     "compare_states",
     "decided",
     "half_width",
-    "noise_by_kind",
     "should_stop",
 ]

@@ -16,6 +16,7 @@ from ..model.study import StartSubject, Study
 from .attribution import attribute
 from .cells import Answer, Question, answer, with_holm
 from .fold import Folded, RowName, fold
+from .network_trouble import with_network
 from .noise_floor import disturbances, noise_floor
 
 
@@ -26,7 +27,7 @@ def analyse(study: Study, plan: Plan, records: Sequence[TrialRecord], *, detail:
     comparison without one usable block is not a cell but stands under `unused` with its reason. detail=False
     is for use between blocks: the same intervals and verdicts without quantiles, Holm's column, companions
     (sign, mean), differences and attribution, which then are None or have infinite ends."""
-    folded = fold(study, plan, records)
+    folded = fold(plan, records)
     spans = _spans(records)
     block_seconds = _block_seconds(spans)
     questions = _questions(study, folded)
@@ -50,6 +51,7 @@ def analyse(study: Study, plan: Plan, records: Sequence[TrialRecord], *, detail:
         cells = with_holm(cells, {a.cell.key: a.p for a in compared})
         found = attribute(study, cells, {a.cell.key: a.parts for a in compared if a.parts is not None})
         cells = tuple(replace(c, attribution=found.get(c.key)) for c in cells)
+        cells = with_network(cells, folded.used)
     disturbance = disturbances(folded.used)
     return Analysis(
         study=study.name,
@@ -57,7 +59,7 @@ def analyse(study: Study, plan: Plan, records: Sequence[TrialRecord], *, detail:
         seed=plan.seed,
         blocks=len(folded.blocks),
         torn_blocks=folded.torn,
-        failed_trials=sum(1 for r in records if r.status is not Status.OK),
+        failed_trials=sum(1 for r in records if r.status is not Status.OK or _unverified(r)),
         elapsed=_elapsed(spans, block_seconds),
         block_seconds=block_seconds,
         cells=cells,
@@ -65,6 +67,11 @@ def analyse(study: Study, plan: Plan, records: Sequence[TrialRecord], *, detail:
         unused=(*folded.unused, *_not_measured(study, folded, questions, answers)),
         disturbance=disturbance,
     )
+
+
+def _unverified(record: TrialRecord) -> bool:
+    """Whether a result of the trial was found to be wrong."""
+    return any(row.verification.get("ok") is False for row in record.rows)
 
 
 def _questions(study: Study, folded: Folded) -> list[Question]:

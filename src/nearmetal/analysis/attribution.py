@@ -18,7 +18,12 @@ from .looks import look_and_carry
 
 FloatArray = NDArray[np.float64]
 
-NAMES: Mapping[str, str] = {"comm": "communication", "compute": "computation", "cpu": "computation"}
+NAMES: Mapping[str, str] = {
+    "comm": "communication",
+    "compute": "computation",
+    "cpu": "computation",
+    "init": "start of MPI",
+}
 NOT_EXPLAINED = "not explained"
 MAIN_SHARE = 2 / 3
 """A part explains an overhead if its whole interval exceeds this share of the total."""
@@ -32,8 +37,9 @@ def measured_parts(
 
     Per block and slice (env part - base part) / base seconds, all per unit of work (a slice may hold less
     over a slower transport), median over slices, then look-and-carry over blocks. Computation is the time
-    outside MPI unless a kernel measured it. The residual is what the parts leave of the total in each block;
-    where computation is the rest it shows only how far medians do not add up."""
+    outside MPI unless a kernel or a profile measured it. The residual is what the parts leave of the total in
+    each block: of a profiled command the start and the end of its processes; where computation is the rest it
+    shows only how far medians do not add up."""
     kinds = [k for k in env.parts if k in base.parts and k in NAMES]
     if env.seconds is None or base.seconds is None or "comm" not in kinds:
         return None
@@ -94,7 +100,7 @@ def attribute(
         material = cell.verdict in (Verdict.SLOWER, Verdict.FASTER)
         if measured is None and not material:
             continue
-        sentence = _sentence(study, arms, index, cell, measured[0] if measured else ()) if material else ""
+        sentence = _sentence(study, arms, index, cell, measured) if material else ""
         out[cell.key] = Attribution(
             parts=measured[0] if measured else (),
             residual=measured[1] if measured else None,
@@ -108,9 +114,9 @@ def _sentence(
     arms: Mapping[str, Arm],
     index: Mapping[tuple[str, str, str, str], Cell],
     cell: Cell,
-    parts: Sequence[Part],
+    measured: tuple[tuple[Part, ...], Interval] | None,
 ) -> str:
-    main = _main_part(cell, parts)
+    main = _main_part(cell, *measured) if measured else None
     clauses = [main] if main else []
     companion = _companion(study, arms, index, cell)
     if companion is not None:
@@ -126,9 +132,9 @@ def _sentence(
     return "; ".join(clauses) if clauses else NOT_EXPLAINED
 
 
-def _main_part(cell: Cell, parts: Sequence[Part]) -> str | None:
+def _main_part(cell: Cell, parts: Sequence[Part], residual: Interval) -> str | None:
     """The part whose whole interval holds more than two thirds of the total extra (or saved) time."""
-    total = sum(p.overhead.centre for p in parts)
+    total = sum(p.overhead.centre for p in parts) + residual.centre
     sign = 1 if cell.verdict is Verdict.SLOWER else -1
     for part in parts:
         ends = sorted((sign * part.overhead.low, sign * part.overhead.high))

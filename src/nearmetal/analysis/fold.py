@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from ..model.plan import Plan
 from ..model.record import Fold, Row, Status, TrialRecord
 from ..model.result import Unused
-from ..model.study import Better, Study
+from ..model.study import Better
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -87,27 +87,22 @@ class _Gathered:
     paired: list[bool] = field(default_factory=list)
 
 
-def fold(study: Study, plan: Plan, records: Iterable[TrialRecord]) -> Folded:
+def fold(plan: Plan, records: Iterable[TrialRecord]) -> Folded:
     """Choose the attempts that count and gather their rows.
 
-    A block counts if one attempt holds all its planned trials; of several the highest. What a block should
-    hold comes from the plan; for a block the plan does not list, from the study's arms as far as they have
-    any record at all. Block 0 is the rehearsal and never counts."""
+    A block counts if one attempt holds all that a block of the plan holds; of several the highest. Block 0 is
+    the rehearsal and never counts."""
     attempts, rehearsed = _by_attempt(records)
-    planned = {b.number: frozenset((t.arm, t.aa) for t in b.trials) for b in plan.blocks}
-    seen = frozenset(side for group in attempts.values() for side in group)
-    known = {arm.name for arm in study.arms()}
-    usual = frozenset(side for side in seen if side[0] in known)
     chosen: dict[int, int] = {}
     for block, attempt in attempts:
-        if planned.get(block, usual) <= attempts[block, attempt].keys():
+        if plan.sides <= attempts[block, attempt].keys():
             chosen[block] = max(attempt, chosen.get(block, attempt))
     blocks = tuple(sorted(chosen))
     used = tuple(
         record
         for block in blocks
         for side, record in attempts[block, chosen[block]].items()
-        if side in planned.get(block, usual)
+        if side in plan.sides
     )
     torn = len({block for block, _ in attempts} - chosen.keys())
     left = sum(len(group) for group in attempts.values()) - len(used)

@@ -1,22 +1,11 @@
-"""What the orchestrator asks between blocks: decided, stop, and the noise floor by kind. Needs no numpy
-itself."""
+"""What the orchestrator asks between blocks: decided, stop. Needs no numpy itself."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 
 from ..model.result import Analysis, Cell, Verdict
-from ..model.study import CommandWorkload, KernelWorkload, StartSubject, Study
-
-KINDS: Mapping[str, str] = {
-    "stream": "memory",
-    "ep": "compute",
-    "cg": "compute",
-    "is": "compute",
-    "pingpong": "MPI",
-}
-"""What our own kernels mostly weigh."""
+from ..model.study import Study
 
 
 def half_width(cell: Cell) -> float:
@@ -61,24 +50,3 @@ def should_stop(analysis: Analysis, study: Study, elapsed: float, block_seconds:
     if design.max_time is not None and elapsed + block_seconds > design.max_time:
         return f"the time budget of {design.max_time:.3g} s is used up"
     return None
-
-
-def noise_by_kind(analysis: Analysis, study: Study) -> dict[str, float]:
-    """Widest half-width of theta among the A/A cells of each kind (compute, memory, MPI, start, or the name
-    of a program of the user's own), so that the figure holds for every metric of the kind."""
-    out: dict[str, float] = {}
-    kinds = {w.name: _kind(w) for w in study.workloads}
-    for cell in analysis.noise_floor.cells:
-        kind = kinds.get(cell.workload, cell.workload)
-        out[kind] = max(out.get(kind, 0.0), half_width(cell))
-    return out
-
-
-def _kind(workload: KernelWorkload | CommandWorkload | StartSubject) -> str:
-    match workload:
-        case KernelWorkload():
-            return KINDS.get(workload.kernel, workload.kernel)
-        case StartSubject():
-            return "start"
-        case CommandWorkload():
-            return workload.name

@@ -42,6 +42,12 @@ for _group in (runs, results, machine, inspect):
     _group.register(app)
 
 
+def _reader_gone() -> int:
+    """`nearmetal ... | head` ends the tool quietly, as every other program."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.__stdout__.fileno() if sys.__stdout__ else 1)
+    return ExitCode.DONE
+
+
 def main() -> None:
     """Entry point. Exit codes: errors.ExitCode."""
     sys.exit(int(_run()))
@@ -50,6 +56,7 @@ def main() -> None:
 def _run() -> int:
     try:
         code = app(args=sys.argv[1:] or ["--help"], standalone_mode=False)
+        sys.stdout.flush()
         return code if isinstance(code, int) else ExitCode.DONE
     except NearmetalError as e:
         print(e, file=sys.stderr)
@@ -61,9 +68,12 @@ def _run() -> int:
         print("interrupted", file=sys.stderr)
         return ExitCode.INTERRUPTED
     except BrokenPipeError:
-        # `nearmetal ... | head` ends the tool quietly, as every other program.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return ExitCode.DONE
+        return _reader_gone()
+    except SystemExit as e:
+        # Typer makes an exit of 1 out of a broken pipe.
+        if isinstance(e.__context__, BrokenPipeError):
+            return _reader_gone()
+        raise
     except OSError as e:
         # What no room foresaw of files and disks; the exit code is that of a run that could not go on.
         print(f"{e.filename or 'the system'}: {e.strerror or e}", file=sys.stderr)

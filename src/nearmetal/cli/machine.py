@@ -8,6 +8,9 @@ from dataclasses import asdict
 import typer
 
 from ..errors import ExitCode, NearmetalError, UsageError
+from ..workloads.kernel import CLASSES
+from ..workloads.kernels import kernel as kernel_named
+from ..workloads.kernels import kernel_names
 from .common import catalog, kernel_parameters, print_json
 from .view import View
 
@@ -99,10 +102,14 @@ def clean(
 
 
 def kernel(
-    name: str = typer.Argument(..., help="stream, ep, cg, is or pingpong."),
-    problem: str = typer.Option("S", "--class", help="Class S, W, A or B (ep, cg, is)."),
-    ranks: int = typer.Option(2, "--ranks", min=1, help="MPI ranks."),
+    name: str = typer.Argument(..., help=f"One of {', '.join(kernel_names())}."),
+    problem: str = typer.Option("S", "--class", help=f"Class {', '.join(CLASSES)} of a NAS benchmark."),
+    ranks: int = typer.Option(None, "--ranks", min=1, help="MPI ranks; 2, or 1 where it does not run on 2."),
+    threads: int = typer.Option(1, "--threads", min=1, help="Threads of each rank, where the kernel can."),
     parameters: list[str] = typer.Option([], "--set", help="key=value of the kernel; repeatable."),
+    profile: bool = typer.Option(
+        False, "--profile", help="Also where each rank's time went, and what it sent to whom."
+    ),
     json: bool = Json,
 ) -> int:
     """Run one of our kernels by itself, in full, with its verification."""
@@ -111,6 +118,7 @@ def kernel(
     from ..host import LocalHost
     from ..host.lock import machine_lock
     from ..host.runtime import scratch_directory
+    from .profile import profile_lines
 
     settings = _pairs(parameters)
     if "class" in catalog().kernels.get(name, {}):
@@ -118,13 +126,18 @@ def kernel(
     params = kernel_parameters(name, settings)
     with View(quiet=json) as view:
         machine = prepare_machine(LocalHost(), view)
+    if ranks is None:
+        ranks = 2 if len(machine.cpus) > 1 and kernel_named(name).ranks.allow(2) else 1
     label = new_label()
     with machine_lock(label, command=f"nearmetal kernel {name}"), scratch_directory(label) as scratch:
-        result = run_once(machine, name, ranks, params, label=label, scratch=scratch)
+        result = run_once(
+            machine, name, ranks, params, threads=threads, label=label, scratch=scratch, profiled=profile
+        )
     if json:
         print_json(result.as_json())
     else:
         print(result)
+        print("\n".join(profile_lines(result.profile)), end="\n" if profile else "")
     return int(ExitCode.DONE if result.verified else ExitCode.FAILED_TRIALS)
 
 

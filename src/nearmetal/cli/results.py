@@ -6,12 +6,16 @@ import sys
 import time
 from dataclasses import asdict
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import typer
 
 from ..errors import ExitCode, UsageError
 from .common import RESULTS, FailOn, analysed, exit_code, newest_first, open_results, print_json
 from .present import print_result, write_report
+
+if TYPE_CHECKING:
+    from ..records import Verification
 
 Directory = typer.Argument(None, help="A results directory; without one the newest below results/.")
 Json = typer.Option(False, "--json", help="The result as JSON on standard output.")
@@ -30,12 +34,13 @@ def register(app: typer.Typer) -> None:
 
 
 def status(directory: Path = Directory, results: Path = Parent, json: bool = Json) -> int:
-    """How far a run is, and whether one is running."""
+    """How far a run is, whether its files are as they were when it ended, and whether one is running."""
     from ..host.lock import living_runs
 
     found = open_results(directory, results)
     _, analysis, records = analysed(found)
     running = living_runs()
+    sums = found.verify() if found.closed else None
     expected = found.plan().expected_blocks
     if json:
         print_json(
@@ -50,10 +55,13 @@ def status(directory: Path = Directory, results: Path = Parent, json: bool = Jso
                 "decided": len(analysis.cells) - len(analysis.undecided),
                 "cells": len(analysis.cells),
                 "running": [asdict(r) for r in running],
+                "checksums": asdict(sums) if sums else None,
             }
         )
         return int(ExitCode.DONE)
     print(f"{found.path}: {'closed' if found.closed else 'open'}")
+    if sums is not None:
+        print(_checksums(sums))
     print(
         f"{analysis.blocks} of about {expected} blocks, {len(records)} trials"
         f" ({analysis.failed_trials} failed), {analysis.torn_blocks} torn blocks"
@@ -64,6 +72,14 @@ def status(directory: Path = Directory, results: Path = Parent, json: bool = Jso
     if not running and (not found.closed or analysis.undecided):
         print(f"go on with:  nearmetal resume {found.path}")
     return int(ExitCode.DONE)
+
+
+def _checksums(sums: Verification) -> str:
+    touched = [*sums.changed, *(f"{name} (gone)" for name in sums.missing)]
+    added = [f"{name} (added)" for name in sums.unlisted]
+    if not touched and not added:
+        return f"all {sums.checked} files are as they were when it was closed"
+    return f"not as they were when it was closed: {', '.join(touched + added)}"
 
 
 def analyze(

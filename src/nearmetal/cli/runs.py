@@ -79,8 +79,16 @@ def quick(
 ) -> int:
     """Weigh a container against bare metal on this machine: no file, no argument, about 90 seconds."""
     from ..execute.variants import with_pages
+    from ..host import LocalHost
 
-    study = with_pages(study_from("quick", seed), pages)
+    name = "quick"
+    if len(LocalHost().cpus()) == 1:
+        name = "quick-one-cpu"
+        print(
+            "one CPU: one rank, and no messages between ranks; with two CPUs quick weighs both",
+            file=sys.stderr,
+        )
+    study = with_pages(study_from(name, seed), pages)
     study = _changed(study, time=time, mode=mode, width=width)
     return _measure(study, results, max_blocks, json=json, fail_on=fail_on, force=force, dry_run=dry_run)
 

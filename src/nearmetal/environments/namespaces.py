@@ -28,7 +28,7 @@ from .instance import (
 )
 from .probe import probe, remedy
 
-CONTROLLERS = frozenset({"cpu", "cpuacct", "cpuset", "memory"})
+CONTROLLERS = frozenset({"cpu", "cpuacct", "cpuset", "memory", "blkio"})
 REPORTS = frozenset({"pid", "spawn", "namespaces", "root", "first"})
 
 

@@ -26,7 +26,7 @@ from .instance import (
 )
 from .probe import probe
 
-ACCOUNTS = frozenset({"cpuacct", "memory"})
+ACCOUNTS = frozenset({"cpuacct", "memory", "blkio"})
 
 
 class Native:

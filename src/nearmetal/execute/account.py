@@ -9,13 +9,15 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 
 from ..host.counters import Snapshot, delta, disturbance, flags, snapshot
+from .network_watch import NetworkAccount, watch_network
 from .session import Session
 from .standing import Standing
 
 
 @dataclass(frozen=True, kw_only=True)
 class Window:
-    """begin, end: Unix seconds; node: counter differences; instances: the same by trial id and instance."""
+    """begin, end: Unix seconds; node: counter differences; instances: the same by trial id and instance;
+    networks: by trial id, of the arms that use one."""
 
     begin: float
     end: float
@@ -23,6 +25,7 @@ class Window:
     instances: Mapping[str, Mapping[str, Mapping[str, float | None]]]
     disturbance: Mapping[str, float | None]
     flags: tuple[str, ...]
+    networks: Mapping[str, NetworkAccount]
 
     def counters(self, s: Standing) -> dict[str, Mapping[str, float | None]]:
         """The node's counters and those of one trial's own instances."""
@@ -48,6 +51,8 @@ class Account:
                 for i in s.instances:
                     session.sampler.add_instance(i.label, i.cgroups)
                     stack.callback(session.sampler.remove_instance, i.label)
+        for s in arms:
+            s.watch = watch_network(session, s, stack)
         self._before = self._read()
 
     def _read(self) -> _Reading:
@@ -85,4 +90,5 @@ class Account:
             instances=instances,
             disturbance=noise,
             flags=flags(noise),
+            networks={s.trial.id: s.watch.close() for s in self._arms if s.watch is not None},
         )

@@ -20,9 +20,10 @@ def audit_arms(session: Session, standing: Sequence[Standing]) -> dict[str, dict
     """{arm: {fact: value}} from inside the first instance of every standing arm."""
     host = session.machine.host
     programs = [session.machine.tools / "nm-micro", session.machine.mpirun]
-    programs += [
-        host.which(w.argv[0]) or w.argv[0] for w in session.study.workloads if isinstance(w, CommandWorkload)
-    ]
+    ranks = dict.fromkeys(s.arm.placement.ranks for s in standing)
+    own = [w for w in session.study.workloads if isinstance(w, CommandWorkload)]
+    names = dict.fromkeys(w.argv_on(n)[0] for w in own for n in ranks)
+    programs += [host.which(name) or name for name in names]
     found: dict[str, dict[str, str]] = {}
     for s in standing:
         found[s.arm.name] = facts(_inside(session, s.instances[0]), programs)

@@ -12,10 +12,13 @@ from ..launchers import verify_places
 from ..model.plan import Block, TrialSpec
 from ..model.record import Fold, Row, Status, TrialRecord
 from ..model.study import Better, CommandWorkload, KernelWorkload, Mode, StartSubject, Workload
+from ..records import safe_name
 from ..workloads.kernels import rows as kernel_rows
 from ..workloads.protocol import SliceLine, VerifyLine
 from .account import Account, Window
 from .commands import run_command
+from .network_watch import timed_run, timed_slice, timed_slices
+from .profiles import read_profiles
 from .session import Session
 from .standing import Standing, start_instances, start_job
 
@@ -72,7 +75,7 @@ def _run_group(
 
 def _standing(session: Session, trial: TrialSpec, attempt: int) -> Standing:
     directory = session.scratch / f"b{trial.block}-{trial.position}-{attempt}"
-    log = session.logs / trial.id.replace("/", "_")
+    log = session.logs / safe_name(trial.id)
     directory.mkdir()
     return Standing(trial=trial, arm=session.arms[trial.arm], directory=directory, log=log)
 
@@ -144,10 +147,15 @@ def _run_kernels(
         _run_kernel(session, [s for s in arms if w in s.kernels], w, rows, rng)
     for s in _sound(arms):
         with _guarded(s):
+            if s.watch is not None:
+                s.watch.look()
             s.standing_job.quit()
     for s in _sound(arms):
         with _guarded(s):
             s.standing_job.ended()
+            if s.profiles is not None:
+                found = read_profiles(s.profiles, s.arm.placement.ranks)
+                s.profile |= {w.name: tuple(p.kernel(k) for p in found) for k, w in enumerate(s.kernels)}
 
 
 def _run_kernel(
@@ -168,10 +176,11 @@ def _run_kernel(
             verified[s.trial.id] = s.standing_job.verify(k)
             for _ in range(design.warm_up):
                 s.standing_job.slice(k)
-    for _ in range(design.slices):
-        for s in _shuffled(arms, rng):
-            with _guarded(s):
-                slices[s.trial.id].append(s.standing_job.slice(s.kernels.index(workload)))
+    with timed_slices(arms, workload.name):
+        for _ in range(design.slices):
+            for s in _shuffled(arms, rng):
+                with _guarded(s), timed_slice(s, workload.name):
+                    slices[s.trial.id].append(s.standing_job.slice(s.kernels.index(workload)))
     for s in arms:
         if len(slices[s.trial.id]) == design.slices:
             rows[s.trial.id] += kernel_rows(workload, slices[s.trial.id], verified.get(s.trial.id))
@@ -205,7 +214,7 @@ def _run_commands(
     rounds: dict[str, list[tuple[Row, ...]]] = {s.trial.id: [] for s in arms}
     for _ in range(design.runs):
         for s in _shuffled(arms, rng):
-            with _guarded(s):
+            with _guarded(s), timed_run(s, workload.name):
                 rounds[s.trial.id].append(run_command(session, s, workload))
     for s in arms:
         rows[s.trial.id] += _merge_rounds(rounds[s.trial.id])
@@ -226,6 +235,8 @@ def _merge_rounds(rounds: Sequence[tuple[Row, ...]]) -> list[Row]:
                 values=values,
                 status=first.status,
                 reason=first.reason,
+                parts={kind: tuple(v for r in same for v in r.parts[kind]) for kind in first.parts},
+                verification=first.verification,
             )
         )
     return out
@@ -255,12 +266,20 @@ def _pages(s: Standing) -> dict[str, dict[str, float | None]]:
     }
 
 
+def _nothing_usable(rows: Sequence[Row]) -> str:
+    """Why no row of a trial can be used; empty where one can, or none was measured."""
+    reasons = [r.reason for r in rows if r.status is Status.FAILED]
+    return f"{rows[0].workload}: {reasons[0]}" if reasons and len(reasons) == len(rows) else ""
+
+
 def _record(
     session: Session, s: Standing, rows: Sequence[Row], window: Window, attempt: int, fold: Fold
 ) -> TrialRecord:
+    failure = s.failure or _nothing_usable(rows)
     transport = dict(s.launch.transport) if s.launch is not None else {}
     if s.ready is not None:
         transport["library"] = s.ready.mpi
+    network = window.networks.get(s.trial.id)
     return TrialRecord(
         run=session.label,
         trial=s.trial.id,
@@ -272,8 +291,8 @@ def _record(
         begin=window.begin,
         end=window.end,
         fold=fold,
-        status=Status.FAILED if s.failure else Status.OK,
-        reason=s.failure,
+        status=Status.FAILED if failure else Status.OK,
+        reason=failure,
         rows=tuple(rows),
         places=s.places,
         transport=transport,
@@ -282,4 +301,7 @@ def _record(
         flags=window.flags,
         phases=s.phases,
         pages=_pages(s),
+        network=network.counters if network else {},
+        connections=network.connections if network else None,
+        profile=s.profile,
     )

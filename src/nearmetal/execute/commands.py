@@ -2,87 +2,85 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from ..errors import TrialFailedError
 from ..launchers import verify_places
-from ..model.record import RankPlace, Row
+from ..model.profile import RankProfile
+from ..model.record import Row
 from ..model.study import CommandWorkload
 from ..workloads.command import parse
+from ..workloads.protocol import RankReport, parse_report, told_error
+from .profiles import read_profiles
 from .session import Session
 from .standing import Standing, launch_of
-
-
-@dataclass(frozen=True, kw_only=True)
-class Usage:
-    """What a program used. wall: of the slowest rank; user, system: seconds of all ranks together; max_rss:
-    bytes of the largest rank."""
-
-    wall: float
-    user: float
-    system: float
-    max_rss: int
 
 
 def run_command(session: Session, s: Standing, workload: CommandWorkload) -> tuple[Row, ...]:
     """Run it once; raises TrialFailedError when it does not end in time, or ends with an error."""
     env = dict(workload.env)
+    program = workload.argv_on(s.arm.placement.ranks)
     if workload.mpi:
-        argv = launch_of(session, s, workload.argv, measured=True)
+        argv = launch_of(session, s, program, measured=True)
         assert s.launch is not None
         env |= s.launch.env
     else:
         # One process without MPI: on all CPUs of the first instance, for it may have threads.
         own = "+".join(map(str, session.cpus(s.arm)[: s.arm.placement.tasks]))
-        reports = ["--places", str(s.directory), "--usage", str(s.directory)]
-        rank = [session.machine.tools / "nm-rank", "--cpus", own, *reports, "--", *workload.argv]
+        pinned = ["--cpus", own, "--report", str(s.directory)]
+        rank = [session.machine.tools / "nm-rank", *pinned, "--", *program]
         argv = s.instances[0].command(rank)
-    done = session.machine.host.run(argv, timeout=workload.time_limit, env=env, cwd=Path.cwd())
+    done = session.machine.host.run(
+        argv,
+        timeout=workload.time_limit,
+        env=env,
+        cwd=Path.cwd(),
+        # Its connections go when it ends: what a run of less than a second did to them, only counters tell.
+        each_second=s.watch.look if s.watch is not None else None,
+    )
     for name, text in (("stdout", done.stdout), ("stderr", done.stderr)):
         if text:
             s.log.mkdir(parents=True, exist_ok=True)
             (s.log / f"{workload.name}.{name}.txt").write_text(text)
     if done.returncode == os.EX_OK:
-        ranks = range(s.arm.placement.ranks if workload.mpi else 1)
-        s.places = tuple(_place(_report(s.directory, "place", r)) for r in ranks)
+        reports = [_report(s.directory, r) for r in range(s.arm.placement.ranks if workload.mpi else 1)]
+        s.places = tuple(r.place for r in reports)
         if workload.mpi:
             hosts = tuple(i.hostname for i in s.instances)
             verify_places(s.places, s.arm.placement, session.cpus(s.arm), hosts)
-        used = _usage([_report(s.directory, "usage", r) for r in ranks])
+        profiles: tuple[RankProfile, ...] = ()
+        if workload.mpi and s.profiles is not None:
+            profiles = tuple(p.whole() for p in read_profiles(s.profiles, len(reports)))
+            s.profile[workload.name] = profiles
+        # Time to wait is the slowest rank's, memory the largest's; CPU time is spent by all together.
         return parse(
-            workload, done.stdout, wall=used.wall, user=used.user, system=used.system, max_rss=used.max_rss
+            workload,
+            done.stdout,
+            wall=max(r.wall for r in reports),
+            user=sum(r.user for r in reports),
+            system=sum(r.system for r in reports),
+            max_rss=max(r.max_rss for r in reports),
+            parts=_parts(reports, profiles) if profiles else None,
         )
     raise TrialFailedError(
-        f"{workload.name} ended with {done.returncode}: {done.last_words()}",
+        f"{workload.name} ended with {done.returncode}: {told_error(done.stderr) or done.last_words()}",
         where=str(s.log),
         remedy=f"raise time_limit above {workload.time_limit:g} s" if done.returncode == 124 else "",
     )
 
 
-def _report(directory: Path, kind: str, rank: int) -> dict[str, Any]:
+def _report(directory: Path, rank: int) -> RankReport:
     """What nm-rank wrote of one rank in this run: it ends with an error where it cannot write."""
     try:
-        found: dict[str, Any] = json.loads((directory / f"{kind}.{rank}.json").read_bytes())
-    except (OSError, ValueError) as e:
-        raise TrialFailedError(f"rank {rank} did not report its {kind}: {e}", where=str(directory)) from e
-    return found
+        return parse_report((directory / f"rank.{rank}.json").read_text())
+    except OSError as e:
+        raise TrialFailedError(f"rank {rank} did not report: {e}", where=str(directory)) from e
 
 
-def _place(d: dict[str, Any]) -> RankPlace:
-    return RankPlace(
-        rank=d["rank"], host=d["host"], cpus=tuple(d["affinity"]), namespaces=dict(d["namespaces"])
-    )
-
-
-def _usage(ranks: Sequence[dict[str, Any]]) -> Usage:
-    return Usage(
-        wall=max(float(r["wall"]) for r in ranks),
-        user=sum(float(r["user"]) for r in ranks),
-        system=sum(float(r["system"]) for r in ranks),
-        max_rss=max(int(r["max_rss"]) for r in ranks),
-    )
+def _parts(reports: Sequence[RankReport], profiles: Sequence[RankProfile]) -> dict[str, float]:
+    """What the wall time of the slowest rank is made of, save what lies before MPI_Init and from MPI_Finalize
+    on."""
+    slowest = profiles[max(range(len(reports)), key=lambda rank: reports[rank].wall)]
+    return {"comm": slowest.communication, "compute": slowest.compute, "init": slowest.init}

@@ -2,52 +2,99 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from statistics import median
 
 from ..errors import RunError, UsageError
 from ..host.processes import LABEL_VARIABLE
 from ..launchers import MpiJob, openmpi_launch
-from ..model.record import JsonValue
+from ..model.profile import RankProfile
+from ..model.record import JsonValue, Status
 from ..model.study import KernelWorkload, Transport
 from ..units import show
-from ..workloads.kernels import argument
-from ..workloads.protocol import VerifyLine, parse_line
+from ..workloads.kernels import argument, counts_operations, rows
+from ..workloads.protocol import SliceLine, VerifyLine, parse_line, parse_report, told_error
+from .profiles import profile_directory, read_profiles
 from .session import Machine
 
 LIMIT = 3600.0
+SLICES = 9
+
+
+@dataclass(frozen=True, kw_only=True)
+class MetricValue:
+    """In base units."""
+
+    value: float
+    unit: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProfiledRank:
+    """One rank of a profiled run. wall: seconds from its start to its end, taken beside it by nm-rank; whole:
+    its whole life; kernel: its part inside the kernel's run, the timed section and its verification."""
+
+    wall: float
+    whole: RankProfile
+    kernel: RankProfile
+
+    def as_json(self) -> dict[str, JsonValue]:
+        whole, kernel = asdict(self.whole), asdict(self.kernel)
+        inside = {key: kernel[key] for key in ("compute", "communication", "calls", "peers")}
+        return {**whole, "seconds": self.whole.seconds, "wall": self.wall, "kernel": inside}
 
 
 @dataclass(frozen=True, kw_only=True)
 class KernelResult:
-    """seconds: of the timed section, slowest rank; work: nominal operations, bytes or messages in it."""
+    """seconds: of the verified run, slowest rank; work: nominal operations, bytes or messages in it;
+    metrics: of a kernel that counts no operations, by name, each the median over slices after that run; none
+    where that failed; profile: by rank, empty where none was asked for."""
 
     kernel: str
     ranks: int
+    threads: int
     parameters: Mapping[str, JsonValue]
     verified: bool
     expected: Mapping[str, JsonValue]
     found: Mapping[str, JsonValue]
     seconds: float
     work: float
+    metrics: Mapping[str, MetricValue]
     transport: Mapping[str, JsonValue]
+    profile: tuple[ProfiledRank, ...] = ()
 
     @property
-    def mops(self) -> float:
-        """Million operations (or bytes) per second, as the published formula counts them."""
+    def mops(self) -> float | None:
+        """Million operations per second, as the published formula counts them; None where none are."""
+        if not counts_operations(self.kernel):
+            return None
         return self.work / self.seconds / 1e6 if self.seconds > 0 else 0.0
 
     def as_json(self) -> dict[str, JsonValue]:
         """For --json."""
-        return {**asdict(self), "mops": self.mops}
+        out = asdict(replace(self, profile=())) | ({} if self.mops is None else {"mops": self.mops})
+        del out["profile"]
+        if self.profile:
+            out["profile"] = [rank.as_json() for rank in self.profile]
+        return out
 
     def __str__(self) -> str:
         state = "verified" if self.verified else f"NOT VERIFIED: expected {self.expected}, found {self.found}"
-        return (
-            f"{self.kernel} {dict(self.parameters)} on {self.ranks} ranks: {show(self.seconds, 's')},"
-            f" {self.mops:.1f} Mop/s, {state}"
-        )
+        found = [f"{name} {show(m.value, m.unit)}" for name, m in self.metrics.items()]
+        if self.mops is not None:
+            found = [show(self.seconds, "s"), f"{self.mops:.1f} Mop/s"]
+        return f"{self.kernel} {dict(self.parameters)} on {self._where()}: {', '.join([*found, state])}"
+
+    def _where(self) -> str:
+        return f"{self.ranks} ranks" + (f" of {self.threads} threads" if self.threads > 1 else "")
+
+
+def rank_cpus(cpus: Sequence[int], ranks: int, threads: int) -> str:
+    """nm-rank's list of the CPUs of each rank: '0,1', or '0+1,2+3' for two threads each."""
+    own = [cpus[r * threads : (r + 1) * threads] for r in range(ranks)]
+    return ",".join("+".join(map(str, some)) for some in own)
 
 
 def run_once(
@@ -56,34 +103,69 @@ def run_once(
     ranks: int,
     params: Mapping[str, str | int | float],
     *,
+    threads: int,
     label: str,
     scratch: Path,
+    profiled: bool,
 ) -> KernelResult:
-    """label: by which `nearmetal clean` finds its ranks.
+    """threads: of each rank, each on a CPU of its own; label: by which `nearmetal clean` finds its ranks;
+    profiled: with the profile of the ranks' MPI calls.
 
     Raises UsageError where the kernel does not run on so many ranks, RunError when the launch fails.
     """
-    if ranks > len(machine.cpus):
-        raise UsageError(f"{ranks} ranks on {len(machine.cpus)} CPUs would wait for each other by spinning")
+    if ranks * threads > len(machine.cpus):
+        each = f" of {threads} threads" if threads > 1 else ""
+        raise UsageError(
+            f"{ranks} ranks{each} on {len(machine.cpus)} CPUs would wait for each other by spinning"
+        )
     workload = KernelWorkload(name=name, kernel=name, params=params)
-    spec = argument(workload, transport=Transport.SHM, ranks=ranks, llc_bytes=machine.llc, extra=0.0)
-    cpus = ",".join(map(str, machine.cpus[:ranks]))
-    program = (machine.tools / "nm-rank", "--cpus", cpus, "--", machine.tools / "nm-micro", "--once", spec)
+    spec = argument(
+        workload, transport=Transport.SHM, ranks=ranks, llc_bytes=machine.llc, extra=0.0, threads=threads
+    )
+    slices = 0 if counts_operations(name) else SLICES
+    rank = [machine.tools / "nm-rank", "--cpus", rank_cpus(machine.cpus, ranks, threads)]
+    if profiled:
+        directory = profile_directory(scratch)
+        rank += ["--report", str(directory), "--preload", machine.tools / "libnm-profile.so"]
+        rank += ["--profile", str(directory)]
+    program = (*rank, "--", machine.tools / "nm-micro", "--once", "--slices", str(slices), spec)
     job = MpiJob(argv=program, ranks=ranks, transport=Transport.SHM, interface="lo", scratch=str(scratch))
     launch = openmpi_launch(job, machine.mpirun, machine.mpi)
     done = machine.host.run(launch.argv, env={**launch.env, LABEL_VARIABLE: label}, timeout=LIMIT)
     lines = [parse_line(text) for text in done.stdout.splitlines() if text.startswith("{")]
     verify = next((x for x in lines if isinstance(x, VerifyLine)), None)
     if verify is None:
-        raise RunError(f"{name} ended with {done.returncode}: {done.last_words()}")
+        raise RunError(f"{name} ended with {done.returncode}: {told_error(done.stderr) or done.last_words()}")
+    measured = [x for x in lines if isinstance(x, SliceLine)]
     return KernelResult(
         kernel=name,
         ranks=ranks,
+        threads=threads,
         parameters=dict(params),
         verified=verify.ok,
         expected=verify.expected,
         found=verify.found,
         seconds=verify.seconds,
         work=verify.work,
+        metrics=_metrics(workload, measured) if slices and verify.ok else {},
         transport=launch.transport,
+        profile=_profile(directory, ranks) if profiled else (),
     )
+
+
+def _profile(directory: Path, ranks: int) -> tuple[ProfiledRank, ...]:
+    reports = [parse_report((directory / f"rank.{rank}.json").read_text()) for rank in range(ranks)]
+    return tuple(
+        ProfiledRank(wall=report.wall, whole=found.whole(), kernel=found.kernel(0))
+        for report, found in zip(reports, read_profiles(directory, ranks), strict=True)
+    )
+
+
+def _metrics(workload: KernelWorkload, slices: Sequence[SliceLine]) -> dict[str, MetricValue]:
+    """Raises RunError where a slice cannot be used."""
+    out: dict[str, MetricValue] = {}
+    for row in rows(workload, slices, None):
+        if row.status is not Status.OK:
+            raise RunError(f"{workload.kernel}: {row.reason}")
+        out[row.metric] = MetricValue(value=median(row.values), unit=row.unit)
+    return out

@@ -16,12 +16,11 @@ from types import FrameType
 from ..errors import RunError, UsageError
 from ..host.lock import machine_lock
 from ..host.provenance import boot_state, provenance
-from ..model.plan import Plan
 from ..model.record import JsonValue, Status, TrialRecord
 from ..model.result import Analysis
 from ..model.study import Arm, Study
 from ..plan import expected_blocks as blocks_within
-from ..plan import make_block
+from ..plan import make_block, make_plan
 from ..records import ResultsDirectory, TrialWriter, completed_blocks, next_attempt
 from ..samplers import Sampler
 from .audit import audit_arms, parity
@@ -211,7 +210,7 @@ def _loop(
     from ..analysis import analyse, should_stop
 
     study, expected = session.study, directory.plan().expected_blocks
-    plan = Plan(seed=study.design.seed, expected_blocks=expected, blocks=())
+    plan = make_plan(study, blocks=0, expected_blocks=expected)
     records = list(directory.trials().records)
     done = completed_blocks(records, len(make_block(study, REHEARSAL).trials))
     told: set[str] = set()

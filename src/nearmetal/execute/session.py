@@ -17,10 +17,11 @@ from ..errors import NearmetalError, UnavailableError, UsageError
 from ..host import Host, cgroups
 from ..host import Unavailable as NoGroups
 from ..host.leftovers import find, remove
+from ..host.network_meter import NetworkMeter, open_descriptors
 from ..host.provenance import llc_bytes
 from ..host.runtime import scratch_directory
 from ..launchers import openmpi_version
-from ..model.study import Arm, Attachment, Study
+from ..model.study import Arm, Attachment, Study, Transport
 from ..network import BridgedNetwork, bridge
 from ..samplers import Sampler
 from ..workloads.build import BuiltTools, build_tools
@@ -45,7 +46,8 @@ class Session:
     """One run on one machine. arms: those that can run here, by name; backends by name; seats: network seats
     by (arm name, is the A/A arm); user_namespace: path of the shared one without root, else None;
     launcher_groups: control groups of the mpirun that runs in no instance, empty where there is none;
-    logs: a directory for each trial's output; sampler: None in the rehearsal."""
+    logs: a directory for each trial's output; node_meter: of the machine's own network, None where no arm
+    uses any; sampler: None in the rehearsal."""
 
     machine: Machine
     study: Study
@@ -58,6 +60,7 @@ class Session:
     network: BridgedNetwork | None
     user_namespace: str | None
     launcher_groups: Mapping[str, Path]
+    node_meter: NetworkMeter | None
     sampler: Sampler | None
 
     def cpus(self, arm: Arm) -> tuple[int, ...]:
@@ -207,6 +210,10 @@ def open_session(
             groups = stack.enter_context(_launcher_groups(label))
             free = iter(network.seats)
             seats = {key: tuple(next(free) for _ in range(n)) for key, n in wanted.items()}
+        node_meter = None
+        if wanted or any(arm.transport is Transport.TCP for arm in arms.values()):
+            node_meter = NetworkMeter(open_descriptors())
+            stack.callback(node_meter.close)
         yield Session(
             machine=machine,
             study=study,
@@ -214,6 +221,7 @@ def open_session(
             scratch=scratch,
             launcher_groups=groups,
             logs=scratch,
+            node_meter=node_meter,
             arms=arms,
             backends=backends,
             seats=seats,

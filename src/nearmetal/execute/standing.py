@@ -7,23 +7,32 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ..environments import Instance, InstanceRequest
 from ..host import cgroups
 from ..launchers import HostSlots, Launch, MpiJob, openmpi_launch
 from ..model.plan import TrialSpec
+from ..model.profile import RankProfile
 from ..model.record import RankPlace
-from ..model.study import Arm, KernelWorkload
+from ..model.study import Arm, CommandWorkload, KernelWorkload
 from ..workloads.kernels import argument
 from ..workloads.protocol import ReadyLine
 from .job import Job
+from .profiles import profile_directory
 from .session import Session
+
+if TYPE_CHECKING:
+    from .network_watch import NetworkWatch
+#: What is fresh in every instance; the rest of an image is the machine's own.
+FRESH = (Path("/tmp"), Path("/run"), Path("/dev/shm"))
 
 
 @dataclass(kw_only=True)
 class Standing:
     """Mutable while its block runs: instances first, then the job. start_seconds: one per start of this arm's
-    instances in this block, the standing ones' last."""
+    instances in this block, the standing ones' last; profiles: where the ranks of the last launch write
+    theirs, None where none are asked for; profile: what they wrote, by workload."""
 
     trial: TrialSpec
     arm: Arm
@@ -35,9 +44,12 @@ class Standing:
     kernels: tuple[KernelWorkload, ...] = ()
     job: Job | None = None
     launch: Launch | None = None
+    profiles: Path | None = None
+    profile: dict[str, tuple[RankProfile, ...]] = field(default_factory=dict)
     ready: ReadyLine | None = None
     places: tuple[RankPlace, ...] = ()
     failure: str = ""
+    watch: NetworkWatch | None = None
 
     @property
     def standing_job(self) -> Job:
@@ -73,7 +85,11 @@ def start_instances(session: Session, standing: Standing) -> Iterator[tuple[Inst
                         environment=arm.environment,
                         cpus=tuple(cpus[i * arm.placement.tasks : (i + 1) * arm.placement.tasks]),
                         seat=seats[i] if seats else None,
-                        binds=(standing.directory, session.machine.tools.directory),
+                        binds=(
+                            standing.directory,
+                            session.machine.tools.directory,
+                            *_hidden_programs(session, arm),
+                        ),
                         scratch=scratch,
                         user_namespace=session.user_namespace,
                     ),
@@ -86,8 +102,24 @@ def start_instances(session: Session, standing: Standing) -> Iterator[tuple[Inst
         yield tuple(out)
 
 
+def _hidden_programs(session: Session, arm: Arm) -> tuple[Path, ...]:
+    """Directories of the user's own programs that lie where an instance has directories of its own."""
+    own = [w for w in session.study.workloads if isinstance(w, CommandWorkload)]
+    programs = [Path(w.argv_on(arm.placement.ranks)[0]) for w in own if arm.environment.takes(w.name)]
+    hidden = [p.parent for p in programs if any(p.is_relative_to(d) for d in FRESH) and p.is_file()]
+    return tuple(dict.fromkeys(hidden))
+
+
+def _interface(session: Session, standing: Standing) -> str:
+    """The network interface of the ranks: the attachment between instances, the loopback inside one."""
+    if len(standing.instances) == 1:
+        return "lo"
+    return session.seats[standing.arm.name, standing.trial.aa][0].interface
+
+
 def launch_of(session: Session, standing: Standing, program: Sequence[str], *, measured: bool) -> list[str]:
-    """Tokens that run an MPI program over the instances of a standing arm; sets standing.launch.
+    """Tokens that run an MPI program over the instances of a standing arm; sets standing.launch and, where
+    the study asks for profiles, standing.profiles.
 
     measured: have nm-rank report where each rank is and what it used (our own kernels report themselves).
     """
@@ -95,28 +127,37 @@ def launch_of(session: Session, standing: Standing, program: Sequence[str], *, m
     cpus = ",".join(map(str, session.cpus(arm)))
     wrapper = [tools / "nm-rank", "--cpus", cpus]
     if measured:
-        wrapper += ["--places", str(standing.directory), "--usage", str(standing.directory)]
+        wrapper += ["--report", str(standing.directory)]
+    if session.study.design.profile:
+        # By nm-rank, so that no launcher and no shell on the way runs with it, and every arm alike.
+        standing.profiles = profile_directory(standing.directory)
+        wrapper += ["--preload", tools / "libnm-profile.so", "--profile", str(standing.profiles)]
     one = len(standing.instances) == 1
     if one:
         job = MpiJob(
             argv=(*wrapper, "--", *program),
             ranks=arm.placement.ranks,
             transport=arm.transport,
-            interface="lo",
+            interface=_interface(session, standing),
             scratch=str(standing.directory),
         )
     else:
         assert session.network is not None
         agent_map = standing.directory / "agents"
         agent_map.write_text("".join(f"{i.agent_line}\n" for i in standing.instances))
+        agent = standing.directory / "agent"
+        if not agent.is_symlink():
+            # By a name without a space, which mpirun would take for the end of a word; seen in the instances
+            # too, where its daemons look for it.
+            agent.symlink_to(tools / "nm-box")
         job = MpiJob(
             argv=(*wrapper, "--", *program),
             ranks=arm.placement.ranks,
             transport=arm.transport,
-            interface=session.seats[arm.name, standing.trial.aa][0].interface,
+            interface=_interface(session, standing),
             scratch=str(standing.directory),
             hosts=tuple(HostSlots(host=i.hostname, slots=arm.placement.tasks) for i in standing.instances),
-            agent=(tools / "nm-box", "agent", str(agent_map)),
+            agent=(str(agent), "agent", str(agent_map)),
             hub_interface=session.network.hub_interface,
         )
     standing.launch = openmpi_launch(job, machine.mpirun, machine.mpi)
@@ -143,7 +184,13 @@ def start_job(session: Session, standing: Standing) -> Job:
         )
         for w in standing.kernels
     ]
-    program = [session.machine.tools / "nm-micro", "--tokens", str(standing.directory), *specs]
+    tokens, interface = str(standing.directory), _interface(session, standing)
+    program = [
+        session.machine.tools / "nm-micro",
+        *("--tokens", tokens),
+        *("--interface", interface),
+        *specs,
+    ]
     argv = launch_of(session, standing, program, measured=False)
     assert standing.launch is not None
     job = Job(standing.directory, arm.placement.ranks, standing.log)

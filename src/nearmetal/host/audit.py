@@ -120,13 +120,10 @@ def parse_ldd(text: str) -> dict[str, str]:
     found: dict[str, str] = {}
     for line in text.splitlines():
         name, arrow, rest = line.strip().partition(" => ")
-        if arrow:
-            path = rest.split(" (")[0].strip()
-            if path:
-                found[name.rpartition("/")[2]] = path
-        elif name.startswith("/"):
-            path = name.split(" (")[0]
-            found[path.rpartition("/")[2]] = path
+        path = (rest if arrow else name).split(" (")[0].strip()
+        file = (name if arrow else path).rpartition("/")[2]
+        if file and path and (arrow or path.startswith("/")):
+            found[file] = path
     return found
 
 

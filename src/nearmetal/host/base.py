@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -76,9 +76,12 @@ class Host(Protocol):
         env: Mapping[str, str] | None = None,
         cwd: Path | None = None,
         stdin: str | None = None,
+        pass_fds: Sequence[int] = (),
+        each_second: Callable[[], None] | None = None,
     ) -> Completed:
         """Run to the end; returncode 124 and what it said so far after `timeout` seconds (its whole process
-        group is killed); 127 when the program is not found. env is added to the tool's own."""
+        group is killed); 127 when the program is not found. env is added to the tool's own; each_second is
+        called about once a second while it runs."""
 
     def start(
         self,

@@ -20,9 +20,13 @@ from pathlib import Path
 
 from ..errors import RunError
 from .base import Unavailable
+from .block_accounts import counts_blocks
 from .processes import ancestors
 
-CONTROLLERS = ("cpu", "cpuacct", "cpuset", "memory")
+CONTROLLERS = ("cpu", "cpuacct", "cpuset", "memory", "blkio")
+UNIFIED_NAMES = {"blkio": "io", "cpuacct": "cpu"}
+"""What version 2 calls a controller where it has another name; 'cpu' keeps the accounts as well."""
+
 UNIFIED = "unified"
 
 SHORTEST_US = 1000
@@ -105,6 +109,8 @@ def find_parents(root: Path = Path("/")) -> Parents | Unavailable:
         return Unavailable(f"{e.filename}: {e.strerror}")
     own = {name: root / path.relative_to("/") for name, path in own_directories(groups, mounts).items()}
     version1 = {name: own[name] for name in CONTROLLERS if name in own and os.access(own[name], os.W_OK)}
+    if "blkio" in version1 and not counts_blocks(version1["blkio"], root):
+        del version1["blkio"]
     if version1:
         return Parents(version1=version1, unified=None, controllers=frozenset(version1))
     if any(name in own for name in CONTROLLERS):
@@ -140,17 +146,19 @@ def _unified_parent(own: Path, mount: Path) -> Parents | Unavailable:
 
 
 def _enable(directory: Path) -> frozenset[str]:
-    """Switch on cpu, cpuset and memory for children; those that are on afterwards. cpu brings cpuacct
-    along."""
+    """Switch the controllers on for children; those that are on afterwards, by their names in version 1."""
     present = set((directory / "cgroup.controllers").read_text().split())
     control = directory / "cgroup.subtree_control"
     enabled = set(control.read_text().split())
-    for name in present.intersection(CONTROLLERS) - enabled:
+    for name in present.intersection(_unified_name(c) for c in CONTROLLERS) - enabled:
         with contextlib.suppress(OSError):
             _write(control, f"+{name}")
             enabled.add(name)
-    usable = enabled.intersection(CONTROLLERS)
-    return frozenset(usable | ({"cpuacct"} if "cpu" in usable else set()))
+    return frozenset(c for c in CONTROLLERS if _unified_name(c) in enabled)
+
+
+def _unified_name(controller: str) -> str:
+    return UNIFIED_NAMES.get(controller, controller)
 
 
 def _write(path: Path, text: str) -> None:
@@ -243,8 +251,8 @@ def kill_members(groups: Sequence[Path], *, timeout: float = 5.0) -> None:
     Raises RunError when some are left after timeout seconds.
     """
     deadline = time.monotonic() + timeout
-    mine = ancestors(os.getpid())
-    while left := members(groups) - mine:
+    # Most groups are empty by now: our ancestors are looked up only where there is somebody to spare.
+    while (present := members(groups)) and (left := present - ancestors(os.getpid())):
         for pid in left:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)

@@ -36,7 +36,7 @@ def cgroup_paths(cgroups: Mapping[str, Path]) -> dict[str, str]:
     for controllers, directory in cgroups.items():
         for controller in controllers.split(","):
             for name in CGROUP_FILES.get(controller, ()):
-                found[name] = str(directory / name)
+                found[name] = f"{directory}/{name}"
     return found
 
 

@@ -8,7 +8,7 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from pathlib import Path
 
 from .base import Completed, Launched, Process, Unavailable
@@ -43,6 +43,19 @@ class LocalProcess:
             self._popen.wait()
 
 
+def _communicate(
+    child: subprocess.Popen[str], stdin: str | None, timeout: float, each_second: Callable[[], None] | None
+) -> tuple[str, str]:
+    """Popen.communicate, which may be called again after a time-out and then loses nothing."""
+    end = time.monotonic() + timeout
+    while each_second is not None and end - time.monotonic() > 1:
+        try:
+            return child.communicate(stdin, 1)
+        except subprocess.TimeoutExpired:
+            each_second()
+    return child.communicate(stdin, max(end - time.monotonic(), 0))
+
+
 def _what_was_said(child: subprocess.Popen[str]) -> tuple[str, str]:
     """Output of a child that was killed. A daemon it left may hold the pipes open: not waited for."""
     try:
@@ -67,6 +80,8 @@ class LocalHost:
         env: Mapping[str, str] | None = None,
         cwd: Path | None = None,
         stdin: str | None = None,
+        pass_fds: Sequence[int] = (),
+        each_second: Callable[[], None] | None = None,
     ) -> Completed:
         begin = time.monotonic()
         try:
@@ -80,12 +95,13 @@ class LocalHost:
                 text=True,
                 errors="replace",
                 start_new_session=True,
+                pass_fds=tuple(pass_fds),
             )
         except (FileNotFoundError, PermissionError, NotADirectoryError) as e:
             return Completed(argv=tuple(argv), returncode=127, stdout="", stderr=str(e), seconds=0.0)
         with child:
             try:
-                out, err = child.communicate(stdin, timeout)
+                out, err = _communicate(child, stdin, timeout, each_second)
                 code = child.returncode
             except subprocess.TimeoutExpired:
                 with contextlib.suppress(ProcessLookupError):

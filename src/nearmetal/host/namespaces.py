@@ -13,6 +13,7 @@ from ..errors import RunError
 
 NETNS_DIRECTORY = Path("/run/netns")
 
+_CLONE_NEWNET = 0x40000000
 _MNT_DETACH = 2
 _UMOUNT_NOFOLLOW = 8
 
@@ -26,6 +27,33 @@ def detach(path: Path) -> None:
     if libc.umount2(os.fsencode(path), _MNT_DETACH | _UMOUNT_NOFOLLOW) != 0:
         code = ctypes.get_errno()
         raise OSError(code, os.strerror(code), str(path))
+
+
+@contextmanager
+def entered(path: str) -> Iterator[None]:
+    """This thread in another network namespace; back in its own on leaving.
+
+    Raises OSError (of entering: without root), RunError when there is no way back.
+    """
+    libc = ctypes.CDLL(None, use_errno=True)
+    with _opened("/proc/thread-self/ns/net") as own, _opened(path) as other:
+        if libc.setns(other, _CLONE_NEWNET) != 0:
+            code = ctypes.get_errno()
+            raise OSError(code, os.strerror(code), path)
+        try:
+            yield
+        finally:
+            if libc.setns(own, _CLONE_NEWNET) != 0:
+                raise RunError(f"no way back from {path}: {os.strerror(ctypes.get_errno())}")
+
+
+@contextmanager
+def _opened(path: str) -> Iterator[int]:
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        yield fd
+    finally:
+        os.close(fd)
 
 
 def remove_network_namespace(path: Path) -> None:

@@ -77,9 +77,8 @@ def instance_counters(files: Mapping[str, bytes], scale: Scale) -> Counters:
             out["memory"] = _number(files[name].strip())
     if "memory.swap.current" in files:
         out["swap"] = _number(files["memory.swap.current"].strip())
-    for key, number in _pairs(files.get("memory.stat", b"")):
-        if key == "total_swap":
-            out["swap"] = number
+    swapped = _line(files.get("memory.stat", b""), b"total_swap ")
+    out["swap"] = out["swap"] if swapped is None else swapped
     out |= _blocks(files)
     for resource in _PRESSURES:
         out |= _pressure(resource, files.get(f"{resource}.pressure", b""))

@@ -14,11 +14,15 @@ from ..errors import RunError
 
 
 def runtime_directory() -> Path:
-    """/run/nearmetal for root, $XDG_RUNTIME_DIR/nearmetal, else /tmp/nearmetal-<uid>; not made."""
+    """/run/nearmetal for root, $XDG_RUNTIME_DIR/nearmetal where that can be written, else
+    /tmp/nearmetal-<uid>; not made."""
     if os.geteuid() == 0:
         return Path("/run/nearmetal")
     own = os.environ.get("XDG_RUNTIME_DIR")
-    return Path(own) / "nearmetal" if own else Path(f"/tmp/nearmetal-{os.geteuid()}")
+    # A login that has ended, or `su`, leaves a name behind that is not there or is another user's.
+    if own and os.access(own, os.W_OK):
+        return Path(own) / "nearmetal"
+    return Path(f"/tmp/nearmetal-{os.geteuid()}")
 
 
 def make_runtime_directory() -> Path:

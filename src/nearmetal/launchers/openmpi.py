@@ -40,6 +40,7 @@ def launch(job: MpiJob, mpirun: str, mpi_version: tuple[int, int, int]) -> Launc
         "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
         # The parameters stand in argv, where the record shows them; none is to come in from outside.
         "OMPI_MCA_plm_rsh_pass_environ_mca_params": "0",
+        "OMPI_MCA_mca_base_param_files": "none",
         # CPU-wide probing of the node by hwloc through X11 or OpenCL would only cost start-up time.
         "HWLOC_COMPONENTS": "-gl,-opencl,-cuda,-nvml,-rsmi,-levelzero",
     }

@@ -29,8 +29,11 @@ class Block:
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """The blocks of a study. expected_blocks: N of the look schedule, fixed before data."""
+    """The blocks of a study. expected_blocks: N of the look schedule, fixed before data; sides: what every
+    block holds, by arm and whether it is the A/A run of it; blocks: those drawn so far, for whoever wants to
+    see them (a run draws one at a time)."""
 
     seed: int
     expected_blocks: int
+    sides: frozenset[tuple[str, bool]]
     blocks: tuple[Block, ...]

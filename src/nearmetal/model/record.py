@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from .profile import RankProfile
 from .study import Better
 
 JsonValue = None | bool | int | float | str | list["JsonValue"] | dict[str, "JsonValue"]
@@ -29,7 +30,8 @@ class Fold(StrEnum):
 @dataclass(frozen=True, kw_only=True)
 class Row:
     """One metric of one workload in one trial. values: raw, one per slice or run, base units;
-    parts: seconds inside each slice by kind ('comm' = MPI calls of the slowest rank), same length as values;
+    parts: seconds inside each slice by kind ('comm' = MPI calls of the slowest rank; of a profiled command
+    also 'compute' and 'init'), same length as values;
     seconds: wall seconds of each slice, same length (empty where the value itself is the seconds)."""
 
     workload: str
@@ -56,12 +58,42 @@ class RankPlace:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Connection:
+    """One TCP connection between ranks, from one end, as it stood last. scope: of the network that it was
+    seen in ('instance.<host>', 'node'); local, remote: 'address:port'; rto, rtt, rttvar: seconds; cwnd:
+    segments; retransmitted: segments since it was opened; lost: of those under way; timeouts, timeout_runs,
+    timeout_seconds: expiries of its retransmission timer, rows of consecutive ones, and seconds from the
+    first expiry of each row to its end. None = the kernel does not tell."""
+
+    scope: str
+    local: str
+    remote: str
+    congestion_control: str | None
+    rto: float | None
+    rtt: float | None
+    rttvar: float | None
+    cwnd: int | None
+    retransmitted: int | None
+    lost: int | None
+    bytes_acked: int | None
+    bytes_received: int | None
+    timeouts: int | None
+    timeout_runs: int | None
+    timeout_seconds: float | None
+
+
+@dataclass(frozen=True, kw_only=True)
 class TrialRecord:
     """One trial. begin, end: Unix seconds; attempt counts from 1 (a torn block is run again as a whole);
     counters: differences over the trial by scope ('node', 'instance.<name>') and counter;
     disturbance: other processes' CPU share of the node, steal share; None = unavailable (never zero);
     flags: 'disturbed', ... with the number they rest on; pages: bytes in huge pages and in all ('huge',
-    'total') by workload, as the ranks found them."""
+    'total') by workload, as the ranks found them; profile: by workload, one per rank: of a kernel its
+    verified run in full (before, init and finalize are those of the launch that all kernels share), of a
+    command its last run; empty where none was asked for; network: of arms that use one, what it
+    counted over the trial by scope: 'instance.<name>' (its own namespace), 'hub' (the bridge and the host's
+    ends of its pairs), 'node' (the whole machine, other programs too), and 'timed.<workload>' (in timed
+    slices or runs only); connections: None = not asked, as nothing was lost, or not known."""
 
     run: str
     trial: str
@@ -83,3 +115,6 @@ class TrialRecord:
     flags: tuple[str, ...] = ()
     phases: Mapping[str, float] = field(default_factory=dict)
     pages: Mapping[str, Mapping[str, float | None]] = field(default_factory=dict)
+    network: Mapping[str, Mapping[str, float | None]] = field(default_factory=dict)
+    connections: tuple[Connection, ...] | None = None
+    profile: Mapping[str, tuple[RankProfile, ...]] = field(default_factory=dict)

@@ -71,13 +71,37 @@ class Attribution:
 
 
 @dataclass(frozen=True, kw_only=True)
+class NetworkTrouble:
+    """What TCP lost and waited for in a trial of an arm and of its baseline: means over trials, None =
+    unavailable. timeouts, retransmitted: expired retransmission timers and segments sent again in the timed
+    part; rto: the smallest retransmission time-out of a connection in trouble, seconds, None = none was seen;
+    waited: timeouts times the rto (0.2 s where none was seen); extra_seconds: of the timed part over the
+    baseline's for the same work; drops: packets by place over the whole trial, most first; shared: a side
+    used the machine's own network, so that other programs are counted too."""
+
+    timeouts: float | None
+    baseline_timeouts: float | None
+    retransmitted: float | None
+    baseline_retransmitted: float | None
+    rto: float | None
+    baseline_rto: float | None
+    waited: float | None
+    baseline_waited: float | None
+    extra_seconds: float | None
+    drops: Mapping[str, float]
+    baseline_drops: Mapping[str, float]
+    shared: bool
+
+
+@dataclass(frozen=True, kw_only=True)
 class Cell:
     """One comparison of one metric. overhead, low, high: time-equivalent overhead as a share (0.03 = +3 %),
     exp(theta) - 1 of the primary interval; d: s * ln(x_env / x_base) by block; baseline_value, value: medians
     over blocks in base units; difference: paired differences value - baseline in base units;
     sign, mean: companion intervals of theta (mean is approximate and carries no verdict);
     smallest_material: the smallest overhead that could have been called material;
-    blocks_needed: blocks more for a verdict at the present spread, None when decided or unknown."""
+    blocks_needed: blocks more for a verdict at the present spread, None when decided or unknown; network:
+    None where nothing was lost, or nothing is known."""
 
     arm: str
     environment: str
@@ -114,6 +138,7 @@ class Cell:
     values: tuple[float, ...]
     quantiles: Quantiles | None
     attribution: Attribution | None
+    network: NetworkTrouble | None = None
 
     @property
     def key(self) -> str:

@@ -44,6 +44,10 @@ class Pages(StrEnum):
     SMALL = "4k"
 
 
+#: Stands for the number of ranks in the arguments of a user's own program.
+RANKS = "{ranks}"
+
+
 @dataclass(frozen=True, kw_only=True)
 class Limits:
     """Limits of one instance; None is unlimited. cpu_quota: share of one CPU's time (0.5 = half a CPU);
@@ -90,13 +94,24 @@ class Placement:
 @dataclass(frozen=True, kw_only=True)
 class MetricSpec:
     """One metric of a user's own program: where its value stands in the output, its unit, its direction.
-    Exactly one of regex (one group) and json_path (dotted) is set."""
+    Exactly one of regex (one group) and json_path (dotted) is set; scale: what the number is multiplied by to
+    be in that unit."""
 
     name: str
     unit: str
     better: Better
     regex: str | None = None
     json_path: str | None = None
+    scale: float = 1.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class VerifySpec:
+    """What the output of a user's own program must hold for its run to count. regex: searched with ^ and $
+    meaning lines; expected: what its one group must have matched, None: that it matches is enough."""
+
+    regex: str
+    expected: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,15 +128,20 @@ class KernelWorkload:
 
 @dataclass(frozen=True, kw_only=True)
 class CommandWorkload:
-    """A user's own program. argv tokens, no shell; mpi: started by mpirun with one rank per task;
-    time_limit: seconds."""
+    """A user's own program. argv tokens, no shell; mpi: started by mpirun with one rank per task; verify:
+    None, every run that ends well counts; time_limit: seconds."""
 
     name: str
     argv: tuple[str, ...]
     mpi: bool = False
     env: Mapping[str, str] = field(default_factory=dict)
     metrics: tuple[MetricSpec, ...] = ()
+    verify: VerifySpec | None = None
     time_limit: float = 3600.0
+
+    def argv_on(self, ranks: int) -> tuple[str, ...]:
+        """The tokens of a launch on so many ranks: RANKS in them is that number, and nothing else changes."""
+        return tuple(token.replace(RANKS, str(ranks)) for token in self.argv)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -140,7 +160,8 @@ class Design:
     """margin: time-equivalent share (0.03 = 3 %); confidence: 0.95; expected_blocks: N of METHOD.md, None =
     what max_time holds; max_time: seconds; target_width: stop at this half-width of ln ratio, None = at
     verdicts; primary: '<workload>.<metric>' names of a confirmatory study, empty = exploratory;
-    slices: slices per kernel and instance (mode slices); runs: runs per instance (mode plain)."""
+    slices: slices per kernel and instance (mode slices); runs: runs per instance (mode plain); profile: every
+    MPI rank of every arm runs with the profile of its calls."""
 
     baselines: tuple[str, ...]
     margin: float
@@ -155,6 +176,7 @@ class Design:
     slices: int = 8
     runs: int = 1
     warm_up: int = 1
+    profile: bool = False
     primary: tuple[str, ...] = ()
 
 

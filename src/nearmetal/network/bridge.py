@@ -8,6 +8,8 @@ them; without root small processes of the user namespace hold them, and die with
 from __future__ import annotations
 
 import json
+import resource
+import socket
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
@@ -17,6 +19,7 @@ from typing import Protocol
 
 from ..errors import RunError
 from ..host import Host, LocalHost, namespaces, processes
+from ..host.network_meter import DESCRIPTORS, NetworkMeter, taken_over
 from ..model.network import Seat
 from ..model.record import JsonValue
 from . import plan
@@ -37,7 +40,9 @@ class Holder(Protocol):
 @dataclass(frozen=True, kw_only=True)
 class BridgedNetwork:
     """A network that stands. hub_*: where mpirun runs; read_back: facts by place ('hub', 'seat 0', ...): MTU,
-    congestion control, least RTO, queueing discipline, as the namespaces themselves report them."""
+    congestion control, least RTO, queueing discipline, as the namespaces themselves report them; meters: what
+    reads the counters of each namespace, by its path, open while the network stands; empty where descriptors
+    are scarce."""
 
     hub_netns: str
     hub_address: str
@@ -45,6 +50,7 @@ class BridgedNetwork:
     seats: tuple[Seat, ...]
     read_back: Mapping[str, JsonValue]
     hub_enter: tuple[str, ...]
+    meters: Mapping[str, NetworkMeter]
 
     def hub_command(self, argv: Sequence[str]) -> list[str]:
         """Tokens that run argv on the machine, but in the hub's network."""
@@ -79,12 +85,20 @@ def bridge(
             enter = user_namespace_holder.command([], pid=pids[0])
             worker = user_namespace_holder.command(_worker_argv(), pid=pids[0])
         settled = plan.make_seats(places)
-        asked = plan.request(run_label, hub, settled, create=created)
-        done = machine.run(worker, timeout=WORKER_TIMEOUT, stdin=json.dumps(asked), cwd=Path("/"))
+        ours, theirs = _meter_sockets(stack, len(places) + 1)
+        asked = plan.request(run_label, hub, settled, create=created, meters=theirs)
+        done = machine.run(
+            worker,
+            timeout=WORKER_TIMEOUT,
+            stdin=json.dumps(asked),
+            cwd=Path("/"),
+            pass_fds=() if theirs is None else (theirs,),
+        )
         if not done.ok:
             raise RunError(
                 f"the network could not be built: {done.last_words()}", remedy="nearmetal clean, then again"
             )
+        meters = _meters(stack, ours, (hub, *places))
         yield BridgedNetwork(
             hub_netns=hub,
             hub_address=plan.hub_address(),
@@ -92,7 +106,33 @@ def bridge(
             seats=settled,
             read_back=json.loads(done.stdout),
             hub_enter=tuple(enter),
+            meters=meters,
         )
+
+
+def _meter_sockets(stack: ExitStack, places: int) -> tuple[socket.socket | None, int | None]:
+    """Our end, and the descriptor of the worker's; none where the meters would take half of the files that we
+    may have open."""
+    if places * DESCRIPTORS > resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2:
+        return None, None
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    stack.callback(ours.close)
+    stack.callback(theirs.close)
+    return ours, theirs.fileno()
+
+
+def _meters(stack: ExitStack, taken: socket.socket | None, paths: Sequence[str]) -> dict[str, NetworkMeter]:
+    """By namespace, in the order in which the worker handed them over."""
+    meters: dict[str, NetworkMeter] = {}
+    if taken is None:
+        return meters
+    for path in paths:
+        meter = taken_over(taken)
+        if meter is None:
+            break
+        stack.callback(meter.close)
+        meters[path] = meter
+    return meters
 
 
 def _worker_argv() -> list[str]:

@@ -37,20 +37,23 @@ def seat_names(count: int) -> tuple[str, ...]:
 def make_seats(netns: Sequence[str]) -> tuple[Seat, ...]:
     """A seat in each namespace (paths), with the addresses after the hub's."""
     return tuple(
-        Seat(netns=path, address=str(NETWORK[i + 2]), interface=SEAT_INTERFACE)
+        Seat(netns=path, address=str(NETWORK[i + 2]), interface=SEAT_INTERFACE, port=f"port{i}")
         for i, path in enumerate(netns)
     )
 
 
-def request(label: str, hub: str, seats: Sequence[Seat], *, create: Sequence[str]) -> dict[str, JsonValue]:
-    """What the worker reads. create: names of the namespaces to make first (below /run/netns)."""
+def request(
+    label: str, hub: str, seats: Sequence[Seat], *, create: Sequence[str], meters: int | None = None
+) -> dict[str, JsonValue]:
+    """What the worker reads. create: names of the namespaces to make first (below /run/netns); meters: the
+    descriptor of a Unix socket that takes what reads the counters of each namespace, hub first."""
     return {
+        "meters": meters,
         "alias": label,
         "create": list(create),
         "hub": {"netns": hub, "address": hub_address(), "interface": HUB_INTERFACE},
         "prefix": NETWORK.prefixlen,
         "seats": [
-            {"netns": s.netns, "address": s.address, "interface": s.interface, "port": f"port{i}"}
-            for i, s in enumerate(seats)
+            {"netns": s.netns, "address": s.address, "interface": s.interface, "port": s.port} for s in seats
         ],
     }

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import sys
 from pathlib import Path
 from typing import Any
 
 import pyroute2
 from pyroute2 import netns
+
+from ..host.network_meter import hand_over, open_descriptors
 
 Json = dict[str, Any]
 
@@ -24,9 +27,34 @@ def main() -> None:
     for name in asked["create"]:
         netns.create(name)
     read_back = {"hub": _build_hub(asked)}
+    meters = Meters(asked["meters"])
+    meters.add()
     for name, seat in zip(_names(asked), asked["seats"], strict=True):
         read_back[name] = _settle_seat(asked, seat)
+        meters.add()
     sys.stdout.write(json.dumps(read_back) + "\n")
+
+
+class Meters:
+    """Hands over what reads the counters of each namespace (host.network_meter), in their order, until the
+    first that is not taken."""
+
+    def __init__(self, descriptor: int | None) -> None:
+        self._to = None if descriptor is None else socket.socket(fileno=descriptor)
+
+    def add(self) -> None:
+        """Of the namespace that this process is in now."""
+        if self._to is None:
+            return
+        descriptors = open_descriptors()
+        try:
+            hand_over(self._to, descriptors)
+        except OSError:
+            self._to.close()
+            self._to = None
+        finally:
+            for fd in descriptors.values():
+                os.close(fd)
 
 
 def _names(asked: Json) -> list[str]:

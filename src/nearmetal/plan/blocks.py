@@ -29,8 +29,7 @@ def make_block(study: Study, number: int) -> Block:
     permutation. Raises ValueError for a negative number or a study without arms."""
     if number < 0:
         raise ValueError(f"blocks count from 0 (the rehearsal), not from {number}")
-    members = [(arm.name, False) for arm in study.arms()]
-    members += [(arm.name, True) for arm in aa_arms(study)]
+    members = _members(study)
     if not members:
         raise ValueError("a study without arms has no blocks")
     seed = study.design.seed
@@ -50,8 +49,13 @@ def make_plan(study: Study, *, blocks: int, expected_blocks: int) -> Plan:
     return Plan(
         seed=study.design.seed,
         expected_blocks=expected_blocks,
+        sides=frozenset(_members(study)),
         blocks=tuple(make_block(study, number) for number in range(1, blocks + 1)),
     )
+
+
+def _members(study: Study) -> list[tuple[str, bool]]:
+    return [(arm.name, False) for arm in study.arms()] + [(arm.name, True) for arm in aa_arms(study)]
 
 
 def _trial_id(number: int, arm: str, aa: bool) -> str:

@@ -1,6 +1,6 @@
 """The results directory: what was asked, what was measured, checksums, export. Knows no statistics."""
 
-from .directory import PlanMeta, ResultsDirectory
+from .directory import PlanMeta, ResultsDirectory, safe_name
 from .manifest import Verification
 from .reading import Trials, completed_blocks, latest_attempts, next_attempt, read_trials
 from .writer import TrialWriter
@@ -15,4 +15,5 @@ __all__ = [
     "latest_attempts",
     "next_attempt",
     "read_trials",
+    "safe_name",
 ]

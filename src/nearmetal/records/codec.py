@@ -9,7 +9,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from ..errors import RecordsError
-from ..model.record import Fold, JsonValue, RankPlace, Row, Status, TrialRecord
+from ..model.profile import CallProfile, PeerProfile, RankProfile
+from ..model.record import Connection, Fold, JsonValue, RankPlace, Row, Status, TrialRecord
 from ..model.study import Better
 
 if TYPE_CHECKING:
@@ -73,7 +74,16 @@ def to_dict(record: TrialRecord) -> dict[str, JsonValue]:
         out["phases"] = dict(record.phases)
     if record.pages:
         out["pages"] = {workload: dict(found) for workload, found in record.pages.items()}
+    if record.network:
+        out["network"] = {scope: dict(values) for scope, values in record.network.items()}
+    if record.connections is not None:
+        out["connections"] = [{name: getattr(c, name) for name in _CONNECTION} for c in record.connections]
+    if record.profile:
+        out["profile"] = {w: [_profile_to_dict(p) for p in ranks] for w, ranks in record.profile.items()}
     return out
+
+
+_CONNECTION = tuple(f.name for f in dataclasses.fields(Connection))
 
 
 def _row_to_dict(row: Row) -> dict[str, JsonValue]:
@@ -94,6 +104,14 @@ def _row_to_dict(row: Row) -> dict[str, JsonValue]:
     if row.verification:
         out["verification"] = dict(row.verification)
     return out
+
+
+def _profile_to_dict(profile: RankProfile) -> dict[str, JsonValue]:
+    return {
+        **{k: v for k, v in vars(profile).items() if k not in ("calls", "peers")},
+        "calls": {name: dict(vars(call)) for name, call in profile.calls.items()},
+        "peers": [dict(vars(peer)) for peer in profile.peers],
+    }
 
 
 _encode = json.JSONEncoder(allow_nan=False, separators=(",", ":"), ensure_ascii=False).encode
@@ -199,6 +217,27 @@ def _validator() -> SchemaValidator:
         cpus=cs.tuple_variable_schema(whole),
         namespaces=cs.dict_schema(text, whole),
     )
+    seconds, count = cs.nullable_schema(number), cs.nullable_schema(whole)
+    connection = _dataclass_schema(
+        Connection,
+        scope=text,
+        local=text,
+        remote=text,
+        congestion_control=cs.nullable_schema(text),
+        **dict.fromkeys(("rto", "rtt", "rttvar", "timeout_seconds"), seconds),
+        **dict.fromkeys(("cwnd", "retransmitted", "lost", "timeouts", "timeout_runs"), count),
+        **dict.fromkeys(("bytes_acked", "bytes_received"), count),
+    )
+    call = _dataclass_schema(CallProfile, count=whole, seconds=number, bytes=whole)
+    peer = _dataclass_schema(PeerProfile, rank=whole, messages=whole, bytes=whole)
+    profile = _dataclass_schema(
+        RankProfile,
+        rank=whole,
+        complete=cs.bool_schema(),
+        **dict.fromkeys(("before", "init", "compute", "communication", "finalize"), number),
+        calls=cs.dict_schema(text, call),
+        peers=cs.tuple_variable_schema(peer),
+    )
     record = _dataclass_schema(
         TrialRecord,
         run=text,
@@ -221,6 +260,9 @@ def _validator() -> SchemaValidator:
         flags=cs.tuple_variable_schema(text),
         phases=cs.dict_schema(text, number),
         pages=cs.dict_schema(text, measured),
+        network=cs.dict_schema(text, measured),
+        connections=cs.nullable_schema(cs.tuple_variable_schema(connection)),
+        profile=cs.dict_schema(text, cs.tuple_variable_schema(profile)),
     )
     return SchemaValidator(record)
 

@@ -175,19 +175,6 @@ class ResultsDirectory:
         """The records of all writers, by (block, position, attempt). Raises RecordsError."""
         return self.trials().records
 
-    def samples_files(self) -> tuple[Path, ...]:
-        """What the samplers of all writers saw, for samplers.read_samples."""
-        return tuple(sorted((self.path / "samples").glob("*.jsonl.zst")))
-
-    def logs(self, trial: str) -> Path:
-        """The directory for stdout, stderr and consoles of one trial, made if missing."""
-        path = self.path / "logs" / safe_name(trial)
-        try:
-            path.mkdir(parents=True, exist_ok=True)
-        except OSError as e:
-            raise failure(e, self.path, kept="the records are whole") from e
-        return path
-
     @property
     def closed(self) -> bool:
         return (self.path / SUMS).exists()

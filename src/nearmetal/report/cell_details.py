@@ -13,6 +13,7 @@ from .charts import charts_of
 from .markup import Markup, join, table, tag
 from .seen import COUNTED, CounterLine, RecordIndex, pages_text, share_text
 from .text import one_line, plural, tight
+from .trouble import tcp_trouble
 
 Draw = Callable[[Chart], Markup]
 
@@ -23,6 +24,7 @@ def cell_details(e: Entry, records: RecordIndex, draw: Draw) -> Markup:
         tag("p", _sentence(e)),
         tag("div", *(draw(c) for c in charts_of(e.cell, records, PAGE)), class_="charts"),
         _facts(e.cell),
+        tcp_trouble(e.cell, records),
         _seen(e.cell, records),
         _counters(records.counters(e.cell), records.seen(e.cell.arm).trials),
     )

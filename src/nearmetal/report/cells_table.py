@@ -27,12 +27,23 @@ WORDS: Mapping[Verdict, str] = {
 }
 _GROUP_OF_KERNEL = {
     "stream": "memory",
+    "dirty": "memory",
     "pingpong": "MPI",
+    "ring": "MPI",
+    "alltoall": "MPI",
+    "allreduce": "MPI",
+    "barrier": "MPI",
+    "tcp": "sockets",
+    "udp": "sockets",
     "ep": "compute",
     "cg": "compute",
     "is": "compute",
+    "mg": "compute",
+    "lu": "compute",
+    "ft": "compute",
+    "bt": "compute",
 }
-_GROUP_ORDER = ("compute", "memory", "MPI", "start", "programs")
+_GROUP_ORDER = ("compute", "memory", "MPI", "sockets", "start", "programs")
 
 
 def verdict_text(verdict: Verdict) -> str:
@@ -224,7 +235,7 @@ def verdict_table(study: Study, analysis: Analysis) -> tuple[Group, ...]:
 
 
 def kind_of_work(study: Study, workload: str) -> str:
-    """'compute', 'memory', 'MPI', 'start', or 'programs' for a user's own."""
+    """'compute', 'memory', 'MPI', 'sockets', 'start', or 'programs' for a user's own."""
     for w in study.workloads:
         if w.name == workload:
             if isinstance(w, StartSubject):

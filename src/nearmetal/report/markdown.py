@@ -18,6 +18,7 @@ from .cells_table import (
     verdict_table,
 )
 from .text import one_line, plural
+from .trouble import trouble_lines
 
 _SPECIAL = re.compile(r"([\\`*_{}\[\]<>|#~])")
 
@@ -40,6 +41,10 @@ def markdown_text(study: Study, analysis: Analysis) -> str:
         *(table for group in verdict_table(study, analysis) for table in _tables(group)),
         "\n".join(f"- {escape(s)}" for line in legend(analysis) for s in line.split("   ")),
     ]
+    trouble = trouble_lines(analysis)
+    if trouble:
+        listed = [f"- {escape(cell)}: {escape(sentence)}" for cell, sentence in trouble]
+        parts.append("## TCP trouble\n\n" + "\n".join(listed))
     if analysis.unused:
         listed = [f"- {escape(u.what)} ({u.count}): {escape(u.reason)}" for u in analysis.unused]
         parts.append("## Not used\n\n" + "\n".join(listed))

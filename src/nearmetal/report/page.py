@@ -64,6 +64,7 @@ def page_html(study: Study, analysis: Analysis, context: Context, *, bundle: str
         sections.verdicts(study, analysis),
         sections.noise_floor(study, analysis, drawings.figure),
         sections.cells(study, analysis, records, drawings.figure),
+        sections.time_spent(study, analysis, records),
         sections.what_ran(study, analysis, records),
         sections.parity(context.differences),
         sections.unused(analysis, context.provenance),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from ..model.record import JsonValue
 from ..model.result import Analysis, Verdict
@@ -25,6 +26,7 @@ from .cells_table import (
 from .chart_parts import PAGE
 from .charts import floor
 from .markup import Markup, escape, join, scrolled, table, tag
+from .profile_table import HEADS, profile_lines
 from .seen import RecordIndex, Seen, share_text
 from .text import one_line, plural, tight
 
@@ -178,6 +180,27 @@ def what_ran(study: Study, analysis: Analysis, records: RecordIndex) -> Markup:
         table(heads, rows, label="What was really run"),
         tag("p", f"Over all trials: {overall}.", class_="quiet") if overall else "",
         id="seen",
+    )
+
+
+def time_spent(study: Study, analysis: Analysis, records: RecordIndex) -> Markup:
+    """Seconds, calls and messages by workload and arm, where the study asked for a profile."""
+    names = {a: side(study, a).full for c in analysis.cells for a in (c.baseline, c.arm)}
+    lines = profile_lines(tuple(names), records)
+    if not lines:
+        return Markup("")
+    rows = [[one_line(text) for text in replace(line, arm=names[line.arm]).cells()] for line in lines]
+    said = (
+        "One full run of each workload, as the MPI profile of its ranks counted it: medians over trials, "
+        "seconds as means over ranks, calls and messages of all ranks. Messages are those between two ranks; "
+        "what a collective call sends inside is counted as the call alone."
+    )
+    return tag(
+        "section",
+        tag("h2", "Where the time went"),
+        tag("p", said),
+        table(HEADS, rows, label="Where the time went", numbers=True),
+        id="time-spent",
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from ..units import BASE, EXAMPLES, Dimension, UnitError, exact, parse, parse_count, parse_size, pattern
@@ -16,7 +16,8 @@ ParamValue = str | int | float
 class Catalog:
     """backends: names of entry points; kernels: by kernel and parameter (type, what it is for);
     metrics: by kernel, and by START and COMMAND, the names of what it measures; a kernel that is missing
-    there may have any metric.
+    there may have any metric; misfit: (kernel, parameter, value) -> why the value does not fit although its
+    type does, or None.
 
     A type is a list of alternatives divided by '|': a dimension ('count', 'size', 'time', 'share', 'rate')
     or a word that stands for itself: 'size', 'count | auto', 'S | W | A | B'.
@@ -25,6 +26,7 @@ class Catalog:
     backends: tuple[str, ...]
     kernels: Mapping[str, Mapping[str, tuple[str, str]]]
     metrics: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    misfit: Callable[[str, str, ParamValue], str | None] = lambda _kernel, _name, _value: None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,7 +61,8 @@ class ParamType:
             value = parse_size(text)
         else:
             value = parse(text, self.dimension)
-        if value < 0 or (value == 0 and self.dimension is not Dimension.SIZE):  # a message may be empty
+        may_be_zero = self.dimension in (Dimension.SIZE, Dimension.RATE)  # an empty message, no set rate
+        if value < 0 or (value == 0 and not may_be_zero):
             raise UnitError(f'"{text[:40]}" is not above zero')
         return value
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from ..model.study import Attachment, CommandWorkload, KernelWorkload, StartSubject, Study, Workload
 from .catalog import COMMAND, START, Catalog, did_you_mean
+from .npb import Program, misfits
 from .problems import Path, Problems
 from .sweep import Piece
 from .tree import MapNode, Node, mark_of
@@ -112,6 +113,23 @@ def check_command(section: CommandSection, piece: Piece, problems: Problems) -> 
         problems.add(mark_of(piece.node, at), piece.path + at, "an empty text is no program")
     for name, metric in section.metrics.items():
         _check_metric(metric, piece.node, piece.path, ("metrics", name), problems)
+    if section.verify is not None:
+        at = ("verify", "regex")
+        one = section.verify.expected is not None
+        what = regex_mistake(section.verify.regex, "what is expected" if one else None)
+        if what:
+            problems.add(mark_of(piece.node, at), piece.path + at, what)
+
+
+def check_programs(
+    frame: Study, pieces: Iterable[Piece], programs: Mapping[str, Program], problems: Problems
+) -> None:
+    """Every NAS benchmark runs on the ranks of the placements that it is run on."""
+    at: Path = ("npb", "benchmark")
+    for piece in pieces:
+        program = programs.get(piece.name)
+        for what in misfits(piece.name, program, frame.arms()) if program is not None else ():
+            problems.add(mark_of(piece.node, at), piece.path + at, what)
 
 
 def _check_metric(metric: MetricSection, node: Node, path: Path, at: Path, problems: Problems) -> None:
@@ -120,13 +138,14 @@ def _check_metric(metric: MetricSection, node: Node, path: Path, at: Path, probl
         mark = mark_of(node, at, key=True)
         problems.add(mark, path + at, f"one of regex and json_path finds the number; {many}")
     if metric.regex is not None:
-        what = regex_mistake(metric.regex)
+        what = regex_mistake(metric.regex, "the number")
         if what:
             problems.add(mark_of(node, (*at, "regex")), (*path, *at, "regex"), what)
 
 
-def regex_mistake(expression: str) -> str:
-    """What is wrong with a metric's regular expression; '' where nothing is."""
+def regex_mistake(expression: str, held: str | None) -> str:
+    """What is wrong with a regular expression; '' where nothing is. held: what its one group must hold, None
+    where groups do not matter."""
     if len(expression) > 1000:
         return "longer than 1000 characters"
     try:
@@ -139,9 +158,9 @@ def regex_mistake(expression: str) -> str:
         return f"not a regular expression: {e}"
     except (OverflowError, RecursionError) as e:
         return f"not a usable regular expression: {e}"
-    if groups == 1:
+    if held is None or groups == 1:
         return ""
-    return f"{groups} groups; one group ( ) must hold the number, others are written (?: )"
+    return f"{groups} groups; one group ( ) must hold {held}, others are written (?: )"
 
 
 def check_design(

@@ -16,6 +16,7 @@ from ..model.study import (
     Placement,
     StartSubject,
     Study,
+    VerifySpec,
     Workload,
 )
 from ..units import Dimension, exact
@@ -86,6 +87,7 @@ def _workload(w: Workload, catalog: Catalog) -> Tree:
                 "mpi": "true" if w.mpi else "false",
                 "env": {k: _text(v) for k, v in w.env.items()},
                 "metrics": {m.name: _metric(m) for m in w.metrics},
+                "verify": _verify(w.verify) if w.verify is not None else None,
                 "time_limit": exact(w.time_limit, Dimension.TIME),
             }
         case StartSubject():
@@ -97,8 +99,13 @@ def _metric(m: MetricSpec) -> Tree:
         "regex": None if m.regex is None else _text(m.regex),
         "json_path": None if m.json_path is None else _text(m.json_path),
         "unit": _text(m.unit),
+        "scale": repr(m.scale) if m.scale != 1 else None,
         "better": str(m.better),
     }
+
+
+def _verify(v: VerifySpec) -> Tree:
+    return {"regex": _text(v.regex), "expected": None if v.expected is None else _text(v.expected)}
 
 
 def _design(d: Design) -> Tree:
@@ -116,6 +123,7 @@ def _design(d: Design) -> Tree:
         "warm_up": str(d.warm_up),
         "runs": str(d.runs),
         "slices": str(d.slices),
+        "profile": "true" if d.profile else "false",
         "primary": _list(d.primary) if d.primary else None,
     }
 

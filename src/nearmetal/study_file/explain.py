@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, get_args, get_origin
 
 from ..units import EXAMPLES, Dimension, units_of
 from .catalog import Catalog, ParamType
-from .validate import inline
+from .validate import inline, keys_of, required
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -25,6 +25,7 @@ def explain(catalog: Catalog | None = None) -> str:
     workload_kinds = (
         ("a kernel of nearmetal's", s.KernelSection),
         ("a program of your own", s.CommandSection),
+        ("NAS benchmarks of your own", s.NpbWorkloadSection),
         ("an event of the instances", s.StartSection),
     )
     out = ["Keys"]
@@ -52,8 +53,8 @@ def _keys(model: type[BaseModel], indent: str) -> list[str]:
     from pydantic import BaseModel
 
     out = []
-    for name, field in model.model_fields.items():
-        inner = field.annotation
+    for name, field in keys_of(model).items():
+        inner = required(field.annotation)
         entries = get_origin(inner) is dict and get_args(inner)[-1]
         if isinstance(inner, type) and issubclass(inner, BaseModel):
             out += [*_key(name, field, indent, example=False), *_keys(inner, indent + "  ")]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from ..units import UnitError, parse_share, parse_size, parse_time
+from ..units import UnitError, parse_rate, parse_share, parse_size, parse_time
 from .catalog import Catalog, ParamType, ParamValue, did_you_mean
 from .problems import Path, Problems
 from .tree import MapNode, Scalar
@@ -43,6 +43,10 @@ def read_params(
                 out[name] = ParamType.of(known[name][0]).read(value.text) if known else frozen_value(value)
             except UnitError as e:
                 problems.add(value.mark, (*path, name), str(e))
+                continue
+            wrong = catalog.misfit(kernel, name, out[name]) if catalog is not None else None
+            if wrong is not None:
+                problems.add(value.mark, (*path, name), wrong)
     return out
 
 
@@ -55,7 +59,7 @@ def frozen_value(scalar: Scalar) -> ParamValue:
         return int(text)
     if _NUMBER.fullmatch(text):
         return float(text)
-    for read in (parse_size, parse_share, parse_time):
+    for read in (parse_size, parse_share, parse_time, parse_rate):
         try:
             return read(text)
         except UnitError:

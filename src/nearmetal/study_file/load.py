@@ -17,6 +17,7 @@ from ..model.study import (
     Placement,
     StartSubject,
     Study,
+    VerifySpec,
     Workload,
 )
 from .catalog import Catalog
@@ -29,9 +30,11 @@ from .checks import (
     check_kernel,
     check_named_workloads,
     check_placement,
+    check_programs,
     usable,
 )
 from .kernels import read_params
+from .npb import Program, find_program, npb_command
 from .problems import Mark, Path, Problems
 from .sweep import Piece, expand
 from .tree import MAX_BYTES, TOO_LARGE, MapNode, Node, mark_of, read_tree
@@ -82,7 +85,8 @@ def load_text(text: str, name: str, catalog: Catalog | None, *, seed: int | None
         for key, (_, node) in _entries(root, "environments").items()
     }
     pieces = _pieces(root, problems)
-    workloads = {p.name: _workload(p, catalog, problems) for p in pieces}
+    programs: dict[str, Program] = {}
+    workloads = {p.name: _workload(p, catalog, programs, problems) for p in pieces}
     _check_sections(root, placements, environments, catalog, problems)
     for key, (_, node) in _entries(root, "environments").items():
         environment = environments[key]
@@ -101,6 +105,8 @@ def load_text(text: str, name: str, catalog: Catalog | None, *, seed: int | None
     frame = _frame(root, top.name if top else "", placements, environments, design, seed, problems)
     if frame is not None and catalog is not None:
         check_arms(frame, root, problems)
+    if frame is not None:
+        check_programs(frame, pieces, programs, problems)
     if problems.found or frame is None or top is None:
         raise problems.error()
     return Study(
@@ -147,16 +153,18 @@ def _pieces(root: MapNode, problems: Problems) -> tuple[Piece, ...]:
     return tuple(out.values())
 
 
-_KINDS = ("kernel", "command", "subject")
+_KINDS = ("kernel", "command", "npb", "subject")
 
 
-def _workload(piece: Piece, catalog: Catalog | None, problems: Problems) -> Workload | None:
-    """None, and its mistakes in problems, where it does not fit."""
+def _workload(
+    piece: Piece, catalog: Catalog | None, programs: dict[str, Program], problems: Problems
+) -> Workload | None:
+    """None, and its mistakes in problems, where it does not fit; programs: takes the binary of an npb."""
     from .sections import StartSection
 
     here = [k for k in piece.node.entries if k in _KINDS] if isinstance(piece.node, MapNode) else []
     if not here:
-        what = "a workload has one of kernel: stream, command: [program, argument] or subject: start"
+        what = "a workload has one of kernel: stream, command: [program], npb: {bin: …} or subject: start"
         problems.add(piece.mark, piece.path, what)
         return None
     if len(here) > 1:
@@ -167,6 +175,8 @@ def _workload(piece: Piece, catalog: Catalog | None, problems: Problems) -> Work
         return _kernel(piece, catalog, problems)
     if here[0] == "command":
         return _command(piece, problems)
+    if here[0] == "npb":
+        return _npb(piece, programs, problems)
     start = validate(StartSection, piece.node, piece.path, problems)
     return StartSubject(name=piece.name) if start is not None else None
 
@@ -203,17 +213,52 @@ def _command(piece: Piece, problems: Problems) -> CommandWorkload | None:
     check_command(section, piece, problems)
     if len(problems.found) > before:
         return None
+    verify = section.verify
     return CommandWorkload(
         name=piece.name,
         argv=tuple(section.command),
         mpi=section.mpi,
         env=dict(section.env),
         metrics=tuple(
-            MetricSpec(name=name, unit=m.unit, better=m.better, regex=m.regex, json_path=m.json_path)
+            MetricSpec(
+                name=name,
+                unit=m.unit,
+                better=m.better,
+                regex=m.regex,
+                json_path=m.json_path,
+                scale=m.scale,
+            )
             for name, m in section.metrics.items()
         ),
+        verify=VerifySpec(regex=verify.regex, expected=verify.expected) if verify is not None else None,
         time_limit=section.time_limit,
     )
+
+
+def _npb(piece: Piece, programs: dict[str, Program], problems: Problems) -> CommandWorkload | None:
+    from .sections import NpbWorkloadSection
+
+    before = len(problems.found)
+    section = validate(NpbWorkloadSection, piece.node, piece.path, problems)
+    if section is None or len(problems.found) > before:
+        return None
+    npb = section.npb
+    at: Path = ("npb", "bin")
+    directory = FilePath(npb.bin).absolute()  # a run may be resumed from elsewhere
+    try:
+        program = find_program(directory, npb.benchmark, npb.size)
+    except OSError as e:
+        what = f"{directory} cannot be read: {e.strerror or e}"
+        problems.add(mark_of(piece.node, at), piece.path + at, what)
+        return None
+    if program is None:
+        at = ("npb", "benchmark")
+        name = f"{npb.benchmark}.{npb.size}"
+        what = f"neither {name}.x nor {name}.<number of ranks> is in {directory}"
+        problems.add(mark_of(piece.node, at), piece.path + at, what)
+        return None
+    programs[piece.name] = program
+    return npb_command(piece.name, program, env=dict(section.env), time_limit=section.time_limit)
 
 
 def _frame(
@@ -292,5 +337,6 @@ def _design(section: DesignSection, baselines: tuple[str, ...], seed: int) -> De
         slices=section.slices,
         runs=section.runs,
         warm_up=section.warm_up,
+        profile=section.profile,
         primary=tuple(section.primary),
     )

@@ -17,6 +17,7 @@ def json_schema(catalog: Catalog) -> Schema:
     from pydantic.json_schema import models_json_schema
 
     from . import sections as s
+    from .fields import NAME
 
     models = (
         s.TopSection,
@@ -24,6 +25,7 @@ def json_schema(catalog: Catalog) -> Schema:
         s.PlacementSection,
         s.KernelSection,
         s.CommandSection,
+        s.NpbWorkloadSection,
         s.StartSection,
         s.DesignSection,
     )
@@ -34,7 +36,13 @@ def json_schema(catalog: Catalog) -> Schema:
     for name in catalog.kernels:
         defs[f"Kernel_{name}"] = _kernel(kernel, name, catalog)
     defs["EnvironmentSection"]["properties"]["backend"]["enum"] = list(catalog.backends)
-    kinds = [*(f"Kernel_{n}" for n in catalog.kernels), "CommandSection", "StartSection"]
+    kinds = [
+        *(f"Kernel_{n}" for n in catalog.kernels),
+        "CommandSection",
+        "NpbWorkloadSection",
+        "StartSection",
+    ]
+    defs["NpbSection"]["required"] = ["bin"]  # a sweep may give the others
     entries: dict[str, Schema] = {
         "environments": {"$ref": "#/$defs/EnvironmentSection"},
         "placements": {"$ref": "#/$defs/PlacementSection"},
@@ -43,7 +51,7 @@ def json_schema(catalog: Catalog) -> Schema:
     for key, entry in entries.items():
         section = top["properties"][key]
         section.pop("patternProperties", None)
-        section |= {"propertyNames": {"pattern": s.NAME}, "additionalProperties": entry}
+        section |= {"propertyNames": {"pattern": NAME}, "additionalProperties": entry}
     design = {k: v for k, v in top["properties"]["design"].items() if k in ("description", "examples")}
     top["properties"]["design"] = design | {"$ref": "#/$defs/DesignSection"}
     top["title"] = "A study of nearmetal"

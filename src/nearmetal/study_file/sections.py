@@ -2,182 +2,48 @@
 
 The one place that knows the keys: validation, JSON Schema and `explain` are all made from it. Imports
 pydantic, so it is itself imported only where a file is read. Values arrive as text (see tree.py), lists
-and mappings.
+and mappings; fields.py makes them what a key wants.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable
 from enum import StrEnum
 from typing import Annotated, Any
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
-from pydantic_core import PydanticCustomError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
-from ..model.study import Attachment, Better, CommandWorkload, Design, Environment, Mode, Pages
-from ..units import Dimension, UnitError, exact, parse, parse_size, pattern
-from .catalog import did_you_mean
+from ..model.study import RANKS, CommandWorkload, Design, Environment, MetricSpec, Pages
+from ..units import Dimension, exact
+from .fields import (
+    AttachmentWord,
+    BenchmarkWord,
+    BetterWord,
+    Bytes,
+    Confidence,
+    Cpu,
+    EnvKey,
+    Extra,
+    JsonPath,
+    Margin,
+    ModeWord,
+    Name,
+    Number,
+    NumberOrNone,
+    PagesWord,
+    Quota,
+    Scale,
+    Seconds,
+    Seed,
+    SizeWord,
+    SomeText,
+    Text,
+    Truth,
+    one_of,
+    words,
+)
 
 #: What file and command line take when nothing is said (METHOD: "One comparison").
 MARGIN, CONFIDENCE = 0.03, 0.95
-NAME = r"^\w[\w-]{0,199}$"
-ENV_KEY = r"^[A-Za-z_][A-Za-z0-9_]{0,199}$"
-_WHOLE = re.compile(r"[+-]?[0-9]{1,20}|0x[0-9a-fA-F]{1,16}")
-_JSON_PATH = r"^[^.\s]+(\.[^.\s]+)*$"
-
-
-def wrong(what: str) -> PydanticCustomError:
-    """A mistake in words of ours. The text is handed over as context, since it may hold braces."""
-    return PydanticCustomError("study", "{what}", {"what": what})
-
-
-def _scalar(value: object) -> str:
-    if value is None:
-        raise wrong("nothing stands here")
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, (str, int, float)):
-        return str(value)
-    raise wrong("one value is wanted here, not a list or keys")
-
-
-def _text(value: object) -> str:
-    return _scalar(value)
-
-
-def _some_text(value: object) -> str:
-    text = _scalar(value)
-    if not text.strip():
-        raise wrong("an empty text")
-    return text
-
-
-def _matching(expression: str, what: str) -> Callable[[object], str]:
-    compiled = re.compile(expression)
-
-    def check(value: object) -> str:
-        text = _scalar(value)
-        if not compiled.search(text) or text.endswith("\n"):
-            raise wrong(f'"{text[:60]}" is not {what}')
-        return text
-
-    return check
-
-
-def _truth(value: object) -> bool:
-    text = _scalar(value)
-    if text not in ("true", "false"):
-        raise wrong(f'"{text[:40]}": write true or false')
-    return text == "true"
-
-
-def _whole(low: int, high: int) -> Callable[[object], int]:
-    def check(value: object) -> int:
-        text = _scalar(value).strip()
-        if not _WHOLE.fullmatch(text):
-            raise wrong(f'"{text[:40]}" is not a whole number')
-        number = int(text, 16) if text.startswith("0x") else int(text)
-        if not low <= number <= high:
-            raise wrong(f"{number} is not between {low} and {high}")
-        return number
-
-    return check
-
-
-def _quantity(dimension: Dimension, low: float, high: float, *, open_ends: bool) -> Callable[[object], float]:
-    def check(value: object) -> float:
-        text = _scalar(value)
-        try:
-            number = parse_size(text) if dimension is Dimension.SIZE else parse(text, dimension)
-        except UnitError as e:
-            raise wrong(str(e)) from e
-        inside = low < number < high if open_ends else low <= number <= high
-        if not inside:
-            raise wrong(f'"{text[:40]}" is not between {exact(low, dimension)} and {exact(high, dimension)}')
-        return number
-
-    return check
-
-
-def _one_of(kind: type[StrEnum]) -> Callable[[object], StrEnum]:
-    def check(value: object) -> StrEnum:
-        text = _scalar(value)
-        words = [str(k) for k in kind]
-        if text not in words:
-            raise wrong(f'unknown value "{text[:40]}"{did_you_mean(text, words)}')
-        return kind(text)
-
-    return check
-
-
-def _scalar_schema(dimension: Dimension) -> WithJsonSchema:
-    return WithJsonSchema({"type": "string", "pattern": pattern(dimension)})
-
-
-def _int_schema(low: int, high: int) -> WithJsonSchema:
-    return WithJsonSchema({"type": "integer", "minimum": low, "maximum": high})
-
-
-_ANY_TEXT = {"type": ["string", "number", "boolean"]}
-Text = Annotated[str, BeforeValidator(_text), WithJsonSchema(_ANY_TEXT)]
-SomeText = Annotated[str, BeforeValidator(_some_text), WithJsonSchema({**_ANY_TEXT, "minLength": 1})]
-Name = Annotated[
-    str,
-    BeforeValidator(_matching(NAME, "a name: letters, digits, - and _, not starting with -")),
-    WithJsonSchema({"type": ["string", "integer"], "pattern": NAME}),
-]
-EnvKey = Annotated[
-    str,
-    BeforeValidator(_matching(ENV_KEY, "the name of an environment variable: letters, digits and _")),
-    WithJsonSchema({"type": "string", "pattern": ENV_KEY}),
-]
-JsonPath = Annotated[
-    str,
-    BeforeValidator(_matching(_JSON_PATH, "a dotted path such as results.0.seconds")),
-    WithJsonSchema({"type": ["string", "integer"], "pattern": _JSON_PATH}),
-]
-Truth = Annotated[bool, BeforeValidator(_truth), WithJsonSchema({"type": "boolean"})]
-Seed = Annotated[int, BeforeValidator(_whole(0, 2**63 - 1)), _int_schema(0, 2**63 - 1)]
-Number = Annotated[int, BeforeValidator(_whole(1, 100_000)), _int_schema(1, 100_000)]
-NumberOrNone = Annotated[int, BeforeValidator(_whole(0, 100_000)), _int_schema(0, 100_000)]
-Cpu = Annotated[int, BeforeValidator(_whole(0, 65_535)), _int_schema(0, 65_535)]
-Seconds = Annotated[
-    float,
-    BeforeValidator(_quantity(Dimension.TIME, 0, 1e9, open_ends=True)),
-    _scalar_schema(Dimension.TIME),
-]
-Bytes = Annotated[
-    int, BeforeValidator(_quantity(Dimension.SIZE, 1, 2**60, open_ends=False)), _scalar_schema(Dimension.SIZE)
-]
-Margin = Annotated[
-    float, BeforeValidator(_quantity(Dimension.SHARE, 0, 1, open_ends=True)), _scalar_schema(Dimension.SHARE)
-]
-Confidence = Annotated[
-    float,
-    BeforeValidator(_quantity(Dimension.SHARE, 0.5, 0.9999, open_ends=False)),
-    _scalar_schema(Dimension.SHARE),
-]
-Extra = Annotated[
-    float,
-    BeforeValidator(_quantity(Dimension.SHARE, 0, 10, open_ends=False)),
-    _scalar_schema(Dimension.SHARE),
-]
-Quota = Annotated[
-    float,
-    BeforeValidator(_quantity(Dimension.SHARE, 0, 65_536, open_ends=True)),
-    _scalar_schema(Dimension.SHARE),
-]
-
-
-def _words(kind: type[StrEnum]) -> WithJsonSchema:
-    return WithJsonSchema({"enum": [str(k) for k in kind]})
-
-
-AttachmentWord = Annotated[Attachment, BeforeValidator(_one_of(Attachment)), _words(Attachment)]
-BetterWord = Annotated[Better, BeforeValidator(_one_of(Better)), _words(Better)]
-ModeWord = Annotated[Mode, BeforeValidator(_one_of(Mode)), _words(Mode)]
-PagesWord = Annotated[Pages, BeforeValidator(_one_of(Pages)), _words(Pages)]
 
 
 class Section(BaseModel):
@@ -272,10 +138,42 @@ class MetricSection(Section):
         None, description="dotted path of the number in JSON output", examples=["jobs.0.read.bw"]
     )
     unit: SomeText = Field(
-        description="unit of the number as printed; s, B, B/s, op/s and FLOP/s are scaled when shown",
+        description="unit of the number; s, B, B/s, op/s and FLOP/s are scaled when shown",
         examples=["s"],
     )
+    scale: Scale = Field(
+        MetricSpec.scale,
+        description="what the printed number is multiplied by to be in that unit: 1e6 for Mop/s in op/s",
+        examples=[1_000_000],
+        json_schema_extra={"default": 1},
+    )
     better: BetterWord = Field(description="which way it improves", examples=["lower"])
+
+
+class VerifySection(Section):
+    regex: SomeText = Field(
+        description="regular expression (Python's) that the output must match; ^ and $ mean lines",
+        examples=["^converged after"],
+    )
+    expected: Text | None = Field(
+        None,
+        description="what its one group must hold; that it matches is enough if omitted",
+        examples=["SUCCESSFUL"],
+    )
+
+
+Environ = Annotated[
+    dict[EnvKey, Text],
+    Field(description="environment variables", examples=[{"OMP_NUM_THREADS": "1"}]),
+]
+TimeLimit = Annotated[
+    Seconds,
+    Field(
+        description="a run longer than this is ended and counts as failed",
+        examples=["10 min"],
+        json_schema_extra={"default": exact(CommandWorkload.time_limit, Dimension.TIME)},
+    ),
+]
 
 
 class CommandSection(Section):
@@ -283,26 +181,57 @@ class CommandSection(Section):
 
     command: list[Text] = Field(
         min_length=1,
-        description="the program and its arguments, one item each; no shell reads them",
+        description=f"the program and its arguments, one item each; no shell reads them; {RANKS} in them is"
+        " the placement's number of ranks",
         examples=[["lmp", "-in", "in.lj"]],
     )
     mpi: Truth = Field(
         CommandWorkload.mpi, description="started by mpirun, one rank per task", examples=[True]
     )
-    env: dict[EnvKey, Text] = Field(
-        default_factory=dict, description="environment variables", examples=[{"OMP_NUM_THREADS": "1"}]
-    )
+    env: Environ = Field(default_factory=dict)
     metrics: dict[Name, MetricSection] = Field(
         default_factory=dict,
         description="numbers read from its output, besides the time and memory it takes",
         examples=[{"loop": {"regex": r"Loop time of ([\d.]+)", "unit": "s", "better": "lower"}}],
     )
-    time_limit: Seconds = Field(
-        CommandWorkload.time_limit,
-        description="a run longer than this is ended and counts as failed",
-        examples=["10 min"],
-        json_schema_extra={"default": exact(CommandWorkload.time_limit, Dimension.TIME)},
+    verify: VerifySection | None = Field(
+        None,
+        description="what its output must hold; a run without it counts as failed",
+        examples=[{"regex": "^converged after"}],
     )
+    time_limit: TimeLimit = CommandWorkload.time_limit
+
+
+class NpbSection(Section):
+    """Which of the binaries."""
+
+    bin: SomeText = Field(
+        description="directory of the binaries, seen from where nearmetal is started: cg.A.x, or one for each"
+        " number of ranks, as in NPB 3.3 and before: cg.A.2",
+        examples=["./NPB3.4-MPI/bin"],
+    )
+    benchmark: BenchmarkWord = Field(description="which benchmark", examples=["cg"])
+    size: SizeWord = Field(alias="class", description="class of the problem", examples=["A"])
+    matrix: dict[str, list[Any]] | None = Field(
+        None, description=_SWEEP.format("combination of values"), examples=[{"benchmark": ["cg", "lu"]}]
+    )
+    zip: dict[str, list[Any]] | None = Field(
+        None,
+        description=_SWEEP.format("row of values, lists of equal length"),
+        examples=[{"benchmark": ["cg", "lu"], "class": ["B", "A"]}],
+    )
+
+
+class NpbWorkloadSection(Section):
+    """The NAS Parallel Benchmarks as the user built them."""
+
+    npb: NpbSection = Field(
+        description="one of the NAS Parallel Benchmarks (MPI) as you built it: rate and seconds as printed;"
+        " a run that does not verify itself counts as failed",
+        examples=[{"bin": "./NPB3.4-MPI/bin", "benchmark": "cg", "class": "A"}],
+    )
+    env: Environ = Field(default_factory=dict)
+    time_limit: TimeLimit = CommandWorkload.time_limit
 
 
 class Subject(StrEnum):
@@ -312,7 +241,7 @@ class Subject(StrEnum):
 class StartSection(Section):
     """An event of the instances themselves."""
 
-    subject: Annotated[Subject, BeforeValidator(_one_of(Subject)), _words(Subject)] = Field(
+    subject: Annotated[Subject, BeforeValidator(one_of(Subject)), words(Subject)] = Field(
         description="start: from the request to the first instruction in the last instance",
         examples=["start"],
     )
@@ -376,6 +305,11 @@ class DesignSection(Section):
     runs: Number = Field(Design.runs, description="runs per instance, in mode plain", examples=[1])
     slices: Number = Field(
         Design.slices, description="slices per kernel and instance, in mode slices", examples=[8]
+    )
+    profile: Truth = Field(
+        Design.profile,
+        description="have every MPI rank say where its time went and what it sent to whom",
+        examples=[True],
     )
     primary: list[SomeText] = Field(
         default_factory=list,

@@ -1,5 +1,6 @@
 """`matrix` and `zip` of a workload: one entry of the file -> several workloads, named after their values.
 
+They stand beside `kernel`, or inside of `npb`.
 Works on marked nodes, so that a mistake in a swept value is told where the value stands.
 """
 
@@ -8,7 +9,7 @@ from __future__ import annotations
 import itertools
 import math
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from .problems import Mark, Path, Problems
 from .tree import ListNode, MapNode, Node, Scalar
@@ -35,22 +36,38 @@ Row = tuple[tuple[str, Mark, Scalar], ...]
 
 def expand(name: str, mark: Mark, node: Node, problems: Problems) -> tuple[Piece, ...]:
     """The workloads that one entry stands for; itself where it has no sweep. Mistakes go to problems."""
-    if not isinstance(node, MapNode) or "kernel" not in node.entries:
-        return (Piece(name=name, mark=mark, node=node),)
+    whole = Piece(name=name, mark=mark, node=node)
+    if not isinstance(node, MapNode):
+        return (whole,)
+    if "kernel" in node.entries:
+        return _expand(whole, node, ("workloads", name), problems)
+    inner = node.get("npb")
+    if not isinstance(inner, MapNode):
+        return (whole,)
+    key_mark = node.entries["npb"][0]
+    return tuple(
+        replace(p, node=MapNode(mark=node.mark, entries=node.entries | {"npb": (key_mark, p.node)}))
+        for p in _expand(replace(whole, node=inner), inner, ("workloads", name, "npb"), problems)
+    )
+
+
+def _expand(whole: Piece, node: MapNode, path: Path, problems: Problems) -> tuple[Piece, ...]:
+    """node: of the whole piece, where the swept keys stand beside the sweep; path: its own."""
+    name, mark = whole.name, whole.mark
     swept = [key for key in ("matrix", "zip") if key in node.entries]
     if not swept:
-        return (Piece(name=name, mark=mark, node=node),)
+        return (whole,)
     before = len(problems.found)
     rest = {k: v for k, v in node.entries.items() if k not in swept}
     axes: list[list[Row]] = []
     taken = set(rest)
     for key in swept:
-        columns = _columns(node.entries[key][1], ("workloads", name, key), taken, problems)
+        columns = _columns(node.entries[key][1], (*path, key), taken, problems)
         taken |= {c[0][0] for c in columns if c}
         if key == "matrix":
             axes += [[(cell,) for cell in column] for column in columns]
         else:
-            axes.append(_rows(columns, node.entries[key], ("workloads", name, key), problems))
+            axes.append(_rows(columns, node.entries[key], (*path, key), problems))
     count = math.prod(len(axis) for axis in axes)
     if count > MAX_COMBINATIONS:
         sweep_mark = node.entries[swept[0]][0]

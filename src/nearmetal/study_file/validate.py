@@ -11,6 +11,7 @@ from .tree import MapNode, Node, mark_of, plain_data
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
+    from pydantic.fields import FieldInfo
 
     Model = TypeVar("Model", bound=BaseModel)
 
@@ -42,6 +43,17 @@ def validate(model: type[Model], node: Node, path: Path, problems: Problems) -> 
 def broken(section: BaseModel, node: Node, key: str) -> bool:
     """Whether the key is given but wrong, so that the section holds its default instead."""
     return isinstance(node, MapNode) and key in node.entries and key not in section.model_fields_set
+
+
+def keys_of(model: type[BaseModel]) -> dict[str, FieldInfo]:
+    """The fields by the keys of a file: a key that Python keeps for itself is an alias."""
+    return {field.alias or name: field for name, field in model.model_fields.items()}
+
+
+def required(annotation: Any) -> Any:
+    """X of 'X | None'; anything else as it is."""
+    others = [a for a in get_args(annotation) if a is not type(None)]
+    return others[0] if len(others) == 1 and len(get_args(annotation)) == 2 else annotation
 
 
 def _tell(
@@ -77,7 +89,7 @@ def _words(kind: str, error: Mapping[str, Any], model: type[BaseModel], loc: Pat
 def _keys(model: type[BaseModel], loc: Path) -> tuple[str, ...]:
     """The keys that may stand at loc inside the model."""
     found = _model_at(model, loc)
-    return tuple(found.model_fields) if found is not None else ()
+    return tuple(keys_of(found)) if found is not None else ()
 
 
 def _model_at(model: type[BaseModel], loc: Path) -> type[BaseModel] | None:
@@ -87,7 +99,7 @@ def _model_at(model: type[BaseModel], loc: Path) -> type[BaseModel] | None:
     at: Any = model
     for part in loc:
         if isinstance(at, type) and issubclass(at, BaseModel):
-            field = at.model_fields.get(str(part))
+            field = keys_of(at).get(str(part))
             at = field.annotation if field else None
         else:
             at = next((a for a in reversed(get_args(at)) if a is not type(None)), None)
@@ -99,7 +111,7 @@ def _model_at(model: type[BaseModel], loc: Path) -> type[BaseModel] | None:
 def _example(model: type[BaseModel], loc: Path) -> str:
     """The first example of the field at loc, as it would be typed on one line."""
     holder = _model_at(model, loc[:-1])
-    field = holder.model_fields.get(str(loc[-1])) if holder is not None and loc else None
+    field = keys_of(holder).get(str(loc[-1])) if holder is not None and loc else None
     return inline(field.examples[0]) if field is not None and field.examples else ""
 
 
@@ -108,7 +120,7 @@ def _first_line(model: type[BaseModel], loc: Path) -> str:
     found = _model_at(model, loc)
     if found is None:
         return _example(model, loc) or "key: value"
-    name, field = next(iter(found.model_fields.items()))
+    name, field = next(iter(keys_of(found).items()))
     return f'"{name}: {inline(field.examples[0])}"' if field.examples else f"{name}: …"
 
 

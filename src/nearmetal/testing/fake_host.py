@@ -80,6 +80,8 @@ class FakeHost:
         env: Mapping[str, str] | None = None,
         cwd: Path | None = None,
         stdin: str | None = None,
+        pass_fds: Sequence[int] = (),
+        each_second: Callable[[], None] | None = None,
     ) -> Completed:
         key = tuple(argv)
         if key not in self.commands:

@@ -17,7 +17,7 @@ from ..host import Host, Unavailable
 
 FLAGS = "-O3 -march=native"
 REMEDY = "apt-get install cmake gcc libc6-dev make libopenmpi-dev openmpi-bin"
-PROGRAMS = ("nm-micro", "nm-rank")  # without these a build is not one
+PROGRAMS = ("nm-micro", "nm-rank", "libnm-profile.so")  # without these a build is not one
 BUILD_SECONDS = 300.0
 RECORD = "build.json"
 VERSIONS = "toolchain.json"
@@ -142,7 +142,7 @@ def _sources(source: Path) -> Iterator[Path]:
     for directory, folders, names in os.walk(source):
         folders[:] = sorted(f for f in folders if not f.startswith((".", "build")))
         for name in sorted(names):
-            if name == "CMakeLists.txt" or name.endswith((".c", ".h", ".cmake")):
+            if name == "CMakeLists.txt" or name.endswith((".c", ".h", ".def", ".cmake")):
                 yield Path(directory) / name
 
 

@@ -2,37 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from ..model.study import Transport
-from .kernel import CLASSES, RATE, Kernel, Setting
-from .parameter import AUTO, Choices, Kind, Parameter
+from .kernel import Ranks
+from .nas import nas_kernel
 
-# Outer iterations of a slice; an iteration of class W or larger is a slice by itself.
-AUTO_ITERATIONS = {Transport.SHM: {"S": 6}, Transport.TCP: {"S": 4}}
+# An iteration of class W or larger is a slice by itself.
+AUTO_ITERATIONS = {Transport.SHM: {"S": 9}, Transport.TCP: {"S": 5}}
 
-
-def _keys(choices: Choices, setting: Setting) -> Mapping[str, str | int]:
-    size = choices.word("class")
-    auto = AUTO_ITERATIONS[setting.transport].get(size, 1)
-    return {"class": size, "iterations": choices.whole("iterations") or auto}
-
-
-KERNEL = Kernel(
-    name="cg",
+KERNEL = nas_kernel(
+    "cg",
     doc="sparse linear algebra with short messages: NPB CG",
-    parameters=(
-        Parameter(name="class", kind=Kind.WORD, default="S", words=CLASSES, doc="size: S, W, A or B"),
-        Parameter(
-            name="iterations",
-            kind=Kind.WHOLE,
-            default=AUTO,
-            auto=True,
-            most=1 << 20,
-            doc="outer iterations per slice, each of 25 inner ones",
-        ),
-    ),
-    keys=_keys,
-    metrics=lambda _: (RATE,),
-    powers=True,
+    count="iterations",
+    count_doc="outer iterations, each of 25 inner ones,",
+    auto=lambda size, setting: AUTO_ITERATIONS[setting.transport].get(size, 1),
+    ranks=Ranks.POWERS,
 )

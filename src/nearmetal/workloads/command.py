@@ -5,14 +5,17 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
 from ..errors import UsageError
 from ..model.record import JsonValue, Row, Status
-from ..model.study import Better, CommandWorkload, MetricSpec
+from ..model.study import Better, CommandWorkload, MetricSpec, VerifySpec
 
 # Characters of the output that are looked at: whatever a program prints, reading it ends.
 SEARCHED = 8 << 20
+# ... and of what a verification found, in its record.
+SHOWN = 300
 
 
 def problem(metric: MetricSpec) -> str | None:
@@ -35,9 +38,12 @@ def parse(
     user: float | None,
     system: float | None,
     max_rss: int | None,
+    parts: Mapping[str, float] | None = None,
 ) -> tuple[Row, ...]:
     """The rows of one run: wall, user, system (seconds) and max_rss (bytes) where measured, then the
-    workload's own metrics, of which one that bears one of these names takes its place.
+    workload's own metrics, of which one that bears one of these names takes its place. parts: seconds within
+    wall by kind, of a run that was profiled. Where the workload has something to verify, every row holds what
+    was expected and found; where that failed, every row is FAILED and keeps its values.
 
     A regex is searched with ^ and $ meaning lines, and the *first* match counts (where a program prints a
     value per step, the expression tells them apart). A json_path is looked up in the whole output, or else in
@@ -57,7 +63,35 @@ def parse(
         for name, unit, value in measured
         if value is not None and name not in own
     )
-    return used + tuple(own.values())
+    if parts and used and used[0].metric == "wall" and used[0].values:
+        divided = replace(used[0], parts={kind: (seconds,) for kind, seconds in parts.items()})
+        used = (divided, *used[1:])
+    return _verified(workload.verify, text, used + tuple(own.values()))
+
+
+def _verified(spec: VerifySpec | None, text: str, rows: tuple[Row, ...]) -> tuple[Row, ...]:
+    if spec is None:
+        return rows
+    match = re.search(spec.regex, text, re.MULTILINE)
+    if spec.expected is None:
+        expected, found = f"output like {spec.regex}", match[0] if match else f"none; {_end(text)}"
+        ok = match is not None
+    else:
+        expected = spec.expected
+        found = (match[1] or "") if match else f"nothing like {spec.regex}; {_end(text)}"
+        ok = match is not None and match[1] == spec.expected
+    verification: dict[str, JsonValue] = {"ok": ok, "expected": expected, "found": found[:SHOWN]}
+    if ok:
+        return tuple(replace(r, verification=verification) for r in rows)
+    reason = f"verification failed: expected {expected}, found {found[:SHOWN]}"
+    return tuple(replace(r, status=Status.FAILED, reason=reason, verification=verification) for r in rows)
+
+
+def _end(text: str) -> str:
+    """How an output ends, in words."""
+    lines = text.split("\n")
+    last = next((line.strip() for line in reversed(lines) if line.strip()), "")
+    return f"the output ends in {last!r}" if last else "there is no output"
 
 
 def _own_row(workload: CommandWorkload, metric: MetricSpec, text: str) -> Row:
@@ -140,6 +174,6 @@ def _walk(value: JsonValue, steps: list[str]) -> JsonValue:
 
 def _number(metric: MetricSpec, value: str | int | float) -> float | str:
     try:
-        return float(value)
+        return float(value) * metric.scale
     except (ValueError, OverflowError):
         return f"metric '{metric.name}': '{str(value)[:80]}' is not a number"

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from ..model.ranks import Ranks as Ranks
 from ..model.study import Better, Transport
 from .parameter import Choices, Parameter
 
-CLASSES = ("S", "W", "A", "B")
+CLASSES = ("S", "W", "A", "B", "C")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,20 +25,21 @@ class Setting:
 @dataclass(frozen=True, kw_only=True)
 class Metric:
     """One metric of a kernel. part: the part of nm-micro's slice line it comes from; value: base units from
-    (seconds, work) of that part, both positive."""
+    (seconds, work) of that part, both positive; unusable: what a slice did where one of them is not."""
 
     name: str
     unit: str
     better: Better
     part: str
     value: Callable[[float, float], float]
+    unusable: str = "took no time or did no work"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Kernel:
     """One kernel. keys: the KERNEL-SPEC keys of a slice, every count decided; metrics: in the order shown;
-    least_ranks: fewer make no sense; powers: only 1, 2, 4, ... ranks; alone: a slice can run the part of one
-    metric alone (key only)."""
+    least_ranks: fewer make no sense; ranks: what the definition allows; alone: a slice can run the part of
+    one metric alone (key only)."""
 
     name: str
     doc: str
@@ -45,7 +47,7 @@ class Kernel:
     keys: Callable[[Choices, Setting], Mapping[str, str | int]]
     metrics: Callable[[Choices], tuple[Metric, ...]]
     least_ranks: int = 1
-    powers: bool = False
+    ranks: Ranks = Ranks.ANY
     alone: bool = False
 
 

@@ -8,14 +8,47 @@ from collections.abc import Mapping, Sequence
 from ..errors import TrialFailedError, UsageError
 from ..model.record import JsonValue, Row, Status
 from ..model.study import Better, KernelWorkload, Transport
-from . import cg, ep, is_, pingpong, stream
-from .kernel import Kernel, Metric, Setting
+from . import (
+    allreduce,
+    alltoall,
+    barrier,
+    bt,
+    cg,
+    dirty,
+    ep,
+    ft,
+    is_,
+    lu,
+    mg,
+    pingpong,
+    ring,
+    stream,
+    tcp,
+    udp,
+)
+from .kernel import RATE, Kernel, Metric, Setting
 from .parameter import Choices, Parameter
 from .protocol import PartLine, SliceLine, VerifyLine
 
-_KERNELS: Mapping[str, Kernel] = {
-    module.KERNEL.name: module.KERNEL for module in (stream, ep, cg, is_, pingpong)
-}
+_MODULES = (
+    stream,
+    ep,
+    cg,
+    is_,
+    mg,
+    ft,
+    lu,
+    bt,
+    pingpong,
+    ring,
+    alltoall,
+    allreduce,
+    barrier,
+    tcp,
+    udp,
+    dirty,
+)
+_KERNELS: Mapping[str, Kernel] = {module.KERNEL.name: module.KERNEL for module in _MODULES}
 
 
 def kernel_names() -> tuple[str, ...]:
@@ -48,20 +81,32 @@ def problems(name: str, params: Mapping[str, object]) -> dict[str, str]:
     return found
 
 
+def counts_operations(name: str) -> bool:
+    """Whether its full run is measured in operations per second, as the NAS benchmarks are."""
+    return any(unit == RATE.unit for _, unit, _ in metrics(KernelWorkload(name=name, kernel=name, params={})))
+
+
 def metrics(workload: KernelWorkload) -> tuple[tuple[str, str, Better], ...]:
     """(name, unit, better) of each row that rows() will give, in order."""
     return tuple((m.name, m.unit, m.better) for m in _metrics(workload))
 
 
 def argument(
-    workload: KernelWorkload, *, transport: Transport, ranks: int, llc_bytes: int, extra: float
+    workload: KernelWorkload,
+    *,
+    transport: Transport,
+    ranks: int,
+    llc_bytes: int,
+    extra: float,
+    threads: int = 1,
 ) -> str:
     """The KERNEL-SPEC of nm-micro. The same for all arms of a transport and number of ranks, but for
-    `extra`, the share of additional work planted in every slice (0.03 = 3 %).
+    `extra`, the share of additional work planted in every slice (0.03 = 3 %). threads: of each rank; a kernel
+    that can use one alone refuses more itself.
     Raises UsageError where the kernel cannot run on so many ranks or a key does not fit."""
     found, choices = _resolve(workload)
-    if ranks < found.least_ranks or (found.powers and ranks & (ranks - 1)):
-        allowed = f"at least {found.least_ranks}" if ranks < found.least_ranks else "1, 2, 4, 8, ..."
+    if ranks < found.least_ranks or not found.ranks.allow(ranks):
+        allowed = f"at least {found.least_ranks}" if ranks < found.least_ranks else found.ranks.value
         raise UsageError(
             f"kernel '{found.name}' of workload '{workload.name}' does not run on {ranks} ranks",
             remedy=f"give its placements {allowed} ranks",
@@ -71,6 +116,8 @@ def argument(
     words = [found.name, *(f"{key}={value}" for key, value in keys.items())]
     if found.alone and len(workload.metrics) == 1:
         words.append(f"only={workload.metrics[0]}")
+    if threads > 1:
+        words.append(f"threads={threads}")
     if extra:
         words.append(f"extra={extra:.9g}")
     return ":".join(words)
@@ -119,7 +166,7 @@ def _row(
     parts = [_part(workload, metric, line) for line in slices]
     usable = [p for p in parts if p.seconds > 0 and p.work > 0]
     values = tuple(metric.value(p.seconds, p.work) for p in usable)
-    reason = _reason(len(parts), len(usable), values, verify)
+    reason = _reason(metric, len(parts), values, verify)
     verification: dict[str, JsonValue] = {}
     if verify is not None:
         verification = {
@@ -143,14 +190,14 @@ def _row(
     )
 
 
-def _reason(asked: int, usable: int, values: tuple[float, ...], verify: VerifyLine | None) -> str:
-    """Why the row fails; empty where it does not."""
+def _reason(metric: Metric, asked: int, values: tuple[float, ...], verify: VerifyLine | None) -> str:
+    """Why the row fails; empty where it does not. values: of the usable slices."""
     if verify is not None and not verify.ok:
         return f"verification failed: expected {dict(verify.expected)}, found {dict(verify.found)}"
     if asked == 0:
         return "no slice was measured"
-    if usable < asked:
-        return f"{asked - usable} of {asked} slices took no time or did no work"
+    if len(values) < asked:
+        return f"{asked - len(values)} of {asked} slices {metric.unusable}"
     if not all(math.isfinite(v) and v > 0 for v in values):
         return "a value is not a positive number"
     return ""

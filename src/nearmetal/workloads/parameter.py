@@ -12,17 +12,20 @@ AUTO = "auto"
 
 
 class Kind(StrEnum):
-    """WHOLE: a whole number; BYTES: as one, '4 MiB' in a study file; WORD: one of `words`."""
+    """WHOLE: a whole number; BYTES: as one, '4 MiB' in a study file; RATE: bytes a second, '12.5 MB/s' there;
+    WORD: one of `words`."""
 
     WHOLE = "whole number"
     BYTES = "bytes"
+    RATE = "rate"
     WORD = "word"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Parameter:
     """One key of a kernel. default: a Value of the kind, or 'auto' where auto is allowed; least, most: of
-    numbers; words: what a WORD may be; doc: one line for people."""
+    numbers; multiple: what a whole one is divisible by; words: what a WORD may be; doc: one line for people.
+    """
 
     name: str
     kind: Kind
@@ -31,6 +34,7 @@ class Parameter:
     auto: bool = False
     least: int = 1
     most: int = 1 << 40
+    multiple: int = 1
     words: tuple[str, ...] = ()
 
     def problem(self, value: object) -> str | None:
@@ -40,8 +44,12 @@ class Parameter:
         also = ", or auto" if self.auto else ""
         if self.kind is Kind.WORD:
             return None if value in self.words else f"{self.name} is one of {', '.join(self.words)}{also}"
-        fits = isinstance(value, int) and not isinstance(value, bool) and self.least <= value <= self.most
-        return None if fits else f"{self.name} is a whole number from {self.least} to {self.most}{also}"
+        kinds, what = ((int, float), "number") if self.kind is Kind.RATE else (int, Kind.WHOLE.value)
+        if not isinstance(value, kinds) or isinstance(value, bool) or not self.least <= value <= self.most:
+            return f"{self.name} is a {what} from {self.least} to {self.most}{also}"
+        if self.kind is not Kind.RATE and value % self.multiple:
+            return f"{self.name} is a multiple of {self.multiple}{also}"
+        return None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,3 +65,6 @@ class Choices:
         """None for 'auto'."""
         value = self.values[name]
         return None if value == AUTO else int(value)
+
+    def real(self, name: str) -> float:
+        return float(self.values[name])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 from collections.abc import Mapping
@@ -22,6 +23,17 @@ class PagesLine:
     kernel: int
     huge_kb: int | None
     total_kb: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class RankReport:
+    """What nm-rank says of one rank whose program has ended. wall, user, system: seconds; max_rss: bytes."""
+
+    place: RankPlace
+    wall: float
+    user: float
+    system: float
+    max_rss: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,12 +109,32 @@ def parse_line(text: str) -> Line:
         raise _unreadable("nm-micro", str(e), text) from e
 
 
-def parse_place(text: str) -> RankPlace:
-    """The place.<rank>.json of nm-rank. Raises TrialFailedError."""
+def parse_report(text: str) -> RankReport:
+    """The rank.<rank>.json of nm-rank. Raises TrialFailedError."""
     try:
-        return _place(_decode(text))
+        item = _object(_decode(text), "the report")
+        _only(item, "place", "status", "wall", "user", "system", "max_rss", "blocks_in", "blocks_out")
+        return RankReport(
+            place=_place(item["place"]),
+            wall=_number(item, "wall"),
+            user=_number(item, "user"),
+            system=_number(item, "system"),
+            max_rss=_whole(item, "max_rss"),
+        )
     except _Malformed as e:
         raise _unreadable("nm-rank", str(e), text) from e
+
+
+def told_error(output: str) -> str | None:
+    """What one of our programs says of its end, among whatever else an MPI launch prints; None where none
+    does. A line that another rank's has been mixed into is passed over."""
+    for text in output.splitlines():
+        if text.startswith('{"event":"error"'):
+            with contextlib.suppress(_Malformed):
+                item = _object(_decode(text), "the line")
+                _only(item, "event", "rank", "what")
+                return _text(item, "what")
+    return None
 
 
 def _unreadable(program: str, what: str, text: str) -> TrialFailedError:

@@ -27,6 +27,7 @@ def catalog() -> Catalog:
                 "measure": ("latency | bandwidth", "what is taken from it"),
                 "gap": ("time", "pause between trips"),
                 "jitter": ("share", "of the pause"),
+                "pace": ("rate", "at most"),
             },
         },
         metrics={

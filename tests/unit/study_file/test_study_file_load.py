@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -169,7 +170,7 @@ MISTAKES = [
     ("pages: 4k", "pages: 5k", '17:12  workloads.triad.pages: unknown value "5k"; known: huge, 4k'),
     ("metrics: [triad]", "metrics: [tirad]", '18:15  workloads.triad.metrics[0]: stream has no metric "tirad"; did you mean "triad"?'),
     ("metrics: [triad]", "metrics: [triad, triad]", '18:22  workloads.triad.metrics[1]: "triad" given twice'),
-    ("    kernel: stream\n", "", "14:3  workloads.triad: a workload has one of kernel: stream, command: [program, argument] or subject: start"),
+    ("    kernel: stream\n", "", "14:3  workloads.triad: a workload has one of kernel: stream, command: [program], npb: {bin: …} or subject: start"),
     ("    kernel: stream\n", "    kernel: stream\n    command: [a]\n", "16:5  workloads.triad: kernel and command: a workload is one of them"),
     ("command: [lmp, -in, 0010]", "command: lmp -in", "20:14  workloads.lammps.command: a list is wanted here, such as [lmp, -in, in.lj]"),
     ("command: [lmp, -in, 0010]", 'command: [""]', "20:15  workloads.lammps.command[0]: an empty text is no program"),
@@ -185,6 +186,11 @@ MISTAKES = [
     ("json_path: a.0.b, ", "json_path: a.0.b, regex: (a), ", "26:7  workloads.lammps.metrics.rate: one of regex and json_path finds the number; both stand here"),
     ("json_path: a.0.b", "json_path: a..b", '26:25  workloads.lammps.metrics.rate.json_path: "a..b" is not a dotted path'),
     ("better: higher", "better: more", '26:51  workloads.lammps.metrics.rate.better: unknown value "more"; known: lower, higher'),
+    ("better: higher", "better: higher, scale: many", '26:66  workloads.lammps.metrics.rate.scale: "many" is not a plain number, such as 1e6'),
+    ("better: higher", "better: higher, scale: -1", '26:66  workloads.lammps.metrics.rate.scale: "-1" is not between 1e-30 and 1e+30'),
+    ("    mpi: true\n", "    mpi: true\n    verify: {regex: 'a('}\n", "22:21  workloads.lammps.verify.regex: not a regular expression: missing )"),
+    ("    mpi: true\n", "    mpi: true\n    verify: {regex: a, expected: b}\n", "22:21  workloads.lammps.verify.regex: 0 groups; one group ( ) must hold what is expected"),
+    ("    mpi: true\n", "    mpi: true\n    verify: {expected: b}\n", "22:13  workloads.lammps.verify.regex: missing; write regex: ^converged after"),
     ("subject: start", "subject: stop", '28:14  workloads.boot.subject: unknown value "stop"'),
     ("baseline: native", "baseline: natve", '30:13  design.baseline: no environment is called "natve"; did you mean "native"?'),
     ("  baseline: native\n", "", "30:3  design: no baseline; write baseline: native"),
@@ -372,3 +378,11 @@ def test_a_file_that_is_too_large(catalog: Catalog, tmp_path: Path) -> None:
         with pytest.raises(StudyError) as caught:
             load_study(path, catalog)
         assert "larger than 1 MiB" in str(caught.value)
+
+
+def test_a_value_that_its_kernel_refuses_is_told_with_its_place(catalog: Catalog) -> None:
+    strict = replace(catalog, misfit=lambda kernel, name, value: f"{kernel}.{name}: not {value}")
+    with pytest.raises(
+        StudyError, match=r"^s.yaml:16:15  workloads.triad.elements: stream.elements: not 2000000"
+    ):
+        load_text(GOOD, "s.yaml", strict, seed=1)

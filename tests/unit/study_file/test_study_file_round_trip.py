@@ -23,6 +23,7 @@ from nearmetal.model.study import (
     Placement,
     StartSubject,
     Study,
+    VerifySpec,
     Workload,
 )
 from nearmetal.studies import builtin, names
@@ -32,6 +33,7 @@ NAMES = st.from_regex(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,12}", fullmatch=True)
 TEXTS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=40)
 SHARES = st.floats(1e-6, 0.999)
 SECONDS = st.floats(1e-9, 9e8)
+RATES = st.just(0.0) | st.floats(1e-3, 1e15)
 COUNTS = st.integers(1, 2**62)
 
 KERNELS: dict[str, dict[str, st.SearchStrategy[str | int | float]]] = {
@@ -42,6 +44,7 @@ KERNELS: dict[str, dict[str, st.SearchStrategy[str | int | float]]] = {
         "measure": st.sampled_from(["latency", "bandwidth"]),
         "gap": SECONDS,
         "jitter": SHARES,
+        "pace": RATES,
     },
 }
 
@@ -70,6 +73,7 @@ def metric_specs(draw: st.DrawFn, name: str) -> MetricSpec:
         better=draw(st.sampled_from(Better)),
         regex=regex,
         json_path=path if regex is None else None,
+        scale=draw(st.just(1.0) | st.floats(1e-30, 1e30)),
     )
 
 
@@ -82,6 +86,7 @@ def command_workloads(draw: st.DrawFn, name: str) -> CommandWorkload:
         mpi=draw(st.booleans()),
         env=draw(st.dictionaries(keys, TEXTS, max_size=3)),
         metrics=tuple(draw(metric_specs(n)) for n in draw(st.lists(NAMES, unique=True, max_size=3))),
+        verify=draw(st.none() | st.builds(VerifySpec, regex=st.just("^(.*)$"), expected=st.none() | TEXTS)),
         time_limit=draw(SECONDS),
     )
 
@@ -112,6 +117,7 @@ def designs(draw: st.DrawFn, baselines: tuple[str, ...]) -> Design:
         slices=draw(st.integers(1, 1000)),
         runs=draw(st.integers(1, 1000)),
         warm_up=draw(st.integers(0, 1000)),
+        profile=draw(st.booleans()),
     )
 
 

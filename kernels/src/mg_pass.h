@@ -1,0 +1,40 @@
+/* The passes of MG over a grid. Operators that follow each other are done in one pass, a few planes apart:
+   what one leaves the next finds in the cache. No pass sends messages; each leaves the halo of its result to
+   mg_grid_exchange(). `planes`: how many planes of the finer grid to do, from the first on; even. */
+#ifndef NEARMETAL_MG_PASS_H
+#define NEARMETAL_MG_PASS_H
+
+#include "mg_grid.h"
+
+/* Planes that pass_residual() and pass_correct() do more than asked for, where operators overlap, in time. */
+static const double pass_overlap = 1.4;
+
+/* Threads of this rank and the room in which they work. */
+typedef struct {
+    int threads;
+    double *room;
+    size_t room_bytes; /* of each thread */
+    double *sums;      /* by column */
+} Crew;
+
+/* n: points of the finest grid in each direction. */
+size_t crew_need(long n, int threads);
+Crew crew_make(Arena *arena, long n, int threads);
+
+/* coarse = P (v - A u) */
+void pass_residual(const Crew *crew, const Grid *coarse, const Grid *v, const Grid *u, long planes);
+
+/* coarse = P r */
+void pass_restrict(const Crew *crew, const Grid *coarse, const Grid *r, long planes);
+
+/* w = u + Q z; out = w + S (v - A w). u NULL stands for 0. */
+void pass_correct(const Crew *crew, const Grid *out, const Grid *u, const Grid *z, const Grid *v,
+                  const double *smoother, long planes);
+
+/* out = S r */
+void pass_smooth(const Crew *crew, const Grid *out, const Grid *r, const double *smoother);
+
+/* The sum of squares of v - A u over this rank's points. */
+double pass_norm(const Crew *crew, const Grid *v, const Grid *u);
+
+#endif

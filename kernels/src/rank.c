@@ -1,0 +1,185 @@
+/* What nm-rank does: the rank's CPUs, where it is, what its program used. */
+#include "rank.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "clock.h"
+#include "fail.h"
+#include "place.h"
+
+enum { MOST_CPUS = 1 << 16 };
+
+static long number(const char *text, const char *what, char **end) {
+    errno = 0;
+    long value = strtol(text, end, 10);
+    if (*end == text || errno || value < 0 || value > INT_MAX)
+        fail("%s: a number from 0 was expected, not '%s'", what, text);
+    return value;
+}
+
+static int rank_of_launcher(void) {
+    static const char *const names[] = {"OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK", "SLURM_PROCID"};
+    for (size_t n = 0; n < sizeof names / sizeof *names; n++) {
+        const char *value = getenv(names[n]);
+        char *end;
+        if (value) {
+            long rank = number(value, names[n], &end);
+            if (*end)
+                fail("%s: a number from 0 was expected, not '%s'", names[n], value);
+            return (int)rank;
+        }
+    }
+    return 0;
+}
+
+static void pin(const char *list, int rank) {
+    const char *entry = list;
+    size_t size = CPU_ALLOC_SIZE(MOST_CPUS);
+    cpu_set_t *set = CPU_ALLOC(MOST_CPUS);
+    if (!set)
+        fail("out of memory");
+    for (int at = 0;; at++) {
+        CPU_ZERO_S(size, set);
+        char *end;
+        for (;; entry = end + 1) {
+            long cpu = number(entry, "--cpus", &end);
+            if (cpu >= MOST_CPUS)
+                fail("--cpus: there is no CPU %ld", cpu);
+            CPU_SET_S(cpu, size, set);
+            if (*end != '+')
+                break;
+        }
+        if (*end && *end != ',')
+            fail("--cpus: numbers divided by commas were expected, not '%s'", list);
+        if (at == rank)
+            break;
+        if (!*end)
+            fail("--cpus %s names no CPU for rank %d", list, rank);
+        entry = end + 1;
+    }
+    if (sched_setaffinity(0, size, set))
+        fail("rank %d cannot be pinned by %s: %s", rank, list, strerror(errno));
+    CPU_FREE(set);
+}
+
+/* One file, written when the program has ended, and read only after this process has, too. */
+static void write_report(const char *directory, int rank, Text *text) {
+    char path[PATH_MAX];
+    if (snprintf(path, sizeof path, "%s/rank.%d.json", directory, rank) >= (int)sizeof path)
+        fail("%s: path too long", directory);
+    text_add(text, "\n");
+    int file = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+    if (file < 0 || !text_write(text, file) || close(file))
+        fail("%s cannot be written: %s", path, strerror(errno));
+    text_free(text);
+}
+
+static void set_variable(const char *name, const char *value) {
+    if (setenv(name, value, 1))
+        fail("%s cannot be set: %s", name, strerror(errno));
+}
+
+/* For the program alone; in front of whatever else is preloaded. The moment is by the clock that the profile
+   reads too, so that it knows what came before it was loaded. */
+static void preload(const char *library, const char *directory) {
+    char libraries[2 * PATH_MAX], moment[32];
+    const char *others = getenv("LD_PRELOAD");
+    if (access(library, R_OK))
+        fail("--preload: %s cannot be read: %s", library, strerror(errno));
+    if (snprintf(libraries, sizeof libraries, "%s%s%s", library, others ? ":" : "", others ? others : "") >=
+        (int)sizeof libraries)
+        fail("LD_PRELOAD is too long");
+    snprintf(moment, sizeof moment, "%.0f", 1e9 * now());
+    set_variable("LD_PRELOAD", libraries);
+    set_variable("NEARMETAL_PROFILE", directory);
+    set_variable("NEARMETAL_STARTED", moment);
+}
+
+static double seconds(struct timeval t) {
+    return (double)t.tv_sec + 1e-6 * (double)t.tv_usec;
+}
+
+/* The program as a child, by vfork: a copy of this process would only cost time. Where it cannot be started
+   the child leaves the reason in the memory that both have until then. */
+static pid_t start(char *const *program) {
+    volatile int reason = 0;
+    pid_t child = vfork();
+    if (child == 0) {
+        if (prctl(PR_SET_PDEATHSIG, SIGKILL) == 0)
+            execvp(program[0], program);
+        reason = errno;
+        _exit(127);
+    }
+    if (child < 0 || reason)
+        fail("%s cannot be started: %s", program[0], strerror(child < 0 ? errno : reason));
+    return child;
+}
+
+/* wait4 of the one child: its own usage and that of descendants it waited for, not that of all our children.
+ */
+static int run_reported(char *const *program, const char *directory, int rank) {
+    Text text = {0};
+    text_add(&text, "{\"place\":");
+    place_json(&text, rank);
+    double begin = now();
+    pid_t child = start(program);
+    int status;
+    struct rusage usage;
+    while (wait4(child, &status, 0, &usage) < 0)
+        if (errno != EINTR)
+            fail("%s cannot be waited for: %s", program[0], strerror(errno));
+    double wall = now() - begin;
+    int code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+    text_add(&text, ",\"status\":%d,\"wall\":", code);
+    json_number(&text, wall);
+    text_add(&text, ",\"user\":");
+    json_number(&text, seconds(usage.ru_utime));
+    text_add(&text, ",\"system\":");
+    json_number(&text, seconds(usage.ru_stime));
+    text_add(&text, ",\"max_rss\":%ld,\"blocks_in\":%ld,\"blocks_out\":%ld}", usage.ru_maxrss * 1024,
+             usage.ru_inblock, usage.ru_oublock);
+    write_report(directory, rank, &text);
+    return code;
+}
+
+int rank_main(int count, char **arguments) {
+    int rank = rank_of_launcher();
+    fail_as(rank, NULL);
+    const char *cpus = NULL, *report = NULL, *library = NULL, *profile = NULL;
+    int at = 1;
+    for (; at + 1 < count && strcmp(arguments[at], "--") != 0; at += 2) {
+        if (strcmp(arguments[at], "--cpus") == 0)
+            cpus = arguments[at + 1];
+        else if (strcmp(arguments[at], "--report") == 0)
+            report = arguments[at + 1];
+        else if (strcmp(arguments[at], "--preload") == 0)
+            library = arguments[at + 1];
+        else if (strcmp(arguments[at], "--profile") == 0)
+            profile = arguments[at + 1];
+        else
+            break;
+    }
+    if (at + 1 >= count || strcmp(arguments[at], "--") != 0 || !library != !profile)
+        fail(
+            "usage: nm-rank [--cpus 0,1] [--report DIR] [--preload LIBRARY --profile DIR] -- PROGRAM ARG...");
+    char *const *program = arguments + at + 1;
+    if (cpus)
+        pin(cpus, rank);
+    if (profile)
+        preload(library, profile);
+    if (report)
+        return run_reported(program, report, rank);
+    execvp(program[0], program);
+    fail("%s cannot be started: %s", program[0], strerror(errno));
+}

@@ -1,0 +1,61 @@
+"""A profile as lines of text: seconds by rank, calls by the time they took, messages by peer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from ..model.profile import calls_together
+from ..units import show
+
+if TYPE_CHECKING:
+    from ..execute.once import ProfiledRank
+
+MOST_PAIRS = 16
+"""Pairs of ranks that are shown; --json has all."""
+
+
+def profile_lines(ranks: Sequence[ProfiledRank]) -> list[str]:
+    """Tables of a whole run, and of the calls inside the kernel's own run. Nothing for no ranks."""
+    if not ranks:
+        return []
+    return [*_seconds(ranks), "", *_calls(ranks), "", *_pairs(ranks)]
+
+
+def _seconds(ranks: Sequence[ProfiledRank]) -> list[str]:
+    heads = ("rank", "before MPI", "init", "compute", "communication", "finalize", "sum", "wall")
+    rows = []
+    for r in ranks:
+        w = r.whole
+        parts = (w.before, w.init, w.compute, w.communication, w.finalize, w.seconds, r.wall)
+        # All to the same thousandth of the whole, so that a reader can add them.
+        rows.append((str(w.rank), *(show(s, "s", half_width=r.wall / 1000) for s in parts)))
+    return _table(heads, rows)
+
+
+def _calls(ranks: Sequence[ProfiledRank]) -> list[str]:
+    """Inside the kernel's own run, all ranks together."""
+    together = calls_together(r.kernel.calls for r in ranks)
+    slowest_first = sorted(together.items(), key=lambda item: -item[1].seconds)
+    rows = [(name, f"{c.count:,}", show(c.seconds, "s"), show(c.bytes, "B")) for name, c in slowest_first]
+    return _table(("call in the kernel, all ranks", "count", "time", "handed over"), rows)
+
+
+def _pairs(ranks: Sequence[ProfiledRank]) -> list[str]:
+    rows = [
+        (f"{r.kernel.rank} to {p.rank if p.rank >= 0 else 'outside'}", f"{p.messages:,}", show(p.bytes, "B"))
+        for r in ranks
+        for p in r.kernel.peers
+    ]
+    more = len(rows) - MOST_PAIRS
+    lines = _table(("messages in the kernel", "count", "bytes"), rows[:MOST_PAIRS])
+    return lines if more <= 0 else [*lines, f"and {more:,} more pairs; --json has them"]
+
+
+def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    """Columns as wide as their widest cell, numbers to the right."""
+    widths = [max(len(row[i]) for row in (heads, *rows)) for i in range(len(heads))]
+    return [
+        "  ".join([row[0].ljust(widths[0]), *(c.rjust(w) for c, w in zip(row[1:], widths[1:], strict=True))])
+        for row in (heads, *rows)
+    ]

@@ -1,0 +1,52 @@
+"""Bytes to and from disks per control group, version 1: since Linux 6.10 the blkio controller counts those of
+a device only once some group has had a limit on it (block/blk-throttle.c), and shows zero until then."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+ACCOUNT = "blkio.throttle.io_service_bytes"
+LIMIT = "blkio.throttle.read_bps_device"
+NO_LIMIT = 1 << 50
+"""1 PiB/s: a limit that holds nothing up in the moment between setting and lifting it."""
+
+
+def devices(diskstats: str) -> tuple[str, ...]:
+    """/proc/diskstats -> 'major:minor' of every device that has done something."""
+    rows = (line.split() for line in diskstats.splitlines())
+    return tuple(f"{r[0]}:{r[1]}" for r in rows if len(r) > 7 and (r[3] != "0" or r[7] != "0"))
+
+
+def counts_blocks(group: Path, root: Path) -> bool:
+    """Whether groups below this one count what goes to and from disks; switches the counting on where a
+    limit, set and lifted in a group of its own, does that. root: of another tree, for tests."""
+    try:
+        if _counts(group):
+            return True
+        with _scratch(group) as child:
+            for device in devices((root / "proc/diskstats").read_text()):
+                # A partition or a device without a queue refuses; the disk it is part of does not.
+                with contextlib.suppress(OSError), (child / LIMIT).open("r+b", buffering=0) as limit:
+                    limit.write(f"{device} {NO_LIMIT}".encode())
+                    limit.write(f"{device} 0".encode())
+            return _counts(child)
+    except OSError:
+        return False
+
+
+def _counts(group: Path) -> bool:
+    """A line per device stands only where it is counted; the total of all stands always."""
+    return ":" in (group / ACCOUNT).read_text()
+
+
+@contextlib.contextmanager
+def _scratch(group: Path) -> Iterator[Path]:
+    child = group / f"nearmetal-accounts-{os.getpid()}"
+    child.mkdir()
+    try:
+        yield child
+    finally:
+        child.rmdir()

@@ -1,0 +1,75 @@
+"""Where the time of an MPI rank went, by call and by peer, as libnm-profile.so found it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, kw_only=True)
+class CallProfile:
+    """All MPI calls of one name. seconds: inside them; bytes: handed to MPI in them for other ranks."""
+
+    count: int
+    seconds: float
+    bytes: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class PeerProfile:
+    """Messages from one rank to another. rank: in MPI_COMM_WORLD, -1 for all outside it."""
+
+    rank: int
+    messages: int
+    bytes: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class RankProfile:
+    """Where the time of one MPI rank went, in seconds: before MPI_Init, in it, computing, in communication
+    calls, in MPI_Finalize; together the life of the process but for its end. complete: it came to
+    MPI_Finalize; calls: by name; peers: point-to-point and one-sided messages that it sent, those inside
+    collective calls not among them."""
+
+    rank: int
+    complete: bool
+    before: float
+    init: float
+    compute: float
+    communication: float
+    finalize: float
+    calls: Mapping[str, CallProfile]
+    peers: tuple[PeerProfile, ...]
+
+    @property
+    def seconds(self) -> float:
+        return self.before + self.init + self.compute + self.communication + self.finalize
+
+    @property
+    def messages(self) -> int:
+        """Messages sent to single peers."""
+        return sum(p.messages for p in self.peers)
+
+
+def calls_together(many: Iterable[Mapping[str, CallProfile]]) -> dict[str, CallProfile]:
+    """Calls of several ranks or sections, added by name."""
+    out: dict[str, CallProfile] = {}
+    for name, call in ((name, call) for calls in many for name, call in calls.items()):
+        had = out.get(name, CallProfile(count=0, seconds=0.0, bytes=0))
+        out[name] = CallProfile(
+            count=had.count + call.count,
+            seconds=had.seconds + call.seconds,
+            bytes=had.bytes + call.bytes,
+        )
+    return out
+
+
+def peers_together(many: Iterable[Iterable[PeerProfile]]) -> tuple[PeerProfile, ...]:
+    """Messages of several sections, added by peer, in the order of ranks."""
+    out: dict[int, PeerProfile] = {}
+    for peer in (peer for peers in many for peer in peers):
+        had = out.get(peer.rank, PeerProfile(rank=peer.rank, messages=0, bytes=0))
+        out[peer.rank] = PeerProfile(
+            rank=peer.rank, messages=had.messages + peer.messages, bytes=had.bytes + peer.bytes
+        )
+    return tuple(out[rank] for rank in sorted(out))

@@ -1,0 +1,19 @@
+"""How many ranks a benchmark's definition allows."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from math import isqrt
+
+
+class Ranks(StrEnum):
+    """The value says it to people."""
+
+    ANY = "any number of"
+    POWERS = "1, 2, 4, 8, ..."
+    SQUARES = "1, 4, 9, 16, ..."
+
+    def allow(self, ranks: int) -> bool:
+        if self is Ranks.POWERS:
+            return ranks & (ranks - 1) == 0
+        return self is Ranks.ANY or isqrt(ranks) ** 2 == ranks

@@ -1,0 +1,102 @@
+"""The profile that libnm-profile.so writes of each MPI rank (kernels/profile): text in, dataclasses out."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ..errors import TrialFailedError
+from ..model.profile import CallProfile, PeerProfile, RankProfile, calls_together, peers_together
+
+FIRST_LEVEL = 3
+"""MPI_Pcontrol level of the first kernel of nm-micro's command line (kernels/src/levels.h)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Section:
+    """What a rank did under one level of MPI_Pcontrol; seconds."""
+
+    compute: float
+    communication: float
+    calls: Mapping[str, CallProfile]
+    peers: tuple[PeerProfile, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class LaunchProfile:
+    """One rank of one launch. mpi: what its library calls itself; clock: of the calls, 'tsc' or
+    'monotonic_raw'; before, init, finalize: seconds; sections: by level of MPI_Pcontrol."""
+
+    rank: int
+    ranks: int
+    complete: bool
+    mpi: str
+    clock: str
+    before: float
+    init: float
+    finalize: float
+    sections: Mapping[int, Section]
+
+    def whole(self) -> RankProfile:
+        """The whole life of the process."""
+        return self._of(list(self.sections.values()))
+
+    def kernel(self, number: int) -> RankProfile:
+        """The verified run of a kernel, by its place in nm-micro's arguments; zero where it did not run."""
+        found = self.sections.get(FIRST_LEVEL + number)
+        return self._of([found] if found else [])
+
+    def _of(self, sections: list[Section]) -> RankProfile:
+        return RankProfile(
+            rank=self.rank,
+            complete=self.complete,
+            before=self.before,
+            init=self.init,
+            compute=sum(s.compute for s in sections),
+            communication=sum(s.communication for s in sections),
+            finalize=self.finalize,
+            calls=calls_together(s.calls for s in sections),
+            peers=peers_together(s.peers for s in sections),
+        )
+
+
+def parse_profile(text: str) -> LaunchProfile:
+    """One profile.<rank>.json. Raises TrialFailedError for anything else."""
+    try:
+        return _launch(json.loads(text))
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as e:
+        raise TrialFailedError(
+            f"unreadable profile ({type(e).__name__}: {e}): {text[:200]!r}",
+            remedy="look into the trial's logs",
+        ) from e
+
+
+def _launch(d: dict[str, Any]) -> LaunchProfile:
+    return LaunchProfile(
+        rank=int(d["rank"]),
+        ranks=int(d["ranks"]),
+        complete=bool(d["complete"]),
+        mpi=str(d["mpi"]),
+        clock=str(d["clock"]),
+        before=float(d["before"]),
+        init=float(d["init"]),
+        finalize=float(d["finalize"]),
+        sections={int(s["level"]): _section(s) for s in d["sections"]},
+    )
+
+
+def _section(d: dict[str, Any]) -> Section:
+    return Section(
+        compute=float(d["compute"]),
+        communication=float(d["communication"]),
+        calls={
+            name: CallProfile(count=int(c["count"]), seconds=float(c["seconds"]), bytes=int(c["bytes"]))
+            for name, c in d["calls"].items()
+        },
+        peers=tuple(
+            PeerProfile(rank=int(p["rank"]), messages=int(p["messages"]), bytes=int(p["bytes"]))
+            for p in d["peers"]
+        ),
+    )

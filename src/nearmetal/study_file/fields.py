@@ -1,0 +1,196 @@
+"""The values of a study file: from the text that stands there to the type of its key, or what is wrong.
+
+Imports pydantic: imported by the sections alone.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from enum import StrEnum
+from typing import Annotated
+
+from pydantic import BeforeValidator, WithJsonSchema
+from pydantic_core import PydanticCustomError
+
+from ..model.study import Attachment, Better, Mode, Pages
+from ..units import Dimension, UnitError, exact, parse, parse_size, pattern
+from .catalog import did_you_mean
+from .npb import Benchmark, Size
+
+NAME = r"^\w[\w-]{0,199}$"
+ENV_KEY = r"^[A-Za-z_][A-Za-z0-9_]{0,199}$"
+LEAST_SCALE, MOST_SCALE = 1e-30, 1e30  # a factor beyond these is a slip of the hand
+_WHOLE = re.compile(r"[+-]?[0-9]{1,20}|0x[0-9a-fA-F]{1,16}")
+_JSON_PATH = r"^[^.\s]+(\.[^.\s]+)*$"
+
+
+def wrong(what: str) -> PydanticCustomError:
+    """A mistake in words of ours. The text is handed over as context, since it may hold braces."""
+    return PydanticCustomError("study", "{what}", {"what": what})
+
+
+def _scalar(value: object) -> str:
+    if value is None:
+        raise wrong("nothing stands here")
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, (str, int, float)):
+        return str(value)
+    raise wrong("one value is wanted here, not a list or keys")
+
+
+def _text(value: object) -> str:
+    return _scalar(value)
+
+
+def _some_text(value: object) -> str:
+    text = _scalar(value)
+    if not text.strip():
+        raise wrong("an empty text")
+    return text
+
+
+def _matching(expression: str, what: str) -> Callable[[object], str]:
+    compiled = re.compile(expression)
+
+    def check(value: object) -> str:
+        text = _scalar(value)
+        if not compiled.search(text) or text.endswith("\n"):
+            raise wrong(f'"{text[:60]}" is not {what}')
+        return text
+
+    return check
+
+
+def _truth(value: object) -> bool:
+    text = _scalar(value)
+    if text not in ("true", "false"):
+        raise wrong(f'"{text[:40]}": write true or false')
+    return text == "true"
+
+
+def _whole(low: int, high: int) -> Callable[[object], int]:
+    def check(value: object) -> int:
+        text = _scalar(value).strip()
+        if not _WHOLE.fullmatch(text):
+            raise wrong(f'"{text[:40]}" is not a whole number')
+        number = int(text, 16) if text.startswith("0x") else int(text)
+        if not low <= number <= high:
+            raise wrong(f"{number} is not between {low} and {high}")
+        return number
+
+    return check
+
+
+def _quantity(dimension: Dimension, low: float, high: float, *, open_ends: bool) -> Callable[[object], float]:
+    def check(value: object) -> float:
+        text = _scalar(value)
+        try:
+            number = parse_size(text) if dimension is Dimension.SIZE else parse(text, dimension)
+        except UnitError as e:
+            raise wrong(str(e)) from e
+        inside = low < number < high if open_ends else low <= number <= high
+        if not inside:
+            raise wrong(f'"{text[:40]}" is not between {exact(low, dimension)} and {exact(high, dimension)}')
+        return number
+
+    return check
+
+
+def _factor(value: object) -> float:
+    text = _scalar(value)
+    try:
+        number = float(text)
+    except ValueError as e:
+        raise wrong(f'"{text[:40]}" is not a plain number, such as 1e6') from e
+    if not LEAST_SCALE <= number <= MOST_SCALE:
+        raise wrong(f'"{text[:40]}" is not between {LEAST_SCALE:g} and {MOST_SCALE:g}')
+    return number
+
+
+def one_of(kind: type[StrEnum]) -> Callable[[object], StrEnum]:
+    def check(value: object) -> StrEnum:
+        text = _scalar(value)
+        known = [str(k) for k in kind]
+        if text not in known:
+            raise wrong(f'unknown value "{text[:40]}"{did_you_mean(text, known)}')
+        return kind(text)
+
+    return check
+
+
+def _scalar_schema(dimension: Dimension) -> WithJsonSchema:
+    return WithJsonSchema({"type": "string", "pattern": pattern(dimension)})
+
+
+def _int_schema(low: int, high: int) -> WithJsonSchema:
+    return WithJsonSchema({"type": "integer", "minimum": low, "maximum": high})
+
+
+_ANY_TEXT = {"type": ["string", "number", "boolean"]}
+Text = Annotated[str, BeforeValidator(_text), WithJsonSchema(_ANY_TEXT)]
+SomeText = Annotated[str, BeforeValidator(_some_text), WithJsonSchema({**_ANY_TEXT, "minLength": 1})]
+Name = Annotated[
+    str,
+    BeforeValidator(_matching(NAME, "a name: letters, digits, - and _, not starting with -")),
+    WithJsonSchema({"type": ["string", "integer"], "pattern": NAME}),
+]
+EnvKey = Annotated[
+    str,
+    BeforeValidator(_matching(ENV_KEY, "the name of an environment variable: letters, digits and _")),
+    WithJsonSchema({"type": "string", "pattern": ENV_KEY}),
+]
+JsonPath = Annotated[
+    str,
+    BeforeValidator(_matching(_JSON_PATH, "a dotted path such as results.0.seconds")),
+    WithJsonSchema({"type": ["string", "integer"], "pattern": _JSON_PATH}),
+]
+Truth = Annotated[bool, BeforeValidator(_truth), WithJsonSchema({"type": "boolean"})]
+Seed = Annotated[int, BeforeValidator(_whole(0, 2**63 - 1)), _int_schema(0, 2**63 - 1)]
+Number = Annotated[int, BeforeValidator(_whole(1, 100_000)), _int_schema(1, 100_000)]
+NumberOrNone = Annotated[int, BeforeValidator(_whole(0, 100_000)), _int_schema(0, 100_000)]
+Cpu = Annotated[int, BeforeValidator(_whole(0, 65_535)), _int_schema(0, 65_535)]
+Seconds = Annotated[
+    float,
+    BeforeValidator(_quantity(Dimension.TIME, 0, 1e9, open_ends=True)),
+    _scalar_schema(Dimension.TIME),
+]
+Bytes = Annotated[
+    int, BeforeValidator(_quantity(Dimension.SIZE, 1, 2**60, open_ends=False)), _scalar_schema(Dimension.SIZE)
+]
+Margin = Annotated[
+    float, BeforeValidator(_quantity(Dimension.SHARE, 0, 1, open_ends=True)), _scalar_schema(Dimension.SHARE)
+]
+Scale = Annotated[
+    float,
+    BeforeValidator(_factor),
+    WithJsonSchema({"type": "number", "minimum": LEAST_SCALE, "maximum": MOST_SCALE}),
+]
+Confidence = Annotated[
+    float,
+    BeforeValidator(_quantity(Dimension.SHARE, 0.5, 0.9999, open_ends=False)),
+    _scalar_schema(Dimension.SHARE),
+]
+Extra = Annotated[
+    float,
+    BeforeValidator(_quantity(Dimension.SHARE, 0, 10, open_ends=False)),
+    _scalar_schema(Dimension.SHARE),
+]
+Quota = Annotated[
+    float,
+    BeforeValidator(_quantity(Dimension.SHARE, 0, 65_536, open_ends=True)),
+    _scalar_schema(Dimension.SHARE),
+]
+
+
+def words(kind: type[StrEnum]) -> WithJsonSchema:
+    return WithJsonSchema({"enum": [str(k) for k in kind]})
+
+
+AttachmentWord = Annotated[Attachment, BeforeValidator(one_of(Attachment)), words(Attachment)]
+BetterWord = Annotated[Better, BeforeValidator(one_of(Better)), words(Better)]
+ModeWord = Annotated[Mode, BeforeValidator(one_of(Mode)), words(Mode)]
+PagesWord = Annotated[Pages, BeforeValidator(one_of(Pages)), words(Pages)]
+BenchmarkWord = Annotated[Benchmark, BeforeValidator(one_of(Benchmark)), words(Benchmark)]
+SizeWord = Annotated[Size, BeforeValidator(one_of(Size)), words(Size)]

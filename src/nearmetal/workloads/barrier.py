@@ -1,0 +1,11 @@
+"""Barrier: nobody goes on before everybody has come."""
+
+from __future__ import annotations
+
+from .collective import collective_kernel, rounds
+
+KERNEL = collective_kernel(
+    "barrier",
+    doc="MPI collective: the time of one barrier",
+    seconds=lambda cost, ranks, _: 2 * rounds(ranks) * cost.latency,
+)

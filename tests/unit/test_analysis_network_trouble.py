@@ -1,0 +1,167 @@
+"""Time-outs in the likely cause: planted counts and seconds come out as the sentence that they deserve."""
+
+from dataclasses import replace
+
+import pytest
+
+from nearmetal.analysis import analyse
+from nearmetal.analysis.network_trouble import drop_places, timeout_clause
+from nearmetal.model.record import Connection, TrialRecord
+from nearmetal.model.result import Analysis, Cell, NetworkTrouble, Verdict
+from nearmetal.model.study import (
+    Attachment,
+    Better,
+    Design,
+    Environment,
+    KernelWorkload,
+    Placement,
+    Study,
+)
+from nearmetal.plan import make_plan
+from nearmetal.testing.simulate import SimulatedMetric, Spread, simulate
+
+STUDY = Study(
+    name="lossy",
+    question="",
+    environments=(
+        Environment(name="native", backend="native", attachment=Attachment.LOOPBACK, placements=("one",)),
+        Environment(name="box", backend="namespaces", attachment=Attachment.VETH_BRIDGE, placements=("two",)),
+    ),
+    placements=(
+        Placement(name="one", instances=1, tasks=2),
+        Placement(name="two", instances=2, tasks=1),
+    ),
+    workloads=(KernelWorkload(name="cg", kernel="cg", params={}),),
+    design=Design(baselines=("native",), margin=0.03, confidence=0.95, seed=3, slices=8),
+)
+BASE_SECONDS, BLOCKS = 0.25, 12
+#: 2015: CG took 180 % longer with some twenty time-outs of 0.2 s.
+STORY = {"timed.cg": {"TcpExtTCPTimeouts": 20.0, "TcpRetransSegs": 40.0, "TcpExtTCPLossProbes": 2.0}}
+QUIET = {"timed.cg": {"TcpExtTCPTimeouts": 0.0, "TcpRetransSegs": 3.0, "TcpExtTCPLossProbes": 3.0}}
+CONNECTION = Connection(
+    scope="instance.a",
+    local="10.99.0.2:1",
+    remote="10.99.0.3:2",
+    congestion_control="cubic",
+    rto=0.2,
+    rtt=1e-4,
+    rttvar=1e-5,
+    cwnd=10,
+    retransmitted=40,
+    lost=0,
+    bytes_acked=1,
+    bytes_received=1,
+    timeouts=20,
+    timeout_runs=20,
+    timeout_seconds=0.0,
+)
+
+
+def network(record: TrialRecord, told: dict[str, dict[str, float]]) -> TrialRecord:
+    if record.arm != "box/two":
+        return replace(record, network=QUIET)
+    return replace(record, network=told, connections=(CONNECTION, replace(CONNECTION, rto=0.4)))
+
+
+def analysis(told: dict[str, dict[str, float]], *, overhead: float) -> Analysis:
+    plan = make_plan(STUDY, blocks=BLOCKS, expected_blocks=BLOCKS)
+    metric = SimulatedMetric(workload="cg", metric="time", unit="s", better=Better.LOWER, value=BASE_SECONDS)
+    records = simulate(STUDY, plan, metrics=[metric], overheads={"box/two": overhead}, spread=Spread())
+    return analyse(STUDY, plan, [network(r, told) for r in records])
+
+
+def only(analysis: Analysis) -> Cell:
+    (cell,) = analysis.cells
+    return cell
+
+
+def test_the_story_of_2015_is_told() -> None:
+    cell = only(analysis(STORY, overhead=2.2))  # 8 slices of 0.25 s: 4.4 s more
+    assert cell.verdict is Verdict.SLOWER
+    assert cell.attribution is not None
+    assert cell.attribution.sentence == "TCP time-outs: 20 × 0.2 s = 4 s of 4.4 s"
+    assert cell.network is not None
+    assert (cell.network.timeouts, cell.network.retransmitted, cell.network.rto) == (20, 40, 0.2)
+    assert cell.network.waited == pytest.approx(4.0)
+    assert cell.network.extra_seconds == pytest.approx(4.4, rel=0.05)
+    assert cell.network.shared is False
+
+
+def test_probes_that_were_answered_are_no_trouble() -> None:
+    cell = only(analysis(QUIET, overhead=2.2))
+    assert cell.network is None
+    assert cell.attribution is not None and "TCP time-outs" not in cell.attribution.sentence
+
+
+def test_time_outs_that_explain_little_are_shown_and_not_blamed() -> None:
+    told = {"timed.cg": {"TcpExtTCPTimeouts": 1.0, "TcpRetransSegs": 9.0}}
+    cell = only(analysis(told, overhead=2.2))
+    assert cell.network is not None and cell.network.timeouts == 1
+    assert cell.attribution is not None and "time-outs" not in cell.attribution.sentence
+
+
+def test_a_cell_that_is_not_slower_blames_nothing() -> None:
+    cell = only(analysis(STORY, overhead=0.0))
+    assert cell.network is not None and cell.attribution is None
+
+
+def test_without_counters_there_is_nothing_to_say() -> None:
+    assert only(analysis({}, overhead=2.2)).network is None
+
+
+def test_drops_by_place_most_first() -> None:
+    network_ = {
+        "hub": {"qdisc.port1.tbf.drops": 74.0, "dev.port1.tx_drops": 0.0, "qdisc.port1.tbf.overlimits": 9e9},
+        "node": {"softnet.dropped": 2.0, "softnet.dropped.cpu1": 2.0},
+        "instance.nm0": {"TcpExtTCPBacklogDrop": 3.0, "TcpExtRcvPruned": 5.0, "dev.eth0.100.rx_drops": 1.0},
+        "timed.cg": {"TcpExtTCPTimeouts": 4.0},
+    }
+    plan = make_plan(STUDY, blocks=1, expected_blocks=1)
+    metric = SimulatedMetric(workload="cg", metric="time", unit="s", better=Better.LOWER, value=1.0)
+    records = simulate(STUDY, plan, metrics=[metric], overheads={}, spread=Spread())[:2]
+    found = drop_places([replace(records[0], network=network_), replace(records[1], network={})])
+    assert list(found.items()) == [
+        ("queueing discipline tbf on port1 of hub", 37.0),
+        ("socket buffers of nm0", 4.0),
+        ("softnet: a CPU's input queue (whole node)", 1.0),
+        ("device eth0.100 (rx drops) of nm0", 0.5),
+    ]
+    assert drop_places([]) == {}
+
+
+def trouble(**changed: object) -> NetworkTrouble:
+    plain = NetworkTrouble(
+        timeouts=20.0,
+        baseline_timeouts=0.0,
+        retransmitted=40.0,
+        baseline_retransmitted=0.0,
+        rto=None,
+        baseline_rto=None,
+        waited=4.0,
+        baseline_waited=0.0,
+        extra_seconds=4.4,
+        drops={},
+        baseline_drops={},
+        shared=False,
+    )
+    return replace(plain, **changed)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({}, "TCP time-outs: 20 × 0.2 s = 4 s of 4.4 s"),
+        ({"extra_seconds": 1.0}, "TCP time-outs: 20 × 0.2 s = 4 s of 1 s, several at once"),
+        (
+            {"baseline_timeouts": 5.0, "baseline_waited": 1.0, "baseline_rto": 0.2},
+            "TCP time-outs: 20 × 0.2 s (baseline: 5 × 0.2 s) = 3 s of 4.4 s",
+        ),
+        ({"extra_seconds": None}, None),
+        ({"extra_seconds": -1.0}, None),
+        ({"extra_seconds": 60.0}, None),
+        ({"timeouts": None, "waited": None}, None),
+        ({"timeouts": 0.0, "waited": 0.0}, None),
+    ],
+)
+def test_what_the_clause_says(changed: dict[str, object], said: str | None) -> None:
+    assert timeout_clause(trouble(**changed)) == said
