@@ -99,11 +99,7 @@ static void slice(void *state, Slice *out) {
     double start = now();
     steps(s, s->iterations + take_whole(&s->owed, s->common.extra * (double)s->iterations));
     double seconds = now() - start;
-    out->count = 1;
-    out->part[0] = (Part){.metric = "rate",
-                          .seconds = seconds,
-                          .comm_seconds = s->flow.exchange.seconds,
-                          .work = work_of(s, s->iterations)};
+    one_rate(out, seconds, s->flow.exchange.seconds, work_of(s, s->iterations));
 }
 
 static void verify(void *state, Verified *v) {

@@ -288,11 +288,7 @@ static void slice(void *state, Slice *out) {
         iterate(s, &rest);
     extra_steps(s, take_whole(&s->owed, s->common.extra * (double)(s->iterations * (INNER + 1))));
     double seconds = now() - start;
-    out->count = 1;
-    out->part[0] = (Part){.metric = "rate",
-                          .seconds = seconds,
-                          .comm_seconds = s->comm,
-                          .work = work_of(s, (double)s->iterations)};
+    one_rate(out, seconds, s->comm, work_of(s, (double)s->iterations));
 }
 
 static void verify(void *state, Verified *v) {

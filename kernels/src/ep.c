@@ -196,10 +196,7 @@ static void slice(void *state, Slice *out) {
     run_blocks(s, first, take_whole(&s->owed, s->common.extra * (double)blocks));
     double seconds = now() - start;
     s->next = (s->next + blocks * s->world.size) % s->all_blocks;
-    out->count = 1;
-    out->part[0] = (Part){.metric = "rate",
-                          .seconds = seconds,
-                          .work = 2.0 * BATCH * (double)s->batches * (double)s->world.size};
+    one_rate(out, seconds, 0, 2.0 * BATCH * (double)s->batches * (double)s->world.size);
 }
 
 /* The tallies of all threads, which start again from nothing. */

@@ -141,11 +141,7 @@ static void slice(void *state, Slice *out) {
     if (extra > 0) /* samples and their sums, far below a hundredth, are left out */
         ft_grid_inverse_part(&s->grid, extra);
     double seconds = now() - start;
-    out->count = 1;
-    out->part[0] = (Part){.metric = "rate",
-                          .seconds = seconds,
-                          .comm_seconds = s->grid.comm,
-                          .work = work_of(s, false, (double)s->iterations)};
+    one_rate(out, seconds, s->grid.comm, work_of(s, false, (double)s->iterations));
 }
 
 /* How far the sums are from the published ones, at worst. */

@@ -313,9 +313,7 @@ static void slice(void *state, Slice *out) {
         extra_part(s, extra);
     double seconds = now() - start;
     double all_keys = (double)s->keys * s->world.size;
-    out->count = 1;
-    out->part[0] = (Part){
-        .metric = "rate", .seconds = seconds, .comm_seconds = s->comm, .work = all_keys * (double)s->rounds};
+    one_rate(out, seconds, s->comm, all_keys * (double)s->rounds);
 }
 
 static void verify(void *state, Verified *v) {

@@ -22,6 +22,12 @@ typedef struct {
     Part part[MOST_PARTS];
 } Slice;
 
+/* A slice of which one figure is told: work at a rate. */
+static inline void one_rate(Slice *slice, double seconds, double comm_seconds, double work) {
+    slice->count = 1;
+    slice->part[0] = (Part){.metric = "rate", .seconds = seconds, .comm_seconds = comm_seconds, .work = work};
+}
+
 /* ok, expected, found: of the whole run, valid on rank 0 (the two are the insides of JSON objects);
    seconds: of this rank; work: of all ranks. */
 typedef struct {

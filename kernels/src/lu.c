@@ -126,11 +126,7 @@ static void slice(void *state, Slice *out) {
         relax(&s->flow);
     extra_part(s, s->common.extra * (double)s->iterations);
     double seconds = now() - start;
-    out->count = 1;
-    out->part[0] = (Part){.metric = "rate",
-                          .seconds = seconds,
-                          .comm_seconds = s->flow.exchange.seconds,
-                          .work = work_of(s, (double)s->iterations)};
+    one_rate(out, seconds, s->flow.exchange.seconds, work_of(s, (double)s->iterations));
 }
 
 static bool close_to(double found, double expected) {

@@ -231,11 +231,7 @@ static void slice(void *state, Slice *out) {
     if (extra > 0)
         cycle(s, extra, take_whole(&s->owed, extra) > 0);
     double seconds = now() - start;
-    out->count = 1;
-    out->part[0] = (Part){.metric = "rate",
-                          .seconds = seconds,
-                          .comm_seconds = s->comm,
-                          .work = work_of(s, (double)s->iterations)};
+    one_rate(out, seconds, s->comm, work_of(s, (double)s->iterations));
 }
 
 static void verify(void *state, Verified *v) {

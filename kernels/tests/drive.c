@@ -69,7 +69,9 @@ int main(int count, char **arguments) {
     if (ranks < 1 || ranks > MOST_RANKS || program + 1 >= count)
         give_up("usage: drive RANKS TOKEN... -- PROGRAM ARG...");
 
-    char directory[] = "/tmp/nearmetal-drive-XXXXXX", name[32];
+    const char *parent = getenv("TMPDIR");
+    char directory[256], name[32];
+    snprintf(directory, sizeof directory, "%s/nearmetal-drive-XXXXXX", parent ? parent : "/tmp");
     if (!mkdtemp(directory))
         give_up(directory);
     int token[MOST_RANKS], out = make_fifo(directory, "out", O_RDONLY | O_NONBLOCK);

@@ -162,7 +162,7 @@ def test_each_namespace_has_a_meter_that_reads_it_from_outside(
         assert counters["dev.eth0.rx_drops"] == 0
     assert (between["dev.port0.rx_bytes"] or 0) == one["dev.eth0.tx_bytes"]
     assert between["TcpOutSegs"] == 0
-    assert [m.connections() for m in meters] == [[], []]
+    assert [m.connections("x") for m in meters] == [[], []]
 
 
 def test_connections_are_seen_in_the_namespace_that_holds_them(
@@ -180,14 +180,14 @@ def test_connections_are_seen_in_the_namespace_that_holds_them(
             end = time.monotonic() + 5
             while not out.read_text() and time.monotonic() < end:
                 time.sleep(0.005)
-        found = network.meters[network.hub_netns].connections()
+        found = network.meters[network.hub_netns].connections("x")
         assert found is not None
         assert {f"{address}:7000"} < {c.local for c in found}
         assert {c.congestion_control for c in found} == {
             cast("dict[str, Any]", network.read_back["hub"])["congestion_control"]
         }
         assert all(c.rto is not None and 0.001 < c.rto < 5 and c.rtt for c in found)
-        assert network.meters[network.seats[0].netns].connections() == []
+        assert network.meters[network.seats[0].netns].connections("x") == []
     finally:
         for process in started:
             process.kill()

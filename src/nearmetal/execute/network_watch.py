@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 from ..host.network_files import PROBES, RETRANSMITTED
 from ..host.network_meter import MARKED, PROTOCOLS, QDISCS, NetworkMeter, grown
@@ -72,7 +72,7 @@ class NetworkWatch:
         for point in self._points:
             if point.tcp is None or not point.lost():
                 continue
-            found = point.meter.connections()
+            found = point.meter.connections(point.scope)
             if found is None:
                 continue
             held = self._connections = self._connections or {}
@@ -80,7 +80,7 @@ class NetworkWatch:
                 # On the machine's own network stand many that are not ours: only those in trouble.
                 ours = bool(c.retransmitted) or not self.shared
                 if ours and point.tcp(_address(c.local), _address(c.remote)):
-                    held[point.scope, c.local, c.remote] = Connection(scope=point.scope, **asdict(c))
+                    held[point.scope, c.local, c.remote] = c
 
     def close(self) -> NetworkAccount:
         """Everything since the watch was made."""

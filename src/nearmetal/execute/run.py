@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import json
 import math
-import signal
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from itertools import count
 from pathlib import Path
-from types import FrameType
 
 from ..errors import RunError, UsageError
 from ..host.lock import machine_lock
@@ -25,8 +23,9 @@ from ..records import ResultsDirectory, TrialWriter, completed_blocks, next_atte
 from ..samplers import Sampler
 from .audit import audit_arms, parity
 from .block import run_block
+from .interrupt import interruptible
 from .progress import BlockDone, Progress
-from .session import Machine, Session, new_label, open_session, usable_arms
+from .session import Machine, Session, new_label, open_session, sweep, usable_arms
 from .standing import Standing
 
 REHEARSAL = 0
@@ -61,7 +60,10 @@ def start_run(machine: Machine, study: Study, order: Order, progress: Progress) 
     Raises BusyError when another run holds the machine, before anything is started.
     """
     label = new_label()
-    with machine_lock(label, command=order.command, force=order.force), _interruptible():
+    with (
+        interruptible(partial(sweep, progress, label)),
+        machine_lock(label, command=order.command, force=order.force),
+    ):
         try:
             return _start(machine, study, order, label, progress)
         except KeyboardInterrupt:
@@ -104,7 +106,10 @@ def resume_run(
     the run was in, RunError when an arm of the run cannot run here now.
     """
     label = new_label()
-    with machine_lock(label, command=order.command, force=order.force), _interruptible():
+    with (
+        interruptible(partial(sweep, progress, label)),
+        machine_lock(label, command=order.command, force=order.force),
+    ):
         try:
             return _resume(machine, study, directory, label, progress)
         except KeyboardInterrupt:
@@ -260,22 +265,3 @@ def _tell_block(
             analysis=analysis,
         )
     )
-
-
-@contextmanager
-def _interruptible() -> Iterator[None]:
-    """The first SIGINT or SIGTERM stops the run in order; further ones wait until all is undone."""
-    stopping = False
-
-    def stop(_signal: int, _frame: FrameType | None) -> None:
-        nonlocal stopping
-        if not stopping:
-            stopping = True
-            raise KeyboardInterrupt
-
-    before = {s: signal.signal(s, stop) for s in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
-    try:
-        yield
-    finally:
-        for s, handler in before.items():
-            signal.signal(s, handler)

@@ -146,10 +146,11 @@ def usable_arms(
     return arms, backends, absent
 
 
-def _sweep(progress: Progress) -> None:
-    """Ranks of a run that was killed may still spin on the CPUs that this one measures on."""
+def sweep(progress: Progress, label: str | None = None) -> None:
+    """Remove what runs that are gone have left: ranks of a run that was killed may still spin on the CPUs
+    that this one measures on. label: what bears this label instead, of whichever run."""
     removed: set[str] = set()
-    for item in find():
+    for item in find(label):
         try:
             remove(item)
             removed.add(item.kind)
@@ -196,7 +197,7 @@ def open_session(
     machine."""
     arms = {a.name: a for a in study.arms()}
     with ExitStack() as stack:
-        _sweep(progress)
+        sweep(progress)
         scratch = stack.enter_context(scratch_directory(label))
         holder = None
         if not machine.host.is_root() and any(b.needs_user_namespace for b in backends.values()):

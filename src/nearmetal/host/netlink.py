@@ -12,6 +12,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from ipaddress import IPv4Address
 
+from ..model.record import Connection
+
 ROUTE, SOCK_DIAG = 0, 4  # netlink protocols
 
 _HEADER = struct.Struct("=IHHII")
@@ -44,29 +46,6 @@ class Qdisc:
     overlimits: int
     requeues: int
     backlog: int
-
-
-@dataclass(frozen=True, kw_only=True)
-class TcpState:
-    """One established connection (struct tcp_info). local, remote: 'address:port'; rto, rtt, rttvar: seconds;
-    cwnd: segments; retransmitted: segments in all; lost: of those under way now; timeouts, timeout_runs,
-    timeout_seconds: expiries of the retransmission timer, rows of consecutive ones, and seconds from the
-    first expiry of each row to its end (Linux 6.7); None = this kernel does not count it."""
-
-    local: str
-    remote: str
-    congestion_control: str | None
-    rto: float | None
-    rtt: float | None
-    rttvar: float | None
-    cwnd: int | None
-    retransmitted: int | None
-    lost: int | None
-    bytes_acked: int | None
-    bytes_received: int | None
-    timeouts: int | None
-    timeout_runs: int | None
-    timeout_seconds: float | None
 
 
 def open_netlink(protocol: int, descriptor: int | None = None) -> socket.socket:
@@ -172,8 +151,9 @@ def parse_qdiscs(data: bytes) -> list[Qdisc]:
     return out
 
 
-def parse_connections(data: bytes) -> list[TcpState]:
-    out: list[TcpState] = []
+def parse_connections(data: bytes, scope: str) -> list[Connection]:
+    """scope: of the network namespace that was asked."""
+    out: list[Connection] = []
     for kind, body in messages(data):
         if kind != _DIAG_BY_FAMILY or len(body) < 72:
             continue
@@ -183,6 +163,7 @@ def parse_connections(data: bytes) -> list[TcpState]:
             congestion = found.get(_CONGESTION)
             out.append(
                 _state(
+                    scope,
                     _endpoint(source, from_port),
                     _endpoint(destination, to_port),
                     _text(congestion) if congestion else None,
@@ -196,13 +177,14 @@ def _endpoint(address: bytes, port: bytes) -> str:
     return f"{IPv4Address(address[:4])}:{int.from_bytes(port, 'big')}"
 
 
-def _state(local: str, remote: str, congestion: str | None, info: bytes) -> TcpState:
+def _state(scope: str, local: str, remote: str, congestion: str | None, info: bytes) -> Connection:
     """struct tcp_info only ever grew at its end: what an older kernel does not send is None."""
 
     def number(at: int, size: int = 4) -> int | None:
         return int.from_bytes(info[at : at + size], sys.byteorder) if at + size <= len(info) else None
 
-    return TcpState(
+    return Connection(
+        scope=scope,
         local=local,
         remote=remote,
         congestion_control=congestion,

@@ -9,12 +9,12 @@ import socket
 from collections.abc import Container, Iterable, Mapping
 from functools import lru_cache
 
+from ..model.record import Connection
 from .namespaces import entered
 from .netlink import (
     ROUTE,
     SOCK_DIAG,
     Qdisc,
-    TcpState,
     connection_request,
     dump,
     link_request,
@@ -113,13 +113,13 @@ class NetworkMeter:
             self._netstat = snmp, self._read_netstat() | protocol_counters("snmp", snmp)
         return self._netstat[1]
 
-    def connections(self) -> list[TcpState] | None:
+    def connections(self, scope: str) -> list[Connection] | None:
         """Established TCP connections; None where the kernel does not tell. The kernel walks through the
         table of all namespaces for it, some 0.2 ms and more on a large machine."""
         if "diag" not in self._sockets:
             return None
         try:
-            return parse_connections(dump(self._sockets["diag"], connection_request()))
+            return parse_connections(dump(self._sockets["diag"], connection_request()), scope)
         except OSError:
             return None
 

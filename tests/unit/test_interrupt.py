@@ -1,0 +1,76 @@
+"""Ctrl-C: never within what must not be torn, once, and what is left is looked for."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from nearmetal.execute.interrupt import interruptible
+
+
+def strike() -> None:
+    os.kill(os.getpid(), signal.SIGINT)
+
+
+def test_it_strikes_the_body_once_and_undoes() -> None:
+    seen: list[str] = []
+    with pytest.raises(KeyboardInterrupt), interruptible(lambda: seen.append("undone")):
+        try:
+            strike()
+            time.sleep(5)
+        finally:
+            strike()  # the second does not tear the clean-up
+            seen.append("cleaned")
+    assert seen == ["cleaned", "undone"]
+
+
+def test_without_a_signal_nothing_is_undone() -> None:
+    before = signal.getsignal(signal.SIGINT)
+    with interruptible(lambda: pytest.fail("nothing to undo")):
+        pass
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_entering_and_leaving_are_whole() -> None:
+    seen: list[str] = []
+
+    @contextmanager
+    def step() -> Iterator[None]:
+        strike()
+        seen.append("started")
+        try:
+            yield
+        finally:
+            seen.append("ended")
+
+    with pytest.raises(KeyboardInterrupt), interruptible(lambda: None), step():
+        time.sleep(5)
+        seen.append("not reached")
+    assert seen == ["started", "ended"]
+
+
+def test_an_import_is_whole(tmp_path: Path) -> None:
+    """In a process of its own: pytest imports by importlib, too."""
+    (tmp_path / "half.py").write_text(
+        "import os, signal\nos.kill(os.getpid(), signal.SIGINT)\nwhole = True\n"
+    )
+    (tmp_path / "main.py").write_text(
+        "import sys, time\n"
+        "from nearmetal.execute.interrupt import interruptible\n"
+        "try:\n"
+        "    with interruptible(lambda: None):\n"
+        "        import half\n"
+        "        time.sleep(5)\n"
+        "except KeyboardInterrupt:\n"
+        "    print(sys.modules['half'].whole)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "main.py"], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "True\n"
