@@ -70,7 +70,7 @@ int main(int count, char **arguments) {
         give_up("usage: drive RANKS TOKEN... -- PROGRAM ARG...");
 
     const char *parent = getenv("TMPDIR");
-    char directory[256], name[32];
+    char directory[192], name[32];
     snprintf(directory, sizeof directory, "%s/nearmetal-drive-XXXXXX", parent ? parent : "/tmp");
     if (!mkdtemp(directory))
         give_up(directory);
