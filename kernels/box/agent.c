@@ -1,7 +1,8 @@
 /* nm-box agent: what mpirun calls in place of ssh: agent MAP [-x...] HOST COMMAND...; enters the instance
  * that the map names HOST. A line of the map: HOST PID USER CPUS LABEL [CGROUP]..., one space between; USER
  * is "user" where the instance is entered through its user namespace, CPUS a list such as 0,2; "-" stands for
- * none. */
+ * none. Or, where a container program enters the instance: HOST = WORD..., the words of its command line with
+ * "%20" for a space and "%25" for a percent sign. */
 #define _GNU_SOURCE
 #include "box.h"
 
@@ -32,8 +33,8 @@ static struct entry parse_line(char *rest, const char *map) {
     return entry;
 }
 
-/* The words of the entry point into the line, which is never freed: we exec next. */
-static struct entry look_up(const char *map, const char *host) {
+/* What stands behind HOST in its line, which is never freed: we exec next. */
+static char *look_up(const char *map, const char *host) {
     FILE *file = fopen(map, "re");
     if (file == NULL)
         die("open map", map);
@@ -48,12 +49,40 @@ static struct entry look_up(const char *map, const char *host) {
         if (strcmp(next(&rest, map), host) == 0) {
             if (fclose(file) != 0)
                 die("close", map);
-            return parse_line(rest, map);
+            return rest;
         }
     }
     if (ferror(file))
         die("read map", map);
     refuse("host is not in the map", host);
+}
+
+/* "%20" -> " ", in place. */
+static char *decode(char *word, const char *map) {
+    char *to = word;
+    for (const char *from = word; *from != '\0'; from++) {
+        if (*from == '%') {
+            if (strncmp(from, "%20", 3) != 0 && strncmp(from, "%25", 3) != 0)
+                refuse("neither %20 nor %25", map);
+            *to++ = from[2] == '0' ? ' ' : '%';
+            from += 2;
+        } else {
+            *to++ = *from;
+        }
+    }
+    *to = '\0';
+    return word;
+}
+
+/* Runs the words of the line, and the command behind them. */
+static _Noreturn void enter_by_program(char *rest, char *const command[], const char *map) {
+    struct list words = {.count = 0};
+    while (rest != NULL)
+        append(&words, decode(next(&rest, map), map), map);
+    for (int i = 0; command[i] != NULL; i++)
+        append(&words, command[i], map);
+    append(&words, NULL, map);
+    execute((char *const *)words.items);
 }
 
 static char *join_words(char **words, int count) {
@@ -79,10 +108,13 @@ int agent_main(int argc, char **argv) {
         at++;
     if (at + 1 >= argc)
         refuse("usage: nm-box agent MAP [-x...] HOST COMMAND...", "agent");
-    struct entry entry = look_up(argv[1], argv[at]);
+    char *rest = look_up(argv[1], argv[at]);
     /* The one shell of this program: like ssh, mpirun hands over words that a remote shell is to read again
      * ("PATH=... ; export PATH ; orted ..."). */
     char shell[] = "/bin/sh", option[] = "-c";
     char *const command[] = {shell, option, join_words(argv + at + 1, argc - at - 1), NULL};
+    if (rest != NULL && strncmp(rest, "= ", 2) == 0)
+        enter_by_program(rest + 2, command, argv[1]);
+    struct entry entry = parse_line(rest, argv[1]);
     enter(&entry, command);
 }

@@ -120,13 +120,11 @@ void enter(const struct entry *entry, char *const argv[]) {
 }
 
 int enter_main(int argc, char **argv) {
-    static const struct option options[] = {{"pid", required_argument, NULL, 'p'},
-                                            {"user-namespace", no_argument, NULL, 'u'},
-                                            {"cgroup", required_argument, NULL, 'c'},
-                                            {"cpus", required_argument, NULL, 'a'},
-                                            {"label", required_argument, NULL, 'l'},
-                                            {"cwd", required_argument, NULL, 'd'},
-                                            {NULL, 0, NULL, 0}};
+    static const struct option options[] = {
+        {"pid", required_argument, NULL, 'p'},       {"user-namespace", no_argument, NULL, 'u'},
+        {"cgroup", required_argument, NULL, 'c'},    {"cpus", required_argument, NULL, 'a'},
+        {"label", required_argument, NULL, 'l'},     {"cwd", required_argument, NULL, 'd'},
+        {"die-with-parent", no_argument, NULL, 'D'}, {NULL, 0, NULL, 0}};
     struct entry entry = {.pid = -1};
     for (int option; (option = getopt_long(argc, argv, "+", options, NULL)) != -1;) {
         switch (option) {
@@ -147,6 +145,9 @@ int enter_main(int argc, char **argv) {
             break;
         case 'd':
             entry.directory = optarg;
+            break;
+        case 'D':
+            die_with_parent();
             break;
         default:
             refuse("unknown option", "enter");

@@ -1,11 +1,13 @@
 /* First process of every instance, native ones included: tells the time of its first instruction on a
- * descriptor, then reaps orphans until SIGTERM. Uses system calls alone, so that no library's start-up is
- * measured. */
+ * descriptor, or into a FIFO where a container program passes no descriptors on, then reaps orphans until
+ * SIGTERM. Uses system calls alone, so that no library's start-up is measured. */
 #define _GNU_SOURCE
 #include "direct.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/prctl.h>
@@ -30,14 +32,20 @@ static int report(int fd, uint64_t nanoseconds) {
            direct(SYS_close, fd, 0, 0, 0) == 0;
 }
 
-/* The value of "--first-fd N"; -1 for anything else. */
+static bool same(const char *text, const char *other) {
+    while (*text != '\0' && *text == *other)
+        text++, other++;
+    return *text == *other;
+}
+
+/* Where to report: of "--first-fd N" or "--first-fifo PATH"; -1 for anything else. */
 static int descriptor(int argc, char **argv) {
-    static const char option[] = "--first-fd";
     if (argc != 3)
         return -1;
-    for (size_t i = 0; i < sizeof option; i++)
-        if (argv[1][i] != option[i])
-            return -1;
+    if (same(argv[1], "--first-fifo")) /* its reader is there before we are: this does not wait */
+        return (int)direct(SYS_open, (long)argv[2], O_WRONLY | O_CLOEXEC, 0, 0);
+    if (!same(argv[1], "--first-fd"))
+        return -1;
     int fd = 0;
     const char *at = argv[2];
     do {
@@ -54,7 +62,7 @@ static int init(int argc, char **argv) {
         return EXIT_INIT;
     int fd = descriptor(argc, argv);
     if (fd < 0) {
-        static const char usage[] = "usage: nm-init --first-fd N\n";
+        static const char usage[] = "usage: nm-init --first-fd N | --first-fifo PATH\n";
         direct(SYS_write, 2, (long)usage, sizeof usage - 1, 0); /* the status says it too */
         return EXIT_INIT;
     }

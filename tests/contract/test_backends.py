@@ -32,6 +32,8 @@ from nearmetal.model.study import Attachment, Environment, Limits
 
 HOST = LocalHost()
 KINDS = ("mnt", "uts", "ipc", "pid", "net")
+KILLED = (-signal.SIGKILL, 128 + signal.SIGKILL)
+"""How a killed command ends: by the signal, or as container programs tell it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,16 +45,15 @@ class Rig:
     directory: Path
     user_namespace: str | None
 
-    @property
-    def own_namespaces(self) -> bool:
-        return self.backend.name == "namespaces"
+    def owns(self, *kinds: str) -> bool:
+        return self.backend.own.issuperset(kinds)
 
     @property
     def label(self) -> str:
         return f"nearmetal-test{os.getpid()}"
 
     def environment(self, limits: Limits | None = None, attachment: Attachment | None = None) -> Environment:
-        own = Attachment.NONE if self.own_namespaces else Attachment.HOST
+        own = Attachment.NONE if self.owns("net") else Attachment.HOST
         return Environment(
             name="tested",
             backend=self.backend.name,
@@ -71,7 +72,7 @@ class Rig:
             hostname=f"nm{slot}",
             environment=environment or self.environment(),
             scratch=scratch,
-            user_namespace=self.user_namespace if self.own_namespaces else None,
+            user_namespace=self.user_namespace if self.backend.needs_user_namespace else None,
             **fields,  # type: ignore[arg-type]  # the fields that a test varies
         )
 
@@ -124,7 +125,7 @@ def test_a_command_hands_back_its_output_and_its_end(rig: Rig) -> None:
     with rig.instance() as instance:
         done = run(instance, "sh", "-c", "echo out; echo err >&2; exit 7")
         assert (done.returncode, done.stdout, done.stderr) == (7, "out\n", "err\n")
-        assert run(instance, "sh", "-c", "kill -KILL $$").returncode == -signal.SIGKILL
+        assert run(instance, "sh", "-c", "kill -KILL $$").returncode in KILLED
         missing = run(instance, "no-such-program")
         assert missing.returncode == 127
         assert missing.stderr == "nm-box: exec: No such file or directory (no-such-program)\n"
@@ -138,7 +139,7 @@ def test_environment_and_label_reach_the_command(rig: Rig) -> None:
 
 def test_host_name(rig: Rig) -> None:
     with rig.instance() as instance:
-        wanted = instance.hostname if rig.own_namespaces else socket.gethostname()
+        wanted = instance.hostname if rig.owns("uts") else socket.gethostname()
         assert out(instance, "cat", "/proc/sys/kernel/hostname") == wanted
 
 
@@ -154,7 +155,7 @@ def test_namespaces_are_own_or_the_hosts(rig: Rig, kind: str) -> None:
     with rig.instance() as instance:
         inside = out(instance, "readlink", f"/proc/self/ns/{kind}")
         assert inside == str(Path(f"/proc/{instance.pid}/ns/{kind}").readlink())
-        assert (inside != str(Path(f"/proc/self/ns/{kind}").readlink())) == rig.own_namespaces
+        assert (inside != str(Path(f"/proc/self/ns/{kind}").readlink())) == rig.owns(kind)
 
 
 def test_attachment_host_keeps_the_hosts_network(rig: Rig) -> None:
@@ -163,7 +164,7 @@ def test_attachment_host_keeps_the_hosts_network(rig: Rig) -> None:
 
 
 def test_own_network_has_loopback_up_and_nothing_else(rig: Rig) -> None:
-    if not rig.own_namespaces:
+    if not rig.owns("net"):
         return  # the host's network: the test above
     server = (
         "import socket; s = socket.create_server(('127.0.0.1', 0)); "
@@ -175,16 +176,19 @@ def test_own_network_has_loopback_up_and_nothing_else(rig: Rig) -> None:
 
 
 def test_own_processes_only(rig: Rig) -> None:
-    if not rig.own_namespaces:
+    if not rig.owns("pid"):
         return
     with rig.instance() as instance:
         pids = [w for w in out(instance, "ls", "/proc").split() if w.isdigit()]
-        assert "1" in pids and len(pids) <= 3
-        assert out(instance, "cat", "/proc/1/comm") == "nm-init"
+        assert "1" in pids and len(pids) <= 4
+        # Some container programs keep a first process of their own above ours.
+        assert (
+            "nm-init" in out(instance, "sh", "-c", "cat /proc/[12]/comm 2>/dev/null || :").split()
+        )
 
 
 def test_writes_inside_do_not_reach_the_host(rig: Rig) -> None:
-    if not rig.own_namespaces:
+    if not rig.owns("mnt"):
         return
     mark = f"{rig.label}-mark"
     with rig.instance() as instance:
@@ -221,7 +225,8 @@ def test_commands_are_in_the_groups_of_the_instance(rig: Rig) -> None:
         for controller, directory in instance.cgroups.items():
             lines = [line for line in own if controller in line.split(":")[1].split(",")]
             assert directory.name == instance.label
-            assert [line.endswith(f"/{instance.label}") for line in lines] == [True], (controller, own)
+            # A container program may make groups of its own below ours.
+            assert [instance.label in line.split("/") for line in lines] == [True], (controller, own)
 
 
 def test_what_goes_to_disk_is_counted_for_the_instance(rig: Rig) -> None:
@@ -259,7 +264,7 @@ def test_limits_are_set_or_refused(rig: Rig) -> None:
             assert quota / period == pytest.approx(0.5)
             assert memory == 64 << 20
             greedy = run(instance, "/usr/bin/python3", "-c", "bytearray(256 << 20)")
-            assert greedy.returncode == -signal.SIGKILL
+            assert greedy.returncode in KILLED
     except UnavailableError as e:
         assert not grouped and "limits cpu and memory" in e.what
         assert not HOST.is_root()
@@ -312,10 +317,10 @@ def test_nothing_is_left_not_even_a_daemon(rig: Rig) -> None:
 
 
 def test_a_failed_start_says_why_and_leaves_nothing(rig: Rig) -> None:
-    if not rig.own_namespaces:
+    if not rig.owns("mnt"):
         return
     request = rig.request("a", binds=(Path("/no/such/directory"),))
-    refused = pytest.raises(RunError, match="open_tree: No such file or directory")
+    refused = pytest.raises(RunError, match=r"(?i)no such file or directory")
     with refused, rig.backend.start(HOST, rig.tools, request):
         pass
     assert find(rig.label + "-") == ()
@@ -346,12 +351,27 @@ def test_the_agent_runs_what_mpirun_hands_over(rig: Rig, tmp_path: Path) -> None
         words = ["A=1", ";", "export", "A", ";", "printenv", "A", "NEARMETAL_RUN", ";", "exit", "4"]
         done = HOST.run([*agent, "-x", "-q", instance.hostname, *words], timeout=5)
         assert (done.returncode, done.stdout) == (4, f"1\n{instance.label}\n")
+        by_program = tmp_path / "by-program"
+        by_program.write_text("a = printf %25s.%25s. one%20word\n")
+        done = HOST.run([rig.tools / "nm-box", "agent", str(by_program), "a", "true"], timeout=5)
+        assert done.stdout == "one word./bin/sh.-c.true."
         stranger = HOST.run([*agent, "stranger", "true"], timeout=5)
         assert (stranger.returncode, stranger.stderr) == (111, "nm-box: host is not in the map (stranger)\n")
 
 
 @pytest.mark.parametrize(
-    "line", ["a", "a 1", "a x - - l", "a 1 who - l", "a  1 - - l", "a 1 - - l ", "a -1 - - l", "a 1 - 0,x l"]
+    "line",
+    [
+        "a",
+        "a 1",
+        "a x - - l",
+        "a 1 who - l",
+        "a  1 - - l",
+        "a 1 - - l ",
+        "a -1 - - l",
+        "a 1 - 0,x l",
+        "a = x%20y%2",
+    ],
 )
 def test_the_agent_refuses_a_map_it_does_not_understand(tools: Tools, tmp_path: Path, line: str) -> None:
     table = tmp_path / "map"
@@ -376,12 +396,12 @@ def go(user):
     request = InstanceRequest(
         label=label, hostname="nmkilled", cpus=host.cpus()[:1], seat=None, binds=(), scratch=Path(scratch),
         user_namespace=user, environment=Environment(name="e", backend=name, placements=(), extra_work=0.03,
-            attachment=Attachment.NONE if name == "namespaces" else Attachment.HOST))
+            attachment=Attachment.NONE if "net" in get_backend(name).own else Attachment.HOST))
     with get_backend(name).start(host, tools, request) as instance:
         host.run(instance.command(["sh", "-c", "sleep 600 >/dev/null 2>&1 &"]), timeout=5)
         print(instance.pid, flush=True)
         time.sleep(600)
-if host.is_root() or name != "namespaces":
+if host.is_root() or not get_backend(name).needs_user_namespace:
     go(None)
 else:
     with user_namespace_holder(host, tools, label) as holder:
@@ -410,7 +430,7 @@ def test_after_kill_9_of_the_tool_clean_leaves_nothing(rig: Rig) -> None:
         assert any(left.kind is Kind.PROCESS for left in find(label))
         tool.kill()
     assert gone(pid)
-    if rig.own_namespaces:
+    if rig.owns("pid"):
         end = time.monotonic() + 3
         while any(left.kind is Kind.PROCESS for left in find(label)) and time.monotonic() < end:
             time.sleep(0.005)

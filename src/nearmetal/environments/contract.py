@@ -12,7 +12,11 @@ from ..host import Host
 from ..model.network import Seat
 from ..model.study import Environment
 
-__all__ = ["Available", "Backend", "Instance", "InstanceRequest", "Seat", "Tools", "Unavailable"]
+__all__ = ["OWN_ALL", "Available", "Backend", "Instance", "InstanceRequest", "Seat", "Tools", "Unavailable"]
+
+
+OWN_ALL = frozenset({"mnt", "uts", "ipc", "pid", "net"})
+"""Kinds of namespace, as /proc/<pid>/ns names them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,7 +51,8 @@ class Tools:
 class InstanceRequest:
     """label: 'nearmetal-<run>-<slot>', names everything the instance leaves on the machine; hostname: inside;
     cpus: CPUs it may use; seat: None = the host's own network; binds: directories seen inside at the same
-    path, writable; scratch: an empty directory of its own; user_namespace: path of the shared user
+    path, writable; scratch: an empty directory of its own; tree: the root of its image, never written to ('/'
+    for image host); user_namespace: path of the shared user
     namespace (/proc/<pid>/ns/user) when not root, else None."""
 
     label: str
@@ -57,6 +62,7 @@ class InstanceRequest:
     seat: Seat | None
     binds: tuple[Path, ...]
     scratch: Path
+    tree: Path = Path("/")
     user_namespace: str | None = None
 
 
@@ -90,11 +96,12 @@ class Instance(Protocol):
 
 class Backend(Protocol):
     """One way of wrapping work. One file per backend, found by the entry-point group
-    'nearmetal.environments'. own_network: its instances take a seat on a network (attachment veth-bridge);
-    needs_user_namespace: without root its instances need the shared user namespace of the request."""
+    'nearmetal.environments'. own: the kinds of namespace (OWN_ALL) that its instances do not share with the
+    machine; with 'net' among them they can take a seat on a network; needs_user_namespace: without root its
+    instances need the shared user namespace of the request."""
 
     name: str
-    own_network: bool
+    own: frozenset[str]
     needs_user_namespace: bool
 
     def check(self, host: Host, tools: Tools) -> Available | Unavailable:

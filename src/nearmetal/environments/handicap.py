@@ -22,7 +22,7 @@ class Handicap:
     to cost nothing."""
 
     name = "handicap"
-    own_network = False
+    own = frozenset[str]()
     needs_user_namespace = False
 
     def check(self, host: Host, tools: Tools) -> Available | Unavailable:

@@ -14,7 +14,7 @@ from ..errors import NearmetalError, UnavailableError
 from ..host import REPORT_FD, Host, cgroups, processes
 from ..host import Unavailable as NoGroups
 from ..model.study import Attachment
-from .contract import Available, InstanceRequest, Tools, Unavailable
+from .contract import OWN_ALL, Available, InstanceRequest, Tools, Unavailable
 from .holder import user_namespace_holder
 from .instance import (
     START_TIMEOUT,
@@ -36,7 +36,7 @@ class Namespaces:
     """Attachment host, veth-bridge (a seat), or loopback and none (a network with lo alone)."""
 
     name = "namespaces"
-    own_network = True
+    own = OWN_ALL
     needs_user_namespace = True
 
     def check(self, host: Host, tools: Tools) -> Available | Unavailable:

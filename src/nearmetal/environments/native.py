@@ -33,7 +33,7 @@ class Native:
     """The machine as it is; attachment host or loopback."""
 
     name = "native"
-    own_network = False
+    own = frozenset[str]()
     needs_user_namespace = False
 
     def check(self, host: Host, tools: Tools) -> Available | Unavailable:

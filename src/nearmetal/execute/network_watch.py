@@ -165,7 +165,7 @@ def _points(session: Session, s: Standing, stack: ExitStack) -> tuple[bool, list
     seats = session.seats.get((s.arm.name, s.trial.aa), ())
     node = session.node_meter
     environment = s.arm.environment
-    own = session.backends[environment.backend].own_network and environment.attachment is not Attachment.HOST
+    own = "net" in session.backends[environment.backend].own and environment.attachment is not Attachment.HOST
     if not own:
         return True, [_Point("node", node, (*_OWN, *_SOFTNET), tcp=_over_loopback)] if node else []
     points = [_Point("node", node, _SOFTNET)] if node else []

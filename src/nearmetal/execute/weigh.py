@@ -48,8 +48,8 @@ def weigh_study(
         Environment(
             name=name,
             backend=name,
-            attachment=Attachment.VETH_BRIDGE if b.own_network else Attachment.HOST,
-            placements=((many if b.own_network else one).name,),
+            attachment=Attachment.VETH_BRIDGE if "net" in b.own else Attachment.HOST,
+            placements=((many if "net" in b.own else one).name,),
         )
         for name, b in backends.items()
     ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import errno
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -16,6 +17,37 @@ NETNS_DIRECTORY = Path("/run/netns")
 _CLONE_NEWNET = 0x40000000
 _MNT_DETACH = 2
 _UMOUNT_NOFOLLOW = 8
+
+
+def mount(source: str, target: Path, kind: str, *, flags: int = 0, options: str = "") -> None:
+    """mount(2).
+
+    Raises RunError with what the kernel says.
+    """
+    libc = ctypes.CDLL(None, use_errno=True)
+    data = os.fsencode(options) if options else None
+    if libc.mount(os.fsencode(source), os.fsencode(target), os.fsencode(kind), flags, data) != 0:
+        raise RunError(f"mount {kind} on {target}: {os.strerror(ctypes.get_errno())}", remedy="run as root")
+
+
+def mount_overlay(target: Path, *, lower: Path, upper: Path, work: Path) -> None:
+    """An overlay; commas and colons in its paths would end them (mount(8)).
+
+    Raises RunError.
+    """
+    for path in (lower, upper, work):
+        if set(str(path)) & set(",:\\"):
+            raise RunError(f"{path}: an overlay takes no path with a comma, a colon or a backslash")
+    mount("overlay", target, "overlay", options=f"lowerdir={lower},upperdir={upper},workdir={work}")
+
+
+def detach_if_mounted(path: Path) -> None:
+    """detach(), harmless where nothing is mounted. Raises OSError."""
+    try:
+        detach(path)
+    except OSError as e:
+        if e.errno != errno.EINVAL:
+            raise
 
 
 def detach(path: Path) -> None:

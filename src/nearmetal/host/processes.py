@@ -38,6 +38,22 @@ def ancestors(pid: int) -> set[int]:
     return seen
 
 
+def descendant(pid: int, comm: str) -> int | None:
+    """The nearest process below pid (or pid itself) of this name; None where there is none."""
+    level = [pid]
+    while level:
+        below: list[int] = []
+        for p in level:
+            with contextlib.suppress(OSError):
+                if Path(f"/proc/{p}/comm").read_text().rstrip("\n") == comm:
+                    return p
+                for thread in Path(f"/proc/{p}/task").iterdir():
+                    children = (thread / "children").read_text()
+                    below += [int(child) for child in children.split()]
+        level = below
+    return None
+
+
 def labelled(wanted: Callable[[str], bool]) -> dict[int, str]:
     """Label by pid of every living process whose label is wanted; without us and our ancestors, and without
     those whose environment we may not read."""

@@ -1,0 +1,165 @@
+"""What the backends share that wrap a container program (runc, lxc-start, bwrap, ...): it runs in the
+foreground with nm-init as its payload, and a command enters by the program's own means."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..errors import RunError
+from ..host import Host, Process, namespaces, processes
+from ..host.helper import wait_readable
+from .contract import InstanceRequest, Tools
+
+FIRST = "first"
+LOOK_AGAIN = 0.05
+"""Seconds between two looks at whether the program has ended while nothing is reported."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProgramInstance:
+    """An instance that its container program enters. enter: tokens before the command, which set the label
+    and the CPUs as well (entered()); see contract.Instance."""
+
+    label: str
+    hostname: str
+    pid: int
+    phases: Mapping[str, float]
+    cgroups: Mapping[str, Path]
+    enter: tuple[str, ...]
+
+    @property
+    def agent_line(self) -> str:
+        words = [w.replace("%", "%25").replace(" ", "%20") for w in self.enter]
+        return " ".join([self.hostname, "=", *words])
+
+    def command(self, argv: Sequence[str]) -> list[str]:
+        return [*self.enter, *argv]
+
+
+def entered(tools: Tools, request: InstanceRequest, program: Sequence[str]) -> tuple[str, ...]:
+    """Tokens that enter an instance: those of the program ("lxc-attach -n NAME --"), then our own inside."""
+    cpus = ["--cpus", ",".join(map(str, request.cpus))] if request.cpus else []
+    inside = [tools / "nm-box", "enter", "--pid", "0", "--label", request.label, *cpus, "--"]
+    return (*program, *inside)
+
+
+def in_groups(tools: Tools, groups: Mapping[str, Path], label: str, argv: Sequence[str]) -> list[str]:
+    """Tokens that run a program of the machine in these control groups; it is killed when we die."""
+    directories = [w for d in dict.fromkeys(groups.values()) for w in ("--cgroup", str(d))]
+    return [
+        *(tools / "nm-box", "enter", "--pid", "0", "--die-with-parent", "--label", label),
+        *directories,
+        "--",
+        *argv,
+    ]
+
+
+@contextmanager
+def overlay_root(request: InstanceRequest) -> Iterator[Path]:
+    """A writable root over the tree of the image, thrown away on leaving: the path to hand to a program that
+    takes a directory. Needs root. Raises RunError."""
+    upper, work, root = (request.scratch / name for name in ("upper", "work", "root"))
+    for directory in (upper, work, root):
+        directory.mkdir()
+    try:
+        namespaces.mount_overlay(root, lower=request.tree, upper=upper, work=work)
+        yield root
+    finally:
+        namespaces.detach_if_mounted(root)
+
+
+@dataclass(frozen=True, kw_only=True)
+class FirstReport:
+    """Where nm-init reports its first instruction. directory: to be bound into the instance at its own path;
+    argv: of nm-init."""
+
+    directory: Path
+    argv: tuple[str, ...]
+    descriptor: int
+
+    def wait(self, program: Process, errors: Path, timeout: float) -> int:
+        """The time of the first instruction (CLOCK_MONOTONIC, ns). errors: what the program says.
+
+        Raises RunError with its last words when it ends first, or says nothing for timeout seconds.
+        """
+        deadline = time.monotonic() + timeout
+        while not wait_readable(self.descriptor, LOOK_AGAIN) or not (said := os.read(self.descriptor, 4096)):
+            if program.poll() is not None:
+                raise RunError(last_words(errors) or f"it ended with status {program.poll()} and no message")
+            if time.monotonic() > deadline:
+                raise RunError(f"no first instruction within {timeout:g} s; {last_words(errors)}")
+        first: int = json.loads(said)["first"]
+        return first
+
+
+@contextmanager
+def first_report(tools: Tools, request: InstanceRequest) -> Iterator[FirstReport]:
+    """A FIFO in a directory of its own below the scratch directory."""
+    directory = request.scratch / "report"
+    directory.mkdir()
+    fifo = directory / FIRST
+    os.mkfifo(fifo, 0o600)
+    # Opened for writing as well, so that there never is an end of file before the report.
+    descriptor = os.open(fifo, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        argv = (tools / "nm-init", "--first-fifo", str(fifo))
+        yield FirstReport(directory=directory, argv=argv, descriptor=descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def last_words(file: Path) -> str:
+    """The last line of a log, at most 300 characters; empty where there is none."""
+    try:
+        lines = file.read_text(errors="replace").split("\n")
+    except OSError:
+        return ""
+    return next((s.strip()[:300] for s in reversed(lines) if s.strip()), "")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Running:
+    """A program in the foreground whose payload runs. pid: of nm-init, as the host counts; begun, first: of
+    the program's start and nm-init's first instruction (CLOCK_MONOTONIC, ns)."""
+
+    program: Process
+    pid: int
+    begun: int
+    first: int
+
+
+@contextmanager
+def running(
+    host: Host,
+    request: InstanceRequest,
+    report: FirstReport,
+    argv: Sequence[str],
+    *,
+    timeout: float,
+    env: Mapping[str, str] | None = None,
+) -> Iterator[Running]:
+    """Run a container program in the foreground until the body is left; its payload is report.argv. The
+    caller's control groups end what it leaves. Raises RunError."""
+    said = request.scratch / "program.err"
+    begun = time.monotonic_ns()
+    program = host.start(
+        argv,
+        stdout=request.scratch / "program.out",
+        stderr=said,
+        env={processes.LABEL_VARIABLE: request.label, **(env or {})},
+        cwd=Path("/"),
+    )
+    try:
+        first = report.wait(program, said, timeout)
+        pid = processes.descendant(program.pid, "nm-init")
+        if pid is None:
+            raise RunError(f"{argv[0]}: its first process has ended; {last_words(said)}")
+        yield Running(program=program, pid=pid, begun=begun, first=first)
+    finally:
+        program.kill()
