@@ -182,9 +182,7 @@ def test_own_processes_only(rig: Rig) -> None:
         pids = [w for w in out(instance, "ls", "/proc").split() if w.isdigit()]
         assert "1" in pids and len(pids) <= 4
         # Some container programs keep a first process of their own above ours.
-        assert (
-            "nm-init" in out(instance, "sh", "-c", "cat /proc/[12]/comm 2>/dev/null || :").split()
-        )
+        assert "nm-init" in out(instance, "sh", "-c", "cat /proc/[12]/comm 2>/dev/null || :").split()
 
 
 def test_writes_inside_do_not_reach_the_host(rig: Rig) -> None:
