@@ -19,12 +19,13 @@ from ..model.result import Analysis
 from ..model.study import Arm, Study
 from ..plan import expected_blocks as blocks_within
 from ..plan import make_block, make_plan
-from ..records import ResultsDirectory, TrialWriter, completed_blocks, next_attempt
+from ..records import ResultsDirectory, TrialWriter, completed_blocks, last_attempts
 from ..samplers import Sampler
 from .audit import audit_arms, parity
 from .block import run_block
 from .interrupt import interruptible
 from .progress import BlockDone, Progress
+from .running import RunningAnalysis
 from .session import Machine, Session, new_label, open_session, sweep, usable_arms
 from .standing import Standing
 
@@ -211,33 +212,32 @@ def _loop(
     session: Session, directory: ResultsDirectory, writer: TrialWriter, begin: float, progress: Progress
 ) -> str:
     """Block after block until the stop rule speaks: why it did."""
-    # numpy and scipy take half a second to import, which the rehearsal need not wait for.
-    from ..analysis import analyse, should_stop
-
     study, expected = session.study, directory.plan().expected_blocks
-    plan = make_plan(study, blocks=0, expected_blocks=expected)
+    running = RunningAnalysis(study, make_plan(study, blocks=0, expected_blocks=expected))
     records = list(directory.trials().records)
+    attempts = last_attempts(records)
     done = completed_blocks(records, len(make_block(study, REHEARSAL).trials))
     told: set[str] = set()
     number, block_seconds = 0, 0.0
     while True:
-        analysis = analyse(study, plan, records, detail=False)
-        if block_seconds:
+        analysis, fresh = running.after(records, len(done))
+        if block_seconds and fresh:
             _tell_block(analysis, expected, block_seconds, begin, study, progress)
         if session.sampler is not None and session.sampler.problem is not None:
             _tell_once(f"no more samples: {session.sampler.problem}", told, progress)
         elapsed = time.monotonic() - begin
-        stopped = should_stop(analysis, study, elapsed=elapsed, block_seconds=block_seconds)
+        stopped = running.stop(analysis, len(done), elapsed, block_seconds)
         if stopped is not None:
             return stopped
         number = next(n for n in count(number + 1) if n not in done)
         at = time.monotonic()
-        for record in run_block(session, make_block(study, number), next_attempt(records, number)):
+        for record in run_block(session, make_block(study, number), attempts.get(number, 0) + 1):
             writer.append(record)
             records.append(record)
             for reason in (record.reason, *(r.reason and f"{r.workload}: {r.reason}" for r in record.rows)):
                 if reason:
                     _tell_once(f"{record.arm} failed: {reason}", told, progress)
+        done.add(number)
         block_seconds = time.monotonic() - at
 
 
