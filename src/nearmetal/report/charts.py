@@ -39,8 +39,8 @@ def points(cell: Cell, p: Palette) -> Chart | None:
     pairs = list(zip(cell.blocks, cell.d, strict=True))
     if not pairs:
         return None
-    order = sorted(range(len(pairs)), key=lambda i: pairs[i][1])
-    shown = thin(pairs, MOST_POINTS, keep=(order[0], order[-1]))
+    ends = (cell.d.index(min(cell.d)), cell.d.index(max(cell.d)))
+    shown = thin(pairs, MOST_POINTS, keep=ends)
     y = OverheadAxis(cell)
     rows: list[JsonValue] = [{"block": b, "y": y.of(d)} for b, d in shown]
     layers: list[JsonValue] = [
