@@ -18,6 +18,9 @@ from .contract import InstanceRequest, Tools, Unavailable
 START_TIMEOUT = 10.0
 """Seconds after which a start has failed; a good one takes milliseconds."""
 
+CONTROLLERS = frozenset({"cpu", "cpuacct", "cpuset", "memory", "blkio"})
+"""What an instance is held to and accounted by."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class BoxInstance:
@@ -103,6 +106,15 @@ def control_groups(
         yield made
     finally:
         cgroups.remove(cgroups.unique(made))
+
+
+def group_notes() -> tuple[str, ...]:
+    """What differs here for want of control groups."""
+    parents = cgroups.machine_parents()
+    if isinstance(parents, NoGroups):
+        return (f"affinity instead of cpuset, no accounts per instance: {parents.reason}",)
+    lacking = sorted(CONTROLLERS - parents.controllers)
+    return (f"no control group of {', '.join(lacking)}",) if lacking else ()
 
 
 @contextmanager
