@@ -50,6 +50,9 @@ struct root {
     bool rootless;
     bool own_network;
 };
+void make_read_only(const char *path);
+/* Made, or there already, with this mode whatever the caller's umask. */
+void directory(const char *path, mode_t mode);
 /* The overlay alone, at scratch/root; the process stands in scratch afterwards. */
 void lay_root(const struct root *plan);
 /* The overlay with own /proc, /sys, /dev/shm, /tmp; the process stands in its / afterwards. */
@@ -65,6 +68,7 @@ int wrap_main(int argc, char **argv);
  * NULL for all) and runs argv there. */
 struct entry {
     const char *only;
+    bool signal_grandchildren;
     pid_t pid;
     bool user_namespace;
     const char *cpus;

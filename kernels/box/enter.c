@@ -25,9 +25,34 @@ enum { KINDS = sizeof kinds / sizeof *kinds };
 
 static volatile sig_atomic_t child_pid;
 
+/* Where the children of our child stand, for a program that does not pass signals on to the command it runs;
+ * else empty. */
+static char grandchildren[64];
+
+/* To the children of our child; whether it has any. */
+static bool forward_below(int sign) {
+    char list[256];
+    bool any = false;
+    int fd = open(grandchildren, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return false;
+    ssize_t size = read(fd, list, sizeof list);
+    close(fd);
+    pid_t pid = 0;
+    for (ssize_t i = 0; i < size; i++) {
+        if (list[i] >= '0' && list[i] <= '9') {
+            pid = 10 * pid + (list[i] - '0');
+        } else if (pid > 0) {
+            any = kill(pid, sign) == 0 || any;
+            pid = 0;
+        }
+    }
+    return any;
+}
+
 static void forward(int sign) {
     int kept = errno;
-    if (child_pid > 0)
+    if (child_pid > 0 && (grandchildren[0] == '\0' || !forward_below(sign)))
         kill(child_pid, sign);
     errno = kept;
 }
@@ -111,7 +136,7 @@ void enter(const struct entry *entry, char *const argv[]) {
         die("setenv", "NEARMETAL_RUN");
     if (entry->pid != 0)
         join_namespaces(entry);
-    if ((entry->pid == 0 || entry->only != NULL) && unified < 0) {
+    if ((entry->pid == 0 || entry->only != NULL) && unified < 0 && !entry->signal_grandchildren) {
         change_directory(entry->directory, before);
         execute(argv);
     }
@@ -126,6 +151,9 @@ void enter(const struct entry *entry, char *const argv[]) {
         change_directory(entry->directory, before);
         execute(argv);
     }
+    if (entry->signal_grandchildren && snprintf(grandchildren, sizeof grandchildren,
+                                                "/proc/%d/task/%d/children", (int)child, (int)child) < 0)
+        die("format", "children");
     child_pid = child;
     handle_signals(forward, SIG_UNBLOCK);
     end_like(child);
@@ -140,6 +168,7 @@ int enter_main(int argc, char **argv) {
                                             {"cwd", required_argument, NULL, 'd'},
                                             {"die-with-parent", no_argument, NULL, 'D'},
                                             {"only", required_argument, NULL, 'o'},
+                                            {"signal-grandchildren", no_argument, NULL, 'G'},
                                             {NULL, 0, NULL, 0}};
     struct entry entry = {.pid = -1};
     for (int option; (option = getopt_long(argc, argv, "+", options, NULL)) != -1;) {
@@ -161,6 +190,9 @@ int enter_main(int argc, char **argv) {
             break;
         case 'd':
             entry.directory = optarg;
+            break;
+        case 'G':
+            entry.signal_grandchildren = true;
             break;
         case 'o':
             if (strstr(optarg, "pid") != NULL)

@@ -48,13 +48,13 @@ static void mount_at(const char *source, const char *target, const char *type, u
         die(type != NULL ? "mount" : "bind", target);
 }
 
-static void directory(const char *path, mode_t mode) {
+void directory(const char *path, mode_t mode) {
     /* chmod as well, since the caller's umask must not show inside. */
     if ((mkdir(path, mode) != 0 && errno != EEXIST) || chmod(path, mode) != 0)
         die("mkdir", path);
 }
 
-static void make_read_only(const char *path) {
+void make_read_only(const char *path) {
     const struct mount_attr change = {.attr_set = MOUNT_ATTR_RDONLY};
     if (syscall(SYS_mount_setattr, AT_FDCWD, path, AT_RECURSIVE, &change, sizeof change) == 0)
         return;

@@ -17,9 +17,9 @@ int mount(const char *source, const char *target, const char *type, unsigned lon
 
 struct wrap {
     const char *user, *netns, *hostname, *cpus;
-    bool new_net;
+    bool new_net, fresh_run;
     struct root root;
-    struct list cgroups;
+    struct list cgroups, read_only;
 };
 
 static struct wrap parse(int argc, char **argv) {
@@ -31,6 +31,8 @@ static struct wrap parse(int argc, char **argv) {
                                             {"cpus", required_argument, NULL, 'p'},
                                             {"root-overlay", required_argument, NULL, 'r'},
                                             {"tree", required_argument, NULL, 't'},
+                                            {"read-only", required_argument, NULL, 'o'},
+                                            {"fresh-run", no_argument, NULL, 'R'},
                                             {NULL, 0, NULL, 0}};
     struct wrap wrap = {.root = {.tree = "/"}};
     for (int option; (option = getopt_long(argc, argv, "+", options, NULL)) != -1;) {
@@ -58,6 +60,12 @@ static struct wrap parse(int argc, char **argv) {
             break;
         case 't':
             wrap.root.tree = optarg;
+            break;
+        case 'R':
+            wrap.fresh_run = true;
+            break;
+        case 'o':
+            append(&wrap.read_only, optarg, "--read-only");
             break;
         default:
             refuse("unknown option", "wrap");
@@ -113,6 +121,16 @@ int wrap_main(int argc, char **argv) {
     lay_root(&wrap.root);
     if (wrap.root.own_network)
         fresh_sys();
+    /* For a program that can only bind: what is fresh in an instance, and what may not be written to. */
+    directory("shm", 01777);
+    if (wrap.fresh_run && mount("tmpfs", "root/run", "tmpfs", MS_NOSUID | MS_NODEV, "mode=0755") != 0)
+        die("mount", "root/run");
+    for (int i = 0; i < wrap.read_only.count; i++) {
+        const char *path = wrap.read_only.items[i];
+        if (mount(path, path, NULL, MS_BIND | MS_REC, NULL) != 0)
+            die("bind", path);
+        make_read_only(path);
+    }
     if (chdir("/") != 0)
         die("chdir", "/");
     die_with_parent(); /* again: joining a user namespace has cleared it */

@@ -14,7 +14,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,7 +24,7 @@ from nearmetal.environments import Backend, Instance, InstanceRequest, Tools, Un
 from nearmetal.environments.holder import user_namespace_holder
 from nearmetal.environments.registry import backend_names, get_backend
 from nearmetal.errors import RunError, UnavailableError
-from nearmetal.host import Completed, LocalHost, cgroups
+from nearmetal.host import Completed, LocalHost, cgroups, processes
 from nearmetal.host.counters import delta, snapshot
 from nearmetal.host.leftovers import Kind, find, remove
 from nearmetal.model.network import Seat
@@ -106,6 +106,18 @@ def out(instance: Instance, *argv: str) -> str:
     done = run(instance, *argv)
     assert done.ok, done
     return done.stdout.strip()
+
+
+def in_instance(instance: Instance, comm: str, within: float = 5.0) -> int:
+    """The pid, as the machine counts, of the instance's process of this name, as soon as there is one."""
+    end = time.monotonic() + within
+    while time.monotonic() < end:
+        for pid in processes.labelled(lambda label: label == instance.label):
+            with suppress(OSError):
+                if Path(f"/proc/{pid}/comm").read_text() == f"{comm}\n":
+                    return pid
+        time.sleep(0.005)
+    raise AssertionError(f"no {comm} in {instance.label}")
 
 
 def gone(pid: int, within: float = 3.0) -> bool:
@@ -218,8 +230,13 @@ def test_cpus_are_those_asked_for(rig: Rig) -> None:
 
 
 def test_commands_are_in_the_groups_of_the_instance(rig: Rig) -> None:
-    with rig.instance() as instance:
-        own = out(instance, "cat", "/proc/self/cgroup").splitlines()
+    """As the machine sees it: inside, a namespace of control groups may show other paths."""
+    with rig.instance() as instance, ExitStack() as stack:
+        files = rig.directory / "stdout", rig.directory / "stderr"
+        argv = instance.command(["sleep", "60"])
+        asleep = HOST.start(argv, stdout=files[0], stderr=files[1], cwd=Path("/"))
+        stack.callback(asleep.kill)
+        own = Path(f"/proc/{in_instance(instance, 'sleep')}/cgroup").read_text().splitlines()
         for controller, directory in instance.cgroups.items():
             lines = [line for line in own if controller in line.split(":")[1].split(",")]
             assert directory.name == instance.label

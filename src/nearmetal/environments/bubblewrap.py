@@ -29,7 +29,7 @@ class Bubblewrap:
 
 
 def sandbox(given: Wrapped) -> list[str]:
-    """Tokens of bwrap up to the payload; pure. The network is that which bwrap is started in."""
+    """Tokens; pure. The network is that which bwrap is started in."""
     argv = ["bwrap", "--die-with-parent", "--as-pid-1", "--unshare-uts", "--unshare-ipc", "--unshare-pid"]
     argv += ["--hostname", given.request.hostname, "--bind", str(given.root), "/", "--proc", "/proc"]
     argv += ["--bind", "/sys", "/sys", "--dev-bind", "/dev", "/dev"]
@@ -37,7 +37,7 @@ def sandbox(given: Wrapped) -> list[str]:
         argv += ["--perms", mode, "--tmpfs", top]
     for path, writable in given.binds.items():
         argv += ["--bind" if writable else "--ro-bind", str(path), str(path)]
-    return [*argv, "--"]
+    return [*argv, "--", *given.report.argv]
 
 
 @contextmanager

@@ -145,6 +145,15 @@ def require_host_image(request: InstanceRequest) -> None:
         )
 
 
+def require_root(host: Host, request: InstanceRequest) -> None:
+    """Raises UnavailableError without root."""
+    if not host.is_root():
+        raise UnavailableError(
+            f"environment {request.environment.name}: backend {request.environment.backend} needs root",
+            remedy="run as root, or take namespaces or bubblewrap",
+        )
+
+
 def missing_tools(host: Host, tools: Tools) -> Unavailable | None:
     """Unavailable where nm-box or nm-init cannot be run."""
     for name in ("nm-box", "nm-init"):

@@ -31,25 +31,29 @@ MACHINES_OWN = (Attachment.HOST, Attachment.NONE, Attachment.LOOPBACK)
 
 @dataclass(frozen=True, kw_only=True)
 class Wrapped:
-    """What a program is given to run. request: with the control groups that it is started in; root: the root
-    directory of the instance, which stands there for the program and its children alone; state: a directory for
+    """What a program is given to run. request: with the control groups that it is started in; overlay: a
+    directory in which root, the root directory of the instance, and an empty shm stand for the program and its children alone; state: a directory for
     the program's own files; prefix: tokens before the program's; binds: what is seen inside at the same path, by
     path: whether it may be written to."""
 
     request: InstanceRequest
     groups: Mapping[str, Path]
-    root: Path
+    overlay: Path
     state: Path
     report: FirstReport
     prefix: tuple[str, ...]
     binds: Mapping[Path, bool]
 
+    @property
+    def root(self) -> Path:
+        return self.overlay / "root"
+
 
 @contextmanager
 def wrapped(
-    tools: Tools, request: InstanceRequest, groups: Mapping[str, Path], *, hostname: bool = False
+    tools: Tools, request: InstanceRequest, groups: Mapping[str, Path], *, more: Sequence[str] = ()
 ) -> Iterator[Wrapped]:
-    """hostname: the program cannot set it, so it is set around it.
+    """more: options of nm-box wrap for what the program cannot do.
 
     Raises UnavailableError for an image, an attachment or a seat that does not fit, RunError.
     """
@@ -69,16 +73,18 @@ def wrapped(
             argv += ["--netns", request.seat.netns]
         elif request.environment.attachment is not Attachment.HOST:
             argv.append("--new-net")
-        if hostname:
-            argv += ["--hostname", request.hostname]
         for group in cgroups.unique(groups):
             argv += ["--cgroup", str(group)]
         if request.cpus:
             argv += ["--cpus", ",".join(map(str, request.cpus))]
+        for path, writable in binds.items():
+            if not writable:
+                argv += ["--read-only", str(path)]
+        argv += more
         yield Wrapped(
             request=replace(request, scratch=state),
             groups=groups,
-            root=overlay / "root",
+            overlay=overlay,
             state=state,
             report=report,
             prefix=(*argv, "--"),
@@ -131,22 +137,22 @@ def started(
     request: InstanceRequest,
     program: Callable[[Wrapped], Sequence[str]],
     *,
-    hostname: bool = False,
+    more: Sequence[str] = (),
     timeout: float = START_TIMEOUT,
 ) -> Iterator[Started]:
-    """Start the program in groups of its own; program: its tokens up to the payload. Everything ends on leaving.
+    """Start the program in groups of its own; program: its tokens. Everything ends on leaving.
 
     Raises UnavailableError, RunError.
     """
     begin = time.monotonic_ns()
     with (
         control_groups(request, CONTROLLERS) as groups,
-        wrapped(tools, request, groups, hostname=hostname) as given,
+        wrapped(tools, request, groups, more=more) as given,
         running(
             host,
             given.request,
             given.report,
-            [*given.prefix, *program(given), *given.report.argv],
+            [*given.prefix, *program(given)],
             timeout=timeout,
         ) as run,
     ):
