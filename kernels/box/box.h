@@ -53,6 +53,8 @@ struct root {
 void make_read_only(const char *path);
 /* Made, or there already, with this mode whatever the caller's umask. */
 void directory(const char *path, mode_t mode);
+/* Makes root/a/b/c of /a/b/c; what cannot be made shows when something is mounted on it. */
+void make_parents(const char *path);
 /* The overlay alone, at scratch/root; the process stands in scratch afterwards. */
 void lay_root(const struct root *plan);
 /* The overlay with own /proc, /sys, /dev/shm, /tmp; the process stands in its / afterwards. */

@@ -66,8 +66,7 @@ void make_read_only(const char *path) {
     mount_at(NULL, path, NULL, MS_REMOUNT | MS_BIND | MS_RDONLY | kept, NULL);
 }
 
-/* Makes root/a/b/c; what cannot be made shows when something is mounted on it. */
-static void make_parents(const char *path) {
+void make_parents(const char *path) {
     struct path inside = join("root", path);
     for (char *at = inside.text + strlen("root/"); *at != '\0'; at++) {
         if (*at != '/')

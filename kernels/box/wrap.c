@@ -7,9 +7,12 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <getopt.h>
+#include <limits.h>
 #include <linux/mount.h>
 #include <sched.h>
+#include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -17,9 +20,9 @@ int mount(const char *source, const char *target, const char *type, unsigned lon
 
 struct wrap {
     const char *user, *netns, *hostname, *cpus;
-    bool new_net, fresh_run;
+    bool new_net;
     struct root root;
-    struct list cgroups, read_only;
+    struct list cgroups, read_only, fresh, places;
 };
 
 static struct wrap parse(int argc, char **argv) {
@@ -32,7 +35,8 @@ static struct wrap parse(int argc, char **argv) {
                                             {"root-overlay", required_argument, NULL, 'r'},
                                             {"tree", required_argument, NULL, 't'},
                                             {"read-only", required_argument, NULL, 'o'},
-                                            {"fresh-run", no_argument, NULL, 'R'},
+                                            {"fresh", required_argument, NULL, 'f'},
+                                            {"place", required_argument, NULL, 'P'},
                                             {NULL, 0, NULL, 0}};
     struct wrap wrap = {.root = {.tree = "/"}};
     for (int option; (option = getopt_long(argc, argv, "+", options, NULL)) != -1;) {
@@ -61,8 +65,11 @@ static struct wrap parse(int argc, char **argv) {
         case 't':
             wrap.root.tree = optarg;
             break;
-        case 'R':
-            wrap.fresh_run = true;
+        case 'f':
+            append(&wrap.fresh, optarg, "--fresh");
+            break;
+        case 'P':
+            append(&wrap.places, optarg, "--place");
             break;
         case 'o':
             append(&wrap.read_only, optarg, "--read-only");
@@ -95,6 +102,18 @@ static void fresh_sys(void) {
         die("bind", "/sys/fs/cgroup");
 }
 
+/* A tmpfs on this directory of the instance; all may write to it as they may to the tree's own. */
+static void fresh_inside(const char *path) {
+    char inside[PATH_MAX], options[32];
+    struct stat tree;
+    if ((size_t)snprintf(inside, sizeof inside, "root%s", path) >= sizeof inside)
+        refuse("path too long", path);
+    if (stat(inside, &tree) != 0 ||
+        snprintf(options, sizeof options, "mode=%o", (unsigned)tree.st_mode & 07777u) < 0 ||
+        mount("tmpfs", inside, "tmpfs", MS_NOSUID | MS_NODEV, options) != 0)
+        die("mount", inside);
+}
+
 static void separate(const struct wrap *wrap) {
     int user = open_namespace(wrap->user), net = open_namespace(wrap->netns);
     join_namespace(user, CLONE_NEWUSER, wrap->user);
@@ -123,8 +142,10 @@ int wrap_main(int argc, char **argv) {
         fresh_sys();
     /* For a program that can only bind: what is fresh in an instance, and what may not be written to. */
     directory("shm", 01777);
-    if (wrap.fresh_run && mount("tmpfs", "root/run", "tmpfs", MS_NOSUID | MS_NODEV, "mode=0755") != 0)
-        die("mount", "root/run");
+    for (int i = 0; i < wrap.fresh.count; i++)
+        fresh_inside(wrap.fresh.items[i]);
+    for (int i = 0; i < wrap.places.count; i++)
+        make_parents(wrap.places.items[i]);
     for (int i = 0; i < wrap.read_only.count; i++) {
         const char *path = wrap.read_only.items[i];
         if (mount(path, path, NULL, MS_BIND | MS_REC, NULL) != 0)

@@ -58,7 +58,7 @@ def entrance(tools: Tools, one: Started) -> list[str]:
 @contextmanager
 def _start(host: Host, tools: Tools, request: InstanceRequest) -> Iterator[ProgramInstance]:
     with started(
-        host, tools, request, container, more=("--hostname", request.hostname, "--fresh-run")
+        host, tools, request, container, more=("--hostname", request.hostname, "--fresh", "/run")
     ) as one:
         try:
             yield ProgramInstance(

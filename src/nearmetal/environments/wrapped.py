@@ -77,7 +77,9 @@ def wrapped(
             argv += ["--cgroup", str(group)]
         if request.cpus:
             argv += ["--cpus", ",".join(map(str, request.cpus))]
+        binds[report.directory] = True
         for path, writable in binds.items():
+            argv += ["--place", str(path)]
             if not writable:
                 argv += ["--read-only", str(path)]
         argv += more
@@ -88,7 +90,7 @@ def wrapped(
             state=state,
             report=report,
             prefix=(*argv, "--"),
-            binds={**binds, report.directory: True},
+            binds=binds,
         )
 
 
