@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from nearmetal.environments import Tools
+from tests.contract.not_here import not_here
 
 KERNELS = Path(__file__).parents[2] / "kernels"
 PROGRAMS = ("nm-box", "nm-init")
@@ -23,3 +24,8 @@ def tools(tmp_path_factory: pytest.TempPathFactory) -> Tools:
     ):
         subprocess.run(step, check=True, timeout=120, capture_output=True)
     return Tools(directory=build / "bin")
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    for name, why in not_here().items():
+        terminalreporter.write_line(f"backend not tested here: {name}: {why}")

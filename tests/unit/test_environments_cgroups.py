@@ -194,9 +194,28 @@ def test_a_limit_that_is_refused_says_where(tmp_path: Path) -> None:
 
 
 def test_a_group_that_cannot_be_removed_is_an_error(tmp_path: Path) -> None:
-    (tmp_path / "x" / "child").mkdir(parents=True)
+    (tmp_path / "x").mkdir()
+    (tmp_path / "x" / "file").touch()
     with pytest.raises(RunError, match="not empty"):
         cgroups.remove((tmp_path / "x",), timeout=0.01)
+
+
+def test_groups_that_a_program_made_below_ours_go_with_it(tmp_path: Path) -> None:
+    (tmp_path / "x" / "payload" / "init").mkdir(parents=True)
+    cgroups.remove((tmp_path / "x", tmp_path / "never-made"), timeout=0.01)
+    assert not (tmp_path / "x").exists()
+
+
+def test_own_group_is_found_in_every_hierarchy(tmp_path: Path) -> None:
+    (tmp_path / "proc/self").mkdir(parents=True)
+    (tmp_path / "proc/self/cgroup").write_text("9:name=systemd:/\n4:cpu,cpuacct:/a/b\n2:pids:/\n0::/u\n")
+    (tmp_path / "proc/self/mountinfo").write_text(
+        "30 20 0:1 / /cg/systemd rw - cgroup cgroup rw,name=systemd\n"
+        "31 20 0:2 /a /cg/cpu rw - cgroup cgroup rw,cpu,cpuacct\n"
+        "32 20 0:3 / /cg/unified rw - cgroup2 cgroup2 rw\n"
+    )
+    wanted = ("cg/systemd", "cg/cpu/b", "cg/unified/u")
+    assert cgroups.own_everywhere(tmp_path) == tuple(tmp_path / w for w in wanted)
 
 
 @given(st.text(st.sampled_from("a/ \t\\é"), max_size=20))

@@ -18,6 +18,9 @@ from .contract import InstanceRequest, Tools, Unavailable
 START_TIMEOUT = 10.0
 """Seconds after which a start has failed; a good one takes milliseconds."""
 
+CONTROLLERS = frozenset({"cpu", "cpuacct", "cpuset", "memory", "blkio"})
+"""What an instance is held to and accounted by."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class BoxInstance:
@@ -105,6 +108,15 @@ def control_groups(
         cgroups.remove(cgroups.unique(made))
 
 
+def group_notes() -> tuple[str, ...]:
+    """What differs here for want of control groups."""
+    parents = cgroups.machine_parents()
+    if isinstance(parents, NoGroups):
+        return (f"affinity instead of cpuset, no accounts per instance: {parents.reason}",)
+    lacking = sorted(CONTROLLERS - parents.controllers)
+    return (f"no control group of {', '.join(lacking)}",) if lacking else ()
+
+
 @contextmanager
 def ended(launched: Launched, pid: int, label: str, groups: Mapping[str, Path]) -> Iterator[None]:
     """On leaving: end the first process and wait until it is gone; where no control group holds the others,
@@ -130,6 +142,15 @@ def require_host_image(request: InstanceRequest) -> None:
             f"environment {request.environment.name}: backend {request.environment.backend} has image host "
             f"only, not {request.environment.image}",
             remedy="image: host",
+        )
+
+
+def require_root(host: Host, request: InstanceRequest) -> None:
+    """Raises UnavailableError without root."""
+    if not host.is_root():
+        raise UnavailableError(
+            f"environment {request.environment.name}: backend {request.environment.backend} needs root",
+            remedy="run as root, or take namespaces or bubblewrap",
         )
 
 

@@ -100,6 +100,27 @@ def own_directories(groups: Mapping[str, str], mounts: Mapping[str, tuple[str, s
     return out
 
 
+def own_everywhere(root: Path = Path("/")) -> tuple[Path, ...]:
+    """The directory of our own group in every hierarchy that is mounted, those without a controller of ours
+    too."""
+    found = []
+    paths = {}
+    for line in (root / "proc/self/cgroup").read_text().splitlines():
+        _, controllers, path = line.split(":", 2)
+        paths[controllers] = path
+    for line in (root / "proc/self/mountinfo").read_text().splitlines():
+        left, _, right = line.partition(" - ")
+        fields, (kind, _, options) = left.split(" "), right.split(" ", 2)
+        for controllers, path in paths.items():
+            of_this = (
+                set(controllers.split(",")) <= set(options.split(",")) if controllers else kind == "cgroup2"
+            )
+            if of_this and kind in ("cgroup", "cgroup2"):
+                inside = os.path.relpath(path, unescape(fields[3]))
+                found.append(root / unescape(fields[4]).lstrip("/") / inside)
+    return tuple(dict.fromkeys(found))
+
+
 def find_parents(root: Path = Path("/")) -> Parents | Unavailable:
     """Where this process may make groups; root: of another tree, for tests."""
     try:
@@ -236,6 +257,17 @@ def unique(made: Mapping[str, Path]) -> tuple[Path, ...]:
     return tuple(dict.fromkeys(made.values()))
 
 
+def with_children(groups: Iterable[Path]) -> list[Path]:
+    """The groups that are there and those below them, which a container program may have made, deepest first."""
+    found: list[Path] = []
+    for directory in groups:
+        with contextlib.suppress(OSError):
+            if directory.stat().st_nlink > 2:
+                found += with_children(p for p in directory.iterdir() if p.is_dir())
+            found.append(directory)
+    return found
+
+
 def members(groups: Iterable[Path]) -> set[int]:
     """Processes in any of these groups; a group that is gone has none."""
     pids: set[int] = set()
@@ -246,13 +278,14 @@ def members(groups: Iterable[Path]) -> set[int]:
 
 
 def kill_members(groups: Sequence[Path], *, timeout: float = 5.0) -> None:
-    """SIGKILL to every process in these groups until none is left; never to the caller or its ancestors.
+    """SIGKILL to every process in these groups and below them until none is left; never to the caller or its
+    ancestors.
 
     Raises RunError when some are left after timeout seconds.
     """
     deadline = time.monotonic() + timeout
     # Most groups are empty by now: our ancestors are looked up only where there is somebody to spare.
-    while (present := members(groups)) and (left := present - ancestors(os.getpid())):
+    while (present := members(with_children(groups))) and (left := present - ancestors(os.getpid())):
         for pid in left:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
@@ -264,13 +297,13 @@ def kill_members(groups: Sequence[Path], *, timeout: float = 5.0) -> None:
 
 
 def remove(groups: Sequence[Path], *, timeout: float = 5.0) -> None:
-    """Kill the members and remove the groups; those that are not there are no matter.
+    """Kill the members and remove the groups with those below them; those that are not there are no matter.
 
     Raises RunError when the kernel holds one for longer than timeout seconds.
     """
     kill_members(groups, timeout=timeout)
     deadline = time.monotonic() + timeout
-    for directory in groups:
+    for directory in with_children(groups):
         while True:
             try:
                 directory.rmdir()

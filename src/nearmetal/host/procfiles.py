@@ -134,7 +134,8 @@ def _blocks(files: Mapping[str, bytes]) -> Counters:
             key, _, value = word.partition(b"=")
             if key in (b"rbytes", b"wbytes"):
                 done["blocks_in" if key == b"rbytes" else "blocks_out"] += _number(value) or 0.0
-    blkio = files.get("blkio.throttle.io_service_bytes", b"")
+    plain = "blkio.throttle.io_service_bytes"
+    blkio = files.get(f"{plain}_recursive") or files.get(plain, b"")
     for line in blkio.splitlines():
         words = line.split()
         if len(words) == 3 and words[1] in (b"Read", b"Write"):

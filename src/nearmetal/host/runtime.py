@@ -42,10 +42,15 @@ def make_runtime_directory() -> Path:
 @contextmanager
 def scratch_directory(label: str) -> Iterator[Path]:
     """An empty directory of the run's own, removed on leaving with all that is in it."""
-    parent = make_runtime_directory()
-    path = parent / label
+    path = runtime_directory() / label
+    parent = path.parent
     try:
-        path.mkdir(mode=0o755)
+        for _ in range(100):
+            make_runtime_directory()
+            # Another run that ends just now may take the parent away again.
+            with contextlib.suppress(FileNotFoundError):
+                path.mkdir(mode=0o755)
+                break
         yield path
     finally:
         shutil.rmtree(path, ignore_errors=True)
