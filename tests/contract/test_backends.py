@@ -6,6 +6,7 @@ Runs as root and as an unprivileged user alike (test_backends_unprivileged.py ru
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import shutil
 import signal
@@ -16,6 +17,7 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -23,7 +25,8 @@ import pytest
 from nearmetal.environments import Backend, Instance, InstanceRequest, Tools, Unavailable
 from nearmetal.environments.holder import user_namespace_holder
 from nearmetal.environments.registry import backend_names, get_backend
-from nearmetal.errors import RunError, UnavailableError
+from nearmetal.errors import RunError, TrialFailedError, UnavailableError
+from nearmetal.execute.together import started
 from nearmetal.host import Completed, LocalHost, cgroups
 from nearmetal.host.counters import delta, snapshot
 from nearmetal.host.leftovers import Kind, find, remove
@@ -445,6 +448,47 @@ def test_ten_instances_at_once(rig: Rig) -> None:
         for i in standing:
             assert out(i, "printenv", "NEARMETAL_RUN") == i.label
     assert find(rig.label + "-") == ()
+
+
+def test_instances_side_by_side_and_the_times_of_their_stop(rig: Rig) -> None:
+    requests = [rig.request(f"s{n}") for n in range(4)]
+    starts = [partial(rig.backend.start, HOST, rig.tools, request) for request in requests]
+    with started(starts, together=True, time_stop=True) as group:
+        assert [i.label for i in group.instances] == [r.label for r in requests]
+        assert all(
+            0 < i.phases["first_instruction"] <= s
+            for i, s in zip(group.instances, group.seconds, strict=True)
+        )
+        for i in group.instances:
+            assert out(i, "printenv", "NEARMETAL_RUN") == i.label
+    assert group.stopped is not None
+    assert 0 < group.stopped.ended <= group.stopped.removed
+    assert find(rig.label + "-") == ()
+
+
+def test_an_instance_that_is_gone_before_its_stop_is_a_failed_trial(rig: Rig) -> None:
+    start = partial(rig.backend.start, HOST, rig.tools, rig.request("g"))
+    with (
+        pytest.raises(TrialFailedError, match="ended before it was stopped"),
+        started([start], together=True, time_stop=True) as group,
+    ):
+        os.kill(group.instances[0].pid, signal.SIGKILL)
+        assert gone(group.instances[0].pid)
+
+
+def test_a_command_tells_its_first_instruction(rig: Rig) -> None:
+    fifo = rig.directory / "exec"
+    os.mkfifo(fifo, 0o600)
+    reader = os.open(fifo, os.O_RDWR | os.O_NONBLOCK)
+    try:
+        with rig.instance(binds=(rig.directory,)) as instance:
+            begin = time.monotonic_ns()
+            done = run(instance, rig.tools / "nm-init", "--once-fifo", str(fifo))
+            assert done.ok, done
+            first = json.loads(os.read(reader, 100))["first"]
+            assert begin < first < time.monotonic_ns()
+    finally:
+        os.close(reader)
 
 
 def test_tools_that_are_missing_are_named(tmp_path: Path) -> None:

@@ -7,8 +7,8 @@ import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from ..model.study import Attachment, CommandWorkload, KernelWorkload, StartSubject, Study, Workload
-from .catalog import COMMAND, START, Catalog, did_you_mean
+from ..model.study import Attachment, CommandWorkload, EventSubject, KernelWorkload, Study, Workload
+from .catalog import COMMAND, Catalog, did_you_mean
 from .npb import Program, misfits
 from .problems import Path, Problems
 from .sweep import Piece
@@ -268,8 +268,8 @@ def metrics_of(workload: Workload, catalog: Catalog | None) -> tuple[str, ...]:
         case CommandWorkload():
             always = known.get(COMMAND)
             return (*always, *(m.name for m in workload.metrics)) if always is not None else ()
-        case StartSubject():
-            return known.get(START, ())
+        case EventSubject():
+            return known.get(str(workload.event), ())
 
 
 def check_arms(frame: Study, root: MapNode, problems: Problems) -> None:

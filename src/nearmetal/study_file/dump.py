@@ -11,10 +11,10 @@ from ..model.study import (
     CommandWorkload,
     Design,
     Environment,
+    EventSubject,
     KernelWorkload,
     MetricSpec,
     Placement,
-    StartSubject,
     Study,
     VerifySpec,
     Workload,
@@ -90,8 +90,8 @@ def _workload(w: Workload, catalog: Catalog) -> Tree:
                 "verify": _verify(w.verify) if w.verify is not None else None,
                 "time_limit": exact(w.time_limit, Dimension.TIME),
             }
-        case StartSubject():
-            return {"subject": "start"}
+        case EventSubject():
+            return {"subject": str(w.event), "count": None if w.count is None else str(w.count)}
 
 
 def _metric(m: MetricSpec) -> Tree:
@@ -123,6 +123,7 @@ def _design(d: Design) -> Tree:
         "warm_up": str(d.warm_up),
         "runs": str(d.runs),
         "slices": str(d.slices),
+        "starts": str(d.starts),
         "profile": "true" if d.profile else "false",
         "primary": _list(d.primary) if d.primary else None,
     }

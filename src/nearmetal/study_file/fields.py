@@ -13,7 +13,7 @@ from typing import Annotated
 from pydantic import BeforeValidator, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
-from ..model.study import Attachment, Better, Mode, Pages
+from ..model.study import Attachment, Better, Event, Mode, Pages, Starts
 from ..units import Dimension, UnitError, exact, parse, parse_size, pattern
 from .catalog import did_you_mean
 from .npb import Benchmark, Size
@@ -191,6 +191,8 @@ def words(kind: type[StrEnum]) -> WithJsonSchema:
 AttachmentWord = Annotated[Attachment, BeforeValidator(one_of(Attachment)), words(Attachment)]
 BetterWord = Annotated[Better, BeforeValidator(one_of(Better)), words(Better)]
 ModeWord = Annotated[Mode, BeforeValidator(one_of(Mode)), words(Mode)]
+EventWord = Annotated[Event, BeforeValidator(one_of(Event)), words(Event)]
+StartsWord = Annotated[Starts, BeforeValidator(one_of(Starts)), words(Starts)]
 PagesWord = Annotated[Pages, BeforeValidator(one_of(Pages)), words(Pages)]
 BenchmarkWord = Annotated[Benchmark, BeforeValidator(one_of(Benchmark)), words(Benchmark)]
 SizeWord = Annotated[Size, BeforeValidator(one_of(Size)), words(Size)]

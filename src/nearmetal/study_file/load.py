@@ -11,11 +11,11 @@ from ..model.study import (
     CommandWorkload,
     Design,
     Environment,
+    EventSubject,
     KernelWorkload,
     Limits,
     MetricSpec,
     Placement,
-    StartSubject,
     Study,
     VerifySpec,
     Workload,
@@ -160,7 +160,7 @@ def _workload(
     piece: Piece, catalog: Catalog | None, programs: dict[str, Program], problems: Problems
 ) -> Workload | None:
     """None, and its mistakes in problems, where it does not fit; programs: takes the binary of an npb."""
-    from .sections import StartSection
+    from .sections import EventSection
 
     here = [k for k in piece.node.entries if k in _KINDS] if isinstance(piece.node, MapNode) else []
     if not here:
@@ -177,8 +177,10 @@ def _workload(
         return _command(piece, problems)
     if here[0] == "npb":
         return _npb(piece, programs, problems)
-    start = validate(StartSection, piece.node, piece.path, problems)
-    return StartSubject(name=piece.name) if start is not None else None
+    section = validate(EventSection, piece.node, piece.path, problems)
+    if section is None:
+        return None
+    return EventSubject(name=piece.name, event=section.subject, count=section.count)
 
 
 def _kernel(piece: Piece, catalog: Catalog | None, problems: Problems) -> KernelWorkload | None:
@@ -338,5 +340,6 @@ def _design(section: DesignSection, baselines: tuple[str, ...], seed: int) -> De
         runs=section.runs,
         warm_up=section.warm_up,
         profile=section.profile,
+        starts=section.starts,
         primary=tuple(section.primary),
     )

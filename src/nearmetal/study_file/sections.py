@@ -7,12 +7,11 @@ and mappings; fields.py makes them what a key wants.
 
 from __future__ import annotations
 
-from enum import StrEnum
 from typing import Annotated, Any
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field
 
-from ..model.study import RANKS, CommandWorkload, Design, Environment, MetricSpec, Pages
+from ..model.study import IDLE, RANKS, CommandWorkload, Design, Environment, EventSubject, MetricSpec, Pages
 from ..units import Dimension, exact
 from .fields import (
     AttachmentWord,
@@ -22,6 +21,7 @@ from .fields import (
     Confidence,
     Cpu,
     EnvKey,
+    EventWord,
     Extra,
     JsonPath,
     Margin,
@@ -36,10 +36,9 @@ from .fields import (
     Seed,
     SizeWord,
     SomeText,
+    StartsWord,
     Text,
     Truth,
-    one_of,
-    words,
 )
 
 #: What file and command line take when nothing is said (METHOD: "One comparison").
@@ -234,16 +233,27 @@ class NpbWorkloadSection(Section):
     time_limit: TimeLimit = CommandWorkload.time_limit
 
 
-class Subject(StrEnum):
-    START = "start"
-
-
-class StartSection(Section):
+class EventSection(Section):
     """An event of the instances themselves."""
 
-    subject: Annotated[Subject, BeforeValidator(one_of(Subject)), words(Subject)] = Field(
-        description="start: from the request to the first instruction in the last instance",
+    subject: EventWord = Field(
+        description="start: from the request to the first instruction in the last instance; stop: from the"
+        " request to the end of the first process of the last one; exec: from the request to the first"
+        " instruction of a command in a standing instance; density: how long idle instances take to start"
+        " all at once, and the memory of each",
         examples=["start"],
+    )
+    count: Number | None = Field(
+        EventSubject.count,
+        description="how often in each block, as many times as slices (in mode plain: runs) if omitted;"
+        f" density: how many idle instances, {IDLE} if omitted",
+        examples=[20],
+    )
+    matrix: dict[str, list[Any]] | None = Field(
+        None, description=_SWEEP.format("combination of values"), examples=[{"count": [1, 10, 100]}]
+    )
+    zip: dict[str, list[Any]] | None = Field(
+        None, description=_SWEEP.format("row of values, lists of equal length"), examples=[{"count": [1, 10]}]
     )
 
 
@@ -306,6 +316,12 @@ class DesignSection(Section):
     slices: Number = Field(
         Design.slices, description="slices per kernel and instance, in mode slices", examples=[8]
     )
+    starts: StartsWord = Field(
+        Design.starts,
+        description="how the instances of one arm are started and stopped: together, side by side at one"
+        " moment; in-turn, one after the other",
+        examples=["in-turn"],
+    )
     profile: Truth = Field(
         Design.profile,
         description="have every MPI rank say where its time went and what it sent to whom",
@@ -337,7 +353,7 @@ class TopSection(Section):
     )
     workloads: dict[Name, Any] = Field(
         min_length=1,
-        description="what is run: a kernel, a command of your own, or the start itself",
+        description="what is run: a kernel, a command of your own, or an event of the instances",
         examples=[{"ep": {"kernel": "ep", "class": "S"}}],
     )
     design: dict[str, Any] = Field(

@@ -15,13 +15,15 @@ from nearmetal.model.study import (
     CommandWorkload,
     Design,
     Environment,
+    Event,
+    EventSubject,
     KernelWorkload,
     Limits,
     MetricSpec,
     Mode,
     Pages,
     Placement,
-    StartSubject,
+    Starts,
     Study,
     VerifySpec,
     Workload,
@@ -91,10 +93,15 @@ def command_workloads(draw: st.DrawFn, name: str) -> CommandWorkload:
     )
 
 
+def event_subjects(name: str) -> st.SearchStrategy[EventSubject]:
+    counts = st.none() | st.integers(1, 1000)
+    return st.builds(EventSubject, name=st.just(name), event=st.sampled_from(Event), count=counts)
+
+
 @st.composite
 def workloads(draw: st.DrawFn) -> tuple[Workload, ...]:
     return tuple(
-        draw(st.one_of(kernel_workloads(name), command_workloads(name), st.just(StartSubject(name=name))))
+        draw(st.one_of(kernel_workloads(name), command_workloads(name), event_subjects(name)))
         for name in draw(st.lists(NAMES, unique=True, min_size=1, max_size=4))
     )
 
@@ -118,6 +125,7 @@ def designs(draw: st.DrawFn, baselines: tuple[str, ...]) -> Design:
         runs=draw(st.integers(1, 1000)),
         warm_up=draw(st.integers(0, 1000)),
         profile=draw(st.booleans()),
+        starts=draw(st.sampled_from(Starts)),
     )
 
 
