@@ -25,13 +25,15 @@ import pytest
 from nearmetal.environments import Backend, Instance, InstanceRequest, Tools, Unavailable
 from nearmetal.environments.holder import user_namespace_holder
 from nearmetal.environments.registry import backend_names, get_backend
+from nearmetal.environments.storage import DISKS, NEEDS_ROOT, volume, why_not
 from nearmetal.errors import RunError, TrialFailedError, UnavailableError
+from nearmetal.execute.storage import bound, look, make_inside
 from nearmetal.execute.together import started
 from nearmetal.host import Completed, LocalHost, cgroups
 from nearmetal.host.counters import delta, snapshot
 from nearmetal.host.leftovers import Kind, find, remove
 from nearmetal.model.network import Seat
-from nearmetal.model.study import Attachment, Environment, Limits
+from nearmetal.model.study import Attachment, Environment, Limits, Storage, StorageKind
 
 HOST = LocalHost()
 KINDS = ("mnt", "uts", "ipc", "pid", "net")
@@ -387,6 +389,7 @@ import sys, time
 from pathlib import Path
 from nearmetal.environments import InstanceRequest, Tools
 from nearmetal.environments.holder import user_namespace_holder
+from nearmetal.environments.storage import DISKS, NEEDS_ROOT, volume, why_not
 from nearmetal.environments.registry import get_backend
 from nearmetal.host import LocalHost
 from nearmetal.model.study import Attachment, Environment
@@ -455,11 +458,8 @@ def test_instances_side_by_side_and_the_times_of_their_stop(rig: Rig) -> None:
     starts = [partial(rig.backend.start, HOST, rig.tools, request) for request in requests]
     with started(starts, together=True, time_stop=True) as group:
         assert [i.label for i in group.instances] == [r.label for r in requests]
-        assert all(
-            0 < i.phases["first_instruction"] <= s
-            for i, s in zip(group.instances, group.seconds, strict=True)
-        )
-        for i in group.instances:
+        for i, seconds in zip(group.instances, group.seconds, strict=True):
+            assert 0 < i.phases["first_instruction"] <= seconds
             assert out(i, "printenv", "NEARMETAL_RUN") == i.label
     assert group.stopped is not None
     assert 0 < group.stopped.ended <= group.stopped.removed
@@ -474,6 +474,39 @@ def test_an_instance_that_is_gone_before_its_stop_is_a_failed_trial(rig: Rig) ->
     ):
         os.kill(group.instances[0].pid, signal.SIGKILL)
         assert gone(group.instances[0].pid)
+
+
+@pytest.mark.parametrize("kind", [StorageKind.OVERLAY, StorageKind.BIND, StorageKind.TMPFS, StorageKind.LOOP])
+def test_storage_is_what_it_says(rig: Rig, kind: StorageKind) -> None:
+    place = str(rig.directory) if kind in (StorageKind.BIND, StorageKind.LOOP) else None
+    size = 8 << 20 if kind in (StorageKind.TMPFS, StorageKind.LOOP) else None
+    storage = Storage(kind=kind, path=place, size=size)
+    if why_not(HOST, storage) is not None:
+        assert not HOST.is_root() and kind in NEEDS_ROOT
+        return
+    asked = rig.request("v")
+    with volume(
+        HOST,
+        storage,
+        label=asked.label,
+        run_scratch=rig.directory,
+        directory=rig.directory / "mounts",
+        shared=None,
+        own_root=rig.owns("mnt"),
+    ) as v:
+        (request,) = bound([asked], [v])
+        with rig.backend.start(HOST, rig.tools, request) as instance:
+            make_inside(HOST, [instance], [v])
+            found = look(HOST, instance, v, storage)
+            assert found.path == str(v.path) and found.device
+            assert run(instance, "sh", "-c", f"echo inside > {v.path}/mark").ok
+            outside = v.path / "mark"
+            assert (outside.read_text() if not v.inside else outside.exists()) in ("inside\n", False)
+            if size is not None:
+                full = run(instance, "dd", "if=/dev/zero", f"of={v.path}/big", "bs=1M", "count=16")
+                assert not full.ok and "No space left" in full.stderr
+    assert not v.path.exists()
+    assert not any(rig.label in path.name for path in DISKS.iterdir())
 
 
 def test_a_command_tells_its_first_instruction(rig: Rig) -> None:

@@ -12,6 +12,7 @@ from ..model.record import JsonValue
 from ..model.study import CommandWorkload
 from .session import Session
 from .standing import Standing
+from .storage import look
 
 AUDIT_LIMIT = 20.0
 
@@ -36,6 +37,15 @@ def parity(found: Mapping[str, Mapping[str, str]]) -> dict[str, JsonValue]:
         "facts": {arm: dict(values) for arm, values in found.items()},
         "differences": [asdict(d) for d in compare({arm: dict(values) for arm, values in found.items()})],
     }
+
+
+def storage_found(session: Session, s: Standing) -> list[JsonValue]:
+    """What the storage of every instance is, as seen from inside; raises TrialFailedError where it is not
+    what the study asks for, or cannot be used: no number of it would mean anything."""
+    storage = s.arm.environment.storage
+    assert storage is not None
+    pairs = zip(s.instances, s.volumes, strict=True)
+    return [look(session.machine.host, i, v, storage).as_json() for i, v in pairs]
 
 
 def _inside(session: Session, instance: Instance) -> Callable[[Sequence[str]], Completed]:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..environments import Backend, Instance, InstanceRequest
+from ..environments.storage import Volume
 from ..host import cgroups
 from ..launchers import HostSlots, Launch, MpiJob, openmpi_launch
 from ..model.plan import TrialSpec
@@ -21,6 +22,7 @@ from ..workloads.protocol import ReadyLine
 from .job import Job
 from .profiles import profile_directory
 from .session import Session
+from .storage import bound, make_inside, volumes
 from .together import Group, Start, Stopped, started
 
 if TYPE_CHECKING:
@@ -31,10 +33,11 @@ FRESH = (Path("/tmp"), Path("/run"), Path("/dev/shm"))
 
 @dataclass(kw_only=True)
 class Standing:
-    """Mutable while its block runs: instances first, then the job. requests: made so far;
-    start_seconds: one per start of this arm's instances in this block, the standing ones' last; stops: of
-    those that were stopped again as a subject; profiles: where the ranks of the last launch write theirs,
-    None where none are asked for; profile: what they wrote, by workload."""
+    """Mutable while its block runs: instances first, then the job. requests: made so far; start_seconds: one
+    per start of this arm's instances in this block, the standing ones' last; stops: of those that were
+    stopped again as a subject; volumes: the storage of each instance, empty where none was asked for;
+    profiles: where the ranks of the last launch write theirs, None where none are asked for; profile: what
+    they wrote, by workload."""
 
     trial: TrialSpec
     arm: Arm
@@ -45,6 +48,7 @@ class Standing:
     stops: list[Stopped] = field(default_factory=list)
     phases: dict[str, float] = field(default_factory=dict)
     instances: tuple[Instance, ...] = ()
+    volumes: tuple[Volume, ...] = ()
     kernels: tuple[KernelWorkload, ...] = ()
     job: Job | None = None
     launch: Launch | None = None
@@ -71,7 +75,15 @@ def start_instances(
     backend = session.backends[standing.arm.environment.backend]
     requests = [_request(session, standing, i) for i in range(standing.arm.placement.instances)]
     together = session.study.design.starts is Starts.TOGETHER
-    with started(_starts(session, backend, requests), together=together, time_stop=time_stop) as own:
+    with (
+        volumes(session, standing.arm.environment, backend, requests) as standing.volumes,
+        started(
+            _starts(session, backend, bound(requests, standing.volumes)),
+            together=together,
+            time_stop=time_stop,
+        ) as own,
+    ):
+        make_inside(session.machine.host, own.instances, standing.volumes)
         standing.start_seconds.append(max(own.seconds))
         standing.phases |= {f"start.{k}": v for k, v in own.instances[-1].phases.items()}
         standing.phases |= {f"start.instance.{i}": v for i, v in enumerate(own.seconds)}
@@ -155,6 +167,9 @@ def launch_of(session: Session, standing: Standing, program: Sequence[str], *, m
     arm, tools, machine = standing.arm, session.machine.tools, session.machine
     cpus = ",".join(map(str, session.cpus(arm)))
     wrapper = [tools / "nm-rank", "--cpus", cpus]
+    if standing.volumes:
+        paths = [str(v.path) for v in standing.volumes for _ in range(arm.placement.tasks)]
+        wrapper += ["--storage", ",".join(paths)]
     if measured:
         wrapper += ["--report", str(standing.directory)]
     if session.study.design.profile:

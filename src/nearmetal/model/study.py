@@ -56,6 +56,8 @@ IDLE = 10
 
 #: Stands for the number of ranks in the arguments of a user's own program.
 RANKS = "{ranks}"
+#: Stands for the path of its storage in the arguments of a user's own program.
+STORAGE = "{storage}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,10 +69,36 @@ class Limits:
     memory: int | None = None
 
 
+class StorageKind(StrEnum):
+    """What the directory stands on that an instance gives its workload for files."""
+
+    OVERLAY = "overlay"
+    BIND = "bind"
+    TMPFS = "tmpfs"
+    LOOP = "loop"
+    BLOCK = "block"
+    NFS = "nfs"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Storage:
+    """Storage of one instance. OVERLAY: a directory of its own root file system; BIND: a directory of its own
+    below `path`; TMPFS: memory, at most `size` bytes; LOOP: an ext4 in a file of `size` bytes below `path`
+    (None: /var/tmp); BLOCK: an ext4 made on the device `path`, one directory for each instance; NFS: the
+    export 'server:/directory' in `path`, one directory for each instance. overwrite: what the device holds
+    may be destroyed, without which none is touched."""
+
+    kind: StorageKind = StorageKind.OVERLAY
+    path: str | None = None
+    size: int | None = None
+    overwrite: bool = False
+
+
 @dataclass(frozen=True, kw_only=True)
 class Environment:
     """How work is wrapped. backend: name of an entry point; image: 'host' or a built tree; placements: names
-    of the placements it takes part in; workloads: names of those it runs, empty for all; extra_work: share of
+    of the placements it takes part in; workloads: names of those it runs, empty for all; storage: None where
+    no workload is told of any; extra_work: share of
     additional work planted in every slice (backend handicap only, 0.03 = 3 %)."""
 
     name: str
@@ -78,6 +106,7 @@ class Environment:
     image: str = "host"
     attachment: Attachment = Attachment.HOST
     limits: Limits = field(default_factory=Limits)
+    storage: Storage | None = None
     placements: tuple[str, ...]
     workloads: tuple[str, ...] = ()
     extra_work: float = 0.0

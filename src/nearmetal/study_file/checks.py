@@ -7,7 +7,15 @@ import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from ..model.study import Attachment, CommandWorkload, EventSubject, KernelWorkload, Study, Workload
+from ..model.study import (
+    Attachment,
+    CommandWorkload,
+    EventSubject,
+    KernelWorkload,
+    StorageKind,
+    Study,
+    Workload,
+)
 from .catalog import COMMAND, Catalog, did_you_mean
 from .npb import Program, misfits
 from .problems import Path, Problems
@@ -16,7 +24,14 @@ from .tree import MapNode, Node, mark_of
 from .validate import broken
 
 if TYPE_CHECKING:
-    from .sections import CommandSection, DesignSection, EnvironmentSection, MetricSection, PlacementSection
+    from .sections import (
+        CommandSection,
+        DesignSection,
+        EnvironmentSection,
+        MetricSection,
+        PlacementSection,
+        StorageSection,
+    )
 
 #: The backend that plants extra work.
 HANDICAP = "handicap"
@@ -50,6 +65,8 @@ def check_environment(
     if section.extra_work and section.backend != HANDICAP:
         what = f'only the backend {HANDICAP} plants extra work, and this is "{section.backend}"'
         problems.add(mark_of(node, ("extra_work",)), (*path, "extra_work"), what)
+    if section.storage is not None:
+        check_storage(section.storage, node, path, problems)
     unsure = broken(section, node, "attachment")
     seen: set[str] = set()
     for number, name in enumerate(section.placements or ()):
@@ -73,6 +90,38 @@ def check_environment(
         seen.add(name)
         if what:
             problems.add(mark_of(node, at), path + at, what)
+
+
+#: By kind of storage: the keys that it must have, and those that it may have.
+_STORAGE_KEYS: Mapping[StorageKind, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    StorageKind.OVERLAY: ((), ()),
+    StorageKind.BIND: (("path",), ()),
+    StorageKind.TMPFS: ((), ("size",)),
+    StorageKind.LOOP: (("size",), ("path",)),
+    StorageKind.BLOCK: (("path",), ("overwrite",)),
+    StorageKind.NFS: (("path",), ()),
+}
+
+
+def check_storage(section: StorageSection, node: Node, path: Path, problems: Problems) -> None:
+    """The keys that belong to its kind, and a path that can be one."""
+    must, may = _STORAGE_KEYS[section.kind]
+    storage = node.get("storage") if isinstance(node, MapNode) else None
+    given = storage.entries if isinstance(storage, MapNode) else {}
+    for key in given:
+        if key in ("path", "size", "overwrite") and key not in (*must, *may):
+            at: Path = ("storage", key)
+            problems.add(mark_of(node, at, key=True), path + at, f"storage {section.kind} has no {key}")
+    for key in must:
+        if key not in given:
+            at = ("storage",)
+            problems.add(mark_of(node, at, key=True), path + at, f"storage {section.kind} needs its {key}")
+    if section.path is not None and "path" in (*must, *may):
+        export = section.kind is StorageKind.NFS
+        if not re.fullmatch(r"[^/\s,]+:/[^\s,]*" if export else r"/[^,\n]*", section.path):
+            wanted = "server:/directory" if export else "an absolute path without a comma"
+            at = ("storage", "path")
+            problems.add(mark_of(node, at), path + at, f'"{section.path[:60]}" is not {wanted}')
 
 
 def check_placement(section: PlacementSection, node: Node, path: Path, problems: Problems) -> None:

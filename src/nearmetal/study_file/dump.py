@@ -15,6 +15,7 @@ from ..model.study import (
     KernelWorkload,
     MetricSpec,
     Placement,
+    Storage,
     Study,
     VerifySpec,
     Workload,
@@ -61,9 +62,19 @@ def _environment(e: Environment) -> Tree:
             "cpu": None if quota is None else exact(quota, Dimension.SHARE),
             "memory": None if memory is None else exact(memory, Dimension.SIZE),
         },
+        "storage": None if e.storage is None else _storage(e.storage),
         "placements": _list(e.placements),
         "workloads": _list(e.workloads) if e.workloads else None,
         "extra_work": exact(e.extra_work, Dimension.SHARE) if e.extra_work else None,
+    }
+
+
+def _storage(s: Storage) -> Tree:
+    return {
+        "kind": str(s.kind),
+        "path": None if s.path is None else _text(s.path),
+        "size": None if s.size is None else exact(s.size, Dimension.SIZE),
+        "overwrite": "true" if s.overwrite else None,
     }
 
 

@@ -13,7 +13,7 @@ from typing import Annotated
 from pydantic import BeforeValidator, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
-from ..model.study import Attachment, Better, Event, Mode, Pages, Starts
+from ..model.study import Attachment, Better, Event, Mode, Pages, Starts, StorageKind
 from ..units import Dimension, UnitError, exact, parse, parse_size, pattern
 from .catalog import did_you_mean
 from .npb import Benchmark, Size
@@ -193,6 +193,7 @@ BetterWord = Annotated[Better, BeforeValidator(one_of(Better)), words(Better)]
 ModeWord = Annotated[Mode, BeforeValidator(one_of(Mode)), words(Mode)]
 EventWord = Annotated[Event, BeforeValidator(one_of(Event)), words(Event)]
 StartsWord = Annotated[Starts, BeforeValidator(one_of(Starts)), words(Starts)]
+StorageWord = Annotated[StorageKind, BeforeValidator(one_of(StorageKind)), words(StorageKind)]
 PagesWord = Annotated[Pages, BeforeValidator(one_of(Pages)), words(Pages)]
 BenchmarkWord = Annotated[Benchmark, BeforeValidator(one_of(Benchmark)), words(Benchmark)]
 SizeWord = Annotated[Size, BeforeValidator(one_of(Size)), words(Size)]

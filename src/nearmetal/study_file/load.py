@@ -16,6 +16,7 @@ from ..model.study import (
     Limits,
     MetricSpec,
     Placement,
+    Storage,
     Study,
     VerifySpec,
     Workload,
@@ -41,7 +42,7 @@ from .tree import MAX_BYTES, TOO_LARGE, MapNode, Node, mark_of, read_tree
 from .validate import broken, validate
 
 if TYPE_CHECKING:
-    from .sections import DesignSection, EnvironmentSection, PlacementSection
+    from .sections import DesignSection, EnvironmentSection, PlacementSection, StorageSection
 
 
 def load_study(path: FilePath, catalog: Catalog | None, *, seed: int | None = None) -> Study:
@@ -318,10 +319,17 @@ def _environment(name: str, section: EnvironmentSection, placements: tuple[str, 
         image=section.image,
         attachment=section.attachment,
         limits=Limits(cpu_quota=section.limits.cpu, memory=section.limits.memory),
+        storage=_storage(section.storage),
         placements=placements,
         workloads=tuple(section.workloads),
         extra_work=section.extra_work,
     )
+
+
+def _storage(section: StorageSection | None) -> Storage | None:
+    if section is None:
+        return None
+    return Storage(kind=section.kind, path=section.path, size=section.size, overwrite=section.overwrite)
 
 
 def _design(section: DesignSection, baselines: tuple[str, ...], seed: int) -> Design:

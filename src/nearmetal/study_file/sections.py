@@ -11,7 +11,18 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from ..model.study import IDLE, RANKS, CommandWorkload, Design, Environment, EventSubject, MetricSpec, Pages
+from ..model.study import (
+    IDLE,
+    RANKS,
+    STORAGE,
+    CommandWorkload,
+    Design,
+    Environment,
+    EventSubject,
+    MetricSpec,
+    Pages,
+    Storage,
+)
 from ..units import Dimension, exact
 from .fields import (
     AttachmentWord,
@@ -37,6 +48,7 @@ from .fields import (
     SizeWord,
     SomeText,
     StartsWord,
+    StorageWord,
     Text,
     Truth,
 )
@@ -56,6 +68,29 @@ class LimitsSection(Section):
     memory: Bytes | None = Field(None, description="memory", examples=["2 GiB"])
 
 
+class StorageSection(Section):
+    kind: StorageWord = Field(
+        Storage.kind,
+        description="overlay: a directory in its own root file system; bind: a directory of the machine;"
+        " tmpfs: memory; loop: an ext4 in a file; block: an ext4 on a device; nfs: an export",
+        examples=["loop"],
+    )
+    path: SomeText | None = Field(
+        Storage.path,
+        description="bind: a directory to make one in for each instance; loop: where its file is made,"
+        " /var/tmp if omitted; block: the device; nfs: server:/directory",
+        examples=["/dev/vdb"],
+    )
+    size: Bytes | None = Field(
+        Storage.size, description="of a loop file; of a tmpfs its most", examples=["256 MiB"]
+    )
+    overwrite: Truth = Field(
+        Storage.overwrite,
+        description="block: yes, destroy what the device holds; it is not touched otherwise",
+        examples=[True],
+    )
+
+
 class EnvironmentSection(Section):
     backend: Name = Field(description="what wraps the work", examples=["native", "namespaces"])
     image: SomeText = Field(
@@ -72,6 +107,11 @@ class EnvironmentSection(Section):
         default_factory=lambda: LimitsSection(cpu=None, memory=None),
         description="limits of each instance; none if omitted",
         examples=[{"cpu": "80 %", "memory": "2 GiB"}],
+    )
+    storage: StorageSection | None = Field(
+        None,
+        description=f"a directory for files of its own, told to workloads as {STORAGE} and NEARMETAL_STORAGE",
+        examples=[{"kind": "tmpfs", "size": "256 MiB"}],
     )
     placements: list[Name] | None = Field(
         None,
@@ -181,7 +221,7 @@ class CommandSection(Section):
     command: list[Text] = Field(
         min_length=1,
         description=f"the program and its arguments, one item each; no shell reads them; {RANKS} in them is"
-        " the placement's number of ranks",
+        f" the placement's number of ranks, {STORAGE} the path of its instance's storage",
         examples=[["lmp", "-in", "in.lj"]],
     )
     mpi: Truth = Field(
