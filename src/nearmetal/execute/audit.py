@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 
 from ..environments import Instance
-from ..host import Completed
+from ..host import Completed, cgroups
 from ..host.audit import compare, facts
 from ..model.record import JsonValue
 from ..model.study import CommandWorkload
@@ -46,6 +46,14 @@ def storage_found(session: Session, s: Standing) -> list[JsonValue]:
     assert storage is not None
     pairs = zip(s.instances, s.volumes, strict=True)
     return [look(session.machine.host, i, v, storage).as_json() for i, v in pairs]
+
+
+def limits_found(s: Standing) -> JsonValue:
+    """What was asked for, and what the kernel holds the first instance to."""
+    return {
+        "asked": {**asdict(s.arm.environment.limits)},
+        "found": {**cgroups.read_back(s.instances[0].cgroups)},
+    }
 
 
 def _inside(session: Session, instance: Instance) -> Callable[[Sequence[str]], Completed]:

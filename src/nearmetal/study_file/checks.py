@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from ..model.study import (
+    STORAGE,
     Attachment,
     CommandWorkload,
     EventSubject,
@@ -278,6 +279,24 @@ def check_named_workloads(
             what = f'workload "{name}" given twice'
         if what:
             problems.add(mark_of(node, at), path + at, what)
+
+
+def check_told_storage(
+    section: EnvironmentSection,
+    node: Node,
+    path: Path,
+    workloads: Iterable[Workload | None],
+    problems: Problems,
+) -> None:
+    """An environment has storage where a program that it runs is told of some."""
+    if section.storage is not None or broken(section, node, "storage"):
+        return
+    for w in workloads:
+        taken = not section.workloads or (w is not None and w.name in section.workloads)
+        if taken and isinstance(w, CommandWorkload) and any(STORAGE in token for token in w.argv):
+            what = f'"{w.name}" is told of storage ({STORAGE}); write storage: {{kind: overlay}}, or another'
+            problems.add(mark_of(node, ()), path, what)
+            return
 
 
 def _check_primary(

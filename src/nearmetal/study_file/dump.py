@@ -60,6 +60,7 @@ def _environment(e: Environment) -> Tree:
         "attachment": str(e.attachment),
         "limits": {
             "cpu": None if quota is None else exact(quota, Dimension.SHARE),
+            "cpu_shares": None if e.limits.cpu_shares is None else str(e.limits.cpu_shares),
             "memory": None if memory is None else exact(memory, Dimension.SIZE),
         },
         "storage": None if e.storage is None else _storage(e.storage),

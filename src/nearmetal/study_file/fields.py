@@ -150,6 +150,7 @@ Truth = Annotated[bool, BeforeValidator(_truth), WithJsonSchema({"type": "boolea
 Seed = Annotated[int, BeforeValidator(_whole(0, 2**63 - 1)), _int_schema(0, 2**63 - 1)]
 Number = Annotated[int, BeforeValidator(_whole(1, 100_000)), _int_schema(1, 100_000)]
 NumberOrNone = Annotated[int, BeforeValidator(_whole(0, 100_000)), _int_schema(0, 100_000)]
+Shares = Annotated[int, BeforeValidator(_whole(2, 262_144)), _int_schema(2, 262_144)]
 Cpu = Annotated[int, BeforeValidator(_whole(0, 65_535)), _int_schema(0, 65_535)]
 Seconds = Annotated[
     float,

@@ -32,6 +32,7 @@ from .checks import (
     check_named_workloads,
     check_placement,
     check_programs,
+    check_told_storage,
     usable,
 )
 from .kernels import read_params
@@ -93,6 +94,7 @@ def load_text(text: str, name: str, catalog: Catalog | None, *, seed: int | None
         environment = environments[key]
         if environment is not None:
             check_named_workloads(environment, node, ("environments", key), tuple(workloads), problems)
+            check_told_storage(environment, node, ("environments", key), workloads.values(), problems)
     design_node = root.get("design")
     design = (
         validate(DesignSection, design_node, ("design",), problems)
@@ -318,7 +320,11 @@ def _environment(name: str, section: EnvironmentSection, placements: tuple[str, 
         backend=section.backend,
         image=section.image,
         attachment=section.attachment,
-        limits=Limits(cpu_quota=section.limits.cpu, memory=section.limits.memory),
+        limits=Limits(
+            cpu_quota=section.limits.cpu,
+            cpu_shares=section.limits.cpu_shares,
+            memory=section.limits.memory,
+        ),
         storage=_storage(section.storage),
         placements=placements,
         workloads=tuple(section.workloads),

@@ -45,6 +45,7 @@ from .fields import (
     Scale,
     Seconds,
     Seed,
+    Shares,
     SizeWord,
     SomeText,
     StartsWord,
@@ -64,6 +65,11 @@ class Section(BaseModel):
 class LimitsSection(Section):
     cpu: Quota | None = Field(
         None, description="CPU time, as a share of one CPU: 150 % is one CPU and a half", examples=["80 %"]
+    )
+    cpu_shares: Shares | None = Field(
+        None,
+        description="weight against others on the same CPU; every group has 1024 unless given another",
+        examples=[256],
     )
     memory: Bytes | None = Field(None, description="memory", examples=["2 GiB"])
 
@@ -104,7 +110,7 @@ class EnvironmentSection(Section):
         examples=["veth-bridge"],
     )
     limits: LimitsSection = Field(
-        default_factory=lambda: LimitsSection(cpu=None, memory=None),
+        default_factory=lambda: LimitsSection(cpu=None, cpu_shares=None, memory=None),
         description="limits of each instance; none if omitted",
         examples=[{"cpu": "80 %", "memory": "2 GiB"}],
     )
