@@ -6,9 +6,9 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from tests.contract.not_here import not_here
 
 from nearmetal.environments import Tools
-from tests.contract.not_here import not_here
 
 KERNELS = Path(__file__).parents[2] / "kernels"
 PROGRAMS = ("nm-box", "nm-init")

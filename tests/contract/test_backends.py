@@ -6,6 +6,7 @@ Runs as root and as an unprivileged user alike (test_backends_unprivileged.py ru
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import shutil
 import signal
@@ -16,20 +17,24 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import pytest
+from tests.contract.not_here import not_here
 
 from nearmetal.environments import Backend, Instance, InstanceRequest, Tools, Unavailable
 from nearmetal.environments.holder import user_namespace_holder
 from nearmetal.environments.registry import backend_names, get_backend
-from nearmetal.errors import RunError, UnavailableError
+from nearmetal.environments.storage import DISKS, NEEDS_ROOT, volume, why_not
+from nearmetal.errors import RunError, TrialFailedError, UnavailableError
+from nearmetal.execute.storage import bound, look, make_inside
+from nearmetal.execute.together import started
 from nearmetal.host import Completed, LocalHost, cgroups, processes
 from nearmetal.host.counters import delta, snapshot
 from nearmetal.host.leftovers import Kind, find, remove
 from nearmetal.model.network import Seat
-from nearmetal.model.study import Attachment, Environment, Limits
-from tests.contract.not_here import not_here
+from nearmetal.model.study import Attachment, Environment, Limits, Storage, StorageKind
 
 HOST = LocalHost()
 KINDS = ("mnt", "uts", "ipc", "pid", "net")
@@ -409,6 +414,7 @@ import sys, time
 from pathlib import Path
 from nearmetal.environments import InstanceRequest, Tools
 from nearmetal.environments.holder import user_namespace_holder
+from nearmetal.environments.storage import DISKS, NEEDS_ROOT, volume, why_not
 from nearmetal.environments.registry import get_backend
 from nearmetal.host import LocalHost
 from nearmetal.model.study import Attachment, Environment
@@ -470,6 +476,77 @@ def test_ten_instances_at_once(rig: Rig) -> None:
         for i in standing:
             assert out(i, "printenv", "NEARMETAL_RUN") == i.label
     assert find(rig.label + "-") == ()
+
+
+def test_instances_side_by_side_and_the_times_of_their_stop(rig: Rig) -> None:
+    requests = [rig.request(f"s{n}") for n in range(4)]
+    starts = [partial(rig.backend.start, HOST, rig.tools, request) for request in requests]
+    with started(starts, together=True, time_stop=True) as group:
+        assert [i.label for i in group.instances] == [r.label for r in requests]
+        for i, seconds in zip(group.instances, group.seconds, strict=True):
+            assert 0 < i.phases["first_instruction"] <= seconds
+            assert out(i, "printenv", "NEARMETAL_RUN") == i.label
+    assert group.stopped is not None
+    assert 0 < group.stopped.ended <= group.stopped.removed
+    assert find(rig.label + "-") == ()
+
+
+def test_an_instance_that_is_gone_before_its_stop_is_a_failed_trial(rig: Rig) -> None:
+    start = partial(rig.backend.start, HOST, rig.tools, rig.request("g"))
+    with (
+        pytest.raises(TrialFailedError, match="ended before it was stopped"),
+        started([start], together=True, time_stop=True) as group,
+    ):
+        os.kill(group.instances[0].pid, signal.SIGKILL)
+        assert gone(group.instances[0].pid)
+
+
+@pytest.mark.parametrize("kind", [StorageKind.OVERLAY, StorageKind.BIND, StorageKind.TMPFS, StorageKind.LOOP])
+def test_storage_is_what_it_says(rig: Rig, kind: StorageKind) -> None:
+    place = str(rig.directory) if kind in (StorageKind.BIND, StorageKind.LOOP) else None
+    size = 8 << 20 if kind in (StorageKind.TMPFS, StorageKind.LOOP) else None
+    storage = Storage(kind=kind, path=place, size=size)
+    if why_not(HOST, storage) is not None:
+        assert not HOST.is_root() and kind in NEEDS_ROOT
+        return
+    asked = rig.request("v")
+    with volume(
+        HOST,
+        storage,
+        label=asked.label,
+        run_scratch=rig.directory,
+        directory=rig.directory / "mounts",
+        shared=None,
+        own_root=rig.owns("mnt"),
+    ) as v:
+        (request,) = bound([asked], [v])
+        with rig.backend.start(HOST, rig.tools, request) as instance:
+            make_inside(HOST, [instance], [v])
+            found = look(HOST, instance, v, storage)
+            assert found.path == str(v.path) and found.device
+            assert run(instance, "sh", "-c", f"echo inside > {v.path}/mark").ok
+            outside = v.path / "mark"
+            assert (outside.read_text() if not v.inside else outside.exists()) in ("inside\n", False)
+            if size is not None:
+                full = run(instance, "dd", "if=/dev/zero", f"of={v.path}/big", "bs=1M", "count=16")
+                assert not full.ok and "No space left" in full.stderr
+    assert not v.path.exists()
+    assert not any(rig.label in path.name for path in DISKS.iterdir())
+
+
+def test_a_command_tells_its_first_instruction(rig: Rig) -> None:
+    fifo = rig.directory / "exec"
+    os.mkfifo(fifo, 0o600)
+    reader = os.open(fifo, os.O_RDWR | os.O_NONBLOCK)
+    try:
+        with rig.instance(binds=(rig.directory,)) as instance:
+            begin = time.monotonic_ns()
+            done = run(instance, rig.tools / "nm-init", "--once-fifo", str(fifo))
+            assert done.ok, done
+            first = json.loads(os.read(reader, 100))["first"]
+            assert begin < first < time.monotonic_ns()
+    finally:
+        os.close(reader)
 
 
 def test_tools_that_are_missing_are_named(tmp_path: Path) -> None:

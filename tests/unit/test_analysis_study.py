@@ -25,9 +25,9 @@ from nearmetal.model.study import (
     Better,
     Design,
     Environment,
+    EventSubject,
     KernelWorkload,
     Placement,
-    StartSubject,
     Study,
 )
 from nearmetal.plan import make_plan
@@ -50,7 +50,7 @@ STUDY = Study(
     workloads=(
         KernelWorkload(name="cg", kernel="cg", params={}),
         KernelWorkload(name="triad", kernel="stream", params={}),
-        StartSubject(),
+        EventSubject(),
     ),
     design=DESIGN,
 )

@@ -23,7 +23,7 @@ from .instance import (
     seconds,
 )
 from .probe import probe_as_user
-from .program import FirstReport, Running, first_report, running
+from .program import FirstReport, first_report, running
 
 MACHINES_OWN = (Attachment.HOST, Attachment.NONE, Attachment.LOOPBACK)
 """Attachments that take no seat."""

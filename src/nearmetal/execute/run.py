@@ -16,12 +16,12 @@ from ..host.lock import machine_lock
 from ..host.provenance import boot_state, provenance
 from ..model.record import JsonValue, Status, TrialRecord
 from ..model.result import Analysis
-from ..model.study import Arm, Study
+from ..model.study import Arm, Limits, Study
 from ..plan import expected_blocks as blocks_within
 from ..plan import make_block, make_plan
 from ..records import ResultsDirectory, TrialWriter, completed_blocks, last_attempts
 from ..samplers import Sampler
-from .audit import audit_arms, parity
+from .audit import audit_arms, limits_found, parity, storage_found
 from .block import run_block
 from .interrupt import interruptible
 from .progress import BlockDone, Progress
@@ -89,6 +89,8 @@ def _start(machine: Machine, study: Study, order: Order, label: str, progress: P
                 "tools": {**asdict(machine.built), "directory": str(machine.built.directory)},
                 "parity": rehearsal.parity,
                 "not_here": dict(absent),
+                "storage": rehearsal.storage,
+                "limits": rehearsal.limits,
                 "network": dict(session.network.read_back) if session.network else {},
                 "run": label,
                 "rehearsal_seconds": rehearsal.seconds,
@@ -171,18 +173,24 @@ def expected_blocks(study: Study, block_seconds: float, spent: float) -> int:
 class _Rehearsal:
     seconds: float
     parity: dict[str, JsonValue]
+    storage: dict[str, JsonValue]
+    limits: dict[str, JsonValue]
     records: tuple[TrialRecord, ...]
 
 
 def _rehearse(session: Session) -> _Rehearsal:
     """One block that is not used: it fills caches, shows what fails, and tells how long a block takes."""
     facts: dict[str, dict[str, str]] = {}
+    storage: dict[str, JsonValue] = {}
+    limits: dict[str, JsonValue] = {}
     audit_seconds = 0.0
 
     def audit(standing: Sequence[Standing]) -> None:
         nonlocal audit_seconds
         at = time.monotonic()
         facts.update(audit_arms(session, standing))
+        storage.update({s.arm.name: storage_found(session, s) for s in standing if s.volumes})
+        limits.update({s.arm.name: limits_found(s) for s in standing if s.arm.environment.limits != Limits()})
         audit_seconds += time.monotonic() - at
 
     begin = time.monotonic()
@@ -191,7 +199,7 @@ def _rehearse(session: Session) -> _Rehearsal:
     if len(failed) == len(records):
         raise RunError(f"every arm failed in the rehearsal: {failed[0].reason}")
     seconds = time.monotonic() - begin - audit_seconds
-    return _Rehearsal(seconds=seconds, parity=parity(facts), records=records)
+    return _Rehearsal(seconds=seconds, parity=parity(facts), storage=storage, limits=limits, records=records)
 
 
 def _blocks(session: Session, directory: ResultsDirectory, begin: float, progress: Progress) -> Outcome:

@@ -49,12 +49,13 @@ class Parents:
 @dataclass(frozen=True, kw_only=True)
 class GroupLimits:
     """What a group is held to; None or empty: not. cpu_share: share of one CPU's time; period_us: of that
-    limit; memory: bytes."""
+    limit; memory: bytes; weight: cpu.shares of version 1."""
 
     cpus: tuple[int, ...] = ()
     cpu_share: float | None = None
     period_us: int = DEFAULT_PERIOD_US
     memory: int | None = None
+    weight: int | None = None
 
 
 def parse_own_groups(text: str) -> dict[str, str]:
@@ -230,6 +231,8 @@ def settings(made: Mapping[str, Path], limits: GroupLimits) -> list[tuple[Path, 
             out.append((group / "cpuset.cpus", cpus))
         if quota:
             out.append((group / "cpu.max", f"{quota} {period}"))
+        if limits.weight:
+            out.append((group / "cpu.weight", str(unified_weight(limits.weight))))
         if limits.memory:
             out.append((group / "memory.max", str(limits.memory)))
         return out
@@ -241,6 +244,8 @@ def settings(made: Mapping[str, Path], limits: GroupLimits) -> list[tuple[Path, 
             (made["cpu"] / "cpu.cfs_period_us", str(period)),
             (made["cpu"] / "cpu.cfs_quota_us", str(quota)),
         ]
+    if "cpu" in made and limits.weight:
+        out.append((made["cpu"] / "cpu.shares", str(limits.weight)))
     if "memory" in made and limits.memory:
         out.append((made["memory"] / "memory.limit_in_bytes", str(limits.memory)))
     return out
@@ -250,6 +255,36 @@ def quota_us(share: float, period_us: int) -> tuple[int, int]:
     """(quota, period) of a share of one CPU, the period lengthened where the quota would be below 1 ms."""
     period = max(period_us, SHORTEST_US, math.ceil(SHORTEST_US / share))
     return max(round(share * period), SHORTEST_US), period
+
+
+def unified_weight(shares: int) -> int:
+    """cpu.weight (1 to 10000, usually 100) of cpu.shares (usually 1024): the same ratio to a group that
+    nobody has given a weight."""
+    return min(max(round(shares * 100 / 1024), 1), 10_000)
+
+
+def read_back(made: Mapping[str, Path]) -> dict[str, float | None]:
+    """What the kernel holds a group to: cpu_quota (share of one CPU), cpu_shares (of version 2 from its
+    weight), memory (bytes); None = not limited, a key that is missing cannot be read."""
+    out: dict[str, float | None] = {}
+    with contextlib.suppress(OSError, ValueError, KeyError):
+        if UNIFIED in made:
+            quota, period = (made[UNIFIED] / "cpu.max").read_text().split()
+        else:
+            quota = (made["cpu"] / "cpu.cfs_quota_us").read_text().strip()
+            period = (made["cpu"] / "cpu.cfs_period_us").read_text().strip()
+        out["cpu_quota"] = None if quota in ("max", "-1") else int(quota) / int(period)
+    with contextlib.suppress(OSError, ValueError, KeyError):
+        if UNIFIED in made:
+            out["cpu_shares"] = int((made[UNIFIED] / "cpu.weight").read_text()) * 1024 / 100
+        else:
+            out["cpu_shares"] = float((made["cpu"] / "cpu.shares").read_text())
+    with contextlib.suppress(OSError, ValueError, KeyError):
+        file = made[UNIFIED] / "memory.max" if UNIFIED in made else made["memory"] / "memory.limit_in_bytes"
+        text = file.read_text().strip()
+        # Version 1 writes no limit as the largest number of whole pages.
+        out["memory"] = None if text == "max" or int(text) >= 1 << 62 else float(text)
+    return out
 
 
 def unique(made: Mapping[str, Path]) -> tuple[Path, ...]:

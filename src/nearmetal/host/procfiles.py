@@ -85,6 +85,12 @@ def instance_counters(files: Mapping[str, bytes], scale: Scale) -> Counters:
     return out
 
 
+def proportional_set(rollup: bytes) -> float | None:
+    """Bytes of memory of one process, what it shares divided among those that share it: Pss of
+    /proc/<pid>/smaps_rollup."""
+    return _times(_line(rollup, b"Pss:"), 1024)
+
+
 def _stat(text: bytes, scale: Scale) -> Counters:
     out: Counters = dict.fromkeys((*_CPU, "busy", "interrupts", "context_switches"))
     for line in text.splitlines():

@@ -12,6 +12,9 @@ from pathlib import Path
 
 from ..errors import RunError
 
+OUTSIDE = "outside"
+"""The file in a scratch directory that names what its run has made elsewhere."""
+
 
 def runtime_directory() -> Path:
     """/run/nearmetal for root, $XDG_RUNTIME_DIR/nearmetal where that can be written, else
@@ -56,3 +59,19 @@ def scratch_directory(label: str) -> Iterator[Path]:
         shutil.rmtree(path, ignore_errors=True)
         with contextlib.suppress(OSError):  # not empty: another run's
             parent.rmdir()
+
+
+def note_outside(scratch: Path, path: Path) -> None:
+    """Note in a run's scratch directory what it is about to make elsewhere, so that it is found after a kill
+    -9. path: a directory whose name begins with the run's label, without a newline."""
+    with (scratch / OUTSIDE).open("a", encoding="utf-8", errors="surrogateescape") as file:
+        file.write(f"{path}\n")
+
+
+def noted_outside(scratch: Path) -> tuple[Path, ...]:
+    """What a run has noted; empty where it has noted nothing."""
+    try:
+        text = (scratch / OUTSIDE).read_text(encoding="utf-8", errors="surrogateescape")
+    except OSError:
+        return ()
+    return tuple(Path(line) for line in dict.fromkeys(text.splitlines()) if line)
