@@ -5,7 +5,7 @@ import time
 import pytest
 
 from nearmetal.execute.running import RunningAnalysis
-from nearmetal.model.study import Design, Environment, Placement, StartSubject, Study
+from nearmetal.model.study import Design, Environment, Placement, EventSubject, Study
 from nearmetal.plan import make_plan
 
 STUDY = Study(
@@ -13,7 +13,7 @@ STUDY = Study(
     question="",
     environments=(Environment(name="native", backend="native", placements=("one",)),),
     placements=(Placement(name="one", instances=1, tasks=1),),
-    workloads=(StartSubject(),),
+    workloads=(EventSubject(),),
     design=Design(baselines=("native",), margin=0.03, confidence=0.95, seed=1, max_blocks=30),
 )
 
