@@ -37,7 +37,7 @@ def estimate(study: Study) -> Estimate:
         taken = [w for w in study.workloads if arm.environment.takes(w.name)]
         kernels = [w for w in taken if isinstance(w, KernelWorkload)]
         commands = sum(isinstance(w, CommandWorkload) for w in taken)
-        seconds += arm.placement.instances * START * design.slices
+        seconds += arm.placement.all_instances * START * design.slices
         seconds += LAUNCH if kernels else 0.0
         seconds += sum(VERIFY.get(str(w.params.get("class")), 0.05) for w in kernels)
         seconds += len(kernels) * (design.slices + design.warm_up) * SLICE[arm.transport]

@@ -78,17 +78,40 @@ class Environment:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Link:
+    """What joins emulated nodes, at either end of each one's link. rate: B/s; delay: seconds one way; queue:
+    bytes that wait for their turn before further ones are dropped."""
+
+    rate: float = 1e9 / 8
+    delay: float = 50e-6
+    queue: int = 1 << 20
+
+
+@dataclass(frozen=True, kw_only=True)
 class Placement:
-    """instances x tasks per instance on one node; cpus: the CPU of each rank, by rank."""
+    """nodes x instances per node x tasks per instance; cpus: the CPU of each rank, by rank. More nodes than
+    one are emulated: network namespaces with CPUs of their own, joined by links."""
 
     name: str
+    nodes: int = 1
     instances: int
     tasks: int
     cpus: tuple[int, ...] = ()
+    link: Link = field(default_factory=Link)
+
+    @property
+    def emulated(self) -> bool:
+        """Whether its nodes are stand-ins for machines that are not there."""
+        return self.nodes > 1
+
+    @property
+    def all_instances(self) -> int:
+        """On all nodes together."""
+        return self.nodes * self.instances
 
     @property
     def ranks(self) -> int:
-        return self.instances * self.tasks
+        return self.all_instances * self.tasks
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -194,7 +217,7 @@ class Arm:
     @property
     def transport(self) -> Transport:
         """What carries messages: TCP between instances and over loopback, shared memory otherwise."""
-        crosses = self.placement.instances > 1
+        crosses = self.placement.all_instances > 1
         return (
             Transport.TCP if crosses or self.environment.attachment is Attachment.LOOPBACK else Transport.SHM
         )

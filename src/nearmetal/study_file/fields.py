@@ -159,6 +159,16 @@ Seconds = Annotated[
 Bytes = Annotated[
     int, BeforeValidator(_quantity(Dimension.SIZE, 1, 2**60, open_ends=False)), _scalar_schema(Dimension.SIZE)
 ]
+Delay = Annotated[
+    float,
+    BeforeValidator(_quantity(Dimension.TIME, 0, 10, open_ends=False)),
+    _scalar_schema(Dimension.TIME),
+]
+Rate = Annotated[
+    float,
+    BeforeValidator(_quantity(Dimension.RATE, 1000, 1e12, open_ends=False)),
+    _scalar_schema(Dimension.RATE),
+]
 Margin = Annotated[
     float, BeforeValidator(_quantity(Dimension.SHARE, 0, 1, open_ends=True)), _scalar_schema(Dimension.SHARE)
 ]

@@ -13,6 +13,7 @@ from ..model.study import (
     Environment,
     KernelWorkload,
     Limits,
+    Link,
     MetricSpec,
     Placement,
     StartSubject,
@@ -286,7 +287,7 @@ def _frame(
         return None
     built = []
     for key, section in sound.items():
-        usual = tuple(n for n, p in known.items() if usable(section.attachment, p.instances))
+        usual = tuple(n for n, p in known.items() if usable(section, p))
         used = tuple(section.placements) if section.placements is not None else usual
         if not used:
             at: Path = ("environments", key)
@@ -301,7 +302,14 @@ def _frame(
         question="",
         environments=tuple(built),
         placements=tuple(
-            Placement(name=key, instances=p.instances, tasks=p.tasks, cpus=tuple(p.cpus))
+            Placement(
+                name=key,
+                nodes=p.nodes,
+                instances=p.instances,
+                tasks=p.tasks,
+                cpus=tuple(p.cpus),
+                link=Link(rate=p.link.rate, delay=p.link.delay, queue=p.link.queue),
+            )
             for key, p in known.items()
         ),
         workloads=(),

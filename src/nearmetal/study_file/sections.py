@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
-from ..model.study import RANKS, CommandWorkload, Design, Environment, MetricSpec, Pages
+from ..model.study import RANKS, CommandWorkload, Design, Environment, Link, MetricSpec, Pages, Placement
 from ..units import Dimension, exact
 from .fields import (
     AttachmentWord,
@@ -21,6 +21,7 @@ from .fields import (
     Bytes,
     Confidence,
     Cpu,
+    Delay,
     EnvKey,
     Extra,
     JsonPath,
@@ -31,6 +32,7 @@ from .fields import (
     NumberOrNone,
     PagesWord,
     Quota,
+    Rate,
     Scale,
     Seconds,
     Seed,
@@ -93,8 +95,40 @@ class EnvironmentSection(Section):
     )
 
 
+class LinkSection(Section):
+    rate: Rate = Field(
+        Link.rate,
+        description="of each direction of each node's link",
+        examples=["1 Gbit/s"],
+        json_schema_extra={"default": "1 Gbit/s"},
+    )
+    delay: Delay = Field(
+        Link.delay,
+        description="one way, from node to node, beside what forwarding takes",
+        examples=["50 us"],
+        json_schema_extra={"default": "50 us"},
+    )
+    queue: Bytes = Field(
+        Link.queue,
+        description="what may wait at an end of a link before more is dropped",
+        examples=["8 kB"],
+        json_schema_extra={"default": "1 MiB"},
+    )
+
+
 class PlacementSection(Section):
-    instances: Number = Field(description="instances on the node", examples=[1, 2])
+    nodes: Number = Field(
+        Placement.nodes,
+        description="nodes; more than one are emulated: network namespaces with CPUs of their own, joined"
+        " by links, and labelled so in every table and figure",
+        examples=[2],
+    )
+    link: LinkSection = Field(
+        default_factory=lambda: LinkSection(),
+        description="links of emulated nodes",
+        examples=[{"rate": "1 Gbit/s", "delay": "50 us"}],
+    )
+    instances: Number = Field(description="instances on each node", examples=[1, 2])
     tasks: Number = Field(description="MPI ranks in each instance", examples=[2, 1])
     cpus: list[Cpu] = Field(
         default_factory=list,
