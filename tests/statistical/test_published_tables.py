@@ -95,7 +95,9 @@ def test_the_stated_largest_overhead_does_not_follow_from_the_table() -> None:
         for place in ("multinode", "container", "shared memory")
     }
     totals = {place: sum(times) for place, times in places.items()}
-    stated = next(f for f in paper_of_2015().figures if f.arm == "container" and f.size == "C" and not f.phase)
+    stated = next(
+        f for f in paper_of_2015().figures if f.arm == "container" and f.size == "C" and not f.phase
+    )
     assert "does not follow" in stated.differs
     assert totals["container"] < totals["shared memory"]
     ratios = [

@@ -1,5 +1,5 @@
-"""The study of 'Performance evaluation of containers for HPC' (2015), asked again of one machine: its parts as
-studies. Pure: what the machine has is told."""
+"""The study of 'Performance evaluation of containers for HPC' (2015), asked again of one machine: its parts
+as studies. Pure: what the machine has is told."""
 
 from __future__ import annotations
 
@@ -72,8 +72,9 @@ def containers_2015(
 
 def _notes(setting: Setting) -> Iterator[str]:
     yield (
-        f"Containers by {setting.container}, {setting.ranks} ranks; nodes that this machine lacks are emulated: "
-        "network namespaces with CPUs of their own behind links of limited rate, labelled so wherever they stand."
+        f"Containers by {setting.container}, {setting.ranks} ranks; nodes that this machine lacks are "
+        "emulated: network namespaces with CPUs of their own behind links of limited rate, labelled so "
+        "wherever they stand."
     )
     yield (
         "Kernel versions are boot states, never members of one run: run this under each kernel, then "
@@ -82,10 +83,13 @@ def _notes(setting: Setting) -> Iterator[str]:
 
 
 def placement(*, nodes: int = 1, instances: int, tasks: int) -> Placement:
-    """Named by its numbers: 2x1, or 2-nodes-1x1."""
+    """Named by its numbers: 2x1, or emulated-2x1x1, nodes first."""
     shape = f"{instances}x{tasks}"
     return Placement(
-        name=shape if nodes == 1 else f"{nodes}-nodes-{shape}", nodes=nodes, instances=instances, tasks=tasks
+        name=shape if nodes == 1 else f"emulated-{nodes}x{shape}",
+        nodes=nodes,
+        instances=instances,
+        tasks=tasks,
     )
 
 
@@ -109,7 +113,7 @@ def _study(
     profile: bool = False,
 ) -> Study:
     return Study(
-        name=key,
+        name=f"{NAME}-{key}",
         question=question,
         environments=tuple(environments),
         placements=tuple(placements),
@@ -243,9 +247,7 @@ def _q3(setting: Setting, scale: Scale, seed: int) -> Part:
         share=0.22,
         study=study,
         places={"native": f"{NATIVE}/{places[-1].name}", "container": f"{CONTAINER}/{places[-1].name}"},
-        notes=(
-            "Within one node messages pass through shared memory on both sides; between nodes by TCP.",
-        ),
+        notes=("Within one node messages pass through shared memory on both sides; between nodes by TCP.",),
     )
 
 

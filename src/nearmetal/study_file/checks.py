@@ -69,8 +69,8 @@ def check_environment(
                 f"attachment {section.attachment}; "
             )
             what += (
-                f"{section.backend} is the machine itself, which is one instance (on each emulated node, with "
-                f"attachment: {Attachment.HOST})"
+                f"{section.backend} is the machine itself, which is one instance, on each emulated node "
+                f"by attachment: {Attachment.HOST}"
                 if section.backend in BARE
                 else f"write attachment: {Attachment.VETH_BRIDGE}"
             )

@@ -124,7 +124,7 @@ class PlacementSection(Section):
         examples=[2],
     )
     link: LinkSection = Field(
-        default_factory=lambda: LinkSection(),
+        default_factory=lambda: LinkSection.model_construct(),
         description="links of emulated nodes",
         examples=[{"rate": "1 Gbit/s", "delay": "50 us"}],
     )
