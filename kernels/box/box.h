@@ -55,6 +55,7 @@ int start_main(int argc, char **argv);
 int enter_main(int argc, char **argv);
 int agent_main(int argc, char **argv);
 int hold_main(int argc, char **argv);
+int relay_main(int argc, char **argv);
 
 /* Enters the cgroups and every namespace of pid (0: the cgroups only) and runs argv there. */
 struct entry {
