@@ -78,7 +78,7 @@ class Environment:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Link:
+class NodeLink:
     """What joins emulated nodes, at either end of each one's link. rate: B/s; delay: seconds one way; queue:
     bytes that wait for their turn before further ones are dropped."""
 
@@ -97,7 +97,7 @@ class Placement:
     instances: int
     tasks: int
     cpus: tuple[int, ...] = ()
-    link: Link = field(default_factory=Link)
+    link: NodeLink = field(default_factory=NodeLink)
 
     @property
     def emulated(self) -> bool:

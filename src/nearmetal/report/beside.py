@@ -85,6 +85,8 @@ def printed_text(f: PublishedFigure) -> str:
     if f.unit == "share":
         low, high = (f"{100 * v:.4g}" for v in (f.low, f.high))
         return f"{low} %" if low == high else f"{low} to {high} %"
+    if f.quantity is Quantity.TIME:
+        return f"{1000 * f.low:.8g} ms"  # every digit that was printed
     return show(f.low, f.unit) if f.unit else f"{f.low:g}"
 
 

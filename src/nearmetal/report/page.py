@@ -82,7 +82,8 @@ def page_html(study: Study, analysis: Analysis, context: Context, *, bundle: str
         answer=answer_sentence(study, analysis),
         trust=trust,
         body=body,
-        footer=f"seed {analysis.seed:x} · {plural(analysis.blocks, 'block')} · {show_clock(analysis.elapsed)}",
+        footer=f"seed {analysis.seed:x} · {plural(analysis.blocks, 'block')} · "
+        f"{show_clock(analysis.elapsed)}",
         drawings=drawings,
         bundle=bundle,
     )

@@ -1,4 +1,4 @@
-"""The summary of a study in parts: what the paper found and what was found here, part by part, on one page."""
+"""The summary of a study in parts: what the paper found and what was found here, on one page."""
 
 from __future__ import annotations
 
@@ -274,27 +274,27 @@ def _timeouts(study: Study, cells: Sequence[Cell]) -> Grid:
 
 def _times(r: PartResult, times: Sequence[Beside], records: RecordIndex) -> Grid:
     """Where the time of a process went, in the form of the paper's table, and the paper's own beside it."""
-    printed: dict[tuple[str, str, str], dict[Quantity, float]] = {}
+    printed: dict[tuple[str, str, str], dict[Quantity, str]] = {}
     for b in times:
         f = b.figure
-        printed.setdefault((f.workloads[0], f.arm, f.phase), {})[f.quantity] = f.low
+        printed.setdefault((f.workloads[0], f.arm, f.phase), {})[f.quantity] = b.printed
     sizes = {b.figure.workloads[0]: b.figure.size for b in times}
     assert r.study is not None
     study = r.study
     kernels = {w.name: w for w in study.workloads if isinstance(w, KernelWorkload)}
+    on_emulated = {a.name for a in study.arms() if a.placement.emulated}
     rows = []
     for line in profile_lines(tuple(r.part.places.values()), records):
         workload = kernels[line.workload]
         place = next(word for word, arm in r.part.places.items() if arm == line.arm)
         seconds = phases(line)
         whole = sum(seconds.values()) or 1.0
-        cells = [f"{workload.kernel.upper()}-{workload.params.get('class')}, {side(study, line.arm).title}"]
+        emulated = ", emulated" if line.arm in on_emulated else ""
+        cells = [f"{workload.kernel.upper()}-{workload.params.get('class')}, {place}{emulated}"]
         for phase, value in seconds.items():
             cells.append(f"{100 * value / whole:.0f} %, {show(value, 's')}")
-            held = printed.get((workload.kernel, place, phase))
-            cells.append(
-                f"{100 * held[Quantity.TIME_SHARE]:.0f} %, {show(held[Quantity.TIME], 's')}" if held else ""
-            )
+            held = printed.get((workload.kernel, place, phase), {})
+            cells.append(", ".join(held[q] for q in (Quantity.TIME_SHARE, Quantity.TIME) if q in held))
         cells.append(f"class {sizes[workload.kernel]}" if workload.kernel in sizes else "")
         rows.append(tuple(cells))
     heads = [h for phase in ("computation", "communication", "start of MPI") for h in (phase, "paper")]

@@ -1,4 +1,4 @@
-"""Figures of a study in parts: the packing curve, and all overheads of a part. Specifications; draws nothing."""
+"""Figures of a study in parts: the packing curve, and all overheads of a part. Draws nothing."""
 
 from __future__ import annotations
 
@@ -44,9 +44,8 @@ class Overheads:
 def packing(
     cells: Sequence[Cell], packed: Mapping[str, str], figures: Sequence[PublishedFigure], p: Palette
 ) -> Chart | None:
-    """Overhead by the number of containers on a node, a line for each workload. packed: by arm the words
-    '<n> per node'; figures: of the paper, whose range stands in the caption, and as a band where its number of
-    containers is reached."""
+    """Overhead by the number of containers on a node, a mark for each workload. packed: by arm the words
+    '<n> per node'; figures: of the paper, whose range stands in the caption alone."""
     shown = [c for c in cells if c.arm in packed and bounded(c)]
     if not shown:
         return None
@@ -63,8 +62,7 @@ def packing(
         "scale": {"domain": order, "padding": 0.5},
         "axis": {"title": "containers on each node", "labelAngle": 0},
     }
-    colour: Spec = {"field": "workload", "type": "nominal", "scale": {"scheme": "tableau10"}}
-    shape: Spec = {"field": "workload", "type": "nominal"}
+    colour, shape = _told_apart("workload", [one_line(c.workload) for c in shown])
     offset: Spec = {"field": "workload"}
     tips: list[JsonValue] = [
         tip("metric", "metric", None),
@@ -124,10 +122,11 @@ def overheads(cells: Sequence[Cell], name: Callable[[str], str], p: Palette) -> 
         *(tip(k, k, ".3~f") for k in ("low", "value", "high")),
         tip("n", "n (blocks)"),
     ]
+    colour, shape = _told_apart("arm", [one_line(name(c.arm)) for c in first.values()])
     base: Spec = {
         "y": y,
         "yOffset": {"field": "arm"},
-        "color": {"field": "arm", "type": "nominal", "scale": {"scheme": "tableau10"}},
+        "color": colour,
         "tooltip": tips,
     }
     layers: list[JsonValue] = [
@@ -139,7 +138,7 @@ def overheads(cells: Sequence[Cell], name: Callable[[str], str], p: Palette) -> 
         {
             "data": {"values": rows},
             "mark": {"type": "point", "filled": True, "size": 45, "opacity": 1},
-            "encoding": {**base, "x": x.encoding("value"), "shape": {"field": "arm", "type": "nominal"}},
+            "encoding": {**base, "x": x.encoding("value"), "shape": shape},
         },
         _none(x, "x", p),
     ]
@@ -153,6 +152,18 @@ def overheads(cells: Sequence[Cell], name: Callable[[str], str], p: Palette) -> 
         spec={"layer": layers},
     )
     return emulation_said(chart, emulated=any(c.emulated for c in first.values()))
+
+
+def _told_apart(field: str, names: Sequence[str]) -> tuple[Spec, Spec]:
+    """By colour and by shape, in one legend: both have the same domain."""
+    own = dict.fromkeys(names)
+    domain: list[JsonValue] = list(own)
+    long = max(map(len, own), default=0) > 12
+    both: Spec = {"field": field, "type": "nominal", **({"legend": {"columns": 1}} if long else {})}
+    return (
+        {**both, "scale": {"domain": domain, "scheme": "tableau10"}},
+        {**both, "scale": {"domain": domain}},
+    )
 
 
 def _none(axis: Overheads, channel: str, p: Palette) -> Spec:

@@ -12,8 +12,8 @@ from ..model.study import (
     Design,
     Environment,
     KernelWorkload,
-    Link,
     MetricSpec,
+    NodeLink,
     Placement,
     StartSubject,
     Study,
@@ -71,14 +71,14 @@ def _environment(e: Environment) -> Tree:
 def _placement(p: Placement) -> Tree:
     return {
         "nodes": str(p.nodes) if p.nodes > 1 else None,
-        "link": _link(p.link) if p.link != Link() else None,
+        "link": _link(p.link) if p.link != NodeLink() else None,
         "instances": str(p.instances),
         "tasks": str(p.tasks),
         "cpus": f"[{', '.join(map(str, p.cpus))}]" if p.cpus else None,
     }
 
 
-def _link(link: Link) -> Tree:
+def _link(link: NodeLink) -> Tree:
     return {
         "rate": exact(link.rate, Dimension.RATE),
         "delay": exact(link.delay, Dimension.TIME),

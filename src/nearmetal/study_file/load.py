@@ -13,8 +13,8 @@ from ..model.study import (
     Environment,
     KernelWorkload,
     Limits,
-    Link,
     MetricSpec,
+    NodeLink,
     Placement,
     StartSubject,
     Study,
@@ -308,7 +308,7 @@ def _frame(
                 instances=p.instances,
                 tasks=p.tasks,
                 cpus=tuple(p.cpus),
-                link=Link(rate=p.link.rate, delay=p.link.delay, queue=p.link.queue),
+                link=NodeLink(rate=p.link.rate, delay=p.link.delay, queue=p.link.queue),
             )
             for key, p in known.items()
         ),

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
-from ..model.study import RANKS, CommandWorkload, Design, Environment, Link, MetricSpec, Pages, Placement
+from ..model.study import RANKS, CommandWorkload, Design, Environment, MetricSpec, NodeLink, Pages, Placement
 from ..units import Dimension, exact
 from .fields import (
     AttachmentWord,
@@ -97,19 +97,19 @@ class EnvironmentSection(Section):
 
 class LinkSection(Section):
     rate: Rate = Field(
-        Link.rate,
+        NodeLink.rate,
         description="of each direction of each node's link",
         examples=["1 Gbit/s"],
         json_schema_extra={"default": "1 Gbit/s"},
     )
     delay: Delay = Field(
-        Link.delay,
+        NodeLink.delay,
         description="one way, from node to node, beside what forwarding takes",
         examples=["50 us"],
         json_schema_extra={"default": "50 us"},
     )
     queue: Bytes = Field(
-        Link.queue,
+        NodeLink.queue,
         description="what may wait at an end of a link before more is dropped",
         examples=["8 kB"],
         json_schema_extra={"default": "1 MiB"},
