@@ -19,9 +19,9 @@ from pathlib import Path
 
 from benchmarks.paired import difference, interleaved, interval, shown
 
-from nearmetal.analysis import analyse
 from nearmetal.execute.block import run_block
 from nearmetal.execute.progress import Silent
+from nearmetal.execute.running import RunningAnalysis
 from nearmetal.execute.session import new_label, open_session, prepare_machine, usable_arms
 from nearmetal.host import LocalHost
 from nearmetal.model.record import TrialRecord
@@ -64,7 +64,7 @@ def main(rounds: int, reframe: str | None) -> None:
     arms, backends, _ = usable_arms(machine, STUDY, Silent())
     del arms
     records: list[TrialRecord] = []
-    plan = make_plan(STUDY, blocks=0, expected_blocks=40)
+    running = RunningAnalysis(STUDY, make_plan(STUDY, blocks=0, expected_blocks=40))
     numbers = count(1)
     with (
         tempfile.TemporaryDirectory(dir=Path.cwd()) as here,
@@ -78,7 +78,7 @@ def main(rounds: int, reframe: str | None) -> None:
             for record in run_block(session, make_block(STUDY, next(numbers)), 1):
                 writer.append(record)
                 records.append(record)
-            analyse(STUDY, plan, records[-200:], detail=False)
+            running.after(records, len(records) // TRIALS)
             return (time.perf_counter() - begin) / TRIALS
 
         tools = machine.tools

@@ -41,14 +41,23 @@ int join_cgroups(const struct list *directories);
 /* fork(), the child born inside the v2 cgroup where one is given. */
 pid_t fork_into(int unified);
 
-/* An overlay of / with own /proc, /sys, /dev/shm, /tmp; the process stands in its / afterwards. */
+/* tree: what the overlay is made over; scratch: where a tmpfs with all of it is mounted. */
 struct root {
+    const char *tree;
     const char *scratch;
     const struct list *binds;
     const struct list *read_only;
     bool rootless;
     bool own_network;
 };
+void make_read_only(const char *path);
+/* Made, or there already, with this mode whatever the caller's umask. */
+void directory(const char *path, mode_t mode);
+/* Makes root/a/b/c of /a/b/c; what cannot be made shows when something is mounted on it. */
+void make_parents(const char *path);
+/* The overlay alone, at scratch/root; the process stands in scratch afterwards. */
+void lay_root(const struct root *plan);
+/* The overlay with own /proc, /sys, /dev/shm, /tmp; the process stands in its / afterwards. */
 void build_root(const struct root *plan);
 
 int start_main(int argc, char **argv);
@@ -56,9 +65,13 @@ int enter_main(int argc, char **argv);
 int agent_main(int argc, char **argv);
 int hold_main(int argc, char **argv);
 int relay_main(int argc, char **argv);
+int wrap_main(int argc, char **argv);
 
-/* Enters the cgroups and every namespace of pid (0: the cgroups only) and runs argv there. */
+/* Enters the cgroups and the namespaces of pid (0: the cgroups only; only: those kinds, such as "net,uts",
+ * NULL for all) and runs argv there. */
 struct entry {
+    const char *only;
+    bool signal_grandchildren;
     pid_t pid;
     bool user_namespace;
     const char *cpus;
@@ -67,6 +80,10 @@ struct entry {
     struct list cgroups;
 };
 _Noreturn void enter(const struct entry *entry, char *const argv[]);
+/* A descriptor of the namespace at path; -1 where there is no path. */
+int open_namespace(const char *path);
+/* Joins it, where there is one, and closes the descriptor. */
+void join_namespace(int fd, int kind, const char *path);
 /* Brings the loopback device of the current network namespace up. */
 void loopback_up(void);
 

@@ -10,6 +10,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -24,9 +25,34 @@ enum { KINDS = sizeof kinds / sizeof *kinds };
 
 static volatile sig_atomic_t child_pid;
 
+/* Where the children of our child stand, for a program that does not pass signals on to the command it runs;
+ * else empty. */
+static char grandchildren[64];
+
+/* To the children of our child; whether it has any. */
+static bool forward_below(int sign) {
+    char list[256];
+    bool any = false;
+    int fd = open(grandchildren, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return false;
+    ssize_t size = read(fd, list, sizeof list);
+    close(fd);
+    pid_t pid = 0;
+    for (ssize_t i = 0; i < size; i++) {
+        if (list[i] >= '0' && list[i] <= '9') {
+            pid = 10 * pid + (list[i] - '0');
+        } else if (pid > 0) {
+            any = kill(pid, sign) == 0 || any;
+            pid = 0;
+        }
+    }
+    return any;
+}
+
 static void forward(int sign) {
     int kept = errno;
-    if (child_pid > 0)
+    if (child_pid > 0 && (grandchildren[0] == '\0' || !forward_below(sign)))
         kill(child_pid, sign);
     errno = kept;
 }
@@ -67,11 +93,22 @@ static int other_namespace(pid_t pid, const char *name) {
     return -1;
 }
 
+/* Whether the kind is among those to be joined. */
+static bool wanted(const struct entry *entry, const struct kind *kind) {
+    if (kind->flag == CLONE_NEWUSER)
+        return entry->user_namespace;
+    size_t length = strlen(kind->name);
+    const char *at = entry->only;
+    for (; at != NULL; at = strchr(at, ',') != NULL ? strchr(at, ',') + 1 : NULL)
+        if (strncmp(at, kind->name, length) == 0 && (at[length] == ',' || at[length] == '\0'))
+            return true;
+    return entry->only == NULL;
+}
+
 static void join_namespaces(const struct entry *entry) {
     int open_fds[KINDS];
     for (int i = 0; i < KINDS; i++) {
-        bool wanted = kinds[i].flag != CLONE_NEWUSER || entry->user_namespace;
-        open_fds[i] = wanted ? other_namespace(entry->pid, kinds[i].name) : -1;
+        open_fds[i] = wanted(entry, &kinds[i]) ? other_namespace(entry->pid, kinds[i].name) : -1;
     }
     for (int i = 0; i < KINDS; i++)
         if (open_fds[i] >= 0 && setns(open_fds[i], kinds[i].flag) != 0)
@@ -99,7 +136,7 @@ void enter(const struct entry *entry, char *const argv[]) {
         die("setenv", "NEARMETAL_RUN");
     if (entry->pid != 0)
         join_namespaces(entry);
-    if (entry->pid == 0 && unified < 0) {
+    if ((entry->pid == 0 || entry->only != NULL) && unified < 0 && !entry->signal_grandchildren) {
         change_directory(entry->directory, before);
         execute(argv);
     }
@@ -114,17 +151,25 @@ void enter(const struct entry *entry, char *const argv[]) {
         change_directory(entry->directory, before);
         execute(argv);
     }
+    if (entry->signal_grandchildren && snprintf(grandchildren, sizeof grandchildren,
+                                                "/proc/%d/task/%d/children", (int)child, (int)child) < 0)
+        die("format", "children");
     child_pid = child;
     handle_signals(forward, SIG_UNBLOCK);
     end_like(child);
 }
 
 int enter_main(int argc, char **argv) {
-    static const struct option options[] = {
-        {"pid", required_argument, NULL, 'p'},       {"user-namespace", no_argument, NULL, 'u'},
-        {"cgroup", required_argument, NULL, 'c'},    {"cpus", required_argument, NULL, 'a'},
-        {"label", required_argument, NULL, 'l'},     {"cwd", required_argument, NULL, 'd'},
-        {"die-with-parent", no_argument, NULL, 'D'}, {NULL, 0, NULL, 0}};
+    static const struct option options[] = {{"pid", required_argument, NULL, 'p'},
+                                            {"user-namespace", no_argument, NULL, 'u'},
+                                            {"cgroup", required_argument, NULL, 'c'},
+                                            {"cpus", required_argument, NULL, 'a'},
+                                            {"label", required_argument, NULL, 'l'},
+                                            {"cwd", required_argument, NULL, 'd'},
+                                            {"die-with-parent", no_argument, NULL, 'D'},
+                                            {"only", required_argument, NULL, 'o'},
+                                            {"signal-grandchildren", no_argument, NULL, 'G'},
+                                            {NULL, 0, NULL, 0}};
     struct entry entry = {.pid = -1};
     for (int option; (option = getopt_long(argc, argv, "+", options, NULL)) != -1;) {
         switch (option) {
@@ -145,6 +190,14 @@ int enter_main(int argc, char **argv) {
             break;
         case 'd':
             entry.directory = optarg;
+            break;
+        case 'G':
+            entry.signal_grandchildren = true;
+            break;
+        case 'o':
+            if (strstr(optarg, "pid") != NULL)
+                refuse("--only is for what needs no new process", optarg);
+            entry.only = optarg;
             break;
         case 'D':
             die_with_parent();

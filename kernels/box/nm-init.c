@@ -1,6 +1,7 @@
 /* First process of every instance, native ones included: tells the time of its first instruction on a
  * descriptor, or into a FIFO where a container program passes no descriptors on, then reaps orphans until
- * SIGTERM. Uses system calls alone, so that no library's start-up is measured. */
+ * SIGTERM; as a command in a standing instance (--once-fifo) it ends at once. Uses system calls alone, so
+ * that no library's start-up is measured. */
 #define _GNU_SOURCE
 #include "direct.h"
 
@@ -38,11 +39,12 @@ static bool same(const char *text, const char *other) {
     return *text == *other;
 }
 
-/* Where to report: of "--first-fd N" or "--first-fifo PATH"; -1 for anything else. */
+/* Where to report: of "--first-fd N", "--first-fifo PATH" or "--once-fifo PATH"; -1 for anything else. */
 static int descriptor(int argc, char **argv) {
     if (argc != 3)
         return -1;
-    if (same(argv[1], "--first-fifo")) /* its reader is there before we are: this does not wait */
+    if (same(argv[1], "--first-fifo") ||
+        same(argv[1], "--once-fifo")) /* its reader is there before we are: this does not wait */
         return (int)direct(SYS_open, (long)argv[2], O_WRONLY | O_CLOEXEC, 0, 0);
     if (!same(argv[1], "--first-fd"))
         return -1;
@@ -62,16 +64,18 @@ static int init(int argc, char **argv) {
         return EXIT_INIT;
     int fd = descriptor(argc, argv);
     if (fd < 0) {
-        static const char usage[] = "usage: nm-init --first-fd N | --first-fifo PATH\n";
+        static const char usage[] = "usage: nm-init --first-fd N | --first-fifo PATH | --once-fifo PATH\n";
         direct(SYS_write, 2, (long)usage, sizeof usage - 1, 0); /* the status says it too */
         return EXIT_INIT;
     }
+    uint64_t first = (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+    if (same(argv[1], "--once-fifo"))
+        return report(fd, first) ? 0 : EXIT_INIT;
     /* Both before the report: if the parent is gone already, the report fails and we end; and who has read it
      * may signal us at once. */
     uint64_t wanted = (uint64_t)1 << (SIGCHLD - 1) | (uint64_t)1 << (SIGTERM - 1); /* the kernel's sigset_t */
     if (direct(SYS_prctl, PR_SET_PDEATHSIG, SIGKILL, 0, 0) != 0 ||
-        direct(SYS_rt_sigprocmask, SIG_BLOCK, (long)&wanted, 0, sizeof wanted) != 0 ||
-        !report(fd, (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec))
+        direct(SYS_rt_sigprocmask, SIG_BLOCK, (long)&wanted, 0, sizeof wanted) != 0 || !report(fd, first))
         return EXIT_INIT;
     for (;;) {
         long sign = direct(SYS_rt_sigtimedwait, (long)&wanted, 0, 0, sizeof wanted);

@@ -48,13 +48,13 @@ static void mount_at(const char *source, const char *target, const char *type, u
         die(type != NULL ? "mount" : "bind", target);
 }
 
-static void directory(const char *path, mode_t mode) {
+void directory(const char *path, mode_t mode) {
     /* chmod as well, since the caller's umask must not show inside. */
     if ((mkdir(path, mode) != 0 && errno != EEXIST) || chmod(path, mode) != 0)
         die("mkdir", path);
 }
 
-static void make_read_only(const char *path) {
+void make_read_only(const char *path) {
     const struct mount_attr change = {.attr_set = MOUNT_ATTR_RDONLY};
     if (syscall(SYS_mount_setattr, AT_FDCWD, path, AT_RECURSIVE, &change, sizeof change) == 0)
         return;
@@ -66,8 +66,7 @@ static void make_read_only(const char *path) {
     mount_at(NULL, path, NULL, MS_REMOUNT | MS_BIND | MS_RDONLY | kept, NULL);
 }
 
-/* Makes root/a/b/c; what cannot be made shows when something is mounted on it. */
-static void make_parents(const char *path) {
+void make_parents(const char *path) {
     struct path inside = join("root", path);
     for (char *at = inside.text + strlen("root/"); *at != '\0'; at++) {
         if (*at != '/')
@@ -184,14 +183,18 @@ static void bind_further(const struct mounts *mounts) {
     }
 }
 
-static void overlay_whole(void) {
+static void overlay_whole(const char *tree, bool rootless) {
     struct stat top;
-    if (stat("/", &top) != 0)
-        die("stat", "/");
+    if (stat(tree, &top) != 0)
+        die("stat", tree);
+    if (strpbrk(tree, ",:\\") != NULL)
+        refuse("an overlay takes no path with a comma, a colon or a backslash", tree);
     directory("upper", top.st_mode & 07777);
     directory("work", 0700);
     directory("root", 0755);
-    mount_at("overlay", "root", "overlay", 0, "lowerdir=/,upperdir=upper,workdir=work");
+    struct path options = join("upperdir=upper,workdir=work,lowerdir=", tree);
+    mount_at("overlay", "root", "overlay", 0,
+             rootless ? join(options.text, ",userxattr").text : options.text);
 }
 
 static void overlay_directory(const char *name, mode_t mode) {
@@ -263,23 +266,28 @@ static void mount_sys(bool own_network) {
     mount_at("/sys", "root/sys", NULL, MS_BIND | MS_REC, NULL);
 }
 
-void build_root(const struct root *plan) {
+void lay_root(const struct root *plan) {
     struct mounts further = {NULL, 0};
+    bool of_machine = strcmp(plan->tree, "/") == 0;
+    if (of_machine && !plan->rootless)
+        further = further_mounts();
+    mount_at("tmpfs", plan->scratch, "tmpfs", 0, "mode=0755");
+    if (chdir(plan->scratch) != 0)
+        die("chdir", plan->scratch);
+    if (of_machine && plan->rootless)
+        overlay_each();
+    else
+        overlay_whole(plan->tree, plan->rootless);
+    bind_further(&further);
+}
+
+void build_root(const struct root *plan) {
     if (mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) != 0)
         die("make mounts private", "/");
     int binds[LIST_MAX], read_only[LIST_MAX];
     copy_trees(plan->binds, binds);
     copy_trees(plan->read_only, read_only);
-    if (!plan->rootless)
-        further = further_mounts();
-    mount_at("tmpfs", plan->scratch, "tmpfs", 0, "mode=0755");
-    if (chdir(plan->scratch) != 0)
-        die("chdir", plan->scratch);
-    if (plan->rootless)
-        overlay_each();
-    else
-        overlay_whole();
-    bind_further(&further);
+    lay_root(plan);
     mount_at("proc", "root/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC, NULL);
     mount_sys(plan->own_network);
     mount_at("/dev", "root/dev", NULL, MS_BIND | MS_REC, NULL);

@@ -96,12 +96,12 @@ void loopback_up(void) {
         die("bring up", "lo");
 }
 
-static void join_namespace(int fd, int kind, const char *path) {
+void join_namespace(int fd, int kind, const char *path) {
     if (fd >= 0 && (setns(fd, kind) != 0 || close(fd) != 0))
         die("setns", path);
 }
 
-static int open_namespace(const char *path) {
+int open_namespace(const char *path) {
     if (path == NULL)
         return -1;
     int fd = open(path, O_RDONLY | O_CLOEXEC);
@@ -137,7 +137,8 @@ int start_main(int argc, char **argv) {
     if (child < 0)
         die("fork", start.hostname);
     if (child == 0) {
-        const struct root plan = {.scratch = start.scratch,
+        const struct root plan = {.tree = "/",
+                                  .scratch = start.scratch,
                                   .binds = &start.binds,
                                   .read_only = &start.read_only,
                                   .rootless = start.user != NULL,

@@ -73,6 +73,32 @@ static void pin(const char *list, int rank) {
     CPU_FREE(set);
 }
 
+/* The entry of this rank in a list divided by commas. */
+static char *entry_of(const char *list, int rank) {
+    const char *entry = list;
+    for (int at = 0; at < rank; at++) {
+        const char *comma = strchr(entry, ',');
+        if (!comma)
+            fail("--storage %s names none for rank %d", list, rank);
+        entry = comma + 1;
+    }
+    char *copy = strndup(entry, strcspn(entry, ","));
+    if (!copy)
+        fail("out of memory");
+    return copy;
+}
+
+/* Every "{storage}" of an argument as the path. */
+static char *with_storage(const char *argument, const char *path) {
+    static const char mark[] = "{storage}";
+    Text text = {0};
+    const char *at = argument, *next;
+    for (; (next = strstr(at, mark)) != NULL; at = next + sizeof mark - 1)
+        text_add(&text, "%.*s%s", (int)(next - at), at, path);
+    text_add(&text, "%s", at);
+    return text.data; /* for as long as the program runs */
+}
+
 /* One file, written when the program has ended, and read only after this process has, too. */
 static void write_report(const char *directory, int rank, Text *text) {
     char path[PATH_MAX];
@@ -156,13 +182,15 @@ static int run_reported(char *const *program, const char *directory, int rank) {
 int rank_main(int count, char **arguments) {
     int rank = rank_of_launcher();
     fail_as(rank, NULL);
-    const char *cpus = NULL, *report = NULL, *library = NULL, *profile = NULL;
+    const char *cpus = NULL, *report = NULL, *library = NULL, *profile = NULL, *storage = NULL;
     int at = 1;
     for (; at + 1 < count && strcmp(arguments[at], "--") != 0; at += 2) {
         if (strcmp(arguments[at], "--cpus") == 0)
             cpus = arguments[at + 1];
         else if (strcmp(arguments[at], "--report") == 0)
             report = arguments[at + 1];
+        else if (strcmp(arguments[at], "--storage") == 0)
+            storage = arguments[at + 1];
         else if (strcmp(arguments[at], "--preload") == 0)
             library = arguments[at + 1];
         else if (strcmp(arguments[at], "--profile") == 0)
@@ -172,8 +200,17 @@ int rank_main(int count, char **arguments) {
     }
     if (at + 1 >= count || strcmp(arguments[at], "--") != 0 || !library != !profile)
         fail(
-            "usage: nm-rank [--cpus 0,1] [--report DIR] [--preload LIBRARY --profile DIR] -- PROGRAM ARG...");
-    char *const *program = arguments + at + 1;
+            "usage: nm-rank [--cpus 0,1] [--report DIR] [--storage DIR,DIR] [--preload LIBRARY --profile DIR]"
+            " -- PROGRAM ARG...");
+    char **program = arguments + at + 1;
+    if (storage) {
+        char *path = entry_of(storage, rank);
+        set_variable("NEARMETAL_STORAGE", path);
+        for (char **word = program; *word; word++)
+            if (strstr(*word, "{storage}"))
+                *word = with_storage(*word, path);
+        free(path);
+    }
     if (cpus)
         pin(cpus, rank);
     if (profile)

@@ -6,6 +6,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from tests.contract.not_here import not_here
 
 from nearmetal.environments import Tools
 
@@ -23,3 +24,8 @@ def tools(tmp_path_factory: pytest.TempPathFactory) -> Tools:
     ):
         subprocess.run(step, check=True, timeout=120, capture_output=True)
     return Tools(directory=build / "bin")
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    for name, why in not_here().items():
+        terminalreporter.write_line(f"backend not tested here: {name}: {why}")

@@ -6,6 +6,7 @@ Runs as root and as an unprivileged user alike (test_backends_unprivileged.py ru
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import shutil
 import signal
@@ -14,21 +15,26 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import pytest
+from tests.contract.not_here import not_here
 
 from nearmetal.environments import Backend, Instance, InstanceRequest, Tools, Unavailable
 from nearmetal.environments.holder import user_namespace_holder
 from nearmetal.environments.registry import backend_names, get_backend
-from nearmetal.errors import RunError, UnavailableError
-from nearmetal.host import Completed, LocalHost, cgroups
+from nearmetal.environments.storage import DISKS, NEEDS_ROOT, volume, why_not
+from nearmetal.errors import RunError, TrialFailedError, UnavailableError
+from nearmetal.execute.storage import bound, look, make_inside
+from nearmetal.execute.together import started
+from nearmetal.host import Completed, LocalHost, cgroups, processes
 from nearmetal.host.counters import delta, snapshot
 from nearmetal.host.leftovers import Kind, find, remove
 from nearmetal.model.network import Seat
-from nearmetal.model.study import Attachment, Environment, Limits
+from nearmetal.model.study import Attachment, Environment, Limits, Storage, StorageKind
 
 HOST = LocalHost()
 KINDS = ("mnt", "uts", "ipc", "pid", "net")
@@ -82,7 +88,7 @@ class Rig:
             yield instance
 
 
-@pytest.fixture(params=backend_names())
+@pytest.fixture(params=[name for name in backend_names() if name not in not_here()])
 def rig(request: pytest.FixtureRequest, tools: Tools, tmp_path: Path) -> Iterator[Rig]:
     """Each backend that works here; in CI, where all of ours must work, one that does not is a failure."""
     backend = get_backend(request.param)
@@ -98,6 +104,13 @@ def rig(request: pytest.FixtureRequest, tools: Tools, tmp_path: Path) -> Iterato
         yield Rig(backend=backend, tools=tools, directory=tmp_path, user_namespace=namespace)
 
 
+def test_who_is_not_tested_here_says_why(tools: Tools) -> None:
+    """These alone may be missing in CI, and none of them may hide that it could be tested."""
+    for name in not_here():
+        answer = get_backend(name).check(HOST, tools)
+        assert isinstance(answer, Unavailable) and answer.reason and answer.remedy, answer
+
+
 def run(instance: Instance, *argv: str, **more: object) -> Completed:
     return HOST.run(instance.command(argv), timeout=10, **more)  # type: ignore[arg-type]
 
@@ -106,6 +119,18 @@ def out(instance: Instance, *argv: str) -> str:
     done = run(instance, *argv)
     assert done.ok, done
     return done.stdout.strip()
+
+
+def in_instance(instance: Instance, comm: str, within: float = 5.0) -> int:
+    """The pid, as the machine counts, of the instance's process of this name, as soon as there is one."""
+    end = time.monotonic() + within
+    while time.monotonic() < end:
+        for pid in processes.labelled(lambda label: label == instance.label):
+            with suppress(OSError):
+                if Path(f"/proc/{pid}/comm").read_text() == f"{comm}\n":
+                    return pid
+        time.sleep(0.005)
+    raise AssertionError(f"no {comm} in {instance.label}")
 
 
 def gone(pid: int, within: float = 3.0) -> bool:
@@ -218,8 +243,13 @@ def test_cpus_are_those_asked_for(rig: Rig) -> None:
 
 
 def test_commands_are_in_the_groups_of_the_instance(rig: Rig) -> None:
-    with rig.instance() as instance:
-        own = out(instance, "cat", "/proc/self/cgroup").splitlines()
+    """As the machine sees it: inside, a namespace of control groups may show other paths."""
+    with rig.instance() as instance, ExitStack() as stack:
+        files = rig.directory / "stdout", rig.directory / "stderr"
+        argv = instance.command(["sleep", "60"])
+        asleep = HOST.start(argv, stdout=files[0], stderr=files[1], cwd=Path("/"))
+        stack.callback(asleep.kill)
+        own = Path(f"/proc/{in_instance(instance, 'sleep')}/cgroup").read_text().splitlines()
         for controller, directory in instance.cgroups.items():
             lines = [line for line in own if controller in line.split(":")[1].split(",")]
             assert directory.name == instance.label
@@ -384,6 +414,7 @@ import sys, time
 from pathlib import Path
 from nearmetal.environments import InstanceRequest, Tools
 from nearmetal.environments.holder import user_namespace_holder
+from nearmetal.environments.storage import DISKS, NEEDS_ROOT, volume, why_not
 from nearmetal.environments.registry import get_backend
 from nearmetal.host import LocalHost
 from nearmetal.model.study import Attachment, Environment
@@ -445,6 +476,77 @@ def test_ten_instances_at_once(rig: Rig) -> None:
         for i in standing:
             assert out(i, "printenv", "NEARMETAL_RUN") == i.label
     assert find(rig.label + "-") == ()
+
+
+def test_instances_side_by_side_and_the_times_of_their_stop(rig: Rig) -> None:
+    requests = [rig.request(f"s{n}") for n in range(4)]
+    starts = [partial(rig.backend.start, HOST, rig.tools, request) for request in requests]
+    with started(starts, together=True, time_stop=True) as group:
+        assert [i.label for i in group.instances] == [r.label for r in requests]
+        for i, seconds in zip(group.instances, group.seconds, strict=True):
+            assert 0 < i.phases["first_instruction"] <= seconds
+            assert out(i, "printenv", "NEARMETAL_RUN") == i.label
+    assert group.stopped is not None
+    assert 0 < group.stopped.ended <= group.stopped.removed
+    assert find(rig.label + "-") == ()
+
+
+def test_an_instance_that_is_gone_before_its_stop_is_a_failed_trial(rig: Rig) -> None:
+    start = partial(rig.backend.start, HOST, rig.tools, rig.request("g"))
+    with (
+        pytest.raises(TrialFailedError, match="ended before it was stopped"),
+        started([start], together=True, time_stop=True) as group,
+    ):
+        os.kill(group.instances[0].pid, signal.SIGKILL)
+        assert gone(group.instances[0].pid)
+
+
+@pytest.mark.parametrize("kind", [StorageKind.OVERLAY, StorageKind.BIND, StorageKind.TMPFS, StorageKind.LOOP])
+def test_storage_is_what_it_says(rig: Rig, kind: StorageKind) -> None:
+    place = str(rig.directory) if kind in (StorageKind.BIND, StorageKind.LOOP) else None
+    size = 8 << 20 if kind in (StorageKind.TMPFS, StorageKind.LOOP) else None
+    storage = Storage(kind=kind, path=place, size=size)
+    if why_not(HOST, storage) is not None:
+        assert not HOST.is_root() and kind in NEEDS_ROOT
+        return
+    asked = rig.request("v")
+    with volume(
+        HOST,
+        storage,
+        label=asked.label,
+        run_scratch=rig.directory,
+        directory=rig.directory / "mounts",
+        shared=None,
+        own_root=rig.owns("mnt"),
+    ) as v:
+        (request,) = bound([asked], [v])
+        with rig.backend.start(HOST, rig.tools, request) as instance:
+            make_inside(HOST, [instance], [v])
+            found = look(HOST, instance, v, storage)
+            assert found.path == str(v.path) and found.device
+            assert run(instance, "sh", "-c", f"echo inside > {v.path}/mark").ok
+            outside = v.path / "mark"
+            assert (outside.read_text() if not v.inside else outside.exists()) in ("inside\n", False)
+            if size is not None:
+                full = run(instance, "dd", "if=/dev/zero", f"of={v.path}/big", "bs=1M", "count=16")
+                assert not full.ok and "No space left" in full.stderr
+    assert not v.path.exists()
+    assert not any(rig.label in path.name for path in DISKS.iterdir())
+
+
+def test_a_command_tells_its_first_instruction(rig: Rig) -> None:
+    fifo = rig.directory / "exec"
+    os.mkfifo(fifo, 0o600)
+    reader = os.open(fifo, os.O_RDWR | os.O_NONBLOCK)
+    try:
+        with rig.instance(binds=(rig.directory,)) as instance:
+            begin = time.monotonic_ns()
+            done = run(instance, rig.tools / "nm-init", "--once-fifo", str(fifo))
+            assert done.ok, done
+            first = json.loads(os.read(reader, 100))["first"]
+            assert begin < first < time.monotonic_ns()
+    finally:
+        os.close(reader)
 
 
 def test_tools_that_are_missing_are_named(tmp_path: Path) -> None:

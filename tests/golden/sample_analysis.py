@@ -26,9 +26,9 @@ from nearmetal.model.study import (
     Better,
     Design,
     Environment,
+    EventSubject,
     KernelWorkload,
     Placement,
-    StartSubject,
     Study,
 )
 
@@ -96,7 +96,7 @@ def study(name: str = "quick", question: str = "What does a container cost again
             KernelWorkload(name="ep.S", kernel="ep", params={"class": "S"}),
             KernelWorkload(name="cg.S", kernel="cg", params={"class": "S"}),
             KernelWorkload(name="pingpong", kernel="pingpong", params={}),
-            StartSubject(),
+            EventSubject(),
         ),
         design=Design(
             baselines=("native", "native-tcp"), margin=MARGIN, confidence=0.95, seed=0x7F3A, max_time=90.0

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from nearmetal.analysis.fold import Paired, fold, pair
 from nearmetal.model.plan import Plan
 from nearmetal.model.record import Fold, Row, Status, TrialRecord
-from nearmetal.model.study import Better, Design, Environment, Placement, StartSubject, Study
+from nearmetal.model.study import Better, Design, Environment, EventSubject, Placement, Study
 from nearmetal.plan import make_plan
 
 STUDY = Study(
@@ -23,7 +23,7 @@ STUDY = Study(
         Environment(name="box", backend="namespaces", placements=("one",)),
     ),
     placements=(Placement(name="one", instances=1, tasks=2),),
-    workloads=(StartSubject(),),
+    workloads=(EventSubject(),),
     design=Design(baselines=("native",), margin=0.03, confidence=0.95, seed=1),
 )
 PLAN = make_plan(STUDY, blocks=20, expected_blocks=12)

@@ -25,9 +25,9 @@ from nearmetal.model.study import (
     Better,
     Design,
     Environment,
+    EventSubject,
     KernelWorkload,
     Placement,
-    StartSubject,
     Study,
 )
 from nearmetal.plan import make_plan
@@ -50,7 +50,7 @@ STUDY = Study(
     workloads=(
         KernelWorkload(name="cg", kernel="cg", params={}),
         KernelWorkload(name="triad", kernel="stream", params={}),
-        StartSubject(),
+        EventSubject(),
     ),
     design=DESIGN,
 )
@@ -433,11 +433,15 @@ def test_a_row_that_never_works_is_listed_and_is_no_cell() -> None:
     assert ("box/one against native/one: cg.seconds", 12) in {(u.what, u.count) for u in a.unused}
 
 
+def stopped(a: Analysis, study: Study, elapsed: float, block_seconds: float) -> str | None:
+    return should_stop(a, study, blocks=a.blocks, elapsed=elapsed, block_seconds=block_seconds)
+
+
 def test_nothing_at_all() -> None:
     a = analyse(STUDY, make_plan(STUDY, blocks=3, expected_blocks=12), [])
     assert (a.blocks, a.cells, a.elapsed, a.block_seconds) == (0, (), 0.0, 0.0)
     assert not a.noise_floor.proven and not decided(a)
-    assert should_stop(a, STUDY, 0.0, 0.0) is None
+    assert stopped(a, STUDY, 0.0, 0.0) is None
 
 
 def test_pauses_do_not_count_as_elapsed() -> None:
@@ -451,30 +455,30 @@ def test_pauses_do_not_count_as_elapsed() -> None:
 
 def test_stops_at_verdicts_but_never_before_the_least_number_of_blocks() -> None:
     few = run(10, {}, spread=0.001)
-    assert should_stop(few, STUDY, 20.0, 2.0) is None
+    assert stopped(few, STUDY, 20.0, 2.0) is None
     assert cell(few, "box/one", "native/one").blocks_needed == 2
     assert cell(few, "box/one", "native/one").seconds_needed == pytest.approx(4.0)
     done = run(12, {}, spread=0.001)
-    assert decided(done) and should_stop(done, STUDY, 24.0, 2.0) == "every comparison has its verdict"
+    assert decided(done) and stopped(done, STUDY, 24.0, 2.0) == "every comparison has its verdict"
     open_ = run(12, {}, spread=0.2)
-    assert not decided(open_) and should_stop(open_, STUDY, 24.0, 2.0) is None
+    assert not decided(open_) and stopped(open_, STUDY, 24.0, 2.0) is None
 
 
 def test_stops_at_width_blocks_and_time() -> None:
     a = run(12, {}, spread=0.001)
     narrow = replace(STUDY, design=replace(DESIGN, target_width=1e-5))
-    assert should_stop(a, narrow, 24.0, 2.0) is None
+    assert stopped(a, narrow, 24.0, 2.0) is None
     wide = replace(STUDY, design=replace(DESIGN, target_width=0.01))
-    assert should_stop(a, wide, 24.0, 2.0) == "every interval is at most ±1 % wide"
-    assert should_stop(run(10, {}, spread=0.001), wide, 20.0, 2.0) is None
+    assert stopped(a, wide, 24.0, 2.0) == "every interval is at most ±1 % wide"
+    assert stopped(run(10, {}, spread=0.001), wide, 20.0, 2.0) is None
     noisy = run(12, {}, spread=0.2)
     assert (
-        should_stop(noisy, replace(STUDY, design=replace(DESIGN, max_blocks=12)), 24.0, 2.0)
+        stopped(noisy, replace(STUDY, design=replace(DESIGN, max_blocks=12)), 24.0, 2.0)
         == "12 blocks are done"
     )
     timed = replace(STUDY, design=replace(DESIGN, max_time=90.0))
-    assert should_stop(noisy, timed, 87.9, 2.0) is None
-    assert should_stop(noisy, timed, 88.1, 2.0) == "the time budget of 90 s is used up"
+    assert stopped(noisy, timed, 87.9, 2.0) is None
+    assert stopped(noisy, timed, 88.1, 2.0) == "the time budget of 90 s is used up"
 
 
 def states(levels: list[float], *, seed: int) -> list[Analysis]:

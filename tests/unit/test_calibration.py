@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from nearmetal.analysis import analyse
-from nearmetal.execute.calibration import judge, planted_overhead, table
+from nearmetal.execute.calibration import judge, likely_misses, planted_overhead, table
 from nearmetal.model.study import Arm, Better, Environment, KernelWorkload, Limits, Mode, Placement, Study
 from nearmetal.plan import make_plan
 from nearmetal.studies import builtin
@@ -43,8 +43,12 @@ def found(overheads: dict[str, float]) -> dict[str, bool]:
     spread = Spread(block=0.02, shared=0.01, instance=0.005, run=0.005)
     records = simulate(asked, plan, metrics=[METRIC], overheads=overheads, spread=spread)
     checks = judge(asked, analyse(asked, plan, records), Mode.SLICES)
-    assert len(table(checks).splitlines()) == len(checks) + 2
+    assert len(table(checks, 0.05).splitlines()) == len(checks) + 2
     return {c.environment: c.passed for c in checks}
+
+
+def test_how_many_misses_are_chance() -> None:
+    assert [likely_misses(n, 0.05) for n in (1, 2, 20, 26)] == [0, 1, 3, 3]  # binomial quantiles at 95 %
 
 
 def test_planted_truths_are_found_and_a_liar_is_caught() -> None:

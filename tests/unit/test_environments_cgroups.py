@@ -8,10 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nearmetal.environments.instance import require_limits
 from nearmetal.errors import RunError
 from nearmetal.host import Unavailable, cgroups
 from nearmetal.host.block_accounts import ACCOUNT, devices
 from nearmetal.host.cgroups import GroupLimits, Parents
+from nearmetal.model.study import Limits
 
 V1_MOUNTS = """\
 30 25 0:26 / /sys/fs/cgroup/cpu,cpuacct rw,nosuid shared:9 - cgroup cgroup rw,cpu,cpuacct
@@ -140,7 +142,7 @@ def test_nothing_mounted(tmp_path: Path) -> None:
     assert isinstance(cgroups.find_parents(tmp_path / "no-proc"), Unavailable)
 
 
-LIMITS = GroupLimits(cpus=(0, 2), cpu_share=0.25, period_us=100_000, memory=1 << 20)
+LIMITS = GroupLimits(cpus=(0, 2), cpu_share=0.25, period_us=100_000, memory=1 << 20, weight=256)
 
 
 def test_settings_of_version_1(tmp_path: Path) -> None:
@@ -153,6 +155,7 @@ def test_settings_of_version_1(tmp_path: Path) -> None:
         (tmp_path / "cpuset-group/cpuset.cpus", "0,2"),
         (tmp_path / "cpu-group/cpu.cfs_period_us", "100000"),
         (tmp_path / "cpu-group/cpu.cfs_quota_us", "25000"),
+        (tmp_path / "cpu-group/cpu.shares", "256"),
         (tmp_path / "memory-group/memory.limit_in_bytes", "1048576"),
     ]
 
@@ -162,6 +165,7 @@ def test_settings_of_version_2() -> None:
     assert cgroups.settings({"unified": group}, LIMITS) == [
         (group / "cpuset.cpus", "0,2"),
         (group / "cpu.max", "25000 100000"),
+        (group / "cpu.weight", "25"),
         (group / "memory.max", "1048576"),
     ]
 
@@ -169,6 +173,43 @@ def test_settings_of_version_2() -> None:
 @pytest.mark.parametrize("made", [{"unified": Path("/g/x")}, {"cpu": Path("/g/x"), "memory": Path("/h/x")}])
 def test_no_limit_writes_nothing(made: dict[str, Path]) -> None:
     assert cgroups.settings(made, GroupLimits()) == []
+
+
+@pytest.mark.parametrize(("shares", "weight"), [(2, 1), (256, 25), (1024, 100), (262_144, 10_000)])
+def test_weights_of_version_2_keep_the_ratio(shares: int, weight: int) -> None:
+    assert cgroups.unified_weight(shares) == weight
+
+
+def test_what_the_kernel_holds_to_is_read_back(tmp_path: Path) -> None:
+    one = tmp_path / "one"
+    one.mkdir()
+    texts = {"cpu.cfs_quota_us": "25000", "cpu.cfs_period_us": "100000", "cpu.shares": "256"}
+    for name, text in {**texts, "memory.limit_in_bytes": "1048576"}.items():
+        (one / name).write_text(f"{text}\n")
+    held = {"cpu_quota": 0.25, "cpu_shares": 256.0, "memory": 1048576.0}
+    assert cgroups.read_back({"cpu": one, "memory": one}) == held
+    (one / "cpu.cfs_quota_us").write_text("-1\n")
+    (one / "memory.limit_in_bytes").write_text("9223372036854771712\n")
+    free = {"cpu_quota": None, "cpu_shares": 256.0, "memory": None}
+    assert cgroups.read_back({"cpu": one, "memory": one}) == free
+    two = tmp_path / "two"
+    two.mkdir()
+    for name, text in {"cpu.max": "25000 100000", "cpu.weight": "25", "memory.max": "1048576"}.items():
+        (two / name).write_text(f"{text}\n")
+    assert cgroups.read_back({"unified": two}) == held
+    (two / "cpu.max").write_text("max 100000\n")
+    assert cgroups.read_back({"unified": two})["cpu_quota"] is None
+    assert cgroups.read_back({}) == {}
+
+
+def test_a_limit_that_the_kernel_made_another_is_an_error() -> None:
+    limits = Limits(cpu_quota=0.5, cpu_shares=300, memory=(1 << 20) + 5)
+    require_limits(limits, {"cpu_quota": 0.5, "cpu_shares": 296.96, "memory": float(1 << 20)})
+    require_limits(Limits(), {})
+    for name, found in (("cpu_quota", 0.4), ("cpu_shares", 1024.0), ("memory", None)):
+        held = {"cpu_quota": 0.5, "cpu_shares": 300.0, "memory": float(1 << 20), name: found}
+        with pytest.raises(RunError, match=f"limit {name}"):
+            require_limits(limits, held)
 
 
 @given(share=st.floats(0.001, 512), period=st.integers(1, 1_000_000))
@@ -194,9 +235,28 @@ def test_a_limit_that_is_refused_says_where(tmp_path: Path) -> None:
 
 
 def test_a_group_that_cannot_be_removed_is_an_error(tmp_path: Path) -> None:
-    (tmp_path / "x" / "child").mkdir(parents=True)
+    (tmp_path / "x").mkdir()
+    (tmp_path / "x" / "file").touch()
     with pytest.raises(RunError, match="not empty"):
         cgroups.remove((tmp_path / "x",), timeout=0.01)
+
+
+def test_groups_that_a_program_made_below_ours_go_with_it(tmp_path: Path) -> None:
+    (tmp_path / "x" / "payload" / "init").mkdir(parents=True)
+    cgroups.remove((tmp_path / "x", tmp_path / "never-made"), timeout=0.01)
+    assert not (tmp_path / "x").exists()
+
+
+def test_own_group_is_found_in_every_hierarchy(tmp_path: Path) -> None:
+    (tmp_path / "proc/self").mkdir(parents=True)
+    (tmp_path / "proc/self/cgroup").write_text("9:name=systemd:/\n4:cpu,cpuacct:/a/b\n2:pids:/\n0::/u\n")
+    (tmp_path / "proc/self/mountinfo").write_text(
+        "30 20 0:1 / /cg/systemd rw - cgroup cgroup rw,name=systemd\n"
+        "31 20 0:2 /a /cg/cpu rw - cgroup cgroup rw,cpu,cpuacct\n"
+        "32 20 0:3 / /cg/unified rw - cgroup2 cgroup2 rw\n"
+    )
+    wanted = ("cg/systemd", "cg/cpu/b", "cg/unified/u")
+    assert cgroups.own_everywhere(tmp_path) == tuple(tmp_path / w for w in wanted)
 
 
 @given(st.text(st.sampled_from("a/ \t\\é"), max_size=20))

@@ -6,7 +6,7 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nearmetal.model.study import Attachment, Design, Environment, Placement, StartSubject, Study
+from nearmetal.model.study import Attachment, Design, Environment, EventSubject, Placement, Study
 from nearmetal.plan import aa_arms, make_block, make_plan
 
 
@@ -24,7 +24,7 @@ def study(seed: int = 1, *, placements: tuple[str, ...] = ("one",)) -> Study:
             Placement(name="one", instances=1, tasks=2),
             Placement(name="two", instances=2, tasks=1),
         ),
-        workloads=(StartSubject(),),
+        workloads=(EventSubject(),),
         design=Design(baselines=("native", "tcp"), margin=0.03, confidence=0.95, seed=seed),
     )
 

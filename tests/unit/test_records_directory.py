@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from nearmetal.errors import DiskFullError, RecordsError
 from nearmetal.model.record import TrialRecord
-from nearmetal.records import ResultsDirectory, completed_blocks, latest_attempts, next_attempt, safe_name
+from nearmetal.records import ResultsDirectory, completed_blocks, last_attempts, latest_attempts, safe_name
 from nearmetal.records.codec import to_line
 from nearmetal.testing.plain import PLAIN
 
@@ -218,7 +218,7 @@ def test_no_room_for_a_new_directory_leaves_none(tmp_path: Path, monkeypatch: py
 def test_blocks_and_attempts() -> None:
     records = [record(1, 0), record(1, 1), record(2, 0), record(2, 0, 2), record(2, 1, 2), record(3, 1)]
     assert completed_blocks(records, 2) == {1, 2}
-    assert [next_attempt(records, b) for b in (1, 2, 3, 4)] == [2, 3, 2, 1]
+    assert last_attempts(records) == {1: 1, 2: 2, 3: 1}
     kept = [(r.block, r.position, r.attempt) for r in latest_attempts(records)]
     assert kept == [(1, 0, 1), (1, 1, 1), (2, 0, 2), (2, 1, 2), (3, 1, 1)]
 

@@ -104,6 +104,12 @@ def test_no_request_yet_is_a_measured_zero() -> None:
     assert instance_counters({}, SCALE)["blocks_in"] is None
 
 
+def test_disk_accounts_hold_the_groups_below_where_the_kernel_has_them() -> None:
+    account = "blkio.throttle.io_service_bytes"
+    files = {account: b"8:0 Read 0\nTotal 0\n", f"{account}_recursive": b"8:0 Read 7\nTotal 7\n"}
+    assert instance_counters(files, SCALE)["blocks_in"] == 7.0
+
+
 names = st.sampled_from([*NODE, *V1, *V2])
 
 

@@ -1,6 +1,7 @@
 """From records to estimates and verdicts: pure, no I/O. Imports numpy: import it where it is used."""
 
 from .assemble import analyse
+from .looks import next_looks
 from .progress import all_cells, decided, half_width, should_stop
 from .two_level import StateCell, compare_boots, compare_states
 
@@ -12,5 +13,6 @@ __all__ = [
     "compare_states",
     "decided",
     "half_width",
+    "next_looks",
     "should_stop",
 ]

@@ -12,9 +12,9 @@ from statistics import median
 from ..model.plan import Plan
 from ..model.record import Status, TrialRecord
 from ..model.result import Analysis, Unused
-from ..model.study import StartSubject, Study
+from ..model.study import Event, EventSubject, Study
 from .attribution import attribute
-from .cells import Answer, Question, answer, with_holm
+from .cells import Answer, QuantilesOf, Question, answer, with_holm
 from .fold import Folded, RowName, fold
 from .network_trouble import with_network
 from .noise_floor import disturbances, noise_floor
@@ -83,7 +83,7 @@ def _questions(study: Study, folded: Folded) -> list[Question]:
     # Fixed before data: every comparison of every named metric, whether or not its rows will all be there.
     named = max(1, len(comparisons) * len(set(design.primary)))
     rows = _ordered(study, folded.rows)
-    starts = {w.name for w in study.workloads if isinstance(w, StartSubject)}
+    events = {w.name: w.event for w in study.workloads if isinstance(w, EventSubject)}
     twins = sorted({arm for (arm, aa), _ in folded.series if aa and arm in arms}, key=list(arms).index)
     pairs = [(arm, arm, True) for arm in twins] + [(c.arm, c.baseline, False) for c in comparisons]
     out: list[Question] = []
@@ -98,10 +98,19 @@ def _questions(study: Study, folded: Folded) -> list[Question]:
                     aa=aa,
                     alpha=alpha / named if primary else alpha,
                     exploratory=not primary,
-                    start=row[0] in starts or row[1] == "start",
+                    quantiles=_quantiles_of(events.get(row[0]), row[1]),
                 )
             )
     return out
+
+
+def _quantiles_of(event: Event | None, metric: str) -> QuantilesOf | None:
+    """Of times of events alone. Commands in one instance share its fate, so that its median is the value;
+    every start and every stop is that of a fresh instance."""
+    if event is Event.EXEC:
+        return QuantilesOf.BLOCKS
+    timed = metric in ("start", "stop", "removed", "start_all")
+    return QuantilesOf.VALUES if (event is not None and timed) or metric == "start" else None
 
 
 def _ordered(study: Study, rows: Iterable[RowName]) -> list[RowName]:

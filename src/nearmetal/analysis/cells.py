@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from enum import Enum, auto
 
 import numpy as np
 
@@ -20,10 +21,17 @@ from .sign_interval import sign_interval
 from .verdict import blocks_needed, judge, reason, smallest_material
 
 
+class QuantilesOf(Enum):
+    """What quantiles are taken of: every value, or one value of each block."""
+
+    VALUES = auto()
+    BLOCKS = auto()
+
+
 @dataclass(frozen=True, kw_only=True)
 class Question:
     """One comparison of one row. aa: the baseline against its own second run; alpha: what this cell may
-    spend; start: start times, which get quantiles."""
+    spend; quantiles: None = none are taken."""
 
     arm: Arm
     baseline: Arm
@@ -31,7 +39,7 @@ class Question:
     aa: bool
     alpha: float
     exploratory: bool
-    start: bool
+    quantiles: QuantilesOf | None
 
     @property
     def sides(self) -> tuple[Side, Side]:
@@ -84,7 +92,7 @@ def answer(
         difference=difference.interval,
         sign=sign_interval(paired.d, alpha),
         mean=anytime_mean(paired.d, alpha=alpha, expected=expected),
-        quantiles=_start_quantiles(folded, env, question.row, design.confidence) if question.start else None,
+        quantiles=_quantiles(question, folded, paired, design.confidence),
     )
     p = None
     if n >= design.min_blocks:
@@ -187,9 +195,13 @@ def _difference(folded: Folded, question: Question, paired: Paired) -> FloatArra
     return out
 
 
-def _start_quantiles(folded: Folded, side: Side, row: RowName, confidence: float) -> Quantiles:
-    """Of every start of this arm: each is a fresh instance, so each is a value of its own."""
-    series = folded.series[side, row]
+def _quantiles(question: Question, folded: Folded, paired: Paired, confidence: float) -> Quantiles | None:
+    """Of this arm, as the question wants them."""
+    if question.quantiles is None:
+        return None
+    if question.quantiles is QuantilesOf.BLOCKS:
+        return quantiles(paired.env_values, confidence)
+    series = folded.series[question.sides[0], question.row]
     inside = np.arange(series.values.shape[1]) < series.lengths[:, None]
     return quantiles(series.values[inside], confidence)
 

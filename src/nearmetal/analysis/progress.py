@@ -31,11 +31,14 @@ def wide_cells(analysis: Analysis, target: float) -> tuple[Cell, ...]:
     return tuple(c for c in all_cells(analysis) if half_width(c) > target)
 
 
-def should_stop(analysis: Analysis, study: Study, elapsed: float, block_seconds: float) -> str | None:
+def should_stop(
+    analysis: Analysis, study: Study, *, blocks: int, elapsed: float, block_seconds: float
+) -> str | None:
     """Why no further block is started, in words, or None to go on.
 
     At the asked width where the study asks for one, else at verdicts, never before min_blocks; at max_blocks;
-    and when the next block would end after max_time. Never on a p value. elapsed: seconds of the run so far.
+    and when the next block would end after max_time. Never on a p value. blocks: done so far, of which the
+    analysis may lack the last; elapsed: seconds of the run so far.
     """
     design = study.design
     cells = all_cells(analysis)
@@ -45,7 +48,7 @@ def should_stop(analysis: Analysis, study: Study, elapsed: float, block_seconds:
                 return f"every interval is at most ±{100 * design.target_width:.3g} % wide"
         elif decided(analysis):
             return "every comparison has its verdict"
-    if analysis.blocks >= design.max_blocks:
+    if blocks >= design.max_blocks:
         return f"{design.max_blocks} blocks are done"
     if design.max_time is not None and elapsed + block_seconds > design.max_time:
         return f"the time budget of {design.max_time:.3g} s is used up"

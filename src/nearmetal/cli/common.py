@@ -17,7 +17,7 @@ from ..errors import ExitCode, NearmetalError, UsageError
 from ..model.record import TrialRecord
 from ..model.result import Analysis, Verdict
 from ..model.series import Scale
-from ..model.study import KernelWorkload, Study
+from ..model.study import EVENT_METRICS, KernelWorkload, Study
 
 if TYPE_CHECKING:
     from ..records import ResultsDirectory, SeriesDirectory
@@ -44,7 +44,7 @@ def print_json(value: object) -> None:
 def catalog() -> Catalog:
     """The backends and kernels that study files may name."""
     from ..environments.registry import backend_names
-    from ..study_file import COMMAND, START, Catalog
+    from ..study_file import COMMAND, Catalog
     from ..workloads.kernels import kernel_names, parameters
 
     return Catalog(
@@ -52,7 +52,7 @@ def catalog() -> Catalog:
         kernels={k: {p.name: (_type_of(p), p.doc) for p in parameters(k).values()} for k in kernel_names()},
         metrics={
             **{k: _every_metric(k) for k in kernel_names()},
-            START: ("start",),
+            **{str(event): names for event, names in EVENT_METRICS.items()},
             COMMAND: ("wall", "user", "system", "max_rss"),
         },
         misfit=lambda kernel, name, value: parameters(kernel)[name].problem(value),

@@ -253,7 +253,7 @@ def calibrate(
             {"passed": passed, "checks": [c.as_json() for c in checks], "results_dirs": list(directories)}
         )
     else:
-        print(table(checks))
+        print(table(checks, 1 - study.design.confidence))
         print("Reports: " + ", ".join(f"{d}/report.html" for d in directories))
     return int(ExitCode.DONE if passed else ExitCode.FINDING)
 

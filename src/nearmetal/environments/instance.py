@@ -13,10 +13,14 @@ from pathlib import Path
 from ..errors import RunError, UnavailableError
 from ..host import Host, Launched, cgroups, processes
 from ..host import Unavailable as NoGroups
+from ..model.study import Limits
 from .contract import InstanceRequest, Tools, Unavailable
 
 START_TIMEOUT = 10.0
 """Seconds after which a start has failed; a good one takes milliseconds."""
+
+CONTROLLERS = frozenset({"cpu", "cpuacct", "cpuset", "memory", "blkio"})
+"""What an instance is held to and accounted by."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,7 +81,8 @@ def control_groups(
     Raises UnavailableError when a limit is asked for that only a group can hold.
     """
     limits = request.environment.limits
-    needed = ({"cpu"} if limits.cpu_quota else set()) | ({"memory"} if limits.memory else set())
+    needed = {"cpu"} if limits.cpu_quota or limits.cpu_shares else set()
+    needed |= {"memory"} if limits.memory else set()
     parents = cgroups.machine_parents()
     usable = frozenset[str]() if isinstance(parents, NoGroups) else parents.controllers
     if not needed <= usable:
@@ -98,11 +103,35 @@ def control_groups(
                 cpu_share=limits.cpu_quota,
                 period_us=period_us,
                 memory=limits.memory,
+                weight=limits.cpu_shares,
             ),
         )
+        require_limits(limits, cgroups.read_back(made))
         yield made
     finally:
         cgroups.remove(cgroups.unique(made))
+
+
+def group_notes() -> tuple[str, ...]:
+    """What differs here for want of control groups."""
+    parents = cgroups.machine_parents()
+    if isinstance(parents, NoGroups):
+        return (f"affinity instead of cpuset, no accounts per instance: {parents.reason}",)
+    lacking = sorted(CONTROLLERS - parents.controllers)
+    return (f"no control group of {', '.join(lacking)}",) if lacking else ()
+
+
+def require_limits(limits: Limits, found: Mapping[str, float | None]) -> None:
+    """found: what the kernel says (cgroups.read_back), which rounds: memory to pages, a weight of version 2
+    to whole hundredths. Raises RunError where it holds a group to something else than was asked for."""
+    asked = {"cpu_quota": limits.cpu_quota, "cpu_shares": limits.cpu_shares, "memory": limits.memory}
+    for name, wanted in asked.items():
+        if wanted is None:
+            continue
+        got = found.get(name)
+        slack = {"cpu_quota": 1e-3 * wanted, "cpu_shares": 0.05 * wanted + 10, "memory": 65_536}[name]
+        if got is None or abs(got - wanted) > slack:
+            raise RunError(f"limit {name}: {wanted:g} was asked for, the kernel holds to {got}")
 
 
 @contextmanager
@@ -130,6 +159,15 @@ def require_host_image(request: InstanceRequest) -> None:
             f"environment {request.environment.name}: backend {request.environment.backend} has image host "
             f"only, not {request.environment.image}",
             remedy="image: host",
+        )
+
+
+def require_root(host: Host, request: InstanceRequest) -> None:
+    """Raises UnavailableError without root."""
+    if not host.is_root():
+        raise UnavailableError(
+            f"environment {request.environment.name}: backend {request.environment.backend} needs root",
+            remedy="run as root, or take namespaces or bubblewrap",
         )
 
 

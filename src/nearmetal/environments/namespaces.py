@@ -4,31 +4,29 @@ root, or inside a user namespace that all instances share (holder.py)."""
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
-from ..errors import NearmetalError, UnavailableError
+from ..errors import UnavailableError
 from ..host import REPORT_FD, Host, cgroups, processes
-from ..host import Unavailable as NoGroups
 from ..model.study import Attachment
 from .contract import OWN_ALL, Available, InstanceRequest, Tools, Unavailable
-from .holder import user_namespace_holder
 from .instance import (
+    CONTROLLERS,
     START_TIMEOUT,
     BoxInstance,
     control_groups,
     ended,
+    group_notes,
     make_instance,
     missing_tools,
     require_host_image,
     seconds,
 )
-from .probe import probe, remedy
+from .probe import probe_as_user
 
-CONTROLLERS = frozenset({"cpu", "cpuacct", "cpuset", "memory", "blkio"})
 REPORTS = frozenset({"pid", "spawn", "namespaces", "root", "first"})
 
 
@@ -43,36 +41,12 @@ class Namespaces:
         missing = missing_tools(host, tools)
         if missing is not None:
             return missing
-        parents = cgroups.machine_parents()
-        notes = list(_notes(parents))
-        if host.is_root():
-            return probe(self, host, tools, Attachment.NONE, notes=tuple(notes), own_hostname=True)
-        try:
-            with user_namespace_holder(host, tools, f"nearmetal-check-{os.getpid()}") as holder:
-                notes.append("without root: one user namespace shared by all instances")
-                return probe(
-                    self,
-                    host,
-                    tools,
-                    Attachment.NONE,
-                    notes=tuple(notes),
-                    user_namespace=holder.path,
-                    own_hostname=True,
-                )
-        except NearmetalError as e:
-            return Unavailable(reason=e.what, remedy=remedy(host))
+        return probe_as_user(self, host, tools, notes=group_notes())
 
     def start(
         self, host: Host, tools: Tools, request: InstanceRequest
     ) -> AbstractContextManager[BoxInstance]:
         return _start(host, tools, request)
-
-
-def _notes(parents: cgroups.Parents | NoGroups) -> tuple[str, ...]:
-    if isinstance(parents, NoGroups):
-        return (f"affinity instead of cpuset, no accounts per instance: {parents.reason}",)
-    lacking = sorted(CONTROLLERS - parents.controllers)
-    return (f"no control group of {', '.join(lacking)}",) if lacking else ()
 
 
 def start_argv(tools: Tools, request: InstanceRequest, groups: tuple[Path, ...]) -> list[str]:

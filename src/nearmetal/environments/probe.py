@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+from contextlib import ExitStack
 from pathlib import Path
 
 from ..errors import NearmetalError
@@ -11,6 +12,7 @@ from ..host import Host
 from ..host.runtime import scratch_directory
 from ..model.study import Attachment, Environment
 from .contract import Available, Backend, InstanceRequest, Tools, Unavailable
+from .holder import user_namespace_holder
 
 COMMAND_TIMEOUT = 5.0
 
@@ -37,9 +39,10 @@ def probe(
     user_namespace: str | None = None,
     own_hostname: bool = False,
     extra_work: float = 0.0,
+    version: str | None = None,
 ) -> Available | Unavailable:
     """Available after an instance has run 'cat /proc/sys/kernel/hostname'; own_hostname: and has said its
-    own."""
+    own; version: of its program, None where that is the kernel."""
     label = f"nearmetal-check-{os.getpid()}-{backend.name}"
     hostname = "nm-check"
     try:
@@ -68,7 +71,35 @@ def probe(
     if not answer.ok or (own_hostname and answer.stdout.strip() != hostname):
         said = answer.last_words() if not answer.ok else f"the host name inside is {answer.stdout.strip()!r}"
         return Unavailable(reason=f"a command in the instance failed: {said}", remedy=remedy(host))
-    return Available(version=f"Linux {platform.release()}", notes=notes)
+    return Available(version=version or f"Linux {platform.release()}", notes=notes)
+
+
+def probe_as_user(
+    backend: Backend, host: Host, tools: Tools, *, notes: tuple[str, ...], version: str | None = None
+) -> Available | Unavailable:
+    """probe() of a backend with a network of its own if it can have one, in a user namespace where we are not
+    root and it needs that."""
+    attachment = Attachment.NONE if "net" in backend.own else Attachment.HOST
+    own_hostname = "uts" in backend.own
+    with ExitStack() as stack:
+        namespace = None
+        if backend.needs_user_namespace and not host.is_root():
+            try:
+                label = f"nearmetal-check-{os.getpid()}"
+                namespace = stack.enter_context(user_namespace_holder(host, tools, label)).path
+            except NearmetalError as e:
+                return Unavailable(reason=e.what, remedy=remedy(host))
+            notes = (*notes, "without root: one user namespace shared by all instances")
+        return probe(
+            backend,
+            host,
+            tools,
+            attachment,
+            notes=notes,
+            user_namespace=namespace,
+            own_hostname=own_hostname,
+            version=version,
+        )
 
 
 def remedy(host: Host) -> str:

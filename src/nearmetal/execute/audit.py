@@ -6,12 +6,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 
 from ..environments import Instance
-from ..host import Completed
+from ..host import Completed, cgroups
 from ..host.audit import compare, facts
 from ..model.record import JsonValue
 from ..model.study import CommandWorkload
 from .session import Session
 from .standing import Standing
+from .storage import look
 
 AUDIT_LIMIT = 20.0
 
@@ -35,6 +36,23 @@ def parity(found: Mapping[str, Mapping[str, str]]) -> dict[str, JsonValue]:
     return {
         "facts": {arm: dict(values) for arm, values in found.items()},
         "differences": [asdict(d) for d in compare({arm: dict(values) for arm, values in found.items()})],
+    }
+
+
+def storage_found(session: Session, s: Standing) -> list[JsonValue]:
+    """What the storage of every instance is, as seen from inside; raises TrialFailedError where it is not
+    what the study asks for, or cannot be used: no number of it would mean anything."""
+    storage = s.arm.environment.storage
+    assert storage is not None
+    pairs = zip(s.instances, s.volumes, strict=True)
+    return [look(session.machine.host, i, v, storage).as_json() for i, v in pairs]
+
+
+def limits_found(s: Standing) -> JsonValue:
+    """What was asked for, and what the kernel holds the first instance to."""
+    return {
+        "asked": {**asdict(s.arm.environment.limits)},
+        "found": {**cgroups.read_back(s.instances[0].cgroups)},
     }
 
 

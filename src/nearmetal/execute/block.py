@@ -5,22 +5,23 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 
-from ..errors import NearmetalError
 from ..launchers import verify_places
 from ..model.plan import Block, TrialSpec
 from ..model.record import Fold, Row, Status, TrialRecord
-from ..model.study import Better, CommandWorkload, KernelWorkload, Mode, StartSubject, Workload
+from ..model.study import CommandWorkload, KernelWorkload, Mode
 from ..records import safe_name
 from ..workloads.kernels import rows as kernel_rows
 from ..workloads.protocol import SliceLine, VerifyLine
 from .account import Account, Window
+from .arms import guarded, shuffled, sound, taking
 from .commands import run_command
 from .network_watch import timed_run, timed_slice, timed_slices
 from .profiles import read_profiles
 from .session import Session
 from .standing import Standing, start_instances, start_job
+from .subjects import cycle, densities, execs, start_and_stop_rows
 
 
 def run_block(
@@ -51,24 +52,24 @@ def _run_group(
 ) -> list[TrialRecord]:
     workloads = session.study.workloads
     kernels = [w for w in workloads if isinstance(w, KernelWorkload)]
-    subjects = [w for w in workloads if isinstance(w, StartSubject)]
     arms = [_standing(session, t, attempt) for t in trials]
     rows: dict[str, list[Row]] = {s.trial.id: [] for s in arms}
     with ExitStack() as stack:
-        _start_all(session, arms, stack, rng, as_subject=subjects)
+        cycle(session, arms, rng)
+        densities(session, arms, rows, rng)
+        _start_all(session, arms, stack)
         if while_standing is not None:
-            while_standing(_sound(arms))
+            while_standing(sound(arms))
         account = Account(session, arms, stack)
+        execs(session, arms, rows, rng)
         if kernels:
             _run_kernels(session, arms, kernels, rows, stack, rng)
         for w in workloads:
             if isinstance(w, CommandWorkload):
-                _run_commands(session, _taking(arms, w), w, rows, rng)
+                _run_commands(session, taking(arms, w), w, rows, rng)
         window = account.close()
-    for w in subjects:
-        for s in _taking(arms, w):
-            if s.start_seconds:
-                rows[s.trial.id].append(_start_row(w, s.start_seconds))
+    for s in arms:
+        rows[s.trial.id] += start_and_stop_rows(session, s)
     fold = Fold.PAIRED if len(trials) > 1 else Fold.MEDIAN
     return [_record(session, s, rows[s.trial.id], window, attempt, fold) for s in arms]
 
@@ -80,49 +81,10 @@ def _standing(session: Session, trial: TrialSpec, attempt: int) -> Standing:
     return Standing(trial=trial, arm=session.arms[trial.arm], directory=directory, log=log)
 
 
-@contextmanager
-def _guarded(s: Standing) -> Iterator[None]:
-    """A failed arm takes no further part in its block; its neighbours go on."""
-    try:
-        yield
-    except NearmetalError as e:
-        s.failure = str(e)
-        if s.job is not None:
-            s.job.close()
-
-
-def _sound(arms: Sequence[Standing]) -> list[Standing]:
-    return [s for s in arms if not s.failure]
-
-
-def _shuffled(arms: Sequence[Standing], rng: random.Random) -> list[Standing]:
-    """The sound arms in random order; draws for all, so that a failure does not change later orders."""
-    return _sound(rng.sample(arms, len(arms)))
-
-
-def _taking(arms: Sequence[Standing], workload: Workload) -> list[Standing]:
-    return [s for s in arms if s.arm.environment.takes(workload.name)]
-
-
-def _start_all(
-    session: Session,
-    arms: Sequence[Standing],
-    stack: ExitStack,
-    rng: random.Random,
-    *,
-    as_subject: Sequence[StartSubject],
-) -> None:
-    """Start every arm's instances in the order of the block. Where the start is a subject, start and stop
-    them several times in random order first, so that an arm has as many starts as a kernel has slices."""
-    design = session.study.design
-    repeats = design.slices if design.mode is Mode.SLICES else design.runs
-    for w in as_subject:
-        for _ in range(repeats - 1):
-            for s in _shuffled(_taking(arms, w), rng):
-                with _guarded(s), start_instances(session, s):
-                    pass
-    for s in _sound(arms):
-        with _guarded(s):
+def _start_all(session: Session, arms: Sequence[Standing], stack: ExitStack) -> None:
+    """Start every arm's instances in the order of the block."""
+    for s in sound(arms):
+        with guarded(s):
             s.instances = stack.enter_context(start_instances(session, s))
 
 
@@ -136,22 +98,22 @@ def _run_kernels(
 ) -> None:
     """One launch per arm for all kernels; then the token goes round, kernel by kernel."""
     begin = time.monotonic()
-    for s in _sound(arms):
+    for s in sound(arms):
         s.kernels = tuple(w for w in kernels if s.arm.environment.takes(w.name))
-        with _guarded(s):
+        with guarded(s):
             s.job = stack.enter_context(start_job(session, s))
-    for s in _sound(arms):
-        with _guarded(s):
+    for s in sound(arms):
+        with guarded(s):
             _await_ready(session, s, begin)
     for w in kernels:
         _run_kernel(session, [s for s in arms if w in s.kernels], w, rows, rng)
-    for s in _sound(arms):
-        with _guarded(s):
+    for s in sound(arms):
+        with guarded(s):
             if s.watch is not None:
                 s.watch.look()
             s.standing_job.quit()
-    for s in _sound(arms):
-        with _guarded(s):
+    for s in sound(arms):
+        with guarded(s):
             s.standing_job.ended()
             if s.profiles is not None:
                 found = read_profiles(s.profiles, s.arm.placement.ranks)
@@ -169,8 +131,8 @@ def _run_kernel(
     design = session.study.design
     slices: dict[str, list[SliceLine]] = {s.trial.id: [] for s in arms}
     verified: dict[str, VerifyLine] = {}
-    for s in _shuffled(arms, rng):
-        with _guarded(s):
+    for s in shuffled(arms, rng):
+        with guarded(s):
             k = s.kernels.index(workload)
             # The full verified run warms the slices up as well; further warm-up is discarded by rule.
             verified[s.trial.id] = s.standing_job.verify(k)
@@ -178,8 +140,8 @@ def _run_kernel(
                 s.standing_job.slice(k)
     with timed_slices(arms, workload.name):
         for _ in range(design.slices):
-            for s in _shuffled(arms, rng):
-                with _guarded(s), timed_slice(s, workload.name):
+            for s in shuffled(arms, rng):
+                with guarded(s), timed_slice(s, workload.name):
                     slices[s.trial.id].append(s.standing_job.slice(s.kernels.index(workload)))
     for s in arms:
         if len(slices[s.trial.id]) == design.slices:
@@ -208,13 +170,13 @@ def _run_commands(
     The values of the rounds stand in one row per metric, as those of slices do."""
     design = session.study.design
     for _ in range(design.warm_up):
-        for s in _shuffled(arms, rng):
-            with _guarded(s):
+        for s in shuffled(arms, rng):
+            with guarded(s):
                 run_command(session, s, workload)
     rounds: dict[str, list[tuple[Row, ...]]] = {s.trial.id: [] for s in arms}
     for _ in range(design.runs):
-        for s in _shuffled(arms, rng):
-            with _guarded(s), timed_run(s, workload.name):
+        for s in shuffled(arms, rng):
+            with guarded(s), timed_run(s, workload.name):
                 rounds[s.trial.id].append(run_command(session, s, workload))
     for s in arms:
         rows[s.trial.id] += _merge_rounds(rounds[s.trial.id])
@@ -240,17 +202,6 @@ def _merge_rounds(rounds: Sequence[tuple[Row, ...]]) -> list[Row]:
             )
         )
     return out
-
-
-def _start_row(subject: StartSubject, seconds: Sequence[float]) -> Row:
-    return Row(
-        workload=subject.name,
-        metric="start",
-        unit="s",
-        better=Better.LOWER,
-        values=tuple(seconds),
-        status=Status.OK,
-    )
 
 
 def _pages(s: Standing) -> dict[str, dict[str, float | None]]:

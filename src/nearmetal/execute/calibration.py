@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
@@ -93,8 +94,9 @@ def _check(cell: Cell, planted: float, known_to: float, mode: Mode) -> Check:
     )
 
 
-def table(checks: Sequence[Check]) -> str:
-    """One line per check."""
+def table(checks: Sequence[Check], alpha: float) -> str:
+    """One line per check, and how many misses say nothing: alpha is the share in which an interval may
+    miss."""
     lines = [f"{'':5}{'design':<8}{'environment':<16}{'metric':<22}{'planted':>9}  found"]
     for c in checks:
         mark = "ok" if c.passed else "MISS"
@@ -103,5 +105,18 @@ def table(checks: Sequence[Check]) -> str:
             f"  {show_effect(c.overhead, c.low, c.high)}  n = {c.n}  {c.verdict}  {c.reason}".rstrip()
         )
     missed = sum(not c.passed for c in checks)
-    lines.append(f"{len(checks) - missed} of {len(checks)} truths found")
+    by_chance = likely_misses(len(checks), alpha)
+    lines.append(
+        f"{len(checks) - missed} of {len(checks)} truths found; of so many intervals of "
+        f"{100 * (1 - alpha):.3g} % up to {by_chance} miss by chance"
+    )
     return "\n".join(lines)
+
+
+def likely_misses(intervals: int, alpha: float) -> int:
+    """The number of misses that so many independent intervals exceed with a probability below 5 %."""
+    below, k = 0.0, -1
+    while below < 0.95:
+        k += 1
+        below += math.comb(intervals, k) * alpha**k * (1 - alpha) ** (intervals - k)
+    return k

@@ -30,6 +30,8 @@ def run_command(session: Session, s: Standing, workload: CommandWorkload) -> tup
         # One process without MPI: on all CPUs of the first instance, for it may have threads.
         own = "+".join(map(str, session.cpus(s.arm)[: s.arm.placement.tasks]))
         pinned = ["--cpus", own, "--report", str(s.directory)]
+        if s.volumes:
+            pinned += ["--storage", str(s.volumes[0].path)]
         rank = [session.machine.tools / "nm-rank", *pinned, "--", *program]
         argv = s.instances[0].command(rank)
     done = session.machine.host.run(

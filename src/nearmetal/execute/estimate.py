@@ -5,7 +5,16 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from ..model.study import CommandWorkload, KernelWorkload, Study, Transport
+from ..model.study import (
+    Arm,
+    CommandWorkload,
+    Design,
+    Event,
+    EventSubject,
+    KernelWorkload,
+    Study,
+    Transport,
+)
 
 #: Seconds on a machine of the early 2020s: an MPI launch, a slice by transport, one start of an instance.
 LAUNCH, START = 0.12, 0.004
@@ -27,6 +36,11 @@ class Estimate:
         return (self.blocks + 1) * self.block_seconds
 
 
+def _event_seconds(w: EventSubject, arm: Arm, design: Design) -> float:
+    once = 1 if w.event is Event.EXEC or w.event is Event.DENSITY else arm.placement.instances
+    return w.count_in(design) * once * START
+
+
 def estimate(study: Study) -> Estimate:
     """From counts of arms, kernels and slices; a user's command counts as one second."""
     design = study.design
@@ -37,7 +51,7 @@ def estimate(study: Study) -> Estimate:
         taken = [w for w in study.workloads if arm.environment.takes(w.name)]
         kernels = [w for w in taken if isinstance(w, KernelWorkload)]
         commands = sum(isinstance(w, CommandWorkload) for w in taken)
-        seconds += arm.placement.all_instances * START * design.slices
+        seconds += sum(_event_seconds(w, arm, design) for w in taken if isinstance(w, EventSubject))
         seconds += LAUNCH if kernels else 0.0
         seconds += sum(VERIFY.get(str(w.params.get("class")), 0.05) for w in kernels)
         seconds += len(kernels) * (design.slices + design.warm_up) * SLICE[arm.transport]

@@ -16,15 +16,16 @@ from ..host.lock import machine_lock
 from ..host.provenance import boot_state, provenance
 from ..model.record import JsonValue, Status, TrialRecord
 from ..model.result import Analysis
-from ..model.study import Arm, Study
+from ..model.study import Arm, Limits, Study
 from ..plan import expected_blocks as blocks_within
 from ..plan import make_block, make_plan
-from ..records import ResultsDirectory, TrialWriter, completed_blocks, next_attempt
+from ..records import ResultsDirectory, TrialWriter, completed_blocks, last_attempts
 from ..samplers import Sampler
-from .audit import audit_arms, parity
+from .audit import audit_arms, limits_found, parity, storage_found
 from .block import run_block
 from .interrupt import interruptible
 from .progress import BlockDone, Progress
+from .running import RunningAnalysis
 from .session import Machine, Session, new_label, open_session, sweep, usable_arms
 from .standing import Standing
 
@@ -88,6 +89,8 @@ def _start(machine: Machine, study: Study, order: Order, label: str, progress: P
                 "tools": {**asdict(machine.built), "directory": str(machine.built.directory)},
                 "parity": rehearsal.parity,
                 "not_here": dict(absent),
+                "storage": rehearsal.storage,
+                "limits": rehearsal.limits,
                 "network": dict(session.network.read_back) if session.network else {},
                 "run": label,
                 "rehearsal_seconds": rehearsal.seconds,
@@ -170,18 +173,24 @@ def expected_blocks(study: Study, block_seconds: float, spent: float) -> int:
 class _Rehearsal:
     seconds: float
     parity: dict[str, JsonValue]
+    storage: dict[str, JsonValue]
+    limits: dict[str, JsonValue]
     records: tuple[TrialRecord, ...]
 
 
 def _rehearse(session: Session) -> _Rehearsal:
     """One block that is not used: it fills caches, shows what fails, and tells how long a block takes."""
     facts: dict[str, dict[str, str]] = {}
+    storage: dict[str, JsonValue] = {}
+    limits: dict[str, JsonValue] = {}
     audit_seconds = 0.0
 
     def audit(standing: Sequence[Standing]) -> None:
         nonlocal audit_seconds
         at = time.monotonic()
         facts.update(audit_arms(session, standing))
+        storage.update({s.arm.name: storage_found(session, s) for s in standing if s.volumes})
+        limits.update({s.arm.name: limits_found(s) for s in standing if s.arm.environment.limits != Limits()})
         audit_seconds += time.monotonic() - at
 
     begin = time.monotonic()
@@ -190,7 +199,7 @@ def _rehearse(session: Session) -> _Rehearsal:
     if len(failed) == len(records):
         raise RunError(f"every arm failed in the rehearsal: {failed[0].reason}")
     seconds = time.monotonic() - begin - audit_seconds
-    return _Rehearsal(seconds=seconds, parity=parity(facts), records=records)
+    return _Rehearsal(seconds=seconds, parity=parity(facts), storage=storage, limits=limits, records=records)
 
 
 def _blocks(session: Session, directory: ResultsDirectory, begin: float, progress: Progress) -> Outcome:
@@ -211,33 +220,32 @@ def _loop(
     session: Session, directory: ResultsDirectory, writer: TrialWriter, begin: float, progress: Progress
 ) -> str:
     """Block after block until the stop rule speaks: why it did."""
-    # numpy and scipy take half a second to import, which the rehearsal need not wait for.
-    from ..analysis import analyse, should_stop
-
     study, expected = session.study, directory.plan().expected_blocks
-    plan = make_plan(study, blocks=0, expected_blocks=expected)
+    running = RunningAnalysis(study, make_plan(study, blocks=0, expected_blocks=expected))
     records = list(directory.trials().records)
+    attempts = last_attempts(records)
     done = completed_blocks(records, len(make_block(study, REHEARSAL).trials))
     told: set[str] = set()
     number, block_seconds = 0, 0.0
     while True:
-        analysis = analyse(study, plan, records, detail=False)
-        if block_seconds:
+        analysis, fresh = running.after(records, len(done))
+        if block_seconds and fresh:
             _tell_block(analysis, expected, block_seconds, begin, study, progress)
         if session.sampler is not None and session.sampler.problem is not None:
             _tell_once(f"no more samples: {session.sampler.problem}", told, progress)
         elapsed = time.monotonic() - begin
-        stopped = should_stop(analysis, study, elapsed=elapsed, block_seconds=block_seconds)
+        stopped = running.stop(analysis, len(done), elapsed, block_seconds)
         if stopped is not None:
             return stopped
         number = next(n for n in count(number + 1) if n not in done)
         at = time.monotonic()
-        for record in run_block(session, make_block(study, number), next_attempt(records, number)):
+        for record in run_block(session, make_block(study, number), attempts.get(number, 0) + 1):
             writer.append(record)
             records.append(record)
             for reason in (record.reason, *(r.reason and f"{r.workload}: {r.reason}" for r in record.rows)):
                 if reason:
                     _tell_once(f"{record.arm} failed: {reason}", told, progress)
+        done.add(number)
         block_seconds = time.monotonic() - at
 
 

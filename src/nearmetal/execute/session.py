@@ -13,6 +13,7 @@ from pathlib import Path
 from ..environments import Backend, Seat, Tools, Unavailable
 from ..environments.holder import user_namespace_holder
 from ..environments.registry import get_backend
+from ..environments.storage import SHARED, mounted_once, why_not
 from ..errors import NearmetalError, UnavailableError, UsageError
 from ..host import Host, cgroups
 from ..host import Unavailable as NoGroups
@@ -21,7 +22,7 @@ from ..host.network_meter import NetworkMeter, open_descriptors
 from ..host.provenance import llc_bytes
 from ..host.runtime import scratch_directory
 from ..launchers import openmpi_version
-from ..model.study import Arm, Attachment, Study, Transport
+from ..model.study import Arm, Attachment, Storage, Study, Transport
 from ..network import BridgedNetwork, bridge
 from ..samplers import Sampler
 from ..workloads.build import BuiltTools, build_tools
@@ -44,7 +45,8 @@ class Machine:
 @dataclass(frozen=True, kw_only=True)
 class Session:
     """One run on one machine. arms: those that can run here, by name; backends by name; seats: network seats
-    by (arm name, is the A/A arm); user_namespace: path of the shared one without root, else None;
+    by (arm name, is the A/A arm); storages: where the storage is mounted
+    that instances share; user_namespace: path of the shared one without root, else None;
     launcher_groups: control groups of the mpirun that runs in no instance, empty where there is none;
     logs: a directory for each trial's output; node_meter: of the machine's own network, None where no arm
     uses any; sampler: None in the rehearsal."""
@@ -61,6 +63,7 @@ class Session:
     user_namespace: str | None
     launcher_groups: Mapping[str, Path]
     node_meter: NetworkMeter | None
+    storages: Mapping[Storage, Path]
     sampler: Sampler | None
 
     def cpus(self, arm: Arm) -> tuple[int, ...]:
@@ -130,8 +133,14 @@ def usable_arms(
             backends[name] = backend
             for text in answer.notes:
                 progress.note(f"{name}: {text}")
-    arms = {a.name: a for a in study.arms() if a.environment.backend in backends}
-    absent = {a.name: missing[a.environment.backend] for a in study.arms() if a.name not in arms}
+    arms: dict[str, Arm] = {}
+    absent: dict[str, str] = {}
+    for arm in study.arms():
+        why = missing.get(arm.environment.backend) or _no_storage(machine, arm)
+        if why is None:
+            arms[arm.name] = arm
+        else:
+            absent[arm.name] = why
     for arm in arms.values():
         wanted = set(arm.placement.cpus)
         if not wanted <= set(machine.cpus) or arm.placement.ranks > len(machine.cpus):
@@ -144,6 +153,12 @@ def usable_arms(
     if not any(a.environment.name == first for a in arms.values()):
         raise UnavailableError(f"the baseline {first} cannot run here: {next(iter(absent.values()), '')}")
     return arms, backends, absent
+
+
+def _no_storage(machine: Machine, arm: Arm) -> str | None:
+    storage = arm.environment.storage
+    why = None if storage is None else why_not(machine.host, storage)
+    return None if why is None else f"environment {arm.environment.name}: {why.reason}"
 
 
 def sweep(progress: Progress, label: str | None = None) -> None:
@@ -211,6 +226,12 @@ def open_session(
             groups = stack.enter_context(_launcher_groups(label))
             free = iter(network.seats)
             seats = {key: tuple(next(free) for _ in range(n)) for key, n in wanted.items()}
+        shared = dict.fromkeys(a.environment.storage for a in arms.values())
+        storages = {
+            storage: stack.enter_context(mounted_once(machine.host, storage, scratch / f"shared-{number}"))
+            for number, storage in enumerate(shared)
+            if storage is not None and storage.kind in SHARED
+        }
         node_meter = None
         if wanted or any(arm.transport is Transport.TCP for arm in arms.values()):
             node_meter = NetworkMeter(open_descriptors())
@@ -226,6 +247,7 @@ def open_session(
             arms=arms,
             backends=backends,
             seats=seats,
+            storages=storages,
             network=network,
             user_namespace=holder.path if holder else None,
             sampler=None,

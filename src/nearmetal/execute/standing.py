@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..environments import Instance, InstanceRequest
+from ..environments import Backend, Instance, InstanceRequest
+from ..environments.storage import Volume
 from ..host import cgroups
 from ..launchers import HostSlots, Launch, MpiJob, openmpi_launch
 from ..model.plan import TrialSpec
 from ..model.profile import RankProfile
 from ..model.record import RankPlace
-from ..model.study import Arm, CommandWorkload, KernelWorkload
+from ..model.study import Arm, Attachment, CommandWorkload, KernelWorkload, Starts
 from ..workloads.kernels import argument
 from ..workloads.protocol import ReadyLine
 from .job import Job
 from .profiles import profile_directory
 from .session import Session
+from .storage import bound, make_inside, volumes
+from .together import Group, Start, Stopped, started
 
 if TYPE_CHECKING:
     from .network_watch import NetworkWatch
@@ -30,17 +33,22 @@ FRESH = (Path("/tmp"), Path("/run"), Path("/dev/shm"))
 
 @dataclass(kw_only=True)
 class Standing:
-    """Mutable while its block runs: instances first, then the job. start_seconds: one per start of this arm's
-    instances in this block, the standing ones' last; profiles: where the ranks of the last launch write
-    theirs, None where none are asked for; profile: what they wrote, by workload."""
+    """Mutable while its block runs: instances first, then the job. requests: made so far; start_seconds: one
+    per start of this arm's instances in this block, the standing ones' last; stops: of those that were
+    stopped again as a subject; volumes: the storage of each instance, empty where none was asked for;
+    profiles: where the ranks of the last launch write theirs, None where none are asked for; profile: what
+    they wrote, by workload."""
 
     trial: TrialSpec
     arm: Arm
     directory: Path
     log: Path
+    requests: int = 0
     start_seconds: list[float] = field(default_factory=list)
+    stops: list[Stopped] = field(default_factory=list)
     phases: dict[str, float] = field(default_factory=dict)
     instances: tuple[Instance, ...] = ()
+    volumes: tuple[Volume, ...] = ()
     kernels: tuple[KernelWorkload, ...] = ()
     job: Job | None = None
     launch: Launch | None = None
@@ -59,47 +67,80 @@ class Standing:
 
 
 @contextmanager
-def start_instances(session: Session, standing: Standing) -> Iterator[tuple[Instance, ...]]:
-    """Fresh instances of an arm, one after the other; adds the time from the first request to the first
-    instruction of the last one to standing.start_seconds."""
-    arm = standing.arm
-    backend = session.backends[arm.environment.backend]
+def start_instances(
+    session: Session, standing: Standing, *, time_stop: bool = False
+) -> Iterator[tuple[Instance, ...]]:
+    """Fresh instances of an arm; adds the time from the request to the first instruction of the last one to
+    standing.start_seconds and, with time_stop, that of their stop to standing.stops."""
+    backend = session.backends[standing.arm.environment.backend]
+    requests = [_request(session, standing, i) for i in range(standing.arm.placement.instances)]
+    together = session.study.design.starts is Starts.TOGETHER
+    with (
+        volumes(session, standing.arm.environment, backend, requests) as standing.volumes,
+        started(
+            _starts(session, backend, bound(requests, standing.volumes)),
+            together=together,
+            time_stop=time_stop,
+        ) as own,
+    ):
+        make_inside(session.machine.host, own.instances, standing.volumes)
+        standing.start_seconds.append(max(own.seconds))
+        standing.phases |= {f"start.{k}": v for k, v in own.instances[-1].phases.items()}
+        standing.phases |= {f"start.instance.{i}": v for i, v in enumerate(own.seconds)}
+        yield own.instances
+    if own.stopped is not None:
+        standing.stops.append(own.stopped)
+
+
+def _starts(session: Session, backend: Backend, requests: Sequence[InstanceRequest]) -> list[Start]:
+    host, tools = session.machine.host, session.machine.tools
+    return [partial(backend.start, host, tools, request) for request in requests]
+
+
+@contextmanager
+def idle_instances(session: Session, standing: Standing, count: int) -> Iterator[Group]:
+    """So many further instances of an arm, side by side, with no seat on a network and nothing to do."""
+    backend = session.backends[standing.arm.environment.backend]
+    requests = [_idle_request(session, standing, i) for i in range(count)]
+    with started(_starts(session, backend, requests), together=True) as own:
+        yield own
+
+
+def _idle_request(session: Session, standing: Standing, number: int) -> InstanceRequest:
+    place = number % standing.arm.placement.instances
+    asked = _request(session, standing, place, name=f"idle{number}")
+    if asked.seat is None:
+        return asked
+    return replace(asked, seat=None, environment=replace(asked.environment, attachment=Attachment.NONE))
+
+
+def _request(
+    session: Session, standing: Standing, number: int, *, name: str | None = None
+) -> InstanceRequest:
+    """What one instance of a standing arm is asked to be, with a scratch directory of its own. number: its
+    place among the arm's; name: ends its label and its host name, the number where none is given."""
+    arm, tasks = standing.arm, standing.arm.placement.tasks
     cpus = session.cpus(arm)
     seats = session.seats.get((arm.name, standing.trial.aa), ())
-    out: list[Instance] = []
-    with ExitStack() as stack:
-        origin = time.monotonic()
-        total = 0.0
-        for i in range(arm.placement.instances):
-            slot = f"{list(session.arms).index(arm.name)}{'r' if standing.trial.aa else ''}-{i}"
-            scratch = standing.directory / f"instance-{i}-{len(standing.start_seconds)}"
-            scratch.mkdir()
-            begin = time.monotonic()
-            instance = stack.enter_context(
-                backend.start(
-                    session.machine.host,
-                    session.machine.tools,
-                    InstanceRequest(
-                        label=f"{session.label}-{slot}",
-                        hostname=f"nm{slot}",
-                        environment=arm.environment,
-                        cpus=tuple(cpus[i * arm.placement.tasks : (i + 1) * arm.placement.tasks]),
-                        seat=seats[i] if seats else None,
-                        binds=(
-                            standing.directory,
-                            session.machine.tools.directory,
-                            *_hidden_programs(session, arm),
-                        ),
-                        scratch=scratch,
-                        user_namespace=session.user_namespace,
-                    ),
-                )
-            )
-            total = begin - origin + instance.phases["first_instruction"]
-            out.append(instance)
-        standing.start_seconds.append(total)
-        standing.phases.update({f"start.{k}": v for k, v in out[-1].phases.items()})
-        yield tuple(out)
+    end = name or str(number)
+    slot = f"{list(session.arms).index(arm.name)}{'r' if standing.trial.aa else ''}-{end}"
+    scratch = standing.directory / f"instance-{end}-{standing.requests}"
+    standing.requests += 1
+    scratch.mkdir()
+    return InstanceRequest(
+        label=f"{session.label}-{slot}",
+        hostname=f"nm{slot}",
+        environment=arm.environment,
+        cpus=tuple(cpus[number * tasks : (number + 1) * tasks]),
+        seat=seats[number] if seats else None,
+        binds=(
+            standing.directory,
+            session.machine.tools.directory,
+            *_hidden_programs(session, arm),
+        ),
+        scratch=scratch,
+        user_namespace=session.user_namespace,
+    )
 
 
 def _hidden_programs(session: Session, arm: Arm) -> tuple[Path, ...]:
@@ -126,6 +167,9 @@ def launch_of(session: Session, standing: Standing, program: Sequence[str], *, m
     arm, tools, machine = standing.arm, session.machine.tools, session.machine
     cpus = ",".join(map(str, session.cpus(arm)))
     wrapper = [tools / "nm-rank", "--cpus", cpus]
+    if standing.volumes:
+        paths = [str(v.path) for v in standing.volumes for _ in range(arm.placement.tasks)]
+        wrapper += ["--storage", ",".join(paths)]
     if measured:
         wrapper += ["--report", str(standing.directory)]
     if session.study.design.profile:

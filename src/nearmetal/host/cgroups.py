@@ -49,12 +49,13 @@ class Parents:
 @dataclass(frozen=True, kw_only=True)
 class GroupLimits:
     """What a group is held to; None or empty: not. cpu_share: share of one CPU's time; period_us: of that
-    limit; memory: bytes."""
+    limit; memory: bytes; weight: cpu.shares of version 1."""
 
     cpus: tuple[int, ...] = ()
     cpu_share: float | None = None
     period_us: int = DEFAULT_PERIOD_US
     memory: int | None = None
+    weight: int | None = None
 
 
 def parse_own_groups(text: str) -> dict[str, str]:
@@ -98,6 +99,27 @@ def own_directories(groups: Mapping[str, str], mounts: Mapping[str, tuple[str, s
             if not inside.startswith(".."):
                 out[name] = Path(point) / inside
     return out
+
+
+def own_everywhere(root: Path = Path("/")) -> tuple[Path, ...]:
+    """The directory of our own group in every hierarchy that is mounted, those without a controller of ours
+    too."""
+    found = []
+    paths = {}
+    for line in (root / "proc/self/cgroup").read_text().splitlines():
+        _, controllers, path = line.split(":", 2)
+        paths[controllers] = path
+    for line in (root / "proc/self/mountinfo").read_text().splitlines():
+        left, _, right = line.partition(" - ")
+        fields, (kind, _, options) = left.split(" "), right.split(" ", 2)
+        for controllers, path in paths.items():
+            of_this = (
+                set(controllers.split(",")) <= set(options.split(",")) if controllers else kind == "cgroup2"
+            )
+            if of_this and kind in ("cgroup", "cgroup2"):
+                inside = os.path.relpath(path, unescape(fields[3]))
+                found.append(root / unescape(fields[4]).lstrip("/") / inside)
+    return tuple(dict.fromkeys(found))
 
 
 def find_parents(root: Path = Path("/")) -> Parents | Unavailable:
@@ -209,6 +231,8 @@ def settings(made: Mapping[str, Path], limits: GroupLimits) -> list[tuple[Path, 
             out.append((group / "cpuset.cpus", cpus))
         if quota:
             out.append((group / "cpu.max", f"{quota} {period}"))
+        if limits.weight:
+            out.append((group / "cpu.weight", str(unified_weight(limits.weight))))
         if limits.memory:
             out.append((group / "memory.max", str(limits.memory)))
         return out
@@ -220,6 +244,8 @@ def settings(made: Mapping[str, Path], limits: GroupLimits) -> list[tuple[Path, 
             (made["cpu"] / "cpu.cfs_period_us", str(period)),
             (made["cpu"] / "cpu.cfs_quota_us", str(quota)),
         ]
+    if "cpu" in made and limits.weight:
+        out.append((made["cpu"] / "cpu.shares", str(limits.weight)))
     if "memory" in made and limits.memory:
         out.append((made["memory"] / "memory.limit_in_bytes", str(limits.memory)))
     return out
@@ -231,9 +257,50 @@ def quota_us(share: float, period_us: int) -> tuple[int, int]:
     return max(round(share * period), SHORTEST_US), period
 
 
+def unified_weight(shares: int) -> int:
+    """cpu.weight (1 to 10000, usually 100) of cpu.shares (usually 1024): the same ratio to a group that
+    nobody has given a weight."""
+    return min(max(round(shares * 100 / 1024), 1), 10_000)
+
+
+def read_back(made: Mapping[str, Path]) -> dict[str, float | None]:
+    """What the kernel holds a group to: cpu_quota (share of one CPU), cpu_shares (of version 2 from its
+    weight), memory (bytes); None = not limited, a key that is missing cannot be read."""
+    out: dict[str, float | None] = {}
+    with contextlib.suppress(OSError, ValueError, KeyError):
+        if UNIFIED in made:
+            quota, period = (made[UNIFIED] / "cpu.max").read_text().split()
+        else:
+            quota = (made["cpu"] / "cpu.cfs_quota_us").read_text().strip()
+            period = (made["cpu"] / "cpu.cfs_period_us").read_text().strip()
+        out["cpu_quota"] = None if quota in ("max", "-1") else int(quota) / int(period)
+    with contextlib.suppress(OSError, ValueError, KeyError):
+        if UNIFIED in made:
+            out["cpu_shares"] = int((made[UNIFIED] / "cpu.weight").read_text()) * 1024 / 100
+        else:
+            out["cpu_shares"] = float((made["cpu"] / "cpu.shares").read_text())
+    with contextlib.suppress(OSError, ValueError, KeyError):
+        file = made[UNIFIED] / "memory.max" if UNIFIED in made else made["memory"] / "memory.limit_in_bytes"
+        text = file.read_text().strip()
+        # Version 1 writes no limit as the largest number of whole pages.
+        out["memory"] = None if text == "max" or int(text) >= 1 << 62 else float(text)
+    return out
+
+
 def unique(made: Mapping[str, Path]) -> tuple[Path, ...]:
     """Each directory once: controllers may share one."""
     return tuple(dict.fromkeys(made.values()))
+
+
+def with_children(groups: Iterable[Path]) -> list[Path]:
+    """The groups that are there and those below them, which a container program may have made, deepest first."""
+    found: list[Path] = []
+    for directory in groups:
+        with contextlib.suppress(OSError):
+            if directory.stat().st_nlink > 2:
+                found += with_children(p for p in directory.iterdir() if p.is_dir())
+            found.append(directory)
+    return found
 
 
 def members(groups: Iterable[Path]) -> set[int]:
@@ -246,13 +313,14 @@ def members(groups: Iterable[Path]) -> set[int]:
 
 
 def kill_members(groups: Sequence[Path], *, timeout: float = 5.0) -> None:
-    """SIGKILL to every process in these groups until none is left; never to the caller or its ancestors.
+    """SIGKILL to every process in these groups and below them until none is left; never to the caller or its
+    ancestors.
 
     Raises RunError when some are left after timeout seconds.
     """
     deadline = time.monotonic() + timeout
     # Most groups are empty by now: our ancestors are looked up only where there is somebody to spare.
-    while (present := members(groups)) and (left := present - ancestors(os.getpid())):
+    while (present := members(with_children(groups))) and (left := present - ancestors(os.getpid())):
         for pid in left:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
@@ -264,13 +332,13 @@ def kill_members(groups: Sequence[Path], *, timeout: float = 5.0) -> None:
 
 
 def remove(groups: Sequence[Path], *, timeout: float = 5.0) -> None:
-    """Kill the members and remove the groups; those that are not there are no matter.
+    """Kill the members and remove the groups with those below them; those that are not there are no matter.
 
     Raises RunError when the kernel holds one for longer than timeout seconds.
     """
     kill_members(groups, timeout=timeout)
     deadline = time.monotonic() + timeout
-    for directory in groups:
+    for directory in with_children(groups):
         while True:
             try:
                 directory.rmdir()

@@ -21,7 +21,8 @@ NODE_FILES: Mapping[str, str] = {
 CGROUP_FILES: Mapping[str, tuple[str, ...]] = {
     "cpuacct": ("cpuacct.usage", "cpuacct.stat"),
     "memory": ("memory.usage_in_bytes", "memory.stat"),
-    "blkio": ("blkio.throttle.io_service_bytes",),
+    # A container program may make groups below ours; kernels without the first have the second.
+    "blkio": ("blkio.throttle.io_service_bytes_recursive", "blkio.throttle.io_service_bytes"),
     "unified": (
         *("cpu.stat", "memory.current", "memory.swap.current", "io.stat"),
         *("cpu.pressure", "memory.pressure", "io.pressure"),

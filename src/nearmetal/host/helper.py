@@ -32,11 +32,7 @@ class SpawnedProcess:
 
     def wait(self, timeout: float) -> int:
         if self.poll() is None:
-            fd = os.pidfd_open(self.pid)
-            try:
-                wait_readable(fd, timeout)
-            finally:
-                os.close(fd)
+            wait_for_end(self.pid, timeout)
         status = self.poll()
         if status is None:
             raise TimeoutError(f"process {self.pid} still runs after {timeout} s")
@@ -47,6 +43,15 @@ class SpawnedProcess:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self.pid, signal.SIGKILL)
             self.wait(10)
+
+
+def wait_for_end(child: int, timeout: float) -> bool:
+    """Whether a child that nobody has reaped yet ends within timeout seconds."""
+    fd = os.pidfd_open(child)
+    try:
+        return wait_readable(fd, timeout)
+    finally:
+        os.close(fd)
 
 
 def wait_readable(fd: int, timeout: float) -> bool:

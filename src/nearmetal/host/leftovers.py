@@ -17,7 +17,7 @@ from ..errors import RunError
 from . import cgroups, namespaces, processes
 from .helper import wait_readable
 from .lock import RunInfo, birth, living_runs, lock_path
-from .runtime import runtime_directory
+from .runtime import noted_outside, runtime_directory
 
 #: Labels that we give: of a run, and of a check by its process; what stands behind them names a part.
 OURS = re.compile(r"nearmetal-(?:[0-9a-f]{6}|check-(?P<pid>\d+))(?:-.*)?")
@@ -31,6 +31,7 @@ class Kind(StrEnum):
     NETNS = "network namespace"
     LINK = "link"
     CGROUP = "control group"
+    STORAGE = "storage directory"
     SCRATCH = "scratch directory"
     LOCK = "lock"
 
@@ -55,6 +56,7 @@ def find(prefix: str | None = None) -> tuple[Leftover, ...]:
         *_network_namespaces(wanted),
         *_links(wanted),
         *_groups(wanted),
+        *_storage(wanted),
         *_scratch(wanted),
         *_lock(alive),
     )
@@ -79,6 +81,8 @@ def remove(leftover: Leftover) -> None:
                 _delete_link(leftover.detail)
             case Kind.CGROUP:
                 cgroups.remove((Path(leftover.detail),))
+            case Kind.STORAGE:
+                shutil.rmtree(leftover.detail)
             case Kind.SCRATCH:
                 shutil.rmtree(leftover.detail)
                 with contextlib.suppress(OSError):  # not empty: another run's
@@ -190,6 +194,16 @@ def _scratch(wanted: Callable[[str], bool]) -> Iterator[Leftover]:
         for path in sorted(runtime_directory().iterdir()):
             if wanted(path.name):
                 yield Leftover(kind=Kind.SCRATCH, name=path.name, detail=str(path))
+
+
+def _storage(wanted: Callable[[str], bool]) -> Iterator[Leftover]:
+    """Directories outside of the scratch that a run has noted there (runtime.note_outside), each by a name
+    that bears its label."""
+    with contextlib.suppress(OSError):
+        for scratch in sorted(runtime_directory().iterdir()):
+            for path in noted_outside(scratch):
+                if wanted(path.name) and path.is_dir() and not path.is_symlink():
+                    yield Leftover(kind=Kind.STORAGE, name=path.name, detail=str(path))
 
 
 def _lock(alive: tuple[RunInfo, ...]) -> Iterator[Leftover]:

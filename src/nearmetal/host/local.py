@@ -12,7 +12,8 @@ from collections.abc import Callable, Mapping, Sequence, Set
 from pathlib import Path
 
 from .base import Completed, Launched, Process, Unavailable
-from .helper import launch_helper
+from .conversation import Conversation
+from .helper import launch_helper, wait_for_end
 
 _READ = 1 << 16
 
@@ -31,10 +32,10 @@ class LocalProcess:
         return self._popen.poll()
 
     def wait(self, timeout: float) -> int:
-        try:
-            return self._popen.wait(timeout)
-        except subprocess.TimeoutExpired as e:
-            raise TimeoutError(f"{self._popen.args!r} still runs after {timeout} s") from e
+        # Popen.wait would sleep between two looks, 0.5 ms and more.
+        if self._popen.poll() is None and not wait_for_end(self._popen.pid, timeout):
+            raise TimeoutError(f"{self._popen.args!r} still runs after {timeout} s")
+        return self._popen.wait()
 
     def kill(self) -> None:
         if self._popen.poll() is None:
@@ -43,28 +44,9 @@ class LocalProcess:
             self._popen.wait()
 
 
-def _communicate(
-    child: subprocess.Popen[str], stdin: str | None, timeout: float, each_second: Callable[[], None] | None
-) -> tuple[str, str]:
-    """Popen.communicate, which may be called again after a time-out and then loses nothing."""
-    end = time.monotonic() + timeout
-    while each_second is not None and end - time.monotonic() > 1:
-        try:
-            return child.communicate(stdin, 1)
-        except subprocess.TimeoutExpired:
-            each_second()
-    return child.communicate(stdin, max(end - time.monotonic(), 0))
-
-
-def _what_was_said(child: subprocess.Popen[str]) -> tuple[str, str]:
-    """Output of a child that was killed. A daemon it left may hold the pipes open: not waited for."""
-    try:
-        return child.communicate(timeout=1)
-    except subprocess.TimeoutExpired as e:
-        out, err = (
-            t.decode(errors="replace") if isinstance(t, bytes) else t or "" for t in (e.stdout, e.stderr)
-        )
-        return out, err
+def _kill_session(child: subprocess.Popen[bytes]) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(child.pid, signal.SIGKILL)
 
 
 class LocalHost:
@@ -92,26 +74,23 @@ class LocalHost:
                 stdin=subprocess.PIPE if stdin is not None else subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
-                text=True,
-                errors="replace",
                 start_new_session=True,
                 pass_fds=tuple(pass_fds),
             )
         except (FileNotFoundError, PermissionError, NotADirectoryError) as e:
             return Completed(argv=tuple(argv), returncode=127, stdout="", stderr=str(e), seconds=0.0)
-        with child:
+        with child, Conversation(child, stdin) as said:
             try:
-                out, err = _communicate(child, stdin, timeout, each_second)
-                code = child.returncode
-            except subprocess.TimeoutExpired:
-                with contextlib.suppress(ProcessLookupError):
-                    os.killpg(child.pid, signal.SIGKILL)
-                out, err = _what_was_said(child)
-                code = 124
+                ended = said.until(begin + timeout, each_second)
             except BaseException:
-                with contextlib.suppress(ProcessLookupError):
-                    os.killpg(child.pid, signal.SIGKILL)
+                _kill_session(child)
                 raise
+            if not ended:
+                _kill_session(child)
+                # A daemon that it left may hold the pipes open: not waited for.
+                said.until(time.monotonic() + 1, None)
+            code = child.wait() if ended else 124
+            out, err = said.texts()
         return Completed(
             argv=tuple(argv), returncode=code, stdout=out, stderr=err, seconds=time.monotonic() - begin
         )

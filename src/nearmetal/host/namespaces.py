@@ -6,6 +6,7 @@ import contextlib
 import ctypes
 import errno
 import os
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -59,6 +60,24 @@ def detach(path: Path) -> None:
     if libc.umount2(os.fsencode(path), _MNT_DETACH | _UMOUNT_NOFOLLOW) != 0:
         code = ctypes.get_errno()
         raise OSError(code, os.strerror(code), str(path))
+
+
+def unmount(path: Path, *, patience: float = 2.0) -> None:
+    """Unmount what is mounted there, with all that is still to be written; harmless where nothing is. After
+    `patience` seconds of being in use it is detached.
+
+    Raises OSError.
+    """
+    libc = ctypes.CDLL(None, use_errno=True)
+    deadline = time.monotonic() + patience
+    while libc.umount2(os.fsencode(path), _UMOUNT_NOFOLLOW) != 0:
+        code = ctypes.get_errno()
+        if code in (errno.EINVAL, errno.ENOENT):  # not mounted
+            return
+        if code != errno.EBUSY or time.monotonic() > deadline:
+            detach(path)
+            return
+        time.sleep(0.005)
 
 
 @contextmanager

@@ -85,6 +85,12 @@ def instance_counters(files: Mapping[str, bytes], scale: Scale) -> Counters:
     return out
 
 
+def proportional_set(rollup: bytes) -> float | None:
+    """Bytes of memory of one process, what it shares divided among those that share it: Pss of
+    /proc/<pid>/smaps_rollup."""
+    return _times(_line(rollup, b"Pss:"), 1024)
+
+
 def _stat(text: bytes, scale: Scale) -> Counters:
     out: Counters = dict.fromkeys((*_CPU, "busy", "interrupts", "context_switches"))
     for line in text.splitlines():
@@ -134,7 +140,8 @@ def _blocks(files: Mapping[str, bytes]) -> Counters:
             key, _, value = word.partition(b"=")
             if key in (b"rbytes", b"wbytes"):
                 done["blocks_in" if key == b"rbytes" else "blocks_out"] += _number(value) or 0.0
-    blkio = files.get("blkio.throttle.io_service_bytes", b"")
+    plain = "blkio.throttle.io_service_bytes"
+    blkio = files.get(f"{plain}_recursive") or files.get(plain, b"")
     for line in blkio.splitlines():
         words = line.split()
         if len(words) == 3 and words[1] in (b"Read", b"Write"):

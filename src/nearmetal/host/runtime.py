@@ -12,6 +12,9 @@ from pathlib import Path
 
 from ..errors import RunError
 
+OUTSIDE = "outside"
+"""The file in a scratch directory that names what its run has made elsewhere."""
+
 
 def runtime_directory() -> Path:
     """/run/nearmetal for root, $XDG_RUNTIME_DIR/nearmetal where that can be written, else
@@ -42,12 +45,33 @@ def make_runtime_directory() -> Path:
 @contextmanager
 def scratch_directory(label: str) -> Iterator[Path]:
     """An empty directory of the run's own, removed on leaving with all that is in it."""
-    parent = make_runtime_directory()
-    path = parent / label
+    path = runtime_directory() / label
+    parent = path.parent
     try:
-        path.mkdir(mode=0o755)
+        for _ in range(100):
+            make_runtime_directory()
+            # Another run that ends just now may take the parent away again.
+            with contextlib.suppress(FileNotFoundError):
+                path.mkdir(mode=0o755)
+                break
         yield path
     finally:
         shutil.rmtree(path, ignore_errors=True)
         with contextlib.suppress(OSError):  # not empty: another run's
             parent.rmdir()
+
+
+def note_outside(scratch: Path, path: Path) -> None:
+    """Note in a run's scratch directory what it is about to make elsewhere, so that it is found after a kill
+    -9. path: a directory whose name begins with the run's label, without a newline."""
+    with (scratch / OUTSIDE).open("a", encoding="utf-8", errors="surrogateescape") as file:
+        file.write(f"{path}\n")
+
+
+def noted_outside(scratch: Path) -> tuple[Path, ...]:
+    """What a run has noted; empty where it has noted nothing."""
+    try:
+        text = (scratch / OUTSIDE).read_text(encoding="utf-8", errors="surrogateescape")
+    except OSError:
+        return ()
+    return tuple(Path(line) for line in dict.fromkeys(text.splitlines()) if line)

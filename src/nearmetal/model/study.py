@@ -37,6 +37,13 @@ class Mode(StrEnum):
     PLAIN = "plain"
 
 
+class Starts(StrEnum):
+    """How the instances of one arm are started and stopped: side by side, or one after the other."""
+
+    TOGETHER = "together"
+    IN_TURN = "in-turn"
+
+
 class Pages(StrEnum):
     """Page size asked for by a kernel: madvise(MADV_HUGEPAGE), or 4 KiB by MADV_NOHUGEPAGE."""
 
@@ -44,23 +51,60 @@ class Pages(StrEnum):
     SMALL = "4k"
 
 
+#: Idle instances of a density where the study does not say.
+IDLE = 10
+
 #: Stands for the number of ranks in the arguments of a user's own program.
 RANKS = "{ranks}"
+#: Stands for the path of its storage in the arguments of a user's own program.
+STORAGE = "{storage}"
+
+
+#: The weight of a control group that nobody has given another.
+USUAL_SHARES = 1024
 
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
     """Limits of one instance; None is unlimited. cpu_quota: share of one CPU's time (0.5 = half a CPU);
+    cpu_shares: its weight against others that want the same CPU, USUAL_SHARES being that of any group;
     memory: bytes."""
 
     cpu_quota: float | None = None
     memory: int | None = None
+    cpu_shares: int | None = None
+
+
+class StorageKind(StrEnum):
+    """What the directory stands on that an instance gives its workload for files."""
+
+    OVERLAY = "overlay"
+    BIND = "bind"
+    TMPFS = "tmpfs"
+    LOOP = "loop"
+    BLOCK = "block"
+    NFS = "nfs"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Storage:
+    """Storage of one instance. OVERLAY: a directory of its own root file system; BIND: a directory of its own
+    below `path`; TMPFS: memory, at most `size` bytes; LOOP: an ext4 in a file of `size` bytes below `path`
+    (None: /var/tmp); BLOCK: an ext4 made on the device `path`, one directory for each instance; NFS: the
+    export 'server:/directory' in `path`, one directory for each instance. overwrite: what the device holds
+    may be destroyed, without which none is touched."""
+
+    kind: StorageKind = StorageKind.OVERLAY
+    path: str | None = None
+    size: int | None = None
+    overwrite: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
 class Environment:
     """How work is wrapped. backend: name of an entry point; image: 'host' or a built tree; placements: names
-    of the placements it takes part in; workloads: names of those it runs, empty for all; extra_work: share of
+    of the placements it takes part in; workloads: names of those it runs, empty for all; storage: None where
+    no workload is told of any; extra_work: share of
     additional work planted in every slice (backend handicap only, 0.03 = 3 %)."""
 
     name: str
@@ -68,6 +112,7 @@ class Environment:
     image: str = "host"
     attachment: Attachment = Attachment.HOST
     limits: Limits = field(default_factory=Limits)
+    storage: Storage | None = None
     placements: tuple[str, ...]
     workloads: tuple[str, ...] = ()
     extra_work: float = 0.0
@@ -167,15 +212,48 @@ class CommandWorkload:
         return tuple(token.replace(RANKS, str(ranks)) for token in self.argv)
 
 
+class Event(StrEnum):
+    """What happens to instances, as a subject."""
+
+    START = "start"
+    STOP = "stop"
+    EXEC = "exec"
+    DENSITY = "density"
+
+
+EVENT_METRICS: Mapping[Event, tuple[str, ...]] = {
+    Event.START: ("start",),
+    Event.STOP: ("stop", "removed"),
+    Event.EXEC: ("exec",),
+    Event.DENSITY: ("start_all", "memory", "density", "node_memory"),
+}
+"""stop, removed: until the last first process has ended, until nothing of any instance is left; start_all:
+until all idle instances stand; memory, density: of each by its control group, and how many take one GiB;
+node_memory: of each by what the machine has left."""
+
+
 @dataclass(frozen=True, kw_only=True)
-class StartSubject:
-    """The start of the instances themselves as a subject: seconds from the request to the first instruction
-    of the last instance."""
+class EventSubject:
+    """An event of the instances themselves as a subject. START: from the request to the first instruction in
+    the last instance; STOP: from the request to the end of the first process of the last one; EXEC: from the
+    request to the first instruction of a command in a standing instance; DENSITY: `count` idle instances at
+    once: how long until they stand and what memory they take. count: of START, STOP and EXEC how often in
+    each block, None = as many times as a kernel has slices; of DENSITY how many instances, None = IDLE."""
 
     name: str = "start"
+    event: Event = Event.START
+    count: int | None = None
+
+    def count_in(self, design: Design) -> int:
+        """The count where the study does not say."""
+        if self.count is not None:
+            return self.count
+        if self.event is Event.DENSITY:
+            return IDLE
+        return design.slices if design.mode is Mode.SLICES else design.runs
 
 
-Workload = KernelWorkload | CommandWorkload | StartSubject
+Workload = KernelWorkload | CommandWorkload | EventSubject
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -184,7 +262,7 @@ class Design:
     what max_time holds; max_time: seconds; target_width: stop at this half-width of ln ratio, None = at
     verdicts; primary: '<workload>.<metric>' names of a confirmatory study, empty = exploratory;
     slices: slices per kernel and instance (mode slices); runs: runs per instance (mode plain); profile: every
-    MPI rank of every arm runs with the profile of its calls."""
+    MPI rank of every arm runs with the profile of its calls; starts: how the instances of an arm start."""
 
     baselines: tuple[str, ...]
     margin: float
@@ -200,6 +278,7 @@ class Design:
     runs: int = 1
     warm_up: int = 1
     profile: bool = False
+    starts: Starts = Starts.TOGETHER
     primary: tuple[str, ...] = ()
 
 

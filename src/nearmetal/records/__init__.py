@@ -2,7 +2,7 @@
 
 from .directory import PlanMeta, ResultsDirectory, safe_name
 from .manifest import Verification
-from .reading import Trials, completed_blocks, latest_attempts, next_attempt, read_trials
+from .reading import Trials, completed_blocks, last_attempts, latest_attempts, read_trials
 from .series import SeriesDirectory
 from .writer import TrialWriter
 
@@ -14,8 +14,8 @@ __all__ = [
     "Trials",
     "Verification",
     "completed_blocks",
+    "last_attempts",
     "latest_attempts",
-    "next_attempt",
     "read_trials",
     "safe_name",
 ]

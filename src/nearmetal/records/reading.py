@@ -44,9 +44,12 @@ def completed_blocks(records: Iterable[TrialRecord], arms_per_block: int) -> set
     return {block for (block, _), trials in seen.items() if len(trials) >= arms_per_block}
 
 
-def next_attempt(records: Iterable[TrialRecord], block: int) -> int:
-    """The attempt number with which to (re)run a block; attempts count from 1."""
-    return 1 + max((r.attempt for r in records if r.block == block), default=0)
+def last_attempts(records: Iterable[TrialRecord]) -> dict[int, int]:
+    """Attempts by block, of those that were begun; a block is run again as the next one."""
+    last: dict[int, int] = {}
+    for r in records:
+        last[r.block] = max(last.get(r.block, 0), r.attempt)
+    return last
 
 
 def latest_attempts(records: Iterable[TrialRecord]) -> tuple[TrialRecord, ...]:

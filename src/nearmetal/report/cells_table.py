@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ..model.result import Analysis, Cell, Interval, NoiseFloor, Verdict
-from ..model.study import KernelWorkload, Placement, StartSubject, Study
+from ..model.study import EventSubject, KernelWorkload, Placement, Study
 from ..units import show, show_effect
 from .text import one_line, plural
 
@@ -43,7 +43,7 @@ _GROUP_OF_KERNEL = {
     "ft": "compute",
     "bt": "compute",
 }
-_GROUP_ORDER = ("compute", "memory", "MPI", "sockets", "start", "programs")
+_GROUP_ORDER = ("compute", "memory", "MPI", "sockets", "start", "stop", "exec", "density", "programs")
 
 
 def verdict_text(verdict: Verdict) -> str:
@@ -241,11 +241,11 @@ def verdict_table(study: Study, analysis: Analysis) -> tuple[Group, ...]:
 
 
 def kind_of_work(study: Study, workload: str) -> str:
-    """'compute', 'memory', 'MPI', 'sockets', 'start', or 'programs' for a user's own."""
+    """'compute', 'memory', 'MPI', 'sockets', an event ('start', ...), or 'programs' for a user's own."""
     for w in study.workloads:
         if w.name == workload:
-            if isinstance(w, StartSubject):
-                return "start"
+            if isinstance(w, EventSubject):
+                return str(w.event)
             return _GROUP_OF_KERNEL.get(w.kernel, "programs") if isinstance(w, KernelWorkload) else "programs"
     return "programs"
 

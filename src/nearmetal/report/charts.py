@@ -40,8 +40,8 @@ def points(cell: Cell, p: Palette) -> Chart | None:
     pairs = list(zip(cell.blocks, cell.d, strict=True))
     if not pairs:
         return None
-    order = sorted(range(len(pairs)), key=lambda i: pairs[i][1])
-    shown = thin(pairs, MOST_POINTS, keep=(order[0], order[-1]))
+    ends = (cell.d.index(min(cell.d)), cell.d.index(max(cell.d)))
+    shown = thin(pairs, MOST_POINTS, keep=ends)
     y = OverheadAxis(cell)
     rows: list[JsonValue] = [{"block": b, "y": y.of(d)} for b, d in shown]
     layers: list[JsonValue] = [
@@ -213,6 +213,7 @@ def ecdf(cell: Cell, p: Palette) -> Chart | None:
         return None
     factor, unit = value_unit(cell, [cell.baseline_value.centre, cell.value.centre])
     base, arm = one_line(cell.baseline), one_line(cell.arm)
+    what = {"stop": "stops", "removed": "stops", "exec": "commands"}.get(cell.metric, "starts")
     most = max(*cell.baseline_values, *cell.values) * factor
     rows: list[JsonValue] = []
     for name, values in ((base, cell.baseline_values), (arm, cell.values)):
@@ -237,7 +238,7 @@ def ecdf(cell: Cell, p: Palette) -> Chart | None:
     y: Spec = {
         "field": "share",
         "type": "quantitative",
-        "axis": {"title": "share of starts", "format": ".0%", "tickCount": 5},
+        "axis": {"title": f"share of {what}", "format": ".0%", "tickCount": 5},
     }
     scale = value_scale(min(*cell.baseline_values, *cell.values) * factor, most)
     x: Spec = {"field": "x", "type": "quantitative", "scale": scale, "axis": value_axis(unit, scale)}
@@ -270,7 +271,7 @@ def ecdf(cell: Cell, p: Palette) -> Chart | None:
         },
     ]
     missing = [f"p{s}" for s, i in ((50, q.p50), (90, q.p90), (95, q.p95), (99, q.p99)) if i is None]
-    caption = f"Share of starts that took at most so long, in {unit}, n {q.n}."
+    caption = f"Share of {what} that took at most so long, in {unit}, n {q.n}."
     caption += " Diamonds: quantiles of the arm with order-statistic intervals." if known else ""
     caption += f" Not estimable at this n: {', '.join(missing)}." if missing else ""
     return Chart(kind="ecdf", title="Distribution", caption=caption, height=200, spec={"layer": layers})

@@ -46,6 +46,7 @@ class RecordIndex:
 
     def __init__(self, records: Iterable[TrialRecord]) -> None:
         self._by_arm: dict[str, dict[int, TrialRecord]] = {}
+        self._in_order: dict[str, Sequence[TrialRecord]] = {}
         self._seen: dict[str, Seen] = {}
         self._counters: dict[str, Mapping[tuple[str, str], float | None]] = {}
         for r in records:
@@ -58,8 +59,10 @@ class RecordIndex:
 
     def trials(self, arm: str) -> Sequence[TrialRecord]:
         """Good trials of an arm in block order."""
-        blocks = self._by_arm.get(arm, {})
-        return [blocks[b] for b in sorted(blocks)]
+        if arm not in self._in_order:
+            blocks = self._by_arm.get(arm, {})
+            self._in_order[arm] = [blocks[b] for b in sorted(blocks)]
+        return self._in_order[arm]
 
     def trial(self, arm: str, block: int) -> TrialRecord | None:
         """The trial of an arm in a block."""
@@ -91,7 +94,7 @@ class RecordIndex:
 
     def own_namespaces(self, arm: str, baseline: str) -> tuple[str, ...] | None:
         """Kinds of namespaces that an arm's ranks had and its baseline's had not; None = not reported."""
-        pairs = [(t, self.trial(baseline, t.block)) for t in self.trials(arm)]
+        pairs = ((t, self.trial(baseline, t.block)) for t in self.trials(arm))
         both = next(((t, b) for t, b in pairs if b is not None and t.places and b.places), None)
         if both is None:
             return None
@@ -101,7 +104,8 @@ class RecordIndex:
     def counters(self, cell: Cell) -> tuple[CounterLine, ...]:
         """Counters of the arm's trials beside its baseline's, and in the cell's median and slowest block.
         Medians are taken over at most COUNTED trials of each arm, evenly spaced."""
-        ranked = [b for _, b in sorted(zip(cell.d, cell.blocks, strict=False)) if self.trial(cell.arm, b)]
+        own = self._by_arm.get(cell.arm, {})
+        ranked = [b for _, b in sorted(zip(cell.d, cell.blocks, strict=False)) if b in own]
         if not ranked:
             return ()
         middle, slowest = (self.trial(cell.arm, b) for b in (ranked[len(ranked) // 2], ranked[-1]))

@@ -14,7 +14,7 @@ from ..model.study import (
     KernelWorkload,
     Limits,
     Placement,
-    StartSubject,
+    EventSubject,
     Study,
     Workload,
 )
@@ -267,7 +267,7 @@ def _appendix(setting: Setting, scale: Scale, seed: int) -> Part:
         [
             KernelWorkload(name="stream", kernel="stream", params={"elements": 2_000_000}),
             KernelWorkload(name="mg", kernel="mg", params={"class": CLASSES[scale]["mg"]}),
-            StartSubject(),
+            EventSubject(),
         ],
         baselines=[NATIVE, CONTAINER],
         scale=scale,

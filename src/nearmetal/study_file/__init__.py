@@ -4,7 +4,7 @@ Cheap to import: pydantic and ruamel come in only where a file is read. Knows no
 a study may name is handed in as a Catalog.
 """
 
-from .catalog import COMMAND, START, Catalog
+from .catalog import COMMAND, Catalog
 from .dump import SCHEMA_LINE, dump_study
 from .explain import explain
 from .load import load_study, load_text
@@ -15,7 +15,6 @@ __all__ = [
     "COMMAND",
     "SCHEMA_LINE",
     "SCHEMA_NAME",
-    "START",
     "Catalog",
     "dump_study",
     "explain",

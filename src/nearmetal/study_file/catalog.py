@@ -7,17 +7,17 @@ from dataclasses import dataclass, field
 
 from ..units import BASE, EXAMPLES, Dimension, UnitError, exact, parse, parse_count, parse_size, pattern
 
-#: Keys of Catalog.metrics that are no kernels: what every start and every command is measured by.
-START, COMMAND = "start", "command"
+#: The key of Catalog.metrics for what every command is measured by.
+COMMAND = "command"
 ParamValue = str | int | float
 
 
 @dataclass(frozen=True, kw_only=True)
 class Catalog:
     """backends: names of entry points; kernels: by kernel and parameter (type, what it is for);
-    metrics: by kernel, and by START and COMMAND, the names of what it measures; a kernel that is missing
-    there may have any metric; misfit: (kernel, parameter, value) -> why the value does not fit although its
-    type does, or None.
+    metrics: by kernel, event of the instances ('start', ...) and COMMAND, the names of what it measures; a
+    kernel that is missing there may have any metric; misfit: (kernel, parameter, value) -> why the value does
+    not fit although its type does, or None.
 
     A type is a list of alternatives divided by '|': a dimension ('count', 'size', 'time', 'share', 'rate')
     or a word that stands for itself: 'size', 'count | auto', 'S | W | A | B'.

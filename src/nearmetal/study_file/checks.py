@@ -7,8 +7,17 @@ import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from ..model.study import Attachment, CommandWorkload, KernelWorkload, StartSubject, Study, Workload
-from .catalog import COMMAND, START, Catalog, did_you_mean
+from ..model.study import (
+    STORAGE,
+    Attachment,
+    CommandWorkload,
+    EventSubject,
+    KernelWorkload,
+    StorageKind,
+    Study,
+    Workload,
+)
+from .catalog import COMMAND, Catalog, did_you_mean
 from .npb import Program, misfits
 from .problems import Path, Problems
 from .sweep import Piece
@@ -16,7 +25,14 @@ from .tree import MapNode, Node, mark_of
 from .validate import broken
 
 if TYPE_CHECKING:
-    from .sections import CommandSection, DesignSection, EnvironmentSection, MetricSection, PlacementSection
+    from .sections import (
+        CommandSection,
+        DesignSection,
+        EnvironmentSection,
+        MetricSection,
+        PlacementSection,
+        StorageSection,
+    )
 
 #: The backend that plants extra work.
 HANDICAP = "handicap"
@@ -53,6 +69,8 @@ def check_environment(
     if section.extra_work and section.backend != HANDICAP:
         what = f'only the backend {HANDICAP} plants extra work, and this is "{section.backend}"'
         problems.add(mark_of(node, ("extra_work",)), (*path, "extra_work"), what)
+    if section.storage is not None:
+        check_storage(section.storage, node, path, problems)
     unsure = broken(section, node, "attachment")
     seen: set[str] = set()
     for number, name in enumerate(section.placements or ()):
@@ -77,6 +95,38 @@ def check_environment(
         seen.add(name)
         if what:
             problems.add(mark_of(node, at), path + at, what)
+
+
+#: By kind of storage: the keys that it must have, and those that it may have.
+_STORAGE_KEYS: Mapping[StorageKind, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    StorageKind.OVERLAY: ((), ()),
+    StorageKind.BIND: (("path",), ()),
+    StorageKind.TMPFS: ((), ("size",)),
+    StorageKind.LOOP: (("size",), ("path",)),
+    StorageKind.BLOCK: (("path",), ("overwrite",)),
+    StorageKind.NFS: (("path",), ()),
+}
+
+
+def check_storage(section: StorageSection, node: Node, path: Path, problems: Problems) -> None:
+    """The keys that belong to its kind, and a path that can be one."""
+    must, may = _STORAGE_KEYS[section.kind]
+    storage = node.get("storage") if isinstance(node, MapNode) else None
+    given = storage.entries if isinstance(storage, MapNode) else {}
+    for key in given:
+        if key in ("path", "size", "overwrite") and key not in (*must, *may):
+            at: Path = ("storage", key)
+            problems.add(mark_of(node, at, key=True), path + at, f"storage {section.kind} has no {key}")
+    for key in must:
+        if key not in given:
+            at = ("storage",)
+            problems.add(mark_of(node, at, key=True), path + at, f"storage {section.kind} needs its {key}")
+    if section.path is not None and "path" in (*must, *may):
+        export = section.kind is StorageKind.NFS
+        if not re.fullmatch(r"[^/\s,]+:/[^\s,]*" if export else r"/[^,\n]*", section.path):
+            wanted = "server:/directory" if export else "an absolute path without a comma"
+            at = ("storage", "path")
+            problems.add(mark_of(node, at), path + at, f'"{section.path[:60]}" is not {wanted}')
 
 
 def check_placement(section: PlacementSection, node: Node, path: Path, problems: Problems) -> None:
@@ -239,6 +289,24 @@ def check_named_workloads(
             problems.add(mark_of(node, at), path + at, what)
 
 
+def check_told_storage(
+    section: EnvironmentSection,
+    node: Node,
+    path: Path,
+    workloads: Iterable[Workload | None],
+    problems: Problems,
+) -> None:
+    """An environment has storage where a program that it runs is told of some."""
+    if section.storage is not None or broken(section, node, "storage"):
+        return
+    for w in workloads:
+        taken = not section.workloads or (w is not None and w.name in section.workloads)
+        if taken and isinstance(w, CommandWorkload) and any(STORAGE in token for token in w.argv):
+            what = f'"{w.name}" is told of storage ({STORAGE}); write storage: {{kind: overlay}}, or another'
+            problems.add(mark_of(node, ()), path, what)
+            return
+
+
 def _check_primary(
     section: DesignSection,
     node: Node,
@@ -276,8 +344,8 @@ def metrics_of(workload: Workload, catalog: Catalog | None) -> tuple[str, ...]:
         case CommandWorkload():
             always = known.get(COMMAND)
             return (*always, *(m.name for m in workload.metrics)) if always is not None else ()
-        case StartSubject():
-            return known.get(START, ())
+        case EventSubject():
+            return known.get(str(workload.event), ())
 
 
 def check_arms(frame: Study, root: MapNode, problems: Problems) -> None:

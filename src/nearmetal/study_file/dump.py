@@ -11,11 +11,12 @@ from ..model.study import (
     CommandWorkload,
     Design,
     Environment,
+    EventSubject,
     KernelWorkload,
     MetricSpec,
     NodeLink,
     Placement,
-    StartSubject,
+    Storage,
     Study,
     VerifySpec,
     Workload,
@@ -60,11 +61,22 @@ def _environment(e: Environment) -> Tree:
         "attachment": str(e.attachment),
         "limits": {
             "cpu": None if quota is None else exact(quota, Dimension.SHARE),
+            "cpu_shares": None if e.limits.cpu_shares is None else str(e.limits.cpu_shares),
             "memory": None if memory is None else exact(memory, Dimension.SIZE),
         },
+        "storage": None if e.storage is None else _storage(e.storage),
         "placements": _list(e.placements),
         "workloads": _list(e.workloads) if e.workloads else None,
         "extra_work": exact(e.extra_work, Dimension.SHARE) if e.extra_work else None,
+    }
+
+
+def _storage(s: Storage) -> Tree:
+    return {
+        "kind": str(s.kind),
+        "path": None if s.path is None else _text(s.path),
+        "size": None if s.size is None else exact(s.size, Dimension.SIZE),
+        "overwrite": "true" if s.overwrite else None,
     }
 
 
@@ -101,8 +113,8 @@ def _workload(w: Workload, catalog: Catalog) -> Tree:
                 "verify": _verify(w.verify) if w.verify is not None else None,
                 "time_limit": exact(w.time_limit, Dimension.TIME),
             }
-        case StartSubject():
-            return {"subject": "start"}
+        case EventSubject():
+            return {"subject": str(w.event), "count": None if w.count is None else str(w.count)}
 
 
 def _metric(m: MetricSpec) -> Tree:
@@ -134,6 +146,7 @@ def _design(d: Design) -> Tree:
         "warm_up": str(d.warm_up),
         "runs": str(d.runs),
         "slices": str(d.slices),
+        "starts": str(d.starts),
         "profile": "true" if d.profile else "false",
         "primary": _list(d.primary) if d.primary else None,
     }

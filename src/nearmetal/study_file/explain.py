@@ -26,7 +26,7 @@ def explain(catalog: Catalog | None = None) -> str:
         ("a kernel of nearmetal's", s.KernelSection),
         ("a program of your own", s.CommandSection),
         ("NAS benchmarks of your own", s.NpbWorkloadSection),
-        ("an event of the instances", s.StartSection),
+        ("an event of the instances", s.EventSection),
     )
     out = ["Keys"]
     for name, field in s.TopSection.model_fields.items():

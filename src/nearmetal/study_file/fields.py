@@ -13,7 +13,7 @@ from typing import Annotated
 from pydantic import BeforeValidator, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
-from ..model.study import Attachment, Better, Mode, Pages
+from ..model.study import Attachment, Better, Event, Mode, Pages, Starts, StorageKind
 from ..units import Dimension, UnitError, exact, parse, parse_size, pattern
 from .catalog import did_you_mean
 from .npb import Benchmark, Size
@@ -150,6 +150,7 @@ Truth = Annotated[bool, BeforeValidator(_truth), WithJsonSchema({"type": "boolea
 Seed = Annotated[int, BeforeValidator(_whole(0, 2**63 - 1)), _int_schema(0, 2**63 - 1)]
 Number = Annotated[int, BeforeValidator(_whole(1, 100_000)), _int_schema(1, 100_000)]
 NumberOrNone = Annotated[int, BeforeValidator(_whole(0, 100_000)), _int_schema(0, 100_000)]
+Shares = Annotated[int, BeforeValidator(_whole(2, 262_144)), _int_schema(2, 262_144)]
 Cpu = Annotated[int, BeforeValidator(_whole(0, 65_535)), _int_schema(0, 65_535)]
 Seconds = Annotated[
     float,
@@ -201,6 +202,9 @@ def words(kind: type[StrEnum]) -> WithJsonSchema:
 AttachmentWord = Annotated[Attachment, BeforeValidator(one_of(Attachment)), words(Attachment)]
 BetterWord = Annotated[Better, BeforeValidator(one_of(Better)), words(Better)]
 ModeWord = Annotated[Mode, BeforeValidator(one_of(Mode)), words(Mode)]
+EventWord = Annotated[Event, BeforeValidator(one_of(Event)), words(Event)]
+StartsWord = Annotated[Starts, BeforeValidator(one_of(Starts)), words(Starts)]
+StorageWord = Annotated[StorageKind, BeforeValidator(one_of(StorageKind)), words(StorageKind)]
 PagesWord = Annotated[Pages, BeforeValidator(one_of(Pages)), words(Pages)]
 BenchmarkWord = Annotated[Benchmark, BeforeValidator(one_of(Benchmark)), words(Benchmark)]
 SizeWord = Annotated[Size, BeforeValidator(one_of(Size)), words(Size)]

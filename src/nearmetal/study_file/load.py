@@ -11,12 +11,13 @@ from ..model.study import (
     CommandWorkload,
     Design,
     Environment,
+    EventSubject,
     KernelWorkload,
     Limits,
     MetricSpec,
     NodeLink,
     Placement,
-    StartSubject,
+    Storage,
     Study,
     VerifySpec,
     Workload,
@@ -32,6 +33,7 @@ from .checks import (
     check_named_workloads,
     check_placement,
     check_programs,
+    check_told_storage,
     usable,
 )
 from .kernels import read_params
@@ -42,7 +44,7 @@ from .tree import MAX_BYTES, TOO_LARGE, MapNode, Node, mark_of, read_tree
 from .validate import broken, validate
 
 if TYPE_CHECKING:
-    from .sections import DesignSection, EnvironmentSection, PlacementSection
+    from .sections import DesignSection, EnvironmentSection, PlacementSection, StorageSection
 
 
 def load_study(path: FilePath, catalog: Catalog | None, *, seed: int | None = None) -> Study:
@@ -93,6 +95,7 @@ def load_text(text: str, name: str, catalog: Catalog | None, *, seed: int | None
         environment = environments[key]
         if environment is not None:
             check_named_workloads(environment, node, ("environments", key), tuple(workloads), problems)
+            check_told_storage(environment, node, ("environments", key), workloads.values(), problems)
     design_node = root.get("design")
     design = (
         validate(DesignSection, design_node, ("design",), problems)
@@ -161,7 +164,7 @@ def _workload(
     piece: Piece, catalog: Catalog | None, programs: dict[str, Program], problems: Problems
 ) -> Workload | None:
     """None, and its mistakes in problems, where it does not fit; programs: takes the binary of an npb."""
-    from .sections import StartSection
+    from .sections import EventSection
 
     here = [k for k in piece.node.entries if k in _KINDS] if isinstance(piece.node, MapNode) else []
     if not here:
@@ -178,8 +181,10 @@ def _workload(
         return _command(piece, problems)
     if here[0] == "npb":
         return _npb(piece, programs, problems)
-    start = validate(StartSection, piece.node, piece.path, problems)
-    return StartSubject(name=piece.name) if start is not None else None
+    section = validate(EventSection, piece.node, piece.path, problems)
+    if section is None:
+        return None
+    return EventSubject(name=piece.name, event=section.subject, count=section.count)
 
 
 def _kernel(piece: Piece, catalog: Catalog | None, problems: Problems) -> KernelWorkload | None:
@@ -323,11 +328,22 @@ def _environment(name: str, section: EnvironmentSection, placements: tuple[str, 
         backend=section.backend,
         image=section.image,
         attachment=section.attachment,
-        limits=Limits(cpu_quota=section.limits.cpu, memory=section.limits.memory),
+        limits=Limits(
+            cpu_quota=section.limits.cpu,
+            cpu_shares=section.limits.cpu_shares,
+            memory=section.limits.memory,
+        ),
+        storage=_storage(section.storage),
         placements=placements,
         workloads=tuple(section.workloads),
         extra_work=section.extra_work,
     )
+
+
+def _storage(section: StorageSection | None) -> Storage | None:
+    if section is None:
+        return None
+    return Storage(kind=section.kind, path=section.path, size=section.size, overwrite=section.overwrite)
 
 
 def _design(section: DesignSection, baselines: tuple[str, ...], seed: int) -> Design:
@@ -346,5 +362,6 @@ def _design(section: DesignSection, baselines: tuple[str, ...], seed: int) -> De
         runs=section.runs,
         warm_up=section.warm_up,
         profile=section.profile,
+        starts=section.starts,
         primary=tuple(section.primary),
     )

@@ -26,7 +26,7 @@ def json_schema(catalog: Catalog) -> Schema:
         s.KernelSection,
         s.CommandSection,
         s.NpbWorkloadSection,
-        s.StartSection,
+        s.EventSection,
         s.DesignSection,
     )
     _, whole = models_json_schema([(m, "validation") for m in models])
@@ -40,7 +40,7 @@ def json_schema(catalog: Catalog) -> Schema:
         *(f"Kernel_{n}" for n in catalog.kernels),
         "CommandSection",
         "NpbWorkloadSection",
-        "StartSection",
+        "EventSection",
     ]
     defs["NpbSection"]["required"] = ["bin"]  # a sweep may give the others
     entries: dict[str, Schema] = {

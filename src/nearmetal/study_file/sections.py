@@ -7,12 +7,24 @@ and mappings; fields.py makes them what a key wants.
 
 from __future__ import annotations
 
-from enum import StrEnum
 from typing import Annotated, Any
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field
 
-from ..model.study import RANKS, CommandWorkload, Design, Environment, MetricSpec, NodeLink, Pages, Placement
+from ..model.study import (
+    IDLE,
+    RANKS,
+    STORAGE,
+    CommandWorkload,
+    Design,
+    Environment,
+    EventSubject,
+    MetricSpec,
+    NodeLink,
+    Pages,
+    Placement,
+    Storage,
+)
 from ..units import Dimension, exact
 from .fields import (
     AttachmentWord,
@@ -23,6 +35,7 @@ from .fields import (
     Cpu,
     Delay,
     EnvKey,
+    EventWord,
     Extra,
     JsonPath,
     Margin,
@@ -36,12 +49,13 @@ from .fields import (
     Scale,
     Seconds,
     Seed,
+    Shares,
     SizeWord,
     SomeText,
+    StartsWord,
+    StorageWord,
     Text,
     Truth,
-    one_of,
-    words,
 )
 
 #: What file and command line take when nothing is said (METHOD: "One comparison").
@@ -56,7 +70,35 @@ class LimitsSection(Section):
     cpu: Quota | None = Field(
         None, description="CPU time, as a share of one CPU: 150 % is one CPU and a half", examples=["80 %"]
     )
+    cpu_shares: Shares | None = Field(
+        None,
+        description="weight against others on the same CPU; every group has 1024 unless given another",
+        examples=[256],
+    )
     memory: Bytes | None = Field(None, description="memory", examples=["2 GiB"])
+
+
+class StorageSection(Section):
+    kind: StorageWord = Field(
+        Storage.kind,
+        description="overlay: a directory in its own root file system; bind: a directory of the machine;"
+        " tmpfs: memory; loop: an ext4 in a file; block: an ext4 on a device; nfs: an export",
+        examples=["loop"],
+    )
+    path: SomeText | None = Field(
+        Storage.path,
+        description="bind: a directory to make one in for each instance; loop: where its file is made,"
+        " /var/tmp if omitted; block: the device; nfs: server:/directory",
+        examples=["/dev/vdb"],
+    )
+    size: Bytes | None = Field(
+        Storage.size, description="of a loop file; of a tmpfs its most", examples=["256 MiB"]
+    )
+    overwrite: Truth = Field(
+        Storage.overwrite,
+        description="block: yes, destroy what the device holds; it is not touched otherwise",
+        examples=[True],
+    )
 
 
 class EnvironmentSection(Section):
@@ -72,9 +114,14 @@ class EnvironmentSection(Section):
         examples=["veth-bridge"],
     )
     limits: LimitsSection = Field(
-        default_factory=lambda: LimitsSection(cpu=None, memory=None),
+        default_factory=lambda: LimitsSection(cpu=None, cpu_shares=None, memory=None),
         description="limits of each instance; none if omitted",
         examples=[{"cpu": "80 %", "memory": "2 GiB"}],
+    )
+    storage: StorageSection | None = Field(
+        None,
+        description=f"a directory for files of its own, told to workloads as {STORAGE} and NEARMETAL_STORAGE",
+        examples=[{"kind": "tmpfs", "size": "256 MiB"}],
     )
     placements: list[Name] | None = Field(
         None,
@@ -216,7 +263,7 @@ class CommandSection(Section):
     command: list[Text] = Field(
         min_length=1,
         description=f"the program and its arguments, one item each; no shell reads them; {RANKS} in them is"
-        " the placement's number of ranks",
+        f" the placement's number of ranks, {STORAGE} the path of its instance's storage",
         examples=[["lmp", "-in", "in.lj"]],
     )
     mpi: Truth = Field(
@@ -268,16 +315,27 @@ class NpbWorkloadSection(Section):
     time_limit: TimeLimit = CommandWorkload.time_limit
 
 
-class Subject(StrEnum):
-    START = "start"
-
-
-class StartSection(Section):
+class EventSection(Section):
     """An event of the instances themselves."""
 
-    subject: Annotated[Subject, BeforeValidator(one_of(Subject)), words(Subject)] = Field(
-        description="start: from the request to the first instruction in the last instance",
+    subject: EventWord = Field(
+        description="start: from the request to the first instruction in the last instance; stop: from the"
+        " request to the end of the first process of the last one; exec: from the request to the first"
+        " instruction of a command in a standing instance; density: how long idle instances take to start"
+        " all at once, and the memory of each",
         examples=["start"],
+    )
+    count: Number | None = Field(
+        EventSubject.count,
+        description="how often in each block, as many times as slices (in mode plain: runs) if omitted;"
+        f" density: how many idle instances, {IDLE} if omitted",
+        examples=[20],
+    )
+    matrix: dict[str, list[Any]] | None = Field(
+        None, description=_SWEEP.format("combination of values"), examples=[{"count": [1, 10, 100]}]
+    )
+    zip: dict[str, list[Any]] | None = Field(
+        None, description=_SWEEP.format("row of values, lists of equal length"), examples=[{"count": [1, 10]}]
     )
 
 
@@ -340,6 +398,12 @@ class DesignSection(Section):
     slices: Number = Field(
         Design.slices, description="slices per kernel and instance, in mode slices", examples=[8]
     )
+    starts: StartsWord = Field(
+        Design.starts,
+        description="how the instances of one arm are started and stopped: together, side by side at one"
+        " moment; in-turn, one after the other",
+        examples=["in-turn"],
+    )
     profile: Truth = Field(
         Design.profile,
         description="have every MPI rank say where its time went and what it sent to whom",
@@ -371,7 +435,7 @@ class TopSection(Section):
     )
     workloads: dict[Name, Any] = Field(
         min_length=1,
-        description="what is run: a kernel, a command of your own, or the start itself",
+        description="what is run: a kernel, a command of your own, or an event of the instances",
         examples=[{"ep": {"kernel": "ep", "class": "S"}}],
     )
     design: dict[str, Any] = Field(

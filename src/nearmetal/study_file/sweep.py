@@ -1,6 +1,6 @@
 """`matrix` and `zip` of a workload: one entry of the file -> several workloads, named after their values.
 
-They stand beside `kernel`, or inside of `npb`.
+They stand beside `kernel` or `subject`, or inside of `npb`.
 Works on marked nodes, so that a mistake in a swept value is told where the value stands.
 """
 
@@ -15,7 +15,7 @@ from .problems import Mark, Path, Problems
 from .tree import ListNode, MapNode, Node, Scalar
 
 MAX_COMBINATIONS = 1000
-_FIXED = ("kernel", "metrics", "matrix", "zip")  # what a sweep may not vary
+_FIXED = ("kernel", "subject", "metrics", "matrix", "zip")  # what a sweep may not vary
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,7 +39,7 @@ def expand(name: str, mark: Mark, node: Node, problems: Problems) -> tuple[Piece
     whole = Piece(name=name, mark=mark, node=node)
     if not isinstance(node, MapNode):
         return (whole,)
-    if "kernel" in node.entries:
+    if "kernel" in node.entries or "subject" in node.entries:
         return _expand(whole, node, ("workloads", name), problems)
     inner = node.get("npb")
     if not isinstance(inner, MapNode):

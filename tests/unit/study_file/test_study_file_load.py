@@ -16,10 +16,10 @@ from nearmetal.model.study import (
     Better,
     CommandWorkload,
     Design,
+    EventSubject,
     KernelWorkload,
     Mode,
     Pages,
-    StartSubject,
 )
 from nearmetal.study_file import Catalog, load_study, load_text
 
@@ -94,7 +94,7 @@ def test_every_key_arrives_in_base_units(catalog: Catalog) -> None:
         ("loop", "s", Better.LOWER),
         ("rate", "B/s", Better.HIGHER),
     ]
-    assert boot == StartSubject(name="boot")
+    assert boot == EventSubject(name="boot")
     assert study.design == Design(
         baselines=("native",),
         margin=0.03,
@@ -191,7 +191,7 @@ MISTAKES = [
     ("    mpi: true\n", "    mpi: true\n    verify: {regex: 'a('}\n", "22:21  workloads.lammps.verify.regex: not a regular expression: missing )"),
     ("    mpi: true\n", "    mpi: true\n    verify: {regex: a, expected: b}\n", "22:21  workloads.lammps.verify.regex: 0 groups; one group ( ) must hold what is expected"),
     ("    mpi: true\n", "    mpi: true\n    verify: {expected: b}\n", "22:13  workloads.lammps.verify.regex: missing; write regex: ^converged after"),
-    ("subject: start", "subject: stop", '28:14  workloads.boot.subject: unknown value "stop"'),
+    ("subject: start", "subject: boot", '28:14  workloads.boot.subject: unknown value "boot"'),
     ("baseline: native", "baseline: natve", '30:13  design.baseline: no environment is called "natve"; did you mean "native"?'),
     ("  baseline: native\n", "", "30:3  design: no baseline; write baseline: native"),
     ("baseline: native", "baseline: native\n  baselines: [native]", "31:3  design: baseline and baselines: one of them is enough"),

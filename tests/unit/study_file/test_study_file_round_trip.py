@@ -15,13 +15,17 @@ from nearmetal.model.study import (
     CommandWorkload,
     Design,
     Environment,
+    Event,
+    EventSubject,
     KernelWorkload,
     Limits,
     MetricSpec,
     Mode,
     Pages,
     Placement,
-    StartSubject,
+    Starts,
+    Storage,
+    StorageKind,
     Study,
     VerifySpec,
     Workload,
@@ -33,6 +37,14 @@ NAMES = st.from_regex(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,12}", fullmatch=True)
 TEXTS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=40)
 SHARES = st.floats(1e-6, 0.999)
 SECONDS = st.floats(1e-9, 9e8)
+STORAGES = (
+    Storage(),
+    Storage(kind=StorageKind.BIND, path="/data/a b"),
+    Storage(kind=StorageKind.TMPFS),
+    Storage(kind=StorageKind.LOOP, size=3 << 20),
+    Storage(kind=StorageKind.BLOCK, path="/dev/vdb", overwrite=True),
+    Storage(kind=StorageKind.NFS, path="server:/export"),
+)
 RATES = st.just(0.0) | st.floats(1e-3, 1e15)
 COUNTS = st.integers(1, 2**62)
 
@@ -91,10 +103,15 @@ def command_workloads(draw: st.DrawFn, name: str) -> CommandWorkload:
     )
 
 
+def event_subjects(name: str) -> st.SearchStrategy[EventSubject]:
+    counts = st.none() | st.integers(1, 1000)
+    return st.builds(EventSubject, name=st.just(name), event=st.sampled_from(Event), count=counts)
+
+
 @st.composite
 def workloads(draw: st.DrawFn) -> tuple[Workload, ...]:
     return tuple(
-        draw(st.one_of(kernel_workloads(name), command_workloads(name), st.just(StartSubject(name=name))))
+        draw(st.one_of(kernel_workloads(name), command_workloads(name), event_subjects(name)))
         for name in draw(st.lists(NAMES, unique=True, min_size=1, max_size=4))
     )
 
@@ -118,6 +135,7 @@ def designs(draw: st.DrawFn, baselines: tuple[str, ...]) -> Design:
         runs=draw(st.integers(1, 1000)),
         warm_up=draw(st.integers(0, 1000)),
         profile=draw(st.booleans()),
+        starts=draw(st.sampled_from(Starts)),
     )
 
 
@@ -147,7 +165,9 @@ def studies(draw: st.DrawFn) -> Study:
                 limits=Limits(
                     cpu_quota=draw(st.none() | st.floats(1e-6, 100)),
                     memory=draw(st.none() | st.integers(1, 2**60)),
+                    cpu_shares=draw(st.none() | st.integers(2, 262_144)),
                 ),
+                storage=draw(st.none() | st.sampled_from(STORAGES)),
                 placements=tuple(
                     p.name for p in draw(st.lists(st.sampled_from(usable), min_size=1, unique=True))
                 ),

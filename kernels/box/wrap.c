@@ -1,0 +1,168 @@
+/* nm-box wrap: a container program of the machine (bwrap, lxc-start, ...) in the control groups, the network
+ * and with the root directory that its instance is to have, as far as the program cannot make them itself.
+ * All of it is held by the program's processes alone: however they end, nothing is left. */
+#define _GNU_SOURCE
+#include "box.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <getopt.h>
+#include <limits.h>
+#include <linux/mount.h>
+#include <sched.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+int mount(const char *source, const char *target, const char *type, unsigned long flags, const void *data);
+
+struct wrap {
+    const char *user, *netns, *hostname, *cpus;
+    bool new_net;
+    struct root root;
+    struct list cgroups, read_only, fresh, places;
+};
+
+static struct wrap parse(int argc, char **argv) {
+    static const struct option options[] = {{"user-namespace", required_argument, NULL, 'u'},
+                                            {"netns", required_argument, NULL, 'n'},
+                                            {"new-net", no_argument, NULL, 'N'},
+                                            {"hostname", required_argument, NULL, 'h'},
+                                            {"cgroup", required_argument, NULL, 'c'},
+                                            {"cpus", required_argument, NULL, 'p'},
+                                            {"root-overlay", required_argument, NULL, 'r'},
+                                            {"tree", required_argument, NULL, 't'},
+                                            {"read-only", required_argument, NULL, 'o'},
+                                            {"fresh", required_argument, NULL, 'f'},
+                                            {"place", required_argument, NULL, 'P'},
+                                            {NULL, 0, NULL, 0}};
+    struct wrap wrap = {.root = {.tree = "/"}};
+    for (int option; (option = getopt_long(argc, argv, "+", options, NULL)) != -1;) {
+        switch (option) {
+        case 'u':
+            wrap.user = optarg;
+            break;
+        case 'n':
+            wrap.netns = optarg;
+            break;
+        case 'N':
+            wrap.new_net = true;
+            break;
+        case 'h':
+            wrap.hostname = optarg;
+            break;
+        case 'c':
+            append(&wrap.cgroups, optarg, "--cgroup");
+            break;
+        case 'p':
+            wrap.cpus = optarg;
+            break;
+        case 'r':
+            wrap.root.scratch = optarg;
+            break;
+        case 't':
+            wrap.root.tree = optarg;
+            break;
+        case 'f':
+            append(&wrap.fresh, optarg, "--fresh");
+            break;
+        case 'P':
+            append(&wrap.places, optarg, "--place");
+            break;
+        case 'o':
+            append(&wrap.read_only, optarg, "--read-only");
+            break;
+        default:
+            refuse("unknown option", "wrap");
+        }
+    }
+    if (wrap.root.scratch == NULL || optind >= argc)
+        refuse("wrap needs --root-overlay and -- argv", "wrap");
+    if (wrap.netns != NULL && wrap.new_net)
+        refuse("--netns and --new-net exclude each other", wrap.netns);
+    wrap.root.rootless = wrap.user != NULL;
+    wrap.root.own_network = wrap.new_net || wrap.netns != NULL;
+    return wrap;
+}
+
+/* What programs bind into their containers: a /sys that shows the devices of our network, and the control
+ * groups as they were. */
+static void fresh_sys(void) {
+    int groups = (int)syscall(SYS_open_tree, AT_FDCWD, "/sys/fs/cgroup",
+                              OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | (unsigned)AT_RECURSIVE);
+    if (groups < 0 && errno != ENOENT)
+        die("open_tree", "/sys/fs/cgroup");
+    if (mount("sysfs", "/sys", "sysfs", MS_NOSUID | MS_NODEV | MS_NOEXEC, NULL) != 0)
+        die("mount", "/sys");
+    if (groups >= 0 &&
+        (syscall(SYS_move_mount, groups, "", AT_FDCWD, "/sys/fs/cgroup", MOVE_MOUNT_F_EMPTY_PATH) != 0 ||
+         close(groups) != 0))
+        die("bind", "/sys/fs/cgroup");
+}
+
+/* A tmpfs on this directory of the instance; all may write to it as they may to the tree's own. */
+static void fresh_inside(const char *path) {
+    char inside[PATH_MAX], options[32];
+    struct stat tree;
+    if ((size_t)snprintf(inside, sizeof inside, "root%s", path) >= sizeof inside)
+        refuse("path too long", path);
+    if (stat(inside, &tree) != 0 ||
+        snprintf(options, sizeof options, "mode=%o", (unsigned)tree.st_mode & 07777u) < 0 ||
+        mount("tmpfs", inside, "tmpfs", MS_NOSUID | MS_NODEV, options) != 0)
+        die("mount", inside);
+}
+
+static void separate(const struct wrap *wrap) {
+    int user = open_namespace(wrap->user), net = open_namespace(wrap->netns);
+    join_namespace(user, CLONE_NEWUSER, wrap->user);
+    join_namespace(net, CLONE_NEWNET, wrap->netns);
+    int kinds =
+        CLONE_NEWNS | (wrap->hostname != NULL ? CLONE_NEWUTS : 0) | (wrap->new_net ? CLONE_NEWNET : 0);
+    if (unshare(kinds) != 0)
+        die("unshare", "mount, uts, net namespaces");
+    if (wrap->new_net)
+        loopback_up();
+    if (wrap->hostname != NULL && sethostname(wrap->hostname, strlen(wrap->hostname)) != 0)
+        die("sethostname", wrap->hostname);
+}
+
+int wrap_main(int argc, char **argv) {
+    struct wrap wrap = parse(argc, argv);
+    die_with_parent();
+    int unified = join_cgroups(&wrap.cgroups);
+    if (wrap.cpus != NULL)
+        pin(wrap.cpus);
+    separate(&wrap);
+    if (mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) != 0)
+        die("make mounts private", "/");
+    lay_root(&wrap.root);
+    if (wrap.root.own_network)
+        fresh_sys();
+    /* For a program that can only bind: what is fresh in an instance, and what may not be written to. */
+    directory("shm", 01777);
+    for (int i = 0; i < wrap.fresh.count; i++)
+        fresh_inside(wrap.fresh.items[i]);
+    for (int i = 0; i < wrap.places.count; i++)
+        make_parents(wrap.places.items[i]);
+    for (int i = 0; i < wrap.read_only.count; i++) {
+        const char *path = wrap.read_only.items[i];
+        if (mount(path, path, NULL, MS_BIND | MS_REC, NULL) != 0)
+            die("bind", path);
+        make_read_only(path);
+    }
+    if (chdir("/") != 0)
+        die("chdir", "/");
+    die_with_parent(); /* again: joining a user namespace has cleared it */
+    if (unified < 0)
+        execute(argv + optind);
+    pid_t child = fork_into(unified);
+    if (child < 0)
+        die("fork", argv[optind]);
+    if (child == 0) {
+        die_with_parent();
+        execute(argv + optind);
+    }
+    end_like(child);
+}

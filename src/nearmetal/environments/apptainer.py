@@ -1,0 +1,65 @@
+"""Backend apptainer: apptainer exec of the instance's root directory. Commands enter by the namespaces of its first
+process: an instance of apptainer's own (instance start) would outlive whoever started it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+
+from ..host import Host
+from .contract import OWN_ALL, Available, InstanceRequest, Tools, Unavailable
+from .instance import BoxInstance, make_instance
+from .wrapped import Wrapped, check_program, started
+
+CAP_SYS_RESOURCE = 1 << 24
+"""A root in a container often has not got it, and apptainer would give it to the instance."""
+
+
+class Apptainer:
+    """As root, or as root of the user namespace that all instances share."""
+
+    name = "apptainer"
+    own = OWN_ALL
+    needs_user_namespace = True
+
+    def check(self, host: Host, tools: Tools) -> Available | Unavailable:
+        return check_program(self, host, tools, program="apptainer", package="apptainer")
+
+    def start(
+        self, host: Host, tools: Tools, request: InstanceRequest
+    ) -> AbstractContextManager[BoxInstance]:
+        return _start(host, tools, request)
+
+
+def container(given: Wrapped, *, lacking: tuple[str, ...]) -> list[str]:
+    """Tokens; pure. lacking: capabilities that we have not got to give. The network is that which it is started
+    in, and nothing of the machine's is bound that was not asked for."""
+    argv = ["apptainer", "--silent", "exec", "--writable", "--pid", "--ipc", "--uts"]
+    argv += ["--hostname", given.request.hostname, "--no-mount", "home,tmp,cwd,hostfs,bind-paths"]
+    argv += ["--no-home", "--pwd", "/", "--bind", f"{given.overlay / 'shm'}:/dev/shm"]
+    if lacking:
+        argv += ["--drop-caps", ",".join(lacking)]
+    for path, writable in given.binds.items():
+        argv += ["--bind", f"{path}:{path}{'' if writable else ':ro'}"]
+    return [*argv, str(given.root), *given.report.argv]
+
+
+def lacking_capabilities(status: str) -> tuple[str, ...]:
+    """/proc/self/status -> what apptainer cannot hand on because we have not got it."""
+    line = next((s for s in status.splitlines() if s.startswith("CapEff:")), "CapEff: 0")
+    effective = int(line.split()[1], 16)
+    return () if effective & CAP_SYS_RESOURCE or not effective else ("CAP_SYS_RESOURCE",)
+
+
+@contextmanager
+def _start(host: Host, tools: Tools, request: InstanceRequest) -> Iterator[BoxInstance]:
+    status = host.read("/proc/self/status")
+    lacking = lacking_capabilities(status.decode()) if isinstance(status, bytes) else ()
+
+    def program(given: Wrapped) -> list[str]:
+        return container(given, lacking=lacking)
+
+    with started(host, tools, request, program, more=("--fresh", "/run", "--fresh", "/tmp")) as one:
+        yield make_instance(
+            tools, request, pid=one.pid, namespaces_of=one.pid, groups=one.given.groups, phases=one.phases
+        )

@@ -1,0 +1,221 @@
+"""Storage of instances, made on the machine before the start and handed to any backend as a directory that it
+binds at the same path; what a backend must know of it is that path alone."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import stat
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..errors import RunError, UnavailableError
+from ..host import Host, Unavailable, cgroups, namespaces
+from ..host.runtime import note_outside
+from ..model.study import Storage, StorageKind
+
+DISKS = Path("/var/tmp")
+"""Where files that stand for disks are made, and the directories of a bare machine: the runtime directory is
+memory on most machines."""
+
+MAKE_LIMIT = 300.0
+"""Seconds for making a file system or mounting an export."""
+
+MKFS = ("mkfs.ext4", "-q", "-F", "-E", "lazy_itable_init=0,lazy_journal_init=0,nodiscard")
+"""Nothing is left to be written in the background, where it would disturb what is measured."""
+
+NEEDS_ROOT = frozenset({StorageKind.TMPFS, StorageKind.LOOP, StorageKind.BLOCK, StorageKind.NFS})
+SHARED = frozenset({StorageKind.BLOCK, StorageKind.NFS})
+"""Mounted once in a run: every instance has a directory of its own on it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Volume:
+    """path: of the directory, the same inside and outside. inside: it is made in the instance's own root, by
+    a command in it, and goes with it; else it is there already and has to be bound."""
+
+    path: Path
+    inside: bool
+
+
+def why_not(host: Host, storage: Storage) -> Unavailable | None:
+    """Why this machine cannot give such storage; None where it can, as far as can be told without making
+    it."""
+    kind = storage.kind
+    if kind in NEEDS_ROOT and not host.is_root():
+        return Unavailable(f"storage {kind} is mounted, which needs root; overlay and bind do not")
+    if kind in (StorageKind.LOOP, StorageKind.BLOCK):
+        lacking = [name for name in ("mkfs.ext4", "mount") if host.which(name) is None]
+        if lacking:
+            return Unavailable(
+                f"storage {kind} needs {' and '.join(lacking)}; apt-get install e2fsprogs mount"
+            )
+    if kind is StorageKind.NFS:
+        return _why_no_nfs(host)
+    if kind is StorageKind.BIND and not os.access(storage.path or "", os.W_OK | os.X_OK):
+        return Unavailable(f"storage bind: {storage.path} is no directory that this user may write to")
+    if kind is StorageKind.BLOCK:
+        return _why_not_device(host, Path(storage.path or ""), overwrite=storage.overwrite)
+    return None
+
+
+def _why_no_nfs(host: Host) -> Unavailable | None:
+    known = host.read("/proc/filesystems")
+    if isinstance(known, Unavailable) or not {b"nfs", b"nfs4"} & set(known.split()):
+        return Unavailable("storage nfs: this kernel has no NFS client (yet); modprobe nfs")
+    if host.which("mount.nfs") is None:
+        return Unavailable("storage nfs needs mount.nfs; apt-get install nfs-common")
+    return None
+
+
+def _why_not_device(host: Host, device: Path, *, overwrite: bool) -> Unavailable | None:
+    """A device that anything uses, or that nobody has given away, is not written to."""
+    try:
+        found = device.stat()
+    except OSError as e:
+        return Unavailable(f"storage block: {device}: {e.strerror}")
+    if not stat.S_ISBLK(found.st_mode):
+        return Unavailable(f"storage block: {device} is no block device")
+    if not overwrite:
+        return Unavailable(
+            f"storage block makes a file system on {device}, which destroys what it holds; "
+            "say overwrite: true in its storage to let it"
+        )
+    number = f"{os.major(found.st_rdev)}:{os.minor(found.st_rdev)}"
+    user = device_user(host, number)
+    return None if user is None else Unavailable(f"storage block: {device} is in use: {user}")
+
+
+def device_user(host: Host, number: str) -> str | None:
+    """What uses a block device or a part of it ('8:0'): a mount, swap, another device; None = nothing that
+    is known."""
+    numbers = {number: "it"}
+    block = Path(f"/sys/dev/block/{number}")
+    with contextlib.suppress(OSError):
+        for part in sorted(block.iterdir()):
+            text = host.read(part / "dev") if (part / "partition").exists() else None
+            if isinstance(text, bytes):
+                numbers[text.decode().strip()] = part.name
+        holders = [h.name for h in (block / "holders").iterdir()]
+        if holders:
+            return f"held by {', '.join(sorted(holders))}"
+    mounts = host.read("/proc/self/mountinfo")
+    if isinstance(mounts, bytes):
+        for line in mounts.decode(errors="replace").splitlines():
+            words = line.split(" ")
+            if words[2] in numbers:
+                return f"{numbers[words[2]]} is mounted on {cgroups.unescape(words[4])}"
+    swaps = host.read("/proc/swaps")
+    for line in swaps.decode(errors="replace").splitlines()[1:] if isinstance(swaps, bytes) else ():
+        with contextlib.suppress(OSError):
+            used = Path(line.split()[0]).stat().st_rdev
+            if f"{os.major(used)}:{os.minor(used)}" in numbers:
+                return "it is swap"
+    return None
+
+
+@contextmanager
+def mounted_once(host: Host, storage: Storage, target: Path) -> Iterator[Path]:
+    """The file system that the instances of a run share, mounted at target, a directory to be made.
+
+    Raises UnavailableError, RunError.
+    """
+    why = why_not(host, storage)
+    if why is not None:
+        raise UnavailableError(why.reason)
+    target.mkdir()
+    with ExitStack() as stack:
+        stack.callback(namespaces.unmount, target)
+        if storage.kind is StorageKind.BLOCK:
+            _run(host, [*MKFS, storage.path or ""])
+            namespaces.mount(storage.path or "", target, "ext4", options="")
+        else:
+            _run(host, ["mount", "-t", "nfs", storage.path or "", str(target)])
+        yield target
+
+
+@contextmanager
+def volume(
+    host: Host,
+    storage: Storage,
+    *,
+    label: str,
+    run_scratch: Path,
+    directory: Path,
+    shared: Path | None,
+    own_root: bool,
+) -> Iterator[Volume]:
+    """Storage of one instance; all of it is gone on leaving. label: of the instance; directory: to be made
+    and mounted on; shared: where the storage is mounted that all share; own_root: the instance has a root
+    file system of its own.
+
+    Raises RunError.
+    """
+    match storage.kind:
+        case StorageKind.OVERLAY if own_root:
+            yield Volume(path=DISKS / label, inside=True)
+        case StorageKind.OVERLAY:
+            with _directory(DISKS, label, run_scratch) as path:
+                yield Volume(path=path, inside=False)
+        case StorageKind.BIND:
+            with _directory(Path(storage.path or ""), label, run_scratch) as path:
+                yield Volume(path=path, inside=False)
+        case StorageKind.BLOCK | StorageKind.NFS:
+            assert shared is not None
+            with _directory(shared, label, run_scratch) as path:
+                yield Volume(path=path, inside=False)
+        case StorageKind.TMPFS:
+            size = [f"size={storage.size}"] if storage.size else []
+            with _mount_point(directory) as path:
+                namespaces.mount("tmpfs", path, "tmpfs", options=",".join([*size, "mode=0755"]))
+                yield Volume(path=path, inside=False)
+        case StorageKind.LOOP:
+            disks = Path(storage.path) if storage.path else DISKS
+            with _directory(disks, label, run_scratch) as own, _mount_point(directory) as path:
+                _mount_file(host, own / "disk.ext4", storage.size or 0, path)
+                yield Volume(path=path, inside=False)
+
+
+def _mount_file(host: Host, file: Path, size: int, target: Path) -> None:
+    """An ext4 in a file whose blocks are all there: one with holes would be extended while it is measured."""
+    try:
+        with file.open("xb") as new:
+            os.posix_fallocate(new.fileno(), 0, size)
+    except OSError as e:
+        raise RunError(f"storage loop: {file}: {e.strerror}", remedy="a smaller size, or another path") from e
+    _run(host, [*MKFS, str(file)])
+    # mount(8) takes a free loop device that the kernel frees again with the mount (autoclear).
+    _run(host, ["mount", "-t", "ext4", "-o", "loop", str(file), str(target)])
+
+
+@contextmanager
+def _mount_point(path: Path) -> Iterator[Path]:
+    path.mkdir()
+    try:
+        yield path
+    finally:
+        namespaces.unmount(path)
+        path.rmdir()
+
+
+@contextmanager
+def _directory(parent: Path, label: str, run_scratch: Path) -> Iterator[Path]:
+    path = parent / label
+    note_outside(run_scratch, path)
+    try:
+        path.mkdir(mode=0o755)
+    except OSError as e:
+        raise RunError(f"storage: {path}: {e.strerror}", remedy="nearmetal clean") from e
+    try:
+        yield path
+    finally:
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def _run(host: Host, argv: Sequence[str]) -> None:
+    done = host.run(argv, timeout=MAKE_LIMIT)
+    if not done.ok:
+        raise RunError(f"storage: {argv[0]}: {done.last_words()}")

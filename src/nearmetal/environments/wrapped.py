@@ -1,0 +1,189 @@
+"""What the backends share whose container program does not do by itself all that an instance needs: nm-box wrap
+runs it in the control groups and the network of the request, over a root directory that it may write to."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from ..errors import RunError, UnavailableError
+from ..host import Host, cgroups, runtime
+from ..model.study import Attachment
+from .contract import Available, Backend, InstanceRequest, Tools, Unavailable
+from .instance import (
+    CONTROLLERS,
+    START_TIMEOUT,
+    control_groups,
+    group_notes,
+    missing_tools,
+    require_host_image,
+    seconds,
+)
+from .probe import probe_as_user
+from .program import FirstReport, first_report, running
+
+MACHINES_OWN = (Attachment.HOST, Attachment.NONE, Attachment.LOOPBACK)
+"""Attachments that take no seat."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wrapped:
+    """What a program is given to run. request: with the control groups that it is started in; overlay: a
+    directory in which root, the root directory of the instance, and an empty shm stand for the program and its children alone; state: a directory for
+    the program's own files; prefix: tokens before the program's; binds: what is seen inside at the same path, by
+    path: whether it may be written to."""
+
+    request: InstanceRequest
+    groups: Mapping[str, Path]
+    overlay: Path
+    state: Path
+    report: FirstReport
+    prefix: tuple[str, ...]
+    binds: Mapping[Path, bool]
+
+    @property
+    def root(self) -> Path:
+        return self.overlay / "root"
+
+
+@contextmanager
+def wrapped(
+    tools: Tools, request: InstanceRequest, groups: Mapping[str, Path], *, more: Sequence[str] = ()
+) -> Iterator[Wrapped]:
+    """more: options of nm-box wrap for what the program cannot do.
+
+    Raises UnavailableError for an image, an attachment or a seat that does not fit, RunError.
+    """
+    require_image_and_seat(request)
+    binds = all_binds(tools, request)
+    # Not below request.scratch, which may lie in a bind: what is mounted there would be seen inside.
+    with (
+        runtime.scratch_directory(f"{request.label}-state") as state,
+        first_report(tools, replace(request, scratch=state)) as report,
+    ):
+        overlay = state / "overlay"
+        overlay.mkdir()
+        argv = [tools / "nm-box", "wrap", "--root-overlay", str(overlay), "--tree", str(request.tree)]
+        if request.user_namespace is not None:
+            argv += ["--user-namespace", request.user_namespace]
+        if request.seat is not None:
+            argv += ["--netns", request.seat.netns]
+        elif request.environment.attachment is not Attachment.HOST:
+            argv.append("--new-net")
+        for group in cgroups.unique(groups):
+            argv += ["--cgroup", str(group)]
+        if request.cpus:
+            argv += ["--cpus", ",".join(map(str, request.cpus))]
+        binds[report.directory] = True
+        for path, writable in binds.items():
+            argv += ["--place", str(path)]
+            if not writable:
+                argv += ["--read-only", str(path)]
+        argv += more
+        yield Wrapped(
+            request=replace(request, scratch=state),
+            groups=groups,
+            overlay=overlay,
+            state=state,
+            report=report,
+            prefix=(*argv, "--"),
+            binds=binds,
+        )
+
+
+def require_image_and_seat(request: InstanceRequest) -> None:
+    """Raises UnavailableError for an image without a tree, and for an attachment that does not fit the seat."""
+    if request.tree == Path("/"):
+        require_host_image(request)
+    attachment = request.environment.attachment
+    if (attachment in MACHINES_OWN) != (request.seat is None):
+        raise UnavailableError(
+            f"environment {request.environment.name}: attachment {attachment.value} "
+            f"{'without' if request.seat is None else 'with'} a seat on a network",
+            remedy="host, none and loopback take no seat; any other needs one for each instance",
+        )
+
+
+def all_binds(tools: Tools, request: InstanceRequest) -> dict[Path, bool]:
+    """The binds of a request by path, and whether each may be written to: the tools may not.
+
+    Raises RunError where one is not there: programs tell it in many ways, or make it.
+    """
+    binds = {p.resolve(): True for p in request.binds}
+    for path in binds:
+        if not path.exists():
+            raise RunError(f"bind {path}: No such file or directory")
+    own = tools.directory.resolve()
+    if not any(own.is_relative_to(b) for b in binds):
+        binds[own] = False
+    return binds
+
+
+@dataclass(frozen=True, kw_only=True)
+class Started:
+    """A program whose payload runs. phases: of its start, 'program' from its own first moment on; pid: of
+    nm-init."""
+
+    given: Wrapped
+    pid: int
+    phases: Mapping[str, float]
+
+
+@contextmanager
+def started(
+    host: Host,
+    tools: Tools,
+    request: InstanceRequest,
+    program: Callable[[Wrapped], Sequence[str]],
+    *,
+    more: Sequence[str] = (),
+    timeout: float = START_TIMEOUT,
+) -> Iterator[Started]:
+    """Start the program in groups of its own; program: its tokens. Everything ends on leaving.
+
+    Raises UnavailableError, RunError.
+    """
+    begin = time.monotonic_ns()
+    with (
+        control_groups(request, CONTROLLERS) as groups,
+        wrapped(tools, request, groups, more=more) as given,
+        running(
+            host,
+            given.request,
+            given.report,
+            [*given.prefix, *program(given)],
+            timeout=timeout,
+        ) as run,
+    ):
+        yield Started(
+            given=given,
+            pid=run.pid,
+            phases={
+                "prepare": seconds(begin, run.begun),
+                "program": seconds(run.begun, run.first),
+                "first_instruction": seconds(begin, run.first),
+            },
+        )
+
+
+def check_program(
+    backend: Backend, host: Host, tools: Tools, *, program: str, package: str
+) -> Available | Unavailable:
+    """Start one by this program of that Debian package."""
+    missing = missing_tools(host, tools)
+    if missing is not None:
+        return missing
+    if host.which(program) is None:
+        return Unavailable(reason=f"{program} is not installed", remedy=f"apt-get install {package}")
+    said = host.run([program, "--version"], timeout=5)
+    version = (said.stdout or said.stderr).strip().partition("\n")[0]
+    return probe_as_user(
+        backend,
+        host,
+        tools,
+        version=f"{program} {version.split()[-1]}" if version else program,
+        notes=group_notes(),
+    )

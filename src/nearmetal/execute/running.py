@@ -1,0 +1,48 @@
+"""The analysis between blocks: as often as it can change what is done next, and never dearer than a small
+share of the run."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+from ..model.plan import Plan
+from ..model.record import TrialRecord
+from ..model.result import Analysis
+from ..model.study import Study
+
+SHARE = 0.05
+"""Of the run's time that may go into analyses between looks; blocks of milliseconds would wait for them."""
+
+
+class RunningAnalysis:
+    """What is known so far. Intervals and verdicts change at looks only, so it is made anew after the blocks
+    at which the schedule looks, and else when SHARE allows: for those who watch, and for cells that lag
+    behind because trials of theirs failed."""
+
+    def __init__(self, study: Study, plan: Plan) -> None:
+        # numpy and scipy take half a second to import, which the rehearsal need not wait for.
+        from ..analysis import analyse, next_looks, should_stop
+
+        self._study, self._plan = study, plan
+        self._analyse, self._next_looks, self._should_stop = analyse, next_looks, should_stop
+        self._known: Analysis | None = None
+        self._next_look, self._not_before = 0, 0.0
+
+    def after(self, records: Sequence[TrialRecord], blocks: int) -> tuple[Analysis, bool]:
+        """The analysis of the records, or an earlier one that says the same; whether it is new. blocks: whole
+        ones among the records."""
+        begin = time.monotonic()
+        if self._known is not None and blocks < self._next_look and begin < self._not_before:
+            return self._known, False
+        self._known = self._analyse(self._study, self._plan, records, detail=False)
+        ((self._next_look, _),) = self._next_looks(self._plan.expected_blocks, blocks, 1)
+        end = time.monotonic()
+        self._not_before = end + (end - begin) / SHARE
+        return self._known, True
+
+    def stop(self, analysis: Analysis, blocks: int, elapsed: float, block_seconds: float) -> str | None:
+        """See analysis.should_stop."""
+        return self._should_stop(
+            analysis, self._study, blocks=blocks, elapsed=elapsed, block_seconds=block_seconds
+        )

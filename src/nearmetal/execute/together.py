@@ -1,0 +1,177 @@
+"""Instances of one arm as a group, started and stopped side by side or one after the other, and the times of
+both. Knows the contract of backends alone."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass, field
+
+from ..environments import Instance
+from ..errors import TrialFailedError
+from ..host.helper import wait_readable
+
+Start = Callable[[], AbstractContextManager[Instance]]
+
+STOP_LIMIT = 60.0
+"""Seconds after which nobody waits any longer to see the end of a first process."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stopped:
+    """Seconds from the request to stop: ended: to the end of the first process of the last instance; removed:
+    until nothing of any is left."""
+
+    ended: float
+    removed: float
+
+
+@dataclass(kw_only=True)
+class Group:
+    """Instances that stand. seconds: from the common request to the first instruction of each; stopped: known
+    once they have been stopped, where it was asked for."""
+
+    instances: tuple[Instance, ...]
+    seconds: tuple[float, ...]
+    stopped: Stopped | None = None
+
+
+@contextmanager
+def started(starts: Sequence[Start], *, together: bool, time_stop: bool = False) -> Iterator[Group]:
+    """together: each by a thread of its own, which also ends it, since instances die with the thread that
+    started them. time_stop: take the times of the stop, which costs a thread. Raises the first error of a
+    start or a stop, once all the others are undone."""
+    side_by_side = together and len(starts) > 1
+    with ExitStack() as stack:
+        own = stack.enter_context(_side_by_side(starts) if side_by_side else _in_turn(starts))
+        yield own
+        ends = _Ends(own.instances) if time_stop else None
+        begin = time.monotonic()
+        stack.close()
+        removed = time.monotonic()
+    if ends is not None:
+        own.stopped = Stopped(ended=ends.last() - begin, removed=removed - begin)
+
+
+@contextmanager
+def _in_turn(starts: Sequence[Start]) -> Iterator[Group]:
+    instances: list[Instance] = []
+    seconds: list[float] = []
+    with ExitStack() as stack:
+        origin = time.monotonic()
+        for start in starts:
+            begin = time.monotonic()
+            instance = stack.enter_context(start())
+            instances.append(instance)
+            seconds.append(begin - origin + instance.phases["first_instruction"])
+        yield Group(instances=tuple(instances), seconds=tuple(seconds))
+
+
+@contextmanager
+def _side_by_side(starts: Sequence[Start]) -> Iterator[Group]:
+    go, end = threading.Event(), threading.Event()
+    workers = [_Worker(start, go, end) for start in starts]
+    running: list[_Worker] = []
+    try:
+        for worker in workers:
+            worker.start()
+            running.append(worker)
+        origin = time.monotonic()
+        go.set()
+        for worker in workers:
+            worker.up.wait()
+        _raise_first(workers)
+        yield Group(
+            instances=tuple(w.standing for w in workers),
+            seconds=tuple(w.begin - origin + w.standing.phases["first_instruction"] for w in workers),
+        )
+    finally:
+        end.set()
+        go.set()
+        for worker in running:
+            worker.join()
+    _raise_first(workers)
+
+
+class _Worker(threading.Thread):
+    """Starts one instance, holds it, ends it."""
+
+    def __init__(self, start: Start, go: threading.Event, end: threading.Event) -> None:
+        super().__init__(daemon=True)
+        self._open, self._go, self._end = start, go, end
+        self.up = threading.Event()
+        self.begin = 0.0
+        self.instance: Instance | None = None
+        self.error: BaseException | None = None
+
+    @property
+    def standing(self) -> Instance:
+        assert self.instance is not None
+        return self.instance
+
+    def run(self) -> None:
+        self._go.wait()
+        try:
+            if self._end.is_set():
+                return
+            self.begin = time.monotonic()
+            with self._open() as self.instance:
+                self.up.set()
+                self._end.wait()
+        except BaseException as e:  # whatever it is, the thread that asked for the start raises it
+            self.error = e
+        finally:
+            self.up.set()
+
+
+def _raise_first(workers: Sequence[_Worker]) -> None:
+    for worker in workers:
+        if worker.error is not None:
+            raise worker.error
+
+
+@dataclass
+class _Ends:
+    """Sees the first processes of instances end, by their pidfds, in a thread of its own."""
+
+    instances: Sequence[Instance]
+    _at: list[float] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._fds: list[int] = []
+        for instance in self.instances:
+            with contextlib.suppress(ProcessLookupError):
+                self._fds.append(os.pidfd_open(instance.pid))
+                if not wait_readable(self._fds[-1], 0):
+                    continue
+            self._close()
+            raise TrialFailedError(f"{instance.label} ended before it was stopped")
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+        self._thread.start()
+
+    def _watch(self) -> None:
+        poller = select.poll()
+        for fd in self._fds:
+            poller.register(fd, select.POLLIN)
+        deadline = time.monotonic() + STOP_LIMIT
+        while len(self._at) < len(self._fds) and (left := deadline - time.monotonic()) > 0:
+            for fd, _ in poller.poll(left * 1000):
+                self._at.append(time.monotonic())
+                poller.unregister(fd)
+        self._close()
+
+    def last(self) -> float:
+        """When the last one ended (time.monotonic()). Raises TrialFailedError where one still runs."""
+        self._thread.join()
+        if len(self._at) < len(self._fds):
+            raise TrialFailedError(f"a first process still runs {STOP_LIMIT:g} s after the stop")
+        return max(self._at)
+
+    def _close(self) -> None:
+        for fd in self._fds:
+            os.close(fd)

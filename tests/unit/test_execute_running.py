@@ -1,0 +1,41 @@
+"""The analysis between blocks: never later than a look, and cheap where blocks are short."""
+
+import time
+
+import pytest
+
+from nearmetal.execute.running import RunningAnalysis
+from nearmetal.model.study import Design, Environment, Placement, StartSubject, Study
+from nearmetal.plan import make_plan
+
+STUDY = Study(
+    name="s",
+    question="",
+    environments=(Environment(name="native", backend="native", placements=("one",)),),
+    placements=(Placement(name="one", instances=1, tasks=1),),
+    workloads=(StartSubject(),),
+    design=Design(baselines=("native",), margin=0.03, confidence=0.95, seed=1, max_blocks=30),
+)
+
+
+def test_it_is_made_anew_at_looks_and_when_time_allows(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+
+    def clock() -> float:
+        now[0] += 0.001  # every reading: an analysis takes 1 ms
+        return now[0]
+
+    monkeypatch.setattr(time, "monotonic", clock)
+    kept = RunningAnalysis(STUDY, make_plan(STUDY, blocks=0, expected_blocks=12))
+    fresh = [n for n in range(30) if kept.after((), n)[1]]
+    # The schedule looks after 8, 12, 18 and 27 blocks; else 20 ms must pass, 1 ms at each reading.
+    assert {0, 8, 12, 18, 27} <= set(fresh) and len(fresh) <= 7
+    now[0] += 1
+    assert kept.after((), 29)[1]
+
+
+def test_it_stops_by_what_is_done_not_by_what_is_known() -> None:
+    kept = RunningAnalysis(STUDY, make_plan(STUDY, blocks=0, expected_blocks=12))
+    analysis, _ = kept.after((), 0)
+    assert kept.stop(analysis, 29, 0.0, 0.0) is None
+    assert kept.stop(analysis, 30, 0.0, 0.0) == "30 blocks are done"

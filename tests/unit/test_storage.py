@@ -1,0 +1,69 @@
+"""Storage without mounting anything: what is refused, and what a mount table says."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from nearmetal.environments.storage import device_user, why_not
+from nearmetal.errors import TrialFailedError
+from nearmetal.execute.storage import mounted_at
+from nearmetal.host.runtime import note_outside, noted_outside
+from nearmetal.model.study import Storage, StorageKind
+from nearmetal.testing.fake_host import FakeHost
+
+MOUNTS = """\
+21 1 254:0 / / rw,relatime shared:1 - ext4 /dev/vda rw
+30 21 0:40 / /run rw - tmpfs tmpfs rw
+31 30 7:0 / /run/nearmetal/x/m\\040n rw - ext4 /dev/loop0 rw
+32 30 0:41 / /run/nearmetal/x/m\\040n rw - tmpfs over rw
+"""
+
+
+def test_a_path_lies_on_the_last_of_the_longest_mounts() -> None:
+    assert mounted_at(MOUNTS, Path("/run/nearmetal/x/m n/a")).source == "over"
+    assert mounted_at(MOUNTS, Path("/run/nearmetal/x/m")).filesystem == "tmpfs"
+    assert mounted_at(MOUNTS, Path("/var/tmp")).device == "254:0"
+    with pytest.raises(TrialFailedError, match="no mount holds it"):
+        mounted_at("", Path("/x"))
+
+
+@pytest.mark.parametrize("kind", [k for k in StorageKind if k not in ("overlay", "bind")])
+def test_what_is_mounted_needs_root(kind: StorageKind) -> None:
+    why = why_not(FakeHost(root=False), Storage(kind=kind, path="/dev/x", size=1))
+    assert why is not None and "needs root" in why.reason
+    assert why_not(FakeHost(root=False), Storage()) is None
+
+
+def test_a_program_that_is_missing_is_named() -> None:
+    host = FakeHost(programs={"mount": "/bin/mount"}, missing=("mkfs.ext4",))
+    why = why_not(host, Storage(kind=StorageKind.LOOP, size=1 << 20))
+    assert why is not None and why.reason.startswith("storage loop needs mkfs.ext4;")
+
+
+@pytest.mark.parametrize(
+    ("systems", "programs", "why"),
+    [
+        ("nodev\ttmpfs\n\text4\n", {}, "no NFS client"),
+        ("nodev\tnfs4\n", {}, "needs mount.nfs"),
+        ("nodev\tnfs\n", {"mount.nfs": "/sbin/mount.nfs"}, None),
+    ],
+)
+def test_nfs_needs_a_kernel_and_a_program(systems: str, programs: dict[str, str], why: str | None) -> None:
+    host = FakeHost(files={"/proc/filesystems": systems}, programs=programs, missing=("mount.nfs",))
+    answer = why_not(host, Storage(kind=StorageKind.NFS, path="server:/export"))
+    assert (answer is None) if why is None else (answer is not None and why in answer.reason)
+
+
+def test_a_device_that_is_mounted_is_in_use() -> None:
+    files = {"/proc/self/mountinfo": MOUNTS, "/proc/swaps": "Filename Type Size Used Priority\n"}
+    assert device_user(FakeHost(files=files), "7:0") == "it is mounted on /run/nearmetal/x/m n"
+    assert device_user(FakeHost(files=files), "999:0") is None
+
+
+def test_notes_of_what_stands_elsewhere(tmp_path: Path) -> None:
+    assert noted_outside(tmp_path) == ()
+    for name in ("/a/nearmetal-x-0", "/b c/nearmetal-x-1", "/a/nearmetal-x-0"):
+        note_outside(tmp_path, Path(name))
+    assert noted_outside(tmp_path) == (Path("/a/nearmetal-x-0"), Path("/b c/nearmetal-x-1"))
