@@ -88,7 +88,7 @@ def _start(machine: Machine, study: Study, order: Order, label: str, progress: P
                 "tools": {**asdict(machine.built), "directory": str(machine.built.directory)},
                 "parity": rehearsal.parity,
                 "not_here": dict(absent),
-                "network": dict(session.network.read_back) if session.network else {},
+                "network": session.network_record(),
                 "run": label,
                 "rehearsal_seconds": rehearsal.seconds,
             },

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..environments import Instance, InstanceRequest
+from ..errors import TrialFailedError
 from ..host import cgroups
 from ..launchers import HostSlots, Launch, MpiJob, openmpi_launch
 from ..model.plan import TrialSpec
@@ -65,7 +66,10 @@ def start_instances(session: Session, standing: Standing) -> Iterator[tuple[Inst
     arm = standing.arm
     backend = session.backends[arm.environment.backend]
     cpus = session.cpus(arm)
-    seats = session.seats.get((arm.name, standing.trial.aa), ())
+    network = session.networks.get((arm.name, standing.trial.aa))
+    seats = network.seats if network is not None else ()
+    if network is not None and (gone := network.trouble()):
+        raise TrialFailedError(gone, remedy="what removed it? the network is not built anew within a run")
     out: list[Instance] = []
     with ExitStack() as stack:
         origin = time.monotonic()
@@ -114,7 +118,7 @@ def _interface(session: Session, standing: Standing) -> str:
     """The network interface of the ranks: the attachment between instances, the loopback inside one."""
     if len(standing.instances) == 1:
         return "lo"
-    return session.seats[standing.arm.name, standing.trial.aa][0].interface
+    return session.networks[standing.arm.name, standing.trial.aa].seats[0].interface
 
 
 def launch_of(session: Session, standing: Standing, program: Sequence[str], *, measured: bool) -> list[str]:
@@ -132,8 +136,8 @@ def launch_of(session: Session, standing: Standing, program: Sequence[str], *, m
         # By nm-rank, so that no launcher and no shell on the way runs with it, and every arm alike.
         standing.profiles = profile_directory(standing.directory)
         wrapper += ["--preload", tools / "libnm-profile.so", "--profile", str(standing.profiles)]
-    one = len(standing.instances) == 1
-    if one:
+    network = session.networks.get((arm.name, standing.trial.aa))
+    if len(standing.instances) == 1 or network is None:
         job = MpiJob(
             argv=(*wrapper, "--", *program),
             ranks=arm.placement.ranks,
@@ -142,7 +146,6 @@ def launch_of(session: Session, standing: Standing, program: Sequence[str], *, m
             scratch=str(standing.directory),
         )
     else:
-        assert session.network is not None
         agent_map = standing.directory / "agents"
         agent_map.write_text("".join(f"{i.agent_line}\n" for i in standing.instances))
         agent = standing.directory / "agent"
@@ -158,16 +161,15 @@ def launch_of(session: Session, standing: Standing, program: Sequence[str], *, m
             scratch=str(standing.directory),
             hosts=tuple(HostSlots(host=i.hostname, slots=arm.placement.tasks) for i in standing.instances),
             agent=(str(agent), "agent", str(agent_map)),
-            hub_interface=session.network.hub_interface,
+            hub_interface=network.hub_interface,
         )
     standing.launch = openmpi_launch(job, machine.mpirun, machine.mpi)
-    if one:
+    if len(standing.instances) == 1 or network is None:
         return standing.instances[0].command(standing.launch.argv)
-    assert session.network is not None
     enter = [tools / "nm-box", "enter", "--pid", "0", "--label", session.label]
     for group in cgroups.unique(session.launcher_groups):
         enter += ["--cgroup", str(group)]
-    return [*enter, "--", *session.network.hub_command(standing.launch.argv)]
+    return [*enter, "--", *network.hub_command(standing.launch.argv)]
 
 
 def start_job(session: Session, standing: Standing) -> Job:
@@ -193,7 +195,9 @@ def start_job(session: Session, standing: Standing) -> Job:
     ]
     argv = launch_of(session, standing, program, measured=False)
     assert standing.launch is not None
-    job = Job(standing.directory, arm.placement.ranks, standing.log)
+    network = session.networks.get((arm.name, standing.trial.aa))
+    trouble = network.trouble if network is not None else str
+    job = Job(standing.directory, arm.placement.ranks, standing.log, trouble)
     try:
         job.launch(session.machine.host, Launch(argv=tuple(argv), env=standing.launch.env, transport={}))
     except BaseException:

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from ..model.study import Attachment, CommandWorkload, KernelWorkload, StartSubject, Study, Workload
+from .attachments import check_network
 from .catalog import COMMAND, START, Catalog, did_you_mean
 from .npb import Program, misfits
 from .problems import Path, Problems
@@ -29,7 +30,7 @@ LEAST_BLOCKS = 6
 def usable(attachment: Attachment, instances: int) -> bool:
     """Whether instances attached so can reach each other: on the host's own network they would share one
     address, without one they have none."""
-    return instances == 1 or attachment is Attachment.VETH_BRIDGE
+    return attachment.most_instances is None or instances <= attachment.most_instances
 
 
 def check_environment(
@@ -47,6 +48,8 @@ def check_environment(
     if section.backend in BARE and section.attachment not in (Attachment.HOST, Attachment.LOOPBACK):
         what = f"{section.backend} is the machine itself; write attachment: host, or loopback for TCP"
         problems.add(mark_of(node, ("attachment",)), (*path, "attachment"), what)
+    elif not broken(section, node, "attachment"):
+        check_network(section, node, path, problems)
     if section.extra_work and section.backend != HANDICAP:
         what = f'only the backend {HANDICAP} plants extra work, and this is "{section.backend}"'
         problems.add(mark_of(node, ("extra_work",)), (*path, "extra_work"), what)

@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping
 
 from ..errors import UsageError
+from ..model.network import NetworkSettings
 from ..model.study import (
     CommandWorkload,
     Design,
@@ -57,6 +58,7 @@ def _environment(e: Environment) -> Tree:
         "backend": _text(e.backend),
         "image": _text(e.image),
         "attachment": str(e.attachment),
+        "network": _network(e.network),
         "limits": {
             "cpu": None if quota is None else exact(quota, Dimension.SHARE),
             "memory": None if memory is None else exact(memory, Dimension.SIZE),
@@ -64,6 +66,20 @@ def _environment(e: Environment) -> Tree:
         "placements": _list(e.placements),
         "workloads": _list(e.workloads) if e.workloads else None,
         "extra_work": exact(e.extra_work, Dimension.SHARE) if e.extra_work else None,
+    }
+
+
+def _network(s: NetworkSettings) -> Tree:
+    return {
+        "mode": None if s.mode is None else _text(s.mode),
+        "devices": _list(s.devices) if s.devices else None,
+        "subnet": None if s.subnet is None else _text(s.subnet),
+        "mtu": None if s.mtu is None else str(s.mtu),
+        "rto_min": None if s.rto_min is None else exact(s.rto_min, Dimension.TIME),
+        "congestion_control": None if s.congestion_control is None else _text(s.congestion_control),
+        "rate": None if s.rate is None else exact(s.rate, Dimension.RATE),
+        "queue_length": None if s.queue_length is None else str(s.queue_length),
+        "offloads": {name: "on" if on else "off" for name, on in s.offloads.items()},
     }
 
 

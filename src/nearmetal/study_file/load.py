@@ -7,6 +7,7 @@ from pathlib import Path as FilePath
 from typing import TYPE_CHECKING
 
 from ..errors import UsageError
+from ..model.network import NetworkSettings
 from ..model.study import (
     CommandWorkload,
     Design,
@@ -41,7 +42,7 @@ from .tree import MAX_BYTES, TOO_LARGE, MapNode, Node, mark_of, read_tree
 from .validate import broken, validate
 
 if TYPE_CHECKING:
-    from .sections import DesignSection, EnvironmentSection, PlacementSection
+    from .sections import DesignSection, EnvironmentSection, NetworkSection, PlacementSection
 
 
 def load_study(path: FilePath, catalog: Catalog | None, *, seed: int | None = None) -> Study:
@@ -315,10 +316,28 @@ def _environment(name: str, section: EnvironmentSection, placements: tuple[str, 
         backend=section.backend,
         image=section.image,
         attachment=section.attachment,
+        network=_network(section.network),
         limits=Limits(cpu_quota=section.limits.cpu, memory=section.limits.memory),
         placements=placements,
         workloads=tuple(section.workloads),
         extra_work=section.extra_work,
+    )
+
+
+def _network(section: NetworkSection) -> NetworkSettings:
+    offloads = section.offloads
+    return NetworkSettings(
+        mode=section.mode,
+        devices=tuple(section.devices),
+        subnet=section.subnet,
+        mtu=section.mtu,
+        rto_min=section.rto_min,
+        congestion_control=section.congestion_control,
+        rate=section.rate,
+        queue_length=section.queue_length,
+        tso=offloads.tso,
+        gso=offloads.gso,
+        gro=offloads.gro,
     )
 
 
