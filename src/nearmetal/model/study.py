@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from .network import NetworkSettings
+
 
 class Better(StrEnum):
     """Which way a metric improves."""
@@ -26,8 +28,42 @@ class Attachment(StrEnum):
 
     HOST = "host"
     LOOPBACK = "loopback"
+    VETH = "veth"
     VETH_BRIDGE = "veth-bridge"
+    VETH_ROUTED = "veth-routed"
+    MACVLAN = "macvlan"
+    IPVLAN = "ipvlan"
+    VXLAN = "vxlan"
+    OVS = "ovs"
+    PHYS = "phys"
+    SRIOV = "sriov"
     NONE = "none"
+
+    @property
+    def seated(self) -> bool:
+        """Whether an instance attached so takes a seat on a network that is built for it."""
+        return self not in (Attachment.HOST, Attachment.LOOPBACK, Attachment.NONE)
+
+    @property
+    def modes(self) -> tuple[str, ...]:
+        """The modes that it has, the usual one first."""
+        return _MODES.get(self, ())
+
+    @property
+    def on_device(self) -> bool:
+        """Whether it takes devices of the machine."""
+        return self in (Attachment.PHYS, Attachment.SRIOV)
+
+    @property
+    def most_instances(self) -> int | None:
+        """How many instances can reach each other by it; None: no bound of its own."""
+        return 2 if self is Attachment.VETH else None if self.seated else 1
+
+
+_MODES = {
+    Attachment.MACVLAN: ("bridge", "private", "vepa", "passthru"),
+    Attachment.IPVLAN: ("l2", "l3"),
+}
 
 
 class Mode(StrEnum):
@@ -103,14 +139,15 @@ class Storage:
 @dataclass(frozen=True, kw_only=True)
 class Environment:
     """How work is wrapped. backend: name of an entry point; image: 'host' or a built tree; placements: names
-    of the placements it takes part in; workloads: names of those it runs, empty for all; storage: None where
-    no workload is told of any; extra_work: share of
+    of the placements it takes part in; workloads: names of those it runs, empty for all; network: of its
+    attachment; storage: None where no workload is told of any; extra_work: share of
     additional work planted in every slice (backend handicap only, 0.03 = 3 %)."""
 
     name: str
     backend: str
     image: str = "host"
     attachment: Attachment = Attachment.HOST
+    network: NetworkSettings = field(default_factory=NetworkSettings)
     limits: Limits = field(default_factory=Limits)
     storage: Storage | None = None
     placements: tuple[str, ...]

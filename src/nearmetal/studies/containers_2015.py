@@ -11,10 +11,10 @@ from ..model.study import (
     Attachment,
     Design,
     Environment,
+    EventSubject,
     KernelWorkload,
     Limits,
     Placement,
-    EventSubject,
     Study,
     Workload,
 )

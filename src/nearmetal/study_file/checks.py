@@ -17,6 +17,7 @@ from ..model.study import (
     Study,
     Workload,
 )
+from .attachments import check_network
 from .catalog import COMMAND, Catalog, did_you_mean
 from .npb import Program, misfits
 from .problems import Path, Problems
@@ -46,9 +47,10 @@ def usable(section: EnvironmentSection, place: PlacementSection) -> bool:
     """Whether the instances of an environment on a placement can reach each other: on the host's own network
     they would share one address, without one they have none. Emulated nodes have a network each, and a bare
     one is one instance."""
-    if section.backend in BARE and place.nodes > 1:
-        return place.instances == 1 and section.attachment is Attachment.HOST
-    return place.nodes * place.instances == 1 or section.attachment is Attachment.VETH_BRIDGE
+    if place.nodes > 1:
+        bare = section.backend in BARE and place.instances == 1 and section.attachment is Attachment.HOST
+        return bare or section.attachment is Attachment.VETH_BRIDGE
+    return section.attachment.most_instances is None or place.instances <= section.attachment.most_instances
 
 
 def check_environment(
@@ -66,6 +68,8 @@ def check_environment(
     if section.backend in BARE and section.attachment not in (Attachment.HOST, Attachment.LOOPBACK):
         what = f"{section.backend} is the machine itself; write attachment: host, or loopback for TCP"
         problems.add(mark_of(node, ("attachment",)), (*path, "attachment"), what)
+    elif not broken(section, node, "attachment"):
+        check_network(section, node, path, problems)
     if section.extra_work and section.backend != HANDICAP:
         what = f'only the backend {HANDICAP} plants extra work, and this is "{section.backend}"'
         problems.add(mark_of(node, ("extra_work",)), (*path, "extra_work"), what)

@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping
 
 from ..errors import UsageError
+from ..model.network import NetworkSettings
 from ..model.study import (
     CommandWorkload,
     Design,
@@ -59,6 +60,7 @@ def _environment(e: Environment) -> Tree:
         "backend": _text(e.backend),
         "image": _text(e.image),
         "attachment": str(e.attachment),
+        "network": _network(e.network),
         "limits": {
             "cpu": None if quota is None else exact(quota, Dimension.SHARE),
             "cpu_shares": None if e.limits.cpu_shares is None else str(e.limits.cpu_shares),
@@ -77,6 +79,20 @@ def _storage(s: Storage) -> Tree:
         "path": None if s.path is None else _text(s.path),
         "size": None if s.size is None else exact(s.size, Dimension.SIZE),
         "overwrite": "true" if s.overwrite else None,
+    }
+
+
+def _network(s: NetworkSettings) -> Tree:
+    return {
+        "mode": None if s.mode is None else _text(s.mode),
+        "devices": _list(s.devices) if s.devices else None,
+        "subnet": None if s.subnet is None else _text(s.subnet),
+        "mtu": None if s.mtu is None else str(s.mtu),
+        "rto_min": None if s.rto_min is None else exact(s.rto_min, Dimension.TIME),
+        "congestion_control": None if s.congestion_control is None else _text(s.congestion_control),
+        "rate": None if s.rate is None else exact(s.rate, Dimension.RATE),
+        "queue_length": None if s.queue_length is None else str(s.queue_length),
+        "offloads": {name: "on" if on else "off" for name, on in s.offloads.items()},
     }
 
 
