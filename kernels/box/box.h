@@ -64,6 +64,7 @@ int start_main(int argc, char **argv);
 int enter_main(int argc, char **argv);
 int agent_main(int argc, char **argv);
 int hold_main(int argc, char **argv);
+int relay_main(int argc, char **argv);
 int wrap_main(int argc, char **argv);
 
 /* Enters the cgroups and the namespaces of pid (0: the cgroups only; only: those kinds, such as "net,uts",

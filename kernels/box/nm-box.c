@@ -12,10 +12,11 @@ int main(int argc, char **argv) {
                     {"enter", enter_main},
                     {"agent", agent_main},
                     {"hold", hold_main},
-                    {"wrap", wrap_main}};
+                    {"wrap", wrap_main},
+                    {"relay", relay_main}};
     const char *wanted = argc > 1 ? argv[1] : "";
     for (size_t i = 0; i < sizeof commands / sizeof *commands; i++)
         if (strcmp(wanted, commands[i].name) == 0)
             return commands[i].run(argc - 1, argv + 1);
-    refuse("usage: nm-box start|enter|agent|hold|wrap ...", wanted);
+    refuse("usage: nm-box start|enter|agent|hold|wrap|relay ...", wanted);
 }

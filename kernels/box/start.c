@@ -22,6 +22,7 @@ struct start {
     const char *user;
     const char *cpus;
     bool new_net;
+    bool bare;
     int report_fd;
     struct list cgroups, binds, read_only;
 };
@@ -31,6 +32,7 @@ static struct start parse(int argc, char **argv) {
                                             {"hostname", required_argument, NULL, 'h'},
                                             {"netns", required_argument, NULL, 'n'},
                                             {"new-net", no_argument, NULL, 'N'},
+                                            {"bare", no_argument, NULL, 'O'},
                                             {"user-namespace", required_argument, NULL, 'u'},
                                             {"cgroup", required_argument, NULL, 'c'},
                                             {"bind", required_argument, NULL, 'b'},
@@ -52,6 +54,9 @@ static struct start parse(int argc, char **argv) {
             break;
         case 'N':
             start.new_net = true;
+            break;
+        case 'O':
+            start.bare = true;
             break;
         case 'u':
             start.user = optarg;
@@ -75,8 +80,9 @@ static struct start parse(int argc, char **argv) {
             refuse("unknown option", "start");
         }
     }
-    if (start.scratch == NULL || start.hostname == NULL || start.report_fd < 0 || optind >= argc)
-        refuse("start needs --root-overlay, --hostname, --report-fd and -- argv", "start");
+    if ((start.scratch == NULL) != start.bare || start.hostname == NULL || start.report_fd < 0 ||
+        optind >= argc)
+        refuse("start needs --root-overlay or --bare, --hostname, --report-fd and -- argv", "start");
     if (start.netns != NULL && start.new_net)
         refuse("--netns and --new-net exclude each other", start.netns);
     return start;
@@ -109,9 +115,9 @@ static void unshare_all(const struct start *start) {
     int user = open_namespace(start->user), net = open_namespace(start->netns);
     join_namespace(user, CLONE_NEWUSER, start->user);
     join_namespace(net, CLONE_NEWNET, start->netns);
-    int kinds =
-        CLONE_NEWNS | CLONE_NEWUTS | CLONE_NEWIPC | CLONE_NEWPID | (start->new_net ? CLONE_NEWNET : 0);
-    if (unshare(kinds) != 0)
+    /* Bare: an emulated node, the machine itself under another name and with another network. */
+    int kinds = start->bare ? CLONE_NEWUTS : CLONE_NEWNS | CLONE_NEWUTS | CLONE_NEWIPC | CLONE_NEWPID;
+    if (unshare(kinds | (start->new_net ? CLONE_NEWNET : 0)) != 0)
         die("unshare", "mount, uts, ipc, pid namespaces");
     if (start->new_net)
         loopback_up();
@@ -140,7 +146,8 @@ int start_main(int argc, char **argv) {
         die_with_parent();
         if (sethostname(start.hostname, strlen(start.hostname)) != 0)
             die("sethostname", start.hostname);
-        build_root(&plan);
+        if (!start.bare)
+            build_root(&plan);
         report(start.report_fd, "{\"root\": %" PRIu64 "}\n", now_ns());
         execute(argv + optind);
     }

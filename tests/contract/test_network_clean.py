@@ -18,19 +18,31 @@ LABEL = f"nearmetal-netclean{os.getpid()}"
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="named network namespaces need root")
 
 
-def test_clean_removes_what_a_killed_run_left() -> None:
-    label = f"{LABEL}-killed"
-    code = (
-        "import time\nfrom nearmetal.network import bridge\n"
-        f"with bridge({label!r}, 2):\n    print('up', flush=True)\n    time.sleep(600)"
-    )
+CODE = """
+import sys, time
+from pathlib import Path
+from nearmetal.model.network import NetworkSettings
+from nearmetal.model.study import Attachment
+from nearmetal.network import Want, build_networks
+want = Want(attachment=Attachment(sys.argv[1]), settings=NetworkSettings(), instances=2)
+with build_networks(sys.argv[2], [want], Path(sys.argv[3])):
+    print("up", flush=True)
+    time.sleep(600)
+"""
 
-    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, cwd="/") as tool:
+
+@pytest.mark.parametrize("attachment", ["veth", "veth-bridge", "veth-routed", "macvlan", "vxlan", "ovs"])
+def test_clean_removes_what_a_killed_run_left(attachment: str, tmp_path: Path) -> None:
+    label = f"{LABEL}-{attachment}"
+    argv = [sys.executable, "-c", CODE, attachment, label, str(tmp_path)]
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True, cwd="/") as tool:
         assert tool.stdout is not None
         assert tool.stdout.readline() == "up\n"
         tool.kill()
     found = find(label)
-    assert [left.kind for left in found] == [Kind.NETNS] * 3
+    assert [left.kind for left in found if left.kind is not Kind.PROCESS] == [Kind.NETNS] * (
+        2 if attachment == "veth" else 3
+    )
     for left in found:
         remove(left)
     assert find(label) == ()

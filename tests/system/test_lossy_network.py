@@ -98,8 +98,8 @@ def session(machine: Machine) -> Iterator[Session]:
         machine_lock(label, command="pytest", force=True),  # else another run sweeps it away
         open_session(machine, asked, backends, label, Silent()) as session,
     ):
-        assert session.network is not None
-        done = HOST.run(session.network.hub_command([sys.executable, "-c", QUEUE]), timeout=20, cwd=Path("/"))
+        box = session.networks["box/2x1", False]
+        done = HOST.run(box.hub_command([sys.executable, "-c", QUEUE]), timeout=20, cwd=Path("/"))
         assert done.ok, done.last_words()
         yield session
 
@@ -108,8 +108,6 @@ def test_a_tiny_queue_is_found_and_blamed(session: Session) -> None:
     records = [from_line(to_line(r)) for r in run_block(session, make_block(session.study, 1), 1)]
     assert [r.reason for r in records] == [""] * 3
     box = next(r for r in records if r.arm == "box/2x1")
-    assert session.network is not None
-
     timed, hub = box.network["timed.pp"], box.network["hub"]
     assert (timed["TcpExtTCPTimeouts"] or 0) >= 1
     assert (hub["qdisc.port0.tbf.drops"] or 0) + (hub["qdisc.port1.tbf.drops"] or 0) > 50
@@ -118,7 +116,7 @@ def test_a_tiny_queue_is_found_and_blamed(session: Session) -> None:
     assert all((c["dev.eth0.tx_bytes"] or 0) > 1e6 for c in own)
 
     assert box.connections
-    seats = {seat.address for seat in session.network.seats}
+    seats = {seat.address for seat in session.networks["box/2x1", False].seats}
     for c in box.connections:
         assert {c.local.split(":")[0], c.remote.split(":")[0]} <= seats
         assert c.rto is not None and 0.19 < c.rto < 10

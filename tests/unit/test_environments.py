@@ -78,7 +78,7 @@ def test_network_without_a_seat(tmp_path: Path, tools: Tools, attachment: Attach
 
 @pytest.mark.parametrize("attachment", list(Attachment))
 def test_seat_and_attachment_must_agree(tmp_path: Path, tools: Tools, attachment: Attachment) -> None:
-    seat = None if attachment is Attachment.VETH_BRIDGE else SEAT
+    seat = None if attachment.seated else SEAT
     with pytest.raises(UnavailableError, match=attachment.value):
         start_argv(tools, request(tmp_path, environment=environment(attachment), seat=seat), ())
 

@@ -30,6 +30,7 @@ MAY = {
     "study_file/sections.py": {"pydantic"},
     "study_file/fields.py": {"pydantic"},
     "network/worker.py": {"pyroute2"},
+    "network/facts.py": {"pyroute2"},
 }
 
 

@@ -124,6 +124,7 @@ def _plain(
         environment=question.arm.environment.name,
         placement=question.arm.placement.name,
         attachment=question.arm.environment.attachment.value,
+        emulated=question.arm.placement.emulated or question.baseline.placement.emulated,
         baseline=question.baseline.name,
         workload=question.row[0],
         metric=question.row[1],

@@ -6,7 +6,7 @@ import gc
 import json
 import secrets
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from enum import StrEnum
@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING
 from ..errors import ExitCode, NearmetalError, UsageError
 from ..model.record import TrialRecord
 from ..model.result import Analysis, Verdict
+from ..model.series import Scale
 from ..model.study import EVENT_METRICS, KernelWorkload, Study
 
 if TYPE_CHECKING:
-    from ..records import ResultsDirectory
+    from ..records import ResultsDirectory, SeriesDirectory
     from ..study_file import Catalog
     from ..workloads.parameter import Parameter
 
@@ -120,7 +121,7 @@ def draw_seed() -> int:
 
 def study_from(text_or_path: str, seed: int | None) -> Study:
     """A built-in study by name, or a study file by path."""
-    from ..studies import builtin, names
+    from ..studies import SERIES, builtin, names
     from ..study_file import load_study, load_text
 
     chosen = draw_seed() if seed is None else seed
@@ -132,9 +133,22 @@ def study_from(text_or_path: str, seed: int | None) -> Study:
     else:
         raise UsageError(
             f"no study file {text_or_path}, and no built-in study of that name",
-            remedy=f"built in: {', '.join(names())}; a file of your own: nearmetal init",
+            remedy=f"built in: {', '.join((*names(), *SERIES))}; a file of your own: nearmetal init",
         )
     return study if seed is None else replace(study, design=replace(study.design, seed=seed))
+
+
+def in_parts(study: str, scale: Scale | None, only: Sequence[str]) -> bool:
+    """Whether that is a study in parts. Raises UsageError where what belongs to one is asked of another."""
+    from ..studies import SERIES
+
+    found = study in SERIES and not Path(study).exists()
+    if not found and (scale is not None or only):
+        given = "--scale" if scale is not None else "--only"
+        raise UsageError(
+            f"{given} belongs to studies in parts, and {study} is none", remedy=f"one of: {', '.join(SERIES)}"
+        )
+    return found
 
 
 def duration(text: str | None) -> float | None:
@@ -152,10 +166,35 @@ def duration(text: str | None) -> float | None:
     return seconds
 
 
+def open_series(path: Path | None, parent: Path = RESULTS) -> SeriesDirectory | None:
+    """The series at path, or the newest below parent where no single run is newer; else None."""
+    from ..records import SeriesDirectory
+
+    if path is not None:
+        return SeriesDirectory.at(path)
+    found = series_below(parent)
+    single = newest_first(parent)
+    if not found or (single and single[0].plan().created > found[0].created):
+        return None
+    return found[0]
+
+
+def series_below(parent: Path) -> list[SeriesDirectory]:
+    """All directories of series below parent, newest first."""
+    from ..records import SeriesDirectory
+
+    found = [d for file in parent.glob("*/series.json") if (d := SeriesDirectory.at(file.parent))]
+    return sorted(found, key=lambda d: (d.created, d.path.name), reverse=True)
+
+
 def open_results(path: Path | None, parent: Path = RESULTS) -> ResultsDirectory:
     """The results directory at path, or the newest below parent."""
-    from ..records import ResultsDirectory
+    from ..records import ResultsDirectory, SeriesDirectory
 
+    if path is not None and SeriesDirectory.at(path) is not None:
+        raise UsageError(
+            "a study in parts, of which this takes one", where=str(path), remedy=f"name a part: ls {path}"
+        )
     if path is not None:
         return ResultsDirectory.open(path)
     found = newest_first(parent)

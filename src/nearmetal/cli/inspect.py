@@ -9,8 +9,9 @@ from pathlib import Path
 import typer
 
 from ..errors import ExitCode, UsageError
+from ..model.series import Scale
 from ..model.study import Study
-from .common import catalog, print_json, study_from
+from .common import catalog, duration, in_parts, print_json, study_from
 
 #: Blocks shown by plan when the study does not say how many.
 SHOWN = 3
@@ -55,9 +56,18 @@ def plan(
     study_file: str = typer.Argument("quick", metavar="STUDY", help="A study file, or a built-in study."),
     seed: int = typer.Option(None, "--seed", min=0, help="Seed of every order drawn."),
     blocks: int = typer.Option(None, "--blocks", min=1, help="How many blocks to print."),
+    scale: Scale = typer.Option(None, "--scale", help="Of a study in parts: small or paper."),
+    only: list[str] = typer.Option([], "--only", help="Of a study in parts: those to print."),
+    time: str = typer.Option(None, "--time", help="Of a study in parts: time budget of all."),
     json: bool = typer.Option(False, "--json", help="The plan as JSON on standard output."),
 ) -> int:
     """Print the order of the trials as the seed gives it, and an estimate of the time."""
+    if in_parts(study_file, scale, only):
+        from .series import Asked, planned_series, show_series
+
+        asked = Asked(scale=scale or Scale.SMALL, only=only, seconds=duration(time), seed=seed)
+        show_series(planned_series(asked), json=json, blocks=blocks)
+        return int(ExitCode.DONE)
     show_plan(study_from(study_file, seed), json=json, blocks=blocks, shown=study_file)
     return int(ExitCode.DONE)
 

@@ -11,7 +11,17 @@ from typing import TYPE_CHECKING
 import typer
 
 from ..errors import ExitCode, UsageError
-from .common import RESULTS, FailOn, analysed, exit_code, newest_first, open_results, print_json
+from .common import (
+    RESULTS,
+    FailOn,
+    analysed,
+    exit_code,
+    newest_first,
+    open_results,
+    open_series,
+    print_json,
+    series_below,
+)
 from .present import print_result, write_report
 
 if TYPE_CHECKING:
@@ -37,6 +47,11 @@ def status(directory: Path = Directory, results: Path = Parent, json: bool = Jso
     """How far a run is, whether its files are as they were when it ended, and whether one is running."""
     from ..host.lock import living_runs
 
+    several = open_series(directory, results)
+    if several is not None:
+        from . import series
+
+        return series.status(several, json=json)
     found = open_results(directory, results)
     _, analysis, records = analysed(found)
     running = living_runs()
@@ -89,6 +104,11 @@ def analyze(
     fail_on: FailOn = typer.Option(FailOn.NOTHING, "--fail-on", help="What ends with exit code 1."),
 ) -> int:
     """Estimates and verdicts from the records, as they are on disk."""
+    several = open_series(directory, results)
+    if several is not None:
+        from . import series
+
+        return int(series.tell(several, series.frozen_series(several), json=json, fail_on=fail_on))
     found = open_results(directory, results)
     study, analysis, _ = analysed(found)
     print_result(found, study, analysis, json=json)
@@ -132,6 +152,11 @@ def report(
     json: bool = typer.Option(False, "--json", help="The files' paths as JSON on standard output."),
 ) -> int:
     """Write the report anew: one HTML page, Markdown, LaTeX, CSV, and on request every figure."""
+    several = open_series(directory, results)
+    if several is not None:
+        from . import series
+
+        return series.report(several, figures=figures, dry_run=dry_run, json=json)
     found = open_results(directory, results)
     study, analysis, records = analysed(found)
     if not analysis.blocks:
@@ -186,15 +211,15 @@ def export(
 def list_(results: Path = Parent, json: bool = Json) -> int:
     """Built-in studies, environments, kernels, and the results below results/."""
     from ..environments.registry import backend_names
-    from ..studies import names
+    from ..studies import SERIES, names
     from ..workloads.kernels import kernel_names
 
-    found = newest_first(results)
+    found, several = newest_first(results), series_below(results)
     empty = sorted(p.parent for p in results.glob("*/study.yaml") if not (p.parent / "plan.json").exists())
     if json:
         print_json(
             {
-                "studies": list(names()),
+                "studies": [*names(), *SERIES],
                 "environments": list(backend_names()),
                 "kernels": list(kernel_names()),
                 "ended_before_first_block": [str(p) for p in empty],
@@ -207,18 +232,22 @@ def list_(results: Path = Parent, json: bool = Json) -> int:
                     }
                     for d in found
                 ],
+                "in_parts": [str(d.path) for d in several],
             }
         )
         return int(ExitCode.DONE)
-    print("studies       " + ", ".join(names()))
+    print("studies       " + ", ".join((*names(), *SERIES)))
     print("environments  " + ", ".join(backend_names()))
     print("kernels       " + ", ".join(kernel_names()))
     print("results")
     for d in found:
         when = time.strftime("%Y-%m-%d %H:%M", time.localtime(d.plan().created))
         print(f"  {d.path}  {when}  {'closed' if d.closed else 'open'}")
+    for s in several:
+        when = time.strftime("%Y-%m-%d %H:%M", time.localtime(s.created))
+        print(f"  {s.path}  {when}  in parts")
     for path in empty:
         print(f"  {path}  ended before its first block; its logs tell why")
-    if not found and not empty:
+    if not found and not empty and not several:
         print("  none yet: nearmetal quick")
     return int(ExitCode.DONE)

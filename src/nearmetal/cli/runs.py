@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from ..errors import ExitCode, UsageError
+from ..model.series import Scale
 from ..model.study import Mode, Pages, Study
 from .common import (
     RESULTS,
@@ -21,8 +22,10 @@ from .common import (
     duration,
     exit_code,
     frozen_study,
+    in_parts,
     kernel_workload,
     open_results,
+    open_series,
     print_json,
     study_from,
 )
@@ -34,6 +37,8 @@ if TYPE_CHECKING:
     from ..execute.calibration import Check
     from ..execute.run import Order, Outcome
     from ..execute.session import Machine
+    from ..records import ResultsDirectory, SeriesDirectory
+    from .series import Start
 
 #: Study, mode and share of the budget. Plain trials are the other design, held against the slices.
 CALIBRATION = (
@@ -52,6 +57,9 @@ Design = typer.Option(None, "--mode", help="slices between standing instances, o
 Width = typer.Option(None, "--width", help="Stop at this half-width (such as '0.7 %'), not at verdicts.")
 MaxBlocks = typer.Option(None, "--max-blocks", min=1, help="Stop after so many blocks in all.")
 DryRun = typer.Option(False, "--dry-run", help="Print what would run, and start nothing.")
+InParts = "Of a study in parts: "
+ScaleOption = typer.Option(None, "--scale", help=f"{InParts}small, or paper for the paper's sizes.")
+Only = typer.Option([], "--only", help=f"{InParts}those to run, such as q1 or q1,q2; repeatable.")
 
 
 def register(app: typer.Typer) -> None:
@@ -99,6 +107,8 @@ def run(
     max_blocks: int = MaxBlocks,
     seed: int = Seed,
     mode: Mode = Design,
+    scale: Scale = ScaleOption,
+    only: list[str] = Only,
     results: Path = Parent,
     json: bool = Json,
     fail_on: FailOn = Fail,
@@ -106,6 +116,25 @@ def run(
     dry_run: bool = DryRun,
 ) -> int:
     """Run a study."""
+    if in_parts(study_file, scale, only):
+        from ..execute.series import setting_here
+        from .series import Asked, create, make_series, planned_series, run_parts, show_series
+
+        asked = Asked(scale=scale or Scale.SMALL, only=only, seconds=duration(time), seed=seed)
+        if dry_run:
+            show_series(planned_series(asked), json=json, blocks=None)
+            return int(ExitCode.DONE)
+        with View(quiet=json) as view:
+            machine = _machine(view)
+            series = make_series(asked, setting_here(machine, view))
+        return run_parts(
+            create(series, results),
+            series,
+            _part_runner(machine, max_blocks, json=json, force=force),
+            seconds=series.max_time,
+            json=json,
+            fail_on=fail_on,
+        )
     study = _changed(study_from(study_file, seed), time=time, mode=mode)
     return _measure(study, results, max_blocks, json=json, fail_on=fail_on, force=force, dry_run=dry_run)
 
@@ -125,6 +154,11 @@ def resume(
     """Go on with a run that was interrupted, killed, or ended without a verdict."""
     from ..execute.run import resume_run
 
+    several = open_series(directory, results)
+    if several is not None:
+        return _resume_series(
+            several, time, max_blocks, json=json, fail_on=fail_on, force=force, dry_run=dry_run
+        )
     found = open_results(directory, results)
     study = _bounded(_changed(frozen_study(found), time=time), max_blocks)
     if dry_run:
@@ -307,6 +341,46 @@ def _measure(
         order = _order(results, _study_text(study), force)
         outcome = start_run(machine, _bounded(study, max_blocks), order, view)
     return _finish(outcome, json=json, fail_on=fail_on)
+
+
+def _part_runner(machine: Machine, max_blocks: int | None, *, json: bool, force: bool) -> Start:
+    """Runs one part of a series below its directory, or goes on with it."""
+    from ..execute.run import resume_run, start_run
+
+    def start(study: Study, into: SeriesDirectory, found: ResultsDirectory | None) -> Outcome:
+        with View(quiet=json) as view:
+            if found is None:
+                order = _order(into.path, _study_text(study), force)
+                return start_run(machine, _bounded(study, max_blocks), order, view)
+            frozen = frozen_study(found)
+            again = replace(frozen, design=replace(frozen.design, max_time=study.design.max_time))
+            order = _order(into.path, found.study_yaml, force)
+            return resume_run(machine, _bounded(again, max_blocks), found, order, view)
+
+    return start
+
+
+def _resume_series(
+    directory: SeriesDirectory,
+    time: str | None,
+    max_blocks: int | None,
+    *,
+    json: bool,
+    fail_on: FailOn,
+    force: bool,
+    dry_run: bool,
+) -> int:
+    from .series import frozen_series, run_parts, show_series
+
+    series = frozen_series(directory)
+    seconds = duration(time) or series.max_time
+    if dry_run:
+        show_series(replace(series, max_time=seconds), json=json, blocks=None)
+        return int(ExitCode.DONE)
+    with View(quiet=json) as view:
+        machine = _machine(view)
+    start = _part_runner(machine, max_blocks, json=json, force=force)
+    return run_parts(directory, series, start, seconds=seconds, json=json, fail_on=fail_on)
 
 
 def _finish(outcome: Outcome, *, json: bool, fail_on: FailOn) -> int:

@@ -171,6 +171,18 @@ def require_root(host: Host, request: InstanceRequest) -> None:
         )
 
 
+def require_seat(request: InstanceRequest) -> None:
+    """Raises UnavailableError where attachment and seat do not fit: what was not asked for would be
+    measured."""
+    attachment = request.environment.attachment
+    if attachment.seated != (request.seat is not None):
+        raise UnavailableError(
+            f"environment {request.environment.name}: attachment {attachment.value} "
+            f"{'without' if request.seat is None else 'with'} a seat on a network",
+            remedy="host, loopback and none take no seat; all others need one for each instance",
+        )
+
+
 def missing_tools(host: Host, tools: Tools) -> Unavailable | None:
     """Unavailable where nm-box or nm-init cannot be run."""
     for name in ("nm-box", "nm-init"):

@@ -23,6 +23,7 @@ from .instance import (
     make_instance,
     missing_tools,
     require_host_image,
+    require_seat,
     seconds,
 )
 from .probe import probe_as_user
@@ -31,7 +32,7 @@ REPORTS = frozenset({"pid", "spawn", "namespaces", "root", "first"})
 
 
 class Namespaces:
-    """Attachment host, veth-bridge (a seat), or loopback and none (a network with lo alone)."""
+    """Attachment host, a seat on a network, or loopback and none (a network with lo alone)."""
 
     name = "namespaces"
     own = OWN_ALL
@@ -56,12 +57,7 @@ def start_argv(tools: Tools, request: InstanceRequest, groups: tuple[Path, ...])
     """
     argv = [tools / "nm-box", "start", "--root-overlay", str(request.scratch), "--hostname", request.hostname]
     attachment = request.environment.attachment
-    if (attachment is Attachment.VETH_BRIDGE) != (request.seat is not None):
-        raise UnavailableError(
-            f"environment {request.environment.name}: attachment {attachment.value} "
-            f"{'without' if request.seat is None else 'with'} a seat on a network",
-            remedy="only veth-bridge takes a seat, and it needs one for each instance",
-        )
+    require_seat(request)
     if request.seat is not None:
         argv += ["--netns", request.seat.netns]
     elif attachment is not Attachment.HOST:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 from ..errors import TrialFailedError
@@ -40,7 +41,7 @@ def run_command(session: Session, s: Standing, workload: CommandWorkload) -> tup
         env=env,
         cwd=Path.cwd(),
         # Its connections go when it ends: what a run of less than a second did to them, only counters tell.
-        each_second=s.watch.look if s.watch is not None else None,
+        each_second=partial(_look, session, s) if s.watch is not None else None,
     )
     for name, text in (("stdout", done.stdout), ("stderr", done.stderr)):
         if text:
@@ -71,6 +72,15 @@ def run_command(session: Session, s: Standing, workload: CommandWorkload) -> tup
         where=str(s.log),
         remedy=f"raise time_limit above {workload.time_limit:g} s" if done.returncode == 124 else "",
     )
+
+
+def _look(session: Session, s: Standing) -> None:
+    """Raises TrialFailedError, which ends the program, when the network is gone that it waits for."""
+    network = session.networks.get((s.arm.name, s.trial.aa))
+    if network is not None and (gone := network.trouble()):
+        raise TrialFailedError(gone, where=str(s.log))
+    if s.watch is not None:
+        s.watch.look()
 
 
 def _report(directory: Path, rank: int) -> RankReport:

@@ -37,7 +37,7 @@ class Estimate:
 
 
 def _event_seconds(w: EventSubject, arm: Arm, design: Design) -> float:
-    once = 1 if w.event is Event.EXEC or w.event is Event.DENSITY else arm.placement.instances
+    once = 1 if w.event is Event.EXEC or w.event is Event.DENSITY else arm.placement.all_instances
     return w.count_in(design) * once * START
 
 

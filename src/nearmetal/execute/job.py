@@ -6,6 +6,7 @@ import contextlib
 import os
 import select
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from ..errors import TrialFailedError
@@ -20,8 +21,10 @@ TOKEN_LIMIT = 120.0
 class Job:
     """Owns the FIFOs and the launch; `close` ends both whatever state they are in."""
 
-    def __init__(self, directory: Path, ranks: int, log: Path) -> None:
+    def __init__(self, directory: Path, ranks: int, log: Path, trouble: Callable[[], str] = str) -> None:
+        """trouble: asked while nothing comes; what it says, if anything, ends the wait."""
         self.directory, self.ranks, self.log = directory, ranks, log
+        self._trouble = trouble
         self._process: Process | None = None
         self._buffer = b""
         self._tokens: list[int] = []
@@ -128,6 +131,8 @@ class Job:
                     continue
                 # EOF: no rank holds the FIFO any more (or none has opened it yet).
                 time.sleep(0.001)
+            if said := self._trouble():
+                raise TrialFailedError(said, where=str(self.log))
             assert self._process is not None
             code = self._process.poll()
             if code is not None and not self._pending():

@@ -154,31 +154,30 @@ def timed_run(s: Standing, workload: str) -> AbstractContextManager[None]:
 
 def watch_network(session: Session, s: Standing, stack: ExitStack) -> NetworkWatch | None:
     """None for an arm that uses no network. The stack closes what is opened for it."""
-    seats = session.seats.get((s.arm.name, s.trial.aa), ())
-    if not s.instances or (s.arm.transport is not Transport.TCP and not seats):
+    network = session.networks.get((s.arm.name, s.trial.aa))
+    if not s.instances or (s.arm.transport is not Transport.TCP and network is None):
         return None
     return NetworkWatch(session, s, stack)
 
 
 def _points(session: Session, s: Standing, stack: ExitStack) -> tuple[bool, list[_Point]]:
     """Whether the machine's own network is used, and where to count."""
-    seats = session.seats.get((s.arm.name, s.trial.aa), ())
     node = session.node_meter
     environment = s.arm.environment
     own = "net" in session.backends[environment.backend].own and environment.attachment is not Attachment.HOST
     if not own:
         return True, [_Point("node", node, (*_OWN, *_SOFTNET), tcp=_over_loopback)] if node else []
     points = [_Point("node", node, _SOFTNET)] if node else []
-    network = session.network
-    if seats and network is not None:
-        hub = network.meters.get(network.hub_netns)
+    network = session.networks.get((s.arm.name, s.trial.aa))
+    if network is not None:
+        hub = network.meters.get(network.hub_netns) if network.hub_apart else None
         if hub is not None:
-            devices = frozenset((network.hub_interface, *(seat.port for seat in seats)))
+            devices = frozenset((network.hub_interface, *(seat.port for seat in network.seats)))
             points.append(_Point("hub", hub, _LINKS, devices=devices))
-        for instance, seat in zip(s.instances, seats, strict=True):
+        for instance, seat in zip(s.instances, network.seats, strict=True):
             meter = network.meters.get(seat.netns)
             if meter is not None:
-                between = _between(seat.address, network.hub_address)
+                between = _between(seat.address, network.hub_address if network.hub_apart else "")
                 points.append(_Point(f"instance.{instance.hostname}", meter, _OWN, tcp=between))
         return False, points
     for instance in s.instances:
@@ -193,7 +192,7 @@ def _over_loopback(local: str, remote: str) -> bool:
 
 
 def _between(own: str, hub: str) -> Callable[[str, str], bool]:
-    """Connections of the seat with others, but for those with mpirun in the hub."""
+    """Connections of the seat with others, but for those with mpirun in the hub ('' where it has none)."""
     return lambda local, remote: local == own and remote != hub
 
 

@@ -91,7 +91,7 @@ def _start(machine: Machine, study: Study, order: Order, label: str, progress: P
                 "not_here": dict(absent),
                 "storage": rehearsal.storage,
                 "limits": rehearsal.limits,
-                "network": dict(session.network.read_back) if session.network else {},
+                "network": session.network_record(),
                 "run": label,
                 "rehearsal_seconds": rehearsal.seconds,
             },

@@ -10,7 +10,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..environments import Backend, Seat, Tools, Unavailable
+from ..environments import Backend, Tools, Unavailable
 from ..environments.holder import user_namespace_holder
 from ..environments.registry import get_backend
 from ..environments.storage import SHARED, mounted_once, why_not
@@ -22,8 +22,9 @@ from ..host.network_meter import NetworkMeter, open_descriptors
 from ..host.provenance import llc_bytes
 from ..host.runtime import scratch_directory
 from ..launchers import openmpi_version
-from ..model.study import Arm, Attachment, Storage, Study, Transport
-from ..network import BridgedNetwork, bridge
+from ..model.record import JsonValue
+from ..model.study import Arm, Storage, Study, Transport
+from ..network import Network, Want, build_networks
 from ..samplers import Sampler
 from ..workloads.build import BuiltTools, build_tools
 from .progress import Progress
@@ -44,12 +45,12 @@ class Machine:
 
 @dataclass(frozen=True, kw_only=True)
 class Session:
-    """One run on one machine. arms: those that can run here, by name; backends by name; seats: network seats
-    by (arm name, is the A/A arm); storages: where the storage is mounted
-    that instances share; user_namespace: path of the shared one without root, else None;
-    launcher_groups: control groups of the mpirun that runs in no instance, empty where there is none;
-    logs: a directory for each trial's output; node_meter: of the machine's own network, None where no arm
-    uses any; sampler: None in the rehearsal."""
+    """One run on one machine. arms: those that can run here, by name; backends by name; networks: by (arm
+    name, is the A/A arm), of those whose instances take seats; storages: where the
+    storage is mounted that instances share; user_namespace: path of the shared one without
+    root, else None; launcher_groups: control groups of the mpirun that runs in no instance, empty where there
+    is none; logs: a directory for each trial's output; node_meter: of the machine's own network, None where
+    no arm uses any; sampler: None in the rehearsal."""
 
     machine: Machine
     study: Study
@@ -58,8 +59,7 @@ class Session:
     logs: Path
     arms: Mapping[str, Arm]
     backends: Mapping[str, Backend]
-    seats: Mapping[tuple[str, bool], tuple[Seat, ...]]
-    network: BridgedNetwork | None
+    networks: Mapping[tuple[str, bool], Network]
     user_namespace: str | None
     launcher_groups: Mapping[str, Path]
     node_meter: NetworkMeter | None
@@ -69,6 +69,10 @@ class Session:
     def cpus(self, arm: Arm) -> tuple[int, ...]:
         """The CPU of each rank of an arm, the same for every arm of as many ranks."""
         return arm.placement.cpus or self.machine.cpus[: arm.placement.ranks]
+
+    def network_record(self) -> dict[str, JsonValue]:
+        """Of each network that stands, by its number in the run: what was asked for and what was got."""
+        return {n.label.rpartition("-")[2]: n.record() for n in self.networks.values()}
 
 
 _OUTSIDE = ("OMPI_MCA_", "PRTE_MCA_", "PMIX_MCA_")
@@ -175,13 +179,15 @@ def sweep(progress: Progress, label: str | None = None) -> None:
         progress.note(f"removed what a killed run had left: {', '.join(sorted(removed))}")
 
 
-def _wanted_seats(arms: Mapping[str, Arm], first_baseline: str) -> dict[tuple[str, bool], int]:
-    wanted: dict[tuple[str, bool], int] = {}
+def _wanted_networks(arms: Mapping[str, Arm], first_baseline: str) -> dict[tuple[str, bool], Want]:
+    wanted: dict[tuple[str, bool], Want] = {}
     for arm in arms.values():
-        if arm.environment.attachment is Attachment.VETH_BRIDGE:
-            wanted[arm.name, False] = arm.placement.instances
-            if arm.environment.name == first_baseline:
-                wanted[arm.name, True] = arm.placement.instances
+        e = arm.environment
+        if e.attachment.seated:
+            want = Want(attachment=e.attachment, settings=e.network, instances=arm.placement.instances)
+            wanted[arm.name, False] = want
+            if e.name == first_baseline:
+                wanted[arm.name, True] = want
     return wanted
 
 
@@ -217,15 +223,17 @@ def open_session(
         holder = None
         if not machine.host.is_root() and any(b.needs_user_namespace for b in backends.values()):
             holder = stack.enter_context(user_namespace_holder(machine.host, machine.tools, label))
-        wanted = _wanted_seats(arms, study.design.baselines[0])
-        network, groups = None, dict[str, Path]()
-        seats: dict[tuple[str, bool], tuple[Seat, ...]] = {}
+        wanted = _wanted_networks(arms, study.design.baselines[0])
+        networks: dict[tuple[str, bool], Network] = {}
+        groups = dict[str, Path]()
         if wanted:
-            progress.phase("building the network (veth + bridge)")
-            network = stack.enter_context(bridge(label, sum(wanted.values()), user_namespace_holder=holder))
+            kinds = dict.fromkeys(w.attachment.value for w in wanted.values())
+            progress.phase(f"building the network ({', '.join(kinds)})")
+            built = stack.enter_context(
+                build_networks(label, tuple(wanted.values()), scratch, user_namespace_holder=holder)
+            )
+            networks = dict(zip(wanted, built, strict=True))
             groups = stack.enter_context(_launcher_groups(label))
-            free = iter(network.seats)
-            seats = {key: tuple(next(free) for _ in range(n)) for key, n in wanted.items()}
         shared = dict.fromkeys(a.environment.storage for a in arms.values())
         storages = {
             storage: stack.enter_context(mounted_once(machine.host, storage, scratch / f"shared-{number}"))
@@ -246,9 +254,8 @@ def open_session(
             node_meter=node_meter,
             arms=arms,
             backends=backends,
-            seats=seats,
             storages=storages,
-            network=network,
+            networks=networks,
             user_namespace=holder.path if holder else None,
             sampler=None,
         )

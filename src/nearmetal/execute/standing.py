@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from ..environments import Backend, Instance, InstanceRequest
 from ..environments.storage import Volume
+from ..errors import TrialFailedError
 from ..host import cgroups
 from ..launchers import HostSlots, Launch, MpiJob, openmpi_launch
 from ..model.plan import TrialSpec
@@ -73,7 +74,7 @@ def start_instances(
     """Fresh instances of an arm; adds the time from the request to the first instruction of the last one to
     standing.start_seconds and, with time_stop, that of their stop to standing.stops."""
     backend = session.backends[standing.arm.environment.backend]
-    requests = [_request(session, standing, i) for i in range(standing.arm.placement.instances)]
+    requests = [_request(session, standing, i) for i in range(standing.arm.placement.all_instances)]
     together = session.study.design.starts is Starts.TOGETHER
     with (
         volumes(session, standing.arm.environment, backend, requests) as standing.volumes,
@@ -107,11 +108,12 @@ def idle_instances(session: Session, standing: Standing, count: int) -> Iterator
 
 
 def _idle_request(session: Session, standing: Standing, number: int) -> InstanceRequest:
-    place = number % standing.arm.placement.instances
+    place = number % standing.arm.placement.all_instances
     asked = _request(session, standing, place, name=f"idle{number}")
     if asked.seat is None:
         return asked
-    return replace(asked, seat=None, environment=replace(asked.environment, attachment=Attachment.NONE))
+    alone = Attachment.NONE if asked.environment.attachment.seated else asked.environment.attachment
+    return replace(asked, seat=None, environment=replace(asked.environment, attachment=alone))
 
 
 def _request(
@@ -121,7 +123,9 @@ def _request(
     place among the arm's; name: ends its label and its host name, the number where none is given."""
     arm, tasks = standing.arm, standing.arm.placement.tasks
     cpus = session.cpus(arm)
-    seats = session.seats.get((arm.name, standing.trial.aa), ())
+    network = session.networks.get((arm.name, standing.trial.aa))
+    if network is not None and (gone := network.trouble()):
+        raise TrialFailedError(gone, remedy="what removed it? the network is not built anew within a run")
     end = name or str(number)
     slot = f"{list(session.arms).index(arm.name)}{'r' if standing.trial.aa else ''}-{end}"
     scratch = standing.directory / f"instance-{end}-{standing.requests}"
@@ -132,7 +136,7 @@ def _request(
         hostname=f"nm{slot}",
         environment=arm.environment,
         cpus=tuple(cpus[number * tasks : (number + 1) * tasks]),
-        seat=seats[number] if seats else None,
+        seat=network.seats[number] if network is not None else None,
         binds=(
             standing.directory,
             session.machine.tools.directory,
@@ -155,7 +159,7 @@ def _interface(session: Session, standing: Standing) -> str:
     """The network interface of the ranks: the attachment between instances, the loopback inside one."""
     if len(standing.instances) == 1:
         return "lo"
-    return session.seats[standing.arm.name, standing.trial.aa][0].interface
+    return session.networks[standing.arm.name, standing.trial.aa].seats[0].interface
 
 
 def launch_of(session: Session, standing: Standing, program: Sequence[str], *, measured: bool) -> list[str]:
@@ -176,8 +180,8 @@ def launch_of(session: Session, standing: Standing, program: Sequence[str], *, m
         # By nm-rank, so that no launcher and no shell on the way runs with it, and every arm alike.
         standing.profiles = profile_directory(standing.directory)
         wrapper += ["--preload", tools / "libnm-profile.so", "--profile", str(standing.profiles)]
-    one = len(standing.instances) == 1
-    if one:
+    network = session.networks.get((arm.name, standing.trial.aa))
+    if len(standing.instances) == 1 or network is None:
         job = MpiJob(
             argv=(*wrapper, "--", *program),
             ranks=arm.placement.ranks,
@@ -186,7 +190,6 @@ def launch_of(session: Session, standing: Standing, program: Sequence[str], *, m
             scratch=str(standing.directory),
         )
     else:
-        assert session.network is not None
         agent_map = standing.directory / "agents"
         agent_map.write_text("".join(f"{i.agent_line}\n" for i in standing.instances))
         agent = standing.directory / "agent"
@@ -202,16 +205,15 @@ def launch_of(session: Session, standing: Standing, program: Sequence[str], *, m
             scratch=str(standing.directory),
             hosts=tuple(HostSlots(host=i.hostname, slots=arm.placement.tasks) for i in standing.instances),
             agent=(str(agent), "agent", str(agent_map)),
-            hub_interface=session.network.hub_interface,
+            hub_interface=network.hub_interface,
         )
     standing.launch = openmpi_launch(job, machine.mpirun, machine.mpi)
-    if one:
+    if len(standing.instances) == 1 or network is None:
         return standing.instances[0].command(standing.launch.argv)
-    assert session.network is not None
     enter = [tools / "nm-box", "enter", "--pid", "0", "--label", session.label]
     for group in cgroups.unique(session.launcher_groups):
         enter += ["--cgroup", str(group)]
-    return [*enter, "--", *session.network.hub_command(standing.launch.argv)]
+    return [*enter, "--", *network.hub_command(standing.launch.argv)]
 
 
 def start_job(session: Session, standing: Standing) -> Job:
@@ -237,7 +239,9 @@ def start_job(session: Session, standing: Standing) -> Job:
     ]
     argv = launch_of(session, standing, program, measured=False)
     assert standing.launch is not None
-    job = Job(standing.directory, arm.placement.ranks, standing.log)
+    network = session.networks.get((arm.name, standing.trial.aa))
+    trouble = network.trouble if network is not None else str
+    job = Job(standing.directory, arm.placement.ranks, standing.log, trouble)
     try:
         job.launch(session.machine.host, Launch(argv=tuple(argv), env=standing.launch.env, transport={}))
     except BaseException:

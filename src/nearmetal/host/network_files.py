@@ -113,6 +113,12 @@ def device_counters(text: bytes, devices: Container[str] | None = None) -> Count
     return out
 
 
+def device_names(text: bytes) -> set[str]:
+    """The interfaces in /proc/net/dev."""
+    lines = (line.partition(b":") for line in text.splitlines())
+    return {name.strip().decode("ascii", "replace") for name, colon, _ in lines if colon}
+
+
 @lru_cache(maxsize=1024)
 def _device_names(device: bytes) -> tuple[tuple[int, str], ...]:
     name = device.strip().decode("ascii", "replace")

@@ -101,7 +101,7 @@ class Cell:
     sign, mean: companion intervals of theta (mean is approximate and carries no verdict);
     smallest_material: the smallest overhead that could have been called material;
     blocks_needed: blocks more for a verdict at the present spread, None when decided or unknown; network:
-    None where nothing was lost, or nothing is known."""
+    None where nothing was lost, or nothing is known; emulated: a side ran on nodes that are emulated."""
 
     arm: str
     environment: str
@@ -139,6 +139,7 @@ class Cell:
     quantiles: Quantiles | None
     attribution: Attribution | None
     network: NetworkTrouble | None = None
+    emulated: bool = False
 
     @property
     def key(self) -> str:

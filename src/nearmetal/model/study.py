@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from .network import NetworkSettings
+
 
 class Better(StrEnum):
     """Which way a metric improves."""
@@ -26,8 +28,42 @@ class Attachment(StrEnum):
 
     HOST = "host"
     LOOPBACK = "loopback"
+    VETH = "veth"
     VETH_BRIDGE = "veth-bridge"
+    VETH_ROUTED = "veth-routed"
+    MACVLAN = "macvlan"
+    IPVLAN = "ipvlan"
+    VXLAN = "vxlan"
+    OVS = "ovs"
+    PHYS = "phys"
+    SRIOV = "sriov"
     NONE = "none"
+
+    @property
+    def seated(self) -> bool:
+        """Whether an instance attached so takes a seat on a network that is built for it."""
+        return self not in (Attachment.HOST, Attachment.LOOPBACK, Attachment.NONE)
+
+    @property
+    def modes(self) -> tuple[str, ...]:
+        """The modes that it has, the usual one first."""
+        return _MODES.get(self, ())
+
+    @property
+    def on_device(self) -> bool:
+        """Whether it takes devices of the machine."""
+        return self in (Attachment.PHYS, Attachment.SRIOV)
+
+    @property
+    def most_instances(self) -> int | None:
+        """How many instances can reach each other by it; None: no bound of its own."""
+        return 2 if self is Attachment.VETH else None if self.seated else 1
+
+
+_MODES = {
+    Attachment.MACVLAN: ("bridge", "private", "vepa", "passthru"),
+    Attachment.IPVLAN: ("l2", "l3"),
+}
 
 
 class Mode(StrEnum):
@@ -103,14 +139,15 @@ class Storage:
 @dataclass(frozen=True, kw_only=True)
 class Environment:
     """How work is wrapped. backend: name of an entry point; image: 'host' or a built tree; placements: names
-    of the placements it takes part in; workloads: names of those it runs, empty for all; storage: None where
-    no workload is told of any; extra_work: share of
+    of the placements it takes part in; workloads: names of those it runs, empty for all; network: of its
+    attachment; storage: None where no workload is told of any; extra_work: share of
     additional work planted in every slice (backend handicap only, 0.03 = 3 %)."""
 
     name: str
     backend: str
     image: str = "host"
     attachment: Attachment = Attachment.HOST
+    network: NetworkSettings = field(default_factory=NetworkSettings)
     limits: Limits = field(default_factory=Limits)
     storage: Storage | None = None
     placements: tuple[str, ...]
@@ -123,17 +160,40 @@ class Environment:
 
 
 @dataclass(frozen=True, kw_only=True)
+class NodeLink:
+    """What joins emulated nodes, at either end of each one's link. rate: B/s; delay: seconds one way; queue:
+    bytes that wait for their turn before further ones are dropped."""
+
+    rate: float = 1e9 / 8
+    delay: float = 50e-6
+    queue: int = 1 << 20
+
+
+@dataclass(frozen=True, kw_only=True)
 class Placement:
-    """instances x tasks per instance on one node; cpus: the CPU of each rank, by rank."""
+    """nodes x instances per node x tasks per instance; cpus: the CPU of each rank, by rank. More nodes than
+    one are emulated: network namespaces with CPUs of their own, joined by links."""
 
     name: str
+    nodes: int = 1
     instances: int
     tasks: int
     cpus: tuple[int, ...] = ()
+    link: NodeLink = field(default_factory=NodeLink)
+
+    @property
+    def emulated(self) -> bool:
+        """Whether its nodes are stand-ins for machines that are not there."""
+        return self.nodes > 1
+
+    @property
+    def all_instances(self) -> int:
+        """On all nodes together."""
+        return self.nodes * self.instances
 
     @property
     def ranks(self) -> int:
-        return self.instances * self.tasks
+        return self.all_instances * self.tasks
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -273,7 +333,7 @@ class Arm:
     @property
     def transport(self) -> Transport:
         """What carries messages: TCP between instances and over loopback, shared memory otherwise."""
-        crosses = self.placement.instances > 1
+        crosses = self.placement.all_instances > 1
         return (
             Transport.TCP if crosses or self.environment.attachment is Attachment.LOOPBACK else Transport.SHM
         )

@@ -1,5 +1,6 @@
 """Networks that instances are joined by, in network namespaces of their own. Knows no environment."""
 
-from .bridge import BridgedNetwork, Holder, bridge
+from .build import Holder, Network, attempted_networks, build_networks
+from .plan import Want
 
-__all__ = ["BridgedNetwork", "Holder", "bridge"]
+__all__ = ["Holder", "Network", "Want", "attempted_networks", "build_networks"]

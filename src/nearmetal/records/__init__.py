@@ -3,11 +3,13 @@
 from .directory import PlanMeta, ResultsDirectory, safe_name
 from .manifest import Verification
 from .reading import Trials, completed_blocks, last_attempts, latest_attempts, read_trials
+from .series import SeriesDirectory
 from .writer import TrialWriter
 
 __all__ = [
     "PlanMeta",
     "ResultsDirectory",
+    "SeriesDirectory",
     "TrialWriter",
     "Trials",
     "Verification",

@@ -21,7 +21,7 @@ from .writer import TrialWriter
 STUDY, PLAN, PROVENANCE, REHEARSAL = "study.yaml", "plan.json", "provenance.json", "rehearsal.jsonl"
 _SCHEMA = 1
 _WRITER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
-_STAMP = "%Y-%m-%dT%H-%M-%S"
+STAMP = "%Y-%m-%dT%H-%M-%S"
 _NAME = re.compile(r"(?P<study>.+)-\d{4}-\d\d-\d\dT\d\d-\d\d-\d\d(-\d+)?")
 
 
@@ -50,7 +50,7 @@ class ResultsDirectory:
         path: Path | None = None
         try:
             parent.mkdir(parents=True, exist_ok=True)
-            path = _new_directory(parent, f"{safe_name(study_name)}-{time.strftime(_STAMP, time.gmtime())}")
+            path = new_directory(parent, f"{safe_name(study_name)}-{time.strftime(STAMP, time.gmtime())}")
             for below in ("trials", "samples", "logs"):
                 (path / below).mkdir()
             write_file(path / STUDY, study_yaml.encode())
@@ -98,8 +98,8 @@ class ResultsDirectory:
         try:
             if lines:
                 write_file(self.path / REHEARSAL, lines)
-            write_file(self.path / PROVENANCE, _json(provenance))
-            write_file(self.path / PLAN, _json(data))  # last: a plan that is there has its provenance
+            write_file(self.path / PROVENANCE, json_bytes(provenance))
+            write_file(self.path / PLAN, json_bytes(data))  # last: a plan that is there has its provenance
         except OSError as e:
             raise failure(e, self.path, kept="no trial had begun") from e
         return plan
@@ -117,7 +117,7 @@ class ResultsDirectory:
                 where=str(self.path),
                 remedy=f"start it afresh: nearmetal run {self.path / STUDY}",
             )
-        data = _object(file)
+        data = json_object(file)
         if data.get("schema") != _SCHEMA:
             raise RecordsError(
                 f"plan schema {data.get('schema')!r} is not known to this nearmetal, which reads {_SCHEMA}",
@@ -147,7 +147,7 @@ class ResultsDirectory:
     @property
     def provenance(self) -> dict[str, JsonValue]:
         """The machine as it was when the run began. Raises RecordsError."""
-        return _object(self.path / PROVENANCE)
+        return json_object(self.path / PROVENANCE)
 
     def writer(self, name: str = "local") -> TrialWriter:
         """The writer of trials/<name>.jsonl; every process that runs blocks has a name of its own. Raises
@@ -204,7 +204,7 @@ def safe_name(name: str) -> str:
     return re.sub(r"[^A-Za-z0-9._-]", "~", name).lstrip(".") or "unnamed"
 
 
-def _json(data: Mapping[str, Any]) -> bytes:
+def json_bytes(data: Mapping[str, Any]) -> bytes:
     return json.dumps(data, indent=2, ensure_ascii=False, allow_nan=False).encode() + b"\n"
 
 
@@ -215,7 +215,8 @@ def _bytes(file: Path) -> bytes:
         raise RecordsError(f"cannot be read: {e.strerror}", where=str(file)) from e
 
 
-def _object(file: Path) -> dict[str, Any]:
+def json_object(file: Path) -> dict[str, Any]:
+    """Raises RecordsError."""
     try:
         data = json.loads(_bytes(file))
     except ValueError as e:
@@ -225,7 +226,8 @@ def _object(file: Path) -> dict[str, Any]:
     return data
 
 
-def _new_directory(parent: Path, name: str) -> Path:
+def new_directory(parent: Path, name: str) -> Path:
+    """Never one that is there already."""
     number = 1
     while True:
         path = parent / (name if number == 1 else f"{name}-{number}")

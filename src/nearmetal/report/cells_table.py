@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ..model.result import Analysis, Cell, Interval, NoiseFloor, Verdict
-from ..model.study import EventSubject, KernelWorkload, Study
+from ..model.study import EventSubject, KernelWorkload, Placement, Study
 from ..units import show, show_effect
 from .text import one_line, plural
 
@@ -146,10 +146,16 @@ def side(study: Study, arm_name: str) -> Side:
             return Side(
                 arm=arm_name,
                 environment=one_line(arm.environment.name),
-                shape=f"{plural(p.instances, 'instance')} × {plural(p.tasks, 'task')}",
+                shape=shape_text(p),
                 network=arm.environment.attachment.value,
             )
     return Side(arm=arm_name, environment=one_line(arm_name), shape="", network="")
+
+
+def shape_text(p: Placement) -> str:
+    """'2 instances × 1 task'; emulated nodes are named so wherever an arm is."""
+    shape = f"{plural(p.instances, 'instance')} × {plural(p.tasks, 'task')}"
+    return f"{p.nodes} emulated nodes × {shape}" if p.emulated else shape
 
 
 def cause_text(cell: Cell) -> str:

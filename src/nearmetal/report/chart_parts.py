@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ..model.record import JsonValue
 from ..model.result import Cell
@@ -13,6 +13,7 @@ from .cells_table import bounded, margin_text
 from .text import one_line
 
 Spec = dict[str, JsonValue]
+EMULATED = "Nodes emulated on one machine."
 SCHEMA = "https://vega.github.io/schema/vega-lite/v6.json"
 
 
@@ -63,6 +64,11 @@ class Chart:
     caption: str
     height: int
     spec: Spec
+
+
+def emulation_said(chart: Chart, *, emulated: bool) -> Chart:
+    """A chart of emulated nodes says so."""
+    return replace(chart, caption=f"{chart.caption} {EMULATED}") if emulated else chart
 
 
 def config(p: Palette) -> Spec:

@@ -14,6 +14,7 @@ from .chart_parts import (
     Spec,
     bands,
     count_axis,
+    emulation_said,
     margin_band,
     short,
     thinned,
@@ -31,7 +32,7 @@ MOST_POINTS = 2000
 def charts_of(cell: Cell, records: RecordIndex, p: Palette) -> tuple[Chart, ...]:
     """Every chart that the figures of a cell carry, in the order in which the page shows them."""
     made = (points(cell, p), looks(cell, p), absolute(cell, records, p), attribution(cell, p), ecdf(cell, p))
-    return tuple(c for c in made if c is not None)
+    return tuple(emulation_said(c, emulated=cell.emulated) for c in made if c is not None)
 
 
 def points(cell: Cell, p: Palette) -> Chart | None:

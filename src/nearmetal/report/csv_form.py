@@ -38,6 +38,7 @@ COLUMNS = (
     "p_holm",
     "exploratory",
     "noise_floor",
+    "emulated",
 )
 # A spreadsheet takes a text that begins so for a formula.
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
@@ -72,6 +73,7 @@ def _row(c: Cell, *, floor: bool) -> list[str]:
         "" if c.p_holm is None else repr(c.p_holm),
         str(c.exploratory).lower(),
         str(floor).lower(),
+        str(c.emulated).lower(),
     ]
 
 

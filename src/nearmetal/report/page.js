@@ -40,6 +40,7 @@
   openNamed();
 
   const all = document.getElementById("open-all");
+  if (!all) return; // a page without cells
   all.hidden = cells.length === 0;
   all.addEventListener("click", () => {
     const open = all.getAttribute("aria-pressed") !== "true";

@@ -76,21 +76,43 @@ def page_html(study: Study, analysis: Analysis, context: Context, *, bundle: str
     trust = Markup("")
     if not noise.trusted or not noise.proven:
         trust = tag("p", trust_text(noise), class_="note" if noise.trusted else "alert", role="note")
+    return framed(
+        study=analysis.study,
+        question=question_text(study, analysis),
+        answer=answer_sentence(study, analysis),
+        trust=trust,
+        body=body,
+        footer=f"seed {analysis.seed:x} · {plural(analysis.blocks, 'block')} · "
+        f"{show_clock(analysis.elapsed)}",
+        drawings=drawings,
+        bundle=bundle,
+    )
+
+
+def framed(
+    *,
+    study: str,
+    question: str,
+    answer: str,
+    trust: Markup,
+    body: Markup,
+    footer: str,
+    drawings: Drawings,
+    bundle: str,
+) -> str:
+    """A page around its sections; the first of them has the id 'verdicts'."""
     script = _asset("page.js")
     return Template(_asset("page.html")).substitute(
         policy=_policy(bundle, script),
         version=escape(__version__),
-        title=escape(f"{question_text(study, analysis)} · nearmetal"),
+        title=escape(f"{question} · nearmetal"),
         css=_asset("page.css"),
-        study=escape(one_line(analysis.study)),
-        question=escape(question_text(study, analysis)),
-        answer=escape(tight(answer_sentence(study, analysis))),
+        study=escape(one_line(study)),
+        question=escape(question),
+        answer=escape(tight(answer)),
         trust=trust,
         body=body,
-        footer=escape(
-            f"nearmetal {__version__} · seed {analysis.seed:x} · {plural(analysis.blocks, 'block')} · "
-            f"{show_clock(analysis.elapsed)} · this page loads nothing from anywhere"
-        ),
+        footer=escape(f"nearmetal {__version__} · {footer} · this page loads nothing from anywhere"),
         charts=json_for_script({"config": config(PAGE), "specs": drawings.specs}),
         bundle=bundle,
         script=script,

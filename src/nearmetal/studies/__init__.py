@@ -6,6 +6,9 @@ from importlib import resources
 
 from ..errors import UsageError
 
+SERIES = ("containers-2015",)
+"""Names of the studies that are asked in parts, made for the machine (one module each)."""
+
 
 def names() -> tuple[str, ...]:
     """Names of the built-in studies, sorted."""

@@ -17,6 +17,7 @@ from ..model.study import (
     Study,
     Workload,
 )
+from .attachments import check_network
 from .catalog import COMMAND, Catalog, did_you_mean
 from .npb import Program, misfits
 from .problems import Path, Problems
@@ -42,10 +43,14 @@ BARE = ("native", HANDICAP)
 LEAST_BLOCKS = 6
 
 
-def usable(attachment: Attachment, instances: int) -> bool:
-    """Whether instances attached so can reach each other: on the host's own network they would share one
-    address, without one they have none."""
-    return instances == 1 or attachment is Attachment.VETH_BRIDGE
+def usable(section: EnvironmentSection, place: PlacementSection) -> bool:
+    """Whether the instances of an environment on a placement can reach each other: on the host's own network
+    they would share one address, without one they have none. Emulated nodes have a network each, and a bare
+    one is one instance."""
+    if place.nodes > 1:
+        bare = section.backend in BARE and place.instances == 1 and section.attachment is Attachment.HOST
+        return bare or section.attachment is Attachment.VETH_BRIDGE
+    return section.attachment.most_instances is None or place.instances <= section.attachment.most_instances
 
 
 def check_environment(
@@ -63,6 +68,8 @@ def check_environment(
     if section.backend in BARE and section.attachment not in (Attachment.HOST, Attachment.LOOPBACK):
         what = f"{section.backend} is the machine itself; write attachment: host, or loopback for TCP"
         problems.add(mark_of(node, ("attachment",)), (*path, "attachment"), what)
+    elif not broken(section, node, "attachment"):
+        check_network(section, node, path, problems)
     if section.extra_work and section.backend != HANDICAP:
         what = f'only the backend {HANDICAP} plants extra work, and this is "{section.backend}"'
         problems.add(mark_of(node, ("extra_work",)), (*path, "extra_work"), what)
@@ -78,13 +85,14 @@ def check_environment(
             what = f'unknown placement "{name}"{did_you_mean(name, placements)}'
         elif name in seen:
             what = f'placement "{name}" given twice'
-        elif place is not None and not unsure and not usable(section.attachment, place.instances):
+        elif place is not None and not unsure and not usable(section, place):
             what = (
-                f'"{name}" has {place.instances} instances, which cannot reach each other by attachment '
-                f"{section.attachment}; "
+                f'"{name}" has {place.nodes * place.instances} instances, which cannot reach each other by '
+                f"attachment {section.attachment}; "
             )
             what += (
-                f"{section.backend} is the machine itself, which is one instance"
+                f"{section.backend} is the machine itself, which is one instance, on each emulated node "
+                f"by attachment: {Attachment.HOST}"
                 if section.backend in BARE
                 else f"write attachment: {Attachment.VETH_BRIDGE}"
             )
@@ -127,9 +135,13 @@ def check_storage(section: StorageSection, node: Node, path: Path, problems: Pro
 
 def check_placement(section: PlacementSection, node: Node, path: Path, problems: Problems) -> None:
     """One CPU for each rank, or none named."""
-    ranks = section.instances * section.tasks
+    ranks = section.nodes * section.instances * section.tasks
+    nodes = f"{section.nodes} x " if section.nodes > 1 else ""
+    if section.nodes == 1 and isinstance(node, MapNode) and "link" in node.entries:
+        what = "one node has no link to others; write nodes: 2, or leave link out"
+        problems.add(mark_of(node, ("link",), key=True), (*path, "link"), what)
     if section.cpus and len(section.cpus) != ranks:
-        what = f"{len(section.cpus)} CPUs for {ranks} ranks ({section.instances} x {section.tasks})"
+        what = f"{len(section.cpus)} CPUs for {ranks} ranks ({nodes}{section.instances} x {section.tasks})"
         problems.add(mark_of(node, ("cpus",)), (*path, "cpus"), what)
     elif len(set(section.cpus)) < len(section.cpus):
         what = "a CPU given twice; two ranks on one CPU take turns, and MPI waits by spinning"
@@ -228,7 +240,7 @@ def check_design(
         problems.add(
             mark_of(node, ("baselines",), key=True), path, "baseline and baselines: one of them is enough"
         )
-    elif not any(isinstance(node, MapNode) and key in node.entries for key in ("baseline", "baselines")):
+    elif not baselines_of(section) and not any(broken(section, node, k) for k in ("baseline", "baselines")):
         problems.add(node.mark, path, f"no baseline; write baseline: {names[0] if names else 'native'}")
     for at, name in baselines_of(section):
         if name not in names:

@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping
 
 from ..errors import UsageError
+from ..model.network import NetworkSettings
 from ..model.study import (
     CommandWorkload,
     Design,
@@ -14,6 +15,7 @@ from ..model.study import (
     EventSubject,
     KernelWorkload,
     MetricSpec,
+    NodeLink,
     Placement,
     Storage,
     Study,
@@ -58,6 +60,7 @@ def _environment(e: Environment) -> Tree:
         "backend": _text(e.backend),
         "image": _text(e.image),
         "attachment": str(e.attachment),
+        "network": _network(e.network),
         "limits": {
             "cpu": None if quota is None else exact(quota, Dimension.SHARE),
             "cpu_shares": None if e.limits.cpu_shares is None else str(e.limits.cpu_shares),
@@ -79,11 +82,35 @@ def _storage(s: Storage) -> Tree:
     }
 
 
+def _network(s: NetworkSettings) -> Tree:
+    return {
+        "mode": None if s.mode is None else _text(s.mode),
+        "devices": _list(s.devices) if s.devices else None,
+        "subnet": None if s.subnet is None else _text(s.subnet),
+        "mtu": None if s.mtu is None else str(s.mtu),
+        "rto_min": None if s.rto_min is None else exact(s.rto_min, Dimension.TIME),
+        "congestion_control": None if s.congestion_control is None else _text(s.congestion_control),
+        "rate": None if s.rate is None else exact(s.rate, Dimension.RATE),
+        "queue_length": None if s.queue_length is None else str(s.queue_length),
+        "offloads": {name: "on" if on else "off" for name, on in s.offloads.items()},
+    }
+
+
 def _placement(p: Placement) -> Tree:
     return {
+        "nodes": str(p.nodes) if p.nodes > 1 else None,
+        "link": _link(p.link) if p.link != NodeLink() else None,
         "instances": str(p.instances),
         "tasks": str(p.tasks),
         "cpus": f"[{', '.join(map(str, p.cpus))}]" if p.cpus else None,
+    }
+
+
+def _link(link: NodeLink) -> Tree:
+    return {
+        "rate": exact(link.rate, Dimension.RATE),
+        "delay": exact(link.delay, Dimension.TIME),
+        "queue": exact(link.queue, Dimension.SIZE),
     }
 
 

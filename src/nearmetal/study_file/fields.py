@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from enum import StrEnum
+from ipaddress import AddressValueError, IPv4Network, NetmaskValueError
 from typing import Annotated
 
 from pydantic import BeforeValidator, WithJsonSchema
@@ -21,6 +22,7 @@ from .npb import Benchmark, Size
 NAME = r"^\w[\w-]{0,199}$"
 ENV_KEY = r"^[A-Za-z_][A-Za-z0-9_]{0,199}$"
 LEAST_SCALE, MOST_SCALE = 1e-30, 1e30  # a factor beyond these is a slip of the hand
+INTERFACE = r"^(?!\.{1,2}$)[!-.0-9;-~]{1,15}$"
 _WHOLE = re.compile(r"[+-]?[0-9]{1,20}|0x[0-9a-fA-F]{1,16}")
 _JSON_PATH = r"^[^.\s]+(\.[^.\s]+)*$"
 
@@ -109,6 +111,31 @@ def _factor(value: object) -> float:
     return number
 
 
+def _rto_min(value: object) -> float:
+    seconds = _quantity(Dimension.TIME, 1e-3, 120, open_ends=False)(value)
+    if abs(seconds * 1000 - round(seconds * 1000)) > 1e-9:
+        raise wrong(f'"{_scalar(value)[:40]}": the kernel counts it in whole milliseconds')
+    return seconds
+
+
+def _switch(value: object) -> bool:
+    text = _scalar(value)
+    if text not in ("on", "off"):
+        raise wrong(f'"{text[:40]}": write on or off')
+    return text == "on"
+
+
+def _subnet(value: object) -> str:
+    text = _scalar(value)
+    try:
+        network = IPv4Network(text)
+    except (AddressValueError, NetmaskValueError, ValueError) as e:
+        raise wrong(f'"{text[:40]}" is not an IPv4 network such as 192.168.7.0/24') from e
+    if not 8 <= network.prefixlen <= 29 or "/" not in text:
+        raise wrong(f'"{text[:40]}": write a network of /8 to /29, such as 192.168.7.0/24')
+    return str(network)
+
+
 def one_of(kind: type[StrEnum]) -> Callable[[object], StrEnum]:
     def check(value: object) -> StrEnum:
         text = _scalar(value)
@@ -152,6 +179,25 @@ Number = Annotated[int, BeforeValidator(_whole(1, 100_000)), _int_schema(1, 100_
 NumberOrNone = Annotated[int, BeforeValidator(_whole(0, 100_000)), _int_schema(0, 100_000)]
 Shares = Annotated[int, BeforeValidator(_whole(2, 262_144)), _int_schema(2, 262_144)]
 Cpu = Annotated[int, BeforeValidator(_whole(0, 65_535)), _int_schema(0, 65_535)]
+Mtu = Annotated[int, BeforeValidator(_whole(68, 65_535)), _int_schema(68, 65_535)]
+Interface = Annotated[
+    str,
+    BeforeValidator(_matching(INTERFACE, "the name of a network interface: 1 to 15 characters, no / or :")),
+    WithJsonSchema({"type": "string", "pattern": INTERFACE}),
+]
+CongestionControl = Annotated[
+    str,
+    BeforeValidator(_matching(r"^[a-z0-9_]{1,15}$", "the name of a congestion control, such as cubic")),
+    WithJsonSchema({"type": "string"}),
+]
+Subnet = Annotated[str, BeforeValidator(_subnet), WithJsonSchema({"type": "string"})]
+Switch = Annotated[bool, BeforeValidator(_switch), WithJsonSchema({"enum": ["on", "off"]})]
+RtoMin = Annotated[float, BeforeValidator(_rto_min), _scalar_schema(Dimension.TIME)]
+WireRate = Annotated[
+    float,
+    BeforeValidator(_quantity(Dimension.RATE, 1e3, 4e9, open_ends=False)),
+    _scalar_schema(Dimension.RATE),
+]
 Seconds = Annotated[
     float,
     BeforeValidator(_quantity(Dimension.TIME, 0, 1e9, open_ends=True)),
@@ -159,6 +205,11 @@ Seconds = Annotated[
 ]
 Bytes = Annotated[
     int, BeforeValidator(_quantity(Dimension.SIZE, 1, 2**60, open_ends=False)), _scalar_schema(Dimension.SIZE)
+]
+Delay = Annotated[
+    float,
+    BeforeValidator(_quantity(Dimension.TIME, 0, 10, open_ends=False)),
+    _scalar_schema(Dimension.TIME),
 ]
 Margin = Annotated[
     float, BeforeValidator(_quantity(Dimension.SHARE, 0, 1, open_ends=True)), _scalar_schema(Dimension.SHARE)

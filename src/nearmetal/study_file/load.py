@@ -7,6 +7,7 @@ from pathlib import Path as FilePath
 from typing import TYPE_CHECKING
 
 from ..errors import UsageError
+from ..model.network import NetworkSettings
 from ..model.study import (
     CommandWorkload,
     Design,
@@ -15,6 +16,7 @@ from ..model.study import (
     KernelWorkload,
     Limits,
     MetricSpec,
+    NodeLink,
     Placement,
     Storage,
     Study,
@@ -43,7 +45,13 @@ from .tree import MAX_BYTES, TOO_LARGE, MapNode, Node, mark_of, read_tree
 from .validate import broken, validate
 
 if TYPE_CHECKING:
-    from .sections import DesignSection, EnvironmentSection, PlacementSection, StorageSection
+    from .sections import (
+        DesignSection,
+        EnvironmentSection,
+        NetworkSection,
+        PlacementSection,
+        StorageSection,
+    )
 
 
 def load_study(path: FilePath, catalog: Catalog | None, *, seed: int | None = None) -> Study:
@@ -291,7 +299,7 @@ def _frame(
         return None
     built = []
     for key, section in sound.items():
-        usual = tuple(n for n, p in known.items() if usable(section.attachment, p.instances))
+        usual = tuple(n for n, p in known.items() if usable(section, p))
         used = tuple(section.placements) if section.placements is not None else usual
         if not used:
             at: Path = ("environments", key)
@@ -306,7 +314,14 @@ def _frame(
         question="",
         environments=tuple(built),
         placements=tuple(
-            Placement(name=key, instances=p.instances, tasks=p.tasks, cpus=tuple(p.cpus))
+            Placement(
+                name=key,
+                nodes=p.nodes,
+                instances=p.instances,
+                tasks=p.tasks,
+                cpus=tuple(p.cpus),
+                link=NodeLink(rate=p.link.rate, delay=p.link.delay, queue=p.link.queue),
+            )
             for key, p in known.items()
         ),
         workloads=(),
@@ -320,6 +335,7 @@ def _environment(name: str, section: EnvironmentSection, placements: tuple[str, 
         backend=section.backend,
         image=section.image,
         attachment=section.attachment,
+        network=_network(section.network),
         limits=Limits(
             cpu_quota=section.limits.cpu,
             cpu_shares=section.limits.cpu_shares,
@@ -336,6 +352,23 @@ def _storage(section: StorageSection | None) -> Storage | None:
     if section is None:
         return None
     return Storage(kind=section.kind, path=section.path, size=section.size, overwrite=section.overwrite)
+
+
+def _network(section: NetworkSection) -> NetworkSettings:
+    offloads = section.offloads
+    return NetworkSettings(
+        mode=section.mode,
+        devices=tuple(section.devices),
+        subnet=section.subnet,
+        mtu=section.mtu,
+        rto_min=section.rto_min,
+        congestion_control=section.congestion_control,
+        rate=section.rate,
+        queue_length=section.queue_length,
+        tso=offloads.tso,
+        gso=offloads.gso,
+        gro=offloads.gro,
+    )
 
 
 def _design(section: DesignSection, baselines: tuple[str, ...], seed: int) -> Design:

@@ -20,7 +20,9 @@ from ..model.study import (
     Environment,
     EventSubject,
     MetricSpec,
+    NodeLink,
     Pages,
+    Placement,
     Storage,
 )
 from ..units import Dimension, exact
@@ -30,18 +32,23 @@ from .fields import (
     BetterWord,
     Bytes,
     Confidence,
+    CongestionControl,
     Cpu,
+    Delay,
     EnvKey,
     EventWord,
     Extra,
+    Interface,
     JsonPath,
     Margin,
     ModeWord,
+    Mtu,
     Name,
     Number,
     NumberOrNone,
     PagesWord,
     Quota,
+    RtoMin,
     Scale,
     Seconds,
     Seed,
@@ -50,8 +57,11 @@ from .fields import (
     SomeText,
     StartsWord,
     StorageWord,
+    Subnet,
+    Switch,
     Text,
     Truth,
+    WireRate,
 )
 
 #: What file and command line take when nothing is said (METHOD: "One comparison").
@@ -97,6 +107,50 @@ class StorageSection(Section):
     )
 
 
+class OffloadsSection(Section):
+    tso: Switch | None = Field(None, description="segmentation of TCP by the device", examples=["off"])
+    gso: Switch | None = Field(None, description="segmentation just before the device", examples=["off"])
+    gro: Switch | None = Field(None, description="merging of segments on receipt", examples=["off"])
+
+
+class NetworkSection(Section):
+    mode: SomeText | None = Field(
+        None,
+        description="of macvlan: bridge (the default), private, vepa or passthru; of ipvlan: l2 (the default)"
+        " or l3",
+        examples=["vepa"],
+    )
+    devices: list[Interface] = Field(
+        default_factory=list,
+        description="devices of the machine: for phys one for each instance, for sriov the physical"
+        " functions",
+        examples=[["eth1", "eth2"]],
+    )
+    subnet: Subnet | None = Field(
+        None,
+        description="IPv4 network of the addresses; a /24 below 10.99.0.0/16 if omitted",
+        examples=["192.168.7.0/24"],
+    )
+    mtu: Mtu | None = Field(None, description="largest packet, in bytes", examples=[9000])
+    rto_min: RtoMin | None = Field(
+        None, description="least retransmission time-out of TCP, on the route; whole ms", examples=["2 ms"]
+    )
+    congestion_control: CongestionControl | None = Field(
+        None, description="of TCP, on the route: one that the kernel has", examples=["cubic"]
+    )
+    rate: WireRate | None = Field(
+        None, description="what each instance may send, by a token bucket (tbf)", examples=["1 Gbit/s"]
+    )
+    queue_length: NumberOrNone | None = Field(
+        None, description="transmit queue in packets (txqueuelen)", examples=[100]
+    )
+    offloads: OffloadsSection = Field(
+        default_factory=lambda: OffloadsSection(tso=None, gso=None, gro=None),
+        description="switched as by ethtool -K; as the kernel has them if omitted",
+        examples=[{"tso": "off", "gso": "off"}],
+    )
+
+
 class EnvironmentSection(Section):
     backend: Name = Field(description="what wraps the work", examples=["native", "namespaces"])
     image: SomeText = Field(
@@ -106,8 +160,14 @@ class EnvironmentSection(Section):
     )
     attachment: AttachmentWord = Field(
         Environment.attachment,
-        description="how an instance meets the network; several instances need veth-bridge",
+        description="how an instance meets the network; several instances need one that is built for them,"
+        " such as veth-bridge",
         examples=["veth-bridge"],
+    )
+    network: NetworkSection = Field(
+        default_factory=lambda: NetworkSection(),  # type: ignore[call-arg]
+        description="of a network that is built for the attachment; read back from the kernel and recorded",
+        examples=[{"rto_min": "2 ms", "mtu": 9000}],
     )
     limits: LimitsSection = Field(
         default_factory=lambda: LimitsSection(cpu=None, cpu_shares=None, memory=None),
@@ -138,8 +198,40 @@ class EnvironmentSection(Section):
     )
 
 
+class LinkSection(Section):
+    rate: WireRate = Field(
+        NodeLink.rate,
+        description="of each direction of each node's link",
+        examples=["1 Gbit/s"],
+        json_schema_extra={"default": "1 Gbit/s"},
+    )
+    delay: Delay = Field(
+        NodeLink.delay,
+        description="one way, from node to node, beside what forwarding takes",
+        examples=["50 us"],
+        json_schema_extra={"default": "50 us"},
+    )
+    queue: Bytes = Field(
+        NodeLink.queue,
+        description="what may wait at an end of a link before more is dropped",
+        examples=["8 kB"],
+        json_schema_extra={"default": "1 MiB"},
+    )
+
+
 class PlacementSection(Section):
-    instances: Number = Field(description="instances on the node", examples=[1, 2])
+    nodes: Number = Field(
+        Placement.nodes,
+        description="nodes; more than one are emulated: network namespaces with CPUs of their own, joined"
+        " by links, and labelled so in every table and figure",
+        examples=[2],
+    )
+    link: LinkSection = Field(
+        default_factory=lambda: LinkSection.model_construct(),
+        description="links of emulated nodes",
+        examples=[{"rate": "1 Gbit/s", "delay": "50 us"}],
+    )
+    instances: Number = Field(description="instances on each node", examples=[1, 2])
     tasks: Number = Field(description="MPI ranks in each instance", examples=[2, 1])
     cpus: list[Cpu] = Field(
         default_factory=list,

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nearmetal.errors import UsageError
+from nearmetal.model.network import NetworkSettings
 from nearmetal.model.study import (
     Attachment,
     Better,
@@ -139,6 +140,23 @@ def designs(draw: st.DrawFn, baselines: tuple[str, ...]) -> Design:
     )
 
 
+def networks() -> st.SearchStrategy[NetworkSettings]:
+    switch = st.none() | st.booleans()
+    return st.builds(
+        NetworkSettings,
+        mode=st.none() | st.sampled_from(Attachment.MACVLAN.modes),
+        subnet=st.none() | st.just("10.7.0.0/16"),
+        mtu=st.none() | st.integers(68, 65535),
+        rto_min=st.none() | st.integers(1, 120_000).map(lambda ms: ms / 1000),
+        congestion_control=st.none() | st.sampled_from(["cubic", "on", "0"]),
+        rate=st.none() | st.floats(1e3, 4e9),
+        queue_length=st.none() | st.integers(0, 100_000),
+        tso=switch,
+        gso=switch,
+        gro=switch,
+    )
+
+
 @st.composite
 def studies(draw: st.DrawFn) -> Study:
     """Any study that a file can hold; every environment has the ranks of the baseline's placement."""
@@ -161,7 +179,8 @@ def studies(draw: st.DrawFn) -> Study:
                 name=name,
                 backend=backend,
                 image=draw(st.sampled_from(["host", "/images/bookworm tree", "0"])),
-                attachment=Attachment.VETH_BRIDGE if bridged else Attachment.LOOPBACK,
+                attachment=Attachment.MACVLAN if bridged else Attachment.LOOPBACK,
+                network=draw(networks()) if bridged else NetworkSettings(),
                 limits=Limits(
                     cpu_quota=draw(st.none() | st.floats(1e-6, 100)),
                     memory=draw(st.none() | st.integers(1, 2**60)),

@@ -1,11 +1,12 @@
-"""veth-bridge for real: instances in seats reach each other by TCP, and the hub reaches them."""
+"""Every attachment for real: instances in seats reach each other by TCP, and the hub reaches them."""
 
 from __future__ import annotations
 
 import os
+import sys
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, cast
 
@@ -14,13 +15,14 @@ import pytest
 from nearmetal.environments import Instance, InstanceRequest, Tools
 from nearmetal.environments.holder import UserNamespaceHolder, user_namespace_holder
 from nearmetal.environments.registry import get_backend
-from nearmetal.errors import RunError
+from nearmetal.errors import RunError, UnavailableError
 from nearmetal.host import LocalHost, Process
 from nearmetal.host.leftovers import Kind, find
 from nearmetal.host.namespaces import NETNS_DIRECTORY
 from nearmetal.host.network_meter import PROTOCOLS, QDISCS, grown
+from nearmetal.model.network import NetworkSettings
 from nearmetal.model.study import Attachment, Environment
-from nearmetal.network import BridgedNetwork, bridge
+from nearmetal.network import Network, Want, attempted_networks, build_networks
 
 HOST = LocalHost()
 LABEL = f"nearmetal-net{os.getpid()}"
@@ -44,36 +46,55 @@ with socket.create_connection((sys.argv[1], 7000), 5) as s:
 """
 
 
+ATTACHMENTS = [(a, m) for a in Attachment if a.seated and not a.on_device for m in (a.modes or (None,))]
+IDS = [f"{a}-{m}" if m else str(a) for a, m in ATTACHMENTS]
+
+
 @pytest.fixture
 def holder(tools: Tools) -> Iterator[UserNamespaceHolder | None]:
     """None for root. Where networks cannot be made, the test is skipped by name; in CI it fails."""
     with ExitStack() as stack:
         try:
             own = None if HOST.is_root() else stack.enter_context(user_namespace_holder(HOST, tools, LABEL))
-            with bridge(f"{LABEL}-probe", 1, user_namespace_holder=own):
-                pass
         except RunError as e:
-            (pytest.fail if os.environ.get("CI") else pytest.skip)(f"no bridged network here: {e}")
+            (pytest.fail if os.environ.get("CI") else pytest.skip)(f"no network here: {e}")
         yield own
 
 
+def want(attachment: Attachment, instances: int = 2, **settings: Any) -> Want:
+    return Want(attachment=attachment, settings=NetworkSettings(**settings), instances=instances)
+
+
+@contextmanager
+def standing(
+    directory: Path, holder: UserNamespaceHolder | None, *wants: Want, label: str = LABEL
+) -> Iterator[tuple[Network, ...]]:
+    """What this kernel lacks is skipped by name; veth, bridge, macvlan and vxlan no kernel in CI does."""
+    scratch = directory / label
+    scratch.mkdir()
+    try:
+        with build_networks(label, wants, scratch, user_namespace_holder=holder) as networks:
+            yield networks
+    except UnavailableError as e:
+        must = os.environ.get("CI") and not {w.attachment for w in wants} & {Attachment.IPVLAN}
+        (pytest.fail if must else pytest.skip)(str(e))
+
+
 @pytest.fixture
-def network(holder: UserNamespaceHolder | None) -> Iterator[BridgedNetwork]:
-    with bridge(LABEL, 2, user_namespace_holder=holder) as network:
+def network(holder: UserNamespaceHolder | None, tmp_path: Path) -> Iterator[Network]:
+    with standing(tmp_path, holder, want(Attachment.VETH_BRIDGE)) as (network,):
         yield network
 
 
 def start(
     stack: ExitStack,
     tools: Tools,
-    network: BridgedNetwork,
+    network: Network,
     directory: Path,
     holder: UserNamespaceHolder | None,
 ) -> list[Instance]:
     backend = get_backend("namespaces")
-    environment = Environment(
-        name="e", backend="namespaces", attachment=Attachment.VETH_BRIDGE, placements=()
-    )
+    environment = Environment(name="e", backend="namespaces", attachment=network.attachment, placements=())
     instances: list[Instance] = []
     for i, seat in enumerate(network.seats):
         scratch = directory / f"scratch-{i}"
@@ -109,11 +130,16 @@ def exchange(server: list[str], client: list[str], directory: Path) -> tuple[str
         process.kill()
 
 
+@pytest.mark.parametrize(("attachment", "mode"), ATTACHMENTS, ids=IDS)
 def test_instances_and_hub_reach_each_other(
-    tools: Tools, network: BridgedNetwork, holder: UserNamespaceHolder | None, tmp_path: Path
+    tools: Tools,
+    holder: UserNamespaceHolder | None,
+    tmp_path: Path,
+    attachment: Attachment,
+    mode: str | None,
 ) -> None:
-    a, b = network.seats
-    with ExitStack() as stack:
+    with standing(tmp_path, holder, want(attachment, mode=mode)) as (network,), ExitStack() as stack:
+        a, b = network.seats
         first, second = start(stack, tools, network, tmp_path, holder)
         server = first.command([PYTHON, "-c", SERVER, a.address])
         client = second.command([PYTHON, "-c", CLIENT, a.address])
@@ -121,27 +147,89 @@ def test_instances_and_hub_reach_each_other(
         server = second.command([PYTHON, "-c", SERVER, b.address])
         client = network.hub_command([PYTHON, "-c", CLIENT, b.address])
         assert exchange(server, client, tmp_path) == ("PING", network.hub_address)
+        assert network.trouble() == ""
 
 
-def test_the_hub_command_carries_the_label_and_hands_back_its_end(network: BridgedNetwork) -> None:
+STACKED = (Attachment.MACVLAN, Attachment.IPVLAN)
+SETTINGS: dict[str, Any] = {
+    "mtu": 1400,
+    "rto_min": 0.004,
+    "congestion_control": "reno",
+    "rate": 12_500_000.0,
+    "queue_length": 77,
+    "tso": False,
+    "gso": False,
+    "gro": True,
+}
+
+
+@pytest.mark.parametrize(("attachment", "mode"), ATTACHMENTS, ids=IDS)
+def test_every_setting_is_read_back(
+    holder: UserNamespaceHolder | None, tmp_path: Path, attachment: Attachment, mode: str | None
+) -> None:
+    # What stands on another device segments and merges as that one does.
+    asked = {k: v for k, v in SETTINGS.items() if attachment not in STACKED or k not in ("tso", "gso", "gro")}
+    with standing(tmp_path, holder, want(attachment, mode=mode, **asked)) as (network,):
+        seats = [f for place, f in facts(network).items() if place != "hub"]
+        assert [{k: f[k] for k in asked} for f in seats] == [asked] * 2
+        assert {f["qdisc"] for f in seats} == {"tbf"}
+        if mode is not None:
+            assert {f["mode"] for f in seats} == {mode}
+        record = network.record()
+        assert record["asked"] == asked | ({} if mode is None else {"mode": mode})
+        assert record["got"] == network.read_back
+
+
+def facts(network: Network) -> dict[str, dict[str, Any]]:
+    return cast("dict[str, dict[str, Any]]", network.read_back)
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        (
+            {"congestion_control": "nosuch"},
+            "cannot be built here: route to 10.99.0.0/24 with congestion_control nosuch",
+        ),
+        ({"tso": False}, "offload tso off of eth0 (macvlan)"),
+    ],
+)
+def test_what_the_kernel_refuses_is_told(
+    holder: UserNamespaceHolder | None, tmp_path: Path, settings: dict[str, Any], said: str
+) -> None:
+    wants = [want(Attachment.MACVLAN, **settings), want(Attachment.VETH_BRIDGE)]
+    with attempted_networks(LABEL, wants, tmp_path, user_namespace_holder=holder) as (refused, fine):
+        assert isinstance(fine, Network) and fine.seats[0].address.startswith("10.99.1.")
+        assert fine.trouble() == ""
+        assert isinstance(refused, UnavailableError) and said in refused.what
+
+
+def test_an_interface_that_vanishes_is_noticed(holder: UserNamespaceHolder | None, tmp_path: Path) -> None:
+    with standing(tmp_path, holder, want(Attachment.MACVLAN)) as (network,):
+        code = "from pyroute2 import IPRoute; ip = IPRoute(); ip.link('del', ifname='device0')"
+        assert HOST.run(network.hub_command([sys.executable, "-c", code]), timeout=10, cwd=Path("/")).ok
+        assert "network interface eth0 has gone (attachment macvlan" in network.trouble()
+
+
+def test_the_hub_command_carries_the_label_and_hands_back_its_end(network: Network) -> None:
     done = HOST.run(network.hub_command(["sh", "-c", "printenv NEARMETAL_RUN; exit 6"]), timeout=5)
     assert (done.returncode, done.stdout) == (6, f"{LABEL}\n")
 
 
-def test_facts_are_read_back_from_each_namespace(network: BridgedNetwork, tools: Tools) -> None:
-    assert set(network.read_back) == {"hub", "seat 0", "seat 1"}
+def test_facts_are_read_back_from_each_namespace(network: Network, tools: Tools) -> None:
+    assert set(network.read_back) == {"hub", "a", "b"}
     default = Path("/proc/sys/net/ipv4/tcp_congestion_control").read_text().strip()
-    for place, facts in cast("dict[str, dict[str, Any]]", network.read_back).items():
-        assert facts["mtu"] == 1500
-        assert facts["interface"] == (network.hub_interface if place == "hub" else "eth0")
-        assert facts["congestion_control"]
-        assert facts["rto_min_us"] is None or facts["rto_min_us"] >= 1000
+    for place, found in facts(network).items():
+        assert found["mtu"] == 1500
+        assert found["interface"] == (network.hub_interface if place == "hub" else "eth0")
+        assert found["congestion_control"]
+        assert found["rto_min"] is None or found["rto_min"] >= 0.001
         if HOST.is_root():
-            assert facts["congestion_control"] == default
+            assert found["congestion_control"] == default
 
 
 def test_each_namespace_has_a_meter_that_reads_it_from_outside(
-    tools: Tools, network: BridgedNetwork, holder: UserNamespaceHolder | None, tmp_path: Path
+    tools: Tools, network: Network, holder: UserNamespaceHolder | None, tmp_path: Path
 ) -> None:
     assert list(network.meters) == [network.hub_netns, *(seat.netns for seat in network.seats)]
     sources = (PROTOCOLS, "dev", "softnet_stat", QDISCS)
@@ -165,9 +253,7 @@ def test_each_namespace_has_a_meter_that_reads_it_from_outside(
     assert [m.connections("x") for m in meters] == [[], []]
 
 
-def test_connections_are_seen_in_the_namespace_that_holds_them(
-    network: BridgedNetwork, tmp_path: Path
-) -> None:
+def test_connections_are_seen_in_the_namespace_that_holds_them(network: Network, tmp_path: Path) -> None:
     address = network.hub_address
     talk = f"{SERVER.replace('print(address[0])', 'import time; time.sleep(5)')}"
     server = network.hub_command([PYTHON, "-c", talk, address])
@@ -183,9 +269,7 @@ def test_connections_are_seen_in_the_namespace_that_holds_them(
         found = network.meters[network.hub_netns].connections("x")
         assert found is not None
         assert {f"{address}:7000"} < {c.local for c in found}
-        assert {c.congestion_control for c in found} == {
-            cast("dict[str, Any]", network.read_back["hub"])["congestion_control"]
-        }
+        assert {c.congestion_control for c in found} == {facts(network)["hub"]["congestion_control"]}
         assert all(c.rto is not None and 0.001 < c.rto < 5 and c.rtt for c in found)
         assert network.meters[network.seats[0].netns].connections("x") == []
     finally:
@@ -193,20 +277,25 @@ def test_connections_are_seen_in_the_namespace_that_holds_them(
             process.kill()
 
 
-def test_nothing_is_left(holder: UserNamespaceHolder | None) -> None:
+@pytest.mark.parametrize(("attachment", "mode"), ATTACHMENTS, ids=IDS)
+def test_nothing_is_left(
+    holder: UserNamespaceHolder | None, tmp_path: Path, attachment: Attachment, mode: str | None
+) -> None:
     was_there = NETNS_DIRECTORY.exists()
     links = sorted(p.name for p in Path("/sys/class/net").iterdir())
-    with bridge(LABEL, 3, user_namespace_holder=holder):
+    with standing(tmp_path, holder, want(attachment, mode=mode)):
         kind = Kind.NETNS if HOST.is_root() else Kind.PROCESS
-        assert [left.kind for left in find(LABEL + "-" if HOST.is_root() else LABEL)][:3] == [kind] * 3
+        assert kind in [left.kind for left in find(LABEL + "-" if HOST.is_root() else LABEL)]
         assert sorted(p.name for p in Path("/sys/class/net").iterdir()) == links
     assert [left for left in find(LABEL) if holder is None or left.detail != str(holder.pid)] == []
     assert NETNS_DIRECTORY.exists() == was_there
 
 
-def test_a_second_network_stands_beside_the_first(
-    network: BridgedNetwork, holder: UserNamespaceHolder | None
+def test_several_networks_stand_beside_each_other(
+    network: Network, holder: UserNamespaceHolder | None, tmp_path: Path
 ) -> None:
-    with bridge(f"{LABEL}-other", 2, user_namespace_holder=holder) as other:
-        assert other.hub_netns != network.hub_netns
-        assert other.seats[0].address == network.seats[0].address
+    wants = [want(a) for a in (Attachment.VETH, Attachment.VETH_BRIDGE, Attachment.MACVLAN)]
+    with standing(tmp_path, holder, *wants, *wants, label=f"{LABEL}-other") as others:
+        assert len({n.hub_netns for n in (network, *others)}) == 5  # arms on a bridge or macvlan share it
+        assert len({s.netns for n in others for s in n.seats}) == 12
+        assert len({(n.subnet, s.address) for n in others for s in n.seats}) == 12

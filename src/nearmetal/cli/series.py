@@ -1,0 +1,286 @@
+"""A study of several parts: run, gone on with, said and reported as one."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..errors import BusyError, DiskFullError, ExitCode, NearmetalError, UsageError
+from ..model.series import Part, Scale, Series
+from ..model.study import Study
+from .common import FailOn, analysed, catalog, draw_seed, exit_code, print_json
+from .inspect import show_plan
+from .present import write_report
+
+if TYPE_CHECKING:
+    from ..execute.run import Outcome
+    from ..records import ResultsDirectory, SeriesDirectory
+    from ..report.series import PartResult
+    from ..studies.containers_2015 import Setting
+
+Start = Callable[[Study, "SeriesDirectory", "ResultsDirectory | None"], "Outcome"]
+"""Runs one part, or goes on with it where it has a results directory."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asked:
+    """What the command line says of a series. only: keys of parts, as given; seconds: for all parts."""
+
+    scale: Scale
+    only: Sequence[str]
+    seconds: float | None
+    seed: int | None
+
+
+def make_series(asked: Asked, setting: Setting) -> Series:
+    """Raises UsageError for a part that is not there."""
+    from ..studies.containers_2015 import USUAL_TIME, containers_2015, part_keys
+
+    known = part_keys()
+    keys = [k for text in asked.only for k in text.split(",") if k]
+    for key in keys:
+        if key not in known:
+            raise UsageError(f"--only: no part {key}", remedy=f"one of {', '.join(known)}")
+    return containers_2015(
+        setting,
+        scale=asked.scale,
+        seed=draw_seed() if asked.seed is None else asked.seed,
+        max_time=asked.seconds or USUAL_TIME[asked.scale],
+        only=keys,
+    )
+
+
+def planned_series(asked: Asked) -> Series:
+    """As a plan shows it, which starts nothing."""
+    from ..execute.series import setting_planned
+    from ..host import LocalHost
+
+    return make_series(asked, setting_planned(len(LocalHost().cpus())))
+
+
+def show_series(series: Series, *, json: bool, blocks: int | None) -> None:
+    """Order and time of every part, before anything was measured."""
+    from ..execute.estimate import estimate
+    from ..units import show_clock
+
+    if json:
+        print_json(
+            {
+                "study": series.name,
+                "title": series.title,
+                "scale": series.scale.value,
+                "seed": series.seed,
+                "max_time": series.max_time,
+                "notes": list(series.notes),
+                "parts": [_planned(series, p) for p in series.parts],
+            }
+        )
+        return
+    print(series.title)
+    print(f"scale {series.scale} · {len(series.parts)} parts · {show_clock(series.max_time)} in all")
+    for note in series.notes:
+        print(f"  {note}")
+    for part in series.parts:
+        print(f"\n{part.key}  {part.title}")
+        for note in part.notes:
+            print(f"  {note}")
+        if part.study is None:
+            print(f"  not here: {part.absent}")
+        else:
+            show_plan(_timed(series, part, part.study), json=False, blocks=blocks or 1, shown=series.name)
+    known = [estimate(_timed(series, p, p.study)) for p in series.parts if p.study is not None]
+    print(f"\nall parts: about {show_clock(sum(e.seconds for e in known))} (estimated)")
+
+
+def _planned(series: Series, part: Part) -> dict[str, object]:
+    from ..execute.estimate import estimate
+
+    head: dict[str, object] = {"part": part.key, "title": part.title, "notes": list(part.notes)}
+    if part.study is None:
+        return {**head, "absent": part.absent}
+    guess = estimate(_timed(series, part, part.study))
+    return {
+        **head,
+        "question": part.study.question,
+        "arms": [a.name for a in part.study.arms()],
+        "expected_blocks": guess.blocks,
+        "estimated_block_seconds": guess.block_seconds,
+        "estimated_seconds": guess.seconds,
+    }
+
+
+def _timed(series: Series, part: Part, study: Study) -> Study:
+    """With the part's share of the time."""
+    from ..execute.series import budget
+
+    waiting = [p for p in series.parts if p.study is not None]
+    return _within(study, budget(part, waiting, series.max_time))
+
+
+def _within(study: Study, seconds: float) -> Study:
+    return replace(study, design=replace(study.design, max_time=seconds))
+
+
+def create(series: Series, results: Path) -> SeriesDirectory:
+    """The directory of a series, its parts' studies frozen."""
+    from ..records import SeriesDirectory
+    from ..study_file import dump_study
+
+    texts = {p.key: dump_study(p.study, catalog()) for p in series.parts if p.study is not None}
+    return SeriesDirectory.create(results, series, texts)
+
+
+def frozen_series(directory: SeriesDirectory) -> Series:
+    """The series of a directory, as it was asked."""
+    from ..study_file import load_study
+
+    return directory.series(lambda path: load_study(path, None))
+
+
+def run_parts(
+    directory: SeriesDirectory, series: Series, start: Start, *, seconds: float, json: bool, fail_on: FailOn
+) -> int:
+    """Every part that is not done yet; parts without a verdict once more where all are done.
+
+    A part that cannot run here is told, kept and passed over; the others go on.
+    """
+    from ..execute.series import budget
+
+    begin = time.monotonic()
+    waiting = _waiting(directory, series)
+    while waiting:
+        part = waiting[0]
+        assert part.study is not None
+        study = _within(part.study, budget(part, waiting, seconds - (time.monotonic() - begin)))
+        waiting = waiting[1:]
+        print(f"{part.key}: {part.title}", file=sys.stderr)
+        try:
+            outcome = start(study, directory, directory.part(part))
+        except (BusyError, DiskFullError):
+            raise
+        except NearmetalError as e:
+            print(f"{part.key} did not run: {e}", file=sys.stderr)
+            directory.ended(part.key, f"did not run: {e.what}")
+            continue
+        directory.ended(part.key, outcome.stopped)
+        if outcome.directory is not None:
+            own, analysis, records = analysed(outcome.directory)
+            if analysis.blocks:
+                write_report(outcome.directory, own, analysis, records)
+            if not outcome.interrupted:
+                outcome.directory.close()
+        if outcome.interrupted:
+            tell(directory, series, json=json, fail_on=fail_on)
+            print(f"interrupted. Go on with:  nearmetal resume {directory.path}", file=sys.stderr)
+            return int(ExitCode.INTERRUPTED)
+    return int(tell(directory, series, json=json, fail_on=fail_on))
+
+
+def _waiting(directory: SeriesDirectory, series: Series) -> list[Part]:
+    """Parts that are not closed; where all are, those with cells that have no verdict."""
+    own = [(p, directory.part(p)) for p in series.parts if p.study is not None]
+    left = [p for p, found in own if found is None or not found.closed]
+    return left or [p for p, found in own if found is not None and analysed(found)[1].undecided]
+
+
+def part_results(directory: SeriesDirectory, series: Series) -> tuple[PartResult, ...]:
+    """Every part with what is on disk of it."""
+    from ..report.series import PartResult
+
+    ends = directory.ends()
+    out = []
+    for part in series.parts:
+        found = directory.part(part)
+        why = part.absent or ends.get(part.key, "not begun")
+        if found is None:
+            out.append(PartResult(part=part, directory=None, study=None, analysis=None, records=(), why=why))
+            continue
+        study, analysis, records = analysed(found)
+        out.append(
+            PartResult(
+                part=part,
+                directory=found.path.relative_to(directory.path),
+                study=study,
+                analysis=analysis,
+                records=records,
+                why=why,
+            )
+        )
+    return tuple(out)
+
+
+def tell(directory: SeriesDirectory, series: Series, *, json: bool, fail_on: FailOn) -> ExitCode:
+    """Write the summary report and print it."""
+    from ..published import published
+    from ..report.series import series_json, series_text, write_series
+
+    results = part_results(directory, series)
+    paper = published(series.paper)
+    files = write_series(directory.path, series, results, paper)
+    if json:
+        print_json(series_json(series, results, paper, results_dir=str(directory.path), report=str(files[0])))
+    else:
+        print(series_text(series, results, paper))
+        print(f"Report: {files[0]}")
+    codes = [exit_code(r.analysis, fail_on) for r in results if r.analysis is not None]
+    missing = any(r.analysis is None and not r.part.absent for r in results)
+    return max([*codes, ExitCode.FAILED_TRIALS if missing else ExitCode.DONE])
+
+
+def status(directory: SeriesDirectory, *, json: bool) -> int:
+    """How far every part is."""
+    series = frozen_series(directory)
+    results = part_results(directory, series)
+    rows = [
+        {
+            "part": r.part.key,
+            "title": r.part.title,
+            "results_dir": None if r.directory is None else str(directory.path / r.directory),
+            "blocks": 0 if r.analysis is None else r.analysis.blocks,
+            "cells": 0 if r.analysis is None else len(r.analysis.cells),
+            "decided": 0 if r.analysis is None else len(r.analysis.cells) - len(r.analysis.undecided),
+            "why": r.why,
+        }
+        for r in results
+    ]
+    if json:
+        print_json({"results_dir": str(directory.path), "study": series.name, "parts": rows})
+        return int(ExitCode.DONE)
+    print(f"{directory.path}: {series.title}, scale {series.scale}")
+    for row in rows:
+        print(
+            f"  {row['part']:<10}{row['blocks']} blocks, {row['decided']} of {row['cells']} cells decided;"
+            f" {row['why']}"
+        )
+    print(f"go on with:  nearmetal resume {directory.path}")
+    return int(ExitCode.DONE)
+
+
+def report(directory: SeriesDirectory, *, figures: bool, dry_run: bool, json: bool) -> int:
+    """Every part's report and the summary, anew."""
+    from ..published import published
+    from ..report.series import series_files, write_series
+
+    series = frozen_series(directory)
+    files = list(series_files(directory.path))
+    if not dry_run:
+        for part in series.parts:
+            found = directory.part(part)
+            if found is None:
+                continue
+            study, analysis, records = analysed(found)
+            if analysis.blocks:
+                files += write_report(found, study, analysis, records, figures=figures)
+            if found.closed:
+                found.close()
+        write_series(directory.path, series, part_results(directory, series), published(series.paper))
+    told = [str(f) for f in files]
+    if json:
+        print_json(told)
+    else:
+        print("\n".join(told))
+    return int(ExitCode.DONE)

@@ -1,0 +1,286 @@
+"""Makes the networks of a run, and takes them away again. Knows no environment.
+
+As root the namespaces are named (/run/netns/<label>-net0-hub, -a, -b ...), so that 'nearmetal clean' finds
+them; without root small processes of the user namespace hold them, and die with us. All networks are made by
+one worker, since starting it costs more than making them.
+"""
+
+from __future__ import annotations
+
+import json
+import resource
+import socket
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Protocol
+
+from ..errors import RunError, UnavailableError
+from ..host import Host, LocalHost, namespaces, processes
+from ..host.network_files import device_names
+from ..host.network_meter import DESCRIPTORS, NetworkMeter, taken_over
+from ..model.network import NetworkSettings, Seat
+from ..model.record import JsonValue
+from ..model.study import Attachment
+from . import plan
+from .differences import differences
+from .openvswitch import open_vswitch
+from .plan import NetworkPlan, Want
+from .shapes import HUB_PORT
+from .topology import HUB
+
+WORKER_TIMEOUT = 60.0
+
+
+class Holder(Protocol):
+    """What a network needs of the shared user namespace (environments.holder.UserNamespaceHolder)."""
+
+    def command(self, argv: Sequence[str], *, pid: int | None = None) -> list[str]:
+        """Tokens that run argv as root of the user namespace in pid's network namespace."""
+
+    def network_namespace(self) -> AbstractContextManager[int]:
+        """A new network namespace in it: the pid that holds it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Network:
+    """A network that stands, as one arm sees it. hub_*: where mpirun runs: a namespace apart, or that of the
+    first seat (hub_apart); seats: the arm's own; read_back: facts by place ('hub', 'a', 'b', ...), as the
+    namespaces themselves report them; meters: what reads the counters of each namespace, by its path, open
+    while the network stands; empty where descriptors are scarce."""
+
+    label: str
+    attachment: Attachment
+    settings: NetworkSettings
+    mode: str | None
+    subnet: str
+    hub_apart: bool
+    hub_netns: str
+    hub_address: str
+    hub_interface: str
+    seats: tuple[Seat, ...]
+    read_back: Mapping[str, JsonValue]
+    hub_enter: tuple[str, ...]
+    meters: Mapping[str, NetworkMeter]
+
+    def hub_command(self, argv: Sequence[str]) -> list[str]:
+        """Tokens that run argv on the machine, but in the hub's network."""
+        return [*self.hub_enter, *argv]
+
+    def trouble(self) -> str:
+        """What has gone of the arm's own interfaces; '' where all stand, or nothing can be said."""
+        wanted = {seat.netns: {seat.interface} for seat in self.seats}
+        if self.hub_apart:
+            wanted[self.hub_netns] = {self.hub_interface, *(s.port for s in self.seats if s.port)}
+        for netns, interfaces in wanted.items():
+            meter = self.meters.get(netns)
+            text = meter.read(("dev",)).get("dev") if meter is not None else None
+            gone = sorted(interfaces - device_names(text)) if text is not None else []
+            if gone:
+                where = f"attachment {self.attachment}, {Path(netns).name}"
+                return f"network interface {gone[0]} has gone ({where})"
+        return ""
+
+    def record(self) -> dict[str, JsonValue]:
+        """What was asked for and what was got, for the provenance."""
+        return {
+            "attachment": self.attachment.value,
+            "mode": self.mode,
+            "subnet": self.subnet,
+            "asked": self.settings.asked(),
+            "got": dict(self.read_back),
+        }
+
+
+@contextmanager
+def build_networks(
+    label: str,
+    wants: Sequence[Want],
+    scratch: Path,
+    *,
+    user_namespace_holder: Holder | None = None,
+    host: Host | None = None,
+) -> Iterator[tuple[Network, ...]]:
+    """A network for each want, in their order; those of like attachment and settings share one. label:
+    'nearmetal-<run>'; scratch: a directory for what switches keep; everything is gone on leaving.
+
+    Raises UnavailableError when the kernel lacks something, RunError when it refuses or gives something else
+    than was asked for, UsageError for what no network can be.
+    """
+    with attempted_networks(
+        label, wants, scratch, user_namespace_holder=user_namespace_holder, host=host
+    ) as tried:
+        for network in tried:
+            if isinstance(network, UnavailableError):
+                raise network
+            wrong = differences(network.settings, network.mode, network.read_back)
+            if wrong:
+                raise RunError(
+                    f"attachment {network.attachment}: {'; '.join(wrong)}",
+                    remedy="ask for what this machine gives, or leave it out",
+                )
+        yield tuple(n for n in tried if isinstance(n, Network))
+
+
+@contextmanager
+def attempted_networks(
+    label: str,
+    wants: Sequence[Want],
+    scratch: Path,
+    *,
+    user_namespace_holder: Holder | None = None,
+    host: Host | None = None,
+) -> Iterator[tuple[Network | UnavailableError, ...]]:
+    """As build_networks, but what could not be made stands there as the error, and nothing is compared."""
+    plans = plan.plan_networks(wants)
+    machine = host or LocalHost()
+    with ExitStack() as stack:
+        places = _Places(stack, label, plans, user_namespace_holder)
+        ours, theirs = _meter_sockets(stack, sum(len(own) for own in places.paths))
+        asked = plan.request(label, plans, places.paths, create=places.created, meters=theirs)
+        done = machine.run(
+            places.worker(),
+            timeout=WORKER_TIMEOUT,
+            stdin=json.dumps(asked),
+            cwd=Path("/"),
+            pass_fds=() if theirs is None else (theirs,),
+        )
+        if not done.ok:
+            raise RunError(
+                f"the networks could not be built: {done.last_words()}", remedy="nearmetal clean, then again"
+            )
+        answers: list[dict[str, Any]] = json.loads(done.stdout)["networks"]
+        out: dict[int, Network | UnavailableError] = {}
+        for i, members in enumerate(plan.groups_of(wants)):
+            made = answers[i]
+            if "facts" in made:
+                meters = _meters(stack, ours, [places.paths[i][p] for p in plans[i].topology.places])
+                standing: Network | UnavailableError = places.network(i, made["facts"], meters)
+            else:
+                standing = _refused(plans[i], made)
+            if isinstance(standing, Network) and standing.attachment is Attachment.OVS:
+                standing = _switch(stack, machine, standing, scratch)
+            for member, seats in zip(members, plans[i].groups, strict=True):
+                out[member] = _part(standing, seats)
+        yield tuple(out[i] for i in range(len(wants)))
+
+
+class _Places:
+    """The namespaces of all networks: their paths by network and place, and how to enter them."""
+
+    def __init__(
+        self, stack: ExitStack, label: str, plans: Sequence[NetworkPlan], holder: Holder | None
+    ) -> None:
+        self._label, self._plans, self._holder = label, plans, holder
+        self.paths: list[dict[str, str]] = []
+        self.created: tuple[str, ...] = ()
+        self._pids: dict[str, int] = {}
+        if holder is None:
+            names = [
+                {p: f"{plan.labelled(i, label)}-{p}" for p in own.topology.places}
+                for i, own in enumerate(plans)
+            ]
+            self.created = tuple(name for own in names for name in own.values())
+            stack.enter_context(namespaces.named_network_namespaces(self.created))
+            self.paths = [{p: str(namespaces.NETNS_DIRECTORY / n) for p, n in own.items()} for own in names]
+            return
+        for own in plans:
+            paths = {}
+            for place in own.topology.places:
+                pid = stack.enter_context(holder.network_namespace())
+                paths[place] = f"/proc/{pid}/ns/net"
+                self._pids[paths[place]] = pid
+            self.paths.append(paths)
+
+    def worker(self) -> list[str]:
+        argv = [sys.executable, "-m", "nearmetal.network.worker"]
+        if self._holder is None:
+            return argv
+        return self._holder.command(argv, pid=next(iter(self._pids.values())))
+
+    def _enter(self, path: str) -> tuple[str, ...]:
+        if self._holder is not None:
+            return tuple(self._holder.command([], pid=self._pids[path]))
+        return ("env", f"{processes.LABEL_VARIABLE}={self._label}", "nsenter", f"--net={path}", "--")
+
+    def network(
+        self, number: int, facts: Mapping[str, JsonValue], meters: Mapping[str, NetworkMeter]
+    ) -> Network:
+        own, paths = self._plans[number], self.paths[number]
+        return Network(
+            label=plan.labelled(number, self._label),
+            attachment=own.attachment,
+            settings=own.settings,
+            mode=own.mode,
+            subnet=own.subnet,
+            hub_apart=own.hub == HUB,
+            hub_netns=paths[own.hub],
+            hub_address=own.hub_address,
+            hub_interface=own.hub_interface,
+            seats=own.seats(paths),
+            read_back=facts,
+            hub_enter=self._enter(paths[own.hub]),
+            meters=meters,
+        )
+
+
+def _part(network: Network | UnavailableError, seats: range) -> Network | UnavailableError:
+    """A network as the arm sees it that these seats are of."""
+    if isinstance(network, UnavailableError):
+        return network
+    return replace(network, seats=tuple(network.seats[i] for i in seats))
+
+
+def _refused(own: NetworkPlan, made: Mapping[str, Any]) -> UnavailableError:
+    return UnavailableError(
+        f"attachment {own.attachment.value} cannot be built here: {made['error']}",
+        remedy=remedy(str(made["kind"]), str(made["error"])),
+    )
+
+
+def remedy(kind: str, said: str) -> str:
+    """What mends a link that the kernel refused."""
+    if "not supported" in said and kind in ("veth", "bridge", "macvlan", "ipvlan", "vxlan"):
+        return f"modprobe {kind} (a kernel with CONFIG_{kind.upper()})"
+    if "not permitted" in said:
+        return "run as root, or let this user make user namespaces"
+    return "ask for what this kernel has; nearmetal check says what that is"
+
+
+def _switch(stack: ExitStack, machine: Host, network: Network, scratch: Path) -> Network | UnavailableError:
+    """Open vSwitch between the ports in the hub."""
+    directory = scratch / network.label
+    directory.mkdir()
+    ports = [*(seat.port for seat in network.seats), HUB_PORT]
+    try:
+        datapath = stack.enter_context(open_vswitch(machine, network.hub_command, directory, ports))
+    except UnavailableError as e:
+        return e
+    return replace(network, mode=datapath)
+
+
+def _meter_sockets(stack: ExitStack, places: int) -> tuple[socket.socket | None, int | None]:
+    """Our end, and the descriptor of the worker's; none where the meters would take half of the files that we
+    may have open."""
+    if places * DESCRIPTORS > resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2:
+        return None, None
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    stack.callback(ours.close)
+    stack.callback(theirs.close)
+    return ours, theirs.fileno()
+
+
+def _meters(stack: ExitStack, taken: socket.socket | None, paths: Sequence[str]) -> dict[str, NetworkMeter]:
+    """By namespace, in the order in which the worker handed them over."""
+    meters: dict[str, NetworkMeter] = {}
+    if taken is None:
+        return meters
+    for path in paths:
+        meter = taken_over(taken)
+        if meter is None:
+            break
+        stack.callback(meter.close)
+        meters[path] = meter
+    return meters

@@ -1,0 +1,46 @@
+"""What was asked for against what the kernel says it has set. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ..model.network import NetworkSettings
+from ..model.record import JsonValue
+from .topology import HUB
+
+_MACVLAN = {"private": 1, "vepa": 2, "bridge": 4, "passthru": 8}
+_IPVLAN = {"l2": 0, "l3": 1}
+_RATE_TOLERANCE = 1e-6
+
+
+def differences(
+    settings: NetworkSettings, mode: str | None, read_back: Mapping[str, JsonValue]
+) -> tuple[str, ...]:
+    """In words, by seat: 'eth0 of a: mtu 9000 was asked for, the kernel has 1500'. read_back: facts by place;
+    the hub is not looked at."""
+    out = []
+    wanted = {k: v for k, v in settings.asked().items() if k not in ("devices", "subnet", "mode")}
+    for place, facts in read_back.items():
+        if place == HUB or not isinstance(facts, dict):
+            continue
+        kind = facts["kind"]
+        if mode is not None and kind in ("macvlan", "ipvlan") and not _same_mode(mode, facts["mode"]):
+            out.append(_words(facts, place, "mode", mode, facts["mode"]))
+        for name, asked in wanted.items():
+            if not _same(name, asked, facts.get(name)):
+                out.append(_words(facts, place, name, asked, facts.get(name)))
+    return tuple(out)
+
+
+def _words(facts: Mapping[str, JsonValue], place: str, name: str, asked: object, got: object) -> str:
+    return f"{facts['interface']} of {place}: {name} {asked} was asked for, the kernel has {got}"
+
+
+def _same(name: str, asked: object, got: object) -> bool:
+    if name == "rate" and isinstance(asked, float) and isinstance(got, (int, float)):
+        return abs(got - asked) <= max(asked * _RATE_TOLERANCE, 1)
+    return asked == got
+
+
+def _same_mode(mode: str, got: object) -> bool:
+    return got in (mode, _MACVLAN.get(mode), _IPVLAN.get(mode))

@@ -1,0 +1,76 @@
+"""What governs TCP in one network namespace, as the kernel reports it. Part of the worker: read in the
+namespace itself, for /proc/sys/net is that of the reading process."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+from pathlib import Path
+from typing import Any
+
+from pyroute2 import IPRoute
+
+from . import ethtool
+
+Json = dict[str, Any]
+
+_MAIN = 254  # RT_TABLE_MAIN
+_MODES = {"macvlan": "IFLA_MACVLAN_MODE", "ipvlan": "IFLA_IPVLAN_MODE"}
+
+
+def facts(ip: IPRoute, plain: socket.socket, interface: str, index: int) -> Json:
+    """Of one interface, and of the route that leaves by it. rto_min: seconds; None before Linux 6.11, where
+    no route sets one: 200 ms then; rate: bytes a second of a tbf, None without; mode: the kernel's number or
+    word, None where the kind has none."""
+    link = ip.get_links(index)[0]
+    info = link.get_attr("IFLA_LINKINFO")
+    kind = info.get_attr("IFLA_INFO_KIND") if info is not None else None
+    data = info.get_attr("IFLA_INFO_DATA") if info is not None else None
+    metrics = _metrics(ip, index)
+    least = sysctl("tcp_rto_min_us")
+    default = int(least) / 1e6 if least is not None else None
+    return {
+        "interface": link.get_attr("IFLA_IFNAME"),
+        "kind": kind,
+        "mode": data.get_attr(_MODES[kind]) if kind in _MODES and data is not None else None,
+        "mtu": link.get_attr("IFLA_MTU"),
+        "queue_length": link.get_attr("IFLA_TXQLEN"),
+        "qdisc": link.get_attr("IFLA_QDISC"),
+        "rate": _rate(ip, index),
+        "congestion_control": metrics.get("RTAX_CC_ALGO") or sysctl("tcp_congestion_control"),
+        "rto_min": metrics["RTAX_RTO_MIN"] / 1000 if "RTAX_RTO_MIN" in metrics else default,
+        **{name: _offload(plain, interface, name) for name in ethtool.OFFLOADS},
+    }
+
+
+def _metrics(ip: IPRoute, index: int) -> Json:
+    """Of the widest route that leaves by the interface."""
+    found = [r for r in ip.get_routes(family=socket.AF_INET, table=_MAIN) if r.get_attr("RTA_OIF") == index]
+    widest = min(found, key=lambda r: r["dst_len"], default=None)
+    metrics = widest.get_attr("RTA_METRICS") if widest is not None else None
+    return dict(metrics["attrs"]) if metrics is not None else {}
+
+
+def _rate(ip: IPRoute, index: int) -> int | None:
+    for q in ip.get_qdiscs(index):
+        options = q.get_attr("TCA_OPTIONS")
+        if q.get_attr("TCA_KIND") == "tbf" and options is not None:
+            return int(options.get_attr("TCA_TBF_PARMS")["rate"])
+    return None
+
+
+def _offload(plain: socket.socket, interface: str, name: str) -> bool | None:
+    with contextlib.suppress(OSError):
+        return ethtool.switched(plain, interface, name)
+    return None
+
+
+def sysctl(name: str) -> str | None:
+    """Below net.ipv4; None where the kernel has no such thing."""
+    path = Path("/proc/sys/net/ipv4", name)
+    return path.read_text().strip() if path.exists() else None
+
+
+def write_sysctl(name: str, value: str) -> None:
+    """Raises OSError."""
+    Path("/proc/sys/net/ipv4", name).write_text(value)

@@ -1,0 +1,105 @@
+"""Open vSwitch of a run's own: database, daemon and bridge, in the run's scratch directory and the hub's
+network namespace. The machine's own Open vSwitch, if it has one, is neither used nor seen.
+
+Where the kernel has the openvswitch module, packets stay in it; else the user-space datapath carries them,
+which is some ten times slower. Which one it was is recorded as the mode."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from ..errors import UnavailableError
+from ..host import Host
+
+PROGRAMS = ("ovsdb-tool", "ovsdb-server", "ovs-vswitchd", "ovs-vsctl", "ovs-dpctl", "setpriv")
+SCHEMA = Path("/usr/share/openvswitch/vswitch.ovsschema")
+REMEDY = "apt-get install openvswitch-switch"
+BRIDGE = "br0"
+KERNEL, USER_SPACE = "system", "netdev"  # datapath types
+_LIMIT = 10.0
+_LOOK_AGAIN = 0.005
+
+Enter = Callable[[Sequence[str]], list[str]]
+"""Tokens that run a command in the hub's network namespace."""
+
+
+@contextmanager
+def open_vswitch(host: Host, enter: Enter, directory: Path, ports: Sequence[str]) -> Iterator[str]:
+    """A bridge over these interfaces of the hub: the type of its datapath. directory: empty, its path short
+    enough for sockets in it. Everything is stopped on leaving.
+
+    Raises UnavailableError where it is not installed, or does not start.
+    """
+    programs = _programs(host)
+    database, remote = directory / "conf.db", f"unix:{directory}/db.sock"
+    vsctl = [programs["ovs-vsctl"], f"--db={remote}", f"--timeout={_LIMIT:g}"]
+    with ExitStack() as stack:
+        _run(host, [programs["ovsdb-tool"], "create", str(database), str(SCHEMA)])
+        server = [
+            *(programs["ovsdb-server"], str(database), f"--remote=p{remote}"),
+            *_own_files(directory, "ovsdb-server"),
+        ]
+        _started(
+            stack, host, enter([programs["setpriv"], *_DIES_WITH_US, *server]), directory, "ovsdb-server"
+        )
+        _await(directory / "db.sock", directory, "ovsdb-server")
+        _run(host, [*vsctl, "--no-wait", "init"])
+        daemon = [programs["ovs-vswitchd"], remote, *_own_files(directory, "ovs-vswitchd")]
+        _started(
+            stack, host, enter([programs["setpriv"], *_DIES_WITH_US, *daemon]), directory, "ovs-vswitchd"
+        )
+        known = host.run(enter([programs["ovs-dpctl"], "dump-dps"]), timeout=_LIMIT, cwd=Path("/"))
+        datapath = KERNEL if known.ok else USER_SPACE
+        added = [word for port in ports for word in ("--", "add-port", BRIDGE, port)]
+        bridge = ["add-br", BRIDGE, "--", "set", "bridge", BRIDGE, f"datapath_type={datapath}"]
+        _run(host, [*vsctl, *bridge, *added])
+        yield datapath
+
+
+_DIES_WITH_US = ("--pdeathsig", "KILL", "--")
+
+
+def _programs(host: Host) -> dict[str, str]:
+    found = {name: path for name in PROGRAMS if (path := host.which(name)) is not None}
+    lacking = [name for name in PROGRAMS if name not in found]
+    if lacking:
+        raise UnavailableError(f"Open vSwitch is not installed ({lacking[0]} is missing)", remedy=REMEDY)
+    return found
+
+
+def _own_files(directory: Path, name: str) -> tuple[str, ...]:
+    return (
+        f"--pidfile={directory}/{name}.pid",
+        f"--unixctl={directory}/{name}.ctl",
+        f"--log-file={directory}/{name}.log",
+        "--verbose=syslog:off",
+        "--verbose=console:off",
+        "--no-chdir",
+    )
+
+
+def _started(stack: ExitStack, host: Host, argv: Sequence[str], directory: Path, name: str) -> None:
+    process = host.start(
+        argv, stdout=directory / f"{name}.out", stderr=directory / f"{name}.err", cwd=Path("/")
+    )
+    stack.callback(process.kill)
+
+
+def _run(host: Host, argv: Sequence[str]) -> None:
+    done = host.run(argv, timeout=2 * _LIMIT, cwd=Path("/"))
+    if not done.ok:
+        raise UnavailableError(f"Open vSwitch does not start: {done.last_words()}", remedy=REMEDY)
+
+
+def _await(file: Path, directory: Path, name: str) -> None:
+    end = time.monotonic() + _LIMIT
+    while not file.exists():
+        if time.monotonic() > end:
+            said = (directory / f"{name}.err").read_text(errors="replace").strip().splitlines()
+            raise UnavailableError(
+                f"{name} does not start: {said[-1][:300] if said else 'it says nothing'}", remedy=REMEDY
+            )
+        time.sleep(_LOOK_AGAIN)

@@ -1,0 +1,235 @@
+"""The shape of each attachment: which links and routes join its seats, and the hub to them. Pure.
+
+Every shape makes a Topology of a Frame of names and addresses. The interface of an instance is eth0, save
+where it is a device of the machine, which keeps its name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from ipaddress import IPv4Interface, IPv4Network
+
+from ..model.network import NetworkSettings
+from ..model.study import Attachment
+from .topology import HUB, Link, Route, Topology
+
+BRIDGE = "br0"
+SEAT = "eth0"
+HUB_PORT = "hubport"  # what the hub's own interface is joined to where there is no bridge of the kernel's
+VXLAN_PORT = 4789  # IANA's
+VXLAN_HEADERS = 50  # bytes before the inner Ethernet frame's payload: Ethernet 14, IPv4 20, UDP 8, VXLAN 8
+ETHERNET_MTU = 1500
+_BELOW = (IPv4Network("10.98.0.0/16"), IPv4Network("172.31.0.0/16"))
+#: Siblings on one device do not reach each other in these modes, so each seat gets a device of its own.
+_ALONE_ON_DEVICE = ("private", "passthru")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Frame:
+    """What a shape is filled with. number: of the network in its run, from 0; mode: of the attachment, None
+    where it has none; seats: names of their places; hub, addresses: of the hub and of each seat, with the
+    prefix of the subnet; devices: of the machine, by seat."""
+
+    number: int
+    settings: NetworkSettings
+    mode: str | None
+    subnet: IPv4Network
+    hub: IPv4Interface
+    seats: tuple[str, ...]
+    addresses: tuple[IPv4Interface, ...]
+    devices: tuple[str, ...] = ()
+
+    def own(self, seat: int, kind: str) -> Link:
+        """The interface of a seat, with all that the settings ask for."""
+        return replace(
+            self.inner(self.seats[seat], SEAT, kind),
+            address=str(self.addresses[seat]),
+            rate=self.settings.rate,
+        )
+
+    def inner(self, at: str, name: str, kind: str) -> Link:
+        """A link on the way: as long a packet, as long a queue and the same offloads."""
+        s = self.settings
+        return Link(at=at, name=name, kind=kind, mtu=s.mtu, queue_length=s.queue_length, offloads=s.offloads)
+
+    def bridge(self) -> Link:
+        """The hub's own, with its address."""
+        return Link(at=HUB, name=BRIDGE, kind="bridge", mtu=self.settings.mtu, address=str(self.hub))
+
+    def pair(self, port: Link, end: Link) -> tuple[Link, Link]:
+        """A veth with these two ends."""
+        return replace(port, kind="veth", peer=(end.at, end.name)), replace(end, kind="end")
+
+    def tuned(self, seat: int, interface: str = SEAT, *, via: str | None = None) -> tuple[Route, ...]:
+        """The route of a seat to the others, where the settings or a gateway need another than the
+        kernel's."""
+        s = self.settings
+        if via is None and s.rto_min is None and s.congestion_control is None:
+            return ()
+        return (
+            Route(
+                at=self.seats[seat],
+                destination=str(self.subnet),
+                interface=interface,
+                via=via,
+                rto_min=s.rto_min,
+                congestion_control=s.congestion_control,
+            ),
+        )
+
+    def with_hub(self, *links: Link, hub: str = BRIDGE) -> Topology:
+        """Of links that give every seat its eth0; hub: the interface that bears the hub's address."""
+        return Topology(
+            places=(HUB, *self.seats),
+            links=links,
+            routes=tuple(r for seat in range(len(self.seats)) for r in self.tuned(seat)),
+            report={HUB: hub, **dict.fromkeys(self.seats, SEAT)},
+        )
+
+
+def port(seat: int) -> str:
+    """The hub's side of a seat's link."""
+    return f"port{seat}"
+
+
+def veth(f: Frame) -> Topology:
+    """One pair: between two seats, or between one and the hub."""
+    if len(f.seats) == 1:
+        hub = replace(f.inner(HUB, port(0), "veth"), address=str(f.hub))
+        return f.with_hub(*f.pair(hub, f.own(0, "end")), hub=port(0))
+    return replace(f.with_hub(*f.pair(f.own(0, "veth"), f.own(1, "end"))), places=f.seats, report=_eth0(f))
+
+
+def veth_bridge(f: Frame) -> Topology:
+    """A bridge in the hub, and a pair from it to each seat."""
+    links = [f.bridge()]
+    for i in range(len(f.seats)):
+        links += f.pair(_bridged(f, port(i)), f.own(i, "end"))
+    return f.with_hub(*links)
+
+
+def veth_routed(f: Frame) -> Topology:
+    """A pair from the hub to each seat, and no common link: the hub forwards by its routing table. Its own
+    address is on a bridge without ports, and answers on every pair."""
+    links, routes = [f.bridge()], []
+    for i, seat in enumerate(f.seats):
+        alone = f"{f.addresses[i].ip}/32"
+        links += f.pair(f.inner(HUB, port(i), "veth"), replace(f.own(i, "end"), address=alone))
+        routes.append(Route(at=HUB, destination=alone, interface=port(i)))
+        routes.append(Route(at=seat, destination=f"{f.hub.ip}/32", interface=SEAT))
+        routes += f.tuned(i, via=str(f.hub.ip))
+    hub = replace(links[0], address=f"{f.hub.ip}/32")
+    return replace(f.with_hub(hub, *links[1:]), routes=tuple(routes), forwarding=(HUB,))
+
+
+def macvlan(f: Frame) -> Topology:
+    """The device that the instances share is one end of a pair whose other end is a port of the hub's bridge,
+    as a machine's own stands at a switch. In mode vepa that port sends back (IEEE 802.1Qbg); in modes private
+    and passthru each seat has a device of its own."""
+    assert f.mode is not None
+    links = [f.bridge()]
+    for i in range(len(f.seats)):
+        device = f"device{i if f.mode in _ALONE_ON_DEVICE else 0}"
+        if device == f"device{i}":
+            way = replace(_bridged(f, port(i)), hairpin=f.mode == "vepa")
+            links += f.pair(way, f.inner(HUB, device, "end"))
+        links.append(_stacked(f, i, "macvlan", device, "macvlan_mode", f.mode))
+    return f.with_hub(*links)
+
+
+def ipvlan(f: Frame) -> Topology:
+    """As macvlan, but the seats share the device's Ethernet address. The hub has one of the links too: in
+    mode l3 they answer to no bridge."""
+    assert f.mode is not None
+    over, hub = "device0", "hub0"
+    number = Attachment.IPVLAN.modes.index(f.mode)
+    links = [*f.pair(f.inner(HUB, port(0), "veth"), f.inner(HUB, over, "end"))]
+    links.append(
+        replace(
+            f.inner(HUB, hub, "ipvlan"),
+            over=over,
+            made_at=HUB,
+            options={"ipvlan_mode": number},
+            address=str(f.hub),
+        )
+    )
+    links += [_stacked(f, i, "ipvlan", over, "ipvlan_mode", number) for i in range(len(f.seats))]
+    return f.with_hub(*links, hub=hub)
+
+
+def vxlan(f: Frame) -> Topology:
+    """Each seat's eth0 is a tunnel end over its pair to the hub's bridge, the hub has one too; who is where
+    is learned by multicast (RFC 7348)."""
+    mtu = (f.settings.mtu or ETHERNET_MTU - VXLAN_HEADERS) + VXLAN_HEADERS
+    below = _below(f)
+    prefix = below.prefixlen
+    links = [replace(f.bridge(), mtu=mtu, address=f"{below[1]}/{prefix}")]
+    for i in range(len(f.seats)):
+        outer = replace(f.inner(f.seats[i], "under0", "end"), mtu=mtu, address=f"{below[i + 2]}/{prefix}")
+        links += f.pair(replace(_bridged(f, port(i)), mtu=mtu), outer)
+        links.append(_tunnel(f, f.own(i, "vxlan"), "under0"))
+    hub = replace(f.inner(HUB, "vxlan0", "vxlan"), address=str(f.hub))
+    return f.with_hub(*links, _tunnel(f, hub, BRIDGE), hub="vxlan0")
+
+
+def ovs(f: Frame) -> Topology:
+    """Pairs whose ends in the hub Open vSwitch takes as ports (openvswitch.py); it makes the bridge as
+    well."""
+    hub = replace(f.inner(HUB, "hub0", "end"), address=str(f.hub))
+    links = [*f.pair(f.inner(HUB, HUB_PORT, "veth"), hub)]
+    for i in range(len(f.seats)):
+        links += f.pair(f.inner(HUB, port(i), "veth"), f.own(i, "end"))
+    # Packets that go through user space must carry their checksums: nothing later would fill them in.
+    links = [replace(link, offloads={"tx": False, **link.offloads}) for link in links]
+    return f.with_hub(*links, hub="hub0")
+
+
+def on_devices(f: Frame) -> Topology:
+    """Devices of the machine, one for each seat: physical ones, or virtual functions of SR-IOV."""
+    links = [replace(f.own(i, "device"), name=device) for i, device in enumerate(f.devices)]
+    routes = [r for i, device in enumerate(f.devices) for r in f.tuned(i, device)]
+    report = dict(zip(f.seats, f.devices, strict=True))
+    return Topology(places=f.seats, links=tuple(links), routes=tuple(routes), report=report)
+
+
+def _bridged(f: Frame, name: str) -> Link:
+    return replace(f.inner(HUB, name, "veth"), master=BRIDGE)
+
+
+def _stacked(f: Frame, seat: int, kind: str, device: str, key: str, mode: str | int) -> Link:
+    """A seat's link on a device in the hub."""
+    return replace(f.own(seat, kind), over=device, made_at=HUB, options={key: mode})
+
+
+def _below(f: Frame) -> IPv4Network:
+    """A network below tunnels, as large as theirs and apart from it."""
+    base = next(b for b in _BELOW if not b.overlaps(f.subnet))
+    prefix = max(base.prefixlen, min(f.subnet.prefixlen, 24))
+    number = f.number if prefix == 24 else 0
+    return IPv4Network((int(base[0]) + (number << 8), prefix))
+
+
+def _tunnel(f: Frame, link: Link, over: str) -> Link:
+    options: Mapping[str, str | int] = {
+        "vxlan_id": f.number + 1,
+        "vxlan_group": f"239.99.{f.number // 256}.{f.number % 256}",
+        "vxlan_port": VXLAN_PORT,
+    }
+    return replace(link, over=over, made_at=link.at, options=options)
+
+
+def _eth0(f: Frame) -> dict[str, str]:
+    return dict.fromkeys(f.seats, SEAT)
+
+
+SHAPES: Mapping[Attachment, Callable[[Frame], Topology]] = {
+    Attachment.VETH: veth,
+    Attachment.VETH_BRIDGE: veth_bridge,
+    Attachment.VETH_ROUTED: veth_routed,
+    Attachment.MACVLAN: macvlan,
+    Attachment.IPVLAN: ipvlan,
+    Attachment.VXLAN: vxlan,
+    Attachment.OVS: ovs,
+    Attachment.PHYS: on_devices,
+    Attachment.SRIOV: on_devices,
+}

@@ -1,0 +1,73 @@
+"""What a network consists of, as data: namespaces, links, routes. The worker makes it as it stands here; what
+is meant by it, plan.py and shapes.py know. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+
+from ..errors import UsageError
+from ..model.record import JsonValue
+
+HUB = "hub"
+LONGEST_NAME = 15  # IFNAMSIZ, less its end
+
+
+@dataclass(frozen=True, kw_only=True)
+class Link:
+    """One interface. at: the place (namespace) where it ends up; kind: as the kernel names it, 'end' for the
+    other end of a veth, which is made with it, 'device' for a device of the machine, which is moved in;
+    peer: (place, name) of a veth's other end; over: the link in place made_at that it stands on; options:
+    attributes by their pyroute2 names; master: the bridge that it is a port of; hairpin: a port that sends
+    back where it came from; address: with prefix; rate: bytes a second."""
+
+    at: str
+    name: str
+    kind: str
+    peer: tuple[str, str] | None = None
+    over: str | None = None
+    made_at: str | None = None
+    options: Mapping[str, str | int] = field(default_factory=dict)
+    master: str | None = None
+    hairpin: bool = False
+    address: str | None = None
+    mtu: int | None = None
+    queue_length: int | None = None
+    offloads: Mapping[str, bool] = field(default_factory=dict)
+    rate: float | None = None
+
+    def __post_init__(self) -> None:
+        if not 1 <= len(self.name.encode()) <= LONGEST_NAME or set(self.name) & set("/: \t\n"):
+            raise UsageError(
+                f'"{self.name}" cannot be the name of a network interface',
+                remedy=f"1 to {LONGEST_NAME} bytes, without / : and spaces",
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Route:
+    """at: place; destination: with prefix; via: a gateway, None = on the link itself; rto_min: seconds."""
+
+    at: str
+    destination: str
+    interface: str
+    via: str | None = None
+    rto_min: float | None = None
+    congestion_control: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Topology:
+    """places: the namespaces, the seats' after the hub where there is one; links in the order of making;
+    routes: replace those that the kernel made; forwarding: places that route packets of others; report: by
+    place the interface whose facts are read back."""
+
+    places: tuple[str, ...]
+    links: tuple[Link, ...]
+    routes: tuple[Route, ...] = ()
+    forwarding: tuple[str, ...] = ()
+    report: Mapping[str, str]
+
+    def as_json(self) -> dict[str, JsonValue]:
+        """For the worker."""
+        return asdict(self)

@@ -1,0 +1,75 @@
+"""Figures of papers, carried as data: read here, shown beside ours, never part of an estimate."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterator, Mapping
+from importlib import resources
+from typing import Any
+
+from ..model.published import Likeness, Paper, Published, PublishedFigure, Quantity
+
+PHASES = ("computation", "communication", "start of MPI")
+"""In the order in which the tables of times print them."""
+
+
+def published(key: str) -> Published | None:
+    """The figures of a paper by its key; None where none are carried."""
+    file = resources.files(__name__).joinpath(f"{key}.toml")
+    return read(file.read_text(encoding="utf-8")) if file.is_file() else None
+
+
+def read(text: str) -> Published:
+    """From our own form: [paper], [times] with a row of (percent, milliseconds) by phase, [[figure]]."""
+    data = tomllib.loads(text)
+    figures = (*_times(data["times"]), *map(_figure, data["figure"]))
+    return Published(paper=Paper(**data["paper"]), figures=figures)
+
+
+def _times(table: Mapping[str, Any]) -> Iterator[PublishedFigure]:
+    for entry in table["place"]:
+        for name, row in entry.items():
+            if name == "place":
+                continue
+            kernel, _, size = name.partition("-")
+            for phase, (percent, milliseconds) in zip(PHASES, row, strict=True):
+                for quantity, value, unit in (
+                    (Quantity.TIME, milliseconds / 1000, "s"),
+                    (Quantity.TIME_SHARE, percent / 100, "share"),
+                ):
+                    yield PublishedFigure(
+                        part=table["part"],
+                        what=f"{phase} of {name}, {entry['place']}",
+                        quantity=quantity,
+                        low=value,
+                        high=value,
+                        unit=unit,
+                        source=table["source"],
+                        likeness=Likeness(table["likeness"]),
+                        differs=table["differs"],
+                        workloads=(kernel.lower(),),
+                        size=size,
+                        arm=entry["place"],
+                        phase=phase,
+                    )
+
+
+def _figure(entry: Mapping[str, Any]) -> PublishedFigure:
+    words = {k: entry.get(k, "") for k in ("size", "arm", "baseline")}
+    if "percent" in entry:
+        (low, high), unit = (p / 100 for p in entry["percent"]), "share"
+    else:
+        (low, high), unit = entry["number"], entry["unit"]
+    return PublishedFigure(
+        part=entry["part"],
+        what=entry["what"],
+        quantity=Quantity(entry["quantity"]),
+        low=float(low),
+        high=float(high),
+        unit=unit,
+        source=entry["source"],
+        likeness=Likeness(entry["likeness"]),
+        differs=entry["differs"],
+        workloads=tuple(entry.get("workloads", ())),
+        **words,
+    )

@@ -1,0 +1,117 @@
+"""The directory of a series: what was asked, frozen, and below it one results directory for each part."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from ..errors import RecordsError
+from ..model.series import Part, Scale, Series
+from ..model.study import Study
+from .directory import STAMP, ResultsDirectory, json_bytes, json_object, new_directory, safe_name
+from .disk import failure, sync_directory, write_file
+
+SERIES, STUDIES, ENDS = "series.json", "studies", "ends.jsonl"
+_SCHEMA = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class SeriesDirectory:
+    """A directory that exists and holds a series."""
+
+    path: Path
+
+    @classmethod
+    def create(cls, parent: Path, series: Series, texts: Mapping[str, str]) -> SeriesDirectory:
+        """A new directory `<name>-<UTC time>` below parent. texts: the study file of each part that has a
+        study, by its key. Raises DiskFullError and RecordsError."""
+        try:
+            parent.mkdir(parents=True, exist_ok=True)
+            path = new_directory(parent, f"{safe_name(series.name)}-{time.strftime(STAMP, time.gmtime())}")
+            (path / STUDIES).mkdir()
+            for key, text in texts.items():
+                write_file(path / STUDIES / f"{key}.yaml", text.encode())
+            head = {k: v for k, v in asdict(series).items() if k != "parts"}
+            parts = [{k: v for k, v in asdict(p).items() if k != "study"} for p in series.parts]
+            data = {"schema": _SCHEMA, "created": time.time(), **head, "parts": parts}
+            write_file(path / SERIES, json_bytes(data))  # last: a series that is there is whole
+            sync_directory(parent)
+        except OSError as e:
+            raise failure(e, parent, kept="nothing was measured yet") from e
+        return cls(path=path)
+
+    @classmethod
+    def at(cls, path: Path) -> SeriesDirectory | None:
+        """The series in a directory; None where it holds none."""
+        return cls(path=path) if (path / SERIES).is_file() else None
+
+    @property
+    def created(self) -> float:
+        """Unix seconds. Raises RecordsError."""
+        return float(json_object(self.path / SERIES)["created"])
+
+    def series(self, load: Callable[[Path], Study]) -> Series:
+        """As it was frozen. load: reads one study file. Raises RecordsError."""
+        file = self.path / SERIES
+        data = json_object(file)
+        if data.get("schema") != _SCHEMA:
+            raise RecordsError(
+                f"series schema {data.get('schema')!r} is not known to this nearmetal, which reads {_SCHEMA}",
+                where=str(file),
+                remedy="read the directory with the nearmetal that wrote it, or upgrade this one",
+            )
+        try:
+            return Series(
+                name=str(data["name"]),
+                title=str(data["title"]),
+                scale=Scale(data["scale"]),
+                paper=str(data["paper"]),
+                seed=int(data["seed"]),
+                max_time=float(data["max_time"]),
+                parts=tuple(
+                    Part(
+                        key=str(p["key"]),
+                        title=str(p["title"]),
+                        share=float(p["share"]),
+                        study=None if p["absent"] else load(self.path / STUDIES / f"{p['key']}.yaml"),
+                        places={str(k): str(v) for k, v in p["places"].items()},
+                        absent=str(p["absent"]),
+                        notes=tuple(map(str, p["notes"])),
+                    )
+                    for p in data["parts"]
+                ),
+                notes=tuple(map(str, data["notes"])),
+            )
+        except (ValueError, KeyError, TypeError, AttributeError) as e:
+            raise RecordsError(f"corrupt: {e!r}", where=str(file), remedy="take it from a copy") from e
+
+    def part(self, part: Part) -> ResultsDirectory | None:
+        """The newest results directory of a part that got as far as a plan."""
+        if part.study is None:
+            return None
+        found = sorted(self.path.glob(f"{safe_name(part.study.name)}-[0-9]*/plan.json"))
+        return ResultsDirectory.open(found[-1].parent) if found else None
+
+    def ended(self, key: str, why: str) -> None:
+        """Keep why a part stopped, or could not run. Raises DiskFullError and RecordsError."""
+        line = json.dumps({"part": key, "why": why, "at": time.time()}, ensure_ascii=False) + "\n"
+        try:
+            with (self.path / ENDS).open("ab") as file:
+                file.write(line.encode())
+        except OSError as e:
+            raise failure(e, self.path, kept="the records are whole") from e
+
+    def ends(self) -> dict[str, str]:
+        """Why each part stopped last, by key; a torn line is passed over."""
+        file = self.path / ENDS
+        out: dict[str, str] = {}
+        for line in file.read_bytes().splitlines() if file.exists() else ():
+            try:
+                entry = json.loads(line)
+                out[str(entry["part"])] = str(entry["why"])
+            except (ValueError, KeyError, TypeError):
+                continue
+        return out

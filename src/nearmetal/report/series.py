@@ -1,0 +1,319 @@
+"""The summary of a study in parts: what the paper found and what was found here, on one page."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..model.published import Published, PublishedFigure, Quantity
+from ..model.record import JsonValue, TrialRecord
+from ..model.result import Analysis, Cell
+from ..model.series import Part, Series
+from ..model.study import KernelWorkload, Study
+from ..records.disk import failure, write_file
+from ..units import show, show_clock
+from .beside import Beside, beside, phases
+from .bundle import vega_bundle
+from .cells_table import answer_sentence, entry, metric_label, side, trust_text, verdict_text
+from .chart_parts import PAGE, Chart
+from .json_form import json_form
+from .markdown import escape as markdown_escape
+from .markup import Markup, join
+from .page import Drawings, framed
+from .profile_table import profile_lines
+from .seen import RecordIndex
+from .series_charts import overheads, packing
+from .sheet import Block, Grid, Leaf, Words, html_of, markdown_of, text_of
+from .text import plural
+
+
+@dataclass(frozen=True, kw_only=True)
+class PartResult:
+    """One part with what is on disk of it. directory: below the series'; study, analysis: None where nothing
+    was measured; why: how it stopped, or why there is nothing."""
+
+    part: Part
+    directory: Path | None
+    study: Study | None
+    analysis: Analysis | None
+    records: Sequence[TrialRecord]
+    why: str
+
+
+def series_files(directory: Path) -> tuple[Path, Path]:
+    """The page and the Markdown of a summary."""
+    return directory / "report.html", directory / "report.md"
+
+
+def write_series(
+    directory: Path, series: Series, results: Sequence[PartResult], paper: Published | None
+) -> tuple[Path, Path]:
+    """report.html and report.md of the whole. Raises DiskFullError or RecordsError."""
+    page, markdown = series_files(directory)
+    leaves = sheet(series, results, paper)
+    drawings = Drawings()
+    body = join(*(html_of(leaf, drawings.figure) for leaf in leaves))
+    html = framed(
+        study=series.name,
+        question=series.title,
+        answer=_answer(results),
+        trust=Markup(""),
+        body=body,
+        footer=f"seed {series.seed:x} · {plural(len(results), 'part')} · scale {series.scale}",
+        drawings=drawings,
+        bundle=vega_bundle(),
+    )
+    text = "\n\n".join([f"# {markdown_escape(series.title)}", *map(markdown_of, leaves)]) + "\n"
+    try:
+        write_file(page, html.encode())
+        write_file(markdown, text.encode())
+    except OSError as e:
+        raise failure(e, directory, kept="the records are whole") from e
+    return page, markdown
+
+
+def series_text(series: Series, results: Sequence[PartResult], paper: Published | None) -> str:
+    """The same for a terminal."""
+    return "\n\n".join([series.title, _answer(results), *map(text_of, sheet(series, results, paper))])
+
+
+def series_json(
+    series: Series,
+    results: Sequence[PartResult],
+    paper: Published | None,
+    *,
+    results_dir: str,
+    report: str,
+) -> dict[str, JsonValue]:
+    """Every part as json_form has it, and apart from it the paper's figures with where they stand."""
+    return {
+        "format": 1,
+        "study": series.name,
+        "title": series.title,
+        "scale": series.scale.value,
+        "seed": series.seed,
+        "notes": list(series.notes),
+        "results_dir": results_dir,
+        "report": report,
+        "paper": None if paper is None else _paper_json(paper),
+        "parts": [_part_json(r, paper, results_dir) for r in results],
+    }
+
+
+def _paper_json(paper: Published) -> dict[str, JsonValue]:
+    p = paper.paper
+    return {"title": p.title, "authors": p.authors, "year": p.year, "where": p.where, "setting": p.setting}
+
+
+def _part_json(r: PartResult, paper: Published | None, results_dir: str) -> dict[str, JsonValue]:
+    own: JsonValue = None
+    if r.study is not None and r.analysis is not None and r.directory is not None:
+        own = json_form(r.study, r.analysis, results_dir=str(Path(results_dir) / r.directory))
+    return {
+        "part": r.part.key,
+        "title": r.part.title,
+        "notes": list(r.part.notes),
+        "why": r.why,
+        "emulated": r.study is not None and any(a.placement.emulated for a in r.study.arms()),
+        "places": dict(r.part.places),
+        "result": own,
+        "published": [b.as_json() for b in _beside(r, _figures(r, paper), RecordIndex(r.records))],
+    }
+
+
+def _answer(results: Sequence[PartResult]) -> str:
+    cells = [c for r in results if r.analysis is not None for c in r.analysis.cells]
+    if not cells:
+        return "Nothing was measured yet."
+    said = Counter(verdict_text(c.verdict) for c in cells)
+    measured = sum(r.analysis is not None for r in results)
+    return (
+        f"{measured} of {plural(len(results), 'part')} measured, {plural(len(cells), 'comparison')}: "
+        + ", ".join(f"{n} {words}" for words, n in said.most_common())
+        + "."
+    )
+
+
+def sheet(series: Series, results: Sequence[PartResult], paper: Published | None) -> tuple[Leaf, ...]:
+    """Overview, then a section for each part, then the paper's setting."""
+    leaves = [_overview(series, results), *(_part(r, paper) for r in results)]
+    if paper is not None:
+        p = paper.paper
+        said = (
+            f"{p.authors}: {p.title} ({p.year}), {p.where}. {p.setting}. "
+            "Its figures stand beside ours and enter none of them."
+        )
+        leaves.append(Leaf(key="paper", title="The paper", blocks=(Words(text=said),)))
+    return tuple(leaves)
+
+
+def _overview(series: Series, results: Sequence[PartResult]) -> Leaf:
+    rows = []
+    for r in results:
+        a = r.analysis
+        found = Counter(verdict_text(c.verdict) for c in a.cells) if a else Counter[str]()
+        rows.append(
+            (
+                r.part.title,
+                "none" if a is None else f"{a.blocks} in {show_clock(a.elapsed)}",
+                ", ".join(f"{n} {words}" for words, n in found.most_common()) or "nothing measured",
+                trust_text(a.noise_floor) if a is not None else "",
+                r.why,
+            )
+        )
+    heads = ("part", "blocks", "verdicts", "noise floor", "how it ended")
+    blocks: list[Block] = [Words(text=note) for note in series.notes]
+    return Leaf(
+        key="verdicts",
+        title="The parts",
+        blocks=(*blocks, Grid(title="Parts", heads=heads, rows=tuple(rows))),
+    )
+
+
+def _figures(r: PartResult, paper: Published | None) -> tuple[PublishedFigure, ...]:
+    return paper.of_part(r.part.key) if paper is not None else ()
+
+
+def _beside(r: PartResult, figures: Sequence[PublishedFigure], records: RecordIndex) -> tuple[Beside, ...]:
+    return beside(figures, r.part.places, r.study, r.analysis, records, r.why)
+
+
+def _part(r: PartResult, paper: Published | None) -> Leaf:
+    records = RecordIndex(r.records)
+    pairs = _beside(r, _figures(r, paper), records)
+    blocks: list[Block] = [Words(text=note, quiet=True) for note in r.part.notes]
+    if r.study is None or r.analysis is None or not r.analysis.blocks:
+        blocks.insert(0, Words(text=f"Nothing was measured: {r.why}."))
+    else:
+        link = (f"All of part {r.part.key}", f"{r.directory}/report.html")
+        answer = f"{r.study.question} {answer_sentence(r.study, r.analysis)}"
+        blocks = [Words(text=answer, link=link), *blocks]
+        blocks += [c for c in _charts(r, pairs) if c is not None]
+        blocks += _grids(r.study, r.analysis)
+    times = [b for b in pairs if b.figure.quantity in (Quantity.TIME, Quantity.TIME_SHARE)]
+    if times and r.analysis is not None:
+        blocks.append(_times(r, times, records))
+    claims = [b for b in pairs if b not in times]
+    if claims:
+        blocks.append(_claims(claims))
+    return Leaf(key=f"part-{r.part.key}", title=r.part.title, blocks=tuple(blocks))
+
+
+def _charts(r: PartResult, pairs: Sequence[Beside]) -> tuple[Chart | None, ...]:
+    assert r.study is not None and r.analysis is not None
+    packed = {arm: word for word, arm in r.part.places.items() if word.endswith(" per node")}
+    if packed:
+        return (packing(r.analysis.cells, packed, [b.figure for b in pairs], PAGE),)
+    study = r.study
+    return (overheads(r.analysis.cells, lambda arm: side(study, arm).title, PAGE),)
+
+
+def _grids(study: Study, analysis: Analysis) -> list[Block]:
+    """Every comparison, one table per baseline arm."""
+    out: list[Block] = []
+    for base in dict.fromkeys(c.baseline for c in analysis.cells):
+        own = [c for c in analysis.cells if c.baseline == base]
+        arms = tuple(dict.fromkeys(c.arm for c in own))
+        rows: dict[str, dict[str, Cell]] = {}
+        for c in own:
+            rows.setdefault(metric_label(c), {})[c.arm] = c
+        first = [next(iter(by_arm.values())) for by_arm in rows.values()]
+        out.append(
+            Grid(
+                title=f"Against {side(study, base).full}",
+                heads=("metric", "baseline", *(side(study, arm).full for arm in arms)),
+                rows=tuple(
+                    (
+                        label,
+                        show(one.baseline_value.centre, one.unit),
+                        *(_cell_text(by_arm.get(arm)) for arm in arms),
+                    )
+                    for one, (label, by_arm) in zip(first, rows.items(), strict=True)
+                ),
+            )
+        )
+    trouble = [c for c in analysis.cells if c.network is not None and c.network.timeouts]
+    if trouble:
+        out.append(_timeouts(study, trouble))
+    return out
+
+
+def _cell_text(cell: Cell | None) -> str:
+    if cell is None:
+        return "not measured"
+    e = entry(cell, 0)
+    return f"{e.overhead} {e.interval} {e.n} {e.verdict}"
+
+
+def _timeouts(study: Study, cells: Sequence[Cell]) -> Grid:
+    """What TCP lost in the timed part of a trial, mean over trials."""
+
+    def count(value: float | None) -> str:
+        return "unavailable" if value is None else f"{value:,.3g}"
+
+    return Grid(
+        title="TCP time-outs in the timed part of a trial",
+        heads=("metric, arm", "time-outs", "of the baseline", "sent again", "least RTO seen", "waited"),
+        rows=tuple(
+            (
+                f"{metric_label(c)}, {side(study, c.arm).title}",
+                count(t.timeouts),
+                count(t.baseline_timeouts),
+                count(t.retransmitted),
+                "none seen" if t.rto is None else show(t.rto, "s"),
+                "unavailable" if t.waited is None else show(t.waited, "s"),
+            )
+            for c in cells
+            if (t := c.network) is not None
+        ),
+        numbers=True,
+    )
+
+
+def _times(r: PartResult, times: Sequence[Beside], records: RecordIndex) -> Grid:
+    """Where the time of a process went, in the form of the paper's table, and the paper's own beside it."""
+    printed: dict[tuple[str, str, str], dict[Quantity, str]] = {}
+    for b in times:
+        f = b.figure
+        printed.setdefault((f.workloads[0], f.arm, f.phase), {})[f.quantity] = b.printed
+    sizes = {b.figure.workloads[0]: b.figure.size for b in times}
+    assert r.study is not None
+    study = r.study
+    kernels = {w.name: w for w in study.workloads if isinstance(w, KernelWorkload)}
+    on_emulated = {a.name for a in study.arms() if a.placement.emulated}
+    rows = []
+    for line in profile_lines(tuple(r.part.places.values()), records):
+        workload = kernels[line.workload]
+        place = next(word for word, arm in r.part.places.items() if arm == line.arm)
+        seconds = phases(line)
+        whole = sum(seconds.values()) or 1.0
+        emulated = ", emulated" if line.arm in on_emulated else ""
+        cells = [f"{workload.kernel.upper()}-{workload.params.get('class')}, {place}{emulated}"]
+        for phase, value in seconds.items():
+            cells.append(f"{100 * value / whole:.0f} %, {show(value, 's')}")
+            held = printed.get((workload.kernel, place, phase), {})
+            cells.append(", ".join(held[q] for q in (Quantity.TIME_SHARE, Quantity.TIME) if q in held))
+        cells.append(f"class {sizes[workload.kernel]}" if workload.kernel in sizes else "")
+        rows.append(tuple(cells))
+    heads = [h for phase in ("computation", "communication", "start of MPI") for h in (phase, "paper")]
+    source = times[0].figure
+    return Grid(
+        title=f"Where the time of a process went, and the paper's {source.source} "
+        f"({source.likeness}; {source.differs})",
+        heads=("benchmark, arm", *heads, "paper's class"),
+        rows=tuple(rows),
+        numbers=True,
+    )
+
+
+def _claims(pairs: Sequence[Beside]) -> Grid:
+    return Grid(
+        title="What the paper found, and what was found here",
+        heads=("what", "paper", "where", "here", "the paper's is", "what differs"),
+        rows=tuple(
+            (b.figure.what, b.printed, b.figure.source, b.ours, b.figure.likeness.value, b.figure.differs)
+            for b in pairs
+        ),
+    )

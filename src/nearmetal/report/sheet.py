@@ -1,0 +1,102 @@
+"""A report that is written once and shown three ways: as sections of a page, as Markdown, as plain text."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from .chart_parts import Chart
+from .markdown import escape as markdown_escape
+from .markup import Markup, join, table, tag
+from .text import one_line, tight
+
+
+@dataclass(frozen=True, kw_only=True)
+class Words:
+    """A paragraph. quiet: of less weight; link: (text, relative address) behind it."""
+
+    text: str
+    quiet: bool = False
+    link: tuple[str, str] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Grid:
+    """A table; the first cell of a row is its heading. numbers: all others are."""
+
+    title: str
+    heads: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    numbers: bool = False
+
+
+Block = Words | Grid | Chart
+
+
+@dataclass(frozen=True, kw_only=True)
+class Leaf:
+    """A section. key: fit for an id."""
+
+    key: str
+    title: str
+    blocks: tuple[Block, ...]
+
+
+def html_of(leaf: Leaf, draw: Callable[[Chart], Markup]) -> Markup:
+    """A section of a page."""
+    return tag("section", tag("h2", leaf.title), *(_html(b, draw) for b in leaf.blocks), id=leaf.key)
+
+
+def _html(block: Block, draw: Callable[[Chart], Markup]) -> Markup:
+    match block:
+        case Words():
+            link = [" ", tag("a", block.link[0], href=block.link[1])] if block.link else []
+            return tag("p", tight(block.text), *link, class_="quiet" if block.quiet else None)
+        case Grid():
+            rows = [[tight(text) for text in row] for row in block.rows]
+            inner = table(block.heads, rows, label=block.title, numbers=block.numbers)
+            return join(tag("h3", block.title), inner)
+        case Chart():
+            return draw(block)
+
+
+def markdown_of(leaf: Leaf) -> str:
+    """A section of Markdown; charts are left to the page."""
+    parts = [f"## {markdown_escape(leaf.title)}"]
+    for block in leaf.blocks:
+        match block:
+            case Words():
+                link = f" [{markdown_escape(block.link[0])}]({block.link[1]})" if block.link else ""
+                parts.append(markdown_escape(block.text) + link)
+            case Grid():
+                lines = [block.heads, ("---",) * len(block.heads)]
+                rows = ["| " + " | ".join(row) + " |" for row in lines]
+                rows += ["| " + " | ".join(map(markdown_escape, row)) + " |" for row in block.rows]
+                parts.append(f"### {markdown_escape(block.title)}\n\n" + "\n".join(rows))
+            case Chart():
+                continue
+    return "\n\n".join(parts)
+
+
+def text_of(leaf: Leaf) -> str:
+    """Plain text for a terminal; charts are left to the page."""
+    parts = [leaf.title, "─" * len(leaf.title)]
+    for block in leaf.blocks:
+        match block:
+            case Words():
+                parts.append(one_line(block.text))
+            case Grid():
+                parts += [one_line(block.title), *_columns((block.heads, *block.rows))]
+            case Chart():
+                continue
+    return "\n".join(parts)
+
+
+def _columns(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Every column as wide as its widest cell; the last as it comes."""
+    shown = [[one_line(text) for text in row] for row in rows]
+    widths = [max(len(row[i]) for row in shown) for i in range(len(shown[0]))]
+    return [
+        "  " + "  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip()
+        for row in shown
+    ]

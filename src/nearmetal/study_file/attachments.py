@@ -1,0 +1,54 @@
+"""What a network may be asked for by its attachment: settings that do not fit it. Adds to problems."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from ..model.study import Attachment
+from .catalog import did_you_mean
+from .problems import Path, Problems
+from .tree import Node, mark_of
+from .validate import broken
+
+if TYPE_CHECKING:
+    from .sections import EnvironmentSection
+
+
+def check_network(section: EnvironmentSection, node: Node, path: Path, problems: Problems) -> None:
+    """The section `network` of an environment against its attachment."""
+    if broken(section, node, "network"):
+        return
+    for at, what in _misfits(section):
+        key = at == ("network",)
+        problems.add(mark_of(node, at, key=key), path + at, what)
+
+
+def _misfits(section: EnvironmentSection) -> Iterator[tuple[Path, str]]:
+    attachment, network = section.attachment, section.network
+    if not attachment.seated:
+        if network.model_fields_set:
+            yield (
+                ("network",),
+                f"attachment {attachment} has no network that is built for it; "
+                f"write attachment: {Attachment.VETH_BRIDGE}, or take this out",
+            )
+        return
+    if network.mode is not None and network.mode not in attachment.modes:
+        yield ("network", "mode"), _mode_mistake(attachment, network.mode)
+    if attachment.on_device and not network.devices:
+        yield ("attachment",), f"attachment {attachment} needs devices; write network: {{devices: [eth1]}}"
+    if network.devices and not attachment.on_device:
+        yield (
+            ("network", "devices"),
+            f"attachment {attachment} takes no device of the machine; phys and sriov do",
+        )
+    for number, device in enumerate(network.devices):
+        if device in network.devices[:number]:
+            yield ("network", "devices", number), f'"{device}" given twice'
+
+
+def _mode_mistake(attachment: Attachment, mode: str) -> str:
+    if attachment.modes:
+        return f'attachment {attachment} has no mode "{mode[:40]}"{did_you_mean(mode, attachment.modes)}'
+    return f"attachment {attachment} has no modes; macvlan and ipvlan have"

@@ -1,0 +1,300 @@
+"""The study of 2015: its parts on machines of all sizes, the paper's figures, directory and report."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nearmetal.analysis import analyse
+from nearmetal.cli.common import catalog
+from nearmetal.errors import RecordsError, UsageError
+from nearmetal.execute.series import budget, setting_planned
+from nearmetal.model.profile import RankProfile
+from nearmetal.model.published import Likeness, Quantity
+from nearmetal.model.result import NetworkTrouble
+from nearmetal.model.series import Part, Scale, Series
+from nearmetal.model.study import Better, KernelWorkload, Study
+from nearmetal.plan import make_plan
+from nearmetal.published import published
+from nearmetal.records import SeriesDirectory
+from nearmetal.report.series import PartResult, series_json, series_text, write_series
+from nearmetal.studies.containers_2015 import Setting, containers_2015, part_keys
+from nearmetal.study_file import dump_study, load_study, load_text
+from nearmetal.testing.simulate import SimulatedMetric, Spread, simulate
+
+BLOCKS = 12
+
+
+def series(cpus: int, *, scale: Scale = Scale.SMALL, only: tuple[str, ...] = ()) -> Series:
+    return containers_2015(
+        Setting(cpus=cpus, container="namespaces"), scale=scale, seed=7, max_time=900.0, only=only
+    )
+
+
+def part(of: Series, key: str) -> Part:
+    return next(p for p in of.parts if p.key == key)
+
+
+def study(of: Series, key: str) -> Study:
+    found = part(of, key).study
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize("cpus", [2, 3, 4, 8, 24])
+@pytest.mark.parametrize("scale", Scale)
+def test_every_part_is_a_study_that_its_own_file_holds(cpus: int, scale: Scale) -> None:
+    for p in series(cpus, scale=scale).parts:
+        assert p.study is not None, p.absent
+        text = dump_study(p.study, catalog())
+        assert load_text(text, "s.yaml", catalog()) == p.study
+        arms = {a.name for a in p.study.arms()}
+        assert set(p.places.values()) <= arms
+        assert all(a.placement.ranks <= cpus for a in p.study.arms())
+        assert {c.arm for c in p.study.comparisons()} | {c.baseline for c in p.study.comparisons()} == arms
+
+
+def test_packing_keeps_the_ranks_and_never_more_instances_than_cpus() -> None:
+    packed = study(series(8), "q1")
+    shapes = [
+        (a.placement.nodes, a.placement.instances) for a in packed.arms() if a.environment.name != "native"
+    ]
+    assert shapes == [(8, 1), (4, 2), (2, 4), (1, 8)]
+    assert {a.placement.ranks for a in packed.arms()} == {8}
+    assert [a.placement.nodes for a in packed.arms() if a.environment.name == "native"] == [8]
+    assert [(a.placement.nodes, a.placement.instances) for a in study(series(2), "q1").arms()] == [
+        (2, 1),
+        (2, 1),
+        (1, 2),
+    ]
+
+
+def test_one_cpu_says_what_it_cannot_ask() -> None:
+    asked = series(1)
+    assert "one CPU" in part(asked, "q1").absent
+    assert part(asked, "q2").study is None
+    assert [a.placement.ranks for a in study(asked, "q3").arms()] == [1, 1]
+
+
+def test_the_scale_chooses_the_classes_of_the_paper() -> None:
+    def classes(scale: Scale) -> dict[str, Any]:
+        found = study(series(4, scale=scale), "q1").workloads
+        return {w.name: w.params["class"] for w in found if isinstance(w, KernelWorkload)}
+
+    assert set(classes(Scale.SMALL).values()) == {"S"}
+    assert classes(Scale.PAPER) == {"cg": "B", "ep": "B", "ft": "B", "is": "C", "lu": "B", "mg": "C"}
+
+
+def test_parts_are_chosen_in_order_and_share_what_time_is_left() -> None:
+    two = series(2, only=("q3", "q1"))
+    assert two.keys == ("q1", "q3")
+    first, second = two.parts
+    one = budget(first, two.parts, 100.0)
+    assert one == pytest.approx(100 * first.share / (first.share + second.share))
+    assert budget(second, [second], 70.0) == 70.0, "what the first left"
+    assert sum(p.share for p in series(2).parts) <= 1.0 + 1e-9
+    assert set(part_keys()) >= {"q1", "q2", "q3", "appendix"}
+
+
+def test_a_plan_starts_nothing_and_says_so() -> None:
+    setting = setting_planned(2)
+    assert setting.container in ("lxc", "namespaces")
+    assert setting.container == "namespaces" or "the run finds out" in setting.notes[0]
+
+
+def test_the_paper_says_where_each_figure_stands() -> None:
+    paper = published("containers-2015")
+    assert paper is not None
+    assert published("no-such-paper") is None
+    assert all(f.source and f.differs and f.low <= f.high for f in paper.figures)
+    assert {f.part for f in paper.figures} <= {*part_keys(), "rto", "cures"}
+    kinds = {f.likeness for f in paper.figures if f.quantity is Quantity.OVERHEAD}
+    assert kinds == {Likeness.LIKE}, "the paper's overheads are of whole runs on other machines"
+    (rto,) = [f for f in paper.of_part("rto") if "2 ms" in f.arm]
+    assert (rto.low, rto.unit) == (0.247, "share")
+
+
+def profile(rank: int, communication: float) -> RankProfile:
+    return RankProfile(
+        rank=rank,
+        complete=True,
+        before=0.0,
+        init=0.25,
+        compute=2.0,
+        communication=communication,
+        finalize=0.0,
+        calls={},
+        peers=(),
+    )
+
+
+def results(asked: Series) -> tuple[PartResult, ...]:
+    """Every part measured, with an overhead of 25 % planted in the packed and the shared arms."""
+    out = []
+    for p in asked.parts:
+        if p.study is None:
+            out.append(
+                PartResult(part=p, directory=None, study=None, analysis=None, records=(), why=p.absent)
+            )
+            continue
+        plan = make_plan(p.study, blocks=BLOCKS, expected_blocks=BLOCKS)
+        metrics = [
+            SimulatedMetric(
+                workload=w.name, metric="rate", unit="op/s", better=Better.HIGHER, value=1e9, comm=0.3
+            )
+            for w in p.study.workloads
+            if isinstance(w, KernelWorkload)
+        ]
+        planted = {p.places[w]: 0.25 for w in ("packed", "container") if w in p.places}
+        records = simulate(p.study, plan, metrics=metrics, overheads=planted, spread=Spread())
+        if p.study.design.profile:
+            records = [
+                replace(
+                    r,
+                    profile={
+                        m.workload: tuple(profile(k, 0.5 + 0.25 * k) for k in range(2)) for m in metrics
+                    },
+                )
+                for r in records
+            ]
+        analysis = analyse(p.study, plan, records)
+        out.append(
+            PartResult(
+                part=p,
+                directory=Path(f"{p.study.name}-x"),
+                study=p.study,
+                analysis=analysis,
+                records=records,
+                why="every comparison has its verdict",
+            )
+        )
+    return tuple(out)
+
+
+@pytest.fixture(scope="module")
+def measured() -> tuple[Series, tuple[PartResult, ...]]:
+    asked = series(8)
+    return asked, results(asked)
+
+
+def test_the_papers_figures_stand_beside_ours_and_are_not_mixed(
+    measured: tuple[Series, tuple[PartResult, ...]],
+) -> None:
+    asked, found = measured
+    form = series_json(asked, found, published(asked.paper), results_dir="r", report="r/report.html")
+    json.dumps(form, allow_nan=False)
+    told: Any = form["parts"]
+    parts: dict[str, Any] = {p["part"]: p for p in told}
+    packing = next(b for b in parts["q1"]["published"] if b["published"]["text"] == "15 to 67 %")
+    assert packing["likeness"] == "like it"
+    assert packing["where"] == "section 4.2, Figure 1c"
+    assert {o["what"] for o in packing["ours"]} == {"cg", "ep", "ft", "is", "lu", "mg"}
+    assert all(o["low"] < 0.25 < o["high"] for o in packing["ours"])
+    gain = next(b for b in parts["q1"]["published"] if b["quantity"] == "gain")
+    assert gain["ours"] == [] and "boot state" in gain["lacking"]
+    times = [b for b in parts["q2"]["published"] if b["where"] == "Table 1"]
+    assert len(times) == 2 * 54, "times and shares"
+    both = [b for b in times if b["what"] == "communication of CG-B, multinode"]
+    (share,) = [b for b in both if b["published"]["unit"] == "share"]
+    assert share["published"]["text"] == "39 %"
+    assert share["likeness"] == "same quantity"
+    assert share["ours"][0]["value"] == pytest.approx(0.625 / 2.875)
+    assert parts["q1"]["emulated"] and parts["q1"]["result"]["cells"][0]["emulated"]
+    assert all("published" not in key for key in parts["q1"]["result"])
+
+
+def test_a_part_that_was_not_measured_says_why() -> None:
+    asked = series(2)
+    nothing = tuple(
+        PartResult(part=p, directory=None, study=None, analysis=None, records=(), why="did not run: no MPI")
+        for p in asked.parts
+    )
+    text = series_text(asked, nothing, published(asked.paper))
+    assert "Nothing was measured yet." in text
+    assert "not measured: did not run: no MPI" in text
+
+
+def test_the_page_names_emulated_nodes_and_shows_the_curve(
+    measured: tuple[Series, tuple[PartResult, ...]], tmp_path: Path
+) -> None:
+    asked, found = measured
+    page, markdown = write_series(tmp_path, asked, found, published(asked.paper))
+    html, text = page.read_text().replace("\u00a0", " "), markdown.read_text()
+    for form in (html, text):
+        assert "8 emulated nodes × 1 instance × 1 task" in form
+    assert "Packing: the same ranks on fewer nodes" in html
+    assert "15 to 67 %" in html and "section 4.2, Figure 1c" in html
+    assert html.count("Nodes emulated on one machine.") >= 3, "figures say so too"
+    assert "CG-S, multinode, emulated" in html and "39 %, 2721.28 ms" in html and "22 %, 625 ms" in html
+    assert 'href="containers-2015-q1-x/report.html"' in html
+    told = series_text(asked, found, published(asked.paper))
+    assert "emulated" in told and "What the paper found, and what was found here" in told
+
+
+def test_time_outs_stand_in_a_table_of_their_own(measured: tuple[Series, tuple[PartResult, ...]]) -> None:
+    asked, found = measured
+    trouble = NetworkTrouble(
+        timeouts=20.0,
+        baseline_timeouts=0.0,
+        retransmitted=31.0,
+        baseline_retransmitted=0.0,
+        rto=0.2,
+        baseline_rto=None,
+        waited=4.0,
+        baseline_waited=0.0,
+        extra_seconds=4.1,
+        drops={},
+        baseline_drops={},
+        shared=False,
+    )
+    third = next(r for r in found if r.part.key == "q3")
+    assert third.analysis is not None
+    cells = tuple(replace(c, network=trouble) for c in third.analysis.cells)
+    with_trouble = replace(third, analysis=replace(third.analysis, cells=cells))
+    text = series_text(asked, (with_trouble,), None)
+    assert "TCP time-outs in the timed part of a trial" in text
+    assert "20" in text and "0.20 s" in text.replace("200 ms", "0.20 s")
+
+
+def load(path: Path) -> Study:
+    return load_study(path, None)
+
+
+def test_the_directory_holds_what_was_asked(tmp_path: Path) -> None:
+    asked = series(1)
+    texts = {p.key: dump_study(p.study, catalog()) for p in asked.parts if p.study is not None}
+    made = SeriesDirectory.create(tmp_path, asked, texts)
+    found = SeriesDirectory.at(made.path)
+    assert found is not None and SeriesDirectory.at(tmp_path) is None
+    assert found.series(load) == asked
+    assert found.part(part(asked, "q3")) is None and found.part(part(asked, "q1")) is None
+    found.ended("q3", "stopped: one\nline")
+    found.ended("q3", "later")
+    with (made.path / "ends.jsonl").open("a") as file:
+        file.write('{"part": "q1"')
+    assert found.ends() == {"q3": "later"}
+
+
+@pytest.mark.parametrize("wound", ['{"schema": 1}', '{"schema": 9}', "[]", "{"])
+def test_a_spoilt_series_is_told(tmp_path: Path, wound: str) -> None:
+    made = SeriesDirectory.create(tmp_path, series(1), {})
+    (made.path / "series.json").write_text(wound)
+    with pytest.raises(RecordsError):
+        made.series(load)
+
+
+def test_parts_that_are_not_there_are_a_mistake() -> None:
+    from nearmetal.cli.common import in_parts
+    from nearmetal.cli.series import Asked, make_series
+
+    wrong = Asked(scale=Scale.SMALL, only=["q1,q9"], seconds=None, seed=1)
+    with pytest.raises(UsageError, match="no part q9"):
+        make_series(wrong, Setting(cpus=2, container="namespaces"))
+    assert in_parts("containers-2015", Scale.SMALL, ["q1"])
+    assert not in_parts("quick", None, [])
+    with pytest.raises(UsageError, match="--only belongs to studies in parts"):
+        in_parts("quick", None, ["q1"])
