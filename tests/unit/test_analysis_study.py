@@ -289,6 +289,32 @@ def test_slices_of_less_work_are_weighed_per_unit_of_work() -> None:
     assert found.attribution.sentence == "communication"
 
 
+def test_a_start_is_told_by_its_steps() -> None:
+    """Three planted steps of 1, 2 and 1.5 ms, of which native has one; 0.1 ms of the start is none of them."""
+    rng = random.Random(1)
+    out = []
+    for record in simulated(27, {}):
+        mine = {"step.spawn": 1e-3} if record.arm.startswith("native") else STEPS
+        steps = {k: tuple(v * math.exp(rng.gauss(0, 0.01)) for _ in range(4)) for k, v in mine.items()}
+        values = tuple(1e-4 + sum(s) for s in zip(*steps.values(), strict=True))
+        row = replace(
+            record.rows[0], workload="start", metric="start", values=values, seconds=(), parts=steps
+        )
+        out.append(replace(record, rows=(row,)))
+    analysis = analyse(STUDY, make_plan(STUDY, blocks=27, expected_blocks=12), out)
+    found = next(c for c in analysis.cells if c.arm == "box/one").attribution
+    assert found is not None and found.residual is not None
+    by_name = {p.name: p.overhead for p in found.parts}
+    # Shares of the baseline's 1.1 ms; 3.5 ms more in all.
+    assert by_name["root file system"].centre == pytest.approx(2.0 / 1.1, rel=0.02)
+    assert by_name["mine"].centre == pytest.approx(1.5 / 1.1, rel=0.02)
+    assert abs(by_name["start of the process"].centre) < 0.05 and abs(found.residual.centre) < 0.05
+    assert found.sentence == "root file system 57 %, mine 43 %"
+
+
+STEPS = {"step.spawn": 1e-3, "step.root": 2e-3, "step.mine": 1.5e-3}
+
+
 def profiled(compute: float, comm: float, init: float, rest: float) -> Attribution:
     """Planted into the parts of a profiled command, box/one against the baseline; shares of its time."""
     rng = random.Random(1)

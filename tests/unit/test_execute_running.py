@@ -5,7 +5,7 @@ import time
 import pytest
 
 from nearmetal.execute.running import RunningAnalysis
-from nearmetal.model.study import Design, Environment, Placement, EventSubject, Study
+from nearmetal.model.study import Design, Environment, EventSubject, Placement, Study
 from nearmetal.plan import make_plan
 
 STUDY = Study(

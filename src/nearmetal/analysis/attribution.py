@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from ..model.record import STEP
 from ..model.result import Attribution, Cell, Interval, Part, Verdict
 from ..model.study import Arm, Better, Study, Transport
 from .fold import Paired, Series, row_medians
@@ -23,7 +24,15 @@ NAMES: Mapping[str, str] = {
     "compute": "computation",
     "cpu": "computation",
     "init": "start of MPI",
+    "step.cgroups": "control groups",
+    "step.spawn": "start of the process",
+    "step.namespaces": "namespaces",
+    "step.root": "root file system",
+    "step.exec": "first program",
+    "step.prepare": "preparation",
+    "step.program": "container program",
 }
+MOST_STEPS = 3
 NOT_EXPLAINED = "not explained"
 MAIN_SHARE = 2 / 3
 """A part explains an overhead if its whole interval exceeds this share of the total."""
@@ -39,9 +48,10 @@ def measured_parts(
     over a slower transport), median over slices, then look-and-carry over blocks. Computation is the time
     outside MPI unless a kernel or a profile measured it. The residual is what the parts leave of the total in
     each block: of a profiled command the start and the end of its processes; where computation is the rest it
-    shows only how far medians do not add up."""
-    kinds = [k for k in env.parts if k in base.parts and k in NAMES]
-    if env.seconds is None or base.seconds is None or "comm" not in kinds:
+    shows only how far medians do not add up. An event has its steps for parts, each side its own."""
+    steps = sorted({k for side in (env, base) for k in side.parts if k.startswith(STEP)})
+    kinds = steps or [k for k in env.parts if k in base.parts and k in NAMES]
+    if env.seconds is None or base.seconds is None or not (steps or "comm" in kinds):
         return None
     env_work, base_work = _work(env, env.seconds), _work(base, base.seconds)
     env_whole, whole = env.seconds / env_work, base.seconds / base_work
@@ -50,9 +60,12 @@ def measured_parts(
         return _by_block(paired, env, base, env_time, base_time, whole)
 
     total = share(env_whole, whole)
-    per_work = {k: (env.parts[k] / env_work, base.parts[k] / base_work) for k in kinds}
-    shares = {NAMES[k]: share(*both) for k, both in per_work.items()}
-    if "computation" not in shares:
+    none = np.zeros_like(env.seconds), np.zeros_like(base.seconds)
+    per_work = {
+        k: (env.parts.get(k, none[0]) / env_work, base.parts.get(k, none[1]) / base_work) for k in kinds
+    }
+    shares = {NAMES.get(k, k.removeprefix(STEP)): share(*both) for k, both in per_work.items()}
+    if not steps and "computation" not in shares:
         env_comm, base_comm = per_work["comm"]
         rest = share(env_whole - env_comm, whole - base_comm)
         shares = {"computation": rest, **shares}
@@ -133,14 +146,19 @@ def _sentence(
 
 
 def _main_part(cell: Cell, parts: Sequence[Part], residual: Interval) -> str | None:
-    """The part whose whole interval holds more than two thirds of the total extra (or saved) time."""
+    """The part whose whole interval holds more than two thirds of the total extra (or saved) time; of an
+    event the steps that cost most, since a start has several causes side by side."""
     total = sum(p.overhead.centre for p in parts) + residual.centre
     sign = 1 if cell.verdict is Verdict.SLOWER else -1
-    for part in parts:
-        ends = sorted((sign * part.overhead.low, sign * part.overhead.high))
-        if ends[0] > MAIN_SHARE * sign * total and ends[0] > 0:
-            return part.name
-    return None
+    nearer = {p.name: min(sign * p.overhead.low, sign * p.overhead.high) for p in parts}
+    for name, least in nearer.items():
+        if least > MAIN_SHARE * sign * total and least > 0:
+            return name
+    if "computation" in nearer:  # not of an event
+        return None
+    proven = sorted((p for p in parts if nearer[p.name] > 0), key=lambda p: -sign * p.overhead.centre)
+    named = [f"{p.name} {100 * p.overhead.centre / total:.0f} %" for p in proven[:MOST_STEPS]]
+    return ", ".join(named) if sign * total > 0 and named else None
 
 
 def _companion(

@@ -17,7 +17,7 @@ from ..errors import ExitCode, NearmetalError, UsageError
 from ..model.record import TrialRecord
 from ..model.result import Analysis, Verdict
 from ..model.series import Scale
-from ..model.study import EVENT_METRICS, KernelWorkload, Study
+from ..model.study import EVENT_METRICS, Event, EventSubject, KernelWorkload, Study
 
 if TYPE_CHECKING:
     from ..records import ResultsDirectory, SeriesDirectory
@@ -81,8 +81,9 @@ def _type_of(parameter: Parameter) -> str:
     return " | ".join([*words[parameter.kind], *([AUTO] if parameter.auto else [])])
 
 
-def kernel_workload(name: str) -> KernelWorkload:
-    """A workload by the name that the built-in study quick gives it, or a kernel with its defaults."""
+def named_workload(name: str) -> KernelWorkload | EventSubject:
+    """A workload by the name that the built-in study quick gives it, a kernel with its defaults, or an event
+    of the instances themselves."""
     from ..workloads.kernels import kernel_names
 
     known = {w.name: w for w in study_from("quick", 0).workloads if isinstance(w, KernelWorkload)}
@@ -90,9 +91,10 @@ def kernel_workload(name: str) -> KernelWorkload:
         return known[name]
     if name in kernel_names():
         return KernelWorkload(name=name, kernel=name, params={})
-    raise UsageError(
-        f"no workload {name}", remedy=f"one of {', '.join(dict.fromkeys([*known, *kernel_names()]))}"
-    )
+    if name in list(Event):
+        return EventSubject(name=name, event=Event(name))
+    names = ", ".join(dict.fromkeys([*known, *kernel_names(), *Event]))
+    raise UsageError(f"no workload {name}", remedy=f"one of {names}")
 
 
 def kernel_parameters(kernel: str, texts: Mapping[str, str]) -> dict[str, str | int | float]:

@@ -23,7 +23,7 @@ from .common import (
     exit_code,
     frozen_study,
     in_parts,
-    kernel_workload,
+    named_workload,
     open_results,
     open_series,
     print_json,
@@ -204,7 +204,7 @@ def weigh(
         raise UsageError("--margin: must lie between 0 % and 100 %")
     study = weigh_study(
         {name: get_backend(name) for name in names},
-        workloads=tuple(kernel_workload(w) for w in workload),
+        workloads=tuple(named_workload(w) for w in workload),
         command=command,
         ranks=ranks or (1 if command and not mpi else 2),
         instances=instances,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -35,8 +35,8 @@ FRESH = (Path("/tmp"), Path("/run"), Path("/dev/shm"))
 @dataclass(kw_only=True)
 class Standing:
     """Mutable while its block runs: instances first, then the job. requests: made so far; start_seconds: one
-    per start of this arm's instances in this block, the standing ones' last; stops: of those that were
-    stopped again as a subject; volumes: the storage of each instance, empty where none was asked for;
+    per start of this arm's instances in this block, the standing ones' last, start_steps its steps; stops: of
+    those that were stopped again as a subject; volumes: the storage of each instance, empty where none was asked for;
     profiles: where the ranks of the last launch write theirs, None where none are asked for; profile: what
     they wrote, by workload."""
 
@@ -46,6 +46,7 @@ class Standing:
     log: Path
     requests: int = 0
     start_seconds: list[float] = field(default_factory=list)
+    start_steps: list[Mapping[str, float]] = field(default_factory=list)
     stops: list[Stopped] = field(default_factory=list)
     phases: dict[str, float] = field(default_factory=dict)
     instances: tuple[Instance, ...] = ()
@@ -86,6 +87,7 @@ def start_instances(
     ):
         make_inside(session.machine.host, own.instances, standing.volumes)
         standing.start_seconds.append(max(own.seconds))
+        standing.start_steps.append(own.steps)
         standing.phases |= {f"start.{k}": v for k, v in own.instances[-1].phases.items()}
         standing.phases |= {f"start.instance.{i}": v for i, v in enumerate(own.seconds)}
         yield own.instances

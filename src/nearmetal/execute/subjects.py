@@ -9,6 +9,7 @@ import random
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 from ..environments import Instance
@@ -17,7 +18,7 @@ from ..host import Unavailable, cgroups
 from ..host.counters import local_scale, snapshot
 from ..host.helper import wait_readable
 from ..host.procfiles import instance_counters, node_counters, proportional_set
-from ..model.record import Row, Status
+from ..model.record import STEP, Row, Status
 from ..model.study import Better, Event, EventSubject, Study
 from .arms import guarded, shuffled, taking
 from .session import Session
@@ -63,7 +64,9 @@ def start_and_stop_rows(session: Session, s: Standing) -> Iterator[Row]:
         n = w.count_in(session.study.design)
         if w.event is Event.START and len(s.start_seconds) >= n:
             # The last n, the standing instances' own among them.
-            yield _row(w, "start", "s", s.start_seconds[-n:])
+            steps = s.start_steps[-n:]
+            parts = {STEP + k: tuple(one.get(k, 0.0) for one in steps) for k in steps[-1]}
+            yield replace(_row(w, "start", "s", s.start_seconds[-n:]), parts=parts)
         elif w.event is Event.STOP and len(s.stops) >= n:
             yield _row(w, "stop", "s", [stop.ended for stop in s.stops[:n]])
             yield _row(w, "removed", "s", [stop.removed for stop in s.stops[:n]])

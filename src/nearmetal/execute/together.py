@@ -8,7 +8,7 @@ import os
 import select
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field
 
@@ -33,11 +33,13 @@ class Stopped:
 
 @dataclass(kw_only=True)
 class Group:
-    """Instances that stand. seconds: from the common request to the first instruction of each; stopped: known
-    once they have been stopped, where it was asked for."""
+    """Instances that stand. seconds: from the common request to the first instruction of each; steps: seconds
+    by step until the last one stood, of all of them where they started in turn, else of that one; stopped:
+    known once they have been stopped, where it was asked for."""
 
     instances: tuple[Instance, ...]
     seconds: tuple[float, ...]
+    steps: Mapping[str, float]
     stopped: Stopped | None = None
 
 
@@ -69,7 +71,7 @@ def _in_turn(starts: Sequence[Start]) -> Iterator[Group]:
             instance = stack.enter_context(start())
             instances.append(instance)
             seconds.append(begin - origin + instance.phases["first_instruction"])
-        yield Group(instances=tuple(instances), seconds=tuple(seconds))
+        yield Group(instances=tuple(instances), seconds=tuple(seconds), steps=_steps(instances))
 
 
 @contextmanager
@@ -86,9 +88,11 @@ def _side_by_side(starts: Sequence[Start]) -> Iterator[Group]:
         for worker in workers:
             worker.up.wait()
         _raise_first(workers)
+        seconds = [w.begin - origin + w.standing.phases["first_instruction"] for w in workers]
         yield Group(
             instances=tuple(w.standing for w in workers),
-            seconds=tuple(w.begin - origin + w.standing.phases["first_instruction"] for w in workers),
+            seconds=tuple(seconds),
+            steps=_steps([workers[seconds.index(max(seconds))].standing]),
         )
     finally:
         end.set()
@@ -96,6 +100,15 @@ def _side_by_side(starts: Sequence[Start]) -> Iterator[Group]:
         for worker in running:
             worker.join()
     _raise_first(workers)
+
+
+def _steps(instances: Sequence[Instance]) -> dict[str, float]:
+    out: dict[str, float] = {}
+    for instance in instances:
+        for name, spent in instance.phases.items():
+            if name != "first_instruction":
+                out[name] = out.get(name, 0.0) + spent
+    return out
 
 
 class _Worker(threading.Thread):

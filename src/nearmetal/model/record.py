@@ -57,6 +57,10 @@ class RankPlace:
     namespaces: Mapping[str, int]
 
 
+STEP = "step."
+"""Begins the kind of a part that is a step of an event (Row.parts); a side that lacks it spent nothing on it."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Connection:
     """One TCP connection between ranks, from one end, as it stood last. scope: of the network that it was
