@@ -14,6 +14,10 @@ from .wrapped import Wrapped, check_program, started
 CAP_SYS_RESOURCE = 1 << 24
 """A root in a container often has not got it, and apptainer would give it to the instance."""
 
+FRESH = ("/run", "/tmp")
+MORE = (*(word for top in FRESH for word in ("--fresh", top)), "--new-pids")
+"""Apptainer changes its credentials, and so would not die with us."""
+
 
 class Apptainer:
     """As root, or as root of the user namespace that all instances share."""
@@ -34,9 +38,11 @@ class Apptainer:
 def container(given: Wrapped, *, lacking: tuple[str, ...]) -> list[str]:
     """Tokens; pure. lacking: capabilities that we have not got to give. The network is that which it is started
     in, and nothing of the machine's is bound that was not asked for."""
-    argv = ["apptainer", "--silent", "exec", "--writable", "--pid", "--ipc", "--uts"]
+    argv = ["apptainer", "--silent", "exec", "--writable", "--pid", "--no-init", "--ipc", "--uts"]
     argv += ["--hostname", given.request.hostname, "--no-mount", "home,tmp,cwd,hostfs,bind-paths"]
     argv += ["--no-home", "--pwd", "/", "--bind", f"{given.overlay / 'shm'}:/dev/shm"]
+    for top in FRESH:  # mounted there already, with the places of the binds; not carried along with the root
+        argv += ["--bind", f"{given.root}{top}:{top}"]
     if lacking:
         argv += ["--drop-caps", ",".join(lacking)]
     for path, writable in given.binds.items():
@@ -59,7 +65,7 @@ def _start(host: Host, tools: Tools, request: InstanceRequest) -> Iterator[BoxIn
     def program(given: Wrapped) -> list[str]:
         return container(given, lacking=lacking)
 
-    with started(host, tools, request, program, more=("--fresh", "/run", "--fresh", "/tmp")) as one:
+    with started(host, tools, request, program, more=MORE) as one:
         yield make_instance(
             tools, request, pid=one.pid, namespaces_of=one.pid, groups=one.given.groups, phases=one.phases
         )
