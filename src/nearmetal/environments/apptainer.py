@@ -5,7 +5,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
 
+from ..errors import UnavailableError
 from ..host import Host
 from .contract import OWN_ALL, Available, InstanceRequest, Tools, Unavailable
 from .instance import BoxInstance, make_instance
@@ -20,7 +22,7 @@ MORE = (*(word for top in FRESH for word in ("--fresh", top)), "--new-pids")
 
 
 class Apptainer:
-    """As root, or as root of the user namespace that all instances share."""
+    """As root, or, for a built image, as root of the user namespace that all instances share."""
 
     name = "apptainer"
     own = OWN_ALL
@@ -59,6 +61,12 @@ def lacking_capabilities(status: str) -> tuple[str, ...]:
 
 @contextmanager
 def _start(host: Host, tools: Tools, request: InstanceRequest) -> Iterator[BoxInstance]:
+    if request.user_namespace is not None and request.tree == Path("/"):
+        # There it is one overlay for each directory of /, and apptainer takes a root without what is mounted in it.
+        raise UnavailableError(
+            f"environment {request.environment.name}: without root, apptainer cannot use image host",
+            remedy="run as root, or take a built image",
+        )
     status = host.read("/proc/self/status")
     lacking = lacking_capabilities(status.decode()) if isinstance(status, bytes) else ()
 
