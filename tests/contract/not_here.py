@@ -1,5 +1,5 @@
-"""Which of our backends the contract suite cannot ask here, by name, and why: the only ones that may be missing
-where every other must work (CI)."""
+"""Which of our backends the contract suite cannot ask here, by name, and why: the only ones that may be
+missing where every other must work (CI)."""
 
 from __future__ import annotations
 

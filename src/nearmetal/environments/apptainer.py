@@ -1,5 +1,5 @@
-"""Backend apptainer: apptainer exec of the instance's root directory. Commands enter by the namespaces of its first
-process: an instance of apptainer's own (instance start) would outlive whoever started it."""
+"""Backend apptainer: apptainer exec of the instance's root directory. Commands enter by the namespaces of its
+first process: an instance of apptainer's own (instance start) would outlive whoever started it."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ class Apptainer:
 
 
 def container(given: Wrapped, *, lacking: tuple[str, ...]) -> list[str]:
-    """Tokens; pure. lacking: capabilities that we have not got to give. The network is that which it is started
-    in, and nothing of the machine's is bound that was not asked for."""
+    """Tokens; pure. lacking: capabilities that we have not got to give. The network is that which it is
+    started in, and nothing of the machine's is bound that was not asked for."""
     argv = ["apptainer", "--silent", "exec", "--writable", "--pid", "--no-init", "--ipc", "--uts"]
     argv += ["--hostname", given.request.hostname, "--no-mount", "home,tmp,cwd,hostfs,bind-paths"]
     argv += ["--no-home", "--pwd", "/", "--bind", f"{given.overlay / 'shm'}:/dev/shm"]
@@ -62,7 +62,8 @@ def lacking_capabilities(status: str) -> tuple[str, ...]:
 @contextmanager
 def _start(host: Host, tools: Tools, request: InstanceRequest) -> Iterator[BoxInstance]:
     if request.user_namespace is not None and request.tree == Path("/"):
-        # There it is one overlay for each directory of /, and apptainer takes a root without what is mounted in it.
+        # There it is one overlay for each directory of /, and apptainer takes a root without what is
+        # mounted in it.
         raise UnavailableError(
             f"environment {request.environment.name}: without root, apptainer cannot use image host",
             remedy="run as root, or take a built image",

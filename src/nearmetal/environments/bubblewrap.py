@@ -1,5 +1,5 @@
-"""Backend bubblewrap: bwrap of the bubblewrap package, which flatpak uses. It has no way into a running sandbox:
-commands enter by the namespaces of its first process."""
+"""Backend bubblewrap: bwrap of the bubblewrap package, which flatpak uses. It has no way into a running
+sandbox: commands enter by the namespaces of its first process."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""What the backends share whose container program does not do by itself all that an instance needs: nm-box wrap
-runs it in the control groups and the network of the request, over a root directory that it may write to."""
+"""What the backends share whose container program does not do by itself all that an instance needs: nm-box
+wrap runs it in the control groups and the network of the request, over a root directory that it may write
+to."""
 
 from __future__ import annotations
 
@@ -32,9 +33,9 @@ MACHINES_OWN = (Attachment.HOST, Attachment.NONE, Attachment.LOOPBACK)
 @dataclass(frozen=True, kw_only=True)
 class Wrapped:
     """What a program is given to run. request: with the control groups that it is started in; overlay: a
-    directory in which root, the root directory of the instance, and an empty shm stand for the program and its children alone; state: a directory for
-    the program's own files; prefix: tokens before the program's; binds: what is seen inside at the same path, by
-    path: whether it may be written to."""
+    directory in which root, the root directory of the instance, and an empty shm stand for the program and
+    its children alone; state: a directory for the program's own files; prefix: tokens before the program's;
+    binds: what is seen inside at the same path, by path: whether it may be written to."""
 
     request: InstanceRequest
     groups: Mapping[str, Path]
@@ -95,7 +96,8 @@ def wrapped(
 
 
 def require_image_and_seat(request: InstanceRequest) -> None:
-    """Raises UnavailableError for an image without a tree, and for an attachment that does not fit the seat."""
+    """Raises UnavailableError for an image without a tree, and for an attachment that does not fit the
+    seat."""
     if request.tree == Path("/"):
         require_host_image(request)
     attachment = request.environment.attachment
