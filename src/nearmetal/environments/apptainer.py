@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 from pathlib import Path
 
 from ..errors import UnavailableError
@@ -59,6 +60,12 @@ def lacking_capabilities(status: str) -> tuple[str, ...]:
     return () if effective & CAP_SYS_RESOURCE or not effective else ("CAP_SYS_RESOURCE",)
 
 
+def lacking_here(host: Host) -> tuple[str, ...]:
+    """lacking_capabilities() of this process."""
+    status = host.read("/proc/self/status")
+    return lacking_capabilities(status.decode()) if isinstance(status, bytes) else ()
+
+
 @contextmanager
 def _start(host: Host, tools: Tools, request: InstanceRequest) -> Iterator[BoxInstance]:
     if request.user_namespace is not None and request.tree == Path("/"):
@@ -68,12 +75,7 @@ def _start(host: Host, tools: Tools, request: InstanceRequest) -> Iterator[BoxIn
             f"environment {request.environment.name}: without root, apptainer cannot use image host",
             remedy="run as root, or take a built image",
         )
-    status = host.read("/proc/self/status")
-    lacking = lacking_capabilities(status.decode()) if isinstance(status, bytes) else ()
-
-    def program(given: Wrapped) -> list[str]:
-        return container(given, lacking=lacking)
-
+    program = partial(container, lacking=lacking_here(host))
     with started(host, tools, request, program, more=MORE) as one:
         yield make_instance(
             tools, request, pid=one.pid, namespaces_of=one.pid, groups=one.given.groups, phases=one.phases

@@ -67,30 +67,23 @@ def fstab(path: Path) -> str:
     return str(path).replace("\\", "\\134").replace(" ", "\\040").replace("\t", "\\011")
 
 
+def container(given: Wrapped) -> list[str]:
+    """Writes the config file; tokens."""
+    directory = given.state / "lxc" / NAME
+    directory.mkdir(parents=True)
+    (directory / "config").write_text(configuration(given))
+    return [*_lxc("lxc-start", given), "--foreground"]
+
+
 @contextmanager
 def _start(host: Host, tools: Tools, request: InstanceRequest) -> Iterator[ProgramInstance]:
     require_root(host, request)
 
-    def program(given: Wrapped) -> list[str]:
-        directory = given.state / "lxc" / NAME
-        directory.mkdir(parents=True)
-        (directory / "config").write_text(configuration(given))
-        return [*_lxc("lxc-start", given), "--foreground"]
-
-    with groups_of_lxc(request.label), started(host, tools, request, program) as one:
+    with groups_of_lxc(request.label), started(host, tools, request, container) as one:
         # The command socket is known by a name in the network of lxc-start, and mpirun's agent stands in
         # another; and lxc-attach hands no signal on.
-        into = [
-            tools / "nm-box",
-            "enter",
-            "--pid",
-            str(one.pid),
-            "--only",
-            "net",
-            "--signal-grandchildren",
-            "--",
-        ]
-        attach = [*into, *_lxc("lxc-attach", one.given), "--"]
+        into = [tools / "nm-box", "enter", "--pid", str(one.pid), "--only", "net"]
+        attach = [*into, "--signal-grandchildren", "--", *_lxc("lxc-attach", one.given), "--"]
         yield ProgramInstance(
             label=request.label,
             hostname=request.hostname,
