@@ -20,7 +20,7 @@ int mount(const char *source, const char *target, const char *type, unsigned lon
 
 struct wrap {
     const char *user, *netns, *hostname, *cpus;
-    bool new_net;
+    bool new_net, new_pids;
     struct root root;
     struct list cgroups, read_only, fresh, places;
 };
@@ -35,6 +35,7 @@ static struct wrap parse(int argc, char **argv) {
                                             {"root-overlay", required_argument, NULL, 'r'},
                                             {"tree", required_argument, NULL, 't'},
                                             {"read-only", required_argument, NULL, 'o'},
+                                            {"new-pids", no_argument, NULL, 'I'},
                                             {"fresh", required_argument, NULL, 'f'},
                                             {"place", required_argument, NULL, 'P'},
                                             {NULL, 0, NULL, 0}};
@@ -64,6 +65,9 @@ static struct wrap parse(int argc, char **argv) {
             break;
         case 't':
             wrap.root.tree = optarg;
+            break;
+        case 'I':
+            wrap.new_pids = true;
             break;
         case 'f':
             append(&wrap.fresh, optarg, "--fresh");
@@ -128,6 +132,27 @@ static void separate(const struct wrap *wrap) {
         die("sethostname", wrap->hostname);
 }
 
+/* Goes on in the second process of a new pid namespace. Its first is ours and dies with us, and so all do:
+ * for a program that changes its credentials, which clears what die_with_parent set. */
+static void hold_processes(int *unified) {
+    if (unshare(CLONE_NEWPID) != 0)
+        die("unshare", "pid namespace");
+    pid_t first = fork_into(*unified);
+    if (first < 0)
+        die("fork", "first process");
+    if (first > 0)
+        end_like(first);
+    die_with_parent();
+    if (mount("proc", "/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC, NULL) != 0)
+        die("mount", "/proc");
+    pid_t second = fork();
+    if (second < 0)
+        die("fork", "second process");
+    if (second > 0)
+        end_like(second);
+    *unified = -1; /* born there */
+}
+
 int wrap_main(int argc, char **argv) {
     struct wrap wrap = parse(argc, argv);
     die_with_parent();
@@ -155,6 +180,8 @@ int wrap_main(int argc, char **argv) {
     if (chdir("/") != 0)
         die("chdir", "/");
     die_with_parent(); /* again: joining a user namespace has cleared it */
+    if (wrap.new_pids)
+        hold_processes(&unified);
     if (unified < 0)
         execute(argv + optind);
     pid_t child = fork_into(unified);

@@ -1,5 +1,5 @@
-"""Which of our backends the contract suite cannot ask here, by name, and why: the only ones that may be missing
-where every other must work (CI)."""
+"""Which of our backends the contract suite cannot ask here, by name, and why: the only ones that may be
+missing where every other must work (CI)."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import os
 import shutil
 
 NO_PACKAGE = {"apptainer": "apptainer is not installed, and Debian 12 has no package of it"}
-NEED_ROOT = ("lxc", "nspawn")
+NEED_ROOT = ("apptainer", "lxc", "nspawn")
 
 
 def not_here() -> dict[str, str]:
     """Reason by backend. One that is installed all the same is tested."""
     without = {name: why for name, why in NO_PACKAGE.items() if shutil.which(name) is None}
     if os.geteuid() != 0:
-        without |= dict.fromkeys(NEED_ROOT, "needs root")
+        without |= dict.fromkeys(NEED_ROOT, "needs root (for image host)")
     return without

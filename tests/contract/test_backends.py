@@ -567,3 +567,16 @@ def test_a_box_that_cannot_do_its_work_says_so_in_one_line(tools: Tools, tmp_pat
     assert isinstance(answer, Unavailable)
     assert answer.reason == "nm-box: unshare: Operation not permitted (x)"
     assert answer.remedy
+
+
+def test_kill_9_of_the_container_program_is_an_end_that_leaves_nothing(rig: Rig) -> None:
+    """Of whatever stands above the first process: the program, or where there is none nm-box."""
+    with rig.instance() as instance:
+        above = int(Path(f"/proc/{instance.pid}/stat").read_text().rpartition(")")[2].split()[1])
+        if above == os.getpid():
+            return
+        os.kill(above, signal.SIGKILL)
+        assert gone(instance.pid)
+        assert not run(instance, "true").ok
+    assert find(instance.label) == ()
+    assert list((rig.directory / "scratch-a").iterdir()) == []

@@ -1,5 +1,5 @@
-"""Backend bubblewrap: bwrap of the bubblewrap package, which flatpak uses. It has no way into a running sandbox:
-commands enter by the namespaces of its first process."""
+"""Backend bubblewrap: bwrap of the bubblewrap package, which flatpak uses. It has no way into a running
+sandbox: commands enter by the namespaces of its first process."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Bubblewrap:
         return _start(host, tools, request)
 
 
-def sandbox(given: Wrapped) -> list[str]:
+def container(given: Wrapped) -> list[str]:
     """Tokens; pure. The network is that which bwrap is started in."""
     argv = ["bwrap", "--die-with-parent", "--as-pid-1", "--unshare-uts", "--unshare-ipc", "--unshare-pid"]
     argv += ["--hostname", given.request.hostname, "--bind", str(given.root), "/", "--proc", "/proc"]
@@ -42,7 +42,7 @@ def sandbox(given: Wrapped) -> list[str]:
 
 @contextmanager
 def _start(host: Host, tools: Tools, request: InstanceRequest) -> Iterator[BoxInstance]:
-    with started(host, tools, request, sandbox) as one:
+    with started(host, tools, request, container) as one:
         yield make_instance(
             tools, request, pid=one.pid, namespaces_of=one.pid, groups=one.given.groups, phases=one.phases
         )

@@ -1,5 +1,5 @@
-"""Backend charliecloud: ch-run, which makes a user namespace and a mount namespace and nothing else; the network
-and the host name of an instance are made around it. Commands enter by ch-run --join-pid."""
+"""Backend charliecloud: ch-run, which makes a user namespace and a mount namespace and nothing else; the
+network and the host name of an instance are made around it. Commands enter by ch-run --join-pid."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ def container(given: Wrapped) -> list[str]:
 
 
 def entrance(tools: Tools, one: Started) -> list[str]:
-    """Tokens that enter the instance: the user namespace that all share, then the groups, the network and the host
-    name, last of all by ch-run its own namespaces."""
+    """Tokens that enter the instance: the user namespace that all share, then the groups, the network and the
+    host name, last of all by ch-run its own namespaces."""
     request, pid = one.given.request, str(one.pid)
     argv = []
     if request.user_namespace is not None:

@@ -36,8 +36,8 @@ class Lxc:
 
 
 def configuration(given: Wrapped) -> str:
-    """The container's config file; pure. The network is that which lxc-start stands in, and with it the command
-    socket of the container, whose name is of that network."""
+    """The container's config file; pure. The network is that which lxc-start stands in, and with it the
+    command socket of the container, whose name is of that network."""
     request = given.request
     items = [
         ("lxc.uts.name", request.hostname),
@@ -67,30 +67,23 @@ def fstab(path: Path) -> str:
     return str(path).replace("\\", "\\134").replace(" ", "\\040").replace("\t", "\\011")
 
 
+def container(given: Wrapped) -> list[str]:
+    """Writes the config file; tokens."""
+    directory = given.state / "lxc" / NAME
+    directory.mkdir(parents=True)
+    (directory / "config").write_text(configuration(given))
+    return [*_lxc("lxc-start", given), "--foreground"]
+
+
 @contextmanager
 def _start(host: Host, tools: Tools, request: InstanceRequest) -> Iterator[ProgramInstance]:
     require_root(host, request)
 
-    def program(given: Wrapped) -> list[str]:
-        directory = given.state / "lxc" / NAME
-        directory.mkdir(parents=True)
-        (directory / "config").write_text(configuration(given))
-        return [*_lxc("lxc-start", given), "--foreground"]
-
-    with groups_of_lxc(request.label), started(host, tools, request, program) as one:
-        # The command socket is known by a name in the network of lxc-start, and mpirun's agent stands in another;
-        # and lxc-attach hands no signal on.
-        into = [
-            tools / "nm-box",
-            "enter",
-            "--pid",
-            str(one.pid),
-            "--only",
-            "net",
-            "--signal-grandchildren",
-            "--",
-        ]
-        attach = [*into, *_lxc("lxc-attach", one.given), "--"]
+    with groups_of_lxc(request.label), started(host, tools, request, container) as one:
+        # The command socket is known by a name in the network of lxc-start, and mpirun's agent stands in
+        # another; and lxc-attach hands no signal on.
+        into = [tools / "nm-box", "enter", "--pid", str(one.pid), "--only", "net"]
+        attach = [*into, "--signal-grandchildren", "--", *_lxc("lxc-attach", one.given), "--"]
         yield ProgramInstance(
             label=request.label,
             hostname=request.hostname,
@@ -107,8 +100,8 @@ def _lxc(command: str, given: Wrapped) -> list[str]:
 
 @contextmanager
 def groups_of_lxc(label: str) -> Iterator[None]:
-    """On leaving, the groups that lxc-start made in the hierarchies where we make none are removed: it is killed,
-    which saves the 40 ms in which it would remove them."""
+    """On leaving, the groups that lxc-start made in the hierarchies where we make none are removed: it is
+    killed, which saves the 40 ms in which it would remove them."""
     try:
         yield
     finally:

@@ -1,5 +1,5 @@
-"""Backend nspawn: systemd-nspawn without machined and without a unit of its own; commands enter by the namespaces
-of its first process, as machinectl's would."""
+"""Backend nspawn: systemd-nspawn without machined and without a unit of its own; commands enter by the
+namespaces of its first process, as machinectl's would."""
 
 from __future__ import annotations
 

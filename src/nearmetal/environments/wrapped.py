@@ -1,5 +1,6 @@
-"""What the backends share whose container program does not do by itself all that an instance needs: nm-box wrap
-runs it in the control groups and the network of the request, over a root directory that it may write to."""
+"""What the backends share whose container program does not do by itself all that an instance needs: nm-box
+wrap runs it in the control groups and the network of the request, over a root directory that it may write
+to."""
 
 from __future__ import annotations
 
@@ -9,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from ..errors import RunError, UnavailableError
+from ..errors import RunError
 from ..host import Host, cgroups, runtime
 from ..model.study import Attachment
 from .contract import Available, Backend, InstanceRequest, Tools, Unavailable
@@ -20,21 +21,19 @@ from .instance import (
     group_notes,
     missing_tools,
     require_host_image,
+    require_seat,
     seconds,
 )
 from .probe import probe_as_user
 from .program import FirstReport, first_report, running
 
-MACHINES_OWN = (Attachment.HOST, Attachment.NONE, Attachment.LOOPBACK)
-"""Attachments that take no seat."""
-
 
 @dataclass(frozen=True, kw_only=True)
 class Wrapped:
     """What a program is given to run. request: with the control groups that it is started in; overlay: a
-    directory in which root, the root directory of the instance, and an empty shm stand for the program and its children alone; state: a directory for
-    the program's own files; prefix: tokens before the program's; binds: what is seen inside at the same path, by
-    path: whether it may be written to."""
+    directory in which root, the root directory of the instance, and an empty shm stand for the program and
+    its children alone; state: a directory for the program's own files; prefix: tokens before the program's;
+    binds: what is seen inside at the same path, by path: whether it may be written to."""
 
     request: InstanceRequest
     groups: Mapping[str, Path]
@@ -57,7 +56,9 @@ def wrapped(
 
     Raises UnavailableError for an image, an attachment or a seat that does not fit, RunError.
     """
-    require_image_and_seat(request)
+    if request.tree == Path("/"):
+        require_host_image(request)
+    require_seat(request)
     binds = all_binds(tools, request)
     # Not below request.scratch, which may lie in a bind: what is mounted there would be seen inside.
     with (
@@ -91,19 +92,6 @@ def wrapped(
             report=report,
             prefix=(*argv, "--"),
             binds=binds,
-        )
-
-
-def require_image_and_seat(request: InstanceRequest) -> None:
-    """Raises UnavailableError for an image without a tree, and for an attachment that does not fit the seat."""
-    if request.tree == Path("/"):
-        require_host_image(request)
-    attachment = request.environment.attachment
-    if (attachment in MACHINES_OWN) != (request.seat is None):
-        raise UnavailableError(
-            f"environment {request.environment.name}: attachment {attachment.value} "
-            f"{'without' if request.seat is None else 'with'} a seat on a network",
-            remedy="host, none and loopback take no seat; any other needs one for each instance",
         )
 
 

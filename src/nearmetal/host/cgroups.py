@@ -293,7 +293,8 @@ def unique(made: Mapping[str, Path]) -> tuple[Path, ...]:
 
 
 def with_children(groups: Iterable[Path]) -> list[Path]:
-    """The groups that are there and those below them, which a container program may have made, deepest first."""
+    """The groups that are there and those below them, which a container program may have made, deepest
+    first."""
     found: list[Path] = []
     for directory in groups:
         with contextlib.suppress(OSError):
