@@ -12,7 +12,7 @@ from ..errors import UnavailableError
 from ..host import Host
 from .contract import OWN_ALL, Available, InstanceRequest, Tools, Unavailable
 from .instance import BoxInstance, make_instance
-from .wrapped import Wrapped, check_program, started
+from .wrapped import Wrapped, check_program, require_plain, started
 
 CAP_SYS_RESOURCE = 1 << 24
 """A root in a container often has not got it, and apptainer would give it to the instance."""
@@ -40,7 +40,9 @@ class Apptainer:
 
 def container(given: Wrapped, *, lacking: tuple[str, ...]) -> list[str]:
     """Tokens; pure. lacking: capabilities that we have not got to give. The network is that which it is
-    started in, and nothing of the machine's is bound that was not asked for."""
+    started in, and nothing of the machine's is bound that was not asked for. Raises
+    RunError for a path that it cannot take."""
+    require_plain(given, "apptainer", without=":,")
     argv = ["apptainer", "--silent", "exec", "--writable", "--pid", "--no-init", "--ipc", "--uts"]
     argv += ["--hostname", given.request.hostname, "--no-mount", "home,tmp,cwd,hostfs,bind-paths"]
     argv += ["--no-home", "--pwd", "/", "--bind", f"{given.overlay / 'shm'}:/dev/shm"]

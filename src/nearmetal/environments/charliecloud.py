@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager, contextmanager
 from ..host import Host, cgroups, processes
 from .contract import Available, InstanceRequest, Tools, Unavailable
 from .program import ProgramInstance, entered
-from .wrapped import Started, Wrapped, check_program, started
+from .wrapped import Started, Wrapped, check_program, require_plain, started
 
 CH_RUN = ("env", "USER=root", "ch-run")
 """It refuses to work without $USER, and uses it for nothing that we ask of it."""
@@ -32,7 +32,8 @@ class Charliecloud:
 
 
 def container(given: Wrapped) -> list[str]:
-    """Tokens; pure."""
+    """Tokens; pure. Raises RunError for a path that it cannot take."""
+    require_plain(given, "ch-run", without=":")
     argv = [*CH_RUN, "--write", "--private-tmp", "--no-passwd", "--cd", "/"]
     argv += ["--bind", f"{given.overlay / 'shm'}:/dev/shm"]
     for path in given.binds:

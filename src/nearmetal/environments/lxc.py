@@ -42,7 +42,7 @@ def configuration(given: Wrapped) -> str:
     items = [
         ("lxc.uts.name", request.hostname),
         ("lxc.rootfs.path", f"dir:{given.root}"),
-        ("lxc.init.cmd", " ".join(given.report.argv)),
+        ("lxc.init.cmd", " ".join(f'"{word}"' for word in given.report.argv)),
         ("lxc.net.0.type", "none"),
         ("lxc.mount.auto", "proc:rw sys:rw"),
         ("lxc.pty.max", "16"),

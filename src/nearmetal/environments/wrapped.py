@@ -110,6 +110,16 @@ def all_binds(tools: Tools, request: InstanceRequest) -> dict[Path, bool]:
     return binds
 
 
+def require_plain(given: Wrapped, program: str, *, without: str) -> None:
+    """Raises RunError for a bind with a sign in its path that ends it on this program's command line."""
+    for path in given.binds:
+        if set(str(path)) & set(without):
+            raise RunError(
+                f"bind {path}: {program} takes no path with {' or '.join(map(repr, without))}",
+                remedy="work in a directory of a plainer name, or take another backend",
+            )
+
+
 @dataclass(frozen=True, kw_only=True)
 class Started:
     """A program whose payload runs. phases: of its start, 'program' from its own first moment on; pid: of
