@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -93,13 +94,26 @@ def test_lxc_configuration() -> None:
     values = dict(items)
     assert values["lxc.uts.name"] == "nm0a" and values["lxc.net.0.type"] == "none"
     assert values["lxc.rootfs.path"] == f"dir:{STATE}/overlay/root"
-    assert values["lxc.init.cmd"] == " ".join(f'"{word}"' for word in REPORT.argv)
+    assert values["lxc.init.cmd"] == " ".join(REPORT.argv)
     # Every group that it makes bears the label, so that nearmetal clean finds it.
     assert values["lxc.cgroup.dir.container"] == "nearmetal-x-0a"
     assert values["lxc.cgroup.dir.monitor"].startswith("nearmetal-x-0a-")
     mounts = [value for key, value in items if key == "lxc.mount.entry"]
     assert r"/b\040c b\040c none rbind,create=dir 0 0" in mounts
     assert "/t t none rbind,ro,create=dir 0 0" in mounts
+
+
+def test_lxc_tells_the_first_cause(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    log.write_text(
+        '\nlxc-start: c: ../src/lxc/start.c: start: 2197 No such file or directory - Failed to exec "/x"\n'
+        "lxc-start: c: ../src/lxc/tools/lxc_start.c: main: 306 The container failed to start\n"
+    )
+    assert lxc.cause(log) == 'lxc-start: No such file or directory - Failed to exec "/x"'
+    assert lxc.cause(tmp_path / "none") == ""
+    spaced = FirstReport(directory=Path("/a"), argv=("/a b/nm-init",), descriptor=-1)
+    with pytest.raises(RunError, match="no path with a space"):
+        lxc.container(replace(given(), report=spaced))
 
 
 def test_charliecloud_and_its_way_in() -> None:

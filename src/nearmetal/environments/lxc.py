@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
+from ..errors import RunError
 from ..host import Host, cgroups
 from .contract import OWN_ALL, Available, InstanceRequest, Tools, Unavailable
 from .instance import require_root
@@ -42,7 +44,7 @@ def configuration(given: Wrapped) -> str:
     items = [
         ("lxc.uts.name", request.hostname),
         ("lxc.rootfs.path", f"dir:{given.root}"),
-        ("lxc.init.cmd", " ".join(f'"{word}"' for word in given.report.argv)),
+        ("lxc.init.cmd", " ".join(given.report.argv)),
         ("lxc.net.0.type", "none"),
         ("lxc.mount.auto", "proc:rw sys:rw"),
         ("lxc.pty.max", "16"),
@@ -68,7 +70,12 @@ def fstab(path: Path) -> str:
 
 
 def container(given: Wrapped) -> list[str]:
-    """Writes the config file; tokens."""
+    """Writes the config file; tokens. Raises RunError for a path that it cannot take."""
+    if any(word.split() != [word] for word in given.report.argv):
+        raise RunError(
+            f"{' '.join(given.report.argv)}: lxc-start takes no path with a space to its first process",
+            remedy="set XDG_CACHE_HOME to a directory of a plainer name, or take another backend",
+        )
     directory = given.state / "lxc" / NAME
     directory.mkdir(parents=True)
     (directory / "config").write_text(configuration(given))
@@ -79,7 +86,7 @@ def container(given: Wrapped) -> list[str]:
 def _start(host: Host, tools: Tools, request: InstanceRequest) -> Iterator[ProgramInstance]:
     require_root(host, request)
 
-    with groups_of_lxc(request.label), started(host, tools, request, container) as one:
+    with groups_of_lxc(request.label), started(host, tools, request, container, words=cause) as one:
         # The command socket is known by a name in the network of lxc-start, and mpirun's agent stands in
         # another; and lxc-attach hands no signal on.
         into = [tools / "nm-box", "enter", "--pid", str(one.pid), "--only", "net"]
@@ -92,6 +99,18 @@ def _start(host: Host, tools: Tools, request: InstanceRequest) -> Iterator[Progr
             cgroups=one.given.groups,
             enter=entered(tools, request, attach),
         )
+
+
+def cause(messages: Path) -> str:
+    """The first line of an error log of lxc-start, without where in its sources that is: the others follow
+    from it."""
+    try:
+        lines = messages.read_text(errors="replace").splitlines()
+    except OSError:
+        return ""
+    return next(
+        (re.sub(r"^lxc-start: \S+: \S+: \S+: \d+ ", "lxc-start: ", s)[:300] for s in lines if s.strip()), ""
+    )
 
 
 def _lxc(command: str, given: Wrapped) -> list[str]:

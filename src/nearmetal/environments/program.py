@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -74,6 +74,15 @@ def overlay_root(request: InstanceRequest) -> Iterator[Path]:
         namespaces.detach_if_mounted(root)
 
 
+def last_words(file: Path) -> str:
+    """The last line of a log, at most 300 characters; empty where there is none."""
+    try:
+        lines = file.read_text(errors="replace").split("\n")
+    except OSError:
+        return ""
+    return next((s.strip()[:300] for s in reversed(lines) if s.strip()), "")
+
+
 @dataclass(frozen=True, kw_only=True)
 class FirstReport:
     """Where nm-init reports its first instruction. directory: to be bound into the instance at its own path;
@@ -83,17 +92,20 @@ class FirstReport:
     argv: tuple[str, ...]
     descriptor: int
 
-    def wait(self, program: Process, errors: Path, timeout: float) -> int:
-        """The time of the first instruction (CLOCK_MONOTONIC, ns). errors: what the program says.
+    def wait(
+        self, program: Process, errors: Path, timeout: float, words: Callable[[Path], str] = last_words
+    ) -> int:
+        """The time of the first instruction (CLOCK_MONOTONIC, ns). errors: what the program says; words: what
+        of that tells the cause.
 
         Raises RunError with its last words when it ends first, or says nothing for timeout seconds.
         """
         deadline = time.monotonic() + timeout
         while not wait_readable(self.descriptor, LOOK_AGAIN) or not (said := os.read(self.descriptor, 4096)):
             if program.poll() is not None:
-                raise RunError(last_words(errors) or f"it ended with status {program.poll()} and no message")
+                raise RunError(words(errors) or f"it ended with status {program.poll()} and no message")
             if time.monotonic() > deadline:
-                raise RunError(f"no first instruction within {timeout:g} s; {last_words(errors)}")
+                raise RunError(f"no first instruction within {timeout:g} s; {words(errors)}")
         first: int = json.loads(said)["first"]
         return first
 
@@ -112,15 +124,6 @@ def first_report(tools: Tools, request: InstanceRequest) -> Iterator[FirstReport
         yield FirstReport(directory=directory, argv=argv, descriptor=descriptor)
     finally:
         os.close(descriptor)
-
-
-def last_words(file: Path) -> str:
-    """The last line of a log, at most 300 characters; empty where there is none."""
-    try:
-        lines = file.read_text(errors="replace").split("\n")
-    except OSError:
-        return ""
-    return next((s.strip()[:300] for s in reversed(lines) if s.strip()), "")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -143,6 +146,7 @@ def running(
     *,
     timeout: float,
     env: Mapping[str, str] | None = None,
+    words: Callable[[Path], str] = last_words,
 ) -> Iterator[Running]:
     """Run a container program in the foreground until the body is left; its payload is report.argv. The
     caller's control groups end what it leaves. Raises RunError."""
@@ -156,7 +160,7 @@ def running(
         cwd=Path("/"),
     )
     try:
-        first = report.wait(program, said, timeout)
+        first = report.wait(program, said, timeout, words)
         pid = processes.descendant(program.pid, "nm-init")
         if pid is None:
             raise RunError(f"{argv[0]}: its first process has ended; {last_words(said)}")

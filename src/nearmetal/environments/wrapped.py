@@ -25,7 +25,7 @@ from .instance import (
     seconds,
 )
 from .probe import probe_as_user
-from .program import FirstReport, first_report, running
+from .program import FirstReport, first_report, last_words, running
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -139,8 +139,10 @@ def started(
     *,
     more: Sequence[str] = (),
     timeout: float = START_TIMEOUT,
+    words: Callable[[Path], str] = last_words,
 ) -> Iterator[Started]:
-    """Start the program in groups of its own; program: its tokens. Everything ends on leaving.
+    """Start the program in groups of its own. program: its tokens; more: options of nm-box wrap; words: what of
+    its messages tells the cause of a failure. Everything ends on leaving.
 
     Raises UnavailableError, RunError.
     """
@@ -154,6 +156,7 @@ def started(
             given.report,
             [*given.prefix, *program(given)],
             timeout=timeout,
+            words=words,
         ) as run,
     ):
         yield Started(
