@@ -141,8 +141,8 @@ def started(
     timeout: float = START_TIMEOUT,
     words: Callable[[Path], str] = last_words,
 ) -> Iterator[Started]:
-    """Start the program in groups of its own. program: its tokens; more: options of nm-box wrap; words: what of
-    its messages tells the cause of a failure. Everything ends on leaving.
+    """Start the program in groups of its own. program: its tokens; more: options of nm-box wrap; words: what
+    of its messages tells the cause of a failure. Everything ends on leaving.
 
     Raises UnavailableError, RunError.
     """
