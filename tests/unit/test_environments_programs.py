@@ -222,5 +222,5 @@ def test_a_program_that_is_missing_is_named_with_its_package(tmp_path: Path) -> 
     host = FakeHost(programs={tools / "nm-box": "/x", tools / "nm-init": "/x"}, missing=("lxc-start",))
     answer = lxc.Lxc().check(host, tools)
     assert answer == Unavailable(reason="lxc-start is not installed", remedy="apt-get install lxc")
-    answer = check_program(lxc.Lxc(), FakeHost(missing=(tools / "nm-box",)), tools, program="x", package="y")
+    answer = check_program(lxc.Lxc(), FakeHost(missing=(tools / "nm-box",)), tools, program="x", remedy="y")
     assert isinstance(answer, Unavailable) and "nm-box is missing" in answer.reason

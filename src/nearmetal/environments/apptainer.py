@@ -17,6 +17,8 @@ from .wrapped import Wrapped, check_program, require_plain, started
 CAP_SYS_RESOURCE = 1 << 24
 """A root in a container often has not got it, and apptainer would give it to the instance."""
 
+REMEDY = "apt-get install apptainer (Debian 12 has no package of it; its own project has)"
+
 FRESH = ("/run", "/tmp")
 MORE = (*(word for top in FRESH for word in ("--fresh", top)), "--new-pids")
 """Apptainer changes its credentials, and so would not die with us."""
@@ -30,7 +32,7 @@ class Apptainer:
     needs_user_namespace = True
 
     def check(self, host: Host, tools: Tools) -> Available | Unavailable:
-        return check_program(self, host, tools, program="apptainer", package="apptainer")
+        return check_program(self, host, tools, program="apptainer", remedy=REMEDY)
 
     def start(
         self, host: Host, tools: Tools, request: InstanceRequest

@@ -20,7 +20,7 @@ class Bubblewrap:
     needs_user_namespace = True
 
     def check(self, host: Host, tools: Tools) -> Available | Unavailable:
-        return check_program(self, host, tools, program="bwrap", package="bubblewrap")
+        return check_program(self, host, tools, program="bwrap", remedy="apt-get install bubblewrap")
 
     def start(
         self, host: Host, tools: Tools, request: InstanceRequest

@@ -23,7 +23,7 @@ class Charliecloud:
     needs_user_namespace = True
 
     def check(self, host: Host, tools: Tools) -> Available | Unavailable:
-        return check_program(self, host, tools, program="ch-run", package="charliecloud")
+        return check_program(self, host, tools, program="ch-run", remedy="apt-get install charliecloud")
 
     def start(
         self, host: Host, tools: Tools, request: InstanceRequest

@@ -29,7 +29,7 @@ class Lxc:
     needs_user_namespace = False
 
     def check(self, host: Host, tools: Tools) -> Available | Unavailable:
-        return check_program(self, host, tools, program="lxc-start", package="lxc")
+        return check_program(self, host, tools, program="lxc-start", remedy="apt-get install lxc")
 
     def start(
         self, host: Host, tools: Tools, request: InstanceRequest

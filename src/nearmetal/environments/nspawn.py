@@ -20,7 +20,9 @@ class Nspawn:
     needs_user_namespace = False
 
     def check(self, host: Host, tools: Tools) -> Available | Unavailable:
-        return check_program(self, host, tools, program="systemd-nspawn", package="systemd-container")
+        return check_program(
+            self, host, tools, program="systemd-nspawn", remedy="apt-get install systemd-container"
+        )
 
     def start(
         self, host: Host, tools: Tools, request: InstanceRequest

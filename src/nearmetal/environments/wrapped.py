@@ -4,6 +4,7 @@ to."""
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -171,20 +172,16 @@ def started(
 
 
 def check_program(
-    backend: Backend, host: Host, tools: Tools, *, program: str, package: str
+    backend: Backend, host: Host, tools: Tools, *, program: str, remedy: str
 ) -> Available | Unavailable:
-    """Start one by this program of that Debian package."""
+    """Start one by this program. remedy: the line that installs it."""
     missing = missing_tools(host, tools)
     if missing is not None:
         return missing
     if host.which(program) is None:
-        return Unavailable(reason=f"{program} is not installed", remedy=f"apt-get install {package}")
-    said = host.run([program, "--version"], timeout=5)
-    version = (said.stdout or said.stderr).strip().partition("\n")[0]
-    return probe_as_user(
-        backend,
-        host,
-        tools,
-        version=f"{program} {version.split()[-1]}" if version else program,
-        notes=group_notes(),
-    )
+        return Unavailable(reason=f"{program} is not installed", remedy=remedy)
+    # ch-run does nothing at all without $USER.
+    said = host.run([program, "--version"], timeout=5, env={"USER": "root"})
+    number = re.search(r"\d+(\.\d+)+", said.stdout + said.stderr)
+    version = f"{program} {number[0]}" if number else program
+    return probe_as_user(backend, host, tools, version=version, notes=group_notes())
