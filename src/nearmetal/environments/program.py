@@ -3,8 +3,10 @@ foreground with nm-init as its payload, and a command enters by the program's ow
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import signal
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -47,6 +49,15 @@ def entered(tools: Tools, request: InstanceRequest, program: Sequence[str]) -> t
     cpus = ["--cpus", ",".join(map(str, request.cpus))] if request.cpus else []
     inside = [tools / "nm-box", "enter", "--pid", "0", "--label", request.label, *cpus, "--"]
     return (*program, *inside)
+
+
+def entered_by_call(
+    tools: Tools, request: InstanceRequest, calls: Path, program: Sequence[str]
+) -> tuple[str, ...]:
+    """entered() of a program that hands over neither environment nor signals ("runc exec NAME"). calls: a
+    directory that the instance sees at the same path."""
+    outside, inside = entered(tools, request, ()), [tools / "nm-box", "call", str(calls), "--"]
+    return (*inside, *program, *outside[:-1], "--call", "{}", "--")
 
 
 def in_groups(tools: Tools, groups: Mapping[str, Path], label: str, argv: Sequence[str]) -> list[str]:
@@ -121,6 +132,19 @@ def last_words(file: Path) -> str:
     except OSError:
         return ""
     return next((s.strip()[:300] for s in reversed(lines) if s.strip()), "")
+
+
+@contextmanager
+def end_payload(run: Running, timeout: float = 5.0) -> Iterator[None]:
+    """On leaving: end the first process, so that the program sees its container end and puts it away itself; as
+    long as it takes, but no longer than timeout seconds."""
+    try:
+        yield
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(run.pid, signal.SIGKILL)
+        with contextlib.suppress(TimeoutError):
+            run.program.wait(timeout)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -157,6 +157,16 @@ def started(
         )
 
 
+def check_rootful(
+    backend: Backend, host: Host, tools: Tools, *, program: str, package: str
+) -> Available | Unavailable:
+    """check_program() of a program that only root can start."""
+    missing = missing_tools(host, tools)
+    if missing is not None or host.is_root():
+        return missing or check_program(backend, host, tools, program=program, package=package)
+    return Unavailable(reason=f"{program} needs root", remedy="run as root")
+
+
 def check_program(
     backend: Backend, host: Host, tools: Tools, *, program: str, package: str
 ) -> Available | Unavailable:

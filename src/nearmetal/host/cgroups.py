@@ -202,6 +202,25 @@ def directories(parents: Parents, label: str, controllers: Set[str]) -> dict[str
     }
 
 
+def path_for_runtime(made: Mapping[str, Path], label: str) -> str:
+    """The path by which an OCI runtime finds the groups of create(). A relative one counts from its own groups,
+    which are ours; in version 2, where ours may have no children, from the top."""
+    if UNIFIED not in made:
+        return label
+    return f"/{made[UNIFIED].relative_to(_mount_points()[UNIFIED])}"
+
+
+def unified_beside_version1() -> Path | None:
+    """Where version 2 is mounted beside version 1 ('hybrid'); None where only one of them is."""
+    points = _mount_points()
+    return points.get(UNIFIED) if len(points) > 1 else None
+
+
+def _mount_points() -> dict[str, Path]:
+    mounts = parse_mounts(Path("/proc/self/mountinfo").read_text())
+    return {name: Path(point) for name, (_, point) in mounts.items()}
+
+
 def create(made: Mapping[str, Path], limits: GroupLimits) -> None:
     """Make the directories and set the limits; an old empty group of the same name is replaced.
 
