@@ -41,6 +41,7 @@ static struct wrap parse(int argc, char **argv) {
                                             {"detach", required_argument, NULL, 'd'},
                                             {"fresh", required_argument, NULL, 'f'},
                                             {"place", required_argument, NULL, 'P'},
+                                            {"rootless", no_argument, NULL, 'R'},
                                             {NULL, 0, NULL, 0}};
     struct wrap wrap = {.root = {.tree = "/"}};
     for (int option; (option = getopt_long(argc, argv, "+", options, NULL)) != -1;) {
@@ -78,6 +79,9 @@ static struct wrap parse(int argc, char **argv) {
         case 'P':
             append(&wrap.places, optarg, "--place");
             break;
+        case 'R':
+            wrap.root.rootless = true;
+            break;
         case 'd':
             append(&wrap.detached, optarg, "--detach");
             break;
@@ -92,7 +96,7 @@ static struct wrap parse(int argc, char **argv) {
         refuse("wrap needs -- argv", "wrap");
     if (wrap.netns != NULL && wrap.new_net)
         refuse("--netns and --new-net exclude each other", wrap.netns);
-    wrap.root.rootless = wrap.user != NULL;
+    wrap.root.rootless |= wrap.user != NULL;
     wrap.root.own_network = wrap.new_net || wrap.netns != NULL;
     return wrap;
 }

