@@ -63,7 +63,7 @@ class Store:
     def prepare(self, label: str) -> None:
         """Write the settings."""
         (self.directory / "containers.conf").write_text(
-            settings(label, two_versions=cgroups.unified_beside_version1() is not None and not self.rootless)
+            settings(label, two_versions=cgroups.unified_beside_version1() is not None)
         )
 
 
