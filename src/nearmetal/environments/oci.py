@@ -15,7 +15,7 @@ from ..errors import RunError
 from ..host import Host, Process, cgroups, processes, runtime
 from ..model.study import Attachment
 from .contract import OWN_ALL, Available, InstanceRequest, Tools, Unavailable
-from .instance import CONTROLLERS, START_TIMEOUT, control_groups, seconds
+from .instance import CONTROLLERS, START_TIMEOUT, control_groups, require_root, seconds
 from .program import (
     FirstReport,
     ProgramInstance,
@@ -25,7 +25,7 @@ from .program import (
     first_report,
     running,
 )
-from .wrapped import all_binds, check_rootful, require_image_and_seat
+from .wrapped import all_binds, check_program, require_image_and_seat
 
 DELETE_TIMEOUT = 10.0
 
@@ -73,7 +73,7 @@ class OciBackend:
     needs_user_namespace = False
 
     def check(self, host: Host, tools: Tools) -> Available | Unavailable:
-        return check_rootful(self, host, tools, program=self.runtime.program, package=self.runtime.package)
+        return check_program(self, host, tools, program=self.runtime.program, package=self.runtime.package)
 
     def start(
         self, host: Host, tools: Tools, request: InstanceRequest
@@ -186,6 +186,7 @@ def _placed(
 @contextmanager
 def _start(kind: OciRuntime, host: Host, tools: Tools, request: InstanceRequest) -> Iterator[ProgramInstance]:
     begin = time.monotonic_ns()
+    require_root(host, request)
     require_image_and_seat(request)
     binds = all_binds(tools, request)
     with ExitStack() as stack:

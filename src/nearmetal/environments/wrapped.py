@@ -157,16 +157,6 @@ def started(
         )
 
 
-def check_rootful(
-    backend: Backend, host: Host, tools: Tools, *, program: str, package: str
-) -> Available | Unavailable:
-    """check_program() of a program that only root can start."""
-    missing = missing_tools(host, tools)
-    if missing is not None or host.is_root():
-        return missing or check_program(backend, host, tools, program=program, package=package)
-    return Unavailable(reason=f"{program} needs root", remedy="run as root")
-
-
 def check_program(
     backend: Backend, host: Host, tools: Tools, *, program: str, package: str
 ) -> Available | Unavailable:
@@ -177,11 +167,12 @@ def check_program(
     if host.which(program) is None:
         return Unavailable(reason=f"{program} is not installed", remedy=f"apt-get install {package}")
     said = host.run([program, "--version"], timeout=5)
-    version = (said.stdout or said.stderr).strip().partition("\n")[0]
+    words = (said.stdout or said.stderr).strip().partition("\n")[0].split()
+    version = next((w.strip(",") for w in words if w[0].isdigit()), "")
     return probe_as_user(
         backend,
         host,
         tools,
-        version=f"{program} {version.split()[-1]}" if version else program,
+        version=f"{program} {version}".strip(),
         notes=group_notes(),
     )
