@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.contract.docker_daemon import docker_daemon
 from tests.contract.not_here import not_here
 
 from nearmetal.environments import Tools
@@ -24,6 +26,13 @@ def tools(tmp_path_factory: pytest.TempPathFactory) -> Tools:
     ):
         subprocess.run(step, check=True, timeout=120, capture_output=True)
     return Tools(directory=build / "bin")
+
+
+@pytest.fixture(scope="session")
+def docker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """A daemon that answers, where there can be one."""
+    with docker_daemon(tmp_path_factory.mktemp("docker")):
+        yield
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

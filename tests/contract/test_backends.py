@@ -98,6 +98,8 @@ def checked(name: str, tools: Tools) -> Available | Unavailable:
 def rig(request: pytest.FixtureRequest, tools: Tools, tmp_path: Path) -> Iterator[Rig]:
     """Each backend that works here; in CI, where all of ours must work, one that does not is a failure."""
     backend = get_backend(request.param)
+    if backend.name == "docker":
+        request.getfixturevalue("docker")
     answer = checked(request.param, tools)
     if isinstance(answer, Unavailable):
         reason = f"{backend.name}: {answer.reason}; {answer.remedy}"
@@ -449,7 +451,7 @@ def outlives(pid: int) -> bool:
     """Whether a process may be left until clean ends it: Podman's pause process of a user, which only holds the
     user namespace."""
     try:
-        return os.geteuid() != 0 and Path(f"/proc/{pid}/comm").read_text() == "podman\n"
+        return os.geteuid() != 0 and Path(f"/proc/{pid}/comm").read_text() == "podman pause\n"
     except OSError:
         return True
 

@@ -17,7 +17,7 @@ from ..host import Host, cgroups, processes, runtime
 from ..model.study import Attachment
 from .contract import OWN_ALL, Available, InstanceRequest, Tools, Unavailable
 from .instance import CONTROLLERS, START_TIMEOUT, control_groups, seconds
-from .program import ProgramInstance, end_payload, entered_by_call, first_report, running
+from .program import ProgramInstance, end_payload, entered_by_call, first_report, read_pid, running
 from .wrapped import all_binds, check_program, require_image_and_seat
 
 TMPFS = {"/tmp": "1777", "/run": "0755"}
@@ -145,7 +145,7 @@ def _start(host: Host, tools: Tools, request: InstanceRequest) -> Iterator[Progr
         (overlay / "root").mkdir(parents=True)
         store = Store(directory=state, short=short, rootless=rootless)
         store.prepare(request.label)
-        parent = f"/{cgroups.path_for_runtime(groups, request.label).lstrip('/')}" if groups else None
+        parent = cgroups.path_from_top(groups, request.label) if groups else None
         words = run_words(
             request, overlay / "root", {**binds, report.directory: True}, pid_file=pid_file, groups=parent
         )
@@ -160,7 +160,7 @@ def _start(host: Host, tools: Tools, request: InstanceRequest) -> Iterator[Progr
                 [*around, "--", *store.command(*words), *report.argv],
                 timeout=START_TIMEOUT,
                 env=store.environment(),
-                pid_file=pid_file,
+                pid_of=lambda: read_pid(pid_file),
             )
         )
         stack.enter_context(end_payload(run))

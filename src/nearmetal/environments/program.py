@@ -8,7 +8,7 @@ import json
 import os
 import signal
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -139,7 +139,8 @@ def last_words(file: Path) -> str:
         lines = file.read_text(errors="replace").split("\n")
     except OSError:
         return ""
-    return next((s.strip()[:300] for s in reversed(lines) if s.strip()), "")
+    said = (s.strip()[:300] for s in reversed(lines))
+    return next((s for s in said if s and not s.startswith("See '")), "")  # Docker's pointer to its help
 
 
 @contextmanager
@@ -175,11 +176,11 @@ def running(
     *,
     timeout: float,
     env: Mapping[str, str] | None = None,
-    pid_file: Path | None = None,
+    pid_of: Callable[[], int | None] | None = None,
 ) -> Iterator[Running]:
     """Run a container program in the foreground until the body is left; its payload is report.argv. The
-    caller's control groups end what it leaves. pid_file: where the program writes the pid of the payload, which
-    is not below it; None where it is. Raises RunError."""
+    caller's control groups end what it leaves. pid_of: the pid of a payload that is not
+    below the program; None where it is. Raises RunError."""
     said = request.scratch / "program.err"
     begun = time.monotonic_ns()
     program = host.start(
@@ -191,7 +192,7 @@ def running(
     )
     try:
         first = report.wait(program, said, timeout)
-        pid = processes.descendant(program.pid, "nm-init") if pid_file is None else read_pid(pid_file)
+        pid = pid_of() if pid_of else processes.descendant(program.pid, "nm-init")
         if pid is None:
             raise RunError(f"{argv[0]}: its first process has ended; {last_words(said)}")
         yield Running(program=program, pid=pid, begun=begun, first=first)

@@ -218,6 +218,18 @@ def path_for_runtime(made: Mapping[str, Path], label: str) -> str:
     return f"/{made[UNIFIED].relative_to(_mount_points()[UNIFIED])}"
 
 
+def path_from_top(made: Mapping[str, Path], label: str) -> str:
+    """path_for_runtime() of groups at the top of their hierarchies."""
+    return f"/{path_for_runtime(made, label).lstrip('/')}"
+
+
+def of_process(pid: int) -> dict[str, Path]:
+    """The groups that a process is in, by controller, or {'unified': ...}."""
+    mounts = parse_mounts(Path("/proc/self/mountinfo").read_text())
+    found = own_directories(parse_own_groups(Path(f"/proc/{pid}/cgroup").read_text()), mounts)
+    return {name: path for name, path in found.items() if name != UNIFIED or len(found) == 1}
+
+
 def unified_beside_version1() -> Path | None:
     """Where version 2 is mounted beside version 1 ('hybrid'); None where only one of them is."""
     points = _mount_points()
