@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from nearmetal.host.namespaces import detach_if_mounted
+
 
 def answers() -> bool:
     version = ["docker", "version", "--format", "{{.Server.Version}}"]
@@ -20,7 +22,8 @@ def answers() -> bool:
 
 @contextmanager
 def docker_daemon(directory: Path) -> Iterator[None]:
-    """DOCKER_HOST leads to a daemon inside; ended by its pid. As a user, or where dockerd is missing: as it is."""
+    """DOCKER_HOST leads to a daemon inside; ended by its pid. As a user, or where dockerd is missing: as it
+    is."""
     if os.geteuid() != 0 or shutil.which("dockerd") is None or answers():
         yield
         return
@@ -46,3 +49,5 @@ def docker_daemon(directory: Path) -> Iterator[None]:
                 daemon.wait(20)
             finally:
                 daemon.kill()
+                for left in directory.glob("exec/netns/*"):
+                    detach_if_mounted(left)

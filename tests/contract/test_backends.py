@@ -448,8 +448,8 @@ else:
 
 
 def outlives(pid: int) -> bool:
-    """Whether a process may be left until clean ends it: Podman's pause process of a user, which only holds the
-    user namespace."""
+    """Whether a process may be left until clean ends it: Podman's pause process of a user, which only holds
+    the user namespace."""
     try:
         return os.geteuid() != 0 and Path(f"/proc/{pid}/comm").read_text() == "podman pause\n"
     except OSError:

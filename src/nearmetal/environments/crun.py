@@ -6,9 +6,9 @@ from .oci import OciBackend, OciRuntime
 
 
 class Crun(OciBackend):
-    """crun takes a path of control groups from the top of each hierarchy, so that it could leave the groups that
-    a batch system holds us in: we put its processes in groups of ours instead. It refuses a machine with both
-    versions mounted."""
+    """crun takes a path of control groups from the top of each hierarchy, so that it could leave the groups
+    that a batch system holds us in: we put its processes in groups of ours instead. It refuses a machine
+    with both versions mounted."""
 
     name = "crun"
     runtime = OciRuntime(

@@ -1,5 +1,5 @@
-"""Backend docker: `docker run` by the daemon that DOCKER_HOST or the default socket leads to, on overlays of the
-directories of a tree (docker_image.py): no tree is copied, and all backends run the same files."""
+"""Backend docker: `docker run` by the daemon that DOCKER_HOST or the default socket leads to, on overlays of
+the directories of a tree (docker_image.py): no tree is copied, and all backends run the same files."""
 
 from __future__ import annotations
 
@@ -16,8 +16,23 @@ from ..host import Host, Process, cgroups, processes, runtime
 from ..model.study import Attachment
 from .contract import OWN_ALL, Available, InstanceRequest, Tools, Unavailable
 from .docker_image import COMMAND_TIMEOUT, FRESH, look_at, overlays, skeleton_image
-from .instance import CONTROLLERS, START_TIMEOUT, control_groups, missing_tools, require_root, seconds
-from .program import ProgramInstance, end_payload, entered_by_call, first_report, in_groups, running
+from .instance import (
+    CONTROLLERS,
+    START_TIMEOUT,
+    control_groups,
+    missing_tools,
+    require_root,
+    require_short_hostname,
+)
+from .program import (
+    ProgramInstance,
+    end_payload,
+    entered_by_call,
+    first_report,
+    in_groups,
+    running,
+    started_instance,
+)
 from .wrapped import all_binds, check_program, require_image_and_seat
 
 
@@ -70,8 +85,9 @@ def run_words(
     groups: str | None,
     memory: int,
 ) -> list[str]:
-    """Words of `docker run` up to the payload. mounts: words that mount the tree; groups: path of the control group to make its own below, None
-    where the daemon's driver takes none; memory: of the machine, bytes."""
+    """Words of `docker run` up to the payload. mounts: words that mount the tree; groups: path of the
+    control group to make its own below, None where the daemon's driver takes none; memory: of the machine,
+    bytes."""
     host = request.environment.attachment is Attachment.HOST
     words = ["run", "--rm", "--pull", "never", "--name", request.label, "--hostname", request.hostname]
     words += ["--network", "host" if host else "none", "--ipc", "private", "--shm-size", str(memory // 2)]
@@ -94,6 +110,7 @@ def run_words(
 def _start(host: Host, tools: Tools, request: InstanceRequest) -> Iterator[ProgramInstance]:
     begin = time.monotonic_ns()
     require_root(host, request)
+    require_short_hostname(request)
     require_image_and_seat(request)
     if request.seat is not None:
         raise UnavailableError(
@@ -135,25 +152,15 @@ def _start(host: Host, tools: Tools, request: InstanceRequest) -> Iterator[Progr
         )
         clients.append(run.program)
         stack.enter_context(end_payload(run))
-        yield ProgramInstance(
-            label=request.label,
-            hostname=request.hostname,
-            pid=run.pid,
-            phases={
-                "prepare": seconds(begin, run.begun),
-                "program": seconds(run.begun, run.first),
-                "first_instruction": seconds(begin, run.first),
-            },
-            cgroups=groups or cgroups.of_process(run.pid),
-            enter=entered_by_call(
-                tools, request, report.directory, ["docker", "exec", "--interactive", request.label]
-            ),
+        enter = entered_by_call(
+            tools, request, report.directory, ["docker", "exec", "--interactive", request.label]
         )
+        yield started_instance(request, run, begin, groups or cgroups.of_process(run.pid), enter)
 
 
 def _pid(host: Host, label: str, groups: Mapping[str, Path]) -> int | None:
-    """Of the first process, which is no child of the client: from its control group, else from the daemon, which
-    takes longer."""
+    """Of the first process, which is no child of the client: from its control group, else from the daemon,
+    which takes longer."""
     for pid in cgroups.members(cgroups.with_children(groups.values())):
         with contextlib.suppress(OSError):
             if Path(f"/proc/{pid}/comm").read_text() == "nm-init\n":
@@ -163,8 +170,8 @@ def _pid(host: Host, label: str, groups: Mapping[str, Path]) -> int | None:
 
 
 def _put_away(host: Host, label: str, clients: Sequence[Process]) -> None:
-    """A client that ends by itself has seen its container removed; for one that was killed, or that never came so
-    far, we see to it: the overlays must be unmounted before their directories go."""
+    """A client that ends by itself has seen its container removed; for one that was killed, or that never
+    came so far, we see to it: the overlays must be unmounted before their directories go."""
     if not clients or (clients[0].poll() or 0) < 0:
         _remove(host, label)
 

@@ -1,5 +1,5 @@
-"""What Docker is given for a root directory: an image that is a skeleton, the links and empty directories at the top
-of a tree, and overlays of the directories of the tree itself, which the daemon mounts as volumes."""
+"""What Docker is given for a root directory: an image that is a skeleton, the links and empty directories at
+the top of a tree, and overlays of the directories of the tree itself, which the daemon mounts as volumes."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def look_at(root: Path) -> Tree:
             links[entry.name] = str(Path(entry.path).readlink())
         elif entry.is_dir() and entry.name not in NEVER:
             directories[entry.name] = stat.S_IMODE(entry.stat().st_mode)
-            if os.listdir(entry.path):
+            if any(Path(entry.path).iterdir()):
                 full.append(entry.name)
     return Tree(root=root, links=links, directories=directories, full=tuple(full))
 

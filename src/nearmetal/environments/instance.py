@@ -19,6 +19,8 @@ from .contract import InstanceRequest, Tools, Unavailable
 START_TIMEOUT = 10.0
 """Seconds after which a start has failed; a good one takes milliseconds."""
 
+LONGEST_HOSTNAME = 63
+
 CONTROLLERS = frozenset({"cpu", "cpuacct", "cpuset", "memory", "blkio"})
 """What an instance is held to and accounted by."""
 
@@ -81,8 +83,8 @@ def control_groups(
     from_top: bool = False,
 ) -> Iterator[dict[str, Path]]:
     """The instance's groups, removed with all their processes on leaving; empty where none can be made.
-    from_top: in version 1 at the top of each hierarchy, where some programs look for a group, instead of below
-    our own.
+    from_top: in version 1 at the top of each hierarchy, where some programs look for a group, instead of
+    below our own.
 
     Raises UnavailableError when a limit is asked for that only a group can hold.
     """
@@ -167,6 +169,16 @@ def require_host_image(request: InstanceRequest) -> None:
             f"environment {request.environment.name}: backend {request.environment.backend} has image host "
             f"only, not {request.environment.image}",
             remedy="image: host",
+        )
+
+
+def require_short_hostname(request: InstanceRequest) -> None:
+    """Raises UnavailableError for a host name that the kernel or the domain name system refuses (RFC
+    1035)."""
+    if len(request.hostname) > LONGEST_HOSTNAME:
+        raise UnavailableError(
+            f"host name {request.hostname[:20]}… is longer than {LONGEST_HOSTNAME} characters",
+            remedy="give the environment a shorter name",
         )
 
 

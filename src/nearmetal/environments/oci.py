@@ -12,18 +12,18 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import RunError
-from ..host import Host, Process, cgroups, processes, runtime
+from ..host import Host, cgroups, processes, runtime
 from ..model.study import Attachment
 from .contract import OWN_ALL, Available, InstanceRequest, Tools, Unavailable
-from .instance import CONTROLLERS, START_TIMEOUT, control_groups, require_root, seconds
+from .instance import CONTROLLERS, START_TIMEOUT, control_groups, require_root, require_short_hostname
 from .program import (
     FirstReport,
     ProgramInstance,
-    Running,
     end_payload,
     entered_by_call,
     first_report,
     running,
+    started_instance,
 )
 from .wrapped import all_binds, check_program, require_image_and_seat
 
@@ -39,11 +39,11 @@ CAPABILITIES = tuple(
 """What Docker and containerd give a container; `runc spec` alone, with three, lets root write no other's
 files."""
 
-MASKED = tuple(
-    f"/proc/{name}"
-    for name in "acpi asound kcore keys latency_stats timer_list timer_stats sched_debug scsi".split()
-) + ("/sys/firmware",)
-READ_ONLY = tuple(f"/proc/{name}" for name in "bus fs irq sys sysrq-trigger".split())
+MASKED = (
+    *(f"/proc/{name}" for name in ("acpi", "asound", "kcore", "keys", "latency_stats", "timer_list")),
+    *("/proc/timer_stats", "/proc/sched_debug", "/proc/scsi", "/sys/firmware"),
+)
+READ_ONLY = tuple(f"/proc/{name}" for name in ["bus", "fs", "irq", "sys", "sysrq-trigger"])
 """As `runc spec` has them."""
 
 NO_DEVICES = ("nosuid", "nodev")
@@ -187,6 +187,7 @@ def _placed(
 def _start(kind: OciRuntime, host: Host, tools: Tools, request: InstanceRequest) -> Iterator[ProgramInstance]:
     begin = time.monotonic_ns()
     require_root(host, request)
+    require_short_hostname(request)
     require_image_and_seat(request)
     binds = all_binds(tools, request)
     with ExitStack() as stack:
@@ -217,18 +218,8 @@ def _start(kind: OciRuntime, host: Host, tools: Tools, request: InstanceRequest)
             )
         )
         stack.enter_context(end_payload(run))
-        yield ProgramInstance(
-            label=request.label,
-            hostname=request.hostname,
-            pid=run.pid,
-            phases={
-                "prepare": seconds(begin, run.begun),
-                "program": seconds(run.begun, run.first),
-                "first_instruction": seconds(begin, run.first),
-            },
-            cgroups=groups,
-            enter=entered_by_call(tools, request, calls, placed.enter()),
-        )
+        enter = entered_by_call(tools, request, calls, placed.enter())
+        yield started_instance(request, run, begin, groups, enter)
 
 
 def _delete(placed: _Placed, host: Host) -> None:

@@ -1,6 +1,6 @@
-"""Backend podman: `podman run --rootfs` on a root directory that we make, as root or as a user in a user namespace
-of its own. All that Podman keeps of an instance lies in the instance's own directory: the user's containers and
-images are neither seen nor touched, and what a kill leaves goes with that directory."""
+"""Backend podman: `podman run --rootfs` on a root directory that we make, as root or as a user in a user
+namespace of its own. All that Podman keeps of an instance lies in the instance's own directory: the user's
+containers and images are neither seen nor touched, and what a kill leaves goes with that directory."""
 
 from __future__ import annotations
 
@@ -16,8 +16,16 @@ from ..errors import UnavailableError
 from ..host import Host, cgroups, processes, runtime
 from ..model.study import Attachment
 from .contract import OWN_ALL, Available, InstanceRequest, Tools, Unavailable
-from .instance import CONTROLLERS, START_TIMEOUT, control_groups, seconds
-from .program import ProgramInstance, end_payload, entered_by_call, first_report, read_pid, running
+from .instance import CONTROLLERS, START_TIMEOUT, control_groups, require_short_hostname
+from .program import (
+    ProgramInstance,
+    end_payload,
+    entered_by_call,
+    first_report,
+    read_pid,
+    running,
+    started_instance,
+)
 from .wrapped import all_binds, check_program, require_image_and_seat
 
 TMPFS = {"/tmp": "1777", "/run": "0755"}
@@ -42,8 +50,8 @@ class Podman:
 
 @dataclass(frozen=True, kw_only=True)
 class Store:
-    """Where Podman keeps all of an instance: below directory, and below short what must have a path of at most
-    50 characters. rootless: it runs as this user."""
+    """Where Podman keeps all of an instance: below directory, and below short what must have a path of at
+    most 50 characters. rootless: it runs as this user."""
 
     directory: Path
     short: Path
@@ -71,9 +79,9 @@ def settings(label: str, *, two_versions: bool) -> str:
     """containers.conf of an instance. two_versions: control groups of both versions are mounted, which crun
     refuses.
 
-    Limits of resources: Podman's own are above the hard limits of those who lack CAP_SYS_RESOURCE; of processes
-    it lowers its own to the highest pid, above which nothing can be set any more. Locks: in shared memory, of
-    which there are 2048, they would outlive a killed run.
+    Limits of resources: Podman's own are above the hard limits of those who lack CAP_SYS_RESOURCE; of
+    processes it lowers its own to the highest pid, above which nothing can be set any more. Locks: in shared
+    memory, of which there are 2048, they would outlive a killed run.
     """
     limits = []
     highest = int(Path("/proc/sys/kernel/pid_max").read_text())
@@ -82,6 +90,7 @@ def settings(label: str, *, two_versions: bool) -> str:
         if resource.RLIM_INFINITY not in (soft, hard):
             most = highest if name == "nproc" else hard
             limits.append(f'"{name}={min(soft, most)}:{min(hard, most)}"')
+    path = os.environ.get("PATH", os.defpath)
     runtime = ['runtime = "runc"'] if two_versions else []
     lines = [
         "[containers]",
@@ -90,7 +99,7 @@ def settings(label: str, *, two_versions: bool) -> str:
         'cgroup_manager = "cgroupfs"',
         'events_logger = "none"',
         'lock_type = "file"',
-        f'conmon_env_vars = ["PATH={os.environ.get("PATH", os.defpath)}", "{processes.LABEL_VARIABLE}={label}"]',
+        f'conmon_env_vars = ["PATH={path}", "{processes.LABEL_VARIABLE}={label}"]',
         *runtime,
     ]
     return "\n".join(lines) + "\n"
@@ -121,12 +130,13 @@ def run_words(
 @contextmanager
 def _start(host: Host, tools: Tools, request: InstanceRequest) -> Iterator[ProgramInstance]:
     begin = time.monotonic_ns()
+    require_short_hostname(request)
     require_image_and_seat(request)
     rootless = not host.is_root()
     if rootless and request.seat is not None:
         raise UnavailableError(
-            f"environment {request.environment.name}: without root podman has a user namespace of its own, which "
-            "cannot join a network of another",
+            f"environment {request.environment.name}: without root podman has a user namespace of its own, "
+            "which cannot join a network of another",
             remedy="run as root, or attachment: host, none or loopback",
         )
     binds = all_binds(tools, request)
@@ -164,21 +174,11 @@ def _start(host: Host, tools: Tools, request: InstanceRequest) -> Iterator[Progr
             )
         )
         stack.enter_context(end_payload(run))
-        enter = [f"{name}={value}" for name, value in store.environment().items()]
-        yield ProgramInstance(
-            label=request.label,
-            hostname=request.hostname,
-            pid=run.pid,
-            phases={
-                "prepare": seconds(begin, run.begun),
-                "program": seconds(run.begun, run.first),
-                "first_instruction": seconds(begin, run.first),
-            },
-            cgroups=groups,
-            enter=entered_by_call(
-                tools,
-                request,
-                report.directory,
-                ["env", *enter, *store.command("exec", "--interactive", request.label)],
-            ),
+        variables = [f"{name}={value}" for name, value in store.environment().items()]
+        enter = entered_by_call(
+            tools,
+            request,
+            report.directory,
+            ["env", *variables, *store.command("exec", "--interactive", request.label)],
         )
+        yield started_instance(request, run, begin, groups, enter)

@@ -143,10 +143,28 @@ def last_words(file: Path) -> str:
     return next((s for s in said if s and not s.startswith("See '")), "")  # Docker's pointer to its help
 
 
+def started_instance(
+    request: InstanceRequest, run: Running, begin: int, groups: Mapping[str, Path], enter: Sequence[str]
+) -> ProgramInstance:
+    """An instance whose payload runs. begin: of the request (CLOCK_MONOTONIC, ns)."""
+    return ProgramInstance(
+        label=request.label,
+        hostname=request.hostname,
+        pid=run.pid,
+        phases={
+            "prepare": (run.begun - begin) / 1e9,
+            "program": (run.first - run.begun) / 1e9,
+            "first_instruction": (run.first - begin) / 1e9,
+        },
+        cgroups=groups,
+        enter=tuple(enter),
+    )
+
+
 @contextmanager
 def end_payload(run: Running, timeout: float = 5.0) -> Iterator[None]:
-    """On leaving: end the first process, so that the program sees its container end and puts it away itself; as
-    long as it takes, but no longer than timeout seconds."""
+    """On leaving: end the first process, so that the program sees its container end and puts it away itself;
+    as long as it takes, but no longer than timeout seconds."""
     try:
         yield
     finally:

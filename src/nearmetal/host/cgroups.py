@@ -211,8 +211,8 @@ def at_the_top(parents: Parents) -> Parents:
 
 
 def path_for_runtime(made: Mapping[str, Path], label: str) -> str:
-    """The path by which an OCI runtime finds the groups of create(). A relative one counts from its own groups,
-    which are ours; in version 2, where ours may have no children, from the top."""
+    """The path by which an OCI runtime finds the groups of create(). A relative one counts from its own
+    groups, which are ours; in version 2, where ours may have no children, from the top."""
     if UNIFIED not in made:
         return label
     return f"/{made[UNIFIED].relative_to(_mount_points()[UNIFIED])}"
