@@ -64,7 +64,7 @@ def plain(backend: Backend, tools: Tools, directory: Path) -> Iterator[list[str]
     if isinstance(backend, OciBackend):
         yield _plain_oci(backend.runtime, asked, wrap, directory)
     elif backend.name == "podman":
-        with short_directory(f"{LABEL}-podman") as short:
+        with short_directory(f"{LABEL}-podman", directory) as short:
             store = Store(directory=directory, short=short, rootless=False)
             store.prepare(asked.label)
             words = podman_words(asked, overlay / "root", binds, pid_file=directory / "pid", groups=None)
