@@ -17,13 +17,14 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import partial
 from pathlib import Path
 
 import pytest
+from tests.contract.answers import checked
 from tests.contract.not_here import not_here
 
-from nearmetal.environments import Available, Backend, Instance, InstanceRequest, Tools, Unavailable
+from nearmetal.environments import Backend, Instance, InstanceRequest, Tools, Unavailable
 from nearmetal.environments.holder import user_namespace_holder
 from nearmetal.environments.registry import backend_names, get_backend
 from nearmetal.environments.storage import DISKS, NEEDS_ROOT, volume, why_not
@@ -86,12 +87,6 @@ class Rig:
     def instance(self, slot: str = "a", **more: object) -> Iterator[Instance]:
         with self.backend.start(HOST, self.tools, self.request(slot, **more)) as instance:  # type: ignore[arg-type]
             yield instance
-
-
-@lru_cache
-def checked(name: str, tools: Tools) -> Available | Unavailable:
-    """What a backend says of this machine, asked once: some take a second to tell."""
-    return get_backend(name).check(HOST, tools)
 
 
 @pytest.fixture(params=[name for name in backend_names() if name not in not_here()])

@@ -11,7 +11,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.contract.test_backends import HOST, Rig, checked, gone, out
+from tests.contract.answers import checked
+from tests.contract.test_backends import HOST, Rig, gone, out
 
 from nearmetal.environments import Tools, Unavailable, docker, docker_image, oci, podman
 from nearmetal.environments.kept import find_all, remove_any

@@ -52,7 +52,10 @@ class Docker:
         answer = host.run(["docker", "version", "--format", "{{.Server.Version}}"], timeout=5)
         if not answer.ok:
             return Unavailable(reason=answer.last_words(), remedy="systemctl start docker")
-        return check_program(self, host, tools, program="docker", package="docker.io")
+        found = check_program(self, host, tools, program="docker", package="docker.io")
+        # Of the daemon, which may be of another version than the client.
+        version = f"docker {answer.stdout.strip()}"
+        return replace(found, version=version) if isinstance(found, Available) else found
 
     def start(
         self, host: Host, tools: Tools, request: InstanceRequest

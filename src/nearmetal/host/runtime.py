@@ -82,8 +82,8 @@ def noted_outside(scratch: Path) -> tuple[Path, ...]:
 
 @contextmanager
 def short_directory(label: str, scratch: Path) -> Iterator[Path]:
-    """scratch_directory() for programs that refuse long paths, readable by us alone. scratch: where it is noted,
-    to be found after a kill -9.
+    """scratch_directory() for programs that refuse long paths, readable by us alone. scratch: where it is
+    noted, to be found after a kill -9.
 
     Raises RunError where something of this name is there.
     """
