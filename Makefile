@@ -1,5 +1,5 @@
 # Two commands: `make quick` sets up and measures; `make test` sets up and tests. Both skip what is there already.
-.PHONY: quick test lint format setup setup-test kernels-test sanitize wheel bench bench-kernels clean
+.PHONY: quick test test-contract lint format setup setup-test kernels-test sanitize wheel bench bench-kernels clean
 
 PYTHON := .venv/bin/python
 
@@ -8,6 +8,10 @@ quick: setup
 
 test: setup-test kernels-test
 	$(PYTHON) -m pytest tests
+
+# Prints at its end: backend, whether it works here, tests passed and failed.
+test-contract: setup-test
+	$(PYTHON) -m pytest tests/contract/test_backends.py tests/contract/test_backends_faults.py -q $(ARGS)
 
 setup:
 	@scripts/setup.sh run

@@ -33,6 +33,10 @@ void die_with_parent(void);
 _Noreturn void execute(char *const argv[]);
 /* Waits for the child and ends as it ended: same status, or the same signal. */
 _Noreturn void end_like(pid_t child);
+/* Sets the handler of every signal that is passed on to a command and is not ignored; blocks or unblocks
+ * them.
+ */
+void handle_signals(void (*handler)(int), int how);
 /* Restricts this process to CPUs given as "0,2,5". */
 void pin(const char *cpus);
 
@@ -66,10 +70,16 @@ int agent_main(int argc, char **argv);
 int hold_main(int argc, char **argv);
 int relay_main(int argc, char **argv);
 int wrap_main(int argc, char **argv);
+int call_main(int argc, char **argv);
+
+/* Takes over the environment and the directory of the caller of nm-box call, and runs argv as a child that
+ * gets its signals and is killed when it dies. call: the path that it gave. */
+_Noreturn void answer(const char *call, const char *label, char *const argv[]);
 
 /* Enters the cgroups and the namespaces of pid (0: the cgroups only; only: those kinds, such as "net,uts",
  * NULL for all) and runs argv there. */
 struct entry {
+    const char *call; /* see answer(); NULL where the caller is no nm-box call */
     const char *only;
     bool signal_grandchildren;
     pid_t pid;

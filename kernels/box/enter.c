@@ -57,8 +57,7 @@ static void forward(int sign) {
     errno = kept;
 }
 
-/* Sets the handler of every forwarded signal that is not ignored, and blocks or unblocks them. */
-static void handle_signals(void (*handler)(int), int how) {
+void handle_signals(void (*handler)(int), int how) {
     static const int forwarded[] = {SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2};
     struct sigaction action = {.sa_handler = handler, .sa_flags = SA_RESTART}, now;
     sigset_t set;
@@ -132,6 +131,8 @@ void enter(const struct entry *entry, char *const argv[]) {
     int unified = join_cgroups(&entry->cgroups);
     if (entry->cpus != NULL)
         pin(entry->cpus);
+    if (entry->call != NULL)
+        answer(entry->call, entry->label, argv);
     if (entry->label != NULL && setenv("NEARMETAL_RUN", entry->label, 1) != 0)
         die("setenv", "NEARMETAL_RUN");
     if (entry->pid != 0)
@@ -168,6 +169,7 @@ int enter_main(int argc, char **argv) {
                                             {"cwd", required_argument, NULL, 'd'},
                                             {"die-with-parent", no_argument, NULL, 'D'},
                                             {"only", required_argument, NULL, 'o'},
+                                            {"call", required_argument, NULL, 'C'},
                                             {"signal-grandchildren", no_argument, NULL, 'G'},
                                             {NULL, 0, NULL, 0}};
     struct entry entry = {.pid = -1};
@@ -201,6 +203,9 @@ int enter_main(int argc, char **argv) {
             break;
         case 'D':
             die_with_parent();
+            break;
+        case 'C':
+            entry.call = optarg;
             break;
         default:
             refuse("unknown option", "enter");

@@ -16,13 +16,15 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+int umount2(const char *target, int flags);
+enum { NM_DETACH = 2 };
 int mount(const char *source, const char *target, const char *type, unsigned long flags, const void *data);
 
 struct wrap {
     const char *user, *netns, *hostname, *cpus;
     bool new_net, new_pids;
     struct root root;
-    struct list cgroups, read_only, fresh, places;
+    struct list cgroups, read_only, fresh, places, detached;
 };
 
 static struct wrap parse(int argc, char **argv) {
@@ -36,8 +38,10 @@ static struct wrap parse(int argc, char **argv) {
                                             {"tree", required_argument, NULL, 't'},
                                             {"read-only", required_argument, NULL, 'o'},
                                             {"new-pids", no_argument, NULL, 'I'},
+                                            {"detach", required_argument, NULL, 'd'},
                                             {"fresh", required_argument, NULL, 'f'},
                                             {"place", required_argument, NULL, 'P'},
+                                            {"rootless", no_argument, NULL, 'R'},
                                             {NULL, 0, NULL, 0}};
     struct wrap wrap = {.root = {.tree = "/"}};
     for (int option; (option = getopt_long(argc, argv, "+", options, NULL)) != -1;) {
@@ -75,6 +79,12 @@ static struct wrap parse(int argc, char **argv) {
         case 'P':
             append(&wrap.places, optarg, "--place");
             break;
+        case 'R':
+            wrap.root.rootless = true;
+            break;
+        case 'd':
+            append(&wrap.detached, optarg, "--detach");
+            break;
         case 'o':
             append(&wrap.read_only, optarg, "--read-only");
             break;
@@ -82,11 +92,11 @@ static struct wrap parse(int argc, char **argv) {
             refuse("unknown option", "wrap");
         }
     }
-    if (wrap.root.scratch == NULL || optind >= argc)
-        refuse("wrap needs --root-overlay and -- argv", "wrap");
+    if (optind >= argc)
+        refuse("wrap needs -- argv", "wrap");
     if (wrap.netns != NULL && wrap.new_net)
         refuse("--netns and --new-net exclude each other", wrap.netns);
-    wrap.root.rootless = wrap.user != NULL;
+    wrap.root.rootless |= wrap.user != NULL;
     wrap.root.own_network = wrap.new_net || wrap.netns != NULL;
     return wrap;
 }
@@ -153,6 +163,24 @@ static void hold_processes(int *unified) {
     *unified = -1; /* born there */
 }
 
+static void lay_out(const struct wrap *wrap) {
+    lay_root(&wrap->root);
+    /* For a program that can only bind: what is fresh in an instance, and what may not be written to. */
+    directory("shm", 01777);
+    for (int i = 0; i < wrap->fresh.count; i++)
+        fresh_inside(wrap->fresh.items[i]);
+    for (int i = 0; i < wrap->places.count; i++)
+        make_parents(wrap->places.items[i]);
+    for (int i = 0; i < wrap->read_only.count; i++) {
+        const char *path = wrap->read_only.items[i];
+        if (mount(path, path, NULL, MS_BIND | MS_REC, NULL) != 0)
+            die("bind", path);
+        make_read_only(path);
+    }
+    if (chdir("/") != 0)
+        die("chdir", "/");
+}
+
 int wrap_main(int argc, char **argv) {
     struct wrap wrap = parse(argc, argv);
     die_with_parent();
@@ -162,23 +190,13 @@ int wrap_main(int argc, char **argv) {
     separate(&wrap);
     if (mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) != 0)
         die("make mounts private", "/");
-    lay_root(&wrap.root);
+    for (int i = 0; i < wrap.detached.count; i++)
+        if (umount2(wrap.detached.items[i], NM_DETACH) != 0 && errno != EINVAL) /* EINVAL: nothing there */
+            die("detach", wrap.detached.items[i]);
+    if (wrap.root.scratch != NULL)
+        lay_out(&wrap);
     if (wrap.root.own_network)
         fresh_sys();
-    /* For a program that can only bind: what is fresh in an instance, and what may not be written to. */
-    directory("shm", 01777);
-    for (int i = 0; i < wrap.fresh.count; i++)
-        fresh_inside(wrap.fresh.items[i]);
-    for (int i = 0; i < wrap.places.count; i++)
-        make_parents(wrap.places.items[i]);
-    for (int i = 0; i < wrap.read_only.count; i++) {
-        const char *path = wrap.read_only.items[i];
-        if (mount(path, path, NULL, MS_BIND | MS_REC, NULL) != 0)
-            die("bind", path);
-        make_read_only(path);
-    }
-    if (chdir("/") != 0)
-        die("chdir", "/");
     die_with_parent(); /* again: joining a user namespace has cleared it */
     if (wrap.new_pids)
         hold_processes(&unified);

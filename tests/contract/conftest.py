@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.contract.answers import backend_of, table
+from tests.contract.docker_daemon import docker_daemon
 from tests.contract.not_here import not_here
 
 from nearmetal.environments import Tools
@@ -26,6 +29,22 @@ def tools(tmp_path_factory: pytest.TempPathFactory) -> Tools:
     return Tools(directory=build / "bin")
 
 
+@pytest.fixture(scope="session")
+def docker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """A daemon that answers, where there can be one."""
+    with docker_daemon(tmp_path_factory.mktemp("docker")):
+        yield
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    outcomes = [
+        (report.nodeid, outcome)
+        for outcome in ("passed", "failed", "error", "skipped")
+        for report in terminalreporter.stats.get(outcome, [])
+        if isinstance(report, pytest.TestReport)
+    ]
+    if any(backend_of(test) for test, _ in outcomes):
+        for line in table(outcomes):
+            terminalreporter.write_line(line)
     for name, why in not_here().items():
         terminalreporter.write_line(f"backend not tested here: {name}: {why}")

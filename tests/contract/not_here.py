@@ -7,7 +7,7 @@ import os
 import shutil
 
 NO_PACKAGE = {"apptainer": "apptainer is not installed, and Debian 12 has no package of it"}
-NEED_ROOT = ("apptainer", "lxc", "nspawn")
+NEED_ROOT = ("apptainer", "crun", "docker", "lxc", "nspawn", "runc")
 
 
 def not_here() -> dict[str, str]:

@@ -70,18 +70,20 @@ def clean(
     dry_run: bool = typer.Option(False, "--dry-run", help="Name what is left, and remove nothing."),
     json: bool = Json,
 ) -> int:
-    """Remove what a killed run left on this machine: processes, namespaces, links, mounts, cgroups, files."""
-    from ..host.leftovers import find, remove
+    """Remove what a killed run left on this machine: containers, processes, networks, mounts, cgroups."""
+    from ..environments.kept import find_all, remove_any
+    from ..host import LocalHost
 
-    found = find()
+    host = LocalHost()
+    found = find_all(host)
     failures: list[str] = []
     for item in found:
         if not dry_run:
             try:
-                remove(item)
+                remove_any(host, item)
             except NearmetalError as e:
                 failures.append(str(e))
-    left = found if dry_run else find()
+    left = found if dry_run else find_all(host)
     if json:
         print_json(
             {

@@ -19,6 +19,8 @@ from .contract import InstanceRequest, Tools, Unavailable
 START_TIMEOUT = 10.0
 """Seconds after which a start has failed; a good one takes milliseconds."""
 
+LONGEST_HOSTNAME = 63
+
 CONTROLLERS = frozenset({"cpu", "cpuacct", "cpuset", "memory", "blkio"})
 """What an instance is held to and accounted by."""
 
@@ -74,9 +76,15 @@ def make_instance(
 
 @contextmanager
 def control_groups(
-    request: InstanceRequest, wanted: Set[str], *, period_us: int = cgroups.DEFAULT_PERIOD_US
+    request: InstanceRequest,
+    wanted: Set[str],
+    *,
+    period_us: int = cgroups.DEFAULT_PERIOD_US,
+    from_top: bool = False,
 ) -> Iterator[dict[str, Path]]:
     """The instance's groups, removed with all their processes on leaving; empty where none can be made.
+    from_top: in version 1 at the top of each hierarchy, where some programs look for a group, instead of
+    below our own.
 
     Raises UnavailableError when a limit is asked for that only a group can hold.
     """
@@ -84,6 +92,8 @@ def control_groups(
     needed = {"cpu"} if limits.cpu_quota or limits.cpu_shares else set()
     needed |= {"memory"} if limits.memory else set()
     parents = cgroups.machine_parents()
+    if from_top and isinstance(parents, cgroups.Parents):
+        parents = cgroups.at_the_top(parents)
     usable = frozenset[str]() if isinstance(parents, NoGroups) else parents.controllers
     if not needed <= usable:
         reason = parents.reason if isinstance(parents, NoGroups) else "no such controller here"
@@ -159,6 +169,16 @@ def require_host_image(request: InstanceRequest) -> None:
             f"environment {request.environment.name}: backend {request.environment.backend} has image host "
             f"only, not {request.environment.image}",
             remedy="image: host",
+        )
+
+
+def require_short_hostname(request: InstanceRequest) -> None:
+    """Raises UnavailableError for a host name that the kernel or the domain name system refuses (RFC
+    1035)."""
+    if len(request.hostname) > LONGEST_HOSTNAME:
+        raise UnavailableError(
+            f"host name {request.hostname[:20]}… is longer than {LONGEST_HOSTNAME} characters",
+            remedy="give the environment a shorter name",
         )
 
 

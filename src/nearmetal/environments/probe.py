@@ -7,7 +7,7 @@ import platform
 from contextlib import ExitStack
 from pathlib import Path
 
-from ..errors import NearmetalError
+from ..errors import NearmetalError, UnavailableError
 from ..host import Host
 from ..host.runtime import scratch_directory
 from ..model.study import Attachment, Environment
@@ -67,11 +67,16 @@ def probe(
                 argv = instance.command(["cat", "/proc/sys/kernel/hostname"])
                 answer = host.run(argv, timeout=COMMAND_TIMEOUT, cwd=Path("/"))
     except NearmetalError as e:
-        return Unavailable(reason=e.what, remedy=remedy(host))
+        return Unavailable(reason=e.what, remedy=e.remedy if _is_told(e) else remedy(host))
     if not answer.ok or (own_hostname and answer.stdout.strip() != hostname):
         said = answer.last_words() if not answer.ok else f"the host name inside is {answer.stdout.strip()!r}"
         return Unavailable(reason=f"a command in the instance failed: {said}", remedy=remedy(host))
     return Available(version=version or f"Linux {platform.release()}", notes=notes)
+
+
+def _is_told(error: NearmetalError) -> bool:
+    """Whether the backend knows what it lacks, and so what mends it."""
+    return isinstance(error, UnavailableError) and bool(error.remedy)
 
 
 def probe_as_user(

@@ -3,8 +3,10 @@ foreground with nm-init as its payload, and a command enters by the program's ow
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import signal
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -49,6 +51,15 @@ def entered(tools: Tools, request: InstanceRequest, program: Sequence[str]) -> t
     return (*program, *inside)
 
 
+def entered_by_call(
+    tools: Tools, request: InstanceRequest, calls: Path, program: Sequence[str]
+) -> tuple[str, ...]:
+    """entered() of a program that hands over neither environment nor signals ("runc exec NAME"). calls: a
+    directory that the instance sees at the same path."""
+    outside, inside = entered(tools, request, ()), [tools / "nm-box", "call", str(calls), "--"]
+    return (*inside, *program, *outside[:-1], "--call", "{}", "--")
+
+
 def in_groups(tools: Tools, groups: Mapping[str, Path], label: str, argv: Sequence[str]) -> list[str]:
     """Tokens that run a program of the machine in these control groups; it is killed when we die."""
     directories = [w for d in dict.fromkeys(groups.values()) for w in ("--cgroup", str(d))]
@@ -80,7 +91,8 @@ def last_words(file: Path) -> str:
         lines = file.read_text(errors="replace").split("\n")
     except OSError:
         return ""
-    return next((s.strip()[:300] for s in reversed(lines) if s.strip()), "")
+    said = (s.strip()[:300] for s in reversed(lines))
+    return next((s for s in said if s and not s.startswith("See '")), "")  # Docker's pointer to its help
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,6 +138,45 @@ def first_report(tools: Tools, request: InstanceRequest) -> Iterator[FirstReport
         os.close(descriptor)
 
 
+def read_pid(file: Path) -> int | None:
+    """The number in a file; None where it holds none."""
+    try:
+        return int(file.read_text())
+    except (OSError, ValueError):
+        return None
+
+
+def started_instance(
+    request: InstanceRequest, run: Running, begin: int, groups: Mapping[str, Path], enter: Sequence[str]
+) -> ProgramInstance:
+    """An instance whose payload runs. begin: of the request (CLOCK_MONOTONIC, ns)."""
+    return ProgramInstance(
+        label=request.label,
+        hostname=request.hostname,
+        pid=run.pid,
+        phases={
+            "prepare": (run.begun - begin) / 1e9,
+            "program": (run.first - run.begun) / 1e9,
+            "first_instruction": (run.first - begin) / 1e9,
+        },
+        cgroups=groups,
+        enter=tuple(enter),
+    )
+
+
+@contextmanager
+def end_payload(run: Running, timeout: float = 5.0) -> Iterator[None]:
+    """On leaving: end the first process, so that the program sees its container end and puts it away itself;
+    as long as it takes, but no longer than timeout seconds."""
+    try:
+        yield
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(run.pid, signal.SIGKILL)
+        with contextlib.suppress(TimeoutError):
+            run.program.wait(timeout)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Running:
     """A program in the foreground whose payload runs. pid: of nm-init, as the host counts; begun, first: of
@@ -147,9 +198,11 @@ def running(
     timeout: float,
     env: Mapping[str, str] | None = None,
     words: Callable[[Path], str] = last_words,
+    pid_of: Callable[[], int | None] | None = None,
 ) -> Iterator[Running]:
     """Run a container program in the foreground until the body is left; its payload is report.argv. The
-    caller's control groups end what it leaves. Raises RunError."""
+    caller's control groups end what it leaves. pid_of: the pid of a payload that is not
+    below the program; None where it is. Raises RunError."""
     said = request.scratch / "program.err"
     begun = time.monotonic_ns()
     program = host.start(
@@ -161,7 +214,7 @@ def running(
     )
     try:
         first = report.wait(program, said, timeout, words)
-        pid = processes.descendant(program.pid, "nm-init")
+        pid = pid_of() if pid_of else processes.descendant(program.pid, "nm-init")
         if pid is None:
             raise RunError(f"{argv[0]}: its first process has ended; {last_words(said)}")
         yield Running(program=program, pid=pid, begun=begun, first=first)

@@ -57,9 +57,7 @@ def wrapped(
 
     Raises UnavailableError for an image, an attachment or a seat that does not fit, RunError.
     """
-    if request.tree == Path("/"):
-        require_host_image(request)
-    require_seat(request)
+    require_image_and_seat(request)
     binds = all_binds(tools, request)
     # Not below request.scratch, which may lie in a bind: what is mounted there would be seen inside.
     with (
@@ -109,6 +107,14 @@ def all_binds(tools: Tools, request: InstanceRequest) -> dict[Path, bool]:
     if not any(own.is_relative_to(b) for b in binds):
         binds[own] = False
     return binds
+
+
+def require_image_and_seat(request: InstanceRequest) -> None:
+    """Raises UnavailableError for an image without a tree, and for an attachment that does not fit the
+    seat."""
+    if request.tree == Path("/"):
+        require_host_image(request)
+    require_seat(request)
 
 
 def require_plain(given: Wrapped, program: str, *, without: str) -> None:

@@ -12,12 +12,12 @@ from pathlib import Path
 
 from ..environments import Backend, Tools, Unavailable
 from ..environments.holder import user_namespace_holder
+from ..environments.kept import find_all, remove_any
 from ..environments.registry import get_backend
 from ..environments.storage import SHARED, mounted_once, why_not
 from ..errors import NearmetalError, UnavailableError, UsageError
-from ..host import Host, cgroups
+from ..host import Host, LocalHost, cgroups
 from ..host import Unavailable as NoGroups
-from ..host.leftovers import find, remove
 from ..host.network_meter import NetworkMeter, open_descriptors
 from ..host.provenance import llc_bytes
 from ..host.runtime import scratch_directory
@@ -169,9 +169,10 @@ def sweep(progress: Progress, label: str | None = None) -> None:
     """Remove what runs that are gone have left: ranks of a run that was killed may still spin on the CPUs
     that this one measures on. label: what bears this label instead, of whichever run."""
     removed: set[str] = set()
-    for item in find(label):
+    host = LocalHost()
+    for item in find_all(host, label):
         try:
-            remove(item)
+            remove_any(host, item)
             removed.add(item.kind)
         except NearmetalError as e:  # another user's: visible, and not ours to remove
             progress.note(f"left by a killed run, and still there: {e.what}")

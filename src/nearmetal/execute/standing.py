@@ -36,7 +36,8 @@ FRESH = (Path("/tmp"), Path("/run"), Path("/dev/shm"))
 class Standing:
     """Mutable while its block runs: instances first, then the job. requests: made so far; start_seconds: one
     per start of this arm's instances in this block, the standing ones' last, start_steps its steps; stops: of
-    those that were stopped again as a subject; volumes: the storage of each instance, empty where none was asked for;
+    those that were stopped again as a subject; volumes: the storage of each instance, empty where none was
+    asked for;
     profiles: where the ranks of the last launch write theirs, None where none are asked for; profile: what
     they wrote, by workload."""
 

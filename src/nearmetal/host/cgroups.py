@@ -13,8 +13,8 @@ import os
 import re
 import signal
 import time
-from collections.abc import Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 
@@ -71,17 +71,19 @@ def parse_own_groups(text: str) -> dict[str, str]:
 def parse_mounts(mountinfo: str) -> dict[str, tuple[str, str]]:
     """/proc/self/mountinfo -> (group at the mount's root, mount point) by controller ('unified')."""
     mounts: dict[str, tuple[str, str]] = {}
+    for names, *place in _all_mounts(mountinfo):
+        mounts.update({name: (place[0], place[1]) for name in names if name in (*CONTROLLERS, UNIFIED)})
+    return mounts
+
+
+def _all_mounts(mountinfo: str) -> Iterator[tuple[tuple[str, ...], str, str]]:
+    """(what it shows, group at its root, mount point) of every mount of control groups."""
     for line in mountinfo.splitlines():
         left, _, right = line.partition(" - ")
         fields, tail = left.split(" "), right.split(" ")
-        place = (unescape(fields[3]), unescape(fields[4]))
-        if tail[0] == "cgroup2":
-            mounts[UNIFIED] = place
-        elif tail[0] == "cgroup":
-            for name in tail[2].split(","):
-                if name in CONTROLLERS:
-                    mounts[name] = place
-    return mounts
+        if tail[0] in ("cgroup", "cgroup2"):
+            names = (UNIFIED,) if tail[0] == "cgroup2" else tuple(tail[2].split(","))
+            yield names, unescape(fields[3]), unescape(fields[4])
 
 
 def unescape(text: str) -> str:
@@ -200,6 +202,43 @@ def directories(parents: Parents, label: str, controllers: Set[str]) -> dict[str
         for name in CONTROLLERS
         if name in controllers & parents.controllers
     }
+
+
+def at_the_top(parents: Parents) -> Parents:
+    """The same controllers, those of version 1 at the top of their hierarchies."""
+    points = _mount_points()
+    return replace(parents, version1={name: points[name] for name in parents.version1})
+
+
+def path_for_runtime(made: Mapping[str, Path], label: str) -> str:
+    """The path by which an OCI runtime finds the groups of create(). A relative one counts from its own
+    groups, which are ours; in version 2, where ours may have no children, from the top."""
+    if UNIFIED not in made:
+        return label
+    return f"/{made[UNIFIED].relative_to(_mount_points()[UNIFIED])}"
+
+
+def path_from_top(made: Mapping[str, Path], label: str) -> str:
+    """path_for_runtime() of groups at the top of their hierarchies."""
+    return f"/{path_for_runtime(made, label).lstrip('/')}"
+
+
+def of_process(pid: int) -> dict[str, Path]:
+    """The groups that a process is in, by controller, or {'unified': ...}."""
+    mounts = parse_mounts(Path("/proc/self/mountinfo").read_text())
+    found = own_directories(parse_own_groups(Path(f"/proc/{pid}/cgroup").read_text()), mounts)
+    return {name: path for name, path in found.items() if name != UNIFIED or len(found) == 1}
+
+
+def unified_beside_version1() -> Path | None:
+    """Where version 2 is mounted beside version 1 ('hybrid'); None where only one of them is."""
+    points = _mount_points()
+    return points.get(UNIFIED) if len(points) > 1 else None
+
+
+def _mount_points() -> dict[str, Path]:
+    mounts = parse_mounts(Path("/proc/self/mountinfo").read_text())
+    return {name: Path(point) for name, (_, point) in mounts.items()}
 
 
 def create(made: Mapping[str, Path], limits: GroupLimits) -> None:
@@ -330,6 +369,12 @@ def kill_members(groups: Sequence[Path], *, timeout: float = 5.0) -> None:
                 f"processes {sorted(left)} of {groups[0].name} do not end", remedy="nearmetal clean"
             )
         time.sleep(0.001)
+
+
+def of_every_hierarchy(label: str) -> tuple[Path, ...]:
+    """The groups of this name at the top of every hierarchy, also of those that we make none in."""
+    points = [point for *_, point in _all_mounts(Path("/proc/self/mountinfo").read_text())]
+    return tuple(group for point in points if (group := Path(point) / label).is_dir())
 
 
 def remove(groups: Sequence[Path], *, timeout: float = 5.0) -> None:

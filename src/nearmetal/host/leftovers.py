@@ -26,6 +26,7 @@ OURS = re.compile(r"nearmetal-(?:[0-9a-f]{6}|check-(?P<pid>\d+))(?:-.*)?")
 class Kind(StrEnum):
     """In the order in which they are removed."""
 
+    CONTAINER = "container"
     PROCESS = "process"
     MOUNT = "mount"
     NETNS = "network namespace"
@@ -43,6 +44,11 @@ class Leftover:
     kind: Kind
     name: str
     detail: str
+
+
+def wanted_names(prefix: str | None = None) -> Callable[[str], bool]:
+    """Whether a name is a label that find() looks for."""
+    return _wanted(prefix, living_runs())
 
 
 def find(prefix: str | None = None) -> tuple[Leftover, ...]:
@@ -69,6 +75,8 @@ def remove(leftover: Leftover) -> None:
     """
     try:
         match leftover.kind:
+            case Kind.CONTAINER:
+                raise RunError(f"container {leftover.name} is kept by {leftover.detail}, which removes it")
             case Kind.PROCESS:
                 _end(int(leftover.detail), leftover.name)
             case Kind.MOUNT:

@@ -15,6 +15,9 @@ from ..errors import RunError
 OUTSIDE = "outside"
 """The file in a scratch directory that names what its run has made elsewhere."""
 
+SHORT_PARENT = Path("/tmp")
+"""Where a directory has a short path whoever the user is."""
+
 
 def runtime_directory() -> Path:
     """/run/nearmetal for root, $XDG_RUNTIME_DIR/nearmetal where that can be written, else
@@ -75,3 +78,22 @@ def noted_outside(scratch: Path) -> tuple[Path, ...]:
     except OSError:
         return ()
     return tuple(Path(line) for line in dict.fromkeys(text.splitlines()) if line)
+
+
+@contextmanager
+def short_directory(label: str, scratch: Path) -> Iterator[Path]:
+    """scratch_directory() for programs that refuse long paths, readable by us alone. scratch: where it is
+    noted, to be found after a kill -9.
+
+    Raises RunError where something of this name is there.
+    """
+    path = SHORT_PARENT / label
+    note_outside(scratch, path)
+    try:
+        path.mkdir(mode=0o700)
+    except OSError as e:
+        raise RunError(f"{path}: {e.strerror}", remedy="nearmetal clean") from e
+    try:
+        yield path
+    finally:
+        shutil.rmtree(path, ignore_errors=True)

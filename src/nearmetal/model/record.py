@@ -58,7 +58,7 @@ class RankPlace:
 
 
 STEP = "step."
-"""Begins the kind of a part that is a step of an event (Row.parts); a side that lacks it spent nothing on it."""
+"""Begins the kind of a part that is a step of an event (Row.parts); a side without it spent nothing on it."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -118,7 +118,8 @@ def _plan(number: int, wants: Sequence[Want], skipped: int) -> NetworkPlan:
     room = subnet.num_addresses - 3 - skipped  # the network, the hub, the broadcast
     if not 1 <= count <= room:
         raise UsageError(
-            f"attachment {first.attachment.value}: {subnet} has addresses for 1 to {room} instances, not {count}",
+            f"attachment {first.attachment.value}: {subnet} has addresses for 1 to {room} instances, "
+            f"not {count}",
             remedy="fewer instances, or a larger network: subnet: 10.99.0.0/16",
         )
     names = seat_names(count)

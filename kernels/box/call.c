@@ -1,0 +1,185 @@
+/* nm-box call: a command inside an instance by the container program's own means ("runc exec", "podman
+ * exec"), which hands over neither environment nor directory nor, some of them, signals. So we leave the
+ * first two in a file beside a FIFO for the signals, in a directory that the instance sees at the same path;
+ * nm-box enter
+ * --call is the other end, inside. */
+#define _GNU_SOURCE
+#include "box.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+extern char **environ;
+
+static volatile sig_atomic_t signals = -1;
+
+static void forward(int sign) {
+    int kept = errno;
+    unsigned char byte = (unsigned char)sign;
+    if (write((int)signals, &byte, 1) != 1)
+        _exit(EXIT_BOX); /* never: a FIFO takes thousands, and we hold its other end too */
+    errno = kept;
+}
+
+static struct beside { char text[PATH_MAX]; } beside(const char *call, const char *ending) {
+    struct beside path;
+    int length = snprintf(path.text, sizeof path.text, "%s.%s", call, ending);
+    if (length < 0 || (size_t)length >= sizeof path.text)
+        refuse("path too long", call);
+    return path;
+}
+
+static void put(FILE *file, const char *text, const char *path) {
+    if (fwrite(text, strlen(text) + 1, 1, file) != 1)
+        die("write", path);
+}
+
+/* The directory, then each variable, each with its final zero. */
+static void leave_environment(const char *path) {
+    char here[PATH_MAX] = "/";
+    if (getcwd(here, sizeof here) == NULL)
+        here[0] = '/', here[1] = '\0'; /* removed under us: then / is as good */
+    int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    FILE *file = fd < 0 ? NULL : fdopen(fd, "w");
+    if (file == NULL)
+        die("create", path);
+    put(file, here, path);
+    for (char **variable = environ; *variable != NULL; variable++)
+        put(file, *variable, path);
+    if (fclose(file) != 0)
+        die("write", path);
+}
+
+/* The first word that is "{}" becomes the path of this call. */
+static void insert(char **words, char *call) {
+    for (; *words != NULL; words++)
+        if (strcmp(*words, "{}") == 0) {
+            *words = call;
+            return;
+        }
+    refuse("no word {} in the command", call);
+}
+
+int call_main(int argc, char **argv) {
+    if (argc < 4 || strcmp(argv[2], "--") != 0)
+        refuse("usage: nm-box call DIRECTORY -- PROGRAM... {} ...", "call");
+    char call[PATH_MAX];
+    int length = snprintf(call, sizeof call, "%s/%d-%" PRIu64, argv[1], (int)getpid(), now_ns());
+    if (length < 0 || (size_t)length >= sizeof call)
+        refuse("path too long", argv[1]);
+    insert(argv + 3, call);
+    struct beside environment = beside(call, "environment"), fifo = beside(call, "signals");
+    leave_environment(environment.text);
+    int fd = mkfifo(fifo.text, 0600) != 0 ? -1 : open(fifo.text, O_RDWR | O_NONBLOCK | O_CLOEXEC);
+    if (fd < 0)
+        die("make FIFO", fifo.text);
+    signals = fd;
+    handle_signals(forward, SIG_UNBLOCK);
+    pid_t child = fork();
+    if (child < 0)
+        die("fork", argv[3]);
+    if (child == 0) {
+        die_with_parent(); /* the handlers end with exec; what we block, the command would block */
+        execute(argv + 3);
+    }
+    siginfo_t ended;
+    while (waitid(P_PID, (id_t)child, &ended, WEXITED | WNOWAIT) != 0)
+        if (errno != EINTR)
+            die("wait", argv[3]);
+    if (unlink(environment.text) != 0 || unlink(fifo.text) != 0)
+        die("unlink", call);
+    end_like(child);
+}
+
+/* Reads what leave_environment() wrote; it stays in memory as our environment. */
+static void take_environment(const char *path) {
+    struct stat what;
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0 || fstat(fd, &what) != 0)
+        die("open", path);
+    size_t size = (size_t)what.st_size, have = 0, count = 0;
+    char *text = malloc(size + 1);
+    if (text == NULL)
+        die("allocate", path);
+    while (have < size) {
+        ssize_t more = read(fd, text + have, size - have);
+        if (more <= 0)
+            die("read", path);
+        have += (size_t)more;
+    }
+    if (close(fd) != 0)
+        die("close", path);
+    for (size_t i = 0; i < size; i++)
+        count += text[i] == '\0';
+    char **variables = calloc(count + 1, sizeof *variables);
+    if (variables == NULL)
+        die("allocate", path);
+    char *at = text + strlen(text) + 1;
+    for (size_t i = 0; at < text + size; i++) {
+        variables[i] = at;
+        at += strlen(at) + 1;
+    }
+    environ = variables;
+    if (chdir(text) != 0 && chdir("/") != 0)
+        die("chdir", "/");
+}
+
+/* Sends the child what comes out of the FIFO; kills it at its end, when our caller is gone. */
+static void hand_on(int fifo, pid_t child) {
+    unsigned char sign[32];
+    ssize_t count = read(fifo, sign, sizeof sign);
+    if (count < 0 && errno != EAGAIN && errno != EINTR)
+        die("read", "FIFO");
+    for (ssize_t i = 0; i < count; i++)
+        kill(child, sign[i]);
+    if (count == 0)
+        kill(child, SIGKILL);
+}
+
+_Noreturn void answer(const char *call, const char *label, char *const argv[]) {
+    sigset_t ends, before;
+    int fifo = open(beside(call, "signals").text, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+    if (fifo < 0)
+        die("open FIFO", call);
+    take_environment(beside(call, "environment").text);
+    if (label != NULL && setenv("NEARMETAL_RUN", label, 1) != 0)
+        die("setenv", "NEARMETAL_RUN");
+    if (sigemptyset(&ends) != 0 || sigaddset(&ends, SIGCHLD) != 0 ||
+        sigprocmask(SIG_BLOCK, &ends, &before) != 0)
+        die("sigprocmask", "SIGCHLD");
+    int ended = signalfd(-1, &ends, SFD_CLOEXEC);
+    pid_t child = ended < 0 ? -1 : fork();
+    if (child < 0)
+        die("fork", argv[0]);
+    if (child == 0) {
+        if (sigprocmask(SIG_SETMASK, &before, NULL) != 0)
+            die("sigprocmask", "SIGCHLD");
+        die_with_parent();
+        execute(argv);
+    }
+    struct pollfd waited[] = {{.fd = fifo, .events = POLLIN}, {.fd = ended, .events = POLLIN}};
+    /* Read once before: poll does not tell of a caller that went before we opened its FIFO. */
+    for (hand_on(fifo, child); waited[1].revents == 0;) {
+        if (poll(waited, 2, -1) < 0 && errno != EINTR)
+            die("poll", call);
+        if ((waited[0].revents & POLLIN) != 0)
+            hand_on(fifo, child);
+        else if ((waited[0].revents & POLLHUP) != 0) {
+            hand_on(fifo, child);
+            waited[0].fd = -1;
+        }
+    }
+    end_like(child);
+}
