@@ -8,12 +8,8 @@ int main(int argc, char **argv) {
     static const struct {
         const char *name;
         int (*run)(int, char **);
-    } commands[] = {{"start", start_main},
-                    {"enter", enter_main},
-                    {"agent", agent_main},
-                    {"hold", hold_main},
-                    {"wrap", wrap_main},
-                    {"relay", relay_main}};
+    } commands[] = {{"start", start_main}, {"enter", enter_main}, {"agent", agent_main},
+                    {"hold", hold_main},   {"wrap", wrap_main},   {"relay", relay_main}};
     const char *wanted = argc > 1 ? argv[1] : "";
     for (size_t i = 0; i < sizeof commands / sizeof *commands; i++)
         if (strcmp(wanted, commands[i].name) == 0)

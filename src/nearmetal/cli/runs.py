@@ -35,8 +35,8 @@ from .view import View
 
 if TYPE_CHECKING:
     from ..execute.calibration import Check
+    from ..execute.machine import Machine
     from ..execute.run import Order, Outcome
-    from ..execute.session import Machine
     from ..records import ResultsDirectory, SeriesDirectory
     from .series import Start
 
