@@ -7,16 +7,17 @@ import re
 import shlex
 import shutil
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
-from ..errors import DiskFullError, RunError, UnavailableError
+from ..errors import RunError, UnavailableError
 from ..host import Host, processes
 from ..model.image import ImageDefinition
 from .digest import clamp_times, tree_bytes, tree_digest
 from .sources import archive_lines, resolved_suite
 from .store import Image, ImageStore, Made, definition_key, making_label
+from .told import failure
 
 BUILD_SECONDS = 3600.0
 HOSTS = "127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n"
@@ -126,23 +127,9 @@ def _run(
     finally:
         process.kill()
     if code != 0:
-        raise failure(name, log.read_text(errors="replace").splitlines(), code)
-
-
-def failure(name: str, said: Iterable[str], code: int) -> RunError | DiskFullError:
-    """What a builder that ended with an error had to say."""
-    lines = [line.strip() for line in said if line.strip()]
-    if any("No space left on device" in line for line in lines):
-        return DiskFullError(
-            f"image {name}: no space left on the disk",
-            remedy="make room for a gigabyte where the cache is, or set XDG_CACHE_HOME to another disk",
-        )
-    errors = [line for line in lines if line.startswith("E: ")] or lines[-1:]
-    words = "; ".join(e.removeprefix("E: ")[:200] for e in errors[:3]) or "no output"
-    return RunError(
-        f"image {name} was not built (status {code}): {words}",
-        remedy="look at the names of suite and packages, and whether the archive can be reached",
-    )
+        said = log.read_text(errors="replace").splitlines()
+        remedy = "look at the names of suite and packages, and whether the archive can be reached"
+        raise failure(name, "not built", said, code, remedy)
 
 
 def _keep_packages(tree: Path, kept: Path) -> None:
@@ -163,21 +150,24 @@ def _unpack(host: Host, name: str, work: Path) -> None:
         [*argv, "--no-same-owner", "--exclude=./dev/*"], timeout=BUILD_SECONDS, env={"LC_ALL": "C"}
     )
     if not done.ok:
-        raise failure(name, done.stderr.splitlines(), done.returncode)
+        raise failure(name, "not unpacked", done.stderr.splitlines(), done.returncode)
     (work / "tree.tar").unlink()
 
 
-def finished(tree: Path, origin: str, epoch: int) -> Made:
-    """Take what is this machine's out of a tree, and say what is in it. origin: of Made."""
-    for name in OF_THIS_MACHINE:
-        (tree / name).unlink(missing_ok=True)
+def finished(tree: Path, origin: str, epoch: int | None) -> Made:
+    """Take what is this machine's out of a tree, and say what is in it. origin: of Made; epoch: no time in it
+    is later, None where it was made elsewhere."""
+    if epoch is not None:
+        for name in OF_THIS_MACHINE:
+            (tree / name).unlink(missing_ok=True)
     empty_dev(tree)
     hosts = tree / "etc" / "hosts"
     if not hosts.exists():
         hosts.parent.mkdir(exist_ok=True)
         hosts.write_text(HOSTS)
         hosts.chmod(0o644)
-    clamp_times(tree, epoch)
+    if epoch is not None:
+        clamp_times(tree, epoch)
     return Made(
         digest=tree_digest(tree),
         origin=origin,

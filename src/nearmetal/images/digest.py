@@ -67,6 +67,11 @@ def tree_bytes(tree: Path) -> int:
     return total
 
 
+def newest_time(tree: Path) -> int:
+    """The latest time of anything in a tree, Unix seconds."""
+    return int(max((entry.stat(follow_symlinks=False).st_mtime for _, entry in entries(tree)), default=0))
+
+
 def clamp_times(tree: Path, epoch: int) -> None:
     """No time after epoch (Unix seconds): what was written while the tree was made is as old as it."""
     for _, entry in entries(tree):

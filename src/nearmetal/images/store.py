@@ -123,7 +123,7 @@ class ImageStore:
         lock = self.directory / "locks" / key
         for directory in (work.parent, lock.parent):
             directory.mkdir(parents=True, exist_ok=True)
-        with _locked(lock, f"image {name} is being made"):
+        with locked(lock, f"image {name} is being made"):
             _end_dead_maker(lock)
             remove_tree(work)
             lock.write_text(making_label(key))
@@ -138,9 +138,9 @@ class ImageStore:
         (work / RECORD).write_text(json.dumps(asdict(made), indent=1))
         target = self.directory / "trees" / key
         target.parent.mkdir(parents=True, exist_ok=True)
-        if target.exists():  # not whole, or it had been found
+        if self._entry(name, key) is None:
             remove_tree(target)
-        work.rename(target)
+            work.rename(target)
         self.point(name, key)
         image = self._entry(name, key)
         assert image is not None
@@ -171,7 +171,7 @@ class ImageStore:
         image = self.require(name)
         others = [i for i in self.all() if i.key == image.key and i.name != name]
         if not others:
-            with _locked(image.directory / RECORD, f"image {name} is in use"):
+            with locked(image.directory / RECORD, f"image {name} is in use"):
                 # Under its key there is a whole entry or none.
                 gone = self.directory / "making" / f"removed-{image.key}"
                 gone.parent.mkdir(parents=True, exist_ok=True)
@@ -191,8 +191,8 @@ def in_use(image: Image) -> Iterator[None]:
 
 
 @contextmanager
-def _locked(path: Path, what: str) -> Iterator[None]:
-    """flock goes with its holder, kill -9 included."""
+def locked(path: Path, what: str) -> Iterator[None]:
+    """Hold a file by flock, which goes with its holder, kill -9 included. Raises BusyError."""
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:
         try:
