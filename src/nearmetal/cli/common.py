@@ -69,6 +69,17 @@ def _no_image(name: str, own: Mapping[str, ImageDefinition], file: str) -> str |
     return no_image(LocalHost(), image_store(), name, own, file)
 
 
+def require_images(study: Study) -> None:
+    """Raises UnavailableError where an image does not stand that an environment is to have."""
+    from ..execute.machine import image_store
+    from ..host import LocalHost
+    from ..images import require_image
+    from ..model.image import HOST
+
+    for name in dict.fromkeys(e.image for e in study.environments if e.image != HOST):
+        require_image(LocalHost(), image_store(), name, {i.name: i for i in study.images})
+
+
 def _every_metric(kernel: str) -> tuple[str, ...]:
     """The metrics of a kernel under every word that its parameters may be given."""
     from ..workloads.kernels import metrics, parameters

@@ -33,9 +33,14 @@ def find_image(host: Host, store: ImageStore, name: str, own: Mapping[str, Image
 def require_image(host: Host, store: ImageStore, name: str, own: Mapping[str, ImageDefinition]) -> Image:
     """find_image. Raises UnavailableError where there is none."""
     found = find_image(host, store, name, own)
-    if found is None:
+    if found is not None:
+        return found
+    names = known_names(store, own)
+    if name in names:
         raise UnavailableError(f"image {name} is not built", remedy=f"nearmetal image build {name}")
-    return found
+    raise UnavailableError(
+        f'unknown image "{name}"{did_you_mean(name, names)}', remedy="nearmetal image list"
+    )
 
 
 def no_image(
