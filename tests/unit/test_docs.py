@@ -259,7 +259,8 @@ def test_studies_load(block: Block, tmp_path: Path, monkeypatch: pytest.MonkeyPa
     if "name" not in part:
         whole = sections(next(b.text for b in blocks(block.page) if b.language == "yaml"))
         for key, value in part.items():
-            whole[key] = value if key == "design" else f"{whole[key].rstrip()}\n{value.lstrip(chr(10))}"
+            new = key == "design" or key not in whole
+            whole[key] = value if new else f"{whole[key].rstrip()}\n{value.lstrip(chr(10))}"
         text = "".join(f"{key}:{value}" for key, value in whole.items())
     assert load_text(text, block.page.name, catalog(), seed=1).comparisons()
 

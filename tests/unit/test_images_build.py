@@ -125,7 +125,8 @@ def test_a_finished_tree_bears_no_trace_of_the_machine(tmp_path: Path) -> None:
     for name in ("etc/hostname", "etc/resolv.conf", "dev/null"):
         (tmp_path / name).write_text("mine")
     (tmp_path / "dev" / "fd").symlink_to("/proc/self/fd")
-    status = "Package: b\nStatus: install ok installed\nVersion: 2\n\nPackage: a\nStatus: deinstall ok config-files\n"
+    status = "Package: b\nStatus: install ok installed\nVersion: 2\n\n"
+    status += "Package: a\nStatus: deinstall ok config-files\n"
     (tmp_path / "var/lib/dpkg/status").write_text(status)
     made = finished(tmp_path, "bookworm", 1000)
     assert made.packages == ("b 2",) == packages(tmp_path)
@@ -134,7 +135,7 @@ def test_a_finished_tree_bears_no_trace_of_the_machine(tmp_path: Path) -> None:
     assert all(p.lstat().st_mtime <= 1000 for p in tmp_path.rglob("*"))
 
 
-# ----------------------------------------------------------------------------------------------- forms, imports
+# ---------------------------------------------------------------------------------------------- forms, imports
 
 
 @pytest.fixture

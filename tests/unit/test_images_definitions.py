@@ -117,7 +117,7 @@ def test_a_study_in_an_image_that_does_not_stand(tmp_path: Path, image: str, wha
     with pytest.raises(StudyError) as caught:
         load_text(STUDY % ("host", image), "s.yaml", catalog(ImageStore(tmp_path)))
     assert [p.line for p in caught.value.problems] == [4]
-    assert caught.value.problems[0].column == 36 and what in caught.value.problems[0].what
+    assert caught.value.problems[0].column == 37 and what in caught.value.problems[0].what
 
 
 def test_a_study_in_an_image_that_stands(tmp_path: Path) -> None:
