@@ -15,8 +15,9 @@ from pathlib import Path
 from benchmarks.paired import interleaved, ratio, shown
 
 from nearmetal.execute.job import Job
+from nearmetal.execute.machine import Machine
 from nearmetal.execute.progress import Silent
-from nearmetal.execute.session import Machine, prepare_machine
+from nearmetal.execute.session import prepare_machine
 from nearmetal.host import LocalHost
 from nearmetal.launchers import MpiJob, openmpi_launch
 from nearmetal.model.study import Transport

@@ -20,9 +20,10 @@ from pathlib import Path
 
 from benchmarks.paired import interleaved, interval, ratio, shown
 
+from nearmetal.execute.machine import Machine
 from nearmetal.execute.once import rank_cpus
 from nearmetal.execute.progress import Silent
-from nearmetal.execute.session import Machine, prepare_machine
+from nearmetal.execute.session import prepare_machine
 from nearmetal.host import LocalHost
 from nearmetal.launchers import MpiJob, openmpi_launch
 from nearmetal.model.result import Interval

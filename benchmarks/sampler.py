@@ -17,7 +17,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from nearmetal.execute.session import cache_directory
+from nearmetal.execute.machine import cache_directory
 from nearmetal.host import LocalHost
 from nearmetal.samplers import Sampler
 from nearmetal.workloads.build import build_tools

@@ -45,7 +45,8 @@ int join_cgroups(const struct list *directories);
 /* fork(), the child born inside the v2 cgroup where one is given. */
 pid_t fork_into(int unified);
 
-/* tree: what the overlay is made over; scratch: where a tmpfs with all of it is mounted. */
+/* tree: what the overlay is made over; scratch: where a tmpfs with all of it is mounted; own_pids: with a
+ * /proc of its own, else the machine's. */
 struct root {
     const char *tree;
     const char *scratch;
@@ -53,11 +54,12 @@ struct root {
     const struct list *read_only;
     bool rootless;
     bool own_network;
+    bool own_pids;
 };
 void make_read_only(const char *path);
 /* Made, or there already, with this mode whatever the caller's umask. */
 void directory(const char *path, mode_t mode);
-/* Makes root/a/b/c of /a/b/c; what cannot be made shows when something is mounted on it. */
+/* Makes root/a/b/c of /a/b/c. */
 void make_parents(const char *path);
 /* The overlay alone, at scratch/root; the process stands in scratch afterwards. */
 void lay_root(const struct root *plan);

@@ -1,6 +1,6 @@
 /* The root filesystem of an instance: an overlay of the machine's own /, so that binaries are the same by
- * construction, with what must be its own (/proc, /sys, /dev/shm, /tmp, /run) mounted fresh. Everything is
- * mounted in a private mount namespace below one tmpfs, and vanishes with it. */
+ * construction, or of the tree of an image, with what must be its own (/proc, /sys, /dev/shm, /tmp, /run)
+ * mounted fresh. Everything is mounted in a private mount namespace below one tmpfs, and vanishes with it. */
 #define _GNU_SOURCE
 #include "box.h"
 
@@ -9,6 +9,7 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <linux/mount.h>
+#include <linux/openat2.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -66,18 +67,48 @@ void make_read_only(const char *path) {
     mount_at(NULL, path, NULL, MS_REMOUNT | MS_BIND | MS_RDONLY | kept, NULL);
 }
 
-void make_parents(const char *path) {
-    struct path inside = join("root", path);
-    for (char *at = inside.text + strlen("root/"); *at != '\0'; at++) {
-        if (*at != '/')
-            continue;
-        *at = '\0';
-        if (mkdir(inside.text, 0755) != 0 && errno != EEXIST && errno != EROFS)
-            die("mkdir", inside.text);
-        *at = '/';
+/* A path that leads where a descriptor does. */
+static struct path descriptor_path(int fd) {
+    struct path path;
+    if (snprintf(path.text, sizeof path.text, "/proc/self/fd/%d", fd) < 0)
+        refuse("descriptor", "/proc/self/fd");
+    return path;
+}
+
+/* A descriptor of a path inside the new root; links of an image lead nowhere else. -1 and errno. */
+static int open_inside(int root, const char *path) {
+    const struct open_how how = {.flags = O_PATH | O_CLOEXEC, .resolve = RESOLVE_IN_ROOT};
+    return (int)syscall(SYS_openat2, root, path, &how, sizeof how);
+}
+
+/* Makes /a/b/c inside ./root and returns a descriptor of it. */
+static int make_inside(const char *path) {
+    struct path part = join(path, "");
+    int root = open("root", O_PATH | O_DIRECTORY | O_CLOEXEC);
+    int at = root < 0 ? -1 : open_inside(root, "/");
+    for (char *end = part.text; at >= 0 && *end != '\0';) {
+        char *name = end + strspn(end, "/");
+        end = name + strcspn(name, "/");
+        char kept = *end;
+        *end = '\0';
+        if (*name != '\0') {
+            /* What cannot be made shows when it is opened. */
+            (void)mkdirat(at, name, 0755);
+            int next = open_inside(root, part.text);
+            if (close(at) != 0)
+                die("close", part.text);
+            at = next;
+        }
+        *end = kept;
     }
-    if (mkdir(inside.text, 0755) != 0 && errno != EEXIST && errno != EROFS)
-        die("mkdir", inside.text);
+    if (at < 0 || close(root) != 0)
+        die("make a place to bind", path);
+    return at;
+}
+
+void make_parents(const char *path) {
+    if (close(make_inside(path)) != 0)
+        die("close", path);
 }
 
 /* Copies of the trees to be bound, taken before anything is mounted: the scratch directory may lie inside one
@@ -97,13 +128,15 @@ static void copy_trees(const struct list *paths, int *trees) {
 static void attach_trees(const struct list *paths, const int *trees, bool read_only) {
     for (int i = 0; i < paths->count; i++) {
         const char *path = paths->items[i];
-        struct path inside = join("root", path);
-        make_parents(path);
-        if (syscall(SYS_move_mount, trees[i], "", AT_FDCWD, inside.text, MOVE_MOUNT_F_EMPTY_PATH) != 0 ||
-            close(trees[i]) != 0)
+        int place = make_inside(path);
+        unsigned by_descriptor = MOVE_MOUNT_F_EMPTY_PATH | MOVE_MOUNT_T_EMPTY_PATH;
+        if (syscall(SYS_move_mount, trees[i], "", place, "", by_descriptor) != 0 || close(place) != 0)
             die("bind", path);
+        /* An open tree that is attached is the mount itself. */
         if (read_only)
-            make_read_only(inside.text);
+            make_read_only(descriptor_path(trees[i]).text);
+        if (close(trees[i]) != 0)
+            die("close", path);
     }
 }
 
@@ -183,16 +216,15 @@ static void bind_further(const struct mounts *mounts) {
     }
 }
 
-static void overlay_whole(const char *tree, bool rootless) {
+/* By descriptor, since an overlay takes a colon or a comma in a path for its end. */
+static void overlay_whole(int tree, bool rootless) {
     struct stat top;
-    if (stat(tree, &top) != 0)
-        die("stat", tree);
-    if (strpbrk(tree, ",:\\") != NULL)
-        refuse("an overlay takes no path with a comma, a colon or a backslash", tree);
+    struct path options = join("upperdir=upper,workdir=work,lowerdir=", descriptor_path(tree).text);
+    if (fstat(tree, &top) != 0)
+        die("stat", "the tree");
     directory("upper", top.st_mode & 07777);
     directory("work", 0700);
     directory("root", 0755);
-    struct path options = join("upperdir=upper,workdir=work,lowerdir=", tree);
     mount_at("overlay", "root", "overlay", 0,
              rootless ? join(options.text, ",userxattr").text : options.text);
 }
@@ -255,6 +287,19 @@ static void overlay_each(void) {
         die("readdir", "/");
 }
 
+/* What is mounted fresh needs a directory to be mounted on, and in an image a link may stand there that leads
+ * out of it. */
+static void make_own_directories(void) {
+    for (size_t i = 0; i < sizeof own / sizeof *own; i++) {
+        struct path inside = join("root/", own[i]);
+        struct stat what;
+        if (mkdir(inside.text, 0755) != 0 && errno != EEXIST)
+            die("mkdir", inside.text);
+        if (lstat(inside.text, &what) != 0 || !S_ISDIR(what.st_mode))
+            refuse("not a directory in the image", own[i]);
+    }
+}
+
 static void mount_sys(bool own_network) {
     /* A fresh one shows the devices of our network; cgroups are read there by hwloc. */
     if (own_network && mount("sysfs", "root/sys", "sysfs", MS_NOSUID | MS_NODEV | MS_NOEXEC, NULL) == 0) {
@@ -269,6 +314,9 @@ static void mount_sys(bool own_network) {
 void lay_root(const struct root *plan) {
     struct mounts further = {NULL, 0};
     bool of_machine = strcmp(plan->tree, "/") == 0;
+    int tree = open(plan->tree, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    if (tree < 0)
+        die("open", plan->tree);
     if (of_machine && !plan->rootless)
         further = further_mounts();
     mount_at("tmpfs", plan->scratch, "tmpfs", 0, "mode=0755");
@@ -277,7 +325,11 @@ void lay_root(const struct root *plan) {
     if (of_machine && plan->rootless)
         overlay_each();
     else
-        overlay_whole(plan->tree, plan->rootless);
+        overlay_whole(tree, plan->rootless);
+    if (close(tree) != 0)
+        die("close", plan->tree);
+    if (!of_machine)
+        make_own_directories();
     bind_further(&further);
 }
 
@@ -288,7 +340,10 @@ void build_root(const struct root *plan) {
     copy_trees(plan->binds, binds);
     copy_trees(plan->read_only, read_only);
     lay_root(plan);
-    mount_at("proc", "root/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC, NULL);
+    if (plan->own_pids)
+        mount_at("proc", "root/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC, NULL);
+    else
+        mount_at("/proc", "root/proc", NULL, MS_BIND | MS_REC, NULL);
     mount_sys(plan->own_network);
     mount_at("/dev", "root/dev", NULL, MS_BIND | MS_REC, NULL);
     mount_at("tmpfs", "root/dev/shm", "tmpfs", MS_NOSUID | MS_NODEV, "mode=1777");

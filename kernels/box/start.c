@@ -17,18 +17,22 @@
 
 struct start {
     const char *scratch;
+    const char *tree;
     const char *hostname;
     const char *netns;
     const char *user;
     const char *cpus;
     bool new_net;
     bool bare;
+    bool mounts_only;
     int report_fd;
     struct list cgroups, binds, read_only;
 };
 
 static struct start parse(int argc, char **argv) {
     static const struct option options[] = {{"root-overlay", required_argument, NULL, 'r'},
+                                            {"tree", required_argument, NULL, 't'},
+                                            {"mounts-only", no_argument, NULL, 'm'},
                                             {"hostname", required_argument, NULL, 'h'},
                                             {"netns", required_argument, NULL, 'n'},
                                             {"new-net", no_argument, NULL, 'N'},
@@ -40,11 +44,17 @@ static struct start parse(int argc, char **argv) {
                                             {"cpus", required_argument, NULL, 'p'},
                                             {"report-fd", required_argument, NULL, 'f'},
                                             {NULL, 0, NULL, 0}};
-    struct start start = {.report_fd = -1};
+    struct start start = {.tree = "/", .report_fd = -1};
     for (int option; (option = getopt_long(argc, argv, "+", options, NULL)) != -1;) {
         switch (option) {
         case 'r':
             start.scratch = optarg;
+            break;
+        case 't':
+            start.tree = optarg;
+            break;
+        case 'm':
+            start.mounts_only = true;
             break;
         case 'h':
             start.hostname = optarg;
@@ -80,9 +90,10 @@ static struct start parse(int argc, char **argv) {
             refuse("unknown option", "start");
         }
     }
-    if ((start.scratch == NULL) != start.bare || start.hostname == NULL || start.report_fd < 0 ||
-        optind >= argc)
-        refuse("start needs --root-overlay or --bare, --hostname, --report-fd and -- argv", "start");
+    if ((start.scratch == NULL) != start.bare || start.report_fd < 0 || optind >= argc)
+        refuse("start needs --root-overlay or --bare, --report-fd and -- argv", "start");
+    if ((start.hostname == NULL) != start.mounts_only || (start.bare && start.mounts_only))
+        refuse("start needs --hostname, or --mounts-only, which keeps the machine's own", "start");
     if (start.netns != NULL && start.new_net)
         refuse("--netns and --new-net exclude each other", start.netns);
     return start;
@@ -117,6 +128,8 @@ static void unshare_all(const struct start *start) {
     join_namespace(net, CLONE_NEWNET, start->netns);
     /* Bare: an emulated node, the machine itself under another name and with another network. */
     int kinds = start->bare ? CLONE_NEWUTS : CLONE_NEWNS | CLONE_NEWUTS | CLONE_NEWIPC | CLONE_NEWPID;
+    if (start->mounts_only)
+        kinds = CLONE_NEWNS;
     if (unshare(kinds | (start->new_net ? CLONE_NEWNET : 0)) != 0)
         die("unshare", "mount, uts, ipc, pid namespaces");
     if (start->new_net)
@@ -135,16 +148,17 @@ int start_main(int argc, char **argv) {
     uint64_t unshared = now_ns();
     pid_t child = fork_into(unified);
     if (child < 0)
-        die("fork", start.hostname);
+        die("fork", argv[optind]);
     if (child == 0) {
-        const struct root plan = {.tree = "/",
+        const struct root plan = {.tree = start.tree,
                                   .scratch = start.scratch,
                                   .binds = &start.binds,
                                   .read_only = &start.read_only,
                                   .rootless = start.user != NULL,
-                                  .own_network = start.new_net || start.netns != NULL};
+                                  .own_network = start.new_net || start.netns != NULL,
+                                  .own_pids = !start.mounts_only};
         die_with_parent();
-        if (sethostname(start.hostname, strlen(start.hostname)) != 0)
+        if (start.hostname != NULL && sethostname(start.hostname, strlen(start.hostname)) != 0)
             die("sethostname", start.hostname);
         if (!start.bare)
             build_root(&plan);

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from nearmetal.execute.session import cache_directory
+from nearmetal.execute.machine import cache_directory
 from nearmetal.host import LocalHost
 from nearmetal.samplers import Sampler, read_samples
 from nearmetal.samplers.frames import raw_beside

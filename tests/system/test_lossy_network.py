@@ -12,8 +12,9 @@ import pytest
 
 from nearmetal.analysis import analyse
 from nearmetal.execute.block import run_block
+from nearmetal.execute.machine import Machine
 from nearmetal.execute.progress import Silent
-from nearmetal.execute.session import Machine, Session, new_label, open_session, prepare_machine, usable_arms
+from nearmetal.execute.session import Session, new_label, open_session, prepare_machine, usable_arms
 from nearmetal.host import LocalHost
 from nearmetal.host.lock import machine_lock
 from nearmetal.model.record import TrialRecord

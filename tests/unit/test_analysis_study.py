@@ -290,7 +290,7 @@ def test_slices_of_less_work_are_weighed_per_unit_of_work() -> None:
 
 
 def test_a_start_is_told_by_its_steps() -> None:
-    """Three planted steps of 1, 2 and 1.5 ms, of which native has one; 0.1 ms of the start is none of them."""
+    """Three planted steps of 1, 2 and 1.5 ms, native has one of them; 0.1 ms is none of them."""
     rng = random.Random(1)
     out = []
     for record in simulated(27, {}):

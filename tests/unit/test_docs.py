@@ -97,10 +97,15 @@ def command_options() -> dict[str, set[str]]:
 
     group: Any = get_command(app)
     commands: dict[str, Any] = group.commands
-    return {
-        name: {o for p in c.params for o in (*p.opts, *p.secondary_opts) if o.startswith("-")}
-        for name, c in commands.items()
-    } | {"": {o for p in group.params for o in p.opts}}
+    return {name: options_of(c) for name, c in commands.items()} | {
+        "": {o for p in group.params for o in p.opts}
+    }
+
+
+def options_of(command: Any) -> set[str]:
+    """Of a command and, where it is a group, of all its own."""
+    own = {o for p in command.params for o in (*p.opts, *p.secondary_opts) if o.startswith("-")}
+    return own.union(*(options_of(c) for c in getattr(command, "commands", {}).values()))
 
 
 def calls(page: Path) -> Iterator[tuple[str, list[str]]]:
@@ -254,7 +259,8 @@ def test_studies_load(block: Block, tmp_path: Path, monkeypatch: pytest.MonkeyPa
     if "name" not in part:
         whole = sections(next(b.text for b in blocks(block.page) if b.language == "yaml"))
         for key, value in part.items():
-            whole[key] = value if key == "design" else f"{whole[key].rstrip()}\n{value.lstrip(chr(10))}"
+            new = key == "design" or key not in whole
+            whole[key] = value if new else f"{whole[key].rstrip()}\n{value.lstrip(chr(10))}"
         text = "".join(f"{key}:{value}" for key, value in whole.items())
     assert load_text(text, block.page.name, catalog(), seed=1).comparisons()
 

@@ -20,6 +20,7 @@ from ..model.series import Scale
 from ..model.study import EVENT_METRICS, Event, EventSubject, KernelWorkload, Study
 
 if TYPE_CHECKING:
+    from ..model.image import ImageDefinition
     from ..records import ResultsDirectory, SeriesDirectory
     from ..study_file import Catalog
     from ..workloads.parameter import Parameter
@@ -56,7 +57,27 @@ def catalog() -> Catalog:
             COMMAND: ("wall", "user", "system", "max_rss"),
         },
         misfit=lambda kernel, name, value: parameters(kernel)[name].problem(value),
+        no_image=_no_image,
     )
+
+
+def _no_image(name: str, own: Mapping[str, ImageDefinition], file: str) -> str | None:
+    from ..execute.machine import image_store
+    from ..host import LocalHost
+    from ..images import no_image
+
+    return no_image(LocalHost(), image_store(), name, own, file)
+
+
+def require_images(study: Study) -> None:
+    """Raises UnavailableError where an image does not stand that an environment is to have."""
+    from ..execute.machine import image_store
+    from ..host import LocalHost
+    from ..images import require_image
+    from ..model.image import HOST
+
+    for name in dict.fromkeys(e.image for e in study.environments if e.image != HOST):
+        require_image(LocalHost(), image_store(), name, {i.name: i for i in study.images})
 
 
 def _every_metric(kernel: str) -> tuple[str, ...]:

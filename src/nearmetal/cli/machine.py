@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import asdict
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -13,6 +14,9 @@ from ..workloads.kernels import kernel as kernel_named
 from ..workloads.kernels import kernel_names
 from .common import catalog, kernel_parameters, print_json
 from .view import View
+
+if TYPE_CHECKING:
+    from ..host import Host
 
 Json = typer.Option(False, "--json", help="The result as JSON on standard output.")
 
@@ -52,6 +56,7 @@ def check(json: bool = Json) -> int:
             rows.append((state, f"{name} {answer.version}".strip(), "; ".join(answer.notes), ""))
         else:
             rows.append(("not here", name, answer.reason, answer.remedy))
+    rows.append(_builds_images(host))
     facts = provenance(host)
     if json:
         keys = ("state", "what", "why", "remedy")
@@ -62,8 +67,18 @@ def check(json: bool = Json) -> int:
         for state, what, why, remedy in rows:
             line = f" {state:<13}{what:<{width}}  {why}".rstrip()
             print(line if not remedy else f"{line}\n{'':<16}next: {remedy}")
-    lacking = any(r[0] == "not here" for r in rows)
-    return int(ExitCode.UNAVAILABLE if machine is None or (lacking and len(rows) == 1) else ExitCode.DONE)
+    return int(ExitCode.UNAVAILABLE if machine is None else ExitCode.DONE)
+
+
+def _builds_images(host: Host) -> tuple[str, str, str, str]:
+    """Whether images can be built here; those that stand can be used all the same."""
+    from ..images.build import require_builder
+
+    try:
+        require_builder(host)
+    except NearmetalError as e:
+        return "not here", "images", e.what, e.remedy
+    return "works", "images", "nearmetal image list names them", ""
 
 
 def clean(

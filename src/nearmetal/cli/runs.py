@@ -26,6 +26,7 @@ from .common import (
     named_workload,
     open_results,
     open_series,
+    require_images,
     print_json,
     study_from,
 )
@@ -35,8 +36,8 @@ from .view import View
 
 if TYPE_CHECKING:
     from ..execute.calibration import Check
+    from ..execute.machine import Machine
     from ..execute.run import Order, Outcome
-    from ..execute.session import Machine
     from ..records import ResultsDirectory, SeriesDirectory
     from .series import Start
 
@@ -178,6 +179,7 @@ def weigh(
     ranks: int = typer.Option(None, "--ranks", min=1, help="MPI ranks: 2 for kernels, 1 for a command."),
     instances: int = typer.Option(1, "--instances", min=1, help="Instances that the ranks are spread over."),
     mpi: bool = typer.Option(False, "--mpi", help="Start the command by mpirun, one process per rank."),
+    image: str = typer.Option("host", "--image", help="The image that all of them run in."),
     margin: str = typer.Option("3 %", "--margin", help="What counts as material."),
     width: str = Width,
     time: str = typer.Option("90s", "--time", help="Time budget, such as 90s or 10m."),
@@ -212,7 +214,9 @@ def weigh(
         margin=share,
         seed=draw_seed() if seed is None else seed,
         max_time=duration(time) or 90.0,
+        image=image,
     )
+    require_images(study)
     study = _changed(study, time=None, width=width)
     return _measure(study, results, None, json=json, fail_on=fail_on, force=force, dry_run=dry_run)
 

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import RunError, UnavailableError
-from ..host import Host, Launched, cgroups, processes
+from ..host import REPORT_FD, Host, Launched, cgroups, processes
 from ..host import Unavailable as NoGroups
+from ..model.image import HOST
 from ..model.study import Limits
 from .contract import InstanceRequest, Tools, Unavailable
 
@@ -23,6 +24,9 @@ LONGEST_HOSTNAME = 63
 
 CONTROLLERS = frozenset({"cpu", "cpuacct", "cpuset", "memory", "blkio"})
 """What an instance is held to and accounted by."""
+
+BOX_REPORTS = frozenset({"pid", "spawn", "namespaces", "root", "first"})
+"""What nm-box start reports, and nm-init after it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -164,7 +168,7 @@ def ended(launched: Launched, pid: int, label: str, groups: Mapping[str, Path]) 
 
 def require_host_image(request: InstanceRequest) -> None:
     """Raises UnavailableError for any image but the machine's own."""
-    if request.environment.image != "host":
+    if request.environment.image != HOST:
         raise UnavailableError(
             f"environment {request.environment.name}: backend {request.environment.backend} has image host "
             f"only, not {request.environment.image}",
@@ -201,6 +205,47 @@ def require_seat(request: InstanceRequest) -> None:
             f"{'without' if request.seat is None else 'with'} a seat on a network",
             remedy="host, loopback and none take no seat; all others need one for each instance",
         )
+
+
+def box_argv(
+    tools: Tools, request: InstanceRequest, options: Sequence[str], groups: Sequence[Path]
+) -> list[str]:
+    """Tokens of nm-box that start nm-init over the tree of the request. options: which namespaces it gets.
+
+    Raises UnavailableError where the request brings no tree of its image.
+    """
+    image = request.environment.image
+    argv = [tools / "nm-box", "start", "--root-overlay", str(request.scratch), *options]
+    if request.tree != Path("/"):
+        argv += ["--tree", str(request.tree)]
+    elif image != HOST:
+        raise UnavailableError(
+            f"environment {request.environment.name}: image {image} is not there",
+            remedy=f"nearmetal image build {image}",
+        )
+    if request.user_namespace is not None:
+        argv += ["--user-namespace", request.user_namespace]
+    for group in groups:
+        argv += ["--cgroup", str(group)]
+    binds = [p.resolve() for p in request.binds]
+    own = tools.directory.resolve()
+    if not any(own.is_relative_to(b) for b in binds):
+        argv += ["--bind-read-only", str(own)]
+    for bind in binds:
+        argv += ["--bind", str(bind)]
+    if request.cpus:
+        argv += ["--cpus", ",".join(map(str, request.cpus))]
+    init = [str(own / "nm-init"), "--first-fd", str(REPORT_FD)]
+    return [*argv, "--report-fd", str(REPORT_FD), "--", *init]
+
+
+def box_phases(facts: Mapping[str, int]) -> dict[str, float]:
+    """Seconds by step, from what nm-box reports (BOX_REPORTS)."""
+    return {
+        "namespaces": seconds(facts["spawn"], facts["namespaces"]),
+        "root": seconds(facts["namespaces"], facts["root"]),
+        "exec": seconds(facts["root"], facts["first"]),
+    }
 
 
 def missing_tools(host: Host, tools: Tools) -> Unavailable | None:

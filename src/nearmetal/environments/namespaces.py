@@ -1,6 +1,6 @@
 """Backend namespaces: a container of plain kernel means, without a container program: mount, uts, ipc, pid
-and network namespaces over an overlay of the machine's own root, control groups where they can be made. As
-root, or inside a user namespace that all instances share (holder.py)."""
+and network namespaces over an overlay of the machine's own root or of an image, control groups where they can
+be made. As root, or inside a user namespace that all instances share (holder.py)."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 from ..errors import UnavailableError
-from ..host import REPORT_FD, Host, cgroups, processes
+from ..host import Host, cgroups, processes
 from ..model.study import Attachment
 from .contract import OWN_ALL, Available, InstanceRequest, Tools, Unavailable
 from .instance import (
+    BOX_REPORTS,
     CONTROLLERS,
     START_TIMEOUT,
     BoxInstance,
+    box_argv,
+    box_phases,
     control_groups,
     ended,
     group_notes,
     make_instance,
     missing_tools,
-    require_host_image,
     require_seat,
     seconds,
 )
 from .probe import probe_as_user
-
-REPORTS = frozenset({"pid", "spawn", "namespaces", "root", "first"})
 
 
 class Namespaces:
@@ -55,40 +55,26 @@ def start_argv(tools: Tools, request: InstanceRequest, groups: tuple[Path, ...])
 
     Raises UnavailableError when the attachment and the seat do not fit.
     """
-    argv = [tools / "nm-box", "start", "--root-overlay", str(request.scratch), "--hostname", request.hostname]
+    options = ["--hostname", request.hostname]
     attachment = request.environment.attachment
     require_seat(request)
     if request.seat is not None:
-        argv += ["--netns", request.seat.netns]
+        options += ["--netns", request.seat.netns]
     elif attachment is not Attachment.HOST:
-        argv.append("--new-net")
-    if request.user_namespace is not None:
-        argv += ["--user-namespace", request.user_namespace]
-    for group in groups:
-        argv += ["--cgroup", str(group)]
-    binds = [p.resolve() for p in request.binds]
-    own = tools.directory.resolve()
-    if not any(own.is_relative_to(b) for b in binds):
-        argv += ["--bind-read-only", str(own)]
-    for bind in binds:
-        argv += ["--bind", str(bind)]
-    if request.cpus:
-        argv += ["--cpus", ",".join(map(str, request.cpus))]
-    init = [str(own / "nm-init"), "--first-fd", str(REPORT_FD)]
-    return [*argv, "--report-fd", str(REPORT_FD), "--", *init]
+        options.append("--new-net")
+    return box_argv(tools, request, options, groups)
 
 
 @contextmanager
 def _start(host: Host, tools: Tools, request: InstanceRequest) -> Iterator[BoxInstance]:
     begin = time.monotonic_ns()
-    require_host_image(request)
     if request.user_namespace is None and not host.is_root():
         raise UnavailableError("without root, namespaces need a shared user namespace", remedy="run as root")
     with control_groups(request, CONTROLLERS) as groups:
         spawning = time.monotonic_ns()
         launched = host.launch(
             start_argv(tools, request, cgroups.unique(groups)),
-            expect=REPORTS,
+            expect=BOX_REPORTS,
             timeout=START_TIMEOUT,
             env={processes.LABEL_VARIABLE: request.label},
         )
@@ -103,9 +89,7 @@ def _start(host: Host, tools: Tools, request: InstanceRequest) -> Iterator[BoxIn
                 phases={
                     "cgroups": seconds(begin, spawning),
                     "spawn": seconds(spawning, facts["spawn"]),
-                    "namespaces": seconds(facts["spawn"], facts["namespaces"]),
-                    "root": seconds(facts["namespaces"], facts["root"]),
-                    "exec": seconds(facts["root"], facts["first"]),
+                    **box_phases(facts),
                     "first_instruction": seconds(begin, facts["first"]),
                 },
             )

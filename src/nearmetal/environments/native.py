@@ -1,17 +1,19 @@
 """Backend native: the bare machine. The same first process as everywhere, no namespace; a control group
-only for the accounts."""
+only for the accounts. In an image: the same, its root changed to the tree (tree.py)."""
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
+from pathlib import Path
 
 from ..errors import UnavailableError
 from ..host import REPORT_FD, Host, cgroups, processes
 from ..host import Unavailable as NoGroups
+from ..model.image import HOST
 from ..model.study import Attachment
 from .contract import Available, InstanceRequest, Tools, Unavailable
 from .instance import (
@@ -21,10 +23,10 @@ from .instance import (
     ended,
     make_instance,
     missing_tools,
-    require_host_image,
     seconds,
 )
 from .probe import probe
+from .tree import in_tree
 
 ACCOUNTS = frozenset({"cpuacct", "memory", "blkio"})
 
@@ -55,7 +57,6 @@ def start_native(
     host: Host, tools: Tools, request: InstanceRequest, *, period_us: int
 ) -> Iterator[BoxInstance]:
     """An instance on the host itself. period_us: of the CPU quota, where the environment has one."""
-    require_host_image(request)
     attachment = request.environment.attachment
     if request.seat is not None or attachment not in (Attachment.HOST, Attachment.LOOPBACK):
         raise UnavailableError(
@@ -64,25 +65,34 @@ def start_native(
             remedy="attachment: host (shared memory) or loopback (TCP)",
         )
     with control_groups(request, ACCOUNTS, period_us=period_us) as groups:
-        spawning = time.monotonic_ns()
-        launched = host.launch(
-            [tools / "nm-init", "--first-fd", str(REPORT_FD)],
-            expect={"first"},
-            timeout=START_TIMEOUT,
-            env={processes.LABEL_VARIABLE: request.label},
+        within = _bare if request.environment.image == HOST else in_tree
+        with within(host, tools, request, groups) as instance:
+            yield instance
+
+
+@contextmanager
+def _bare(
+    host: Host, tools: Tools, request: InstanceRequest, groups: Mapping[str, Path]
+) -> Iterator[BoxInstance]:
+    spawning = time.monotonic_ns()
+    launched = host.launch(
+        [tools / "nm-init", "--first-fd", str(REPORT_FD)],
+        expect={"first"},
+        timeout=START_TIMEOUT,
+        env={processes.LABEL_VARIABLE: request.label},
+    )
+    first = launched.facts["first"]
+    with ended(launched, launched.process.pid, request.label, groups):
+        yield make_instance(
+            tools,
+            # Nothing is unshared: the host name stays the machine's own, and its ranks report it.
+            replace(request, hostname=os.uname().nodename),
+            pid=launched.process.pid,
+            namespaces_of=0,
+            groups=groups,
+            phases={
+                "spawn": seconds(spawning, first),
+                # The group is our account of the baseline, not a part of starting on bare metal.
+                "first_instruction": seconds(spawning, first),
+            },
         )
-        first = launched.facts["first"]
-        with ended(launched, launched.process.pid, request.label, groups):
-            yield make_instance(
-                tools,
-                # Nothing is unshared: the host name stays the machine's own, and its ranks report it.
-                replace(request, hostname=os.uname().nodename),
-                pid=launched.process.pid,
-                namespaces_of=0,
-                groups=groups,
-                phases={
-                    "spawn": seconds(spawning, first),
-                    # The group is our account of the baseline, not a part of starting on bare metal.
-                    "first_instruction": seconds(spawning, first),
-                },
-            )

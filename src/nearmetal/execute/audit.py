@@ -20,14 +20,18 @@ AUDIT_LIMIT = 20.0
 def audit_arms(session: Session, standing: Sequence[Standing]) -> dict[str, dict[str, str]]:
     """{arm: {fact: value}} from inside the first instance of every standing arm."""
     host = session.machine.host
-    programs = [session.machine.tools / "nm-micro", session.machine.mpirun]
     ranks = dict.fromkeys(s.arm.placement.ranks for s in standing)
     own = [w for w in session.study.workloads if isinstance(w, CommandWorkload)]
     names = dict.fromkeys(w.argv_on(n)[0] for w in own for n in ranks)
-    programs += [host.which(name) or name for name in names]
+    further = [host.which(name) or name for name in names]
     found: dict[str, dict[str, str]] = {}
     for s in standing:
-        found[s.arm.name] = facts(_inside(session, s.instances[0]), programs)
+        software = session.software_of(s.arm)
+        programs = [software.tools / "nm-micro", software.mpirun, *further]
+        asked = facts(_inside(session, s.instances[0]), programs)
+        # Ours lie elsewhere for each image: the question is the same by the name alone.
+        prefix = f"{software.tools.directory}/"
+        found[s.arm.name] = {name.replace(prefix, ""): value for name, value in asked.items()}
     return found
 
 

@@ -33,7 +33,7 @@ def run_command(session: Session, s: Standing, workload: CommandWorkload) -> tup
         pinned = ["--cpus", own, "--report", str(s.directory)]
         if s.volumes:
             pinned += ["--storage", str(s.volumes[0].path)]
-        rank = [session.machine.tools / "nm-rank", *pinned, "--", *program]
+        rank = [session.software_of(s.arm).tools / "nm-rank", *pinned, "--", *program]
         argv = s.instances[0].command(rank)
     done = session.machine.host.run(
         argv,

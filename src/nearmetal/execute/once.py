@@ -16,8 +16,8 @@ from ..model.study import KernelWorkload, Transport
 from ..units import show
 from ..workloads.kernels import argument, counts_operations, rows
 from ..workloads.protocol import SliceLine, VerifyLine, parse_line, parse_report, told_error
+from .machine import Machine
 from .profiles import profile_directory, read_profiles
-from .session import Machine
 
 LIMIT = 3600.0
 SLICES = 9

@@ -24,9 +24,10 @@ from ..samplers import Sampler
 from .audit import audit_arms, limits_found, parity, storage_found
 from .block import run_block
 from .interrupt import interruptible
+from .machine import Machine
 from .progress import BlockDone, Progress
 from .running import RunningAnalysis
-from .session import Machine, Session, new_label, open_session, sweep, usable_arms
+from .session import Session, new_label, open_session, sweep, usable_arms
 from .standing import Standing
 
 REHEARSAL = 0
@@ -87,6 +88,7 @@ def _start(machine: Machine, study: Study, order: Order, label: str, progress: P
             provenance={
                 **provenance(machine.host),
                 "tools": {**asdict(machine.built), "directory": str(machine.built.directory)},
+                "images": {n: s.record() for n, s in session.software.items() if s.image is not None},
                 "parity": rehearsal.parity,
                 "not_here": dict(absent),
                 "storage": rehearsal.storage,
@@ -132,6 +134,7 @@ def _resume(
     begin = time.monotonic()
     _same_boot_state(machine, directory)
     with open_session(machine, study, backends, label, progress) as session:
+        _same_images(session, directory)
         directory.reopen()
         return _blocks(replace(session, logs=directory.path / "logs"), directory, begin, progress)
 
@@ -146,6 +149,20 @@ def _same_boot_state(machine: Machine, directory: ResultsDirectory) -> None:
             where=str(directory.path),
             remedy="run the study afresh, and compare the two: nearmetal compare",
         )
+
+
+def _same_images(session: Session, directory: ResultsDirectory) -> None:
+    """Blocks in another tree are no replicates of those on disk."""
+    then = directory.provenance.get("images")
+    for name, software in session.software.items():
+        known = then.get(name) if isinstance(then, dict) else None
+        digest = known.get("digest") if isinstance(known, dict) else None
+        if software.image is not None and digest not in (None, software.image.digest):
+            raise UsageError(
+                f"image {name} is not the one of this run any more: it was built or imported again",
+                where=str(directory.path),
+                remedy="run the study afresh, and compare the two: nearmetal compare",
+            )
 
 
 def narrowed(study: Study, arms: Sequence[str] | dict[str, Arm]) -> Study:

@@ -8,8 +8,8 @@ from ..environments import Unavailable
 from ..environments.registry import backend_names, get_backend
 from ..model.series import Part
 from ..studies.containers_2015 import Setting
+from .machine import Machine
 from .progress import Progress
-from .session import Machine
 
 #: Backends that may stand for the containers of the paper, the paper's own first.
 CONTAINERS = ("lxc", "namespaces")

@@ -10,7 +10,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..environments import Backend, Tools, Unavailable
+from ..environments import Backend, Instance, Tools, Unavailable
 from ..environments.holder import user_namespace_holder
 from ..environments.kept import find_all, remove_any
 from ..environments.registry import get_backend
@@ -22,25 +22,15 @@ from ..host.network_meter import NetworkMeter, open_descriptors
 from ..host.provenance import llc_bytes
 from ..host.runtime import scratch_directory
 from ..launchers import openmpi_version
+from ..model.image import HOST
 from ..model.record import JsonValue
 from ..model.study import Arm, Storage, Study, Transport
 from ..network import Network, Want, build_networks
 from ..samplers import Sampler
-from ..workloads.build import BuiltTools, build_tools
+from ..workloads.build import build_tools
+from .machine import Machine, cache_directory
 from .progress import Progress
-
-
-@dataclass(frozen=True, kw_only=True)
-class Machine:
-    """The host with everything compiled. llc: bytes of the last-level cache; cpus: usable CPUs in order."""
-
-    host: Host
-    tools: Tools
-    built: BuiltTools
-    mpirun: str
-    mpi: tuple[int, int, int]
-    llc: int
-    cpus: tuple[int, ...]
+from .software import Software, all_software, launcher
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,7 +38,8 @@ class Session:
     """One run on one machine. arms: those that can run here, by name; backends by name; networks: by (arm
     name, is the A/A arm), of those whose instances take seats; storages: where the
     storage is mounted that instances share; user_namespace: path of the shared one without
-    root, else None; launcher_groups: control groups of the mpirun that runs in no instance, empty where there
+    root, else None; software: by image; launchers: by image and network namespace, where the mpirun of that
+    image runs; launcher_groups: control groups of the mpirun that runs in no instance, empty where there
     is none; logs: a directory for each trial's output; node_meter: of the machine's own network, None where
     no arm uses any; sampler: None in the rehearsal."""
 
@@ -61,6 +52,8 @@ class Session:
     backends: Mapping[str, Backend]
     networks: Mapping[tuple[str, bool], Network]
     user_namespace: str | None
+    software: Mapping[str, Software]
+    launchers: Mapping[tuple[str, str], Instance]
     launcher_groups: Mapping[str, Path]
     node_meter: NetworkMeter | None
     storages: Mapping[Storage, Path]
@@ -74,14 +67,11 @@ class Session:
         """Of each network that stands, by its number in the run: what was asked for and what was got."""
         return {n.label.rpartition("-")[2]: n.record() for n in self.networks.values()}
 
+    def software_of(self, arm: Arm) -> Software:
+        return self.software[arm.environment.image]
+
 
 _OUTSIDE = ("OMPI_MCA_", "PRTE_MCA_", "PMIX_MCA_")
-
-
-def cache_directory() -> Path:
-    """Where compiled tools are kept: $XDG_CACHE_HOME/nearmetal, else ~/.cache/nearmetal."""
-    base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "nearmetal"
 
 
 def prepare_machine(host: Host, progress: Progress) -> Machine:
@@ -222,8 +212,12 @@ def open_session(
         sweep(progress)
         scratch = stack.enter_context(scratch_directory(label))
         holder = None
-        if not machine.host.is_root() and any(b.needs_user_namespace for b in backends.values()):
+        images = {e.image for e in study.environments} - {HOST}
+        needed = images or any(b.needs_user_namespace for b in backends.values())
+        if not machine.host.is_root() and needed:
             holder = stack.enter_context(user_namespace_holder(machine.host, machine.tools, label))
+        user_namespace = holder.path if holder else None
+        software = all_software(machine, study, stack, scratch, user_namespace, progress)
         wanted = _wanted_networks(arms, study.design.baselines[0])
         networks: dict[tuple[str, bool], Network] = {}
         groups = dict[str, Path]()
@@ -235,6 +229,14 @@ def open_session(
             )
             networks = dict(zip(wanted, built, strict=True))
             groups = stack.enter_context(_launcher_groups(label))
+        across = {n: software[a.environment.image] for n, a in arms.items() if a.placement.all_instances > 1}
+        launchers = {
+            (chosen.image.name, network.hub_netns): stack.enter_context(
+                launcher(machine, chosen, scratch, network.hub_netns, user_namespace)
+            )
+            for (arm, _), network in networks.items()
+            if (chosen := across.get(arm)) is not None and chosen.image is not None
+        }
         shared = dict.fromkeys(a.environment.storage for a in arms.values())
         storages = {
             storage: stack.enter_context(mounted_once(machine.host, storage, scratch / f"shared-{number}"))
@@ -257,6 +259,8 @@ def open_session(
             backends=backends,
             storages=storages,
             networks=networks,
-            user_namespace=holder.path if holder else None,
+            user_namespace=user_namespace,
+            software=software,
+            launchers=launchers,
             sampler=None,
         )

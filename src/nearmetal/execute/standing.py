@@ -23,6 +23,7 @@ from ..workloads.protocol import ReadyLine
 from .job import Job
 from .profiles import profile_directory
 from .session import Session
+from .software import from_tree
 from .storage import bound, make_inside, volumes
 from .together import Group, Start, Stopped, started
 
@@ -81,7 +82,7 @@ def start_instances(
     with (
         volumes(session, standing.arm.environment, backend, requests) as standing.volumes,
         started(
-            _starts(session, backend, bound(requests, standing.volumes)),
+            _starts(session, backend, standing.arm, bound(requests, standing.volumes)),
             together=together,
             time_stop=time_stop,
         ) as own,
@@ -96,8 +97,8 @@ def start_instances(
         standing.stops.append(own.stopped)
 
 
-def _starts(session: Session, backend: Backend, requests: Sequence[InstanceRequest]) -> list[Start]:
-    host, tools = session.machine.host, session.machine.tools
+def _starts(session: Session, backend: Backend, arm: Arm, requests: Sequence[InstanceRequest]) -> list[Start]:
+    host, tools = session.machine.host, session.software_of(arm).tools
     return [partial(backend.start, host, tools, request) for request in requests]
 
 
@@ -106,7 +107,7 @@ def idle_instances(session: Session, standing: Standing, count: int) -> Iterator
     """So many further instances of an arm, side by side, with no seat on a network and nothing to do."""
     backend = session.backends[standing.arm.environment.backend]
     requests = [_idle_request(session, standing, i) for i in range(count)]
-    with started(_starts(session, backend, requests), together=True) as own:
+    with started(_starts(session, backend, standing.arm, requests), together=True) as own:
         yield own
 
 
@@ -125,6 +126,7 @@ def _request(
     """What one instance of a standing arm is asked to be, with a scratch directory of its own. number: its
     place among the arm's; name: ends its label and its host name, the number where none is given."""
     arm, tasks = standing.arm, standing.arm.placement.tasks
+    software = session.software_of(arm)
     cpus = session.cpus(arm)
     network = session.networks.get((arm.name, standing.trial.aa))
     if network is not None and (gone := network.trouble()):
@@ -142,10 +144,11 @@ def _request(
         seat=network.seats[number] if network is not None else None,
         binds=(
             standing.directory,
-            session.machine.tools.directory,
+            software.tools.directory,
             *_hidden_programs(session, arm),
         ),
         scratch=scratch,
+        tree=software.tree,
         user_namespace=session.user_namespace,
     )
 
@@ -171,7 +174,8 @@ def launch_of(session: Session, standing: Standing, program: Sequence[str], *, m
 
     measured: have nm-rank report where each rank is and what it used (our own kernels report themselves).
     """
-    arm, tools, machine = standing.arm, session.machine.tools, session.machine
+    arm, software = standing.arm, session.software_of(standing.arm)
+    tools = software.tools
     cpus = ",".join(map(str, session.cpus(arm)))
     wrapper = [tools / "nm-rank", "--cpus", cpus]
     if standing.volumes:
@@ -194,7 +198,7 @@ def launch_of(session: Session, standing: Standing, program: Sequence[str], *, m
         )
     else:
         agent_map = standing.directory / "agents"
-        agent_map.write_text("".join(f"{i.agent_line}\n" for i in standing.instances))
+        agent_map.write_text("".join(f"{from_tree(software, i.agent_line)}\n" for i in standing.instances))
         agent = standing.directory / "agent"
         if not agent.is_symlink():
             # By a name without a space, which mpirun would take for the end of a word; seen in the instances
@@ -210,13 +214,16 @@ def launch_of(session: Session, standing: Standing, program: Sequence[str], *, m
             agent=(str(agent), "agent", str(agent_map)),
             hub_interface=network.hub_interface,
         )
-    standing.launch = openmpi_launch(job, machine.mpirun, machine.mpi)
+    standing.launch = openmpi_launch(job, software.mpirun, software.mpi)
     if len(standing.instances) == 1 or network is None:
         return standing.instances[0].command(standing.launch.argv)
     enter = [tools / "nm-box", "enter", "--pid", "0", "--label", session.label]
     for group in cgroups.unique(session.launcher_groups):
         enter += ["--cgroup", str(group)]
-    return [*enter, "--", *network.hub_command(standing.launch.argv)]
+    if software.image is None:
+        return [*enter, "--", *network.hub_command(standing.launch.argv)]
+    place = session.launchers[software.image.name, network.hub_netns]
+    return [*enter, "--", *place.command(standing.launch.argv)]
 
 
 def start_job(session: Session, standing: Standing) -> Job:
@@ -235,7 +242,7 @@ def start_job(session: Session, standing: Standing) -> Job:
     ]
     tokens, interface = str(standing.directory), _interface(session, standing)
     program = [
-        session.machine.tools / "nm-micro",
+        session.software_of(arm).tools / "nm-micro",
         *("--tokens", tokens),
         *("--interface", interface),
         *specs,

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from ..environments import Backend
 from ..errors import UsageError
+from ..model.image import HOST
 from ..model.study import (
     Attachment,
     CommandWorkload,
@@ -30,8 +31,10 @@ def weigh_study(
     margin: float,
     seed: int,
     max_time: float,
+    image: str = HOST,
 ) -> Study:
-    """backends by name; the first is the baseline. workloads: of our own; command: a user's program; either.
+    """backends by name; the first is the baseline. workloads: of our own; command: a user's program; either; image: of
+    all.
 
     A command runs whole, in plain trials; kernels run by slices. Raises UsageError.
     """
@@ -48,6 +51,7 @@ def weigh_study(
         Environment(
             name=name,
             backend=name,
+            image=image,
             attachment=Attachment.VETH_BRIDGE if "net" in b.own else Attachment.HOST,
             placements=((many if "net" in b.own else one).name,),
         )

@@ -19,8 +19,9 @@ from .helper import wait_readable
 from .lock import RunInfo, birth, living_runs, lock_path
 from .runtime import noted_outside, runtime_directory
 
-#: Labels that we give: of a run, and of a check by its process; what stands behind them names a part.
-OURS = re.compile(r"nearmetal-(?:[0-9a-f]{6}|check-(?P<pid>\d+))(?:-.*)?")
+#: Labels that we give: of a run, and of a check or the making of an image by its process; what stands behind
+#: them names a part.
+OURS = re.compile(r"nearmetal-(?:[0-9a-f]{6}|(?:check|image)-(?P<pid>\d+))(?:-.*)?")
 
 
 class Kind(StrEnum):

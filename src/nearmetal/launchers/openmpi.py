@@ -8,11 +8,12 @@ from ..errors import UsageError
 from ..model.study import Transport
 from .job import Launch, MpiJob
 
-_VERSION = re.compile(r"\(Open MPI\) (\d+)\.(\d+)\.(\d+)")
+_VERSION = re.compile(r"\(?Open MPI\)? v?(\d+)\.(\d+)\.(\d+)")
 
 
 def version(text: str) -> tuple[int, int, int] | None:
-    """(major, minor, patch) from the output of `mpirun --version`; None for another MPI."""
+    """(major, minor, patch) from what `mpirun --version` or `mpicc --showme:version` says; None for another
+    MPI."""
     m = _VERSION.search(text)
     return (int(m[1]), int(m[2]), int(m[3])) if m else None
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from .image import HOST, ImageDefinition
 from .network import NetworkSettings
 
 
@@ -138,14 +139,14 @@ class Storage:
 
 @dataclass(frozen=True, kw_only=True)
 class Environment:
-    """How work is wrapped. backend: name of an entry point; image: 'host' or a built tree; placements: names
+    """How work is wrapped. backend: name of an entry point; image: HOST or the name of one; placements: names
     of the placements it takes part in; workloads: names of those it runs, empty for all; network: of its
     attachment; storage: None where no workload is told of any; extra_work: share of
     additional work planted in every slice (backend handicap only, 0.03 = 3 %)."""
 
     name: str
     backend: str
-    image: str = "host"
+    image: str = HOST
     attachment: Attachment = Attachment.HOST
     network: NetworkSettings = field(default_factory=NetworkSettings)
     limits: Limits = field(default_factory=Limits)
@@ -349,7 +350,8 @@ class Comparison:
 
 @dataclass(frozen=True, kw_only=True)
 class Study:
-    """A whole question. environments, placements, workloads in the order of the file."""
+    """A whole question. environments, placements, workloads in the order of the file; images: its own
+    definitions, beside those that come with nearmetal."""
 
     name: str
     question: str
@@ -357,6 +359,7 @@ class Study:
     placements: tuple[Placement, ...]
     workloads: tuple[Workload, ...]
     design: Design
+    images: tuple[ImageDefinition, ...] = ()
 
     def arms(self) -> tuple[Arm, ...]:
         """Every environment on each placement it names, in file order."""

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
+from ..model.image import ImageDefinition
 from ..units import BASE, EXAMPLES, Dimension, UnitError, exact, parse, parse_count, parse_size, pattern
 
 #: The key of Catalog.metrics for what every command is measured by.
 COMMAND = "command"
+#: What a name of anything looks like.
+NAME = r"^\w[\w-]{0,199}$"
 ParamValue = str | int | float
 
 
@@ -17,7 +20,8 @@ class Catalog:
     """backends: names of entry points; kernels: by kernel and parameter (type, what it is for);
     metrics: by kernel, event of the instances ('start', ...) and COMMAND, the names of what it measures; a
     kernel that is missing there may have any metric; misfit: (kernel, parameter, value) -> why the value does
-    not fit although its type does, or None.
+    not fit although its type does, or None; no_image: (name of an image, the study's own definitions, file of
+    the study) -> why no instance can have it, or None.
 
     A type is a list of alternatives divided by '|': a dimension ('count', 'size', 'time', 'share', 'rate')
     or a word that stands for itself: 'size', 'count | auto', 'S | W | A | B'.
@@ -27,6 +31,9 @@ class Catalog:
     kernels: Mapping[str, Mapping[str, tuple[str, str]]]
     metrics: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     misfit: Callable[[str, str, ParamValue], str | None] = lambda _kernel, _name, _value: None
+    no_image: Callable[[str, Mapping[str, ImageDefinition], str], str | None] = lambda _name, _own, _file: (
+        None
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from ..model.image import HOST, ImageDefinition
 from ..model.study import (
     STORAGE,
     Attachment,
@@ -19,6 +20,7 @@ from ..model.study import (
 )
 from .attachments import check_network
 from .catalog import COMMAND, Catalog, did_you_mean
+from .images import SECTION as IMAGES
 from .npb import Program, misfits
 from .problems import Path, Problems
 from .sweep import Piece
@@ -131,6 +133,30 @@ def check_storage(section: StorageSection, node: Node, path: Path, problems: Pro
             wanted = "server:/directory" if export else "an absolute path without a comma"
             at = ("storage", "path")
             problems.add(mark_of(node, at), path + at, f'"{section.path[:60]}" is not {wanted}')
+
+
+def check_images(
+    root: MapNode,
+    environments: Mapping[str, EnvironmentSection | None],
+    images: Mapping[str, ImageDefinition],
+    catalog: Catalog | None,
+    problems: Problems,
+) -> None:
+    """The image of every environment is one that stands."""
+    node = root.get(IMAGES)
+    entries = node.entries if isinstance(node, MapNode) else {}
+    if HOST in entries:
+        what = f"{HOST} is the machine's own root; call it something else"
+        problems.add(mark_of(root, (IMAGES, HOST), key=True), (IMAGES, HOST), what)
+    for name, section in environments.items():
+        if section is None or section.image == HOST or catalog is None:
+            continue
+        if section.image in entries and section.image not in images:
+            continue  # its mistakes are told where it is defined
+        what = catalog.no_image(section.image, images, problems.file) or ""
+        if what:
+            at: Path = ("environments", name, "image")
+            problems.add(mark_of(root, at), at, what)
 
 
 def check_placement(section: PlacementSection, node: Node, path: Path, problems: Problems) -> None:

@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping
 
 from ..errors import UsageError
+from ..model.image import ImageDefinition
 from ..model.network import NetworkSettings
 from ..model.study import (
     CommandWorkload,
@@ -44,6 +45,7 @@ def dump_study(study: Study, catalog: Catalog) -> str:
         "name": _text(study.name),
         "question": _text(study.question) if study.question else None,
         "environments": {e.name: _environment(e) for e in study.environments},
+        "images": {i.name: _image(i) for i in study.images},
         "placements": {p.name: _placement(p) for p in study.placements},
         "workloads": {w.name: _workload(w, catalog) for w in study.workloads},
         "design": _design(study.design),
@@ -93,6 +95,16 @@ def _network(s: NetworkSettings) -> Tree:
         "rate": None if s.rate is None else exact(s.rate, Dimension.RATE),
         "queue_length": None if s.queue_length is None else str(s.queue_length),
         "offloads": {name: "on" if on else "off" for name, on in s.offloads.items()},
+    }
+
+
+def _image(i: ImageDefinition) -> Tree:
+    return {
+        "suite": _text(i.suite),
+        "packages": _list(i.packages) if i.packages else None,
+        "variant": str(i.variant),
+        "mirror": None if i.mirror is None else _text(i.mirror),
+        "sources": _list(i.sources) if i.sources else None,
     }
 
 

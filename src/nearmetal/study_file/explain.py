@@ -33,6 +33,8 @@ def explain(catalog: Catalog | None = None) -> str:
         out += _key(name, field, "  ", example=name in ("name", "question"))
         if name == "environments":
             out += ["    <name>", *_keys(s.EnvironmentSection, "      ")]
+        elif name == "images":
+            out += ["    <name>", *_keys(s.ImageSection, "      ")]
         elif name == "placements":
             out += ["    <name>", *_keys(s.PlacementSection, "      ")]
         elif name == "workloads":

@@ -14,16 +14,20 @@ from typing import Annotated
 from pydantic import BeforeValidator, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
+from ..model.image import Variant
 from ..model.study import Attachment, Better, Event, Mode, Pages, Starts, StorageKind
 from ..units import Dimension, UnitError, exact, parse, parse_size, pattern
-from .catalog import did_you_mean
+from .catalog import NAME, did_you_mean
 from .npb import Benchmark, Size
 
-NAME = r"^\w[\w-]{0,199}$"
 ENV_KEY = r"^[A-Za-z_][A-Za-z0-9_]{0,199}$"
 LEAST_SCALE, MOST_SCALE = 1e-30, 1e30  # a factor beyond these is a slip of the hand
 INTERFACE = r"^(?!\.{1,2}$)[!-.0-9;-~]{1,15}$"
 _WHOLE = re.compile(r"[+-]?[0-9]{1,20}|0x[0-9a-fA-F]{1,16}")
+SUITE = r"^[a-z][a-z0-9.-]{0,99}$"
+PACKAGE = r"^[a-z0-9][a-z0-9+.-]{0,199}(:[a-z0-9-]+)?([=/][A-Za-z0-9.+:~-]+)?$"
+MIRROR = r"^[a-z][a-z+]{1,19}:/[^\s,\"'\\]+$"
+SOURCE = r"^deb( \[[^\]\n]*\])? [a-z][a-z+]{1,19}:/\S+( \S+)+$"
 _JSON_PATH = r"^[^.\s]+(\.[^.\s]+)*$"
 
 
@@ -173,6 +177,26 @@ JsonPath = Annotated[
     BeforeValidator(_matching(_JSON_PATH, "a dotted path such as results.0.seconds")),
     WithJsonSchema({"type": ["string", "integer"], "pattern": _JSON_PATH}),
 ]
+Suite = Annotated[
+    str,
+    BeforeValidator(_matching(SUITE, "the name of a suite, such as trixie, or host")),
+    WithJsonSchema({"type": "string", "pattern": SUITE}),
+]
+Package = Annotated[
+    str,
+    BeforeValidator(_matching(PACKAGE, "the name of a package, such as openmpi-bin")),
+    WithJsonSchema({"type": "string", "pattern": PACKAGE}),
+]
+Mirror = Annotated[
+    str,
+    BeforeValidator(_matching(MIRROR, "the URI of a package archive, such as file:/srv/debian")),
+    WithJsonSchema({"type": "string", "pattern": MIRROR}),
+]
+Source = Annotated[
+    str,
+    BeforeValidator(_matching(SOURCE, "a line of sources.list, such as deb file:/srv/own ./")),
+    WithJsonSchema({"type": "string", "pattern": SOURCE}),
+]
 Truth = Annotated[bool, BeforeValidator(_truth), WithJsonSchema({"type": "boolean"})]
 Seed = Annotated[int, BeforeValidator(_whole(0, 2**63 - 1)), _int_schema(0, 2**63 - 1)]
 Number = Annotated[int, BeforeValidator(_whole(1, 100_000)), _int_schema(1, 100_000)]
@@ -242,6 +266,7 @@ def words(kind: type[StrEnum]) -> WithJsonSchema:
 
 AttachmentWord = Annotated[Attachment, BeforeValidator(one_of(Attachment)), words(Attachment)]
 BetterWord = Annotated[Better, BeforeValidator(one_of(Better)), words(Better)]
+VariantWord = Annotated[Variant, BeforeValidator(one_of(Variant)), words(Variant)]
 ModeWord = Annotated[Mode, BeforeValidator(one_of(Mode)), words(Mode)]
 EventWord = Annotated[Event, BeforeValidator(one_of(Event)), words(Event)]
 StartsWord = Annotated[Starts, BeforeValidator(one_of(Starts)), words(Starts)]

@@ -30,6 +30,7 @@ from .checks import (
     check_command,
     check_design,
     check_environment,
+    check_images,
     check_kernel,
     check_named_workloads,
     check_placement,
@@ -37,6 +38,7 @@ from .checks import (
     check_told_storage,
     usable,
 )
+from .images import read_images
 from .kernels import read_params
 from .npb import Program, find_program, npb_command
 from .problems import Mark, Path, Problems
@@ -94,10 +96,12 @@ def load_text(text: str, name: str, catalog: Catalog | None, *, seed: int | None
         key: validate(EnvironmentSection, node, ("environments", key), problems)
         for key, (_, node) in _entries(root, "environments").items()
     }
+    images = read_images(root, problems)
     pieces = _pieces(root, problems)
     programs: dict[str, Program] = {}
     workloads = {p.name: _workload(p, catalog, programs, problems) for p in pieces}
     _check_sections(root, placements, environments, catalog, problems)
+    check_images(root, environments, images, catalog, problems)
     for key, (_, node) in _entries(root, "environments").items():
         environment = environments[key]
         if environment is not None:
@@ -127,6 +131,7 @@ def load_text(text: str, name: str, catalog: Catalog | None, *, seed: int | None
         placements=frame.placements,
         workloads=tuple(w for w in workloads.values() if w is not None),
         design=frame.design,
+        images=tuple(images.values()),
     )
 
 

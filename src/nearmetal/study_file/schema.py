@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from typing import Any
 
-from .catalog import Catalog, ParamType
+from .catalog import NAME, Catalog, ParamType
 
 SCHEMA_NAME = "nearmetal.schema.json"
 Schema = dict[str, Any]
@@ -17,11 +17,11 @@ def json_schema(catalog: Catalog) -> Schema:
     from pydantic.json_schema import models_json_schema
 
     from . import sections as s
-    from .fields import NAME
 
     models = (
         s.TopSection,
         s.EnvironmentSection,
+        s.ImageSection,
         s.PlacementSection,
         s.KernelSection,
         s.CommandSection,
@@ -45,6 +45,7 @@ def json_schema(catalog: Catalog) -> Schema:
     defs["NpbSection"]["required"] = ["bin"]  # a sweep may give the others
     entries: dict[str, Schema] = {
         "environments": {"$ref": "#/$defs/EnvironmentSection"},
+        "images": {"$ref": "#/$defs/ImageSection"},
         "placements": {"$ref": "#/$defs/PlacementSection"},
         "workloads": {"anyOf": [{"$ref": f"#/$defs/{kind}"} for kind in kinds]},
     }

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from ..model.image import HOST, ImageDefinition
 from ..model.study import (
     IDLE,
     RANKS,
@@ -41,11 +42,13 @@ from .fields import (
     Interface,
     JsonPath,
     Margin,
+    Mirror,
     ModeWord,
     Mtu,
     Name,
     Number,
     NumberOrNone,
+    Package,
     PagesWord,
     Quota,
     RtoMin,
@@ -55,12 +58,15 @@ from .fields import (
     Shares,
     SizeWord,
     SomeText,
+    Source,
     StartsWord,
     StorageWord,
     Subnet,
+    Suite,
     Switch,
     Text,
     Truth,
+    VariantWord,
     WireRate,
 )
 
@@ -153,10 +159,10 @@ class NetworkSection(Section):
 
 class EnvironmentSection(Section):
     backend: Name = Field(description="what wraps the work", examples=["native", "namespaces"])
-    image: SomeText = Field(
+    image: Name = Field(
         Environment.image,
-        description="root filesystem inside: host (this machine's own) or a built tree",
-        examples=["host"],
+        description="root filesystem inside: host (this machine's own), or an image by name",
+        examples=["host", "debian-mpi"],
     )
     attachment: AttachmentWord = Field(
         Environment.attachment,
@@ -216,6 +222,36 @@ class LinkSection(Section):
         description="what may wait at an end of a link before more is dropped",
         examples=["8 kB"],
         json_schema_extra={"default": "1 MiB"},
+    )
+
+
+class ImageSection(Section):
+    """A root tree that nearmetal image build makes."""
+
+    name: Name | None = Field(None, description="in a file of its own: its name", examples=["own"])
+    suite: Suite = Field(
+        description=f"which release of Debian or its kin; {HOST}: the machine's own",
+        examples=[HOST, "trixie"],
+    )
+    packages: list[Package] = Field(
+        default_factory=list,
+        description="packages in it; kernels need a C compiler, make, CMake and an MPI with its headers",
+        examples=[["gcc", "libc6-dev", "make", "cmake", "libopenmpi-dev", "openmpi-bin"]],
+    )
+    variant: VariantWord = Field(
+        ImageDefinition.variant,
+        description="what stands in it besides those, in the words of mmdebstrap",
+        examples=["minbase"],
+    )
+    mirror: Mirror | None = Field(
+        None,
+        description="package archive; the one of the machine's own apt if omitted",
+        examples=["file:/srv/debian"],
+    )
+    sources: list[Source] = Field(
+        default_factory=list,
+        description="further package archives, as lines of sources.list",
+        examples=[["deb [trusted=yes] file:/srv/own ./"]],
     )
 
 
@@ -483,6 +519,11 @@ class TopSection(Section):
     )
     environments: dict[Name, Any] = Field(
         min_length=1, description="what is compared", examples=[{"native": {"backend": "native"}}]
+    )
+    images: dict[Name, Any] = Field(
+        default_factory=dict,
+        description="images of your own, beside those that come with nearmetal",
+        examples=[{"own": {"suite": HOST}}],
     )
     placements: dict[Name, Any] = Field(
         min_length=1,

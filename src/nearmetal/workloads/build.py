@@ -1,4 +1,5 @@
-"""Building the C programs for this machine and its MPI, once per digest of everything that goes into them."""
+"""Building the C programs for this machine and its MPI, or for an image and its own, once per digest of all
+that goes into them."""
 
 from __future__ import annotations
 
@@ -8,12 +9,14 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Protocol
 
 from ..errors import NearmetalError, RunError, UnavailableError
-from ..host import Host, Unavailable
+from ..host import Completed, Host, Unavailable
 
 FLAGS = "-O3 -march=native"
 REMEDY = "apt-get install cmake gcc libc6-dev make libopenmpi-dev openmpi-bin"
@@ -33,6 +36,18 @@ class BuiltTools:
     compiler: str
     flags: str
     mpi: str
+
+
+class Builder(Protocol):
+    """Where compilers run: a Host, or an instance in the tree of an image. See Host."""
+
+    def run(
+        self, argv: Sequence[str], *, timeout: float, env: Mapping[str, str] | None = None
+    ) -> Completed: ...
+
+    def which(self, program: str) -> str | None: ...
+
+    def cpus(self) -> tuple[int, ...]: ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,20 +81,45 @@ def build_tools(host: Host, cache: Path, *, progress: Callable[[str], None] | No
     build fails."""
     cache.mkdir(parents=True, exist_ok=True)
     source = source_directory()
-    tools = _toolchain(host, cache)
-    digest = _digest(source, tools, _cpu(host))
-    built = _recorded(cache / digest)
-    if built is None:
+    tools = _toolchain(host, lambda gcc, mpicc: _versions(host, cache, gcc, mpicc))
+    parts = (tools.gcc, tools.compiler, tools.mpicc, tools.mpi)
+    digest = _digest(source, parts, _cpu(host))
+    if _recorded(cache / digest) is None:
         _build(host, cache, source, tools, digest, progress or (lambda _: None))
-        built = _recorded(cache / digest)
+    return _whole(cache / digest)
+
+
+def build_tools_in(
+    host: Host,
+    cache: Path,
+    image: str,
+    inside: Callable[[Sequence[Path]], AbstractContextManager[Builder]],
+    *,
+    progress: Callable[[str], None] | None,
+) -> BuiltTools:
+    """The programs for an image, built by its own compiler for its own MPI. image: digest of its tree, which
+    says all of both; inside: an instance in the tree that sees these directories at their own paths. As
+    build_tools in all else."""
+    cache.mkdir(parents=True, exist_ok=True)
+    source = source_directory()
+    digest = _digest(source, ("image", image), _cpu(host))
+    if _recorded(cache / digest) is None:
+        with inside((source, cache)) as builder:
+            tools = _toolchain(builder, lambda gcc, mpicc: _ask_versions(builder, gcc, mpicc))
+            _build(builder, cache, source, tools, digest, progress or (lambda _: None))
+    return _whole(cache / digest)
+
+
+def _whole(directory: Path) -> BuiltTools:
+    built = _recorded(directory)
     if built is None:
         raise RunError(
-            "a build vanished as it was made", where=str(cache / digest), remedy="remove it and try again"
+            "a build vanished as it was made", where=str(directory), remedy="remove it and try again"
         )
     return built
 
 
-def _toolchain(host: Host, cache: Path) -> _Toolchain:
+def _toolchain(host: Builder, versions: Callable[[str, str], Mapping[str, str]]) -> _Toolchain:
     found = {name: host.which(name) for name in ("cmake", "gcc", "make", "mpicc")}
     missing = [name for name, path in found.items() if path is None]
     if missing:
@@ -88,8 +128,8 @@ def _toolchain(host: Host, cache: Path) -> _Toolchain:
             f"cannot build the kernels: {', '.join(missing)} not found{only}", remedy=REMEDY
         )
     paths = {name: path for name, path in found.items() if path is not None}
-    versions = _versions(host, cache, paths["gcc"], paths["mpicc"])
-    return _Toolchain(cmake=paths["cmake"], gcc=paths["gcc"], mpicc=paths["mpicc"], **versions)
+    asked = versions(paths["gcc"], paths["mpicc"])
+    return _Toolchain(cmake=paths["cmake"], gcc=paths["gcc"], mpicc=paths["mpicc"], **asked)
 
 
 def _versions(host: Host, cache: Path, gcc: str, mpicc: str) -> dict[str, str]:
@@ -101,9 +141,13 @@ def _versions(host: Host, cache: Path, gcc: str, mpicc: str) -> dict[str, str]:
         kept = json.loads(file.read_text())
         if kept["key"] == key:
             return {"compiler": str(kept["compiler"]), "mpi": str(kept["mpi"])}
-    versions = {"compiler": _first_line(host, gcc, "--version"), "mpi": _mpi_version(host, mpicc)}
+    versions = _ask_versions(host, gcc, mpicc)
     _write_whole(file, json.dumps({"key": key, **versions}))
     return versions
+
+
+def _ask_versions(host: Builder, gcc: str, mpicc: str) -> dict[str, str]:
+    return {"compiler": _first_line(host, gcc, "--version"), "mpi": _mpi_version(host, mpicc)}
 
 
 def _stamp(path: str) -> list[str | int]:
@@ -112,7 +156,7 @@ def _stamp(path: str) -> list[str | int]:
     return [path, str(real), status.st_size, status.st_mtime_ns]
 
 
-def _first_line(host: Host, *argv: str) -> str:
+def _first_line(host: Builder, *argv: str) -> str:
     done = host.run(argv, timeout=20, env={"LC_ALL": "C"})
     lines = (done.stdout or done.stderr).splitlines()
     if not done.ok or not lines:
@@ -120,7 +164,7 @@ def _first_line(host: Host, *argv: str) -> str:
     return lines[0].strip()
 
 
-def _mpi_version(host: Host, mpicc: str) -> str:
+def _mpi_version(host: Builder, mpicc: str) -> str:
     """Open MPI's wrapper answers --showme:version, MPICH's (and those derived from it) -v."""
     done = host.run([mpicc, "--showme:version"], timeout=20, env={"LC_ALL": "C"})
     if not done.ok or not done.stdout:
@@ -146,9 +190,10 @@ def _sources(source: Path) -> Iterator[Path]:
                 yield Path(directory) / name
 
 
-def _digest(source: Path, tools: _Toolchain, cpu: str) -> str:
+def _digest(source: Path, toolchain: Sequence[str], cpu: str) -> str:
+    """toolchain: what says which compiler and MPI build."""
     sha = hashlib.sha256()
-    for part in (FLAGS, tools.gcc, tools.compiler, tools.mpicc, tools.mpi, cpu):
+    for part in (FLAGS, *toolchain, cpu):
         sha.update(part.encode() + b"\0")
     for file in _sources(source):
         content = file.read_bytes()
@@ -168,7 +213,7 @@ def _recorded(directory: Path) -> BuiltTools | None:
 
 
 def _build(
-    host: Host, cache: Path, source: Path, tools: _Toolchain, digest: str, progress: Callable[[str], None]
+    host: Builder, cache: Path, source: Path, tools: _Toolchain, digest: str, progress: Callable[[str], None]
 ) -> None:
     """Builds aside and renames: under its digest there is a whole build or none."""
     with tempfile.TemporaryDirectory(prefix=".build-", dir=cache, ignore_cleanup_errors=True) as aside:
@@ -191,7 +236,7 @@ def _build(
         _move_in(made, cache / digest)
 
 
-def _step(host: Host, argv: list[str]) -> None:
+def _step(host: Builder, argv: list[str]) -> None:
     # Variables of the caller's own builds would change ours without changing the digest.
     clean = {"CFLAGS": "", "CPPFLAGS": "", "LDFLAGS": "", "MAKEFLAGS": "", "DESTDIR": ""}
     done = host.run(argv, timeout=BUILD_SECONDS, env=clean)

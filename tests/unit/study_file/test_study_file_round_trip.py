@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nearmetal.errors import UsageError
+from nearmetal.model.image import ImageDefinition, Variant
 from nearmetal.model.network import NetworkSettings
 from nearmetal.model.study import (
     Attachment,
@@ -46,6 +47,18 @@ STORAGES = (
     Storage(kind=StorageKind.BLOCK, path="/dev/vdb", overwrite=True),
     Storage(kind=StorageKind.NFS, path="server:/export"),
 )
+IMAGES = (
+    ImageDefinition(name="", suite="host", packages=()),
+    ImageDefinition(
+        name="",
+        suite="trixie",
+        packages=("gcc", "libc6-dev:amd64", "cmake=3.25.1-1"),
+        variant=Variant.ESSENTIAL,
+        mirror="file:/srv/debian",
+        sources=("deb [trusted=yes] file:/srv/own ./",),
+    ),
+)
+IMAGE_NAMES = st.lists(NAMES.filter(lambda n: n != "host"), unique=True, max_size=2)
 RATES = st.just(0.0) | st.floats(1e-3, 1e15)
 COUNTS = st.integers(1, 2**62)
 
@@ -178,7 +191,7 @@ def studies(draw: st.DrawFn) -> Study:
             Environment(
                 name=name,
                 backend=backend,
-                image=draw(st.sampled_from(["host", "/images/bookworm tree", "0"])),
+                image=draw(st.sampled_from(["host", "debian-mpi", "0"])),
                 attachment=Attachment.MACVLAN if bridged else Attachment.LOOPBACK,
                 network=draw(networks()) if bridged else NetworkSettings(),
                 limits=Limits(
@@ -201,6 +214,7 @@ def studies(draw: st.DrawFn) -> Study:
         placements=tuple(placements),
         workloads=named,
         design=draw(designs((first,))),
+        images=tuple(replace(i, name=n) for i, n in zip(IMAGES, draw(IMAGE_NAMES), strict=False)),
     )
 
 

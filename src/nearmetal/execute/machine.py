@@ -1,0 +1,36 @@
+"""The machine that a run measures on, and where what was made for it is kept."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..environments import Tools
+from ..host import Host
+from ..images import ImageStore
+from ..workloads.build import BuiltTools
+
+
+@dataclass(frozen=True, kw_only=True)
+class Machine:
+    """The host with everything compiled. llc: bytes of the last-level cache; cpus: usable CPUs in order."""
+
+    host: Host
+    tools: Tools
+    built: BuiltTools
+    mpirun: str
+    mpi: tuple[int, int, int]
+    llc: int
+    cpus: tuple[int, ...]
+
+
+def cache_directory() -> Path:
+    """Where compiled tools are kept: $XDG_CACHE_HOME/nearmetal, else ~/.cache/nearmetal."""
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path.home() / ".cache") / "nearmetal"
+
+
+def image_store() -> ImageStore:
+    """The images of this user."""
+    return ImageStore(cache_directory() / "images")

@@ -1,0 +1,19 @@
+"""Root trees of other systems: built from a definition or imported, kept by digest, handed out in the form
+that each runtime takes. Knows no environment and no workload."""
+
+from .builtin import builtin_definition, builtin_names
+from .find import find_image, known_definition, known_names, no_image, require_image
+from .store import Image, ImageStore, in_use
+
+__all__ = [
+    "Image",
+    "ImageStore",
+    "builtin_definition",
+    "builtin_names",
+    "find_image",
+    "in_use",
+    "known_definition",
+    "known_names",
+    "no_image",
+    "require_image",
+]

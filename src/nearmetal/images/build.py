@@ -1,0 +1,206 @@
+"""Building an image: mmdebstrap into a directory of our own, then even times and no trace of this machine."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import shlex
+import shutil
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+
+from ..errors import RunError, UnavailableError
+from ..host import Host, processes
+from ..model.image import ImageDefinition
+from .digest import clamp_times, tree_bytes, tree_digest
+from .sources import archive_lines, resolved_suite
+from .store import Image, ImageStore, Made, definition_key, making_label
+from .told import failure
+
+BUILD_SECONDS = 3600.0
+HOSTS = "127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n"
+#: What mmdebstrap copies from this machine.
+OF_THIS_MACHINE = ("etc/resolv.conf", "etc/hostname")
+ARCHIVES = "var/cache/apt/archives"
+#: Says at which step it is so.
+_STEP = re.compile(r"^I: (.*?)\.*$", re.MULTILINE)
+_LOOK_AGAIN = 0.1
+
+
+def build(
+    host: Host, store: ImageStore, definition: ImageDefinition, *, progress: Callable[[str], None]
+) -> Image:
+    """The image of a definition, built where it does not stand yet. progress: called at every step.
+
+    Raises UnavailableError where this machine cannot build, BusyError while another process builds it,
+    DiskFullError, RunError with the last words of what failed; nothing is left of a failed build.
+    """
+    key = definition_key(definition, resolved_suite(host, definition))
+    found = store.find(definition.name, key)
+    if found is not None:
+        store.point(definition.name, key)
+        return found
+    require_builder(host)
+    with store.making(definition.name, key) as work:
+        epoch = today()
+        progress(f"image {definition.name}: asking which archives there are")
+        tree, log = work / "tree", work / "build.log"
+        kept = store.directory / "packages" / key
+        argv = build_argv(host, definition, work, kept, resolved_suite(host, definition))
+        try:
+            _run(host, definition.name, argv, log, making_label(key), epoch, progress)
+        finally:
+            _keep_packages(tree, kept)
+        if not host.is_root():
+            _unpack(host, definition.name, work)
+        progress(f"image {definition.name}: computing the digest")
+        image = store.adopt(definition.name, key, work, finished(tree, definition.suite, epoch))
+        shutil.rmtree(kept, ignore_errors=True)
+        return image
+
+
+def today() -> int:
+    """Midnight UTC as Unix seconds: the date of everything that a build writes itself."""
+    return int(time.time()) // 86400 * 86400
+
+
+def require_builder(host: Host) -> None:
+    """Raises UnavailableError where mmdebstrap cannot run."""
+    if host.which("mmdebstrap") is None:
+        raise UnavailableError("mmdebstrap is not installed", remedy="apt-get install mmdebstrap")
+    if not host.is_root() and host.which("newuidmap") is None:
+        raise UnavailableError(
+            "without root, images are built in a user namespace, which needs newuidmap",
+            remedy="apt-get install uidmap, or run as root",
+        )
+
+
+def build_argv(host: Host, definition: ImageDefinition, work: Path, kept: Path, suite: str) -> list[str]:
+    """Tokens of a build below work: work/tree as root, else work/tree.tar. kept: where packages lie that an
+    earlier attempt downloaded. suite: resolved."""
+    root = host.is_root()
+    options = [f"--variant={definition.variant}", f"--format={'directory' if root else 'tar'}"]
+    if definition.packages:
+        options.append(f"--include={','.join(dict.fromkeys(definition.packages))}")
+    if packages := shlex.join(str(p) for p in sorted(kept.glob("*.deb"))):
+        options += [
+            f'--setup-hook=mkdir -p "$1"/{ARCHIVES}',
+            f"--setup-hook=copy-in {packages} /{ARCHIVES}",
+        ]
+    target = work / ("tree" if root else "tree.tar")
+    # Everything dies with us; as root in a process namespace, from which nothing escapes.
+    guard = ["setpriv", "--pdeathsig", "KILL", "--"]
+    if root:
+        guard += ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc", "--"]
+    mode = f"--mode={'root' if root else 'unshare'}"
+    return [*guard, "mmdebstrap", mode, *options, suite, str(target), *archive_lines(host, definition)]
+
+
+def _run(
+    host: Host,
+    name: str,
+    argv: list[str],
+    log: Path,
+    label: str,
+    epoch: int,
+    progress: Callable[[str], None],
+) -> None:
+    env = {
+        "SOURCE_DATE_EPOCH": str(epoch),
+        "LC_ALL": "C",
+        processes.LABEL_VARIABLE: label,
+        "TMPDIR": str(log.parent),
+    }
+    process = host.start(argv, stdout=log, stderr=log, env=env, cwd=Path("/"))
+    end, told = time.monotonic() + BUILD_SECONDS, ""
+    try:
+        while (code := process.poll()) is None:
+            steps = _STEP.findall(log.read_text(errors="replace"))
+            if steps and steps[-1] != told:
+                told = steps[-1]
+                progress(f"image {name}: {told}")
+            if time.monotonic() > end:
+                raise RunError(f"image {name}: not built within {BUILD_SECONDS:g} s, at: {told}")
+            time.sleep(_LOOK_AGAIN)
+    finally:
+        process.kill()
+    if code != 0:
+        said = log.read_text(errors="replace").splitlines()
+        remedy = "look at the names of suite and packages, and whether the archive can be reached"
+        raise failure(name, "not built", said, code, remedy)
+
+
+def _keep_packages(tree: Path, kept: Path) -> None:
+    """What a build that failed had downloaded, for the next one; a whole one has nothing left."""
+    found = sorted((tree / ARCHIVES).glob("*.deb"))
+    if found:
+        kept.mkdir(parents=True, exist_ok=True)
+    for file in found:
+        with contextlib.suppress(OSError):
+            file.rename(kept / file.name)
+
+
+def _unpack(host: Host, name: str, work: Path) -> None:
+    """A tree of our own: inside a user namespace we are its root."""
+    (work / "tree").mkdir()
+    argv = ["tar", "--extract", "--file", str(work / "tree.tar"), "--directory", str(work / "tree")]
+    done = host.run(
+        [*argv, "--no-same-owner", "--exclude=./dev/*"], timeout=BUILD_SECONDS, env={"LC_ALL": "C"}
+    )
+    if not done.ok:
+        raise failure(name, "not unpacked", done.stderr.splitlines(), done.returncode)
+    (work / "tree.tar").unlink()
+
+
+def finished(tree: Path, origin: str, epoch: int | None) -> Made:
+    """Take what is this machine's out of a tree, and say what is in it. origin: of Made; epoch: no time in it
+    is later, None where it was made elsewhere."""
+    if epoch is not None:
+        for name in OF_THIS_MACHINE:
+            (tree / name).unlink(missing_ok=True)
+    empty_dev(tree)
+    hosts = tree / "etc" / "hosts"
+    if not hosts.exists():
+        hosts.parent.mkdir(exist_ok=True)
+        hosts.write_text(HOSTS)
+        hosts.chmod(0o644)
+    if epoch is not None:
+        clamp_times(tree, epoch)
+    return Made(
+        digest=tree_digest(tree),
+        origin=origin,
+        created=datetime.now(UTC).isoformat(timespec="seconds"),
+        size=tree_bytes(tree),
+        packages=packages(tree),
+    )
+
+
+def empty_dev(tree: Path) -> None:
+    """Devices come with an instance; in a tree they could not be made without root."""
+    dev = tree / "dev"
+    if dev.is_dir() and not dev.is_symlink():
+        for entry in dev.iterdir():
+            if entry.is_dir() and not entry.is_symlink():
+                shutil.rmtree(entry)
+            else:
+                entry.unlink()
+
+
+def packages(tree: Path) -> tuple[str, ...]:
+    """'name version' of what dpkg installed, sorted; empty where it knows nothing of the tree."""
+    try:
+        text = (tree / "var/lib/dpkg/status").read_text(errors="replace")
+    except OSError:
+        return ()
+    found = []
+    for paragraph in text.split("\n\n"):
+        fields = dict(
+            line.split(": ", 1)
+            for line in paragraph.splitlines()
+            if ": " in line and not line.startswith(" ")
+        )
+        if fields.get("Status", "").endswith(" installed"):
+            found.append(f"{fields.get('Package', '')} {fields.get('Version', '')}")
+    return tuple(sorted(found))

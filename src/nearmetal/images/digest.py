@@ -1,0 +1,81 @@
+"""What a tree holds, as one number; and its times, made the same in every build of one day."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+_CHUNK = 1 << 20
+_XATTRS = ("security.capability",)
+
+
+def entries(tree: Path) -> Iterator[tuple[str, os.DirEntry[str]]]:
+    """Everything below a tree with its path in it, in an order that does not depend on the file system; links
+    are not followed."""
+    waiting = [("", str(tree))]
+    while waiting:
+        inside, directory = waiting.pop()
+        with os.scandir(directory) as found:
+            here = sorted(found, key=lambda entry: entry.name)
+        for entry in here:
+            yield f"{inside}{entry.name}", entry
+        below = [e for e in here if e.is_dir(follow_symlinks=False)]
+        waiting += [(f"{inside}{e.name}/", e.path) for e in reversed(below)]
+
+
+def tree_digest(tree: Path) -> str:
+    """SHA-256 over names, kinds, modes, times, contents, links and capabilities, in hex. Not over owners: a
+    tree that was made without root belongs to its user as a whole."""
+    sha = hashlib.sha256()
+    for name, entry in entries(tree):
+        found = entry.stat(follow_symlinks=False)
+        head = f"{stat.S_IFMT(found.st_mode):o} {stat.S_IMODE(found.st_mode):o} {int(found.st_mtime)}"
+        sha.update(os.fsencode(name) + b"\0" + head.encode() + b"\0" + _content(entry, found))
+    return sha.hexdigest()
+
+
+def _content(entry: os.DirEntry[str], found: os.stat_result) -> bytes:
+    if stat.S_ISLNK(found.st_mode):
+        return os.fsencode(Path(entry.path).readlink()) + b"\0"
+    if stat.S_ISBLK(found.st_mode) or stat.S_ISCHR(found.st_mode):
+        return f"{found.st_rdev}\0".encode()
+    if not stat.S_ISREG(found.st_mode):
+        return b"\0"
+    sha = hashlib.sha256()
+    with Path(entry.path).open("rb") as file:
+        while chunk := file.read(_CHUNK):
+            sha.update(chunk)
+    kept = set(os.listxattr(entry.path, follow_symlinks=False))
+    for name in _XATTRS:
+        if name in kept:
+            sha.update(os.getxattr(entry.path, name, follow_symlinks=False))
+    return sha.digest()
+
+
+def tree_bytes(tree: Path) -> int:
+    """What a tree takes on the disk; a file of two names once."""
+    seen: set[int] = set()
+    total = 0
+    for _, entry in entries(tree):
+        found = entry.stat(follow_symlinks=False)
+        if found.st_ino not in seen:
+            seen.add(found.st_ino)
+            total += found.st_blocks * 512
+    return total
+
+
+def newest_time(tree: Path) -> int:
+    """The latest time of anything in a tree, Unix seconds."""
+    return int(max((entry.stat(follow_symlinks=False).st_mtime for _, entry in entries(tree)), default=0))
+
+
+def clamp_times(tree: Path, epoch: int) -> None:
+    """No time after epoch (Unix seconds): what was written while the tree was made is as old as it."""
+    for _, entry in entries(tree):
+        if entry.stat(follow_symlinks=False).st_mtime > epoch:
+            os.utime(entry.path, (epoch, epoch), follow_symlinks=False)
+    if tree.stat().st_mtime > epoch:
+        os.utime(tree, (epoch, epoch))

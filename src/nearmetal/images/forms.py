@@ -1,0 +1,116 @@
+"""One tree in the forms that runtimes and other programs take; each made when it is first asked for, and kept
+beside the tree. The same tree gives the same bytes."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+from enum import StrEnum
+from pathlib import Path
+
+from ..errors import UnavailableError
+from ..host import Host
+from .digest import newest_time
+from .oci import write_oci
+from .store import Image, in_use, locked, remove_tree
+from .told import failure
+
+MAKE_SECONDS = 1800.0
+
+
+class Form(StrEnum):
+    """OCI: an archive that podman, Docker and skopeo take."""
+
+    DIRECTORY = "directory"
+    TAR = "tar"
+    OCI = "oci"
+    SIF = "sif"
+    SQUASHFS = "squashfs"
+    EROFS = "erofs"
+
+
+_FILES = {
+    Form.TAR: "tree.tar",
+    Form.OCI: "oci.tar",
+    Form.SIF: "image.sif",
+    Form.SQUASHFS: "tree.squashfs",
+    Form.EROFS: "tree.erofs",
+}
+_PROGRAMS = {
+    Form.TAR: ("tar", "tar"),
+    Form.SIF: ("apptainer", "apptainer"),
+    Form.SQUASHFS: ("mksquashfs", "squashfs-tools"),
+    Form.EROFS: ("mkfs.erofs", "erofs-utils"),
+}
+"""What makes a form, and the package that has it."""
+
+
+def in_form(host: Host, image: Image, form: Form, *, progress: Callable[[str], None]) -> Path:
+    """The tree itself, or a file beside it. progress: called before a long step.
+
+    Raises UnavailableError where the program is missing that makes it, BusyError while another process makes
+    forms of this image, DiskFullError, RunError.
+    """
+    if form is Form.DIRECTORY:
+        return image.tree
+    directory = image.directory / "forms"
+    file = directory / _FILES[form]
+    if file.exists():
+        return file
+    with in_use(image):
+        directory.mkdir(exist_ok=True)
+        tar = in_form(host, image, Form.TAR, progress=progress) if form is Form.OCI else None
+        with locked(directory / "lock", f"image {image.name}: a form is being made"):
+            aside = directory / "making"
+            remove_tree(aside)
+            aside.mkdir()
+            try:
+                progress(f"image {image.name}: making its form {form}")
+                made = aside / file.name
+                if tar is not None:
+                    write_oci(tar, made, image.name, newest_time(image.tree))
+                else:
+                    _run(host, image, form, made)
+                made.rename(file)
+            finally:
+                remove_tree(aside)
+    return file
+
+
+def _run(host: Host, image: Image, form: Form, made: Path) -> None:
+    program, package = _PROGRAMS[form]
+    if host.which(program) is None:
+        raise UnavailableError(
+            f"image {image.name}: no form {form}, {program} is not installed",
+            remedy=f"apt-get install {package}",
+        )
+    env = {"SOURCE_DATE_EPOCH": str(newest_time(image.tree)), "LC_ALL": "C", "TMPDIR": str(made.parent)}
+    argv = form_argv(form, image, made, root=host.is_root())
+    done = host.run(argv, timeout=MAKE_SECONDS, env=env, cwd=Path("/"))
+    if not done.ok:
+        raise failure(
+            image.name, f"no form {form}", (done.stdout + done.stderr).splitlines(), done.returncode
+        )
+
+
+def form_argv(form: Form, image: Image, made: Path, *, root: bool) -> list[str]:
+    """Tokens that make a form. root: else everything in the tree is ours, and becomes root's."""
+    tree, out = str(image.tree), str(made)
+    match form:
+        case Form.TAR:
+            owner = ["--numeric-owner", *(() if root else ("--owner=0", "--group=0"))]
+            kept = ["--xattrs", "--xattrs-include=security.capability"]
+            # Without the times of this process and its reading, which the POSIX format would hold.
+            posix = ["--format=posix", "--pax-option=exthdr.name=%d/PaxHeaders/%f,delete=atime,delete=ctime"]
+            what = [f"--file={out}", f"--directory={tree}", "."]
+            return ["tar", "--create", "--sort=name", *posix, *owner, *kept, *what]
+        case Form.SQUASHFS:
+            how = ["-noappend", "-no-progress", "-quiet", "-comp", "zstd", "-Xcompression-level", "3"]
+            return ["mksquashfs", tree, out, *how, *(() if root else ("-all-root",))]
+        case Form.EROFS:
+            serial = uuid.uuid5(uuid.NAMESPACE_OID, image.digest)
+            return ["mkfs.erofs", "-zlz4", f"-U{serial}", *(() if root else ("--all-root",)), out, tree]
+        case Form.SIF:
+            return ["apptainer", "build", "--force", out, tree]
+        case Form.DIRECTORY | Form.OCI:
+            raise AssertionError(form)

@@ -1,0 +1,152 @@
+"""Taking an image that was made elsewhere: whatever it comes in, a tree is made of it."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterator
+from enum import StrEnum
+from pathlib import Path
+
+from ..errors import RunError, UnavailableError, UsageError
+from ..host import Host
+from .build import finished
+from .builtin import builtin_names
+from .store import Image, ImageStore, checked_name
+from .told import failure
+
+IMPORT_SECONDS = 1800.0
+_SQUASHFS = b"hsqs"
+#: Singularity image format: where its magic stands, its header, one of its descriptors.
+_SIF_MAGIC, _SIF_AT = b"SIF_MAGIC\0", 32
+_SIF_HEADER = struct.Struct("<32s10s3s3s16sqqqqqqqq")
+_SIF_DESCRIPTOR = struct.Struct("<i?IIIqqqqqqq128s384s")
+_SIF_PARTITION = 0x4004
+_DEV = ("--exclude=./dev/*", "--exclude=dev/*")
+
+
+class Kind(StrEnum):
+    """What a path holds."""
+
+    DIRECTORY = "directory"
+    OCI_LAYOUT = "OCI layout"
+    OCI_ARCHIVE = "OCI archive"
+    DOCKER_ARCHIVE = "Docker archive"
+    SIF = "SIF"
+    SQUASHFS = "squashfs"
+    TAR = "tar"
+
+
+def import_image(
+    host: Host, store: ImageStore, path: Path, name: str, *, progress: Callable[[str], None]
+) -> Image:
+    """The image in the store. progress: called before every long step.
+
+    Raises UsageError for what is no image or a name that is taken, UnavailableError where the program is
+    missing that reads it, DiskFullError, RunError.
+    """
+    if checked_name(name) in builtin_names():
+        raise UsageError(f"image {name} comes with nearmetal", remedy="give yours another name")
+    kind = kind_of(host, path)
+    if kind is Kind.DIRECTORY and store.directory.absolute().is_relative_to(path.resolve()):
+        raise UsageError(
+            f"{path} holds the images themselves", remedy="image: host is the machine's own root"
+        )
+    with store.making(name, f"import-{name}") as work:
+        progress(f"image {name}: taking it from {kind} {path}")
+        tree = work / "tree"
+        tree.mkdir()
+        _unpack(host, name, kind, path.absolute(), work)
+        if not any((tree / top).is_dir() for top in ("usr", "bin")):
+            raise UsageError(f"{path} holds no root tree: neither /usr nor /bin", where=str(path))
+        progress(f"image {name}: computing the digest")
+        made = finished(tree, f"{kind} {path.name}", None)
+        return store.adopt(name, f"import-{made.digest}", work, made)
+
+
+def kind_of(host: Host, path: Path) -> Kind:
+    """Told by what is in it, not by its name. Raises UsageError."""
+    if path.is_dir():
+        return Kind.OCI_LAYOUT if (path / "oci-layout").is_file() else Kind.DIRECTORY
+    try:
+        with path.open("rb") as file:
+            head = file.read(_SIF_AT + len(_SIF_MAGIC))
+    except OSError as e:
+        raise UsageError(f"cannot be read: {e.strerror}", where=str(path)) from e
+    if head[_SIF_AT:] == _SIF_MAGIC:
+        return Kind.SIF
+    if head.startswith(_SQUASHFS):
+        return Kind.SQUASHFS
+    listed = host.run(["tar", "--list", "--file", str(path.absolute())], timeout=IMPORT_SECONDS)
+    if not listed.ok:
+        what = f"no directory, OCI layout, archive, SIF, squashfs or tar: {listed.last_words()}"
+        raise UsageError(what, where=str(path))
+    names = {line.removeprefix("./") for line in listed.stdout.splitlines()}
+    if "oci-layout" in names:
+        return Kind.OCI_ARCHIVE
+    return Kind.DOCKER_ARCHIVE if "manifest.json" in names else Kind.TAR
+
+
+def _unpack(host: Host, name: str, kind: Kind, path: Path, work: Path) -> None:
+    for argv, package in unpack_argvs(kind, path, work, root=host.is_root()):
+        if host.which(argv[0]) is None:
+            raise UnavailableError(
+                f"image {name}: {argv[0]}, which reads {kind}, is not installed",
+                remedy=f"apt-get install {package}",
+            )
+        done = host.run(argv, timeout=IMPORT_SECONDS, env={"LC_ALL": "C", "TMPDIR": str(work)}, cwd=Path("/"))
+        if not done.ok:
+            said = (done.stdout + done.stderr).splitlines()
+            raise failure(name, f"{argv[0]} could not read the {kind}", said, done.returncode)
+
+
+def unpack_argvs(kind: Kind, path: Path, work: Path, *, root: bool) -> Iterator[tuple[list[str], str]]:
+    """Commands that make work/tree of a path, each with the package that has its program. Raises RunError."""
+    tree = str(work / "tree")
+    match kind:
+        case Kind.DIRECTORY:
+            how = ["--archive", "--one-file-system", "--reflink=auto", "--no-target-directory"]
+            yield ["cp", *how, "--", str(path), tree], "coreutils"
+        case Kind.TAR:
+            owner = ["--numeric-owner"] if root else ["--no-same-owner", *_DEV]
+            what = ["--file", str(path), "--directory", tree]
+            yield ["tar", "--extract", "--xattrs", *owner, *what], "tar"
+        case Kind.SIF | Kind.SQUASHFS:
+            offset = sif_offset(path) if kind is Kind.SIF else 0
+            how = ["-no-progress", "-quiet", "-force", "-offset", str(offset)]
+            yield ["unsquashfs", *how, "-dest", tree, str(path)], "squashfs-tools"
+        case Kind.OCI_LAYOUT | Kind.OCI_ARCHIVE | Kind.DOCKER_ARCHIVE:
+            transport = {Kind.OCI_LAYOUT: "oci", Kind.OCI_ARCHIVE: "oci-archive"}.get(kind, "docker-archive")
+            # By a name without a colon, which would divide path and tag.
+            source, layout = work / "source", work / "layout"
+            source.symlink_to(path)
+            copy = ["copy", "--insecure-policy", "--quiet", f"{transport}:{source}", f"oci:{layout}:image"]
+            yield ["skopeo", *copy], "skopeo"
+            rootless = [] if root else ["--rootless"]
+            yield ["umoci", "raw", "unpack", *rootless, "--image", f"{layout}:image", tree], "umoci"
+
+
+def sif_offset(path: Path) -> int:
+    """Bytes before the squashfs of a SIF. Raises RunError where it has none."""
+    with path.open("rb") as file:
+        header = _SIF_HEADER.unpack(file.read(_SIF_HEADER.size))
+        total, at = header[8], header[9]
+        file.seek(at)
+        for _ in range(min(total, 1000)):
+            raw = file.read(_SIF_DESCRIPTOR.size)
+            if len(raw) < _SIF_DESCRIPTOR.size:
+                break
+            (
+                kind,
+                used,
+                *_,
+            ) = _SIF_DESCRIPTOR.unpack(raw)
+            offset = int(_SIF_DESCRIPTOR.unpack(raw)[5])
+            if kind == _SIF_PARTITION and used and _magic_at(path, offset) == _SQUASHFS:
+                return offset
+    raise RunError("this SIF holds no squashfs", where=str(path), remedy="it may be encrypted")
+
+
+def _magic_at(path: Path, offset: int) -> bytes:
+    with path.open("rb") as file:
+        file.seek(offset)
+        return file.read(len(_SQUASHFS))

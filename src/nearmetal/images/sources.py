@@ -1,0 +1,68 @@
+"""From where packages come: the definition's own mirror, else what the machine's own apt uses. Pure, save for
+two questions to the machine."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from ..errors import UnavailableError
+from ..host import Host, Unavailable
+from ..model.image import HOST, ImageDefinition
+
+_INDEXES = "$(REPO_URI)|$(RELEASE)|$(ORIGIN)|$(COMPONENT)"
+_LIMIT = 30.0
+
+
+def resolved_suite(host: Host, definition: ImageDefinition) -> str:
+    """The suite by its own name. Raises UnavailableError for HOST on a machine that has none."""
+    if definition.suite != HOST:
+        return definition.suite
+    _, suite = _system(host)
+    if not suite:
+        raise UnavailableError(
+            f"image {definition.name}: /etc/os-release names no suite of Debian's kind",
+            remedy="name a suite in a definition of your own: suite: trixie",
+        )
+    return suite
+
+
+def archive_lines(host: Host, definition: ImageDefinition) -> tuple[str, ...]:
+    """Arguments of mmdebstrap behind the tree: lines of sources.list, or a URI; none: its own default."""
+    if definition.mirror is not None:
+        return (definition.mirror, *definition.sources)
+    system, codename = _system(host)
+    asked = host.run(
+        ["apt-get", "indextargets", "--format", _INDEXES, "Created-By: Packages"], timeout=_LIMIT
+    )
+    lines = own_archives(asked.stdout, system, codename, resolved_suite(host, definition)) if asked.ok else ()
+    # Further lines alone would take the place of mmdebstrap's default.
+    return (*(lines or (("",) if definition.sources else ())), *definition.sources)
+
+
+def own_archives(indexes: str, system: str, codename: str, suite: str) -> tuple[str, ...]:
+    """Lines of sources.list for a suite. indexes: what apt-get indextargets says; system, codename: of the
+    machine ('debian', 'bookworm'). For the machine's own suite with its updates, for another suite from the
+    same archive."""
+    wanted = {codename: suite}
+    if suite == codename:
+        wanted |= {f"{codename}-{part}": f"{codename}-{part}" for part in ("updates", "security")}
+    found: dict[tuple[str, str], list[str]] = {}
+    for line in indexes.splitlines():
+        uri, release, origin, component = line.split("|") if line.count("|") == 3 else ("", "", "", "")
+        # Archives of others may name the same suite; apt knows whose one is once it has read its index.
+        if codename and release in wanted and origin.casefold() in ("", system):
+            components = found.setdefault((uri, wanted[release]), [])
+            if component not in components:
+                components.append(component)
+    ordered = sorted(found.items(), key=lambda item: (len(item[0][1]), item[0]))
+    return tuple(f"deb {uri} {release} {' '.join(parts)}" for (uri, release), parts in ordered)
+
+
+def _system(host: Host) -> tuple[str, str]:
+    text = host.read("/etc/os-release")
+    lines: Sequence[str] = [] if isinstance(text, Unavailable) else text.decode(errors="replace").splitlines()
+    found = {
+        m[1]: m[2] for line in lines if (m := re.fullmatch(r'(ID|VERSION_CODENAME)="?([\w.-]*)"?', line))
+    }
+    return found.get("ID", ""), found.get("VERSION_CODENAME", "")

@@ -1,0 +1,227 @@
+"""Images on the disk: one entry per key, whole or not at all; names point to entries.
+
+names/<name>.json            {"key": ...}
+trees/<key>/tree, image.json, forms/
+making/<key>                 an entry that is being made
+locks/<key>                  held by whoever makes it
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import json
+import os
+import platform
+import re
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from ..errors import BusyError, UsageError
+from ..host import processes
+from ..model.image import HOST, ImageDefinition
+from ..study_file.catalog import NAME
+
+FORMAT = 1
+RECORD = "image.json"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Image:
+    """A tree that stands. key: of its entry; directory: the entry; digest: SHA-256 of the tree, in hex;
+    origin: what it was made from, in words; created: UTC; size: bytes on the disk; packages: 'name version',
+    empty where the tree knows no dpkg."""
+
+    name: str
+    key: str
+    directory: Path
+    digest: str
+    origin: str
+    created: str
+    size: int
+    packages: tuple[str, ...]
+
+    @property
+    def tree(self) -> Path:
+        return self.directory / "tree"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Made:
+    """What is known of a tree when its entry is whole; see Image."""
+
+    digest: str
+    origin: str
+    created: str
+    size: int
+    packages: tuple[str, ...]
+
+
+def definition_key(definition: ImageDefinition, suite: str) -> str:
+    """Of the entry of a definition; suite: resolved. Two names of one definition share it."""
+    content = {**asdict(definition), "suite": suite, "packages": sorted(set(definition.packages))}
+    del content["name"]
+    text = json.dumps([FORMAT, platform.machine(), content], sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def checked_name(name: str) -> str:
+    """The name, where it is one. Raises UsageError."""
+    if not re.fullmatch(NAME, name) or name.endswith("\n"):
+        raise UsageError(
+            f"{name!r} is no name of an image", remedy="letters, digits, - and _, not starting with -"
+        )
+    if name == HOST:
+        raise UsageError(f"image {HOST} is the machine's own root", remedy="call it something else")
+    return name
+
+
+class ImageStore:
+    """directory: made where missing, ours alone."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+
+    def find(self, name: str, key: str | None) -> Image | None:
+        """The image of that name. key: of its definition, where it has one; None: what was last built or
+        imported under the name."""
+        if key is None:
+            try:
+                key = str(json.loads(self._name(name).read_text())["key"])
+            except (OSError, ValueError, KeyError, TypeError):
+                return None
+        return self._entry(name, key)
+
+    def all(self) -> tuple[Image, ...]:
+        """Every named image, by name."""
+        names = sorted(p.stem for p in (self.directory / "names").glob("*.json"))
+        return tuple(image for name in names if (image := self.find(name, None)) is not None)
+
+    def _name(self, name: str) -> Path:
+        return self.directory / "names" / f"{checked_name(name)}.json"
+
+    def _entry(self, name: str, key: str) -> Image | None:
+        directory = self.directory / "trees" / key
+        try:
+            record = json.loads((directory / RECORD).read_text())
+            made = Made(**{**record, "packages": tuple(record["packages"])})
+        except (OSError, ValueError, TypeError, KeyError):
+            return None
+        return Image(name=name, key=key, directory=directory, **vars(made))
+
+    @contextmanager
+    def making(self, name: str, key: str) -> Iterator[Path]:
+        """An empty directory in which an entry is made, ours alone; removed on leaving, unless adopted.
+
+        Whoever made it before and was killed is ended. Raises BusyError while somebody makes it.
+        """
+        work = self.directory / "making" / key
+        lock = self.directory / "locks" / key
+        for directory in (work.parent, lock.parent):
+            directory.mkdir(parents=True, exist_ok=True)
+        with locked(lock, f"image {name} is being made"):
+            _end_dead_maker(lock)
+            remove_tree(work)
+            lock.write_text(making_label(key))
+            try:
+                work.mkdir()
+                yield work
+            finally:
+                remove_tree(work)
+
+    def adopt(self, name: str, key: str, work: Path, made: Made) -> Image:
+        """The entry that was made in work/tree, from now on there under the name."""
+        (work / RECORD).write_text(json.dumps(asdict(made), indent=1))
+        target = self.directory / "trees" / key
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if self._entry(name, key) is None:
+            remove_tree(target)
+            work.rename(target)
+        self.point(name, key)
+        image = self._entry(name, key)
+        assert image is not None
+        return image
+
+    def point(self, name: str, key: str) -> None:
+        """Let the name mean this entry."""
+        file = self._name(name)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        aside = file.with_name(f".{file.name}.{os.getpid()}")
+        aside.write_text(json.dumps({"key": key}))
+        aside.replace(file)
+
+    def require(self, name: str) -> Image:
+        """What was last built or imported under the name. Raises UsageError where there is none."""
+        image = self.find(name, None)
+        if image is None:
+            known = ", ".join(i.name for i in self.all())
+            remedy = f"there are {known}" if known else "nearmetal image list"
+            raise UsageError(f"no image {checked_name(name)}", remedy=remedy)
+        return image
+
+    def remove(self, name: str) -> Image:
+        """Take the name away, and the entry with it where no other name means it: what was removed.
+
+        Raises UsageError where there is none, BusyError while a run uses it.
+        """
+        image = self.require(name)
+        others = [i for i in self.all() if i.key == image.key and i.name != name]
+        if not others:
+            with locked(image.directory / RECORD, f"image {name} is in use"):
+                # Under its key there is a whole entry or none.
+                gone = self.directory / "making" / f"removed-{image.key}"
+                gone.parent.mkdir(parents=True, exist_ok=True)
+                remove_tree(gone)
+                image.directory.rename(gone)
+                remove_tree(gone)
+        self._name(name).unlink(missing_ok=True)
+        return image
+
+
+@contextmanager
+def in_use(image: Image) -> Iterator[None]:
+    """Nobody removes the image meanwhile."""
+    with (image.directory / RECORD).open("rb") as file:
+        fcntl.flock(file, fcntl.LOCK_SH)
+        yield
+
+
+@contextmanager
+def locked(path: Path, what: str) -> Iterator[None]:
+    """Hold a file by flock, which goes with its holder, kill -9 included. Raises BusyError."""
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as e:
+            raise BusyError(f"{what}: another process holds it", remedy="wait until it has ended") from e
+        yield
+    finally:
+        os.close(fd)
+
+
+def making_label(key: str) -> str:
+    """By which the processes are found that we start to make an entry."""
+    return f"nearmetal-image-{os.getpid()}-{key[:12]}"
+
+
+def _end_dead_maker(lock: Path) -> None:
+    """End what a maker that was killed left running; the caller holds the lock."""
+    if label := lock.read_text():
+        processes.kill_labelled(label)
+
+
+def remove_tree(path: Path) -> None:
+    """Harmless where there is none; directories that their owner may not write are made writable first."""
+    if not path.exists():
+        return
+    if os.geteuid() != 0:
+        for top, names, _ in os.walk(path):
+            for name in names:
+                with contextlib.suppress(OSError):
+                    Path(top, name).chmod(0o700, follow_symlinks=False)
+    shutil.rmtree(path)
