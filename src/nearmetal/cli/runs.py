@@ -26,8 +26,8 @@ from .common import (
     named_workload,
     open_results,
     open_series,
-    require_images,
     print_json,
+    require_images,
     study_from,
 )
 from .inspect import show_plan

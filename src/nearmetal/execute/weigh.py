@@ -33,8 +33,8 @@ def weigh_study(
     max_time: float,
     image: str = HOST,
 ) -> Study:
-    """backends by name; the first is the baseline. workloads: of our own; command: a user's program; either; image: of
-    all.
+    """backends by name; the first is the baseline. workloads: of our own; command: a user's program; either;
+    image: of all.
 
     A command runs whole, in plain trials; kernels run by slices. Raises UsageError.
     """
