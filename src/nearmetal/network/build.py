@@ -25,6 +25,7 @@ from ..model.network import NetworkSettings, Seat
 from ..model.record import JsonValue
 from ..model.study import Attachment
 from . import plan
+from .devices import allocated, register_give_back
 from .differences import differences
 from .openvswitch import open_vswitch
 from .plan import NetworkPlan, Want
@@ -134,11 +135,18 @@ def attempted_networks(
     host: Host | None = None,
 ) -> Iterator[tuple[Network | UnavailableError, ...]]:
     """As build_networks, but what could not be made stands there as the error, and nothing is compared."""
-    plans = plan.plan_networks(wants)
     machine = host or LocalHost()
     with ExitStack() as stack:
+        ready = allocated(stack, machine, wants, scratch)
+        usable = [i for i, want in enumerate(ready) if isinstance(want, Want)]
+        out: dict[int, Network | UnavailableError] = {
+            i: want for i, want in enumerate(ready) if isinstance(want, UnavailableError)
+        }
+        wants = [want for want in ready if isinstance(want, Want)]
+        plans = plan.plan_networks(wants)
         places = _Places(stack, label, plans, user_namespace_holder)
         ours, theirs = _meter_sockets(stack, sum(len(own) for own in places.paths))
+        register_give_back(stack, machine, places.worker(), places.of_devices())
         asked = plan.request(label, plans, places.paths, create=places.created, meters=theirs)
         done = machine.run(
             places.worker(),
@@ -152,7 +160,6 @@ def attempted_networks(
                 f"the networks could not be built: {done.last_words()}", remedy="nearmetal clean, then again"
             )
         answers: list[dict[str, Any]] = json.loads(done.stdout)["networks"]
-        out: dict[int, Network | UnavailableError] = {}
         for i, members in enumerate(plan.groups_of(wants)):
             made = answers[i]
             if "facts" in made:
@@ -163,8 +170,8 @@ def attempted_networks(
             if isinstance(standing, Network) and standing.attachment is Attachment.OVS:
                 standing = _switch(stack, machine, standing, scratch)
             for member, seats in zip(members, plans[i].groups, strict=True):
-                out[member] = _part(standing, seats)
-        yield tuple(out[i] for i in range(len(wants)))
+                out[usable[member]] = _part(standing, seats)
+        yield tuple(out[i] for i in sorted(out))
 
 
 class _Places:
@@ -199,6 +206,15 @@ class _Places:
         if self._holder is None:
             return argv
         return self._holder.command(argv, pid=next(iter(self._pids.values())))
+
+    def of_devices(self) -> dict[str, str]:
+        """The namespace of each device of the machine that is to be moved."""
+        return {
+            link.name: own[link.at]
+            for made, own in zip(self._plans, self.paths, strict=True)
+            for link in made.topology.links
+            if link.kind == "device"
+        }
 
     def _enter(self, path: str) -> tuple[str, ...]:
         if self._holder is not None:

@@ -15,6 +15,7 @@ import sys
 from pyroute2 import IPRoute, netns
 from pyroute2.netlink.exceptions import NetlinkError
 
+from ..host.devices import TAKEN
 from ..host.network_meter import hand_over, open_descriptors
 from . import ethtool
 from .facts import Json, facts, write_sysctl
@@ -138,8 +139,8 @@ def _make(link: Json, own: Place, places: dict[str, Place], label: str, step: St
     alias = label
     step.now(f"{link['kind']} {name}", link["kind"])
     if link["kind"] == "device":
-        own.ip.link("set", index=own.index(name), ifalias=f"{label}-taken", net_ns_fd=place.fd)
-        alias = f"{label}-taken"
+        own.ip.link("set", index=own.index(name), ifalias=f"{label}{TAKEN}", net_ns_fd=place.fd)
+        alias = f"{label}{TAKEN}"
     elif link["kind"] != "end":
         _add(link, places)
     index = place.index(name)
