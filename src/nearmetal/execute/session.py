@@ -28,6 +28,7 @@ from ..model.study import Arm, Storage, Study, Transport
 from ..network import Network, Want, build_networks
 from ..samplers import Sampler
 from ..workloads.build import build_tools
+from .attachments import missing_networks, wanted_by
 from .machine import Machine, cache_directory
 from .progress import Progress
 from .software import Software, all_software, launcher
@@ -64,8 +65,15 @@ class Session:
         return arm.placement.cpus or self.machine.cpus[: arm.placement.ranks]
 
     def network_record(self) -> dict[str, JsonValue]:
-        """Of each network that stands, by its number in the run: what was asked for and what was got."""
-        return {n.label.rpartition("-")[2]: n.record() for n in self.networks.values()}
+        """Of each network that stands, by its number in the run: its arms, what was asked for and what was
+        got."""
+        arms: dict[str, dict[str, JsonValue]] = {}
+        for (arm, _), network in self.networks.items():
+            arms.setdefault(network.label, {})[arm] = None
+        stand = {n.label: n for n in self.networks.values()}
+        return {
+            label.rpartition("-")[2]: {"arms": list(arms[label]), **n.record()} for label, n in stand.items()
+        }
 
     def software_of(self, arm: Arm) -> Software:
         return self.software[arm.environment.image]
@@ -135,6 +143,10 @@ def usable_arms(
             arms[arm.name] = arm
         else:
             absent[arm.name] = why
+    for name, error in missing_networks(machine.host, machine.tools, arms).items():
+        del arms[name]
+        absent[name] = f"{error.what}; {error.remedy}"
+        progress.note(f"{name} cannot run here: {error.what}. Next: {error.remedy}")
     for arm in arms.values():
         wanted = set(arm.placement.cpus)
         if not wanted <= set(machine.cpus) or arm.placement.ranks > len(machine.cpus):
@@ -173,11 +185,10 @@ def sweep(progress: Progress, label: str | None = None) -> None:
 def _wanted_networks(arms: Mapping[str, Arm], first_baseline: str) -> dict[tuple[str, bool], Want]:
     wanted: dict[tuple[str, bool], Want] = {}
     for arm in arms.values():
-        e = arm.environment
-        if e.attachment.seated:
-            want = Want(attachment=e.attachment, settings=e.network, instances=arm.placement.instances)
+        want = wanted_by(arm)
+        if want is not None:
             wanted[arm.name, False] = want
-            if e.name == first_baseline:
+            if arm.environment.name == first_baseline:
                 wanted[arm.name, True] = want
     return wanted
 

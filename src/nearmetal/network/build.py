@@ -107,8 +107,8 @@ def build_networks(
     """A network for each want, in their order; those of like attachment and settings share one. label:
     'nearmetal-<run>'; scratch: a directory for what switches keep; everything is gone on leaving.
 
-    Raises UnavailableError when the kernel lacks something, RunError when it refuses or gives something else
-    than was asked for, UsageError for what no network can be.
+    Raises UnavailableError when this machine lacks something, or gives something else than was asked for,
+    UsageError for what no network can be, RunError.
     """
     with attempted_networks(
         label, wants, scratch, user_namespace_holder=user_namespace_holder, host=host
@@ -116,12 +116,6 @@ def build_networks(
         for network in tried:
             if isinstance(network, UnavailableError):
                 raise network
-            wrong = differences(network.settings, network.mode, network.read_back)
-            if wrong:
-                raise RunError(
-                    f"attachment {network.attachment}: {'; '.join(wrong)}",
-                    remedy="ask for what this machine gives, or leave it out",
-                )
         yield tuple(n for n in tried if isinstance(n, Network))
 
 
@@ -134,7 +128,7 @@ def attempted_networks(
     user_namespace_holder: Holder | None = None,
     host: Host | None = None,
 ) -> Iterator[tuple[Network | UnavailableError, ...]]:
-    """As build_networks, but what could not be made stands there as the error, and nothing is compared."""
+    """As build_networks, but what could not be made as it was asked for stands there as the error."""
     machine = host or LocalHost()
     with ExitStack() as stack:
         ready = allocated(stack, machine, wants, scratch)
@@ -164,7 +158,7 @@ def attempted_networks(
             made = answers[i]
             if "facts" in made:
                 meters = _meters(stack, ours, [places.paths[i][p] for p in plans[i].topology.places])
-                standing: Network | UnavailableError = places.network(i, made["facts"], meters)
+                standing = _compared(places.network(i, made["facts"], meters))
             else:
                 standing = _refused(plans[i], made)
             if isinstance(standing, Network) and standing.attachment is Attachment.OVS:
@@ -240,6 +234,16 @@ class _Places:
             hub_enter=self._enter(paths[own.hub]),
             meters=meters,
         )
+
+
+def _compared(network: Network) -> Network | UnavailableError:
+    wrong = differences(network.settings, network.mode, network.read_back)
+    if not wrong:
+        return network
+    return UnavailableError(
+        f"attachment {network.attachment.value}: {'; '.join(wrong)}",
+        remedy="ask for what this machine gives, or leave it out",
+    )
 
 
 def _part(network: Network | UnavailableError, seats: range) -> Network | UnavailableError:
