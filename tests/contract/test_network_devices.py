@@ -16,7 +16,8 @@ from nearmetal.host import LocalHost
 from nearmetal.host.leftovers import Kind, find, remove
 from nearmetal.model.network import NetworkSettings
 from nearmetal.model.study import Attachment
-from nearmetal.network import Want, build_networks
+from nearmetal.network.build import build_networks
+from nearmetal.network.plan import Want
 
 HOST = LocalHost()
 LABEL = f"nearmetal-phys{os.getpid()}"
@@ -85,7 +86,8 @@ import sys, time
 from pathlib import Path
 from nearmetal.model.network import NetworkSettings
 from nearmetal.model.study import Attachment
-from nearmetal.network import Want, build_networks
+from nearmetal.network.build import build_networks
+from nearmetal.network.plan import Want
 want = Want(
     attachment=Attachment.PHYS, settings=NetworkSettings(devices=tuple(sys.argv[3:])), instances=2
 )

@@ -33,7 +33,9 @@ def files(directory: Path, name: str) -> tuple[str, ...]:
 class Script:
     """Strict: a command that is not here fails the test."""
 
-    def __init__(self, directory: Path, *, kernel: bool, bridge: int = 0) -> None:
+    def __init__(
+        self, directory: Path, *, kernel: bool, bridge: int = 0, numbers: str = "65534\n\n1\n\n2\n"
+    ) -> None:
         dies = (*ENTER, "/bin/setpriv", "--pdeathsig", "KILL", "--")
         database, remote = f"{directory}/conf.db", f"unix:{directory}/db.sock"
         server = (*dies, "/bin/ovsdb-server", database, f"--remote=p{remote}")
@@ -54,6 +56,7 @@ class Script:
                 ("/bin/ovsdb-tool", "create", database, str(SCHEMA)): "",
                 (*vsctl, "--no-wait", "init"): "",
                 dump: said(dump, 0 if kernel else 1, "Protocol not supported"),
+                (*vsctl, "--bare", "--columns=ofport", "find", "interface", "ofport>0"): numbers,
                 make: said(make, bridge, "ovs-vsctl: no bridge" if bridge else ""),
             },
             processes={
@@ -82,6 +85,22 @@ def test_a_bridge_that_is_refused_leaves_no_daemon(tmp_path: Path) -> None:
         open_vswitch(script.host, enter, tmp_path, ["port0", "hubport"]),
     ):
         pass
+    assert script.server.killed and script.daemon.killed
+
+
+@pytest.mark.parametrize("numbers", ["", "1\n\n2\n", "1\n\n2\n\n[]\n"])
+def test_ports_that_have_no_number_are_no_bridge(tmp_path: Path, numbers: str) -> None:
+    script = Script(tmp_path, kernel=False, numbers=numbers)
+    (tmp_path / "db.sock").touch()
+    (tmp_path / "ovs-vswitchd.log").write_text(
+        '09:11|01|x|INFO|y\n09:11|02|netdev|WARN|opening "/dev/net/tun" failed: Permission denied\n'
+    )
+    with (
+        pytest.raises(UnavailableError, match='no bridge: opening "/dev/net/tun" failed') as caught,
+        open_vswitch(script.host, enter, tmp_path, ["port0", "hubport"]),
+    ):
+        pass
+    assert caught.value.remedy == "run as root, or chmod 666 /dev/net/tun"
     assert script.server.killed and script.daemon.killed
 
 

@@ -14,7 +14,8 @@ from ..host import Host, devices
 from ..host.runtime import scratch_directory
 from ..model.network import NetworkSettings
 from ..model.study import Arm, Attachment
-from ..network import Network, Want, attempted_networks
+from ..network.build import Network, attempted_networks
+from ..network.plan import Want
 
 NEEDS_CARD = "a card with SR-IOV, switched on in its firmware (lspci -v: Single Root I/O Virtualization)"
 

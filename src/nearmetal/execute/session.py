@@ -25,7 +25,8 @@ from ..launchers import openmpi_version
 from ..model.image import HOST
 from ..model.record import JsonValue
 from ..model.study import Arm, Storage, Study, Transport
-from ..network import Network, Want, build_networks
+from ..network.build import Network, build_networks
+from ..network.plan import Want
 from ..samplers import Sampler
 from ..workloads.build import build_tools
 from .attachments import missing_networks, wanted_by
