@@ -234,12 +234,14 @@ class KernelWorkload:
 
 @dataclass(frozen=True, kw_only=True)
 class CommandWorkload:
-    """A user's own program. argv tokens, no shell; mpi: started by mpirun with one rank per task; verify:
+    """A user's own program. argv tokens, no shell; mpi: started by mpirun with one rank per task; per_task: a
+    process for each task, without MPI, all begun at one moment; verify:
     None, every run that ends well counts; time_limit: seconds."""
 
     name: str
     argv: tuple[str, ...]
     mpi: bool = False
+    per_task: bool = False
     env: Mapping[str, str] = field(default_factory=dict)
     metrics: tuple[MetricSpec, ...] = ()
     verify: VerifySpec | None = None

@@ -199,6 +199,10 @@ def check_command(section: CommandSection, piece: Piece, problems: Problems) -> 
     if not section.command[0].strip():
         at: Path = ("command", 0)
         problems.add(mark_of(piece.node, at), piece.path + at, "an empty text is no program")
+    if section.mpi and section.per_task:
+        at = ("per_task",)
+        what = "mpi starts a process for each task already; one of mpi and per_task"
+        problems.add(mark_of(piece.node, at, key=True), piece.path + at, what)
     for name, metric in section.metrics.items():
         _check_metric(metric, piece.node, piece.path, ("metrics", name), problems)
     if section.verify is not None:
@@ -373,7 +377,10 @@ def metrics_of(workload: Workload, catalog: Catalog | None) -> tuple[str, ...]:
             return workload.metrics or known.get(workload.kernel, ())
         case CommandWorkload():
             always = known.get(COMMAND)
-            return (*always, *(m.name for m in workload.metrics)) if always is not None else ()
+            if always is None:
+                return ()
+            more = ("instance_wall",) if workload.per_task else ()
+            return (*always, *more, *(m.name for m in workload.metrics))
         case EventSubject():
             return known.get(str(workload.event), ())
 

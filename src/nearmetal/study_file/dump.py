@@ -136,6 +136,7 @@ def _workload(w: Workload, catalog: Catalog) -> Tree:
             return {
                 "command": _list(w.argv),
                 "mpi": "true" if w.mpi else "false",
+                "per_task": "true" if w.per_task else None,
                 "env": {k: _text(v) for k, v in w.env.items()},
                 "metrics": {m.name: _metric(m) for m in w.metrics},
                 "verify": _verify(w.verify) if w.verify is not None else None,

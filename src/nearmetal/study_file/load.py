@@ -236,6 +236,7 @@ def _command(piece: Piece, problems: Problems) -> CommandWorkload | None:
         name=piece.name,
         argv=tuple(section.command),
         mpi=section.mpi,
+        per_task=section.per_task,
         env=dict(section.env),
         metrics=tuple(
             MetricSpec(

@@ -361,6 +361,12 @@ class CommandSection(Section):
     mpi: Truth = Field(
         CommandWorkload.mpi, description="started by mpirun, one rank per task", examples=[True]
     )
+    per_task: Truth = Field(
+        CommandWorkload.per_task,
+        description="a process for each task without MPI, all begun at one moment: wall is until the last has"
+        " ended, instance_wall the median over instances",
+        examples=[True],
+    )
     env: Environ = Field(default_factory=dict)
     metrics: dict[Name, MetricSection] = Field(
         default_factory=dict,

@@ -106,14 +106,16 @@ def metric_specs(draw: st.DrawFn, name: str) -> MetricSpec:
 @st.composite
 def command_workloads(draw: st.DrawFn, name: str) -> CommandWorkload:
     keys = st.from_regex(r"[A-Za-z_][A-Za-z0-9_]{0,8}", fullmatch=True)
+    mpi = draw(st.booleans())
     return CommandWorkload(
         name=name,
         argv=(draw(TEXTS.filter(str.strip)), *draw(st.lists(TEXTS, max_size=4))),
-        mpi=draw(st.booleans()),
+        mpi=mpi,
         env=draw(st.dictionaries(keys, TEXTS, max_size=3)),
         metrics=tuple(draw(metric_specs(n)) for n in draw(st.lists(NAMES, unique=True, max_size=3))),
         verify=draw(st.none() | st.builds(VerifySpec, regex=st.just("^(.*)$"), expected=st.none() | TEXTS)),
         time_limit=draw(SECONDS),
+        per_task=draw(st.booleans()) and not mpi,
     )
 
 
