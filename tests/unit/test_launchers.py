@@ -57,7 +57,7 @@ def place(rank: int, host: str, *cpus: int) -> RankPlace:
 
 def test_places_are_verified_by_rank() -> None:
     two = Placement(name="2x1", instances=2, tasks=1)
-    verify_places([place(1, "b", 1), place(0, "a", 0)], two, (0, 1), ("a", "b"))
+    verify_places([place(1, "b", 1), place(0, "a", 0)], two, ((0,), (1,)), ("a", "b"))
     for wrong in (
         [place(0, "a", 0)],
         [place(0, "a", 0), place(1, "a", 1)],
@@ -65,4 +65,4 @@ def test_places_are_verified_by_rank() -> None:
         [place(0, "a", 0), place(0, "a", 0)],
     ):
         with pytest.raises(PlacementDiffers):
-            verify_places(wrong, two, (0, 1), ("a", "b"))
+            verify_places(wrong, two, ((0,), (1,)), ("a", "b"))

@@ -19,7 +19,7 @@ from .network_watch import look_at_network
 from .profiles import read_profiles
 from .reports import read_reports
 from .session import Session
-from .standing import Standing, launch_of
+from .standing import Standing, cpu_list, launch_of
 
 
 def run_command(session: Session, s: Standing, workload: CommandWorkload) -> tuple[Row, ...]:
@@ -34,8 +34,7 @@ def run_command(session: Session, s: Standing, workload: CommandWorkload) -> tup
         env |= s.launch.env
     else:
         # One process without MPI: on all CPUs of the first instance, for it may have threads.
-        own = "+".join(map(str, session.cpus(s.arm)[: s.arm.placement.tasks]))
-        pinned = ["--cpus", own, "--report", str(s.directory)]
+        pinned = ["--cpus", cpu_list([session.instance_cpus(s.arm, 0)]), "--report", str(s.directory)]
         if s.volumes:
             pinned += ["--storage", str(s.volumes[0].path)]
         rank = [session.software_of(s.arm).tools / "nm-rank", *pinned, "--", *program]

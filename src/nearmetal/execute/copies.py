@@ -22,7 +22,7 @@ from ..workloads.protocol import RankReport, told_error
 from .network_watch import look_at_network
 from .reports import read_reports
 from .session import Session
-from .standing import Standing
+from .standing import Standing, cpu_list
 
 ARRIVE_LIMIT = 60.0
 """Seconds until all copies must wait at the gate."""
@@ -149,7 +149,7 @@ def _copy(
     s.log.mkdir(parents=True, exist_ok=True)
     tools, place = session.machine.tools, s.arm.placement
     rank_argv = [tools / "nm-rank", "--rank", str(rank), "--gate", str(gate), "--report", str(s.directory)]
-    rank_argv += ["--cpus", ",".join(map(str, session.cpus(s.arm)))]
+    rank_argv += ["--cpus", cpu_list(session.cpus(s.arm))]
     if s.volumes:
         rank_argv += ["--storage", ",".join(str(v.path) for v in s.volumes for _ in range(place.tasks))]
     argv = s.instances[rank // place.tasks].command([*rank_argv, "--", *workload.argv_on(place.ranks)])

@@ -21,10 +21,11 @@ from ..host import Unavailable as NoGroups
 from ..host.network_meter import NetworkMeter, open_descriptors
 from ..host.provenance import llc_bytes
 from ..host.runtime import scratch_directory
+from ..host.topology import topology
 from ..launchers import openmpi_version
 from ..model.image import HOST
 from ..model.record import JsonValue
-from ..model.study import Arm, Storage, Study, Transport
+from ..model.study import Arm, Pinning, Storage, Study, Transport
 from ..network import Network, Want, build_networks
 from ..samplers import Sampler
 from ..workloads.build import build_tools
@@ -59,9 +60,28 @@ class Session:
     storages: Mapping[Storage, Path]
     sampler: Sampler | None
 
-    def cpus(self, arm: Arm) -> tuple[int, ...]:
-        """The CPU of each rank of an arm, the same for every arm of as many ranks."""
-        return arm.placement.cpus or self.machine.cpus[: arm.placement.ranks]
+    def cpus(self, arm: Arm) -> tuple[tuple[int, ...], ...]:
+        """The CPUs that each rank of an arm may use, the same for every arm of as many ranks and the same
+        pinning."""
+        place, usable = arm.placement, self.machine.cpus
+        own = place.cpus or tuple(usable[rank % len(usable)] for rank in range(place.ranks))
+        match place.pinning:
+            case Pinning.RANK:
+                return tuple((cpu,) for cpu in own)
+            case Pinning.INSTANCE:
+                return tuple(
+                    tuple(sorted(set(own[first : first + place.tasks])))
+                    for first in range(0, place.ranks, place.tasks)
+                    for _ in range(place.tasks)
+                )
+            case Pinning.NONE:
+                return (tuple(sorted(usable)),) * place.ranks
+
+    def instance_cpus(self, arm: Arm, number: int) -> tuple[int, ...]:
+        """The CPUs of one instance of an arm: those of its ranks."""
+        first = number * arm.placement.tasks
+        ranks = self.cpus(arm)[first : first + arm.placement.tasks]
+        return tuple(sorted({cpu for cpus in ranks for cpu in cpus}))
 
     def network_record(self) -> dict[str, JsonValue]:
         """Of each network that stands, by its number in the run: what was asked for and what was got."""
@@ -88,6 +108,7 @@ def prepare_machine(host: Host, progress: Progress) -> Machine:
             "no Open MPI: mpirun is missing or of another kind",
             remedy="apt-get install openmpi-bin libopenmpi-dev",
         )
+    places = topology(host, host.cpus())
     return Machine(
         host=host,
         tools=Tools(directory=built.directory),
@@ -95,7 +116,8 @@ def prepare_machine(host: Host, progress: Progress) -> Machine:
         mpirun=mpirun,
         mpi=found,
         llc=llc_bytes(host) or 32 << 20,
-        cpus=host.cpus(),
+        cpus=places.order,
+        cores=places.cores,
     )
 
 
@@ -137,11 +159,19 @@ def usable_arms(
             absent[arm.name] = why
     for arm in arms.values():
         wanted = set(arm.placement.cpus)
-        if not wanted <= set(machine.cpus) or arm.placement.ranks > len(machine.cpus):
+        shared = arm.placement.oversubscribe
+        if not wanted <= set(machine.cpus) or (arm.placement.ranks > len(machine.cpus) and not shared):
             raise UsageError(
                 f"placement {arm.placement.name} needs {arm.placement.ranks} CPUs"
-                f"{f' {sorted(wanted)}' if wanted else ''}; this machine gives {machine.cpus}",
-                remedy="use fewer tasks: MPI ranks that share a CPU wait for each other by spinning",
+                f"{f' {sorted(wanted)}' if wanted else ''}; this machine gives {sorted(machine.cpus)}",
+                remedy="use fewer tasks: MPI ranks that share a CPU wait for each other by spinning; "
+                "or say oversubscribe: true",
+            )
+        if arm.placement.all_instances > machine.cores and not shared:
+            raise UsageError(
+                f"placement {arm.placement.name} has {arm.placement.all_instances} instances; this machine has "
+                f"{machine.cores} cores",
+                remedy="at most one instance for each core, or say oversubscribe: true",
             )
     first = study.design.baselines[0]
     if not any(a.environment.name == first for a in arms.values()):

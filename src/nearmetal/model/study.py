@@ -74,6 +74,14 @@ class Mode(StrEnum):
     PLAIN = "plain"
 
 
+class Pinning(StrEnum):
+    """Which CPUs a rank may use: its own, those of its instance, or all."""
+
+    RANK = "rank"
+    INSTANCE = "instance"
+    NONE = "none"
+
+
 class Starts(StrEnum):
     """How the instances of one arm are started and stopped: side by side, or one after the other."""
 
@@ -172,8 +180,9 @@ class NodeLink:
 
 @dataclass(frozen=True, kw_only=True)
 class Placement:
-    """nodes x instances per node x tasks per instance; cpus: the CPU of each rank, by rank. More nodes than
-    one are emulated: network namespaces with CPUs of their own, joined by links."""
+    """nodes x instances per node x tasks per instance; cpus: the CPU of each rank, by rank; oversubscribe:
+    ranks may share CPUs, and MPI yields the CPU while it waits. More nodes than one are emulated: network
+    namespaces with CPUs of their own, joined by links."""
 
     name: str
     nodes: int = 1
@@ -181,6 +190,8 @@ class Placement:
     tasks: int
     cpus: tuple[int, ...] = ()
     link: NodeLink = field(default_factory=NodeLink)
+    pinning: Pinning = Pinning.RANK
+    oversubscribe: bool = False
 
     @property
     def emulated(self) -> bool:

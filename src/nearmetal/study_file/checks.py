@@ -14,6 +14,7 @@ from ..model.study import (
     CommandWorkload,
     EventSubject,
     KernelWorkload,
+    Pinning,
     StorageKind,
     Study,
     Workload,
@@ -169,8 +170,14 @@ def check_placement(section: PlacementSection, node: Node, path: Path, problems:
     if section.cpus and len(section.cpus) != ranks:
         what = f"{len(section.cpus)} CPUs for {ranks} ranks ({nodes}{section.instances} x {section.tasks})"
         problems.add(mark_of(node, ("cpus",)), (*path, "cpus"), what)
-    elif len(set(section.cpus)) < len(section.cpus):
-        what = "a CPU given twice; two ranks on one CPU take turns, and MPI waits by spinning"
+    elif section.cpus and section.pinning is Pinning.NONE:
+        what = "pinning: none lets every rank use all CPUs; take cpus out, or write another pinning"
+        problems.add(mark_of(node, ("cpus",), key=True), (*path, "cpus"), what)
+    elif len(set(section.cpus)) < len(section.cpus) and not section.oversubscribe:
+        what = (
+            "a CPU given twice; two ranks on one CPU take turns, and MPI waits by spinning: "
+            "write oversubscribe: true if that is what you want"
+        )
         problems.add(mark_of(node, ("cpus",)), (*path, "cpus"), what)
 
 

@@ -115,6 +115,8 @@ def _placement(p: Placement) -> Tree:
         "instances": str(p.instances),
         "tasks": str(p.tasks),
         "cpus": f"[{', '.join(map(str, p.cpus))}]" if p.cpus else None,
+        "pinning": str(p.pinning),
+        "oversubscribe": "true" if p.oversubscribe else None,
     }
 
 

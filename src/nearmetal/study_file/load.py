@@ -327,6 +327,8 @@ def _frame(
                 tasks=p.tasks,
                 cpus=tuple(p.cpus),
                 link=NodeLink(rate=p.link.rate, delay=p.link.delay, queue=p.link.queue),
+                pinning=p.pinning,
+                oversubscribe=p.oversubscribe,
             )
             for key, p in known.items()
         ),

@@ -50,6 +50,7 @@ from .fields import (
     NumberOrNone,
     Package,
     PagesWord,
+    PinningWord,
     Quota,
     RtoMin,
     Scale,
@@ -271,8 +272,19 @@ class PlacementSection(Section):
     tasks: Number = Field(description="MPI ranks in each instance", examples=[2, 1])
     cpus: list[Cpu] = Field(
         default_factory=list,
-        description="the CPU of each rank, by rank; chosen alike for all environments if omitted",
+        description="the CPU of each rank, by rank; chosen alike for all environments if omitted, one for"
+        " each core first, socket by socket",
         examples=[[0, 1]],
+    )
+    pinning: PinningWord = Field(
+        Placement.pinning,
+        description="a rank may use its own CPU (rank), those of its instance, or all of them (none)",
+        examples=["instance"],
+    )
+    oversubscribe: Truth = Field(
+        Placement.oversubscribe,
+        description="more ranks than CPUs: they take turns, and MPI yields while it waits",
+        examples=[True],
     )
 
 

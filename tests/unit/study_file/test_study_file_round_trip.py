@@ -24,6 +24,7 @@ from nearmetal.model.study import (
     MetricSpec,
     Mode,
     Pages,
+    Pinning,
     Placement,
     Starts,
     Storage,
@@ -179,7 +180,14 @@ def studies(draw: st.DrawFn) -> Study:
     shapes = [(i, ranks // i) for i in range(1, ranks + 1) if ranks % i == 0]
     place_names = draw(st.lists(NAMES, unique=True, min_size=len(shapes), max_size=len(shapes)))
     placements = [
-        Placement(name=n, instances=i, tasks=t, cpus=tuple(range(ranks)) if draw(st.booleans()) else ())
+        Placement(
+            name=n,
+            instances=i,
+            tasks=t,
+            cpus=tuple(range(ranks)) if draw(st.booleans()) else (),
+            pinning=draw(st.sampled_from([Pinning.RANK, Pinning.INSTANCE])),
+            oversubscribe=draw(st.booleans()),
+        )
         for n, (i, t) in zip(place_names, shapes, strict=True)
     ]
     named = draw(workloads())
