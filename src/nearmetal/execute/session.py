@@ -136,8 +136,8 @@ def usable_arms(
     """
     backends: dict[str, Backend] = {}
     missing: dict[str, str] = {}
-    for environment in study.environments:
-        name = environment.backend
+    beside = [e.beside.backend for e in study.environments if e.beside is not None]
+    for name in (*(e.backend for e in study.environments), *beside):
         if name in backends or name in missing:
             continue
         backend = get_backend(name)
@@ -152,7 +152,8 @@ def usable_arms(
     arms: dict[str, Arm] = {}
     absent: dict[str, str] = {}
     for arm in study.arms():
-        why = missing.get(arm.environment.backend) or _no_storage(machine, arm)
+        why = missing.get(arm.environment.backend) or _no_companion(machine, arm, missing)
+        why = why or _no_storage(machine, arm)
         if why is None:
             arms[arm.name] = arm
         else:
@@ -169,14 +170,25 @@ def usable_arms(
             )
         if arm.placement.all_instances > machine.cores and not shared:
             raise UsageError(
-                f"placement {arm.placement.name} has {arm.placement.all_instances} instances; this machine has "
-                f"{machine.cores} cores",
+                f"placement {arm.placement.name} has {arm.placement.all_instances} instances; "
+                f"this machine has {machine.cores} cores",
                 remedy="at most one instance for each core, or say oversubscribe: true",
             )
     first = study.design.baselines[0]
     if not any(a.environment.name == first for a in arms.values()):
         raise UnavailableError(f"the baseline {first} cannot run here: {next(iter(absent.values()), '')}")
     return arms, backends, absent
+
+
+def _no_companion(machine: Machine, arm: Arm, missing: Mapping[str, str]) -> str | None:
+    """Why an arm has not the companion that it wants; None where it has, or wants none."""
+    beside = arm.environment.beside
+    if beside is None:
+        return None
+    if not set(beside.cpus) <= set(machine.cpus):
+        return f"its companion wants CPUs {beside.cpus}; this machine gives {sorted(machine.cpus)}"
+    why = missing.get(beside.backend)
+    return None if why is None else f"its companion's backend {beside.backend}: {why}"
 
 
 def _no_storage(machine: Machine, arm: Arm) -> str | None:

@@ -28,6 +28,7 @@ from .storage import bound, make_inside, volumes
 from .together import Group, Start, Stopped, started
 
 if TYPE_CHECKING:
+    from .companion import Beside
     from .network_watch import NetworkWatch
 #: What is fresh in every instance; the rest of an image is the machine's own.
 FRESH = (Path("/tmp"), Path("/run"), Path("/dev/shm"))
@@ -52,6 +53,7 @@ class Standing:
     stops: list[Stopped] = field(default_factory=list)
     phases: dict[str, float] = field(default_factory=dict)
     instances: tuple[Instance, ...] = ()
+    beside: Beside | None = None
     volumes: tuple[Volume, ...] = ()
     kernels: tuple[KernelWorkload, ...] = ()
     job: Job | None = None
@@ -130,14 +132,10 @@ def _request(
     network = session.networks.get((arm.name, standing.trial.aa))
     if network is not None and (gone := network.trouble()):
         raise TrialFailedError(gone, remedy="what removed it? the network is not built anew within a run")
-    end = name or str(number)
-    slot = f"{list(session.arms).index(arm.name)}{'r' if standing.trial.aa else ''}-{end}"
-    scratch = standing.directory / f"instance-{end}-{standing.requests}"
-    standing.requests += 1
-    scratch.mkdir()
+    label, hostname, scratch = request_name(session, standing, name or str(number))
     return InstanceRequest(
-        label=f"{session.label}-{slot}",
-        hostname=f"nm{slot}",
+        label=label,
+        hostname=hostname,
         environment=arm.environment,
         cpus=session.instance_cpus(arm, number),
         seat=network.seats[number] if network is not None else None,
@@ -150,6 +148,15 @@ def _request(
         tree=software.tree,
         user_namespace=session.user_namespace,
     )
+
+
+def request_name(session: Session, standing: Standing, name: str) -> tuple[str, str, Path]:
+    """Label, host name and a new scratch directory of an instance of an arm."""
+    slot = f"{list(session.arms).index(standing.arm.name)}{'r' if standing.trial.aa else ''}-{name}"
+    scratch = standing.directory / f"instance-{name}-{standing.requests}"
+    standing.requests += 1
+    scratch.mkdir()
+    return f"{session.label}-{slot}", f"nm{slot}", scratch
 
 
 def _hidden_programs(session: Session, arm: Arm) -> tuple[Path, ...]:

@@ -146,10 +146,23 @@ class Storage:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Companion:
+    """An instance of another kind beside those of an arm, in which a command runs as long as the trial does.
+    argv: tokens, no shell; cpus: those that it may use, empty for all of the arm's."""
+
+    backend: str
+    argv: tuple[str, ...]
+    image: str = "host"
+    limits: Limits = field(default_factory=Limits)
+    cpus: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
 class Environment:
     """How work is wrapped. backend: name of an entry point; image: HOST or the name of one; placements: names
     of the placements it takes part in; workloads: names of those it runs, empty for all; network: of its
-    attachment; storage: None where no workload is told of any; extra_work: share of
+    attachment; storage: None where no workload is told of any; beside: its companion in every trial, None
+    without one; extra_work: share of
     additional work planted in every slice (backend handicap only, 0.03 = 3 %)."""
 
     name: str
@@ -159,6 +172,7 @@ class Environment:
     network: NetworkSettings = field(default_factory=NetworkSettings)
     limits: Limits = field(default_factory=Limits)
     storage: Storage | None = None
+    beside: Companion | None = None
     placements: tuple[str, ...]
     workloads: tuple[str, ...] = ()
     extra_work: float = 0.0

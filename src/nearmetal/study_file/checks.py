@@ -14,6 +14,7 @@ from ..model.study import (
     CommandWorkload,
     EventSubject,
     KernelWorkload,
+    Mode,
     Pinning,
     StorageKind,
     Study,
@@ -328,6 +329,28 @@ def check_named_workloads(
             what = f'workload "{name}" given twice'
         if what:
             problems.add(mark_of(node, at), path + at, what)
+
+
+def check_beside(
+    section: EnvironmentSection,
+    node: Node,
+    path: Path,
+    mode: Mode,
+    catalog: Catalog | None,
+    problems: Problems,
+) -> None:
+    """The backend of a companion, and that its arm has the machine to itself."""
+    if section.beside is None:
+        return
+    at: Path = ("beside", "backend")
+    if catalog is not None and section.beside.backend not in catalog.backends:
+        what = f'unknown backend "{section.beside.backend}"'
+        what += did_you_mean(section.beside.backend, catalog.backends)
+        problems.add(mark_of(node, at), path + at, what)
+    if mode is not Mode.PLAIN:
+        at = ("beside",)
+        what = "in mode slices all arms stand at once, and it would disturb the others; write mode: plain"
+        problems.add(mark_of(node, at, key=True), path + at, what)
 
 
 def check_told_storage(

@@ -11,10 +11,12 @@ from ..model.image import ImageDefinition
 from ..model.network import NetworkSettings
 from ..model.study import (
     CommandWorkload,
+    Companion,
     Design,
     Environment,
     EventSubject,
     KernelWorkload,
+    Limits,
     MetricSpec,
     NodeLink,
     Placement,
@@ -57,21 +59,36 @@ def dump_study(study: Study, catalog: Catalog) -> str:
 
 
 def _environment(e: Environment) -> Tree:
-    quota, memory = e.limits.cpu_quota, e.limits.memory
     return {
         "backend": _text(e.backend),
         "image": _text(e.image),
         "attachment": str(e.attachment),
         "network": _network(e.network),
-        "limits": {
-            "cpu": None if quota is None else exact(quota, Dimension.SHARE),
-            "cpu_shares": None if e.limits.cpu_shares is None else str(e.limits.cpu_shares),
-            "memory": None if memory is None else exact(memory, Dimension.SIZE),
-        },
+        "limits": _limits(e.limits),
+        "beside": None if e.beside is None else _beside(e.beside),
         "storage": None if e.storage is None else _storage(e.storage),
         "placements": _list(e.placements),
         "workloads": _list(e.workloads) if e.workloads else None,
         "extra_work": exact(e.extra_work, Dimension.SHARE) if e.extra_work else None,
+    }
+
+
+def _limits(limits: Limits) -> Tree:
+    quota, shares, memory = limits.cpu_quota, limits.cpu_shares, limits.memory
+    return {
+        "cpu": None if quota is None else exact(quota, Dimension.SHARE),
+        "cpu_shares": None if shares is None else str(shares),
+        "memory": None if memory is None else exact(memory, Dimension.SIZE),
+    }
+
+
+def _beside(c: Companion) -> Tree:
+    return {
+        "backend": _text(c.backend),
+        "command": _list(c.argv),
+        "image": _text(c.image),
+        "limits": _limits(c.limits),
+        "cpus": f"[{', '.join(map(str, c.cpus))}]" if c.cpus else None,
     }
 
 

@@ -17,6 +17,7 @@ from ..model.study import (
     RANKS,
     STORAGE,
     CommandWorkload,
+    Companion,
     Design,
     Environment,
     EventSubject,
@@ -158,6 +159,26 @@ class NetworkSection(Section):
     )
 
 
+class BesideSection(Section):
+    backend: Name = Field(description="what wraps the companion", examples=["namespaces"])
+    command: list[Text] = Field(
+        min_length=1,
+        description="what runs in it for as long as the trial does, one item each; no shell reads them",
+        examples=[["vmstat", "1"]],
+    )
+    image: SomeText = Field(Companion.image, description="its root filesystem", examples=["host"])
+    limits: LimitsSection = Field(
+        default_factory=lambda: LimitsSection(cpu=None, cpu_shares=None, memory=None),
+        description="its limits; none if omitted",
+        examples=[{"cpu": "10 %"}],
+    )
+    cpus: list[Cpu] = Field(
+        default_factory=list,
+        description="CPUs that it may use; all of the ranks' if omitted",
+        examples=[[1]],
+    )
+
+
 class EnvironmentSection(Section):
     backend: Name = Field(description="what wraps the work", examples=["native", "namespaces"])
     image: Name = Field(
@@ -185,6 +206,11 @@ class EnvironmentSection(Section):
         None,
         description=f"a directory for files of its own, told to workloads as {STORAGE} and NEARMETAL_STORAGE",
         examples=[{"kind": "tmpfs", "size": "256 MiB"}],
+    )
+    beside: BesideSection | None = Field(
+        None,
+        description="an instance of another kind beside its own in every trial; mode plain only",
+        examples=[{"backend": "namespaces", "command": ["vmstat", "1"]}],
     )
     placements: list[Name] | None = Field(
         None,
