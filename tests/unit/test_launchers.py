@@ -29,6 +29,14 @@ def test_shared_memory_is_named_and_cma_is_off(major: int, btl: str) -> None:
     assert "none" in {v for k, v in out.transport.items() if k.endswith("single_copy_mechanism")}
 
 
+def test_ranks_that_share_a_cpu_yield_it_while_they_wait() -> None:
+    job = MpiJob(argv=("p",), ranks=4, transport=Transport.SHM, interface="lo", scratch="/run/t", yields=True)
+    out = openmpi_launch(job, "mpirun", (4, 1, 4))
+    at = out.argv.index("mpi_yield_when_idle")
+    assert out.argv[at - 1 : at + 2] == ("--mca", "mpi_yield_when_idle", "1")
+    assert out.transport["mpi_yield_when_idle"] == "1"
+
+
 def test_across_instances_only_tcp_and_the_agent() -> None:
     hosts = (HostSlots(host="a", slots=1), HostSlots(host="b", slots=1))
     job = MpiJob(

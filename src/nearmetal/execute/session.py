@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,7 +25,7 @@ from ..host.topology import topology
 from ..launchers import openmpi_version
 from ..model.image import HOST
 from ..model.record import JsonValue
-from ..model.study import Arm, Pinning, Storage, Study, Transport
+from ..model.study import Arm, Pinning, Placement, Storage, Study, Transport
 from ..network import Network, Want, build_networks
 from ..samplers import Sampler
 from ..workloads.build import build_tools
@@ -63,25 +63,11 @@ class Session:
     def cpus(self, arm: Arm) -> tuple[tuple[int, ...], ...]:
         """The CPUs that each rank of an arm may use, the same for every arm of as many ranks and the same
         pinning."""
-        place, usable = arm.placement, self.machine.cpus
-        own = place.cpus or tuple(usable[rank % len(usable)] for rank in range(place.ranks))
-        match place.pinning:
-            case Pinning.RANK:
-                return tuple((cpu,) for cpu in own)
-            case Pinning.INSTANCE:
-                return tuple(
-                    tuple(sorted(set(own[first : first + place.tasks])))
-                    for first in range(0, place.ranks, place.tasks)
-                    for _ in range(place.tasks)
-                )
-            case Pinning.NONE:
-                return (tuple(sorted(usable)),) * place.ranks
+        return cpus_of_ranks(arm.placement, self.machine.cpus)
 
     def instance_cpus(self, arm: Arm, number: int) -> tuple[int, ...]:
         """The CPUs of one instance of an arm: those of its ranks."""
-        first = number * arm.placement.tasks
-        ranks = self.cpus(arm)[first : first + arm.placement.tasks]
-        return tuple(sorted({cpu for cpus in ranks for cpu in cpus}))
+        return cpus_of_instance(arm.placement, self.machine.cpus, number)
 
     def network_record(self) -> dict[str, JsonValue]:
         """Of each network that stands, by its number in the run: what was asked for and what was got."""
@@ -89,6 +75,28 @@ class Session:
 
     def software_of(self, arm: Arm) -> Software:
         return self.software[arm.environment.image]
+
+
+def cpus_of_ranks(place: Placement, usable: Sequence[int]) -> tuple[tuple[int, ...], ...]:
+    """By rank. usable: in the order in which ranks take them; with more ranks than these they go round."""
+    own = place.cpus or tuple(usable[rank % len(usable)] for rank in range(place.ranks))
+    match place.pinning:
+        case Pinning.RANK:
+            return tuple((cpu,) for cpu in own)
+        case Pinning.INSTANCE:
+            return tuple(
+                tuple(sorted(set(own[first : first + place.tasks])))
+                for first in range(0, place.ranks, place.tasks)
+                for _ in range(place.tasks)
+            )
+        case Pinning.NONE:
+            return (tuple(sorted(usable)),) * place.ranks
+
+
+def cpus_of_instance(place: Placement, usable: Sequence[int], number: int) -> tuple[int, ...]:
+    """Those of its ranks."""
+    ranks = cpus_of_ranks(place, usable)[number * place.tasks : (number + 1) * place.tasks]
+    return tuple(sorted({cpu for cpus in ranks for cpu in cpus}))
 
 
 _OUTSIDE = ("OMPI_MCA_", "PRTE_MCA_", "PMIX_MCA_")
