@@ -35,7 +35,7 @@ def device(tmp_path: Path) -> Iterator[str]:
 @needs_root
 def test_a_device_is_taken_when_it_may_be_destroyed_and_nobody_uses_it(device: str, tmp_path: Path) -> None:
     kept = why_not(HOST, Storage(kind=StorageKind.BLOCK, path=device))
-    assert kept is not None and "overwrite: true" in kept.reason
+    assert kept is not None and "overwrite: true" in kept.remedy
     storage = Storage(kind=StorageKind.BLOCK, path=device, overwrite=True)
     assert why_not(HOST, storage) is None
     with mounted_once(HOST, storage, tmp_path / "shared") as shared:

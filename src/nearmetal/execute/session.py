@@ -202,7 +202,7 @@ def _no_companion(machine: Machine, arm: Arm, missing: Mapping[str, str]) -> str
 def _no_storage(machine: Machine, arm: Arm) -> str | None:
     storage = arm.environment.storage
     why = None if storage is None else why_not(machine.host, storage)
-    return None if why is None else f"environment {arm.environment.name}: {why.reason}"
+    return None if why is None else f"environment {arm.environment.name}: {why.reason}; {why.remedy}"
 
 
 def sweep(progress: Progress, label: str | None = None) -> None:
