@@ -34,7 +34,7 @@ def companion(session: Session, s: Standing) -> Iterator[Beside | None]:
         yield None
         return
     s.log.mkdir(parents=True, exist_ok=True)
-    host, tools = session.machine.host, session.machine.tools
+    host, tools = session.machine.host, session.software_of(s.arm).tools
     backend = session.backends[wanted.backend]
     request = _request(session, s, wanted)
     with backend.start(host, tools, request) as instance:
@@ -59,6 +59,7 @@ def still_well(beside: Beside) -> None:
 
 
 def _request(session: Session, s: Standing, wanted: Companion) -> InstanceRequest:
+    software = session.software_of(s.arm)
     own_network = "net" in session.backends[wanted.backend].own
     label, hostname, scratch = request_name(session, s, "beside")
     every = sorted({cpu for cpus in session.cpus(s.arm) for cpu in cpus})
@@ -68,14 +69,15 @@ def _request(session: Session, s: Standing, wanted: Companion) -> InstanceReques
         environment=Environment(
             name=f"{s.arm.environment.name}, beside",
             backend=wanted.backend,
-            image=wanted.image,
+            image=s.arm.environment.image,
             attachment=Attachment.NONE if own_network else Attachment.HOST,
             limits=wanted.limits,
             placements=(),
         ),
         cpus=wanted.cpus or tuple(every),
         seat=None,
-        binds=(s.directory, session.machine.tools.directory),
+        binds=(s.directory, software.tools.directory),
         scratch=scratch,
+        tree=software.tree,
         user_namespace=session.user_namespace,
     )

@@ -147,7 +147,7 @@ def _copy(
 ) -> Iterator[Process]:
     """One copy, in the instance of its rank; ended on leaving."""
     s.log.mkdir(parents=True, exist_ok=True)
-    tools, place = session.machine.tools, s.arm.placement
+    tools, place = session.software_of(s.arm).tools, s.arm.placement
     rank_argv = [tools / "nm-rank", "--rank", str(rank), "--gate", str(gate), "--report", str(s.directory)]
     rank_argv += ["--cpus", cpu_list(session.cpus(s.arm))]
     if s.volumes:

@@ -147,12 +147,12 @@ class Storage:
 
 @dataclass(frozen=True, kw_only=True)
 class Companion:
-    """An instance of another kind beside those of an arm, in which a command runs as long as the trial does.
+    """An instance of another kind beside those of an arm, with the same image, in which a command runs as
+    long as the trial does.
     argv: tokens, no shell; cpus: those that it may use, empty for all of the arm's."""
 
     backend: str
     argv: tuple[str, ...]
-    image: str = "host"
     limits: Limits = field(default_factory=Limits)
     cpus: tuple[int, ...] = ()
 

@@ -86,7 +86,6 @@ def _beside(c: Companion) -> Tree:
     return {
         "backend": _text(c.backend),
         "command": _list(c.argv),
-        "image": _text(c.image),
         "limits": _limits(c.limits),
         "cpus": f"[{', '.join(map(str, c.cpus))}]" if c.cpus else None,
     }

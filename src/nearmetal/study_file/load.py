@@ -371,7 +371,6 @@ def _beside(section: BesideSection | None) -> Companion | None:
     return Companion(
         backend=section.backend,
         argv=tuple(section.command),
-        image=section.image,
         limits=_limits(section.limits),
         cpus=tuple(section.cpus),
     )

@@ -17,7 +17,6 @@ from ..model.study import (
     RANKS,
     STORAGE,
     CommandWorkload,
-    Companion,
     Design,
     Environment,
     EventSubject,
@@ -166,7 +165,6 @@ class BesideSection(Section):
         description="what runs in it for as long as the trial does, one item each; no shell reads them",
         examples=[["vmstat", "1"]],
     )
-    image: SomeText = Field(Companion.image, description="its root filesystem", examples=["host"])
     limits: LimitsSection = Field(
         default_factory=lambda: LimitsSection(cpu=None, cpu_shares=None, memory=None),
         description="its limits; none if omitted",
