@@ -43,12 +43,18 @@ class Volume:
     inside: bool
 
 
-def why_not(host: Host, storage: Storage) -> Unavailable | None:
-    """Why this machine cannot give such storage; None where it can, as far as can be told without making
-    it."""
+def why_not(host: Host, storage: Storage, *, own_root: bool) -> Unavailable | None:
+    """Why this machine cannot give such storage; None where it can, as far as can be told without making it.
+    own_root: the instances have a root file system of their own."""
     missing = why_no_kind(host, storage.kind)
     if missing is not None:
         return missing
+    if storage.kind is StorageKind.OVERLAY and own_root and not host.is_root():
+        # Its directories belong to users that the user namespace does not know: none can be copied up.
+        return Unavailable(
+            reason=f"storage overlay: without root nothing can be made in {DISKS} of an instance",
+            remedy="run as root, or take bind",
+        )
     path = Path(storage.path or "")
     if storage.kind is StorageKind.BIND and not os.access(path, os.W_OK | os.X_OK):
         return Unavailable(
@@ -161,7 +167,7 @@ def mounted_once(host: Host, storage: Storage, target: Path) -> Iterator[Path]:
 
     Raises UnavailableError, RunError.
     """
-    why = why_not(host, storage)
+    why = why_not(host, storage, own_root=False)
     if why is not None:
         raise UnavailableError(why.reason, remedy=why.remedy)
     target.mkdir()

@@ -201,7 +201,8 @@ def _no_companion(machine: Machine, arm: Arm, missing: Mapping[str, str]) -> str
 
 def _no_storage(machine: Machine, arm: Arm) -> str | None:
     storage = arm.environment.storage
-    why = None if storage is None else why_not(machine.host, storage)
+    own_root = "mnt" in get_backend(arm.environment.backend).own
+    why = None if storage is None else why_not(machine.host, storage, own_root=own_root)
     return None if why is None else f"environment {arm.environment.name}: {why.reason}; {why.remedy}"
 
 
