@@ -21,8 +21,8 @@ from .instance import (
     START_TIMEOUT,
     control_groups,
     missing_tools,
+    require_fitting,
     require_root,
-    require_short_hostname,
 )
 from .program import (
     ProgramInstance,
@@ -33,7 +33,7 @@ from .program import (
     running,
     started_instance,
 )
-from .wrapped import all_binds, check_program, require_image_and_seat
+from .wrapped import all_binds, check_program
 
 
 class Docker:
@@ -113,8 +113,7 @@ def run_words(
 def _start(host: Host, tools: Tools, request: InstanceRequest) -> Iterator[ProgramInstance]:
     begin = time.monotonic_ns()
     require_root(host, request)
-    require_short_hostname(request)
-    require_image_and_seat(request)
+    require_fitting(request)
     if request.seat is not None:
         raise UnavailableError(
             f"environment {request.environment.name}: docker joins no network that it has not made",
