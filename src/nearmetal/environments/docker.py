@@ -51,7 +51,8 @@ class Docker:
             return Unavailable(reason="docker is not installed", remedy="apt-get install docker.io")
         answer = host.run(["docker", "version", "--format", "{{.Server.Version}}"], timeout=5)
         if not answer.ok:
-            return Unavailable(reason=answer.last_words(), remedy="systemctl start docker")
+            reason = f"no Docker daemon answers: {answer.last_words()}"
+            return Unavailable(reason=reason, remedy="systemctl start docker")
         found = check_program(self, host, tools, program="docker", remedy="apt-get install docker.io")
         # Of the daemon, which may be of another version than the client.
         version = f"docker {answer.stdout.strip()}"
@@ -190,7 +191,9 @@ def _cgroup_driver(host: Host) -> str:
     if daemon not in _drivers:
         answer = host.run(["docker", "info", "--format", "{{.CgroupDriver}}"], timeout=COMMAND_TIMEOUT)
         if not answer.ok:
-            raise UnavailableError(answer.last_words(), remedy="systemctl start docker")
+            raise UnavailableError(
+                f"no Docker daemon answers: {answer.last_words()}", remedy="systemctl start docker"
+            )
         _drivers[daemon] = answer.stdout.strip()
     return _drivers[daemon]
 

@@ -184,7 +184,7 @@ def require_fitting(request: InstanceRequest) -> None:
     require_seat(request)
     if len(request.hostname) > LONGEST_HOSTNAME:
         raise UnavailableError(
-            f"host name {request.hostname[:20]}… is longer than {LONGEST_HOSTNAME} characters",
+            f"host name {request.hostname} is longer than {LONGEST_HOSTNAME} characters",
             remedy="give the environment a shorter name",
         )
 
