@@ -19,7 +19,7 @@ NAME = "debian-mpi"
 
 @dataclass(frozen=True, kw_only=True)
 class RealImage:
-    """cache: XDG_CACHE_HOME with the image in it; facts: what the build said. busy: of a second builder beside
+    """cache: XDG_CACHE_HOME with the image in it; facts: what the build said; busy: of a second builder by
     the first; left: labelled processes after the first was killed; half: whether its tree lay there; listed:
     what image list said then."""
 
