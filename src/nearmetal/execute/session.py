@@ -28,6 +28,7 @@ from ..model.study import Arm, Storage, Study, Transport
 from ..network import Network, Want, build_networks
 from ..samplers import Sampler
 from ..workloads.build import build_tools
+from .links import Links, node_links
 from .machine import Machine, cache_directory
 from .progress import Progress
 from .software import Software, all_software, launcher
@@ -36,7 +37,8 @@ from .software import Software, all_software, launcher
 @dataclass(frozen=True, kw_only=True)
 class Session:
     """One run on one machine. arms: those that can run here, by name; backends by name; networks: by (arm
-    name, is the A/A arm), of those whose instances take seats; storages: where the
+    name, is the A/A arm), of those whose instances take seats; links: of emulated
+    nodes, None where no network was built; storages: where the
     storage is mounted that instances share; user_namespace: path of the shared one without
     root, else None; software: by image; launchers: by image and network namespace, where the mpirun of that
     image runs; launcher_groups: control groups of the mpirun that runs in no instance, empty where there
@@ -51,6 +53,7 @@ class Session:
     arms: Mapping[str, Arm]
     backends: Mapping[str, Backend]
     networks: Mapping[tuple[str, bool], Network]
+    links: Links | None
     user_namespace: str | None
     software: Mapping[str, Software]
     launchers: Mapping[tuple[str, str], Instance]
@@ -65,7 +68,11 @@ class Session:
 
     def network_record(self) -> dict[str, JsonValue]:
         """Of each network that stands, by its number in the run: what was asked for and what was got."""
-        return {n.label.rpartition("-")[2]: n.record() for n in self.networks.values()}
+        out: dict[str, JsonValue] = {}
+        for network in self.networks.values():
+            own = self.links.record(network) if self.links is not None else {}
+            out[network.label.rpartition("-")[2]] = {**network.record(), **own}
+        return out
 
     def software_of(self, arm: Arm) -> Software:
         return self.software[arm.environment.image]
@@ -174,8 +181,14 @@ def _wanted_networks(arms: Mapping[str, Arm], first_baseline: str) -> dict[tuple
     wanted: dict[tuple[str, bool], Want] = {}
     for arm in arms.values():
         e = arm.environment
-        if e.attachment.seated:
-            want = Want(attachment=e.attachment, settings=e.network, instances=arm.placement.instances)
+        if e.attachment.seated or arm.placement.emulated:
+            want = Want(
+                attachment=e.attachment,
+                settings=e.network,
+                instances=arm.placement.all_instances,
+                nodes=arm.placement.nodes,
+                link=arm.placement.link,
+            )
             wanted[arm.name, False] = want
             if e.name == first_baseline:
                 wanted[arm.name, True] = want
@@ -213,7 +226,8 @@ def open_session(
         scratch = stack.enter_context(scratch_directory(label))
         holder = None
         images = {e.image for e in study.environments} - {HOST}
-        needed = images or any(b.needs_user_namespace for b in backends.values())
+        emulated = any(arm.placement.emulated for arm in arms.values())
+        needed = images or emulated or any(b.needs_user_namespace for b in backends.values())
         if not machine.host.is_root() and needed:
             holder = stack.enter_context(user_namespace_holder(machine.host, machine.tools, label))
         user_namespace = holder.path if holder else None
@@ -221,6 +235,7 @@ def open_session(
         wanted = _wanted_networks(arms, study.design.baselines[0])
         networks: dict[tuple[str, bool], Network] = {}
         groups = dict[str, Path]()
+        links: Links | None = None
         if wanted:
             kinds = dict.fromkeys(w.attachment.value for w in wanted.values())
             progress.phase(f"building the network ({', '.join(kinds)})")
@@ -229,6 +244,9 @@ def open_session(
             )
             networks = dict(zip(wanted, built, strict=True))
             groups = stack.enter_context(_launcher_groups(label))
+            links = stack.enter_context(
+                node_links(machine.host, machine.tools, built, groups, scratch, label, holder)
+            )
         across = {n: software[a.environment.image] for n, a in arms.items() if a.placement.all_instances > 1}
         launchers = {
             (chosen.image.name, network.hub_netns): stack.enter_context(
@@ -259,6 +277,7 @@ def open_session(
             backends=backends,
             storages=storages,
             networks=networks,
+            links=links,
             user_namespace=user_namespace,
             software=software,
             launchers=launchers,
