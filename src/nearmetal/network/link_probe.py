@@ -1,8 +1,8 @@
 """Measures links between emulated nodes as they stand: a program of its own, since it moves between network
 namespaces.
 
-Reads {"pairs": [{"from": namespace, "to": namespace, "address": of the second}]} as JSON on standard input, and
-writes for each, in one line of JSON, the median round trip of a small packet and the rate of one TCP stream."""
+Reads {"pairs": [{"from": namespace, "to": namespace, "address": of the second}]} as JSON on standard input;
+writes for each, in one line of JSON, the median round trip of a small packet and the rate of a TCP stream."""
 
 from __future__ import annotations
 

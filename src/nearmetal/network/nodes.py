@@ -1,5 +1,5 @@
-"""The shape of emulated nodes: namespaces that stand for machines, each with a bridge of its own and an uplink
-of limited rate to one switch. Pure.
+"""The shape of emulated nodes: namespaces that stand for machines, each with a bridge of its own and an
+uplink of limited rate to one switch. Pure.
 
 A bare node is an instance itself, by the address of its bridge; containers have seats at the bridge of their
 node. The switch forwards by a bridge where the kernel delays frames itself (netem) or no delay is asked for,
@@ -18,8 +18,8 @@ SWITCH = "switch"
 UPLINK = "uplink"
 #: At once through an end of a link: enough for its rate at the timers of the kernel, little beside its queue.
 BURST = 16 << 10
-#: A wire knows frames, not what an offload would make of them: nothing leaves a node unsegmented or without its
-#: checksum.
+#: A wire knows frames, not what an offload would make of them: nothing leaves a node unsegmented or without
+#: its checksum.
 _WIRE = {"tso": False, "gso": False, "gro": False, "tx": False}
 
 

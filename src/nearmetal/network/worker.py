@@ -95,7 +95,8 @@ class Place:
 
 
 def _network(asked: Json, meters: Meters) -> Json:
-    """{'facts': by place, 'relay': links whose delay is left to a relay} or {'error': what and why, 'kind': of the link that the kernel did not make}."""
+    """{'facts': by place, 'relay': links whose delay is left to a relay}, or {'error': what and why, 'kind':
+    of the link that the kernel did not make}."""
     own = Place(None)
     places: dict[str, Place] = {}
     step = Step()
@@ -105,8 +106,7 @@ def _network(asked: Json, meters: Meters) -> Json:
             places[name] = Place(asked["paths"][name])
             places[name].ip.link("set", index=LOOPBACK, state="up")
         for link in asked["links"]:
-            if not _make(link, own, places, asked["label"], step):
-                relay.append(link["name"])
+            relay += [] if _make(link, own, places, asked["label"], step) else [link["name"]]
         for route in asked["routes"]:
             said = {"rto_min": route["rto_min"], "congestion_control": route["congestion_control"]}
             with_what = "".join(f" with {k} {v}" for k, v in said.items() if v is not None)
