@@ -123,12 +123,12 @@ def test_a_bare_node_is_the_machine_by_another_name_on_another_network(tools: To
         )
         with Native().start(HOST, tools, request) as instance:
             code = (
-                "import os, socket; print(os.uname().nodename, os.readlink('/proc/self/ns/net'), os.getcwd())"
+                "import os; print(os.uname().nodename, os.readlink('/proc/self/ns/net'), os.getcwd())"
             )
             done = HOST.run(instance.command([sys.executable, "-c", code]), timeout=20, cwd=tmp_path)
             name, netns, where = done.stdout.split()
             assert (name, where) == ("nm-node", str(tmp_path)), done.stderr
-            assert netns == f"net:[{os.stat(network.seats[1].netns).st_ino}]"
+            assert netns == f"net:[{Path(network.seats[1].netns).stat().st_ino}]"
             assert os.uname().nodename != "nm-node"
 
 
