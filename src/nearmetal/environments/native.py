@@ -78,7 +78,7 @@ def start_native(
         )
     if request.seat is not None and request.environment.image != HOST:
         raise UnavailableError(
-            f"environment {request.environment.name}: an emulated bare node has image {HOST} only",
+            f"environment {request.environment.name}: an emulated bare node has image host only",
             remedy=f"image: {HOST}, or containers on the nodes",
         )
     with control_groups(request, ACCOUNTS, period_us=period_us) as groups:
