@@ -49,6 +49,7 @@ bench: setup-test
 	$(PYTHON) -m benchmarks.kernels
 	$(PYTHON) -m benchmarks.npb
 	$(PYTHON) -m benchmarks.profile
+	$(PYTHON) -m benchmarks.networks
 	$(PYTHON) -m benchmarks.trial_cost
 	$(PYTHON) -m benchmarks.sampler
 	$(PYTHON) -m benchmarks.analysis

@@ -22,8 +22,8 @@ from nearmetal.environments import InstanceRequest, Tools, apptainer, bubblewrap
 from nearmetal.environments.program import Running, running
 from nearmetal.environments.registry import get_backend
 from nearmetal.environments.wrapped import Wrapped, wrapped
+from nearmetal.execute.machine import cache_directory
 from nearmetal.execute.progress import Silent
-from nearmetal.execute.session import cache_directory
 from nearmetal.host import LocalHost
 from nearmetal.host.runtime import scratch_directory
 from nearmetal.model.study import Attachment, Environment

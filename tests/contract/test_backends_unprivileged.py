@@ -35,7 +35,9 @@ def python_for_nobody() -> str:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="runs as an unprivileged user already")
-@pytest.mark.parametrize("file", ["test_backends.py", "test_network_bridge.py", "test_wrapped_programs.py"])
+@pytest.mark.parametrize(
+    "file", ["test_backends.py", "test_network_attachments.py", "test_wrapped_programs.py"]
+)
 def test_the_contract_holds_without_privileges(file: str) -> None:
     with tempfile.TemporaryDirectory(prefix="nm-nobody-", dir="/tmp") as directory:
         os.chown(directory, NOBODY, NOBODY)

@@ -22,7 +22,8 @@ from nearmetal.host.leftovers import find
 from nearmetal.host.namespaces import entered
 from nearmetal.model.network import NetworkSettings
 from nearmetal.model.study import Attachment, Environment, NodeLink
-from nearmetal.network import Emulation, Network, Want, build_networks
+from nearmetal.network.build import Emulation, Network, build_networks
+from nearmetal.network.plan import Want
 
 HOST = LocalHost()
 RATE = 200e6 / 8

@@ -23,7 +23,8 @@ import sys, time
 from pathlib import Path
 from nearmetal.model.network import NetworkSettings
 from nearmetal.model.study import Attachment
-from nearmetal.network import Want, build_networks
+from nearmetal.network.build import build_networks
+from nearmetal.network.plan import Want
 want = Want(attachment=Attachment(sys.argv[1]), settings=NetworkSettings(), instances=2)
 with build_networks(sys.argv[2], [want], Path(sys.argv[3])):
     print("up", flush=True)

@@ -135,9 +135,6 @@ def test_a_finished_tree_bears_no_trace_of_the_machine(tmp_path: Path) -> None:
     assert all(p.lstat().st_mtime <= 1000 for p in tmp_path.rglob("*"))
 
 
-# ---------------------------------------------------------------------------------------------- forms, imports
-
-
 @pytest.fixture
 def image(tmp_path: Path) -> Image:
     return Image(

@@ -117,6 +117,11 @@ def relink(tree: Path) -> None:
     (tree / "bin" / "link").symlink_to("other")
 
 
+def to_a_file(tree: Path) -> None:
+    (tree / "etc").rmdir()
+    (tree / "etc").write_text("")
+
+
 CHANGES: dict[str, Callable[[Path], object]] = {
     "content": lambda t: (t / "bin" / "tool").write_text("y"),
     "mode": lambda t: (t / "bin" / "tool").chmod(0o700),
@@ -124,7 +129,7 @@ CHANGES: dict[str, Callable[[Path], object]] = {
     "name": lambda t: (t / "bin" / "tool").rename(t / "bin" / "tools"),
     "place": lambda t: (t / "bin" / "tool").rename(t / "etc" / "tool"),
     "link": relink,
-    "kind": lambda t: (t / "etc").rmdir() or (t / "etc").write_text(""),
+    "kind": to_a_file,
     "more": lambda t: (t / "var").mkdir(),
 }
 

@@ -29,7 +29,7 @@ MAY = {
     "analysis": {"numpy", "scipy"},
     "study_file/sections.py": {"pydantic"},
     "study_file/fields.py": {"pydantic"},
-    "network/worker.py": {"pyroute2"},
+    "network/making.py": {"pyroute2"},
     "network/facts.py": {"pyroute2"},
 }
 

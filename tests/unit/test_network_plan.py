@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from nearmetal.errors import UsageError
 from nearmetal.model.network import NetworkSettings
 from nearmetal.model.study import Attachment
-from nearmetal.network import Want, plan
-from nearmetal.network.plan import NetworkPlan
+from nearmetal.network import plan
+from nearmetal.network.plan import NetworkPlan, Want
 from nearmetal.network.topology import HUB, Link
 
 BUILT = [a for a in Attachment if a.seated and not a.on_device]

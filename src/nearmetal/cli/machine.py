@@ -32,6 +32,7 @@ def check(json: bool = Json) -> int:
     """What can run here, what not, why, and the line that mends it: found by starting one of each."""
     from ..environments import Available, Unavailable
     from ..environments.registry import backend_names, get_backend
+    from ..execute.attachments import check_attachments
     from ..execute.session import prepare_machine
     from ..host import LocalHost
     from ..host.provenance import cpu_summary, provenance
@@ -57,6 +58,9 @@ def check(json: bool = Json) -> int:
         else:
             rows.append(("not here", name, answer.reason, answer.remedy))
     rows.append(_builds_images(host))
+    for name, found in check_attachments(host, machine.tools).items() if machine is not None else ():
+        state = "works" if found.works else "not here"
+        rows.append((state, f"attachment {name}", found.detail or found.reason, found.remedy))
     facts = provenance(host)
     if json:
         keys = ("state", "what", "why", "remedy")

@@ -12,7 +12,7 @@ import typer
 
 from ..errors import ExitCode, UsageError
 from ..model.series import Scale
-from ..model.study import Mode, Pages, Study
+from ..model.study import Attachment, Mode, Pages, Study
 from .common import (
     RESULTS,
     FailOn,
@@ -26,8 +26,8 @@ from .common import (
     named_workload,
     open_results,
     open_series,
-    require_images,
     print_json,
+    require_images,
     study_from,
 )
 from .inspect import show_plan
@@ -177,7 +177,17 @@ def weigh(
         [], "--workload", "-w", help="A kernel, such as cg or stream; repeatable."
     ),
     ranks: int = typer.Option(None, "--ranks", min=1, help="MPI ranks: 2 for kernels, 1 for a command."),
-    instances: int = typer.Option(1, "--instances", min=1, help="Instances that the ranks are spread over."),
+    instances: int = typer.Option(
+        None,
+        "--instances",
+        min=1,
+        help="Instances that the ranks are spread over: 1, or with --attachment one for each rank.",
+    ),
+    attachment: str = typer.Option(
+        "",
+        "--attachment",
+        help="Each environment with every one it can have, such as veth-bridge,macvlan,host.",
+    ),
     mpi: bool = typer.Option(False, "--mpi", help="Start the command by mpirun, one process per rank."),
     image: str = typer.Option("host", "--image", help="The image that all of them run in."),
     margin: str = typer.Option("3 %", "--margin", help="What counts as material."),
@@ -215,6 +225,7 @@ def weigh(
         seed=draw_seed() if seed is None else seed,
         max_time=duration(time) or 90.0,
         image=image,
+        attachments=_attachments(attachment),
     )
     require_images(study)
     study = _changed(study, time=None, width=width)
@@ -260,6 +271,21 @@ def calibrate(
         print(table(checks, 1 - study.design.confidence))
         print("Reports: " + ", ".join(f"{d}/report.html" for d in directories))
     return int(ExitCode.DONE if passed else ExitCode.FINDING)
+
+
+def _attachments(text: str) -> tuple[Attachment, ...]:
+    """From 'veth-bridge,macvlan'. Raises UsageError."""
+    from ..study_file.catalog import did_you_mean
+
+    words = [word.strip() for word in text.split(",")] if text else []
+    # One that takes devices needs them named, and a command line has no place for that.
+    known = [a.value for a in Attachment if not a.on_device]
+    for i, word in enumerate(words):
+        if word not in known:
+            raise UsageError(f'--attachment: unknown "{word[:40]}"{did_you_mean(word, known)}')
+        if word in words[:i]:
+            raise UsageError(f"--attachment: {word} is named twice")
+    return tuple(Attachment(word) for word in words)
 
 
 def _split_command(words: list[str]) -> tuple[list[str], list[str]]:

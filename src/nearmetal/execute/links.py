@@ -18,7 +18,7 @@ from ..environments import Tools
 from ..errors import RunError
 from ..host import REPORT_FD, Host, cgroups, processes
 from ..model.record import JsonValue
-from ..network import Emulation, Holder, Network
+from ..network.build import Emulation, Holder, Network
 
 START_TIMEOUT, PROBE_TIMEOUT, ANSWER = 10.0, 60.0, 1.0
 

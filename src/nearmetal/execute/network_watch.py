@@ -15,7 +15,7 @@ from ..host.network_files import PROBES, RETRANSMITTED
 from ..host.network_meter import MARKED, PROTOCOLS, QDISCS, NetworkMeter, grown
 from ..model.record import Connection
 from ..model.study import Attachment, Transport
-from ..network import Network
+from ..network.build import Network
 from .session import Session
 from .standing import Standing
 

@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from contextlib import ExitStack
-from pathlib import Path
+from collections.abc import Iterable
 
 from ..environments import Unavailable
-from ..environments.holder import user_namespace_holder
 from ..environments.registry import backend_names, get_backend
-from ..errors import NearmetalError, UnavailableError
-from ..host.runtime import scratch_directory
+from ..errors import UnavailableError
+from ..host import devices
 from ..model.network import NetworkSettings
 from ..model.series import Part
 from ..model.study import Attachment
-from ..network import Want, attempted_networks
+from ..network.plan import Want
 from ..studies.containers_2015 import CURES, Setting
+from .attachments import try_networks
 from .machine import Machine
 from .progress import Progress
-from .session import new_label
-
-SYS_NET, FUNCTIONS = Path("/sys/class/net"), "*/device/sriov_totalvfs"
 
 #: Backends that may stand for the containers of the paper, the paper's own first.
 CONTAINERS = ("lxc", "namespaces")
@@ -40,9 +35,12 @@ def setting_here(machine: Machine, progress: Progress) -> Setting:
             break
         notes.append(f"Not by {name}, as the paper has it: {answer.reason}.")
     progress.phase("which attachments can be built here")
-    functions = tuple(p.parents[1].name for p in sorted(SYS_NET.glob(FUNCTIONS)))
-    built = {Attachment.SRIOV: "no network card with virtual functions"} if not functions else {}
-    lacking = {**_not_built(machine, [a for a in CURES if not a.on_device]), **built}
+    functions = devices.physical_functions(machine.host)
+    built = {Attachment.SRIOV: "no network card with SR-IOV"} if not functions else {}
+    wanted = [a for a in CURES if not a.on_device]
+    wants = [Want(attachment=a, settings=NetworkSettings(), instances=2) for a in wanted]
+    tried = zip(wanted, try_networks(machine.host, machine.tools, wants), strict=True)
+    lacking = {a: e.what for a, e in tried if isinstance(e, UnavailableError)} | built
     return Setting(
         cpus=len(machine.cpus),
         container=container,
@@ -51,25 +49,6 @@ def setting_here(machine: Machine, progress: Progress) -> Setting:
         functions=functions,
         notes=tuple(notes),
     )
-
-
-def _not_built(machine: Machine, wanted: Sequence[Attachment]) -> dict[Attachment, str]:
-    """Why some cannot be built here, found by building all and taking them away again."""
-    wants = tuple(Want(attachment=a, settings=NetworkSettings(), instances=2) for a in wanted)
-    label = new_label()
-    try:
-        with ExitStack() as stack:
-            scratch = stack.enter_context(scratch_directory(label))
-            holder = None
-            if not machine.host.is_root():
-                holder = stack.enter_context(user_namespace_holder(machine.host, machine.tools, label))
-            tried = stack.enter_context(
-                attempted_networks(label, wants, scratch, user_namespace_holder=holder, host=machine.host)
-            )
-            found = dict(zip(wanted, tried, strict=True))
-    except NearmetalError as e:
-        return dict.fromkeys(wanted, e.what)
-    return {a: e.what for a, e in found.items() if isinstance(e, UnavailableError)}
 
 
 def setting_planned(cpus: int) -> Setting:

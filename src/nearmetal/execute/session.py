@@ -25,9 +25,11 @@ from ..launchers import openmpi_version
 from ..model.image import HOST
 from ..model.record import JsonValue
 from ..model.study import Arm, Storage, Study, Transport
-from ..network import Network, Want, build_networks
+from ..network.build import Network, build_networks
+from ..network.plan import Want
 from ..samplers import Sampler
 from ..workloads.build import build_tools
+from .attachments import missing_networks, wanted_by
 from .links import Links, node_links
 from .machine import Machine, cache_directory
 from .progress import Progress
@@ -67,12 +69,19 @@ class Session:
         return arm.placement.cpus or self.machine.cpus[: arm.placement.ranks]
 
     def network_record(self) -> dict[str, JsonValue]:
-        """Of each network that stands, by its number in the run: what was asked for and what was got."""
-        out: dict[str, JsonValue] = {}
-        for network in self.networks.values():
-            own = self.links.record(network) if self.links is not None else {}
-            out[network.label.rpartition("-")[2]] = {**network.record(), **own}
-        return out
+        """Of each network that stands, by its number in the run: its arms, what was asked for and what was
+        got."""
+        arms: dict[str, dict[str, JsonValue]] = {}
+        for (arm, _), network in self.networks.items():
+            arms.setdefault(network.label, {})[arm] = None
+        stand = {n.label: n for n in self.networks.values()}
+        return {
+            label.rpartition("-")[2]: {"arms": list(arms[label]), **n.record(), **self._link(n)}
+            for label, n in stand.items()
+        }
+
+    def _link(self, network: Network) -> dict[str, JsonValue]:
+        return self.links.record(network) if self.links is not None else {}
 
     def software_of(self, arm: Arm) -> Software:
         return self.software[arm.environment.image]
@@ -142,6 +151,10 @@ def usable_arms(
             arms[arm.name] = arm
         else:
             absent[arm.name] = why
+    for name, error in missing_networks(machine.host, machine.tools, arms).items():
+        del arms[name]
+        absent[name] = f"{error.what}; {error.remedy}"
+        progress.note(f"{name} cannot run here: {error.what}. Next: {error.remedy}")
     for arm in arms.values():
         wanted = set(arm.placement.cpus)
         if not wanted <= set(machine.cpus) or arm.placement.ranks > len(machine.cpus):
@@ -180,17 +193,10 @@ def sweep(progress: Progress, label: str | None = None) -> None:
 def _wanted_networks(arms: Mapping[str, Arm], first_baseline: str) -> dict[tuple[str, bool], Want]:
     wanted: dict[tuple[str, bool], Want] = {}
     for arm in arms.values():
-        e = arm.environment
-        if e.attachment.seated or arm.placement.emulated:
-            want = Want(
-                attachment=e.attachment,
-                settings=e.network,
-                instances=arm.placement.all_instances,
-                nodes=arm.placement.nodes,
-                link=arm.placement.link,
-            )
+        want = wanted_by(arm)
+        if want is not None:
             wanted[arm.name, False] = want
-            if e.name == first_baseline:
+            if arm.environment.name == first_baseline:
                 wanted[arm.name, True] = want
     return wanted
 

@@ -26,49 +26,54 @@ def weigh_study(
     workloads: Sequence[Workload],
     command: Sequence[str],
     ranks: int,
-    instances: int,
+    instances: int | None,
     mpi: bool,
     margin: float,
     seed: int,
     max_time: float,
     image: str = HOST,
+    attachments: Sequence[Attachment] = (),
 ) -> Study:
-    """backends by name; the first is the baseline. workloads: of our own; command: a user's program; either; image: of
-    all.
+    """backends by name; the first is the baseline. workloads: of our own; command: a user's program; either;
+    image: of all. instances: None for one, or for one of each rank where attachments are named. attachments:
+    each backend with every one that it can have; by default veth-bridge where it has a network of its own.
 
     A command runs whole, in plain trials; kernels run by slices. Raises UsageError.
     """
-    names = list(backends)
-    if len(names) < 2:
-        raise UsageError("weigh needs two environments or more", remedy="nearmetal weigh native namespaces")
     if bool(command) == bool(workloads):
         raise UsageError("name either --workload or, behind --, a command")
+    if instances is None:
+        instances = ranks if any(a.seated for a in attachments) else 1
     if ranks % instances:
         raise UsageError(f"{ranks} ranks do not divide over {instances} instances")
     one = Placement(name=f"1x{ranks}", instances=1, tasks=ranks)
     many = Placement(name=f"{instances}x{ranks // instances}", instances=instances, tasks=ranks // instances)
     environments = [
         Environment(
-            name=name,
+            name=label,
             backend=name,
             image=image,
-            attachment=Attachment.VETH_BRIDGE if "net" in b.own else Attachment.HOST,
-            placements=((many if "net" in b.own else one).name,),
+            attachment=attachment,
+            placements=((many if attachment.seated else one).name,),
         )
         for name, b in backends.items()
+        for label, attachment in _attached(name, b, attachments).items()
     ]
+    if len(environments) < 2:
+        raise UsageError("weigh needs two environments or more", remedy="nearmetal weigh native namespaces")
     own: tuple[Workload, ...] = tuple(workloads)
     if command:
         own = (CommandWorkload(name=command_name(command), argv=tuple(command), mpi=mpi),)
+    first, *others = (e.name for e in environments)
+    what = shlex.join(command) or "these workloads"
     return Study(
         name="weigh",
-        question=f"What does {' or '.join(names[1:])} cost {shlex.join(command) or 'these workloads'}"
-        f" against {names[0]}?",
+        question=f"What does {' or '.join(others)} cost {what} against {first}?",
         environments=tuple(environments),
         placements=tuple({p.name: p for p in (one, many)}.values()),
         workloads=own,
         design=Design(
-            baselines=(names[0],),
+            baselines=(first,),
             margin=margin,
             confidence=0.95,
             seed=seed,
@@ -77,6 +82,16 @@ def weigh_study(
             warm_up=1,
         ),
     )
+
+
+def _attached(name: str, backend: Backend, attachments: Sequence[Attachment]) -> dict[str, Attachment]:
+    """Names of environments with their attachments: the backend's own name where it has but one."""
+    own = "net" in backend.own
+    if not attachments:
+        return {name: Attachment.VETH_BRIDGE if own else Attachment.HOST}
+    bare = (Attachment.HOST, Attachment.LOOPBACK)
+    can = [a for a in attachments if own or a in bare] or [Attachment.HOST]
+    return {name: can[0]} if len(can) == 1 else {f"{name}-{a.value}": a for a in can}
 
 
 def command_name(command: Sequence[str]) -> str:

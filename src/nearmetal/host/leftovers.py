@@ -14,7 +14,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from ..errors import RunError
-from . import cgroups, namespaces, processes
+from . import cgroups, devices, namespaces, processes
 from .helper import wait_readable
 from .lock import RunInfo, birth, living_runs, lock_path
 from .runtime import noted_outside, runtime_directory
@@ -32,6 +32,7 @@ class Kind(StrEnum):
     MOUNT = "mount"
     NETNS = "network namespace"
     LINK = "link"
+    FUNCTIONS = "virtual functions"
     CGROUP = "control group"
     STORAGE = "storage directory"
     SCRATCH = "scratch directory"
@@ -62,6 +63,7 @@ def find(prefix: str | None = None) -> tuple[Leftover, ...]:
         *_mounts(wanted),
         *_network_namespaces(wanted),
         *_links(wanted),
+        *_functions(wanted),
         *_groups(wanted),
         *_storage(wanted),
         *_scratch(wanted),
@@ -84,10 +86,13 @@ def remove(leftover: Leftover) -> None:
                 with contextlib.suppress(FileNotFoundError):
                     namespaces.detach(Path(leftover.detail))
             case Kind.NETNS:
+                _give_devices_back(leftover.detail)
                 namespaces.remove_network_namespace(Path(leftover.detail))
                 namespaces.remove_empty_directory()
             case Kind.LINK:
                 _delete_link(leftover.detail)
+            case Kind.FUNCTIONS:
+                devices.drop_functions(Path(leftover.detail))
             case Kind.CGROUP:
                 cgroups.remove((Path(leftover.detail),))
             case Kind.STORAGE:
@@ -177,9 +182,42 @@ def _links(wanted: Callable[[str], bool]) -> Iterator[Leftover]:
             yield Leftover(kind=Kind.LINK, name=alias, detail=path.parent.name)
 
 
-def _delete_link(interface: str) -> None:
+def _give_devices_back(netns: str) -> None:
+    """Move devices that are the machine's out of a namespace that is about to go; those without hardware
+    would go with it."""
     from pyroute2 import IPRoute
 
+    with contextlib.suppress(OSError), Path("/proc/thread-self/ns/net").open("rb") as own:
+        moved = []
+        with namespaces.entered(netns), IPRoute() as ip:
+            for link in ip.get_links():
+                if str(link.get_attr("IFLA_IFALIAS")).endswith(devices.TAKEN):
+                    ip.link("set", index=link["index"], net_ns_fd=own.fileno())
+                    moved.append(link.get_attr("IFLA_IFNAME"))
+        for name in moved:
+            _unmark(name)
+
+
+def _unmark(interface: str) -> None:
+    Path("/sys/class/net", interface, "ifalias").write_text("\n")
+
+
+def _functions(wanted: Callable[[str], bool]) -> Iterator[Leftover]:
+    """Virtual functions that a run switched on, as it noted in its scratch directory."""
+    with contextlib.suppress(OSError):
+        for path in sorted(runtime_directory().glob(f"*/{devices.RECORD}*")):
+            if wanted(path.parent.name):
+                yield Leftover(kind=Kind.FUNCTIONS, name=path.parent.name, detail=str(path))
+
+
+def _delete_link(interface: str) -> None:
+    """One of ours; a device of the machine's only loses its mark."""
+    from pyroute2 import IPRoute
+
+    alias = Path("/sys/class/net", interface, "ifalias")
+    if alias.exists() and alias.read_text().strip().endswith(devices.TAKEN):
+        _unmark(interface)
+        return
     with IPRoute() as ip:
         for index in ip.link_lookup(ifname=interface):
             ip.link("del", index=index)

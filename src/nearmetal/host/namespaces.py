@@ -17,6 +17,7 @@ NETNS_DIRECTORY = Path("/run/netns")
 
 _CLONE_NEWNET = 0x40000000
 _MNT_DETACH = 2
+_MS_BIND, _MS_REC, _MS_SHARED = 0x1000, 0x4000, 0x100000
 _UMOUNT_NOFOLLOW = 8
 
 
@@ -80,22 +81,32 @@ def unmount(path: Path, *, patience: float = 2.0) -> None:
         time.sleep(0.005)
 
 
+def join(descriptor: int) -> None:
+    """This thread into the network namespace that is open there.
+
+    Raises OSError.
+    """
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.setns(descriptor, _CLONE_NEWNET) != 0:
+        code = ctypes.get_errno()
+        raise OSError(code, os.strerror(code))
+
+
 @contextmanager
 def entered(path: str) -> Iterator[None]:
     """This thread in another network namespace; back in its own on leaving.
 
     Raises OSError (of entering: without root), RunError when there is no way back.
     """
-    libc = ctypes.CDLL(None, use_errno=True)
     with _opened("/proc/thread-self/ns/net") as own, _opened(path) as other:
-        if libc.setns(other, _CLONE_NEWNET) != 0:
-            code = ctypes.get_errno()
-            raise OSError(code, os.strerror(code), path)
+        join(other)
         try:
             yield
         finally:
-            if libc.setns(own, _CLONE_NEWNET) != 0:
-                raise RunError(f"no way back from {path}: {os.strerror(ctypes.get_errno())}")
+            try:
+                join(own)
+            except OSError as e:
+                raise RunError(f"no way back from {path}: {e.strerror}") from e
 
 
 @contextmanager
@@ -105,6 +116,33 @@ def _opened(path: str) -> Iterator[int]:
         yield fd
     finally:
         os.close(fd)
+
+
+def make_network_namespaces(names: Sequence[str]) -> None:
+    """Named as ip-netns(8) does it. The calling thread ends up in the last of them: call it in one that ends.
+
+    Raises OSError.
+    """
+    libc = ctypes.CDLL(None, use_errno=True)
+
+    def checked(result: int, what: str) -> None:
+        if result != 0:
+            code = ctypes.get_errno()
+            raise OSError(code, os.strerror(code), what)
+
+    def mounted(source: str, target: Path, flags: int) -> int:
+        return int(libc.mount(os.fsencode(source), os.fsencode(target), b"none", flags, None))
+
+    if names:
+        NETNS_DIRECTORY.mkdir(mode=0o755, exist_ok=True)
+        if mounted("", NETNS_DIRECTORY, _MS_SHARED | _MS_REC) != 0:  # no mount point yet
+            checked(mounted(str(NETNS_DIRECTORY), NETNS_DIRECTORY, _MS_BIND | _MS_REC), str(NETNS_DIRECTORY))
+            checked(mounted("", NETNS_DIRECTORY, _MS_SHARED | _MS_REC), str(NETNS_DIRECTORY))
+    for name in names:
+        path = NETNS_DIRECTORY / name
+        path.touch(mode=0o444, exist_ok=False)
+        checked(libc.unshare(_CLONE_NEWNET), name)
+        checked(mounted("/proc/thread-self/ns/net", path, _MS_BIND), str(path))
 
 
 def remove_network_namespace(path: Path) -> None:

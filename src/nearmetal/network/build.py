@@ -25,6 +25,7 @@ from ..model.network import NetworkSettings, Seat
 from ..model.record import JsonValue
 from ..model.study import Attachment, NodeLink
 from . import plan
+from .devices import allocated, register_give_back
 from .differences import differences
 from .nodes import SWITCH
 from .openvswitch import open_vswitch
@@ -121,8 +122,8 @@ def build_networks(
     """A network for each want, in their order; those of like attachment and settings share one. label:
     'nearmetal-<run>'; scratch: a directory for what switches keep; everything is gone on leaving.
 
-    Raises UnavailableError when the kernel lacks something, RunError when it refuses or gives something else
-    than was asked for, UsageError for what no network can be.
+    Raises UnavailableError when this machine lacks something, or gives something else than was asked for,
+    UsageError for what no network can be, RunError.
     """
     with attempted_networks(
         label, wants, scratch, user_namespace_holder=user_namespace_holder, host=host
@@ -130,14 +131,6 @@ def build_networks(
         for network in tried:
             if isinstance(network, UnavailableError):
                 raise network
-            emulated = {*network.emulation.nodes, SWITCH} if network.emulation else set[str]()
-            own = {place: facts for place, facts in network.read_back.items() if place not in emulated}
-            wrong = differences(network.settings, network.mode, own)
-            if wrong:
-                raise RunError(
-                    f"attachment {network.attachment}: {'; '.join(wrong)}",
-                    remedy="ask for what this machine gives, or leave it out",
-                )
         yield tuple(n for n in tried if isinstance(n, Network))
 
 
@@ -150,12 +143,19 @@ def attempted_networks(
     user_namespace_holder: Holder | None = None,
     host: Host | None = None,
 ) -> Iterator[tuple[Network | UnavailableError, ...]]:
-    """As build_networks, but what could not be made stands there as the error, and nothing is compared."""
-    plans = plan.plan_networks(wants)
+    """As build_networks, but what could not be made as it was asked for stands there as the error."""
     machine = host or LocalHost()
     with ExitStack() as stack:
+        ready = allocated(stack, machine, wants, scratch)
+        usable = [i for i, want in enumerate(ready) if isinstance(want, Want)]
+        out: dict[int, Network | UnavailableError] = {
+            i: want for i, want in enumerate(ready) if isinstance(want, UnavailableError)
+        }
+        wants = [want for want in ready if isinstance(want, Want)]
+        plans = plan.plan_networks(wants)
         places = _Places(stack, label, plans, user_namespace_holder)
         ours, theirs = _meter_sockets(stack, sum(len(own) for own in places.paths))
+        register_give_back(stack, machine, places.worker(), places.of_devices())
         asked = plan.request(label, plans, places.paths, create=places.created, meters=theirs)
         done = machine.run(
             places.worker(),
@@ -169,19 +169,18 @@ def attempted_networks(
                 f"the networks could not be built: {done.last_words()}", remedy="nearmetal clean, then again"
             )
         answers: list[dict[str, Any]] = json.loads(done.stdout)["networks"]
-        out: dict[int, Network | UnavailableError] = {}
         for i, members in enumerate(plan.groups_of(wants)):
             made = answers[i]
             if "facts" in made:
                 meters = _meters(stack, ours, [places.paths[i][p] for p in plans[i].topology.places])
-                standing: Network | UnavailableError = places.network(i, made, meters)
+                standing = _compared(places.network(i, made, meters))
             else:
                 standing = _refused(plans[i], made)
             if isinstance(standing, Network) and standing.attachment is Attachment.OVS:
                 standing = _switch(stack, machine, standing, scratch)
             for member, seats in zip(members, plans[i].groups, strict=True):
-                out[member] = _part(standing, seats)
-        yield tuple(out[i] for i in range(len(wants)))
+                out[usable[member]] = _part(standing, seats)
+        yield tuple(out[i] for i in sorted(out))
 
 
 class _Places:
@@ -217,6 +216,15 @@ class _Places:
             return argv
         return self._holder.command(argv, pid=next(iter(self._pids.values())))
 
+    def of_devices(self) -> dict[str, str]:
+        """The namespace of each device of the machine that is to be moved."""
+        return {
+            link.name: own[link.at]
+            for made, own in zip(self._plans, self.paths, strict=True)
+            for link in made.topology.links
+            if link.kind == "device"
+        }
+
     def _enter(self, path: str) -> tuple[str, ...]:
         if self._holder is not None:
             return tuple(self._holder.command([], pid=self._pids[path]))
@@ -251,6 +259,18 @@ class _Places:
             switch=paths[SWITCH],
             relay=tuple(relay),
         )
+
+
+def _compared(network: Network) -> Network | UnavailableError:
+    emulated = {*network.emulation.nodes, SWITCH} if network.emulation else set[str]()
+    own = {place: facts for place, facts in network.read_back.items() if place not in emulated}
+    wrong = differences(network.settings, network.mode, own)
+    if not wrong:
+        return network
+    return UnavailableError(
+        f"attachment {network.attachment.value}: {'; '.join(wrong)}",
+        remedy="ask for what this machine gives, or leave it out",
+    )
 
 
 def _part(network: Network | UnavailableError, seats: range) -> Network | UnavailableError:

@@ -56,10 +56,25 @@ def open_vswitch(host: Host, enter: Enter, directory: Path, ports: Sequence[str]
         added = [word for port in ports for word in ("--", "add-port", BRIDGE, port)]
         bridge = ["add-br", BRIDGE, "--", "set", "bridge", BRIDGE, f"datapath_type={datapath}"]
         _run(host, [*vsctl, *bridge, *added])
+        numbers = _run(host, [*vsctl, *_NUMBERS]).split()
+        # ovs-vsctl ends well when the daemon could not do what it was told.
+        if len(numbers) != len(ports) + 1 or not all(n.isdigit() for n in numbers):
+            raise _no_bridge(directory / "ovs-vswitchd.log")
         yield datapath
 
 
 _DIES_WITH_US = ("--pdeathsig", "KILL", "--")
+_NUMBERS = ("--bare", "--columns=ofport", "find", "interface", "ofport>0")
+
+
+def _no_bridge(log: Path) -> UnavailableError:
+    lines = log.read_text(errors="replace").splitlines() if log.exists() else []
+    troubles = [line.rpartition("|")[2] for line in lines if "|WARN|" in line or "|ERR|" in line]
+    tun = any("/dev/net/tun" in t for t in troubles)
+    return UnavailableError(
+        f"Open vSwitch makes no bridge: {troubles[0] if troubles else 'its log does not say why'}",
+        remedy="run as root, or chmod 666 /dev/net/tun" if tun else "a kernel with CONFIG_TUN",
+    )
 
 
 def _programs(host: Host) -> dict[str, str]:
@@ -88,10 +103,11 @@ def _started(stack: ExitStack, host: Host, argv: Sequence[str], directory: Path,
     stack.callback(process.kill)
 
 
-def _run(host: Host, argv: Sequence[str]) -> None:
+def _run(host: Host, argv: Sequence[str]) -> str:
     done = host.run(argv, timeout=2 * _LIMIT, cwd=Path("/"))
     if not done.ok:
         raise UnavailableError(f"Open vSwitch does not start: {done.last_words()}", remedy=REMEDY)
+    return done.stdout
 
 
 def _await(file: Path, directory: Path, name: str) -> None:

@@ -1,255 +1,51 @@
-"""Makes networks, reads back what they are, and gives devices back: a program of its own, since it moves
-between network namespaces.
+"""Makes networks, and gives devices back: a program of its own, since it moves between network namespaces.
 
-Reads one request as JSON on standard input (plan.request, or devices.give_back_request), writes one line of
-JSON. A network that cannot be made is an 'error' of its own, and the others are made all the same.
+Reads one request as JSON on standard input (plan.request, or that of devices.py to give back), writes one
+line of JSON. The kernel makes the namespaces while pyroute2 is imported, which takes as long.
 """
 
 from __future__ import annotations
 
 import json
-import os
-import socket
 import sys
+import threading
+from typing import Any
 
-from pyroute2 import IPRoute, netns
-from pyroute2.netlink.exceptions import NetlinkError
+from ..host.namespaces import make_network_namespaces
 
-from ..host.network_meter import hand_over, open_descriptors
-from . import ethtool
-from .facts import Json, facts, write_sysctl
 
-LOOPBACK = 1  # the index of lo in every namespace
-_NETEM, _NETEM_CHILD = 0x10000, 0x10001
-_LINK_SCOPE, _KERNEL = 253, 2  # RT_SCOPE_LINK, RTPROT_KERNEL
-#: A tenth of a second in the queue at most; a millisecond's worth at once, and whole segments of TSO.
-LATENCY, BURST_SECONDS, LEAST_BURST = 0.1, 1e-3, 1 << 16
+class _Namespaces(threading.Thread):
+    """Makes them in a thread of its own, since it is in each of them once. names: below /run/netns."""
+
+    def __init__(self, names: list[str]) -> None:
+        super().__init__()
+        self._names = names
+        self._error: OSError | None = None
+        self.start()
+
+    def run(self) -> None:
+        try:
+            make_network_namespaces(self._names)
+        except OSError as e:
+            self._error = e
+
+    def wait(self) -> None:
+        """Raises OSError where one could not be made."""
+        self.join()
+        if self._error is not None:
+            raise self._error
 
 
 def main() -> None:
     """Errors of the request itself end the program with a traceback, whose last line the caller shows."""
-    asked: Json = json.load(sys.stdin)
-    if "give_back" in asked:
-        answer: Json = {"failures": [text for d in asked["give_back"] if (text := _give_back(d))]}
-    else:
-        for name in asked["create"]:
-            netns.create(name)
-        meters = Meters(asked["meters"])
-        answer = {"networks": [_network(n, meters) for n in asked["networks"]]}
+    asked: dict[str, Any] = json.load(sys.stdin)
+    namespaces = _Namespaces(asked.get("create", []))
+    try:
+        from .making import give_back, make_networks
+    finally:
+        namespaces.wait()
+    answer = give_back(asked) if "give_back" in asked else make_networks(asked)
     sys.stdout.write(json.dumps(answer) + "\n")
-
-
-class Meters:
-    """Hands over what reads the counters of each namespace (host.network_meter), in their order, until the
-    first that is not taken."""
-
-    def __init__(self, descriptor: int | None) -> None:
-        self._to = None if descriptor is None else socket.socket(fileno=descriptor)
-
-    def add(self) -> None:
-        """Of the namespace that this process is in now."""
-        if self._to is None:
-            return
-        descriptors = open_descriptors()
-        try:
-            hand_over(self._to, descriptors)
-        except OSError:
-            self._to.close()
-            self._to = None
-        finally:
-            for fd in descriptors.values():
-                os.close(fd)
-
-
-class Step:
-    """What is being done, for messages. kind: of the link that is being made, '' otherwise."""
-
-    def __init__(self) -> None:
-        self.what = self.kind = ""
-
-    def now(self, what: str, kind: str = "") -> None:
-        self.what, self.kind = what, kind
-
-
-class Place:
-    """One network namespace: route and ethtool sockets that stay in it. path: None for the machine's own."""
-
-    def __init__(self, path: str | None) -> None:
-        self.fd = os.open(path or "/proc/self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
-        if path is not None:
-            netns.setns(path, flags=0)
-        self.ip = IPRoute()
-        self.plain = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-
-    def index(self, name: str) -> int:
-        """Raises LookupError where there is no such interface."""
-        found: list[int] = list(self.ip.link_lookup(ifname=name))
-        if not found:
-            raise LookupError(f"no interface {name}")
-        return found[0]
-
-    def close(self) -> None:
-        self.ip.close()
-        self.plain.close()
-        os.close(self.fd)
-
-
-def _network(asked: Json, meters: Meters) -> Json:
-    """{'facts': by place, 'relay': links whose delay is left to a relay}, or {'error': what and why, 'kind':
-    of the link that the kernel did not make}."""
-    own = Place(None)
-    places: dict[str, Place] = {}
-    step = Step()
-    relay: list[str] = []
-    try:
-        for name in asked["places"]:
-            places[name] = Place(asked["paths"][name])
-            places[name].ip.link("set", index=LOOPBACK, state="up")
-        for link in asked["links"]:
-            relay += [] if _make(link, own, places, asked["label"], step) else [link["name"]]
-        for route in asked["routes"]:
-            said = {"rto_min": route["rto_min"], "congestion_control": route["congestion_control"]}
-            with_what = "".join(f" with {k} {v}" for k, v in said.items() if v is not None)
-            step.now(f"route to {route['destination']}{with_what}")
-            _route(route, places[route["at"]])
-        found = {}
-        for name, place in places.items():
-            step.now(f"reading back {name}")
-            enter(place)
-            if name in asked["forwarding"]:
-                write_sysctl("ip_forward", "1")
-            interface = asked["report"][name]
-            found[name] = facts(place.ip, place.plain, interface, place.index(interface))
-            meters.add()
-        return {"facts": found, "relay": relay}
-    except (NetlinkError, OSError, LookupError) as e:
-        return {"error": f"{step.what}: {e.args[1] if len(e.args) > 1 else e}", "kind": step.kind}
-    finally:
-        enter(own)
-        for place in (own, *places.values()):
-            place.close()
-
-
-def enter(place: Place) -> None:
-    """Move this process into the namespace."""
-    netns.setns(place.fd, flags=0)
-
-
-def _make(link: Json, own: Place, places: dict[str, Place], label: str, step: Step) -> bool:
-    """A link as topology.Link tells, up and running; False where its delay is left to a relay."""
-    place, name = places[link["at"]], link["name"]
-    alias = label
-    step.now(f"{link['kind']} {name}", link["kind"])
-    if link["kind"] == "device":
-        own.ip.link("set", index=own.index(name), ifalias=f"{label}-taken", net_ns_fd=place.fd)
-        alias = f"{label}-taken"
-    elif link["kind"] != "end":
-        _add(link, places)
-    index = place.index(name)
-    step.now(f"setting up {name}")
-    delayed = link["delay"] is not None and _delay(link, place, index)
-    relayed = link["delay"] is not None and not delayed
-    wanted: Json = {"ifalias": alias}
-    if link["mtu"] is not None:
-        wanted["mtu"] = link["mtu"]
-    if link["queue_length"] is not None:
-        wanted["txqlen"] = link["queue_length"]
-    if link["master"] is not None and not relayed:
-        wanted["master"] = place.index(link["master"])
-    for offload, on in link["offloads"].items():
-        step.now(f"offload {offload} {'on' if on else 'off'} of {name} ({link['kind']})")
-        ethtool.switch(place.plain, name, offload, on)
-    step.now(f"address and queue of {name}")
-    if link["address"] is not None:
-        address, _, prefix = link["address"].partition("/")
-        place.ip.addr("add", index=index, address=address, prefixlen=int(prefix))
-    place.ip.link("set", index=index, state="up", **wanted)
-    if link["hairpin"]:
-        place.ip.brport("set", index=index, mode=1)
-    if link["rate"] is not None:
-        rate = round(link["rate"])
-        burst = link["burst"] or max(round(rate * BURST_SECONDS), LEAST_BURST)
-        limit = link["queue"] or round(rate * LATENCY) + burst
-        below: Json = {"parent": _NETEM_CHILD, "handle": 0x20000} if delayed else {}
-        place.ip.tc("add", "tbf", index, rate=rate, burst=burst, limit=limit, **below)
-    return not relayed
-
-
-def _delay(link: Json, place: Place, index: int) -> bool:
-    """By the kernel; False where it has no netem."""
-    try:
-        place.ip.tc("add", "netem", index, handle=_NETEM, delay=round(link["delay"] * 1e6), limit=10_000)
-    except NetlinkError:
-        return False
-    return True
-
-
-def _add(link: Json, places: dict[str, Place]) -> None:
-    at, made_at = link["at"], link["made_at"] or link["at"]
-    wanted: Json = {"ifname": link["name"], "kind": link["kind"], **link["options"]}
-    if link["peer"] is not None:
-        there, name = link["peer"]
-        wanted["peer"] = {"ifname": name}
-        if there != at:
-            wanted["peer"]["net_ns_fd"] = places[there].fd
-    if link["over"] is not None:
-        key = "vxlan_link" if link["kind"] == "vxlan" else "link"
-        wanted[key] = places[made_at].index(link["over"])
-    if made_at != at:
-        wanted["net_ns_fd"] = places[at].fd
-    places[made_at].ip.link("add", **wanted)
-
-
-def _route(route: Json, place: Place) -> None:
-    """Replaces the kernel's own to the same destination."""
-    metrics: Json = {}
-    if route["rto_min"] is not None:
-        metrics["rto_min"] = round(route["rto_min"] * 1000)
-    if route["congestion_control"] is not None:
-        metrics["cc_algo"] = route["congestion_control"]
-    wanted: Json = {"dst": route["destination"], "oif": place.index(route["interface"])}
-    if route["via"] is not None:
-        wanted["gateway"] = route["via"]
-    else:
-        wanted |= {"scope": _LINK_SCOPE, "proto": _KERNEL}
-    if metrics:
-        wanted["metrics"] = metrics
-    place.ip.route("replace", **wanted)
-
-
-def _give_back(device: Json) -> str:
-    """Move a device of the machine back, as it was; '' or what failed. It may be back already: the kernel
-    returns what has hardware when its namespace ends."""
-    own = Place(None)
-    try:
-        try:
-            place = Place(device["netns"])
-        except FileNotFoundError:
-            place = None
-        if place is not None:
-            try:
-                for index in place.ip.link_lookup(ifname=device["name"]):
-                    place.ip.link("set", index=index, net_ns_fd=own.fd)
-            finally:
-                enter(own)
-                place.close()
-        index = own.index(device["name"])
-        own.ip.link(
-            "set",
-            index=index,
-            state="down",
-            mtu=device["mtu"],
-            txqlen=device["queue_length"],
-            ifalias=device["alias"],
-        )
-        for offload, on in device["offloads"].items():
-            ethtool.switch(own.plain, device["name"], offload, on)
-        own.ip.link("set", index=index, state="up" if device["up"] else "down")
-        return ""
-    except (NetlinkError, OSError, LookupError) as e:
-        return f"{device['name']}: {e.args[1] if len(e.args) > 1 else e}"
-    finally:
-        own.close()
 
 
 if __name__ == "__main__":

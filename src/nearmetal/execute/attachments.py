@@ -1,0 +1,122 @@
+"""Which attachments this machine can build: found by building each, with the settings asked for."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+
+from ..environments import Tools
+from ..environments.holder import user_namespace_holder
+from ..errors import NearmetalError, UnavailableError
+from ..host import Host, devices
+from ..host.runtime import scratch_directory
+from ..model.network import NetworkSettings
+from ..model.study import Arm, Attachment
+from ..network.build import Network, attempted_networks
+from ..network.plan import Want
+
+NEEDS_CARD = "a card with SR-IOV, switched on in its firmware (lspci -v: Single Root I/O Virtualization)"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answer:
+    """works: whether it was built; detail: what it came out as; reason, remedy: why not, and what mends
+    it."""
+
+    works: bool
+    detail: str = ""
+    reason: str = ""
+    remedy: str = ""
+
+
+def wanted_by(arm: Arm) -> Want | None:
+    """The network of an arm; None where it has none of its own."""
+    e = arm.environment
+    if not e.attachment.seated and not arm.placement.emulated:
+        return None
+    return Want(
+        attachment=e.attachment,
+        settings=e.network,
+        instances=arm.placement.all_instances,
+        nodes=arm.placement.nodes,
+        link=arm.placement.link,
+    )
+
+
+def missing_networks(host: Host, tools: Tools, arms: Mapping[str, Arm]) -> dict[str, UnavailableError]:
+    """By arm, why its network cannot be built here; those that can are not in it."""
+    wants = {name: want for name, arm in arms.items() if (want := wanted_by(arm)) is not None}
+    # Like networks are tried once, with as few seats as show what they are.
+    small = {
+        name: replace(w, instances=min(w.instances, 2), nodes=min(w.nodes, 2)) for name, w in wants.items()
+    }
+    different = tuple(dict.fromkeys(small.values()))
+    answers = dict(zip(different, try_networks(host, tools, different), strict=True))
+    return {name: e for name, want in small.items() if isinstance(e := answers[want], UnavailableError)}
+
+
+def try_networks(host: Host, tools: Tools, wants: Sequence[Want]) -> tuple[Network | UnavailableError, ...]:
+    """Build all, and take them away again."""
+    if not wants:
+        return ()
+    label = f"nearmetal-check-{os.getpid()}"
+    try:
+        with ExitStack() as stack:
+            scratch = stack.enter_context(scratch_directory(f"{label}-networks"))
+            holder = None
+            if not host.is_root():
+                holder = stack.enter_context(user_namespace_holder(host, tools, label))
+            return stack.enter_context(
+                attempted_networks(label, wants, scratch, user_namespace_holder=holder, host=host)
+            )
+    except NearmetalError as e:
+        return (UnavailableError(e.what, remedy=e.remedy),) * len(wants)
+
+
+def check_attachments(host: Host, tools: Tools) -> dict[str, Answer]:
+    """Every attachment, and every mode of those that have any, as 'macvlan (vepa)'."""
+    wants = {
+        f"{a.value} ({mode})" if mode else a.value: Want(
+            attachment=a, settings=NetworkSettings(mode=mode), instances=2
+        )
+        for a in Attachment
+        if a.seated and not a.on_device
+        for mode in (a.modes or (None,))
+    }
+    out = {a.value: Answer(works=True) for a in Attachment if not a.seated}
+    for name, found in zip(wants, try_networks(host, tools, tuple(wants.values())), strict=True):
+        out[name] = (
+            Answer(works=False, reason=found.what, remedy=found.remedy)
+            if isinstance(found, UnavailableError)
+            else Answer(works=True, detail=_detail(found))
+        )
+    return {**out, Attachment.PHYS.value: _phys(host), Attachment.SRIOV.value: _sriov(host)}
+
+
+def _detail(network: Network) -> str:
+    return f"datapath {network.mode}" if network.attachment is Attachment.OVS else ""
+
+
+def _phys(host: Host) -> Answer:
+    if not host.is_root():
+        return Answer(works=False, reason="no user may take a device of the machine", remedy="run as root")
+    free = devices.free_hardware(host)
+    if free:
+        return Answer(works=True, detail=f"free: {', '.join(free)}")
+    return Answer(
+        works=False,
+        reason="no network card that is not in use",
+        remedy="a further card; or name any other device, such as one end of a veth pair",
+    )
+
+
+def _sriov(host: Host) -> Answer:
+    cards = devices.physical_functions(host)
+    if not cards:
+        return Answer(works=False, reason="no network card with SR-IOV", remedy=NEEDS_CARD)
+    if not host.is_root():
+        return Answer(works=False, reason="no user may take a device of the machine", remedy="run as root")
+    most = (f"{card}: {devices.most_functions(host, card)} virtual functions" for card in cards)
+    return Answer(works=True, detail=", ".join(most))

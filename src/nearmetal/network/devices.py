@@ -1,0 +1,155 @@
+"""Devices of the machine for instances: found, checked, and given back. The worker moves them."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import socket
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, replace
+from ipaddress import IPv4Network
+from pathlib import Path
+
+from ..errors import RunError, UnavailableError
+from ..host import Host, Unavailable
+from ..host.devices import (
+    RECORD,
+    SYS,
+    DeviceState,
+    device_state,
+    drop_functions,
+    functions,
+    ipv4_routes,
+    make_functions,
+    most_functions,
+)
+from ..model.record import JsonValue
+from ..model.study import Attachment
+from . import ethtool
+from .plan import RANGE, Want
+
+_TIMEOUT = 20.0
+
+
+def allocated(
+    stack: ExitStack, host: Host, wants: Sequence[Want], scratch: Path, sys: Path = SYS
+) -> list[Want | UnavailableError]:
+    """The wants with a device for each instance of those that take any; an error where there are too few.
+    scratch: the run's, for what must be undone after kill -9. The stack undoes what is switched on for
+    them."""
+    taken: set[str] = set()
+    out: list[Want | UnavailableError] = []
+    for want in wants:
+        if not want.attachment.on_device:
+            out.append(want)
+            continue
+        try:
+            found = _devices(stack, host, want, taken, _still_wanted(wants, want, len(out)), scratch, sys)
+        except UnavailableError as e:
+            out.append(e)
+            continue
+        taken.update(found)
+        out.append(replace(want, devices=found))
+    return out
+
+
+def _still_wanted(wants: Sequence[Want], like: Want, begin: int) -> int:
+    """Devices that this want and those after it take from the same ones."""
+    return sum(
+        w.instances for w in wants[begin:] if (w.attachment, w.settings) == (like.attachment, like.settings)
+    )
+
+
+def _devices(
+    stack: ExitStack, host: Host, want: Want, taken: set[str], wanted: int, scratch: Path, sys: Path
+) -> tuple[str, ...]:
+    kind = want.attachment.value
+    if not host.is_root():
+        raise UnavailableError(
+            f"attachment {kind} needs root: no user may take a device of the machine", remedy="run as root"
+        )
+    named = want.settings.devices
+    if want.attachment is Attachment.SRIOV:
+        named = _functions(stack, host, want, wanted, scratch, sys)
+    free = [name for name in named if name not in taken]
+    found = free[: want.instances]
+    if len(found) < want.instances:
+        raise UnavailableError(
+            f"attachment {kind}: {want.instances} instances need a device each, and there are {len(free)} "
+            f"left of {', '.join(named) or 'none'}",
+            remedy="name more in devices",
+        )
+    for name in found:
+        state = device_state(host, name, sys)
+        if isinstance(state, Unavailable):
+            raise UnavailableError(
+                f"attachment {kind}: {state.reason}",
+                remedy="name another, or free it: ip address flush dev DEVICE",
+            )
+    _refuse_range_in_use(host, want)
+    return tuple(found)
+
+
+def _functions(
+    stack: ExitStack, host: Host, want: Want, wanted: int, scratch: Path, sys: Path
+) -> tuple[str, ...]:
+    """Virtual functions of the devices named: those that are there, or as many new ones as are wanted."""
+    found: list[str] = []
+    for name in want.settings.devices:
+        most = most_functions(host, name, sys)
+        if not most:
+            raise UnavailableError(
+                f"attachment sriov: {name} has no SR-IOV",
+                remedy="a card with SR-IOV, switched on in its firmware; nearmetal check names them",
+            )
+        there = functions(host, name, sys)
+        if not there and len(found) < wanted:
+            record = scratch / f"{RECORD}{name}"
+            stack.callback(drop_functions, record, sys)
+            there = make_functions(host, name, min(most, wanted - len(found)), record, sys)
+        found += [f for f in there if isinstance(device_state(host, f, sys), DeviceState)]
+    return tuple(found)
+
+
+def _refuse_range_in_use(host: Host, want: Want) -> None:
+    """Such a network is no namespace of ours alone: its addresses must be free on the machine."""
+    subnet = IPv4Network(want.settings.subnet or RANGE)
+    for device, network in ipv4_routes(host):
+        if network.prefixlen and network.overlaps(subnet):
+            raise UnavailableError(
+                f"attachment {want.attachment.value}: the addresses of {subnet} are in use here: "
+                f"{network} is reached by {device}",
+                remedy="another subnet",
+            )
+
+
+def register_give_back(
+    stack: ExitStack, host: Host, worker: Sequence[str], places: Mapping[str, str]
+) -> None:
+    """Before the devices are moved: on leaving they are moved back and set as they are now. places: path of
+    the namespace by device."""
+    request = [
+        {**asdict(state), "offloads": _offloads(name), "netns": netns}
+        for name, netns in places.items()
+        if isinstance(state := device_state(host, name), DeviceState)
+    ]
+    if request:
+        stack.callback(_give_back, host, worker, request)
+
+
+def _give_back(host: Host, worker: Sequence[str], devices: Sequence[dict[str, JsonValue]]) -> None:
+    asked = json.dumps({"give_back": devices})
+    done = host.run(worker, timeout=_TIMEOUT, stdin=asked, cwd=Path("/"))
+    failures = json.loads(done.stdout)["failures"] if done.ok else [done.last_words()]
+    if failures:
+        raise RunError(f"not given back as it was: {'; '.join(failures)}", remedy="ip link shows it")
+
+
+def _offloads(name: str) -> dict[str, bool]:
+    out: dict[str, bool] = {}
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as plain:
+        for offload in ethtool.OFFLOADS:
+            with contextlib.suppress(OSError):
+                out[offload] = ethtool.switched(plain, name, offload)
+    return out

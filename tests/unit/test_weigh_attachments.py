@@ -1,0 +1,84 @@
+"""weigh with attachments: every environment with each that it can have, on placements that it can serve."""
+
+from __future__ import annotations
+
+import pytest
+
+from nearmetal.cli.runs import _attachments
+from nearmetal.environments.registry import get_backend
+from nearmetal.errors import UsageError
+from nearmetal.execute.weigh import weigh_study
+from nearmetal.model.study import Attachment, KernelWorkload, Study, Transport
+
+PINGPONG = KernelWorkload(name="pingpong", kernel="pingpong", params={})
+
+
+def weigh(*names: str, attachments: str = "", instances: int | None = None, ranks: int = 2) -> Study:
+    return weigh_study(
+        {name: get_backend(name) for name in names},
+        workloads=(PINGPONG,),
+        command=(),
+        ranks=ranks,
+        instances=instances,
+        mpi=False,
+        margin=0.03,
+        seed=1,
+        max_time=60.0,
+        attachments=_attachments(attachments),
+    )
+
+
+def test_every_environment_with_each_that_it_can_have() -> None:
+    study = weigh("native", "namespaces", attachments="veth-bridge,macvlan,host")
+    assert [(e.name, e.backend, e.attachment, e.placements) for e in study.environments] == [
+        ("native", "native", Attachment.HOST, ("1x2",)),
+        ("namespaces-veth-bridge", "namespaces", Attachment.VETH_BRIDGE, ("2x1",)),
+        ("namespaces-macvlan", "namespaces", Attachment.MACVLAN, ("2x1",)),
+        ("namespaces-host", "namespaces", Attachment.HOST, ("1x2",)),
+    ]
+    assert study.design.baselines == ("native",)
+    assert [a.transport for a in study.arms()] == [
+        Transport.SHM,
+        Transport.TCP,
+        Transport.TCP,
+        Transport.SHM,
+    ]
+    assert [c.baseline for c in study.comparisons()] == ["native/1x2"] * 3
+
+
+def test_one_attachment_keeps_the_plain_name() -> None:
+    study = weigh("native", "namespaces", attachments="veth")
+    assert [(e.name, e.attachment) for e in study.environments] == [
+        ("native", Attachment.HOST),
+        ("namespaces", Attachment.VETH),
+    ]
+
+
+def test_without_attachments_all_is_as_before() -> None:
+    study = weigh("native", "namespaces")
+    assert [(e.attachment, e.placements) for e in study.environments] == [
+        (Attachment.HOST, ("1x2",)),
+        (Attachment.VETH_BRIDGE, ("1x2",)),
+    ]
+
+
+def test_the_same_environment_by_two_attachments_is_two() -> None:
+    study = weigh("namespaces", attachments="veth-bridge,veth-routed", instances=2)
+    assert study.design.baselines == ("namespaces-veth-bridge",)
+    with pytest.raises(UsageError, match="two environments or more"):
+        weigh("namespaces", attachments="veth-bridge")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("veth-bridg", '--attachment: unknown "veth-bridg"; did you mean "veth-bridge"?'),
+        ("veth,veth", "--attachment: veth is named twice"),
+        ("phys", '--attachment: unknown "phys"'),
+        ("veth,", '--attachment: unknown ""'),
+    ],
+)
+def test_mistakes_on_the_command_line(text: str, said: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        _attachments(text)
+    assert said in caught.value.what
