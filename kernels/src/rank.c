@@ -28,6 +28,14 @@ static long number(const char *text, const char *what, char **end) {
     return value;
 }
 
+static int rank_given(const char *text) {
+    char *end;
+    long rank = number(text, "--rank", &end);
+    if (*end)
+        fail("--rank: a number from 0 was expected, not '%s'", text);
+    return (int)rank;
+}
+
 static int rank_of_launcher(void) {
     static const char *const names[] = {"OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK", "SLURM_PROCID"};
     for (size_t n = 0; n < sizeof names / sizeof *names; n++) {
@@ -71,6 +79,27 @@ static void pin(const char *list, int rank) {
     if (sched_setaffinity(0, size, set))
         fail("rank %d cannot be pinned by %s: %s", rank, list, strerror(errno));
     CPU_FREE(set);
+}
+
+/* Says that it is here and waits until all may begin: when nobody holds DIR/gate for writing any more, which
+ * reaches all readers at one moment, the death of who holds it included. */
+static void wait_at_gate(const char *directory) {
+    char path[PATH_MAX], byte = '.';
+    if (snprintf(path, sizeof path, "%s/arrived", directory) >= (int)sizeof path)
+        fail("%s: path too long", directory);
+    int arrived = open(path, O_WRONLY | O_CLOEXEC);
+    if (arrived < 0)
+        fail("%s: %s", path, strerror(errno));
+    snprintf(path, sizeof path, "%s/gate", directory);
+    int gate = open(path, O_RDONLY | O_CLOEXEC);
+    if (gate < 0 || write(arrived, &byte, 1) != 1)
+        fail("%s: %s", path, strerror(errno));
+    ssize_t got;
+    while ((got = read(gate, &byte, 1)) != 0)
+        if (got < 0 && errno != EINTR)
+            fail("%s: %s", path, strerror(errno));
+    close(gate);
+    close(arrived);
 }
 
 /* The entry of this rank in a list divided by commas. */
@@ -182,13 +211,17 @@ static int run_reported(char *const *program, const char *directory, int rank) {
 int rank_main(int count, char **arguments) {
     int rank = rank_of_launcher();
     fail_as(rank, NULL);
-    const char *cpus = NULL, *report = NULL, *library = NULL, *profile = NULL, *storage = NULL;
+    const char *cpus = NULL, *report = NULL, *library = NULL, *profile = NULL, *storage = NULL, *gate = NULL;
     int at = 1;
     for (; at + 1 < count && strcmp(arguments[at], "--") != 0; at += 2) {
         if (strcmp(arguments[at], "--cpus") == 0)
             cpus = arguments[at + 1];
         else if (strcmp(arguments[at], "--report") == 0)
             report = arguments[at + 1];
+        else if (strcmp(arguments[at], "--rank") == 0)
+            rank = rank_given(arguments[at + 1]);
+        else if (strcmp(arguments[at], "--gate") == 0)
+            gate = arguments[at + 1];
         else if (strcmp(arguments[at], "--storage") == 0)
             storage = arguments[at + 1];
         else if (strcmp(arguments[at], "--preload") == 0)
@@ -199,9 +232,9 @@ int rank_main(int count, char **arguments) {
             break;
     }
     if (at + 1 >= count || strcmp(arguments[at], "--") != 0 || !library != !profile)
-        fail(
-            "usage: nm-rank [--cpus 0,1] [--report DIR] [--storage DIR,DIR] [--preload LIBRARY --profile DIR]"
-            " -- PROGRAM ARG...");
+        fail("usage: nm-rank [--cpus 0,1] [--report DIR] [--storage DIR,DIR] [--rank N] [--gate DIR] "
+             "[--preload LIBRARY --profile DIR]"
+             " -- PROGRAM ARG...");
     char **program = arguments + at + 1;
     if (storage) {
         char *path = entry_of(storage, rank);
@@ -215,6 +248,8 @@ int rank_main(int count, char **arguments) {
         pin(cpus, rank);
     if (profile)
         preload(library, profile);
+    if (gate)
+        wait_at_gate(gate);
     if (report)
         return run_reported(program, report, rank);
     execvp(program[0], program);

@@ -16,7 +16,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -27,13 +27,14 @@ from tests.contract.not_here import not_here
 from nearmetal.environments import Backend, Instance, InstanceRequest, Tools, Unavailable
 from nearmetal.environments.holder import user_namespace_holder
 from nearmetal.environments.registry import backend_names, get_backend
-from nearmetal.environments.storage import DISKS, NEEDS_ROOT, volume, why_not
+from nearmetal.environments.storage import DISKS, volume, why_not
 from nearmetal.errors import RunError, TrialFailedError, UnavailableError
 from nearmetal.execute.storage import bound, look, make_inside
 from nearmetal.execute.together import started
 from nearmetal.host import Completed, LocalHost, cgroups, processes
 from nearmetal.host.counters import delta, snapshot
 from nearmetal.host.leftovers import Kind, find, remove
+from nearmetal.images.digest import tree_digest
 from nearmetal.model.network import Seat
 from nearmetal.model.study import Attachment, Environment, Limits, Storage, StorageKind
 
@@ -176,6 +177,61 @@ def test_the_same_binaries_as_the_host(rig: Rig) -> None:
     with rig.instance() as instance:
         inside = out(instance, "sha256sum", str(shell)).split()[0]
     assert inside == hashlib.sha256(shell.read_bytes()).hexdigest()
+
+
+def small_tree(at: Path) -> Path:
+    """A tree with a shell, cat, sha256sum and what they load, and nothing else."""
+    for directory in ("etc", "tmp", "proc", "sys", "dev", "run", "usr/bin", "bin", "root"):
+        (at / directory).mkdir(parents=True)
+    for program in ("/bin/sh", "/bin/cat", "/usr/bin/sha256sum"):
+        said = HOST.run(["ldd", program], timeout=10).stdout.split()
+        for file in {program, *(word for word in said if word.startswith("/"))}:
+            (at / file[1:]).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(file, at / file[1:])
+            (at / file[1:]).chmod(0o755)
+    (at / "etc" / "os-release").write_text("ID=small\n")
+    (at / "etc" / "passwd").write_text("root:x:0:0:root:/root:/bin/sh\n")
+    return at
+
+
+def test_an_image_is_the_root_and_is_never_written_to(rig: Rig, tmp_path: Path) -> None:
+    tree = small_tree(tmp_path / "tree")
+    before = tree_digest(tree)
+    asked = rig.request("a", replace(rig.environment(), image="small"), tree=tree, binds=(tmp_path / "bind",))
+    (tmp_path / "bind").mkdir()
+    with rig.backend.start(HOST, rig.tools, replace(asked, user_namespace=rig.user_namespace)) as instance:
+        assert out(instance, "/bin/cat", "/etc/os-release") == "ID=small"
+        assert out(instance, "/bin/sh", "-c", "echo new >/etc/new && cat /etc/new") == "new"
+        assert run(instance, "/bin/sh", "-c", f"echo inside >{tmp_path}/bind/seen").ok
+        assert not run(instance, "/bin/sh", "-c", "test -e /usr/bin/python3").ok
+        if not rig.owns("pid"):  # the machine itself, its root changed
+            assert out(instance, "/bin/cat", "/proc/1/stat") != ""
+    assert (tmp_path / "bind" / "seen").read_text() == "inside\n"
+    assert tree_digest(tree) == before
+    assert find(rig.label + "-") == ()
+
+
+def test_an_image_without_its_tree_is_refused(rig: Rig) -> None:
+    asked = rig.request("a", replace(rig.environment(), image="small"))
+    start = rig.backend.start(HOST, rig.tools, replace(asked, user_namespace=rig.user_namespace))
+    with pytest.raises(UnavailableError, match="small"), start:
+        pass
+
+
+def test_links_of_an_image_lead_nowhere_else(rig: Rig, tmp_path: Path) -> None:
+    """A bind below a link of the image is made in the instance, not on the machine."""
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    tree = small_tree(tmp_path / "tree")
+    bind = tmp_path / "linked" / "bind"
+    bind.mkdir(parents=True)
+    (tree / str(tmp_path)[1:]).mkdir(parents=True)
+    (tree / str(tmp_path)[1:] / "linked").symlink_to(outside)
+    asked = rig.request("a", replace(rig.environment(), image="small"), tree=tree, binds=(bind,))
+    start = rig.backend.start(HOST, rig.tools, replace(asked, user_namespace=rig.user_namespace))
+    with suppress(RunError), start as instance:
+        run(instance, "/bin/sh", "-c", f"echo inside >{bind}/seen")
+    assert list(outside.iterdir()) == []
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -418,7 +474,6 @@ import sys, time
 from pathlib import Path
 from nearmetal.environments import InstanceRequest, Tools
 from nearmetal.environments.holder import user_namespace_holder
-from nearmetal.environments.storage import DISKS, NEEDS_ROOT, volume, why_not
 from nearmetal.environments.registry import get_backend
 from nearmetal.host import LocalHost
 from nearmetal.model.study import Attachment, Environment
@@ -521,8 +576,8 @@ def test_storage_is_what_it_says(rig: Rig, kind: StorageKind) -> None:
     place = str(rig.directory) if kind in (StorageKind.BIND, StorageKind.LOOP) else None
     size = 8 << 20 if kind in (StorageKind.TMPFS, StorageKind.LOOP) else None
     storage = Storage(kind=kind, path=place, size=size)
-    if why_not(HOST, storage) is not None:
-        assert not HOST.is_root() and kind in NEEDS_ROOT
+    if why_not(HOST, storage, own_root=rig.owns("mnt")) is not None:
+        assert not HOST.is_root() and kind is not StorageKind.BIND
         return
     asked = rig.request("v")
     with volume(

@@ -5,9 +5,11 @@ test_backends_unprivileged.py."""
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -87,6 +89,24 @@ def test_a_program_that_hangs_is_given_up(rig: Rig, monkeypatch: pytest.MonkeyPa
 def test_a_name_too_long_is_an_error(rig: Rig) -> None:
     with pytest.raises(NearmetalError, match=r"host name .* longer than 63"), rig.instance("a" * 70):
         pass
+
+
+def test_an_instance_of_an_image_sees_its_tree_and_leaves_it_as_it_was(rig: Rig) -> None:
+    tree = rig.directory / "tree"
+    for name in ("bin", "dev", "etc", "proc", "run", "sys", "tmp", "usr"):
+        (tree / name).mkdir(parents=True)
+    (tree / "etc/mark").write_text("of the image\n")
+    (tree / "usr/mark").symlink_to("../etc/mark")
+    shutil.copy(rig.tools / "nm-box", tree / "bin/box")
+    environment = replace(rig.environment(), image="tested")
+    with rig.instance(environment=environment, tree=tree) as instance:
+        root = Path(f"/proc/{instance.pid}/root")
+        assert (root / "usr/mark").resolve() and (root / "etc/mark").read_text() == "of the image\n"
+        assert not (root / "home").exists()
+        done = HOST.run(instance.command(["/bin/box", "nonsense"]), timeout=10)
+        assert done.returncode == 111 and "usage: nm-box" in done.stderr
+        (root / "etc/written").write_text("inside")
+    assert sorted(p.name for p in (tree / "etc").iterdir()) == ["mark"]
 
 
 @pytest.mark.parametrize("name", PACKAGES)

@@ -6,6 +6,7 @@ import json
 import os
 import select
 import subprocess
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -403,6 +404,46 @@ def test_nm_rank_measures_a_program_and_ends_as_it_did(
     assert (usage["place"]["rank"], usage["status"]) == (0, status)
     assert usage["wall"] >= (0.05 if status == 0 else 0.0)
     assert 0 <= usage["user"] + usage["system"] < usage["wall"] + 0.05 and usage["max_rss"] > 100_000
+
+
+def test_nm_rank_tells_a_program_its_storage(tools: Path) -> None:
+    argv = [str(tools / "nm-rank"), "--rank", "1", "--storage", "/a,/b c", "--"]
+    program = ["sh", "-c", 'echo "$NEARMETAL_STORAGE" "$1"', "sh", "{storage}/x:{storage}"]
+    done = LocalHost().run([*argv, *program], timeout=PATIENCE)
+    assert done.stdout == "/b c /b c/x:/b c\n"
+    missing = LocalHost().run([*argv[:2], "2", *argv[3:], "true"], timeout=PATIENCE)
+    assert not missing.ok and "none for rank 2" in missing.stderr
+
+
+def test_nm_rank_waits_at_the_gate_with_all_others(tools: Path, tmp_path: Path) -> None:
+    for name in ("arrived", "gate"):
+        os.mkfifo(tmp_path / name)
+    arrived = os.open(tmp_path / "arrived", os.O_RDWR)
+    gate = os.open(tmp_path / "gate", os.O_RDWR)
+    try:
+        argv = [str(tools / "nm-rank"), "--gate", str(tmp_path), "--report", str(tmp_path)]
+        clock = ["date", "+%s.%N"]
+        waiting = [
+            LocalHost().start(
+                [*argv, "--rank", str(rank), "--", *clock],
+                stdout=tmp_path / f"out.{rank}",
+                stderr=tmp_path / f"err.{rank}",
+            )
+            for rank in range(3)
+        ]
+        for _ in waiting:
+            assert os.read(arrived, 1) == b"."
+        time.sleep(0.1)
+        assert all(process.poll() is None for process in waiting)
+        released = time.time()
+    finally:
+        os.close(gate)
+        os.close(arrived)
+    assert [process.wait(5) for process in waiting] == [0, 0, 0]
+    begun = [float((tmp_path / f"out.{rank}").read_text()) for rank in range(3)]
+    assert min(begun) > released
+    # The time at the gate is no time of the program.
+    assert all(report_of(tmp_path, rank).wall < 0.1 for rank in range(3))
 
 
 def test_nm_rank_without_an_entry_for_its_rank(tools: Path) -> None:

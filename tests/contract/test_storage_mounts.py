@@ -34,12 +34,12 @@ def device(tmp_path: Path) -> Iterator[str]:
 
 @needs_root
 def test_a_device_is_taken_when_it_may_be_destroyed_and_nobody_uses_it(device: str, tmp_path: Path) -> None:
-    kept = why_not(HOST, Storage(kind=StorageKind.BLOCK, path=device))
-    assert kept is not None and "overwrite: true" in kept.reason
+    kept = why_not(HOST, Storage(kind=StorageKind.BLOCK, path=device), own_root=True)
+    assert kept is not None and "overwrite: true" in kept.remedy
     storage = Storage(kind=StorageKind.BLOCK, path=device, overwrite=True)
-    assert why_not(HOST, storage) is None
+    assert why_not(HOST, storage, own_root=True) is None
     with mounted_once(HOST, storage, tmp_path / "shared") as shared:
-        used = why_not(HOST, storage)
+        used = why_not(HOST, storage, own_root=True)
         assert used is not None and f"is mounted on {shared}" in used.reason
         with volume(
             HOST,
@@ -56,7 +56,7 @@ def test_a_device_is_taken_when_it_may_be_destroyed_and_nobody_uses_it(device: s
                 pass
         assert not v.path.exists()
     assert not os.path.ismount(tmp_path / "shared")
-    assert why_not(HOST, storage) is None
+    assert why_not(HOST, storage, own_root=True) is None
 
 
 @pytest.mark.parametrize(
@@ -69,7 +69,7 @@ def test_a_device_is_taken_when_it_may_be_destroyed_and_nobody_uses_it(device: s
 )
 @needs_root
 def test_what_cannot_be_had_is_told(storage: Storage, why: str) -> None:
-    answer = why_not(HOST, storage)
+    answer = why_not(HOST, storage, own_root=True)
     assert answer is not None and why in answer.reason
 
 

@@ -22,7 +22,7 @@ def here(tmp_path: Path) -> Iterator[Path]:
 
 
 def test_every_part_runs_and_stands_beside_the_paper(here: Path) -> None:
-    done = nearmetal(*RUN, "--time", "2m", "--max-blocks", "1", "--json", cwd=here, timeout=600)
+    done = nearmetal(*RUN, "--time", "15m", "--max-blocks", "1", "--json", cwd=here, timeout=600)
     assert done.returncode == 0, done.stderr
     form: dict[str, Any] = json.loads(done.stdout)
     parts = {p["part"]: p for p in form["parts"]}

@@ -223,7 +223,7 @@ def tokens(kind: Kind, path: Path, work: Path) -> Iterator[list[str]]:
 
 def test_a_path_with_a_colon_is_no_tag(tmp_path: Path) -> None:
     copy, unpack = tokens(Kind.DOCKER_ARCHIVE, tmp_path / "a:b.tar", tmp_path)
-    assert copy[-2:] == [f"docker-archive:{tmp_path}/source", f"oci:{tmp_path}/layout:image"]
+    assert copy[-2:] == ["docker-archive:source", "oci:layout:image"]
     assert (tmp_path / "source").readlink() == tmp_path / "a:b.tar"
     assert unpack[:4] == ["umoci", "raw", "unpack", "--rootless"]
 

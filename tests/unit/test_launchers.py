@@ -29,6 +29,14 @@ def test_shared_memory_is_named_and_cma_is_off(major: int, btl: str) -> None:
     assert "none" in {v for k, v in out.transport.items() if k.endswith("single_copy_mechanism")}
 
 
+def test_ranks_that_share_a_cpu_yield_it_while_they_wait() -> None:
+    job = MpiJob(argv=("p",), ranks=4, transport=Transport.SHM, interface="lo", scratch="/run/t", yields=True)
+    out = openmpi_launch(job, "mpirun", (4, 1, 4))
+    at = out.argv.index("mpi_yield_when_idle")
+    assert out.argv[at - 1 : at + 2] == ("--mca", "mpi_yield_when_idle", "1")
+    assert out.transport["mpi_yield_when_idle"] == "1"
+
+
 def test_across_instances_only_tcp_and_the_agent() -> None:
     hosts = (HostSlots(host="a", slots=1), HostSlots(host="b", slots=1))
     job = MpiJob(
@@ -57,7 +65,7 @@ def place(rank: int, host: str, *cpus: int) -> RankPlace:
 
 def test_places_are_verified_by_rank() -> None:
     two = Placement(name="2x1", instances=2, tasks=1)
-    verify_places([place(1, "b", 1), place(0, "a", 0)], two, (0, 1), ("a", "b"))
+    verify_places([place(1, "b", 1), place(0, "a", 0)], two, ((0,), (1,)), ("a", "b"))
     for wrong in (
         [place(0, "a", 0)],
         [place(0, "a", 0), place(1, "a", 1)],
@@ -65,4 +73,4 @@ def test_places_are_verified_by_rank() -> None:
         [place(0, "a", 0), place(0, "a", 0)],
     ):
         with pytest.raises(PlacementDiffers):
-            verify_places(wrong, two, (0, 1), ("a", "b"))
+            verify_places(wrong, two, ((0,), (1,)), ("a", "b"))

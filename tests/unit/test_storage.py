@@ -31,15 +31,21 @@ def test_a_path_lies_on_the_last_of_the_longest_mounts() -> None:
 
 @pytest.mark.parametrize("kind", [k for k in StorageKind if k not in ("overlay", "bind")])
 def test_what_is_mounted_needs_root(kind: StorageKind) -> None:
-    why = why_not(FakeHost(root=False), Storage(kind=kind, path="/dev/x", size=1))
+    why = why_not(FakeHost(root=False), Storage(kind=kind, path="/dev/x", size=1), own_root=False)
     assert why is not None and "needs root" in why.reason
-    assert why_not(FakeHost(root=False), Storage()) is None
+
+
+def test_overlay_without_root_is_of_bare_machines_alone() -> None:
+    host = FakeHost(root=False)
+    assert why_not(host, Storage(), own_root=False) is None
+    refused = why_not(host, Storage(), own_root=True)
+    assert refused is not None and "bind" in refused.remedy
 
 
 def test_a_program_that_is_missing_is_named() -> None:
     host = FakeHost(programs={"mount": "/bin/mount"}, missing=("mkfs.ext4",))
-    why = why_not(host, Storage(kind=StorageKind.LOOP, size=1 << 20))
-    assert why is not None and why.reason.startswith("storage loop needs mkfs.ext4;")
+    why = why_not(host, Storage(kind=StorageKind.LOOP, size=1 << 20), own_root=False)
+    assert why is not None and why.reason == "storage loop needs mkfs.ext4"
 
 
 @pytest.mark.parametrize(
@@ -52,7 +58,7 @@ def test_a_program_that_is_missing_is_named() -> None:
 )
 def test_nfs_needs_a_kernel_and_a_program(systems: str, programs: dict[str, str], why: str | None) -> None:
     host = FakeHost(files={"/proc/filesystems": systems}, programs=programs, missing=("mount.nfs",))
-    answer = why_not(host, Storage(kind=StorageKind.NFS, path="server:/export"))
+    answer = why_not(host, Storage(kind=StorageKind.NFS, path="server:/export"), own_root=False)
     assert (answer is None) if why is None else (answer is not None and why in answer.reason)
 
 

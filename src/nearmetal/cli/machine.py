@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from dataclasses import asdict
 from typing import TYPE_CHECKING
@@ -61,6 +62,7 @@ def check(json: bool = Json) -> int:
     for name, found in check_attachments(host, machine.tools).items() if machine is not None else ():
         state = "works" if found.works else "not here"
         rows.append((state, f"attachment {name}", found.detail or found.reason, found.remedy))
+    rows += _storages(host)
     facts = provenance(host)
     if json:
         keys = ("state", "what", "why", "remedy")
@@ -83,6 +85,21 @@ def _builds_images(host: Host) -> tuple[str, str, str, str]:
     except NearmetalError as e:
         return "not here", "images", e.what, e.remedy
     return "works", "images", "nearmetal image list names them", ""
+
+
+def _storages(host: Host) -> list[tuple[str, str, str, str]]:
+    """A row for each kind of storage; what needs a device or an export is asked about all
+    else."""
+    from ..environments.storage import check_storage
+    from ..model.study import StorageKind
+
+    answers = {k: check_storage(host, k, f"nearmetal-check-{os.getpid()}-storage") for k in StorageKind}
+    return [
+        ("works", f"storage {kind}", "", "")
+        if answer is None
+        else ("not here", f"storage {kind}", answer.reason, answer.remedy)
+        for kind, answer in answers.items()
+    ]
 
 
 def clean(

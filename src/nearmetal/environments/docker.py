@@ -21,8 +21,8 @@ from .instance import (
     START_TIMEOUT,
     control_groups,
     missing_tools,
+    require_fitting,
     require_root,
-    require_short_hostname,
 )
 from .program import (
     ProgramInstance,
@@ -33,7 +33,7 @@ from .program import (
     running,
     started_instance,
 )
-from .wrapped import all_binds, check_program, require_image_and_seat
+from .wrapped import all_binds, check_program
 
 
 class Docker:
@@ -51,7 +51,8 @@ class Docker:
             return Unavailable(reason="docker is not installed", remedy="apt-get install docker.io")
         answer = host.run(["docker", "version", "--format", "{{.Server.Version}}"], timeout=5)
         if not answer.ok:
-            return Unavailable(reason=answer.last_words(), remedy="systemctl start docker")
+            reason = f"no Docker daemon answers: {answer.last_words()}"
+            return Unavailable(reason=reason, remedy="systemctl start docker")
         found = check_program(self, host, tools, program="docker", remedy="apt-get install docker.io")
         # Of the daemon, which may be of another version than the client.
         version = f"docker {answer.stdout.strip()}"
@@ -113,8 +114,7 @@ def run_words(
 def _start(host: Host, tools: Tools, request: InstanceRequest) -> Iterator[ProgramInstance]:
     begin = time.monotonic_ns()
     require_root(host, request)
-    require_short_hostname(request)
-    require_image_and_seat(request)
+    require_fitting(request)
     if request.seat is not None:
         raise UnavailableError(
             f"environment {request.environment.name}: docker joins no network that it has not made",
@@ -191,7 +191,9 @@ def _cgroup_driver(host: Host) -> str:
     if daemon not in _drivers:
         answer = host.run(["docker", "info", "--format", "{{.CgroupDriver}}"], timeout=COMMAND_TIMEOUT)
         if not answer.ok:
-            raise UnavailableError(answer.last_words(), remedy="systemctl start docker")
+            raise UnavailableError(
+                f"no Docker daemon answers: {answer.last_words()}", remedy="systemctl start docker"
+            )
         _drivers[daemon] = answer.stdout.strip()
     return _drivers[daemon]
 

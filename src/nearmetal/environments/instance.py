@@ -176,12 +176,15 @@ def require_host_image(request: InstanceRequest) -> None:
         )
 
 
-def require_short_hostname(request: InstanceRequest) -> None:
-    """Raises UnavailableError for a host name that the kernel or the domain name system refuses (RFC
-    1035)."""
+def require_fitting(request: InstanceRequest) -> None:
+    """Raises UnavailableError for an image without a tree, a seat that does not fit its attachment, and a
+    host name that the kernel or the domain name system refuses (RFC 1035)."""
+    if request.tree == Path("/"):
+        require_host_image(request)
+    require_seat(request)
     if len(request.hostname) > LONGEST_HOSTNAME:
         raise UnavailableError(
-            f"host name {request.hostname[:20]}… is longer than {LONGEST_HOSTNAME} characters",
+            f"host name {request.hostname} is longer than {LONGEST_HOSTNAME} characters",
             remedy="give the environment a shorter name",
         )
 

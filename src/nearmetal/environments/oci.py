@@ -15,7 +15,7 @@ from ..errors import RunError
 from ..host import Host, cgroups, processes, runtime
 from ..model.study import Attachment
 from .contract import OWN_ALL, Available, InstanceRequest, Tools, Unavailable
-from .instance import CONTROLLERS, START_TIMEOUT, control_groups, require_root, require_short_hostname
+from .instance import CONTROLLERS, START_TIMEOUT, control_groups, require_fitting, require_root
 from .program import (
     FirstReport,
     ProgramInstance,
@@ -25,7 +25,7 @@ from .program import (
     running,
     started_instance,
 )
-from .wrapped import all_binds, check_program, require_image_and_seat
+from .wrapped import all_binds, check_program
 
 DELETE_TIMEOUT = 10.0
 
@@ -189,8 +189,7 @@ def _placed(
 def _start(kind: OciRuntime, host: Host, tools: Tools, request: InstanceRequest) -> Iterator[ProgramInstance]:
     begin = time.monotonic_ns()
     require_root(host, request)
-    require_short_hostname(request)
-    require_image_and_seat(request)
+    require_fitting(request)
     binds = all_binds(tools, request)
     with ExitStack() as stack:
         groups = stack.enter_context(control_groups(request, CONTROLLERS))

@@ -16,7 +16,7 @@ from ..errors import UnavailableError
 from ..host import Host, cgroups, processes, runtime
 from ..model.study import Attachment
 from .contract import OWN_ALL, Available, InstanceRequest, Tools, Unavailable
-from .instance import CONTROLLERS, START_TIMEOUT, control_groups, require_short_hostname
+from .instance import CONTROLLERS, START_TIMEOUT, control_groups, require_fitting
 from .program import (
     ProgramInstance,
     end_payload,
@@ -26,7 +26,7 @@ from .program import (
     running,
     started_instance,
 )
-from .wrapped import all_binds, check_program, require_image_and_seat
+from .wrapped import all_binds, check_program
 
 TMPFS = {"/tmp": "1777", "/run": "0755"}
 """Fresh in every instance, by mode."""
@@ -130,8 +130,7 @@ def run_words(
 @contextmanager
 def _start(host: Host, tools: Tools, request: InstanceRequest) -> Iterator[ProgramInstance]:
     begin = time.monotonic_ns()
-    require_short_hostname(request)
-    require_image_and_seat(request)
+    require_fitting(request)
     rootless = not host.is_root()
     if rootless and request.seat is not None:
         raise UnavailableError(

@@ -12,10 +12,12 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..errors import RunError, UnavailableError
-from ..host import Host, Unavailable, cgroups, namespaces
-from ..host.runtime import note_outside
+from ..errors import NearmetalError, RunError, UnavailableError
+from ..host import Host, cgroups, namespaces
+from ..host import Unavailable as Unknown
+from ..host.runtime import note_outside, scratch_directory
 from ..model.study import Storage, StorageKind
+from .contract import Unavailable
 
 DISKS = Path("/var/tmp")
 """Where files that stand for disks are made, and the directories of a bare machine: the runtime directory is
@@ -41,34 +43,74 @@ class Volume:
     inside: bool
 
 
-def why_not(host: Host, storage: Storage) -> Unavailable | None:
-    """Why this machine cannot give such storage; None where it can, as far as can be told without making
-    it."""
-    kind = storage.kind
+def why_not(host: Host, storage: Storage, *, own_root: bool) -> Unavailable | None:
+    """Why this machine cannot give such storage; None where it can, as far as can be told without making it.
+    own_root: the instances have a root file system of their own."""
+    missing = why_no_kind(host, storage.kind)
+    if missing is not None:
+        return missing
+    if storage.kind is StorageKind.OVERLAY and own_root and not host.is_root():
+        # Its directories belong to users that the user namespace does not know: none can be copied up.
+        return Unavailable(
+            reason=f"storage overlay: without root nothing can be made in {DISKS} of an instance",
+            remedy="run as root, or take bind",
+        )
+    path = Path(storage.path or "")
+    if storage.kind is StorageKind.BIND and not os.access(path, os.W_OK | os.X_OK):
+        return Unavailable(
+            reason=f"storage bind: {path} is no directory that this user may write to", remedy="another path"
+        )
+    if storage.kind is StorageKind.BLOCK:
+        return _why_not_device(host, path, overwrite=storage.overwrite)
+    return None
+
+
+def why_no_kind(host: Host, kind: StorageKind) -> Unavailable | None:
+    """Why this machine has no storage of a kind, whatever its path: privileges, programs, the kernel."""
     if kind in NEEDS_ROOT and not host.is_root():
-        return Unavailable(f"storage {kind} is mounted, which needs root; overlay and bind do not")
+        return Unavailable(
+            reason=f"storage {kind} is mounted, which needs root; overlay and bind do not",
+            remedy="run as root, or take another kind",
+        )
     if kind in (StorageKind.LOOP, StorageKind.BLOCK):
         lacking = [name for name in ("mkfs.ext4", "mount") if host.which(name) is None]
         if lacking:
             return Unavailable(
-                f"storage {kind} needs {' and '.join(lacking)}; apt-get install e2fsprogs mount"
+                reason=f"storage {kind} needs {' and '.join(lacking)}",
+                remedy="apt-get install e2fsprogs mount",
             )
     if kind is StorageKind.NFS:
-        return _why_no_nfs(host)
-    if kind is StorageKind.BIND and not os.access(storage.path or "", os.W_OK | os.X_OK):
-        return Unavailable(f"storage bind: {storage.path} is no directory that this user may write to")
-    if kind is StorageKind.BLOCK:
-        return _why_not_device(host, Path(storage.path or ""), overwrite=storage.overwrite)
+        known = host.read("/proc/filesystems")
+        if isinstance(known, Unknown) or not {b"nfs", b"nfs4"} & set(known.split()):
+            return Unavailable(
+                reason="storage nfs: this kernel has no NFS client (yet)", remedy="modprobe nfs"
+            )
+        if host.which("mount.nfs") is None:
+            return Unavailable(reason="storage nfs needs mount.nfs", remedy="apt-get install nfs-common")
     return None
 
 
-def _why_no_nfs(host: Host) -> Unavailable | None:
-    known = host.read("/proc/filesystems")
-    if isinstance(known, Unavailable) or not {b"nfs", b"nfs4"} & set(known.split()):
-        return Unavailable("storage nfs: this kernel has no NFS client (yet); modprobe nfs")
-    if host.which("mount.nfs") is None:
-        return Unavailable("storage nfs needs mount.nfs; apt-get install nfs-common")
-    return None
+def check_storage(host: Host, kind: StorageKind, label: str) -> Unavailable | None:
+    """why_no_kind; a tmpfs and a loop file are really made, and gone again."""
+    missing = why_no_kind(host, kind)
+    if missing is not None or kind not in (StorageKind.TMPFS, StorageKind.LOOP):
+        return missing
+    try:
+        with (
+            scratch_directory(label) as scratch,
+            volume(
+                host,
+                Storage(kind=kind, size=4 << 20),
+                label=label,
+                run_scratch=scratch,
+                directory=scratch / "storage",
+                shared=None,
+                own_root=False,
+            ),
+        ):
+            return None
+    except NearmetalError as e:
+        return Unavailable(reason=e.what, remedy=e.remedy or "run it where mounts are allowed")
 
 
 def _why_not_device(host: Host, device: Path, *, overwrite: bool) -> Unavailable | None:
@@ -76,17 +118,19 @@ def _why_not_device(host: Host, device: Path, *, overwrite: bool) -> Unavailable
     try:
         found = device.stat()
     except OSError as e:
-        return Unavailable(f"storage block: {device}: {e.strerror}")
+        return Unavailable(reason=f"storage block: {device}: {e.strerror}", remedy="another path")
     if not stat.S_ISBLK(found.st_mode):
-        return Unavailable(f"storage block: {device} is no block device")
+        return Unavailable(reason=f"storage block: {device} is no block device", remedy="another path")
     if not overwrite:
         return Unavailable(
-            f"storage block makes a file system on {device}, which destroys what it holds; "
-            "say overwrite: true in its storage to let it"
+            reason=f"storage block makes a file system on {device}, which destroys what it holds",
+            remedy="say overwrite: true in its storage if it may be destroyed",
         )
     number = f"{os.major(found.st_rdev)}:{os.minor(found.st_rdev)}"
     user = device_user(host, number)
-    return None if user is None else Unavailable(f"storage block: {device} is in use: {user}")
+    if user is None:
+        return None
+    return Unavailable(reason=f"storage block: {device} is in use: {user}", remedy="free it, or another path")
 
 
 def device_user(host: Host, number: str) -> str | None:
@@ -123,9 +167,9 @@ def mounted_once(host: Host, storage: Storage, target: Path) -> Iterator[Path]:
 
     Raises UnavailableError, RunError.
     """
-    why = why_not(host, storage)
+    why = why_not(host, storage, own_root=False)
     if why is not None:
-        raise UnavailableError(why.reason)
+        raise UnavailableError(why.reason, remedy=why.remedy)
     target.mkdir()
     with ExitStack() as stack:
         stack.callback(namespaces.unmount, target)

@@ -21,8 +21,7 @@ from .instance import (
     control_groups,
     group_notes,
     missing_tools,
-    require_host_image,
-    require_seat,
+    require_fitting,
     seconds,
 )
 from .probe import probe_as_user
@@ -57,7 +56,7 @@ def wrapped(
 
     Raises UnavailableError for an image, an attachment or a seat that does not fit, RunError.
     """
-    require_image_and_seat(request)
+    require_fitting(request)
     binds = all_binds(tools, request)
     # Not below request.scratch, which may lie in a bind: what is mounted there would be seen inside.
     with (
@@ -107,14 +106,6 @@ def all_binds(tools: Tools, request: InstanceRequest) -> dict[Path, bool]:
     if not any(own.is_relative_to(b) for b in binds):
         binds[own] = False
     return binds
-
-
-def require_image_and_seat(request: InstanceRequest) -> None:
-    """Raises UnavailableError for an image without a tree, and for an attachment that does not fit the
-    seat."""
-    if request.tree == Path("/"):
-        require_host_image(request)
-    require_seat(request)
 
 
 def require_plain(given: Wrapped, program: str, *, without: str) -> None:

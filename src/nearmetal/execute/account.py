@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 
+from ..environments import Instance
 from ..host.counters import Snapshot, delta, disturbance, flags, snapshot
 from .network_watch import NetworkAccount, watch_network
 from .session import Session
@@ -41,6 +42,12 @@ class _Reading:
     instances: Mapping[str, tuple[Snapshot, ...]]
 
 
+def members(s: Standing) -> dict[str, Instance]:
+    """The instances of an arm and its companion, by the scope of their counters."""
+    own = {f"instance.{i.hostname}": i for i in s.instances}
+    return own if s.beside is None else {**own, "beside": s.beside.instance}
+
+
 class Account:
     """Counts from when the instances stand until just before they fall; the sampler knows them meanwhile."""
 
@@ -48,7 +55,7 @@ class Account:
         self._session, self._arms = session, arms
         if session.sampler is not None:
             for s in arms:
-                for i in s.instances:
+                for i in members(s).values():
                     session.sampler.add_instance(i.label, i.cgroups)
                     stack.callback(session.sampler.remove_instance, i.label)
         for s in arms:
@@ -62,7 +69,9 @@ class Account:
             own=time.process_time(),
             node=snapshot(host),
             launcher=snapshot(host, self._session.launcher_groups),
-            instances={s.trial.id: tuple(snapshot(host, i.cgroups) for i in s.instances) for s in self._arms},
+            instances={
+                s.trial.id: tuple(snapshot(host, i.cgroups) for i in members(s).values()) for s in self._arms
+            },
         )
 
     def close(self) -> Window:
@@ -72,9 +81,9 @@ class Account:
         node = delta(first.node, last.node, seconds)
         instances = {
             s.trial.id: {
-                f"instance.{i.hostname}": delta(a, b, seconds)
-                for i, a, b in zip(
-                    s.instances, first.instances[s.trial.id], last.instances[s.trial.id], strict=True
+                scope: delta(a, b, seconds)
+                for scope, a, b in zip(
+                    members(s), first.instances[s.trial.id], last.instances[s.trial.id], strict=True
                 )
             }
             for s in self._arms

@@ -17,6 +17,7 @@ from ..workloads.protocol import SliceLine, VerifyLine
 from .account import Account, Window
 from .arms import guarded, shuffled, sound, taking
 from .commands import run_command
+from .companion import companion, still_well
 from .network_watch import timed_run, timed_slice, timed_slices
 from .profiles import read_profiles
 from .session import Session
@@ -67,6 +68,10 @@ def _run_group(
         for w in workloads:
             if isinstance(w, CommandWorkload):
                 _run_commands(session, taking(arms, w), w, rows, rng)
+        for s in sound(arms):
+            if s.beside is not None:
+                with guarded(s):
+                    still_well(s.beside)
         window = account.close()
     for s in arms:
         rows[s.trial.id] += start_and_stop_rows(session, s)
@@ -86,6 +91,7 @@ def _start_all(session: Session, arms: Sequence[Standing], stack: ExitStack) -> 
     for s in sound(arms):
         with guarded(s):
             s.instances = stack.enter_context(start_instances(session, s))
+            s.beside = stack.enter_context(companion(session, s))
 
 
 def _run_kernels(
@@ -98,8 +104,10 @@ def _run_kernels(
 ) -> None:
     """One launch per arm for all kernels; then the token goes round, kernel by kernel."""
     begin = time.monotonic()
-    for s in sound(arms):
+    for s in arms:
         s.kernels = tuple(w for w in kernels if s.arm.environment.takes(w.name))
+    arms = [s for s in arms if s.kernels]
+    for s in sound(arms):
         with guarded(s):
             s.job = stack.enter_context(start_job(session, s))
     for s in sound(arms):

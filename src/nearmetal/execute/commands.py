@@ -13,14 +13,19 @@ from ..model.profile import RankProfile
 from ..model.record import Row
 from ..model.study import CommandWorkload
 from ..workloads.command import parse
-from ..workloads.protocol import RankReport, parse_report, told_error
+from ..workloads.protocol import RankReport, told_error
+from .copies import instance_walls, run_copies
+from .network_watch import look_at_network
 from .profiles import read_profiles
+from .reports import read_reports
 from .session import Session
-from .standing import Standing, launch_of
+from .standing import Standing, cpu_list, launch_of
 
 
 def run_command(session: Session, s: Standing, workload: CommandWorkload) -> tuple[Row, ...]:
     """Run it once; raises TrialFailedError when it does not end in time, or ends with an error."""
+    if workload.per_task:
+        return run_copies(session, s, workload)
     env = dict(workload.env)
     program = workload.argv_on(s.arm.placement.ranks)
     if workload.mpi:
@@ -29,8 +34,7 @@ def run_command(session: Session, s: Standing, workload: CommandWorkload) -> tup
         env |= s.launch.env
     else:
         # One process without MPI: on all CPUs of the first instance, for it may have threads.
-        own = "+".join(map(str, session.cpus(s.arm)[: s.arm.placement.tasks]))
-        pinned = ["--cpus", own, "--report", str(s.directory)]
+        pinned = ["--cpus", cpu_list([session.instance_cpus(s.arm, 0)]), "--report", str(s.directory)]
         if s.volumes:
             pinned += ["--storage", str(s.volumes[0].path)]
         rank = [session.software_of(s.arm).tools / "nm-rank", *pinned, "--", *program]
@@ -41,18 +45,20 @@ def run_command(session: Session, s: Standing, workload: CommandWorkload) -> tup
         env=env,
         cwd=Path.cwd(),
         # Its connections go when it ends: what a run of less than a second did to them, only counters tell.
-        each_second=partial(_look, session, s) if s.watch is not None else None,
+        each_second=partial(look_at_network, session, s) if s.watch is not None else None,
     )
     for name, text in (("stdout", done.stdout), ("stderr", done.stderr)):
         if text:
             s.log.mkdir(parents=True, exist_ok=True)
             (s.log / f"{workload.name}.{name}.txt").write_text(text)
     if done.returncode == os.EX_OK:
-        reports = [_report(s.directory, r) for r in range(s.arm.placement.ranks if workload.mpi else 1)]
+        reports = read_reports(s.directory, s.arm.placement.ranks if workload.mpi else 1)
         s.places = tuple(r.place for r in reports)
         if workload.mpi:
             hosts = tuple(i.hostname for i in s.instances)
             verify_places(s.places, s.arm.placement, session.cpus(s.arm), hosts)
+            walls = instance_walls(reports, s.arm.placement.tasks)
+            s.phases |= {f"{workload.name}.instance.{i}": v for i, v in enumerate(walls)}
         profiles: tuple[RankProfile, ...] = ()
         if workload.mpi and s.profiles is not None:
             profiles = tuple(p.whole() for p in read_profiles(s.profiles, len(reports)))
@@ -72,23 +78,6 @@ def run_command(session: Session, s: Standing, workload: CommandWorkload) -> tup
         where=str(s.log),
         remedy=f"raise time_limit above {workload.time_limit:g} s" if done.returncode == 124 else "",
     )
-
-
-def _look(session: Session, s: Standing) -> None:
-    """Raises TrialFailedError, which ends the program, when the network is gone that it waits for."""
-    network = session.networks.get((s.arm.name, s.trial.aa))
-    if network is not None and (gone := network.trouble()):
-        raise TrialFailedError(gone, where=str(s.log))
-    if s.watch is not None:
-        s.watch.look()
-
-
-def _report(directory: Path, rank: int) -> RankReport:
-    """What nm-rank wrote of one rank in this run: it ends with an error where it cannot write."""
-    try:
-        return parse_report((directory / f"rank.{rank}.json").read_text())
-    except OSError as e:
-        raise TrialFailedError(f"rank {rank} did not report: {e}", where=str(directory)) from e
 
 
 def _parts(reports: Sequence[RankReport], profiles: Sequence[RankProfile]) -> dict[str, float]:

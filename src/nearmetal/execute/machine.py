@@ -14,7 +14,8 @@ from ..workloads.build import BuiltTools
 
 @dataclass(frozen=True, kw_only=True)
 class Machine:
-    """The host with everything compiled. llc: bytes of the last-level cache; cpus: usable CPUs in order."""
+    """The host with everything compiled. llc: bytes of the last-level cache; cpus: usable CPUs in the order
+    in which ranks take them; cores: that these belong to."""
 
     host: Host
     tools: Tools
@@ -23,6 +24,7 @@ class Machine:
     mpi: tuple[int, int, int]
     llc: int
     cpus: tuple[int, ...]
+    cores: int
 
 
 def cache_directory() -> Path:

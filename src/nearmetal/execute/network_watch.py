@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 
+from ..errors import TrialFailedError
 from ..host.network_files import PROBES, RETRANSMITTED
 from ..host.network_meter import MARKED, PROTOCOLS, QDISCS, NetworkMeter, grown
 from ..model.record import Connection
@@ -217,3 +218,12 @@ def _address(endpoint: str) -> str:
 
 def _plus(total: float | None, first: float | None, last: float | None) -> float | None:
     return None if total is None or first is None or last is None or last < first else total + last - first
+
+
+def look_at_network(session: Session, s: Standing) -> None:
+    """Raises TrialFailedError, which ends the program, when the network is gone that it waits for."""
+    network = session.networks.get((s.arm.name, s.trial.aa))
+    if network is not None and (gone := network.trouble()):
+        raise TrialFailedError(gone, where=str(s.log))
+    if s.watch is not None:
+        s.watch.look()

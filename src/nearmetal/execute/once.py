@@ -18,6 +18,7 @@ from ..workloads.kernels import argument, counts_operations, rows
 from ..workloads.protocol import SliceLine, VerifyLine, parse_line, parse_report, told_error
 from .machine import Machine
 from .profiles import profile_directory, read_profiles
+from .standing import cpu_list
 
 LIMIT = 3600.0
 SLICES = 9
@@ -93,8 +94,7 @@ class KernelResult:
 
 def rank_cpus(cpus: Sequence[int], ranks: int, threads: int) -> str:
     """nm-rank's list of the CPUs of each rank: '0,1', or '0+1,2+3' for two threads each."""
-    own = [cpus[r * threads : (r + 1) * threads] for r in range(ranks)]
-    return ",".join("+".join(map(str, some)) for some in own)
+    return cpu_list([cpus[r * threads : (r + 1) * threads] for r in range(ranks)])
 
 
 def run_once(

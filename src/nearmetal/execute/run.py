@@ -91,6 +91,7 @@ def _start(machine: Machine, study: Study, order: Order, label: str, progress: P
                 "images": {n: s.record() for n, s in session.software.items() if s.image is not None},
                 "parity": rehearsal.parity,
                 "not_here": dict(absent),
+                "cpu_order": {"cpus": list(machine.cpus), "cores": machine.cores},
                 "storage": rehearsal.storage,
                 "limits": rehearsal.limits,
                 "network": session.network_record(),

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,10 +21,11 @@ from ..host import Unavailable as NoGroups
 from ..host.network_meter import NetworkMeter, open_descriptors
 from ..host.provenance import llc_bytes
 from ..host.runtime import scratch_directory
+from ..host.topology import topology
 from ..launchers import openmpi_version
 from ..model.image import HOST
 from ..model.record import JsonValue
-from ..model.study import Arm, Storage, Study, Transport
+from ..model.study import Arm, Pinning, Placement, Storage, Study, Transport
 from ..network.build import Network, build_networks
 from ..network.plan import Want
 from ..samplers import Sampler
@@ -64,9 +65,14 @@ class Session:
     storages: Mapping[Storage, Path]
     sampler: Sampler | None
 
-    def cpus(self, arm: Arm) -> tuple[int, ...]:
-        """The CPU of each rank of an arm, the same for every arm of as many ranks."""
-        return arm.placement.cpus or self.machine.cpus[: arm.placement.ranks]
+    def cpus(self, arm: Arm) -> tuple[tuple[int, ...], ...]:
+        """The CPUs that each rank of an arm may use, the same for every arm of as many ranks and the same
+        pinning."""
+        return cpus_of_ranks(arm.placement, self.machine.cpus)
+
+    def instance_cpus(self, arm: Arm, number: int) -> tuple[int, ...]:
+        """The CPUs of one instance of an arm: those of its ranks."""
+        return cpus_of_instance(arm.placement, self.machine.cpus, number)
 
     def network_record(self) -> dict[str, JsonValue]:
         """Of each network that stands, by its number in the run: its arms, what was asked for and what was
@@ -87,6 +93,28 @@ class Session:
         return self.software[arm.environment.image]
 
 
+def cpus_of_ranks(place: Placement, usable: Sequence[int]) -> tuple[tuple[int, ...], ...]:
+    """By rank. usable: in the order in which ranks take them; with more ranks than these they go round."""
+    own = place.cpus or tuple(usable[rank % len(usable)] for rank in range(place.ranks))
+    match place.pinning:
+        case Pinning.RANK:
+            return tuple((cpu,) for cpu in own)
+        case Pinning.INSTANCE:
+            return tuple(
+                tuple(sorted(set(own[first : first + place.tasks])))
+                for first in range(0, place.ranks, place.tasks)
+                for _ in range(place.tasks)
+            )
+        case Pinning.NONE:
+            return (tuple(sorted(usable)),) * place.ranks
+
+
+def cpus_of_instance(place: Placement, usable: Sequence[int], number: int) -> tuple[int, ...]:
+    """Those of its ranks."""
+    ranks = cpus_of_ranks(place, usable)[number * place.tasks : (number + 1) * place.tasks]
+    return tuple(sorted({cpu for cpus in ranks for cpu in cpus}))
+
+
 _OUTSIDE = ("OMPI_MCA_", "PRTE_MCA_", "PMIX_MCA_")
 
 
@@ -104,6 +132,7 @@ def prepare_machine(host: Host, progress: Progress) -> Machine:
             "no Open MPI: mpirun is missing or of another kind",
             remedy="apt-get install openmpi-bin libopenmpi-dev",
         )
+    places = topology(host, host.cpus())
     return Machine(
         host=host,
         tools=Tools(directory=built.directory),
@@ -111,7 +140,8 @@ def prepare_machine(host: Host, progress: Progress) -> Machine:
         mpirun=mpirun,
         mpi=found,
         llc=llc_bytes(host) or 32 << 20,
-        cpus=host.cpus(),
+        cpus=places.order,
+        cores=places.cores,
     )
 
 
@@ -130,8 +160,8 @@ def usable_arms(
     """
     backends: dict[str, Backend] = {}
     missing: dict[str, str] = {}
-    for environment in study.environments:
-        name = environment.backend
+    beside = [e.beside.backend for e in study.environments if e.beside is not None]
+    for name in (*(e.backend for e in study.environments), *beside):
         if name in backends or name in missing:
             continue
         backend = get_backend(name)
@@ -146,7 +176,8 @@ def usable_arms(
     arms: dict[str, Arm] = {}
     absent: dict[str, str] = {}
     for arm in study.arms():
-        why = missing.get(arm.environment.backend) or _no_storage(machine, arm)
+        why = missing.get(arm.environment.backend) or _no_companion(machine, arm, missing)
+        why = why or _no_storage(machine, arm)
         if why is None:
             arms[arm.name] = arm
         else:
@@ -157,11 +188,19 @@ def usable_arms(
         progress.note(f"{name} cannot run here: {error.what}. Next: {error.remedy}")
     for arm in arms.values():
         wanted = set(arm.placement.cpus)
-        if not wanted <= set(machine.cpus) or arm.placement.ranks > len(machine.cpus):
+        shared = arm.placement.oversubscribe
+        if not wanted <= set(machine.cpus) or (arm.placement.ranks > len(machine.cpus) and not shared):
             raise UsageError(
                 f"placement {arm.placement.name} needs {arm.placement.ranks} CPUs"
-                f"{f' {sorted(wanted)}' if wanted else ''}; this machine gives {machine.cpus}",
-                remedy="use fewer tasks: MPI ranks that share a CPU wait for each other by spinning",
+                f"{f' {sorted(wanted)}' if wanted else ''}; this machine gives {sorted(machine.cpus)}",
+                remedy="use fewer tasks: MPI ranks that share a CPU wait for each other by spinning; "
+                "or say oversubscribe: true",
+            )
+        if arm.placement.all_instances > machine.cores and not shared:
+            raise UsageError(
+                f"placement {arm.placement.name} has {arm.placement.all_instances} instances; "
+                f"this machine has {machine.cores} cores",
+                remedy="at most one instance for each core, or say oversubscribe: true",
             )
     first = study.design.baselines[0]
     if not any(a.environment.name == first for a in arms.values()):
@@ -169,10 +208,22 @@ def usable_arms(
     return arms, backends, absent
 
 
+def _no_companion(machine: Machine, arm: Arm, missing: Mapping[str, str]) -> str | None:
+    """Why an arm has not the companion that it wants; None where it has, or wants none."""
+    beside = arm.environment.beside
+    if beside is None:
+        return None
+    if not set(beside.cpus) <= set(machine.cpus):
+        return f"its companion wants CPUs {beside.cpus}; this machine gives {sorted(machine.cpus)}"
+    why = missing.get(beside.backend)
+    return None if why is None else f"its companion's backend {beside.backend}: {why}"
+
+
 def _no_storage(machine: Machine, arm: Arm) -> str | None:
     storage = arm.environment.storage
-    why = None if storage is None else why_not(machine.host, storage)
-    return None if why is None else f"environment {arm.environment.name}: {why.reason}"
+    own_root = "mnt" in get_backend(arm.environment.backend).own
+    why = None if storage is None else why_not(machine.host, storage, own_root=own_root)
+    return None if why is None else f"environment {arm.environment.name}: {why.reason}; {why.remedy}"
 
 
 def sweep(progress: Progress, label: str | None = None) -> None:

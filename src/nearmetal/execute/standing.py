@@ -28,6 +28,7 @@ from .storage import bound, make_inside, volumes
 from .together import Group, Start, Stopped, started
 
 if TYPE_CHECKING:
+    from .companion import Beside
     from .network_watch import NetworkWatch
 #: What is fresh in every instance; the rest of an image is the machine's own.
 FRESH = (Path("/tmp"), Path("/run"), Path("/dev/shm"))
@@ -52,6 +53,7 @@ class Standing:
     stops: list[Stopped] = field(default_factory=list)
     phases: dict[str, float] = field(default_factory=dict)
     instances: tuple[Instance, ...] = ()
+    beside: Beside | None = None
     volumes: tuple[Volume, ...] = ()
     kernels: tuple[KernelWorkload, ...] = ()
     job: Job | None = None
@@ -125,22 +127,17 @@ def _request(
 ) -> InstanceRequest:
     """What one instance of a standing arm is asked to be, with a scratch directory of its own. number: its
     place among the arm's; name: ends its label and its host name, the number where none is given."""
-    arm, tasks = standing.arm, standing.arm.placement.tasks
+    arm = standing.arm
     software = session.software_of(arm)
-    cpus = session.cpus(arm)
     network = session.networks.get((arm.name, standing.trial.aa))
     if network is not None and (gone := network.trouble()):
         raise TrialFailedError(gone, remedy="what removed it? the network is not built anew within a run")
-    end = name or str(number)
-    slot = f"{list(session.arms).index(arm.name)}{'r' if standing.trial.aa else ''}-{end}"
-    scratch = standing.directory / f"instance-{end}-{standing.requests}"
-    standing.requests += 1
-    scratch.mkdir()
+    label, hostname, scratch = request_name(session, standing, name or str(number))
     return InstanceRequest(
-        label=f"{session.label}-{slot}",
-        hostname=f"nm{slot}",
+        label=label,
+        hostname=hostname,
         environment=arm.environment,
-        cpus=tuple(cpus[number * tasks : (number + 1) * tasks]),
+        cpus=session.instance_cpus(arm, number),
         seat=network.seats[number] if network is not None else None,
         binds=(
             standing.directory,
@@ -151,6 +148,15 @@ def _request(
         tree=software.tree,
         user_namespace=session.user_namespace,
     )
+
+
+def request_name(session: Session, standing: Standing, name: str) -> tuple[str, str, Path]:
+    """Label, host name and a new scratch directory of an instance of an arm."""
+    slot = f"{list(session.arms).index(standing.arm.name)}{'r' if standing.trial.aa else ''}-{name}"
+    scratch = standing.directory / f"instance-{name}-{standing.requests}"
+    standing.requests += 1
+    scratch.mkdir()
+    return f"{session.label}-{slot}", f"nm{slot}", scratch
 
 
 def _hidden_programs(session: Session, arm: Arm) -> tuple[Path, ...]:
@@ -168,6 +174,11 @@ def _interface(session: Session, standing: Standing) -> str:
     return session.networks[standing.arm.name, standing.trial.aa].seats[0].interface
 
 
+def cpu_list(cpus: Sequence[Sequence[int]]) -> str:
+    """nm-rank's list of the CPUs of each rank: '0,1', or '0+1,2+3'."""
+    return ",".join("+".join(map(str, own)) for own in cpus)
+
+
 def launch_of(session: Session, standing: Standing, program: Sequence[str], *, measured: bool) -> list[str]:
     """Tokens that run an MPI program over the instances of a standing arm; sets standing.launch and, where
     the study asks for profiles, standing.profiles.
@@ -176,8 +187,7 @@ def launch_of(session: Session, standing: Standing, program: Sequence[str], *, m
     """
     arm, software = standing.arm, session.software_of(standing.arm)
     tools = software.tools
-    cpus = ",".join(map(str, session.cpus(arm)))
-    wrapper = [tools / "nm-rank", "--cpus", cpus]
+    wrapper = [tools / "nm-rank", "--cpus", cpu_list(session.cpus(arm))]
     if standing.volumes:
         paths = [str(v.path) for v in standing.volumes for _ in range(arm.placement.tasks)]
         wrapper += ["--storage", ",".join(paths)]
@@ -195,6 +205,7 @@ def launch_of(session: Session, standing: Standing, program: Sequence[str], *, m
             transport=arm.transport,
             interface=_interface(session, standing),
             scratch=str(standing.directory),
+            yields=arm.placement.oversubscribe,
         )
     else:
         agent_map = standing.directory / "agents"
@@ -210,6 +221,7 @@ def launch_of(session: Session, standing: Standing, program: Sequence[str], *, m
             transport=arm.transport,
             interface=_interface(session, standing),
             scratch=str(standing.directory),
+            yields=arm.placement.oversubscribe,
             hosts=tuple(HostSlots(host=i.hostname, slots=arm.placement.tasks) for i in standing.instances),
             agent=(str(agent), "agent", str(agent_map)),
             hub_interface=network.hub_interface,

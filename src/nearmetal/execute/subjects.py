@@ -148,7 +148,7 @@ def _first_instruction(session: Session, s: Standing) -> float:
     """Seconds from the request to the first instruction of a command: it tells its own clock, which all
     instances share with the machine (CLOCK_MONOTONIC), into a FIFO."""
     with _fifo(s.directory / "exec") as (path, descriptor):
-        init = [session.machine.tools / "nm-init", "--once-fifo", str(path)]
+        init = [session.software_of(s.arm).tools / "nm-init", "--once-fifo", str(path)]
         argv = s.instances[0].command(init)
         host = session.machine.host
         begin = time.monotonic_ns()

@@ -57,7 +57,8 @@ def started(starts: Sequence[Start], *, together: bool, time_stop: bool = False)
         stack.close()
         removed = time.monotonic()
     if ends is not None:
-        own.stopped = Stopped(ended=ends.last() - begin, removed=removed - begin)
+        # Whoever watches may be told after the removal, before which it was in any case.
+        own.stopped = Stopped(ended=min(ends.last(), removed) - begin, removed=removed - begin)
 
 
 @contextmanager

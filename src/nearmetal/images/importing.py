@@ -93,14 +93,17 @@ def _unpack(host: Host, name: str, kind: Kind, path: Path, work: Path) -> None:
                 f"image {name}: {argv[0]}, which reads {kind}, is not installed",
                 remedy=f"apt-get install {package}",
             )
-        done = host.run(argv, timeout=IMPORT_SECONDS, env={"LC_ALL": "C", "TMPDIR": str(work)}, cwd=Path("/"))
+        done = host.run(argv, timeout=IMPORT_SECONDS, env={"LC_ALL": "C", "TMPDIR": str(work)}, cwd=work)
         if not done.ok:
             said = (done.stdout + done.stderr).splitlines()
             raise failure(name, f"{argv[0]} could not read the {kind}", said, done.returncode)
 
 
 def unpack_argvs(kind: Kind, path: Path, work: Path, *, root: bool) -> Iterator[tuple[list[str], str]]:
-    """Commands that make work/tree of a path, each with the package that has its program. Raises RunError."""
+    """Commands, to be run in work, that make work/tree of a path; each with the package that has its program.
+
+    Raises RunError.
+    """
     tree = str(work / "tree")
     match kind:
         case Kind.DIRECTORY:
@@ -116,13 +119,12 @@ def unpack_argvs(kind: Kind, path: Path, work: Path, *, root: bool) -> Iterator[
             yield ["unsquashfs", *how, "-dest", tree, str(path)], "squashfs-tools"
         case Kind.OCI_LAYOUT | Kind.OCI_ARCHIVE | Kind.DOCKER_ARCHIVE:
             transport = {Kind.OCI_LAYOUT: "oci", Kind.OCI_ARCHIVE: "oci-archive"}.get(kind, "docker-archive")
-            # By a name without a colon, which would divide path and tag.
-            source, layout = work / "source", work / "layout"
-            source.symlink_to(path)
-            copy = ["copy", "--insecure-policy", "--quiet", f"{transport}:{source}", f"oci:{layout}:image"]
+            # Seen from there, and by a name without a colon, which would divide path and tag.
+            (work / "source").symlink_to(path)
+            copy = ["copy", "--insecure-policy", "--quiet", f"{transport}:source", "oci:layout:image"]
             yield ["skopeo", *copy], "skopeo"
             rootless = [] if root else ["--rootless"]
-            yield ["umoci", "raw", "unpack", *rootless, "--image", f"{layout}:image", tree], "umoci"
+            yield ["umoci", "raw", "unpack", *rootless, "--image", "layout:image", tree], "umoci"
 
 
 def sif_offset(path: Path) -> int:

@@ -22,7 +22,8 @@ class MpiJob:
     """argv: the program of every rank; hosts: empty = all ranks where mpirun itself runs; agent: tokens of
     the remote-start agent, for hosts; interface: network interface of the ranks that TCP may use;
     hub_interface: interface by which mpirun reaches its daemons; scratch: directory for session files, short,
-    since sockets with names of at most 108 bytes stand in it."""
+    since sockets with names of at most 108 bytes stand in it; yields: a rank
+    that waits gives its CPU away, for another rank has to run there."""
 
     argv: tuple[str, ...]
     ranks: int
@@ -32,6 +33,7 @@ class MpiJob:
     hosts: tuple[HostSlots, ...] = ()
     agent: tuple[str, ...] = ()
     hub_interface: str = ""
+    yields: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

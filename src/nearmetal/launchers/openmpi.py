@@ -34,6 +34,8 @@ def launch(job: MpiJob, mpirun: str, mpi_version: tuple[int, int, int]) -> Launc
         mca += [("btl", f"{shm},self"), (f"btl_{shm}_single_copy_mechanism", "none")]
     else:
         mca += [("btl", "tcp,self"), ("btl_tcp_if_include", job.interface)]
+    if job.yields:
+        mca.append(("mpi_yield_when_idle", "1"))
     env = {
         # Not /tmp: there another user's session directory may stand in the way.
         "TMPDIR": job.scratch,
@@ -68,7 +70,7 @@ def launch(job: MpiJob, mpirun: str, mpi_version: tuple[int, int, int]) -> Launc
             mca += [("plm", "isolated"), ("oob_tcp_if_include", "lo")]
     for key, value in mca:
         argv += ["--mca", key, value]
-    recorded = {k: v for k, v in mca if k.startswith(("pml", "btl"))}
+    recorded = {k: v for k, v in mca if k.startswith(("pml", "btl", "mpi_yield"))}
     return Launch(
         argv=(*argv, *job.argv),
         env=env,

@@ -15,9 +15,9 @@ class PlacementDiffers(TrialFailedError):
 
 
 def verify_places(
-    places: Sequence[RankPlace], placement: Placement, cpus: Sequence[int], hosts: Sequence[str]
+    places: Sequence[RankPlace], placement: Placement, cpus: Sequence[Sequence[int]], hosts: Sequence[str]
 ) -> None:
-    """places: one per rank; cpus: wanted CPU by rank; hosts: host name of each instance, in order.
+    """places: one per rank; cpus: those that it may use, by rank; hosts: host name of each instance.
 
     Raises PlacementDiffers naming the first rank that is elsewhere.
     """
@@ -32,7 +32,8 @@ def verify_places(
             raise PlacementDiffers(
                 f"rank {p.rank} runs on {p.host}, not on {host}", remedy="read the trial's log"
             )
-        if p.cpus != (cpus[p.rank],):
+        if p.cpus != tuple(cpus[p.rank]):
             raise PlacementDiffers(
-                f"rank {p.rank} may use CPUs {p.cpus}, not only {cpus[p.rank]}", remedy="read the trial's log"
+                f"rank {p.rank} may use CPUs {p.cpus}, not only {', '.join(map(str, cpus[p.rank]))}",
+                remedy="read the trial's log",
             )

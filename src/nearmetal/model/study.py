@@ -74,6 +74,14 @@ class Mode(StrEnum):
     PLAIN = "plain"
 
 
+class Pinning(StrEnum):
+    """Which CPUs a rank may use: its own, those of its instance, or all."""
+
+    RANK = "rank"
+    INSTANCE = "instance"
+    NONE = "none"
+
+
 class Starts(StrEnum):
     """How the instances of one arm are started and stopped: side by side, or one after the other."""
 
@@ -138,10 +146,23 @@ class Storage:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Companion:
+    """An instance of another kind beside those of an arm, with the same image, in which a command runs as
+    long as the trial does.
+    argv: tokens, no shell; cpus: those that it may use, empty for all of the arm's."""
+
+    backend: str
+    argv: tuple[str, ...]
+    limits: Limits = field(default_factory=Limits)
+    cpus: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
 class Environment:
     """How work is wrapped. backend: name of an entry point; image: HOST or the name of one; placements: names
     of the placements it takes part in; workloads: names of those it runs, empty for all; network: of its
-    attachment; storage: None where no workload is told of any; extra_work: share of
+    attachment; storage: None where no workload is told of any; beside: its companion in every trial, None
+    without one; extra_work: share of
     additional work planted in every slice (backend handicap only, 0.03 = 3 %)."""
 
     name: str
@@ -151,6 +172,7 @@ class Environment:
     network: NetworkSettings = field(default_factory=NetworkSettings)
     limits: Limits = field(default_factory=Limits)
     storage: Storage | None = None
+    beside: Companion | None = None
     placements: tuple[str, ...]
     workloads: tuple[str, ...] = ()
     extra_work: float = 0.0
@@ -172,8 +194,9 @@ class NodeLink:
 
 @dataclass(frozen=True, kw_only=True)
 class Placement:
-    """nodes x instances per node x tasks per instance; cpus: the CPU of each rank, by rank. More nodes than
-    one are emulated: network namespaces with CPUs of their own, joined by links."""
+    """nodes x instances per node x tasks per instance; cpus: the CPU of each rank, by rank; oversubscribe:
+    ranks may share CPUs, and MPI yields the CPU while it waits. More nodes than one are emulated: network
+    namespaces with CPUs of their own, joined by links."""
 
     name: str
     nodes: int = 1
@@ -181,6 +204,8 @@ class Placement:
     tasks: int
     cpus: tuple[int, ...] = ()
     link: NodeLink = field(default_factory=NodeLink)
+    pinning: Pinning = Pinning.RANK
+    oversubscribe: bool = False
 
     @property
     def emulated(self) -> bool:
@@ -234,12 +259,14 @@ class KernelWorkload:
 
 @dataclass(frozen=True, kw_only=True)
 class CommandWorkload:
-    """A user's own program. argv tokens, no shell; mpi: started by mpirun with one rank per task; verify:
+    """A user's own program. argv tokens, no shell; mpi: started by mpirun with one rank per task; per_task: a
+    process for each task, without MPI, all begun at one moment; verify:
     None, every run that ends well counts; time_limit: seconds."""
 
     name: str
     argv: tuple[str, ...]
     mpi: bool = False
+    per_task: bool = False
     env: Mapping[str, str] = field(default_factory=dict)
     metrics: tuple[MetricSpec, ...] = ()
     verify: VerifySpec | None = None

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ..model.result import Analysis, Cell, Interval, NoiseFloor, Verdict
-from ..model.study import EventSubject, KernelWorkload, Placement, Study
+from ..model.study import EventSubject, KernelWorkload, Pinning, Placement, Study
 from ..units import show, show_effect
 from .text import one_line, plural
 
@@ -153,8 +153,14 @@ def side(study: Study, arm_name: str) -> Side:
 
 
 def shape_text(p: Placement) -> str:
-    """'2 instances × 1 task'; emulated nodes are named so wherever an arm is."""
-    shape = f"{plural(p.instances, 'instance')} × {plural(p.tasks, 'task')}"
+    """'2 instances × 1 task', and what is not as usual; emulated nodes are named so wherever an arm is."""
+    pinned = {
+        Pinning.RANK: "",
+        Pinning.INSTANCE: ", pinned by instance",
+        Pinning.NONE: ", not pinned",
+    }[p.pinning]
+    shared = ", oversubscribed" if p.oversubscribe else ""
+    shape = f"{plural(p.instances, 'instance')} × {plural(p.tasks, 'task')}{pinned}{shared}"
     return f"{p.nodes} emulated nodes × {shape}" if p.emulated else shape
 
 

@@ -431,8 +431,8 @@ def _appendix(setting: Setting, scale: Scale, seed: int) -> Part:
             CommandWorkload(
                 name="write",
                 argv=(
-                    *("dd", "if=/dev/zero", f"of={STORAGE}/data", "bs=1M"),
-                    *(f"count={WRITTEN >> 20}", "conv=fsync"),
+                    *("dd", "if=/dev/zero", f"of={STORAGE}/data", "bs=4k"),
+                    *(f"count={WRITTEN >> 12}", "conv=fsync"),
                 ),
                 time_limit=120.0,
             ),

@@ -14,6 +14,8 @@ from ..model.study import (
     CommandWorkload,
     EventSubject,
     KernelWorkload,
+    Mode,
+    Pinning,
     StorageKind,
     Study,
     Workload,
@@ -169,8 +171,14 @@ def check_placement(section: PlacementSection, node: Node, path: Path, problems:
     if section.cpus and len(section.cpus) != ranks:
         what = f"{len(section.cpus)} CPUs for {ranks} ranks ({nodes}{section.instances} x {section.tasks})"
         problems.add(mark_of(node, ("cpus",)), (*path, "cpus"), what)
-    elif len(set(section.cpus)) < len(section.cpus):
-        what = "a CPU given twice; two ranks on one CPU take turns, and MPI waits by spinning"
+    elif section.cpus and section.pinning is Pinning.NONE:
+        what = "pinning: none lets every rank use all CPUs; take cpus out, or write another pinning"
+        problems.add(mark_of(node, ("cpus",), key=True), (*path, "cpus"), what)
+    elif len(set(section.cpus)) < len(section.cpus) and not section.oversubscribe:
+        what = (
+            "a CPU given twice; two ranks on one CPU take turns, and MPI waits by spinning: "
+            "write oversubscribe: true if that is what you want"
+        )
         problems.add(mark_of(node, ("cpus",)), (*path, "cpus"), what)
 
 
@@ -199,6 +207,10 @@ def check_command(section: CommandSection, piece: Piece, problems: Problems) -> 
     if not section.command[0].strip():
         at: Path = ("command", 0)
         problems.add(mark_of(piece.node, at), piece.path + at, "an empty text is no program")
+    if section.mpi and section.per_task:
+        at = ("per_task",)
+        what = "mpi starts a process for each task already; one of mpi and per_task"
+        problems.add(mark_of(piece.node, at, key=True), piece.path + at, what)
     for name, metric in section.metrics.items():
         _check_metric(metric, piece.node, piece.path, ("metrics", name), problems)
     if section.verify is not None:
@@ -319,6 +331,28 @@ def check_named_workloads(
             problems.add(mark_of(node, at), path + at, what)
 
 
+def check_beside(
+    section: EnvironmentSection,
+    node: Node,
+    path: Path,
+    mode: Mode,
+    catalog: Catalog | None,
+    problems: Problems,
+) -> None:
+    """The backend of a companion, and that its arm has the machine to itself."""
+    if section.beside is None:
+        return
+    at: Path = ("beside", "backend")
+    if catalog is not None and section.beside.backend not in catalog.backends:
+        what = f'unknown backend "{section.beside.backend}"'
+        what += did_you_mean(section.beside.backend, catalog.backends)
+        problems.add(mark_of(node, at), path + at, what)
+    if mode is not Mode.PLAIN:
+        at = ("beside",)
+        what = "in mode slices all arms stand at once, and it would disturb the others; write mode: plain"
+        problems.add(mark_of(node, at, key=True), path + at, what)
+
+
 def check_told_storage(
     section: EnvironmentSection,
     node: Node,
@@ -373,7 +407,10 @@ def metrics_of(workload: Workload, catalog: Catalog | None) -> tuple[str, ...]:
             return workload.metrics or known.get(workload.kernel, ())
         case CommandWorkload():
             always = known.get(COMMAND)
-            return (*always, *(m.name for m in workload.metrics)) if always is not None else ()
+            if always is None:
+                return ()
+            more = ("instance_wall",) if workload.per_task else ()
+            return (*always, *more, *(m.name for m in workload.metrics))
         case EventSubject():
             return known.get(str(workload.event), ())
 

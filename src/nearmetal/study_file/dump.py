@@ -11,10 +11,12 @@ from ..model.image import ImageDefinition
 from ..model.network import NetworkSettings
 from ..model.study import (
     CommandWorkload,
+    Companion,
     Design,
     Environment,
     EventSubject,
     KernelWorkload,
+    Limits,
     MetricSpec,
     NodeLink,
     Placement,
@@ -57,21 +59,35 @@ def dump_study(study: Study, catalog: Catalog) -> str:
 
 
 def _environment(e: Environment) -> Tree:
-    quota, memory = e.limits.cpu_quota, e.limits.memory
     return {
         "backend": _text(e.backend),
         "image": _text(e.image),
         "attachment": str(e.attachment),
         "network": _network(e.network),
-        "limits": {
-            "cpu": None if quota is None else exact(quota, Dimension.SHARE),
-            "cpu_shares": None if e.limits.cpu_shares is None else str(e.limits.cpu_shares),
-            "memory": None if memory is None else exact(memory, Dimension.SIZE),
-        },
+        "limits": _limits(e.limits),
+        "beside": None if e.beside is None else _beside(e.beside),
         "storage": None if e.storage is None else _storage(e.storage),
         "placements": _list(e.placements),
         "workloads": _list(e.workloads) if e.workloads else None,
         "extra_work": exact(e.extra_work, Dimension.SHARE) if e.extra_work else None,
+    }
+
+
+def _limits(limits: Limits) -> Tree:
+    quota, shares, memory = limits.cpu_quota, limits.cpu_shares, limits.memory
+    return {
+        "cpu": None if quota is None else exact(quota, Dimension.SHARE),
+        "cpu_shares": None if shares is None else str(shares),
+        "memory": None if memory is None else exact(memory, Dimension.SIZE),
+    }
+
+
+def _beside(c: Companion) -> Tree:
+    return {
+        "backend": _text(c.backend),
+        "command": _list(c.argv),
+        "limits": _limits(c.limits),
+        "cpus": f"[{', '.join(map(str, c.cpus))}]" if c.cpus else None,
     }
 
 
@@ -115,6 +131,8 @@ def _placement(p: Placement) -> Tree:
         "instances": str(p.instances),
         "tasks": str(p.tasks),
         "cpus": f"[{', '.join(map(str, p.cpus))}]" if p.cpus else None,
+        "pinning": str(p.pinning),
+        "oversubscribe": "true" if p.oversubscribe else None,
     }
 
 
@@ -136,6 +154,7 @@ def _workload(w: Workload, catalog: Catalog) -> Tree:
             return {
                 "command": _list(w.argv),
                 "mpi": "true" if w.mpi else "false",
+                "per_task": "true" if w.per_task else None,
                 "env": {k: _text(v) for k, v in w.env.items()},
                 "metrics": {m.name: _metric(m) for m in w.metrics},
                 "verify": _verify(w.verify) if w.verify is not None else None,

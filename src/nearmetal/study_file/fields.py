@@ -15,7 +15,7 @@ from pydantic import BeforeValidator, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
 from ..model.image import Variant
-from ..model.study import Attachment, Better, Event, Mode, Pages, Starts, StorageKind
+from ..model.study import Attachment, Better, Event, Mode, Pages, Pinning, Starts, StorageKind
 from ..units import Dimension, UnitError, exact, parse, parse_size, pattern
 from .catalog import NAME, did_you_mean
 from .npb import Benchmark, Size
@@ -269,6 +269,7 @@ BetterWord = Annotated[Better, BeforeValidator(one_of(Better)), words(Better)]
 VariantWord = Annotated[Variant, BeforeValidator(one_of(Variant)), words(Variant)]
 ModeWord = Annotated[Mode, BeforeValidator(one_of(Mode)), words(Mode)]
 EventWord = Annotated[Event, BeforeValidator(one_of(Event)), words(Event)]
+PinningWord = Annotated[Pinning, BeforeValidator(one_of(Pinning)), words(Pinning)]
 StartsWord = Annotated[Starts, BeforeValidator(one_of(Starts)), words(Starts)]
 StorageWord = Annotated[StorageKind, BeforeValidator(one_of(StorageKind)), words(StorageKind)]
 PagesWord = Annotated[Pages, BeforeValidator(one_of(Pages)), words(Pages)]

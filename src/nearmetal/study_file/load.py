@@ -10,6 +10,7 @@ from ..errors import UsageError
 from ..model.network import NetworkSettings
 from ..model.study import (
     CommandWorkload,
+    Companion,
     Design,
     Environment,
     EventSubject,
@@ -27,6 +28,7 @@ from .catalog import Catalog
 from .checks import (
     baselines_of,
     check_arms,
+    check_beside,
     check_command,
     check_design,
     check_environment,
@@ -48,8 +50,10 @@ from .validate import broken, validate
 
 if TYPE_CHECKING:
     from .sections import (
+        BesideSection,
         DesignSection,
         EnvironmentSection,
+        LimitsSection,
         NetworkSection,
         PlacementSection,
         StorageSection,
@@ -114,6 +118,10 @@ def load_text(text: str, name: str, catalog: Catalog | None, *, seed: int | None
         else None
     )
     if design is not None and design_node is not None:
+        for key, (_, node) in _entries(root, "environments").items():
+            environment = environments[key]
+            if environment is not None:
+                check_beside(environment, node, ("environments", key), design.mode, catalog, problems)
         check_design(design, design_node, environments, workloads, catalog, problems)
         if design.seed is None and seed is None and not broken(design, design_node, "seed"):
             problems.add(design_node.mark, ("design",), "no seed; write seed: 1, or let the command draw one")
@@ -236,6 +244,7 @@ def _command(piece: Piece, problems: Problems) -> CommandWorkload | None:
         name=piece.name,
         argv=tuple(section.command),
         mpi=section.mpi,
+        per_task=section.per_task,
         env=dict(section.env),
         metrics=tuple(
             MetricSpec(
@@ -326,6 +335,8 @@ def _frame(
                 tasks=p.tasks,
                 cpus=tuple(p.cpus),
                 link=NodeLink(rate=p.link.rate, delay=p.link.delay, queue=p.link.queue),
+                pinning=p.pinning,
+                oversubscribe=p.oversubscribe,
             )
             for key, p in known.items()
         ),
@@ -341,15 +352,27 @@ def _environment(name: str, section: EnvironmentSection, placements: tuple[str, 
         image=section.image,
         attachment=section.attachment,
         network=_network(section.network),
-        limits=Limits(
-            cpu_quota=section.limits.cpu,
-            cpu_shares=section.limits.cpu_shares,
-            memory=section.limits.memory,
-        ),
+        limits=_limits(section.limits),
         storage=_storage(section.storage),
+        beside=_beside(section.beside),
         placements=placements,
         workloads=tuple(section.workloads),
         extra_work=section.extra_work,
+    )
+
+
+def _limits(section: LimitsSection) -> Limits:
+    return Limits(cpu_quota=section.cpu, cpu_shares=section.cpu_shares, memory=section.memory)
+
+
+def _beside(section: BesideSection | None) -> Companion | None:
+    if section is None:
+        return None
+    return Companion(
+        backend=section.backend,
+        argv=tuple(section.command),
+        limits=_limits(section.limits),
+        cpus=tuple(section.cpus),
     )
 
 

@@ -50,6 +50,7 @@ from .fields import (
     NumberOrNone,
     Package,
     PagesWord,
+    PinningWord,
     Quota,
     RtoMin,
     Scale,
@@ -157,6 +158,25 @@ class NetworkSection(Section):
     )
 
 
+class BesideSection(Section):
+    backend: Name = Field(description="what wraps the companion", examples=["namespaces"])
+    command: list[Text] = Field(
+        min_length=1,
+        description="what runs in it for as long as the trial does, one item each; no shell reads them",
+        examples=[["vmstat", "1"]],
+    )
+    limits: LimitsSection = Field(
+        default_factory=lambda: LimitsSection(cpu=None, cpu_shares=None, memory=None),
+        description="its limits; none if omitted",
+        examples=[{"cpu": "10 %"}],
+    )
+    cpus: list[Cpu] = Field(
+        default_factory=list,
+        description="CPUs that it may use; all of the ranks' if omitted",
+        examples=[[1]],
+    )
+
+
 class EnvironmentSection(Section):
     backend: Name = Field(description="what wraps the work", examples=["native", "namespaces"])
     image: Name = Field(
@@ -184,6 +204,11 @@ class EnvironmentSection(Section):
         None,
         description=f"a directory for files of its own, told to workloads as {STORAGE} and NEARMETAL_STORAGE",
         examples=[{"kind": "tmpfs", "size": "256 MiB"}],
+    )
+    beside: BesideSection | None = Field(
+        None,
+        description="an instance of another kind beside its own in every trial; mode plain only",
+        examples=[{"backend": "namespaces", "command": ["vmstat", "1"]}],
     )
     placements: list[Name] | None = Field(
         None,
@@ -271,8 +296,19 @@ class PlacementSection(Section):
     tasks: Number = Field(description="MPI ranks in each instance", examples=[2, 1])
     cpus: list[Cpu] = Field(
         default_factory=list,
-        description="the CPU of each rank, by rank; chosen alike for all environments if omitted",
+        description="the CPU of each rank, by rank; chosen alike for all environments if omitted, one for"
+        " each core first, socket by socket",
         examples=[[0, 1]],
+    )
+    pinning: PinningWord = Field(
+        Placement.pinning,
+        description="a rank may use its own CPU (rank), those of its instance, or all of them (none)",
+        examples=["instance"],
+    )
+    oversubscribe: Truth = Field(
+        Placement.oversubscribe,
+        description="more ranks than CPUs: they take turns, and MPI yields while it waits",
+        examples=[True],
     )
 
 
@@ -360,6 +396,12 @@ class CommandSection(Section):
     )
     mpi: Truth = Field(
         CommandWorkload.mpi, description="started by mpirun, one rank per task", examples=[True]
+    )
+    per_task: Truth = Field(
+        CommandWorkload.per_task,
+        description="a process for each task without MPI, all begun at one moment: wall is until the last has"
+        " ended, instance_wall the median over instances",
+        examples=[True],
     )
     env: Environ = Field(default_factory=dict)
     metrics: dict[Name, MetricSection] = Field(

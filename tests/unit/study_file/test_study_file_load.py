@@ -106,6 +106,19 @@ def test_every_key_arrives_in_base_units(catalog: Catalog) -> None:
     )
 
 
+def test_a_program_that_is_told_of_storage_needs_some(catalog: Catalog) -> None:
+    told = problems(changed("0010]", "'{storage}']"), catalog)
+    assert [line.split(":")[3].split()[0] for line in told] == ['"lammps"', '"lammps"']
+    assert all("write storage: {kind: overlay}" in line for line in told)
+
+
+def test_a_companion_has_a_backend_that_there_is(catalog: Catalog) -> None:
+    told = problems(changed("attachment: veth-bridge", "beside: {backend: lcx, command: [top]}"), catalog)
+    assert "mode: plain" in told[0] and told[1].startswith(
+        "s.yaml:8:23  environments.lxc.beside.backend: unknown"
+    )
+
+
 def test_the_seed_of_the_file_comes_first_then_the_one_handed_in(catalog: Catalog) -> None:
     without = changed("  seed: 0x7f3a\n", "")
     assert load_text(GOOD, "s.yaml", catalog, seed=5).design.seed == 0x7F3A
@@ -210,6 +223,17 @@ MISTAKES = [
     ("    mpi: true\n", "    mpi: true\n    verify: {regex: 'a('}\n", "22:21  workloads.lammps.verify.regex: not a regular expression: missing )"),
     ("    mpi: true\n", "    mpi: true\n    verify: {regex: a, expected: b}\n", "22:21  workloads.lammps.verify.regex: 0 groups; one group ( ) must hold what is expected"),
     ("    mpi: true\n", "    mpi: true\n    verify: {expected: b}\n", "22:13  workloads.lammps.verify.regex: missing; write regex: ^converged after"),
+    ("attachment: veth-bridge", "storage: {kind: lop}", '8:21  environments.lxc.storage.kind: unknown value "lop"; did you mean "loop"?'),
+    ("attachment: veth-bridge", "storage: {kind: loop}", "8:5  environments.lxc.storage: storage loop needs its size"),
+    ("attachment: veth-bridge", "storage: {kind: tmpfs, path: /x}", "8:28  environments.lxc.storage.path: storage tmpfs has no path"),
+    ("attachment: veth-bridge", "storage: {kind: bind, path: x}", '8:33  environments.lxc.storage.path: "x" is not an absolute path without a comma'),
+    ("attachment: veth-bridge", "storage: {kind: nfs, path: /x}", '8:32  environments.lxc.storage.path: "/x" is not server:/directory'),
+    ("attachment: veth-bridge", "beside: {backend: namespaces, command: [top]}", "8:5  environments.lxc.beside: in mode slices all arms stand at once, and it would disturb the others; write mode: plain"),
+    ("memory: 2 GiB", "cpu_shares: 1", "9:38  environments.lxc.limits.cpu_shares: 1 is not between 2 and 262144"),
+    ("cpus: [1, 0]", "cpus: [1, 0], pinning: none", "12:33  placements.2x1.cpus: pinning: none lets every rank use all CPUs"),
+    ("cpus: [1, 0]", "pinning: core", '12:42  placements.2x1.pinning: unknown value "core"'),
+    ("mpi: true", "mpi: true\n    per_task: true", "22:5  workloads.lammps.per_task: mpi starts a process for each task already; one of mpi and per_task"),
+    ("subject: start", "subject: density\n    matrix: {counts: [1]}", '29:14  workloads.boot-1.counts: unknown key; did you mean "count"?'),
     ("subject: start", "subject: boot", '28:14  workloads.boot.subject: unknown value "boot"'),
     ("baseline: native", "baseline: natve", '30:13  design.baseline: no environment is called "natve"; did you mean "native"?'),
     ("  baseline: native\n", "", "30:3  design: no baseline; write baseline: native"),

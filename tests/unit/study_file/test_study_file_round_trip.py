@@ -15,6 +15,7 @@ from nearmetal.model.study import (
     Attachment,
     Better,
     CommandWorkload,
+    Companion,
     Design,
     Environment,
     Event,
@@ -24,6 +25,7 @@ from nearmetal.model.study import (
     MetricSpec,
     Mode,
     Pages,
+    Pinning,
     Placement,
     Starts,
     Storage,
@@ -39,6 +41,11 @@ NAMES = st.from_regex(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,12}", fullmatch=True)
 TEXTS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=40)
 SHARES = st.floats(1e-6, 0.999)
 SECONDS = st.floats(1e-9, 9e8)
+COMPANIONS = (
+    None,
+    Companion(backend="namespaces", argv=("vmstat", "1 s")),
+    Companion(backend="native", argv=("a",), limits=Limits(cpu_quota=0.1), cpus=(1, 0)),
+)
 STORAGES = (
     Storage(),
     Storage(kind=StorageKind.BIND, path="/data/a b"),
@@ -106,14 +113,16 @@ def metric_specs(draw: st.DrawFn, name: str) -> MetricSpec:
 @st.composite
 def command_workloads(draw: st.DrawFn, name: str) -> CommandWorkload:
     keys = st.from_regex(r"[A-Za-z_][A-Za-z0-9_]{0,8}", fullmatch=True)
+    mpi = draw(st.booleans())
     return CommandWorkload(
         name=name,
         argv=(draw(TEXTS.filter(str.strip)), *draw(st.lists(TEXTS, max_size=4))),
-        mpi=draw(st.booleans()),
+        mpi=mpi,
         env=draw(st.dictionaries(keys, TEXTS, max_size=3)),
         metrics=tuple(draw(metric_specs(n)) for n in draw(st.lists(NAMES, unique=True, max_size=3))),
         verify=draw(st.none() | st.builds(VerifySpec, regex=st.just("^(.*)$"), expected=st.none() | TEXTS)),
         time_limit=draw(SECONDS),
+        per_task=draw(st.booleans()) and not mpi,
     )
 
 
@@ -131,7 +140,7 @@ def workloads(draw: st.DrawFn) -> tuple[Workload, ...]:
 
 
 @st.composite
-def designs(draw: st.DrawFn, baselines: tuple[str, ...]) -> Design:
+def designs(draw: st.DrawFn, baselines: tuple[str, ...], mode: Mode) -> Design:
     least = draw(st.integers(6, 50))
     most = draw(st.integers(least, 100_000))
     return Design(
@@ -139,7 +148,7 @@ def designs(draw: st.DrawFn, baselines: tuple[str, ...]) -> Design:
         margin=draw(SHARES),
         confidence=draw(st.floats(0.5, 0.9999)),
         seed=draw(st.integers(0, 2**63 - 1)),
-        mode=draw(st.sampled_from(Mode)),
+        mode=mode,
         min_blocks=least,
         expected_blocks=draw(st.none() | st.integers(least, most)),
         max_blocks=most,
@@ -174,10 +183,18 @@ def networks() -> st.SearchStrategy[NetworkSettings]:
 def studies(draw: st.DrawFn) -> Study:
     """Any study that a file can hold; every environment has the ranks of the baseline's placement."""
     ranks = draw(st.sampled_from([1, 2, 4, 6]))
+    mode = draw(st.sampled_from(Mode))
     shapes = [(i, ranks // i) for i in range(1, ranks + 1) if ranks % i == 0]
     place_names = draw(st.lists(NAMES, unique=True, min_size=len(shapes), max_size=len(shapes)))
     placements = [
-        Placement(name=n, instances=i, tasks=t, cpus=tuple(range(ranks)) if draw(st.booleans()) else ())
+        Placement(
+            name=n,
+            instances=i,
+            tasks=t,
+            cpus=tuple(range(ranks)) if draw(st.booleans()) else (),
+            pinning=draw(st.sampled_from([Pinning.RANK, Pinning.INSTANCE])),
+            oversubscribe=draw(st.booleans()),
+        )
         for n, (i, t) in zip(place_names, shapes, strict=True)
     ]
     named = draw(workloads())
@@ -199,6 +216,7 @@ def studies(draw: st.DrawFn) -> Study:
                     memory=draw(st.none() | st.integers(1, 2**60)),
                     cpu_shares=draw(st.none() | st.integers(2, 262_144)),
                 ),
+                beside=draw(st.sampled_from(COMPANIONS)) if mode is Mode.PLAIN else None,
                 storage=draw(st.none() | st.sampled_from(STORAGES)),
                 placements=tuple(
                     p.name for p in draw(st.lists(st.sampled_from(usable), min_size=1, unique=True))
@@ -213,7 +231,7 @@ def studies(draw: st.DrawFn) -> Study:
         environments=tuple(environments),
         placements=tuple(placements),
         workloads=named,
-        design=draw(designs((first,))),
+        design=draw(designs((first,), mode)),
         images=tuple(replace(i, name=n) for i, n in zip(IMAGES, draw(IMAGE_NAMES), strict=False)),
     )
 

@@ -1,10 +1,10 @@
 """Start, stop and a command of each container backend against its program's own command line.
 
-By hand, as root: python -m benchmarks.starts [rounds] [backend...]. In every round, in random order: an
-instance of the backend, started and ended; the plain command line of its program for such a container, with a
-fresh overlay of / and nm-init as its payload, until that has told its first instruction, and until all is
-put away; `true` in a standing instance by instance.command(), and by the program's own exec. The figures: the
-start at most 1.1 times that of the plain command line, a command at most 20 ms beyond the own exec.
+By hand, as root: python -m benchmarks.oci_starts [rounds] [backend...]. In every round, in random order: an
+instance of the backend, started and ended; the plain command line of its program for such a container, with
+a fresh overlay of / and nm-init as its payload, until that has told its first instruction, and until all is
+put away; `true` in a standing instance by instance.command(), and by the program's own exec. The figures:
+the start at most 1.1 times that of the plain command line, a command at most 20 ms beyond the own exec.
 """
 
 from __future__ import annotations

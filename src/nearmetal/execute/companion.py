@@ -1,0 +1,83 @@
+"""The companion of an arm: an instance of another kind beside its own, in which a command runs for as long as
+the trial does (a monitor, a checkpointer)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..environments import Instance, InstanceRequest
+from ..errors import TrialFailedError
+from ..host import Process
+from ..model.study import Attachment, Companion, Environment
+from .session import Session
+from .standing import Standing, request_name
+
+
+@dataclass(frozen=True, kw_only=True)
+class Beside:
+    """A companion that stands, and its command. stderr: what it says."""
+
+    instance: Instance
+    process: Process
+    stderr: Path
+
+
+@contextmanager
+def companion(session: Session, s: Standing) -> Iterator[Beside | None]:
+    """Ended, and its instance gone, on leaving; None where the arm has none. Raises RunError,
+    UnavailableError."""
+    wanted = s.arm.environment.beside
+    if wanted is None:
+        yield None
+        return
+    s.log.mkdir(parents=True, exist_ok=True)
+    host, tools = session.machine.host, session.software_of(s.arm).tools
+    backend = session.backends[wanted.backend]
+    request = _request(session, s, wanted)
+    with backend.start(host, tools, request) as instance:
+        stdout, stderr = (s.log / f"beside.{name}.txt" for name in ("stdout", "stderr"))
+        process = host.start(instance.command(wanted.argv), stdout=stdout, stderr=stderr, cwd=Path("/"))
+        try:
+            yield Beside(instance=instance, process=process, stderr=stderr)
+        finally:
+            process.kill()
+
+
+def still_well(beside: Beside) -> None:
+    """Raises TrialFailedError where its command has ended with an error: the trial then was not what the
+    study asks for."""
+    code = beside.process.poll()
+    if code not in (None, 0):
+        words = [w for w in beside.stderr.read_text(errors="replace").splitlines() if w.strip()]
+        raise TrialFailedError(
+            f"the companion ended with {code}: {words[-1][:300] if words else 'no output'}",
+            where=str(beside.stderr),
+        )
+
+
+def _request(session: Session, s: Standing, wanted: Companion) -> InstanceRequest:
+    software = session.software_of(s.arm)
+    own_network = "net" in session.backends[wanted.backend].own
+    label, hostname, scratch = request_name(session, s, "beside")
+    every = sorted({cpu for cpus in session.cpus(s.arm) for cpu in cpus})
+    return InstanceRequest(
+        label=label,
+        hostname=hostname,
+        environment=Environment(
+            name=f"{s.arm.environment.name}, beside",
+            backend=wanted.backend,
+            image=s.arm.environment.image,
+            attachment=Attachment.NONE if own_network else Attachment.HOST,
+            limits=wanted.limits,
+            placements=(),
+        ),
+        cpus=wanted.cpus or tuple(every),
+        seat=None,
+        binds=(s.directory, software.tools.directory),
+        scratch=scratch,
+        tree=software.tree,
+        user_namespace=session.user_namespace,
+    )

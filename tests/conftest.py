@@ -1,0 +1,81 @@
+"""What several suites share: one real image, built once in a session."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+NEARMETAL = str(Path(sys.executable).parent / "nearmetal")
+NAME = "debian-mpi"
+
+
+@dataclass(frozen=True, kw_only=True)
+class RealImage:
+    """cache: XDG_CACHE_HOME with the image in it; facts: what the build said; busy: of a second builder by
+    the first; left: labelled processes after the first was killed; half: whether its tree lay there; listed:
+    what image list said then."""
+
+    cache: Path
+    facts: dict[str, Any]
+    busy: subprocess.CompletedProcess[str]
+    left: tuple[str, ...]
+    half: bool
+    listed: str
+
+    @property
+    def env(self) -> dict[str, str]:
+        return {**os.environ, "XDG_CACHE_HOME": str(self.cache)}
+
+
+def nearmetal(env: dict[str, str], *words: str, timeout: float = 280) -> subprocess.CompletedProcess[str]:
+    """Run the tool as a user would."""
+    return subprocess.run(
+        [NEARMETAL, *words], env=env, capture_output=True, text=True, timeout=timeout, check=False
+    )
+
+
+def labelled(prefix: str) -> tuple[str, ...]:
+    from nearmetal.host import processes
+
+    return tuple(sorted(processes.labelled(lambda label: label.startswith(prefix)).values()))
+
+
+@pytest.fixture(scope="session")
+def debian_mpi(tmp_path_factory: pytest.TempPathFactory) -> RealImage:
+    """The image debian-mpi: its build is killed in the middle, then built again as a whole."""
+    cache = tmp_path_factory.mktemp("image-cache")
+    env = {**os.environ, "XDG_CACHE_HOME": str(cache)}
+    first = subprocess.Popen([NEARMETAL, "image", "build", NAME], env=env, stderr=subprocess.PIPE, text=True)
+    with first:
+        assert first.stderr is not None
+        said = []
+        for line in first.stderr:
+            said.append(line)
+            if "extracting" in line:
+                break
+        assert said and "extracting" in said[-1], said
+        busy = nearmetal(env, "image", "build", NAME)
+        first.kill()
+    end = time.monotonic() + 5
+    while (left := labelled(f"nearmetal-image-{first.pid}")) and time.monotonic() < end:
+        time.sleep(0.05)
+    half = any((cache / "nearmetal" / "images" / "making").glob("*/tree/*"))
+    listed = nearmetal(env, "image", "list").stdout
+    done = nearmetal(env, "image", "build", NAME, "--json")
+    assert done.returncode == 0, done.stderr
+    return RealImage(
+        cache=cache,
+        facts=json.loads(done.stdout),
+        busy=busy,
+        left=left,
+        half=half,
+        listed=listed,
+    )

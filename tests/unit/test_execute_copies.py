@@ -1,0 +1,56 @@
+"""Copies of a program in every task: the makespan, the time of each instance, rows over all copies."""
+
+from __future__ import annotations
+
+import pytest
+
+from nearmetal.execute.copies import instance_walls, rows_of_copies
+from nearmetal.model.record import RankPlace, Status
+from nearmetal.model.study import Better, CommandWorkload, MetricSpec, VerifySpec
+from nearmetal.workloads.protocol import RankReport
+
+TOOK = MetricSpec(name="took", unit="s", better=Better.LOWER, regex=r"took (\d+)")
+
+
+def report(rank: int, wall: float) -> RankReport:
+    place = RankPlace(rank=rank, host="h", cpus=(rank,), namespaces={})
+    return RankReport(place=place, wall=wall, user=1.0, system=0.5, max_rss=1000 * (rank + 1))
+
+
+REPORTS = [report(rank, wall) for rank, wall in enumerate((3.0, 5.0, 4.0, 2.0))]
+
+
+def test_an_instance_ends_with_its_last_task() -> None:
+    assert instance_walls(REPORTS, 1) == [3.0, 5.0, 4.0, 2.0]
+    assert instance_walls(REPORTS, 2) == [5.0, 4.0]
+    assert instance_walls(REPORTS, 4) == [5.0]
+
+
+def test_the_wall_is_the_makespan_and_metrics_are_medians_over_copies() -> None:
+    workload = CommandWorkload(name="w", argv=("p",), per_task=True, metrics=(TOOK,))
+    outputs = [f"took {n}" for n in (10, 20, 60, 30)]
+    rows = {r.metric: r for r in rows_of_copies(workload, outputs, REPORTS, [5.0, 4.0])}
+    assert {name: r.values for name, r in rows.items()} == {
+        "wall": (5.0,),
+        "user": (4.0,),
+        "system": (2.0,),
+        "max_rss": (4000.0,),
+        "took": (25.0,),
+        "instance_wall": (4.5,),
+    }
+    assert all(r.status is Status.OK for r in rows.values())
+
+
+def test_what_one_copy_fails_has_failed() -> None:
+    workload = CommandWorkload(name="w", argv=("p",), per_task=True, metrics=(TOOK,))
+    rows = {r.metric: r for r in rows_of_copies(workload, ["took 1", "lost"], REPORTS[:2], [5.0])}
+    assert rows["took"].status is Status.FAILED and rows["wall"].status is Status.OK
+    checked = CommandWorkload(name="w", argv=("p",), per_task=True, verify=VerifySpec(regex="^took"))
+    rows = {r.metric: r for r in rows_of_copies(checked, ["took 1", "lost"], REPORTS[:2], [5.0])}
+    assert {r.status for r in rows.values()} == {Status.FAILED}
+    assert rows["instance_wall"].verification["ok"] is False
+
+
+@pytest.mark.parametrize("tasks", [1, 2])
+def test_every_instance_has_a_time(tasks: int) -> None:
+    assert len(instance_walls(REPORTS, tasks)) == len(REPORTS) // tasks
