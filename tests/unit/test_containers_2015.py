@@ -31,7 +31,7 @@ BLOCKS = 12
 
 def series(cpus: int, *, scale: Scale = Scale.SMALL, only: tuple[str, ...] = ()) -> Series:
     setting = Setting(
-        cpus=cpus,
+        cores=cpus,
         container="namespaces",
         attachments=(Attachment.MACVLAN, Attachment.OVS),
         lacking={Attachment.SRIOV: "no network card with virtual functions"},
@@ -79,7 +79,7 @@ def test_packing_keeps_the_ranks_and_never_more_instances_than_cpus() -> None:
 
 def test_one_cpu_says_what_it_cannot_ask() -> None:
     asked = series(1)
-    assert "one CPU" in part(asked, "q1").absent
+    assert "one core" in part(asked, "q1").absent
     assert part(asked, "q2").study is None
     assert [a.placement.ranks for a in study(asked, "q3").arms()] == [1, 1]
 
@@ -110,7 +110,7 @@ def test_cures_are_those_that_can_be_built_and_the_others_are_named() -> None:
     ]
     assert cures.notes[1] == "Not on this machine: sriov: no network card with virtual functions."
     bare = containers_2015(
-        Setting(cpus=2, container="namespaces"), scale=Scale.SMALL, seed=1, max_time=1.0, only=["cures"]
+        Setting(cores=2, container="namespaces"), scale=Scale.SMALL, seed=1, max_time=1.0, only=["cures"]
     )
     assert study(bare, "cures").design.baselines == ("native",)
 
@@ -319,7 +319,7 @@ def test_parts_that_are_not_there_are_a_mistake() -> None:
 
     wrong = Asked(scale=Scale.SMALL, only=["q1,q9"], seconds=None, seed=1)
     with pytest.raises(UsageError, match="no part q9"):
-        make_series(wrong, Setting(cpus=2, container="namespaces"))
+        make_series(wrong, Setting(cores=2, container="namespaces"))
     assert in_parts("containers-2015", Scale.SMALL, ["q1"])
     assert not in_parts("quick", None, [])
     with pytest.raises(UsageError, match="--only belongs to studies in parts"):

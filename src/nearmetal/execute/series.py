@@ -42,7 +42,7 @@ def setting_here(machine: Machine, progress: Progress) -> Setting:
     tried = zip(wanted, try_networks(machine.host, machine.tools, wants), strict=True)
     lacking = {a: e.what for a, e in tried if isinstance(e, UnavailableError)} | built
     return Setting(
-        cpus=len(machine.cpus),
+        cores=machine.cores,
         container=container,
         attachments=tuple(a for a in CURES if a not in lacking),
         lacking=lacking,
@@ -51,12 +51,12 @@ def setting_here(machine: Machine, progress: Progress) -> Setting:
     )
 
 
-def setting_planned(cpus: int) -> Setting:
+def setting_planned(cores: int) -> Setting:
     """What a plan stands on, which starts nothing: the containers of the paper where they are known here."""
     first, *others = [name for name in CONTAINERS if name in backend_names()]
     notes = (f"{first} where it works here, else {' or '.join(others)}: the run finds out",) if others else ()
     likely = tuple(a for a in CURES if not a.on_device)
-    return Setting(cpus=cpus, container=first, attachments=likely, notes=notes)
+    return Setting(cores=cores, container=first, attachments=likely, notes=notes)
 
 
 def budget(part: Part, waiting: Iterable[Part], left: float) -> float:

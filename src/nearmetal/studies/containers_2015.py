@@ -49,11 +49,11 @@ NATIVE, CONTAINER = "native", "container"
 
 @dataclass(frozen=True, kw_only=True)
 class Setting:
-    """What the machine offers. cpus: usable ones; container: backend of the containers; attachments: those of
-    CURES that can be built; lacking: why the others cannot; functions: devices that have virtual functions
-    (SR-IOV); notes: what is not as the study would have it."""
+    """What the machine offers. cores: usable ones, for there are never more containers than these; container:
+    their backend; attachments: those of CURES that can be built; lacking: why the others cannot; functions:
+    devices that have virtual functions (SR-IOV); notes: what is not as the study would have it."""
 
-    cpus: int
+    cores: int
     container: str
     attachments: tuple[Attachment, ...] = ()
     lacking: Mapping[Attachment, str] = field(default_factory=dict)
@@ -62,8 +62,8 @@ class Setting:
 
     @property
     def ranks(self) -> int:
-        """The largest power of two that leaves every rank a CPU, as the benchmarks want it."""
-        return min(MOST_RANKS, 1 << (self.cpus.bit_length() - 1))
+        """The largest power of two that leaves every rank a core, as the benchmarks want it."""
+        return min(MOST_RANKS, 1 << (self.cores.bit_length() - 1))
 
 
 def part_keys() -> tuple[str, ...]:
@@ -194,7 +194,7 @@ def _container(
     )
 
 
-_ONE_CPU = "one CPU: two ranks would take turns on it, spinning while they wait"
+_ONE_CPU = "one core: two ranks would take turns on it, spinning while they wait"
 
 
 def _lacking(key: str, title: str, share: float, why: str) -> Part:
@@ -230,7 +230,7 @@ def _q1(setting: Setting, scale: Scale, seed: int) -> Part:
         },
         notes=(
             f"As many ranks ({ranks}) in every arm, one in each container; never more containers than the "
-            "node has CPUs.",
+            "node has cores.",
         ),
     )
 
