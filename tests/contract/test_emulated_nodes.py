@@ -34,7 +34,7 @@ pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="named network namespa
 def standing(
     tools: Tools, tmp_path: Path, *, attachment: Attachment = Attachment.HOST, **link: float
 ) -> Iterator[tuple[Network, Links, Emulation]]:
-    label = f"nearmetal-{secrets.token_hex(3)}"
+    label = f"nearmetal-nodes{os.getpid()}-{secrets.token_hex(3)}"  # no run's: no run sweeps it away
     want = Want(
         attachment=attachment,
         settings=NetworkSettings(),
