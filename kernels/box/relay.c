@@ -298,7 +298,7 @@ int relay_main(int argc, char **argv) {
     struct pollfd watched[PORTS_MAX];
     for (int i = 0; i < r.ports; i++)
         watched[i] = (struct pollfd){.fd = r.sockets[i], .events = POLLIN};
-    report(report_fd, "{\"ports\": %d, \"realtime\": %d}\n", r.ports, (int)first);
+    report(report_fd, "{\"ports\": %d, \"realtime\": %d, \"pid\": %d}\n", r.ports, (int)first, (int)getpid());
     for (;;) {
         wait_for_work(&r, watched, &unblocked);
         for (int port = 0; port < r.ports; port++)

@@ -58,8 +58,10 @@ def planned_series(asked: Asked) -> Series:
     """As a plan shows it, which starts nothing."""
     from ..execute.series import setting_planned
     from ..host import LocalHost
+    from ..host.topology import topology
 
-    return make_series(asked, setting_planned(len(LocalHost().cpus())))
+    host = LocalHost()
+    return make_series(asked, setting_planned(topology(host, host.cpus()).cores))
 
 
 def show_series(series: Series, *, json: bool, blocks: int | None) -> None:

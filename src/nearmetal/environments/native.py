@@ -32,7 +32,7 @@ ACCOUNTS = frozenset({"cpuacct", "memory", "blkio"})
 
 
 class Native:
-    """The machine as it is; attachment host or loopback."""
+    """The machine as it is; attachment host or loopback; on a seat an emulated node."""
 
     name = "native"
     own = frozenset[str]()
@@ -52,17 +52,34 @@ class Native:
         return start_native(host, tools, request, period_us=cgroups.DEFAULT_PERIOD_US)
 
 
+def native_argv(tools: Tools, request: InstanceRequest) -> list[str]:
+    """Tokens of the first process; on an emulated node, which is what a seat is to the bare machine, under
+    the node's name and in its network; pure."""
+    init = [tools / "nm-init", "--first-fd", str(REPORT_FD)]
+    if request.seat is None:
+        return init
+    user = ["--user-namespace", request.user_namespace] if request.user_namespace is not None else []
+    where = ["--hostname", request.hostname, "--netns", request.seat.netns, *user]
+    return [tools / "nm-box", "start", "--bare", *where, "--report-fd", str(REPORT_FD), "--", *init]
+
+
 @contextmanager
 def start_native(
     host: Host, tools: Tools, request: InstanceRequest, *, period_us: int
 ) -> Iterator[BoxInstance]:
     """An instance on the host itself. period_us: of the CPU quota, where the environment has one."""
     attachment = request.environment.attachment
-    if request.seat is not None or attachment not in (Attachment.HOST, Attachment.LOOPBACK):
+    fits = (Attachment.HOST, Attachment.LOOPBACK) if request.seat is None else (Attachment.HOST,)
+    if attachment not in fits:
         raise UnavailableError(
             f"environment {request.environment.name}: {request.environment.backend} has the machine's own "
             f"network, not {attachment.value}",
             remedy="attachment: host (shared memory) or loopback (TCP)",
+        )
+    if request.seat is not None and request.environment.image != HOST:
+        raise UnavailableError(
+            f"environment {request.environment.name}: an emulated bare node has image host only",
+            remedy=f"image: {HOST}, or containers on the nodes",
         )
     with control_groups(request, ACCOUNTS, period_us=period_us) as groups:
         within = _bare if request.environment.image == HOST else in_tree
@@ -76,19 +93,20 @@ def _bare(
 ) -> Iterator[BoxInstance]:
     spawning = time.monotonic_ns()
     launched = host.launch(
-        [tools / "nm-init", "--first-fd", str(REPORT_FD)],
-        expect={"first"},
+        native_argv(tools, request),
+        expect={"first"} if request.seat is None else {"first", "pid"},
         timeout=START_TIMEOUT,
         env={processes.LABEL_VARIABLE: request.label},
     )
     first = launched.facts["first"]
-    with ended(launched, launched.process.pid, request.label, groups):
+    pid = launched.facts.get("pid", launched.process.pid)
+    with ended(launched, pid, request.label, groups):
         yield make_instance(
             tools,
             # Nothing is unshared: the host name stays the machine's own, and its ranks report it.
-            replace(request, hostname=os.uname().nodename),
-            pid=launched.process.pid,
-            namespaces_of=0,
+            request if request.seat is not None else replace(request, hostname=os.uname().nodename),
+            pid=pid,
+            namespaces_of=0 if request.seat is None else pid,
             groups=groups,
             phases={
                 "spawn": seconds(spawning, first),

@@ -34,16 +34,24 @@ class Answer:
 def wanted_by(arm: Arm) -> Want | None:
     """The network of an arm; None where it has none of its own."""
     e = arm.environment
-    if not e.attachment.seated:
+    if not e.attachment.seated and not arm.placement.emulated:
         return None
-    return Want(attachment=e.attachment, settings=e.network, instances=arm.placement.instances)
+    return Want(
+        attachment=e.attachment,
+        settings=e.network,
+        instances=arm.placement.all_instances,
+        nodes=arm.placement.nodes,
+        link=arm.placement.link,
+    )
 
 
 def missing_networks(host: Host, tools: Tools, arms: Mapping[str, Arm]) -> dict[str, UnavailableError]:
     """By arm, why its network cannot be built here; those that can are not in it."""
     wants = {name: want for name, arm in arms.items() if (want := wanted_by(arm)) is not None}
     # Like networks are tried once, with as few seats as show what they are.
-    small = {name: replace(w, instances=min(w.instances, 2)) for name, w in wants.items()}
+    small = {
+        name: replace(w, instances=min(w.instances, 2), nodes=min(w.nodes, 2)) for name, w in wants.items()
+    }
     different = tuple(dict.fromkeys(small.values()))
     answers = dict(zip(different, try_networks(host, tools, different), strict=True))
     return {name: e for name, want in small.items() if isinstance(e := answers[want], UnavailableError)}

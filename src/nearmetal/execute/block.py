@@ -104,8 +104,10 @@ def _run_kernels(
 ) -> None:
     """One launch per arm for all kernels; then the token goes round, kernel by kernel."""
     begin = time.monotonic()
-    for s in sound(arms):
+    for s in arms:
         s.kernels = tuple(w for w in kernels if s.arm.environment.takes(w.name))
+    arms = [s for s in arms if s.kernels]
+    for s in sound(arms):
         with guarded(s):
             s.job = stack.enter_context(start_job(session, s))
     for s in sound(arms):

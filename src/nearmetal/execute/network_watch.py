@@ -16,6 +16,7 @@ from ..host.network_files import PROBES, RETRANSMITTED
 from ..host.network_meter import MARKED, PROTOCOLS, QDISCS, NetworkMeter, grown
 from ..model.record import Connection
 from ..model.study import Attachment, Transport
+from ..network.build import Network
 from .session import Session
 from .standing import Standing
 
@@ -166,12 +167,14 @@ def _points(session: Session, s: Standing, stack: ExitStack) -> tuple[bool, list
     node = session.node_meter
     environment = s.arm.environment
     own = "net" in session.backends[environment.backend].own and environment.attachment is not Attachment.HOST
-    if not own:
+    network = session.networks.get((s.arm.name, s.trial.aa))
+    if not own and network is None:
         return True, [_Point("node", node, (*_OWN, *_SOFTNET), tcp=_over_loopback)] if node else []
     points = [_Point("node", node, _SOFTNET)] if node else []
-    network = session.networks.get((s.arm.name, s.trial.aa))
     if network is not None:
-        hub = network.meters.get(network.hub_netns) if network.hub_apart else None
+        points += _between_nodes(network)
+        apart = network.hub_apart and network.emulation is None
+        hub = network.meters.get(network.hub_netns) if apart else None
         if hub is not None:
             devices = frozenset((network.hub_interface, *(seat.port for seat in network.seats)))
             points.append(_Point("hub", hub, _LINKS, devices=devices))
@@ -186,6 +189,18 @@ def _points(session: Session, s: Standing, stack: ExitStack) -> tuple[bool, list
         stack.callback(meter.close)
         points.append(_Point(f"instance.{instance.hostname}", meter, _OWN, tcp=_over_loopback))
     return False, points
+
+
+def _between_nodes(network: Network) -> list[_Point]:
+    """The switch of emulated nodes, and the nodes that are no instances themselves."""
+    e = network.emulation
+    if e is None:
+        return []
+    seats = {seat.netns for seat in network.seats}
+    places = {**{name: path for name, path in e.nodes.items() if path not in seats}, "switch": e.switch}
+    return [
+        _Point(name, meter, _LINKS) for name, path in places.items() if (meter := network.meters.get(path))
+    ]
 
 
 def _over_loopback(local: str, remote: str) -> bool:

@@ -31,6 +31,7 @@ from ..network.plan import Want
 from ..samplers import Sampler
 from ..workloads.build import build_tools
 from .attachments import missing_networks, wanted_by
+from .links import Links, node_links
 from .machine import Machine, cache_directory
 from .progress import Progress
 from .software import Software, all_software, launcher
@@ -39,7 +40,8 @@ from .software import Software, all_software, launcher
 @dataclass(frozen=True, kw_only=True)
 class Session:
     """One run on one machine. arms: those that can run here, by name; backends by name; networks: by (arm
-    name, is the A/A arm), of those whose instances take seats; storages: where the
+    name, is the A/A arm), of those whose instances take seats; links: of emulated
+    nodes, None where no network was built; storages: where the
     storage is mounted that instances share; user_namespace: path of the shared one without
     root, else None; software: by image; launchers: by image and network namespace, where the mpirun of that
     image runs; launcher_groups: control groups of the mpirun that runs in no instance, empty where there
@@ -54,6 +56,7 @@ class Session:
     arms: Mapping[str, Arm]
     backends: Mapping[str, Backend]
     networks: Mapping[tuple[str, bool], Network]
+    links: Links | None
     user_namespace: str | None
     software: Mapping[str, Software]
     launchers: Mapping[tuple[str, str], Instance]
@@ -79,8 +82,12 @@ class Session:
             arms.setdefault(network.label, {})[arm] = None
         stand = {n.label: n for n in self.networks.values()}
         return {
-            label.rpartition("-")[2]: {"arms": list(arms[label]), **n.record()} for label, n in stand.items()
+            label.rpartition("-")[2]: {"arms": list(arms[label]), **n.record(), **self._link(n)}
+            for label, n in stand.items()
         }
+
+    def _link(self, network: Network) -> dict[str, JsonValue]:
+        return self.links.record(network) if self.links is not None else {}
 
     def software_of(self, arm: Arm) -> Software:
         return self.software[arm.environment.image]
@@ -276,7 +283,8 @@ def open_session(
         scratch = stack.enter_context(scratch_directory(label))
         holder = None
         images = {e.image for e in study.environments} - {HOST}
-        needed = images or any(b.needs_user_namespace for b in backends.values())
+        emulated = any(arm.placement.emulated for arm in arms.values())
+        needed = images or emulated or any(b.needs_user_namespace for b in backends.values())
         if not machine.host.is_root() and needed:
             holder = stack.enter_context(user_namespace_holder(machine.host, machine.tools, label))
         user_namespace = holder.path if holder else None
@@ -284,6 +292,7 @@ def open_session(
         wanted = _wanted_networks(arms, study.design.baselines[0])
         networks: dict[tuple[str, bool], Network] = {}
         groups = dict[str, Path]()
+        links: Links | None = None
         if wanted:
             kinds = dict.fromkeys(w.attachment.value for w in wanted.values())
             progress.phase(f"building the network ({', '.join(kinds)})")
@@ -292,6 +301,9 @@ def open_session(
             )
             networks = dict(zip(wanted, built, strict=True))
             groups = stack.enter_context(_launcher_groups(label))
+            links = stack.enter_context(
+                node_links(machine.host, machine.tools, built, groups, scratch, label, holder)
+            )
         across = {n: software[a.environment.image] for n, a in arms.items() if a.placement.all_instances > 1}
         launchers = {
             (chosen.image.name, network.hub_netns): stack.enter_context(
@@ -322,6 +334,7 @@ def open_session(
             backends=backends,
             storages=storages,
             networks=networks,
+            links=links,
             user_namespace=user_namespace,
             software=software,
             launchers=launchers,

@@ -23,13 +23,14 @@ from ..host.network_files import device_names
 from ..host.network_meter import DESCRIPTORS, NetworkMeter, taken_over
 from ..model.network import NetworkSettings, Seat
 from ..model.record import JsonValue
-from ..model.study import Attachment
+from ..model.study import Attachment, NodeLink
 from . import plan
 from .devices import allocated, register_give_back
 from .differences import differences
+from .nodes import SWITCH
 from .openvswitch import open_vswitch
 from .plan import NetworkPlan, Want
-from .shapes import HUB_PORT
+from .shapes import BRIDGE, HUB_PORT
 from .topology import HUB
 
 WORKER_TIMEOUT = 60.0
@@ -43,6 +44,19 @@ class Holder(Protocol):
 
     def network_namespace(self) -> AbstractContextManager[int]:
         """A new network namespace in it: the pid that holds it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Emulation:
+    """What stands for machines in a network. link: of each node, as asked for; nodes: namespace of each by
+    name; addresses: of the nodes; switch: its namespace; relay: its ports that a relay has to join, none
+    where the kernel does."""
+
+    link: NodeLink
+    nodes: Mapping[str, str]
+    addresses: tuple[str, ...]
+    switch: str
+    relay: tuple[str, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,6 +79,7 @@ class Network:
     read_back: Mapping[str, JsonValue]
     hub_enter: tuple[str, ...]
     meters: Mapping[str, NetworkMeter]
+    emulation: Emulation | None = None
 
     def hub_command(self, argv: Sequence[str]) -> list[str]:
         """Tokens that run argv on the machine, but in the hub's network."""
@@ -158,7 +173,7 @@ def attempted_networks(
             made = answers[i]
             if "facts" in made:
                 meters = _meters(stack, ours, [places.paths[i][p] for p in plans[i].topology.places])
-                standing = _compared(places.network(i, made["facts"], meters))
+                standing = _compared(places.network(i, made, meters))
             else:
                 standing = _refused(plans[i], made)
             if isinstance(standing, Network) and standing.attachment is Attachment.OVS:
@@ -215,9 +230,7 @@ class _Places:
             return tuple(self._holder.command([], pid=self._pids[path]))
         return ("env", f"{processes.LABEL_VARIABLE}={self._label}", "nsenter", f"--net={path}", "--")
 
-    def network(
-        self, number: int, facts: Mapping[str, JsonValue], meters: Mapping[str, NetworkMeter]
-    ) -> Network:
+    def network(self, number: int, made: Mapping[str, Any], meters: Mapping[str, NetworkMeter]) -> Network:
         own, paths = self._plans[number], self.paths[number]
         return Network(
             label=plan.labelled(number, self._label),
@@ -230,14 +243,28 @@ class _Places:
             hub_address=own.hub_address,
             hub_interface=own.hub_interface,
             seats=own.seats(paths),
-            read_back=facts,
+            read_back=made["facts"],
             hub_enter=self._enter(paths[own.hub]),
             meters=meters,
+            emulation=self._emulation(number, made["relay"]) if own.nodes else None,
+        )
+
+    def _emulation(self, number: int, relay: Sequence[str]) -> Emulation:
+        own, paths = self._plans[number], self.paths[number]
+        addresses = {link.at: link.address or "" for link in own.topology.links if link.name == BRIDGE}
+        return Emulation(
+            link=own.link,
+            nodes={name: paths[name] for name in own.nodes},
+            addresses=tuple(addresses[name].partition("/")[0] for name in own.nodes),
+            switch=paths[SWITCH],
+            relay=tuple(relay),
         )
 
 
 def _compared(network: Network) -> Network | UnavailableError:
-    wrong = differences(network.settings, network.mode, network.read_back)
+    emulated = {*network.emulation.nodes, SWITCH} if network.emulation else set[str]()
+    own = {place: facts for place, facts in network.read_back.items() if place not in emulated}
+    wrong = differences(network.settings, network.mode, own)
     if not wrong:
         return network
     return UnavailableError(

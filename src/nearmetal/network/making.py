@@ -18,6 +18,7 @@ from . import ethtool
 from .facts import Json, facts, write_sysctl
 
 LOOPBACK = 1  # the index of lo in every namespace
+_NETEM, _NETEM_CHILD = 0x10000, 0x10001
 _LINK_SCOPE, _KERNEL = 253, 2  # RT_SCOPE_LINK, RTPROT_KERNEL
 #: A tenth of a second in the queue at most; a millisecond's worth at once, and whole segments of TSO.
 LATENCY, BURST_SECONDS, LEAST_BURST = 0.1, 1e-3, 1 << 16
@@ -96,15 +97,17 @@ class Place:
 
 
 def _network(asked: Json, own: Place, meters: Meters) -> Json:
-    """{'facts': by place} or {'error': what and why, 'kind': of the link that the kernel did not make}."""
+    """{'facts': by place, 'relay': links whose delay is left to a relay}, or {'error': what and why, 'kind':
+    of the link that the kernel did not make}."""
     places: dict[str, Place] = {}
     step = Step()
+    relay: list[str] = []
     try:
         for name in asked["places"]:
             places[name] = Place(asked["paths"][name])
             places[name].ip.link("set", index=LOOPBACK, state="up")
         for link in asked["links"]:
-            _make(link, own, places, asked["label"], step)
+            relay += [] if _make(link, own, places, asked["label"], step) else [link["name"]]
         for route in asked["routes"]:
             said = {"rto_min": route["rto_min"], "congestion_control": route["congestion_control"]}
             with_what = "".join(f" with {k} {v}" for k, v in said.items() if v is not None)
@@ -119,7 +122,7 @@ def _network(asked: Json, own: Place, meters: Meters) -> Json:
             interface = asked["report"][name]
             found[name] = facts(place.ip, place.plain, interface, place.index(interface))
             meters.add()
-        return {"facts": found}
+        return {"facts": found, "relay": relay}
     except (NetlinkError, OSError, LookupError) as e:
         return {"error": f"{step.what}: {e.args[1] if len(e.args) > 1 else e}", "kind": step.kind}
     finally:
@@ -133,8 +136,8 @@ def enter(place: Place) -> None:
     join(place.fd)
 
 
-def _make(link: Json, own: Place, places: dict[str, Place], label: str, step: Step) -> None:
-    """A link as topology.Link tells, up and running."""
+def _make(link: Json, own: Place, places: dict[str, Place], label: str, step: Step) -> bool:
+    """A link as topology.Link tells, up and running; False where its delay is left to a relay."""
     place, name = places[link["at"]], link["name"]
     alias = label
     step.now(f"{link['kind']} {name}", link["kind"])
@@ -145,12 +148,14 @@ def _make(link: Json, own: Place, places: dict[str, Place], label: str, step: St
         _add(link, places)
     index = place.index(name)
     step.now(f"setting up {name}")
+    delayed = link["delay"] is not None and _delay(link, place, index)
+    relayed = link["delay"] is not None and not delayed
     wanted: Json = {"ifalias": alias}
     if link["mtu"] is not None:
         wanted["mtu"] = link["mtu"]
     if link["queue_length"] is not None:
         wanted["txqlen"] = link["queue_length"]
-    if link["master"] is not None:
+    if link["master"] is not None and not relayed:
         wanted["master"] = place.index(link["master"])
     for offload, on in link["offloads"].items():
         step.now(f"offload {offload} {'on' if on else 'off'} of {name} ({link['kind']})")
@@ -164,8 +169,20 @@ def _make(link: Json, own: Place, places: dict[str, Place], label: str, step: St
         place.ip.brport("set", index=index, mode=1)
     if link["rate"] is not None:
         rate = round(link["rate"])
-        burst = max(round(rate * BURST_SECONDS), LEAST_BURST)
-        place.ip.tc("add", "tbf", index, rate=rate, burst=burst, limit=round(rate * LATENCY) + burst)
+        burst = link["burst"] or max(round(rate * BURST_SECONDS), LEAST_BURST)
+        limit = link["queue"] or round(rate * LATENCY) + burst
+        below: Json = {"parent": _NETEM_CHILD, "handle": 0x20000} if delayed else {}
+        place.ip.tc("add", "tbf", index, rate=rate, burst=burst, limit=limit, **below)
+    return not relayed
+
+
+def _delay(link: Json, place: Place, index: int) -> bool:
+    """By the kernel; False where it has no netem."""
+    try:
+        place.ip.tc("add", "netem", index, handle=_NETEM, delay=round(link["delay"] * 1e6), limit=10_000)
+    except NetlinkError:
+        return False
+    return True
 
 
 def _add(link: Json, places: dict[str, Place]) -> None:

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import string
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from ipaddress import IPv4Interface, IPv4Network
 
 from ..errors import UsageError
 from ..model.network import NetworkSettings, Seat
 from ..model.record import JsonValue
-from ..model.study import Attachment
+from ..model.study import Attachment, NodeLink
+from .nodes import Nodes, emulated_nodes, node_places
 from .shapes import SHAPES, Frame, port
 from .topology import HUB, Topology
 
@@ -29,18 +30,22 @@ MAX_NETWORKS = 1 << (_PREFIX - RANGE.prefixlen)
 @dataclass(frozen=True, kw_only=True)
 class Want:
     """What the instances of one arm need. devices: those that were found for them, by instance, where they
-    take devices of the machine."""
+    take devices of the machine; nodes: more than one are emulated, their instances in the order of the nodes
+    and, without an attachment of their own, the nodes themselves; link: of each node."""
 
     attachment: Attachment
     settings: NetworkSettings
     instances: int
     devices: tuple[str, ...] = ()
+    nodes: int = 1
+    link: NodeLink = field(default_factory=NodeLink)
 
 
 @dataclass(frozen=True, kw_only=True)
 class NetworkPlan:
     """One network. groups: the seats of each arm, as numbers; hub: the place where mpirun runs, of which the
-    address is hub_address: the seats' own first one where there is no hub apart."""
+    address is hub_address: the seats' own first one where there is no hub apart; nodes: places of the
+    emulated ones, with their link, none where nothing is emulated."""
 
     attachment: Attachment
     settings: NetworkSettings
@@ -52,6 +57,8 @@ class NetworkPlan:
     addresses: tuple[str, ...]
     subnet: str
     groups: tuple[range, ...]
+    nodes: tuple[str, ...] = ()
+    link: NodeLink = field(default_factory=NodeLink)
 
     @property
     def hub_interface(self) -> str:
@@ -94,7 +101,7 @@ def groups_of(wants: Sequence[Want]) -> tuple[tuple[int, ...], ...]:
     """By network, which wants stand on it."""
     out: dict[object, list[int]] = {}
     for i, want in enumerate(wants):
-        alone = want.attachment is Attachment.VETH or want.attachment.on_device
+        alone = want.attachment is Attachment.VETH or want.attachment.on_device or want.nodes > 1
         key: object = i if alone else (want.attachment, mode_of(want), want.settings)
         out.setdefault(key, []).append(i)
     return tuple(tuple(members) for members in out.values())
@@ -107,6 +114,8 @@ def mode_of(want: Want) -> str | None:
 
 def _plan(number: int, wants: Sequence[Want], skipped: int) -> NetworkPlan:
     first = wants[0]
+    if first.nodes > 1:
+        return _plan_nodes(number, first)
     count = sum(w.instances for w in wants)
     most = first.attachment.most_instances
     if most is not None and count > most:
@@ -148,6 +157,51 @@ def _plan(number: int, wants: Sequence[Want], skipped: int) -> NetworkPlan:
         addresses=tuple(map(str, addresses)),
         subnet=str(subnet),
         groups=tuple(range(b, b + w.instances) for b, w in zip(begins, wants, strict=True)),
+    )
+
+
+def _plan_nodes(number: int, want: Want) -> NetworkPlan:
+    """Emulated nodes with the instances of one arm."""
+    bare = not want.attachment.seated
+    if not bare and want.attachment is not Attachment.VETH_BRIDGE:
+        raise UsageError(
+            f"emulated nodes join instances by veth-bridge, not by {want.attachment.value}",
+            remedy="attachment: veth-bridge, or nodes: 1",
+        )
+    subnet = _subnet(number, want)
+    seats = 0 if bare else want.instances
+    if want.nodes + seats > subnet.num_addresses - 2:
+        raise UsageError(
+            f"{subnet} has no addresses for {want.nodes} nodes and {want.instances} instances",
+            remedy="fewer instances, or a larger network: subnet: 10.99.0.0/16",
+        )
+    own = [IPv4Interface(f"{subnet[i + 1]}/{subnet.prefixlen}") for i in range(want.nodes + seats)]
+    nodes = Nodes(
+        places=node_places(want.nodes, bare=bare), addresses=tuple(own[: want.nodes]), link=want.link
+    )
+    names = seat_names(seats)
+    frame = Frame(
+        number=number,
+        settings=want.settings,
+        mode=None,
+        subnet=subnet,
+        hub=own[0],
+        seats=names,
+        addresses=tuple(own[want.nodes :]),
+    )
+    return NetworkPlan(
+        attachment=want.attachment,
+        settings=want.settings,
+        mode=None,
+        topology=emulated_nodes(frame, nodes),
+        hub=nodes.places[0],
+        hub_address=str(own[0].ip),
+        seat_places=nodes.places if bare else names,
+        addresses=tuple(str(a.ip) for a in (nodes.addresses if bare else frame.addresses)),
+        subnet=str(subnet),
+        groups=(range(want.instances),),
+        nodes=nodes.places,
+        link=want.link,
     )
 
 

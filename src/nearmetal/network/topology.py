@@ -19,7 +19,9 @@ class Link:
     other end of a veth, which is made with it, 'device' for a device of the machine, which is moved in;
     peer: (place, name) of a veth's other end; over: the link in place made_at that it stands on; options:
     attributes by their pyroute2 names; master: the bridge that it is a port of; hairpin: a port that sends
-    back where it came from; address: with prefix; rate: bytes a second."""
+    back where it came from; address: with prefix; rate: bytes a second; queue,
+    burst: bytes that wait for it, and that pass at once, where not the usual ones; delay: seconds that what
+    leaves by it is held, and then only a port of master where the kernel does it (netem)."""
 
     at: str
     name: str
@@ -35,6 +37,9 @@ class Link:
     queue_length: int | None = None
     offloads: Mapping[str, bool] = field(default_factory=dict)
     rate: float | None = None
+    queue: int | None = None
+    burst: int | None = None
+    delay: float | None = None
 
     def __post_init__(self) -> None:
         if not 1 <= len(self.name.encode()) <= LONGEST_NAME or set(self.name) & set("/: \t\n"):

@@ -1,0 +1,162 @@
+"""The links between emulated nodes while they stand: relays where the kernel cannot delay frames itself, and
+what the links really are, measured."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..environments import Tools
+from ..errors import RunError
+from ..host import REPORT_FD, Host, cgroups, processes
+from ..model.record import JsonValue
+from ..network.build import Emulation, Holder, Network
+
+START_TIMEOUT, PROBE_TIMEOUT, ANSWER = 10.0, 60.0, 1.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Relay:
+    """A running one. realtime: whether it runs before all ordinary processes; statistics: where it answers
+    SIGUSR1."""
+
+    pid: int
+    realtime: bool
+    statistics: Path
+
+    def told(self) -> dict[str, JsonValue]:
+        """How many frames it has sent on and how late, so far; empty where it does not answer."""
+        had = self.statistics.stat().st_size
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self.pid, signal.SIGUSR1)
+        end = time.monotonic() + ANSWER
+        while time.monotonic() < end:
+            lines = self.statistics.read_bytes()[had:].splitlines(keepends=True)
+            if lines and lines[-1].endswith(b"\n"):
+                return dict(json.loads(lines[-1]))
+            time.sleep(0.001)
+        return {}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Links:
+    """measured, relays: by label of the network."""
+
+    measured: Mapping[str, Mapping[str, float]]
+    relays: Mapping[str, Relay]
+
+    def record(self, network: Network) -> dict[str, JsonValue]:
+        """For the provenance; empty where nothing is emulated. measured: before the first trial, with no
+        other load from us; relay: over all its frames until now."""
+        e = network.emulation
+        if e is None:
+            return {}
+        relay = self.relays.get(network.label)
+        by = "relay" if relay is not None else "netem" if e.link.delay else "bridge"
+        link: dict[str, JsonValue] = {
+            "rate": e.link.rate,
+            "delay": e.link.delay,
+            "queue": e.link.queue,
+            "delay_by": by,
+            "measured": dict(self.measured.get(network.label, {})),
+        }
+        if relay is not None:
+            link["relay"] = {"realtime": relay.realtime, **relay.told()}
+        return {"emulated_nodes": len(e.nodes), "link": link}
+
+
+@contextmanager
+def node_links(
+    host: Host,
+    tools: Tools,
+    networks: Sequence[Network],
+    groups: Mapping[str, Path],
+    scratch: Path,
+    label: str,
+    holder: Holder | None,
+) -> Iterator[Links]:
+    """Relays of every emulated network that needs one, in the control groups of what is ours; all ended on
+    leaving. Raises RunError."""
+    emulated = {n.label: n.emulation for n in networks if n.emulation is not None}
+    with ExitStack() as stack:
+        relays = {
+            name: stack.enter_context(
+                _relay(host, tools, e, groups, scratch / f"{name}.relay", label, holder)
+            )
+            for name, e in emulated.items()
+            if e.relay
+        }
+        yield Links(measured=_measured(host, emulated, holder), relays=relays)
+
+
+@contextmanager
+def _relay(
+    host: Host,
+    tools: Tools,
+    emulation: Emulation,
+    groups: Mapping[str, Path],
+    statistics: Path,
+    label: str,
+    holder: Holder | None,
+) -> Iterator[Relay]:
+    launched = host.launch(
+        relay_argv(tools, emulation, groups, statistics, holder),
+        expect={"ports", "realtime", "pid"},
+        timeout=START_TIMEOUT,
+        env={processes.LABEL_VARIABLE: label},
+    )
+    try:
+        yield Relay(
+            pid=launched.facts["pid"], realtime=bool(launched.facts["realtime"]), statistics=statistics
+        )
+    finally:
+        launched.process.kill()
+
+
+def relay_argv(
+    tools: Tools,
+    emulation: Emulation,
+    groups: Mapping[str, Path],
+    statistics: Path,
+    holder: Holder | None,
+) -> list[str]:
+    """Tokens; pure."""
+    argv = [tools / "nm-box", "relay", "--delay-ns", str(round(emulation.link.delay * 1e9))]
+    argv += ["--netns", emulation.switch, "--statistics", str(statistics), "--report-fd", str(REPORT_FD)]
+    for group in cgroups.unique(groups) if holder is None else ():
+        argv += ["--cgroup", str(group)]
+    argv += ["--", *emulation.relay]
+    return argv if holder is None else holder.command(argv)
+
+
+def _measured(
+    host: Host, emulated: Mapping[str, Emulation], holder: Holder | None
+) -> dict[str, dict[str, float]]:
+    """Round trip and rate between the first two nodes of each network."""
+    if not emulated:
+        return {}
+    pairs = []
+    for e in emulated.values():
+        first, second, *_ = e.nodes.values()
+        pairs.append({"from": first, "to": second, "address": e.addresses[1]})
+    argv = [sys.executable, "-m", "nearmetal.network.link_probe"]
+    done = host.run(
+        argv if holder is None else holder.command(argv),
+        timeout=PROBE_TIMEOUT,
+        stdin=json.dumps({"pairs": pairs}),
+        cwd=Path("/"),
+    )
+    if not done.ok:
+        raise RunError(
+            f"emulated nodes do not reach each other: {done.last_words()}",
+            remedy="nearmetal clean, then again",
+        )
+    return dict(zip(emulated, json.loads(done.stdout), strict=True))

@@ -1,0 +1,93 @@
+"""Measures links between emulated nodes as they stand: a program of its own, since it moves between network
+namespaces.
+
+Reads {"pairs": [{"from": namespace, "to": namespace, "address": of the second}]} as JSON on standard input;
+writes for each, in one line of JSON, the median round trip of a small packet and the rate of a TCP stream."""
+
+from __future__ import annotations
+
+import json
+import socket
+import sys
+import threading
+import time
+from statistics import median
+
+from ..host.namespaces import entered
+
+ROUNDS, WARM_UP = 150, 20
+STREAM_SECONDS = 0.15
+LIMIT = 5.0
+CHUNK = 1 << 16
+
+
+def main() -> None:
+    """Errors end the program with a traceback, whose last line the caller shows."""
+    asked = json.load(sys.stdin)
+    out = [
+        {
+            "round_trip": round_trip(pair["from"], pair["to"], pair["address"]),
+            "rate": stream(pair["from"], pair["to"], pair["address"]),
+        }
+        for pair in asked["pairs"]
+    ]
+    sys.stdout.write(json.dumps(out) + "\n")
+
+
+def _sockets(kind: socket.SocketKind, one: str, other: str) -> tuple[socket.socket, socket.socket]:
+    """A socket belongs to the namespace that it was made in, wherever it is used."""
+    made = []
+    for path in (one, other):
+        with entered(path):
+            made.append(socket.socket(socket.AF_INET, kind))
+        made[-1].settimeout(LIMIT)
+    return made[0], made[1]
+
+
+def round_trip(one: str, other: str, address: str) -> float:
+    """Seconds."""
+    near, far = _sockets(socket.SOCK_DGRAM, one, other)
+    with near, far:
+        far.bind((address, 0))
+        near.connect(far.getsockname())
+        seconds = []
+        for _ in range(WARM_UP + ROUNDS):
+            begin = time.perf_counter()
+            near.send(b"?")
+            said, where = far.recvfrom(16)
+            far.sendto(said, where)
+            near.recv(16)
+            seconds.append(time.perf_counter() - begin)
+        return median(seconds[WARM_UP:])
+
+
+def stream(one: str, other: str, address: str) -> float:
+    """Bytes a second that arrive."""
+    near, far = _sockets(socket.SOCK_STREAM, one, other)
+    with near, far:
+        far.bind((address, 0))
+        far.listen(1)
+        near.connect(far.getsockname())
+        taken, _ = far.accept()
+        with taken:
+            taken.settimeout(LIMIT)
+            sender = threading.Thread(target=_send, args=(near,), daemon=True)
+            sender.start()
+            arrived, begin, last = 0, 0.0, 0.0
+            while data := taken.recv(CHUNK):
+                last = time.perf_counter()
+                begin = begin or last
+                arrived += len(data)
+            sender.join()
+            return arrived / (last - begin) if last > begin else 0.0
+
+
+def _send(near: socket.socket) -> None:
+    end = time.perf_counter() + STREAM_SECONDS
+    while time.perf_counter() < end:
+        near.sendall(bytes(CHUNK))
+    near.shutdown(socket.SHUT_WR)
+
+
+if __name__ == "__main__":
+    main()

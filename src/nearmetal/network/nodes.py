@@ -1,0 +1,82 @@
+"""The shape of emulated nodes: namespaces that stand for machines, each with a bridge of its own and an
+uplink of limited rate to one switch. Pure.
+
+A bare node is an instance itself, by the address of its bridge; containers have seats at the bridge of their
+node. The switch forwards by a bridge where the kernel delays frames itself (netem) or no delay is asked for,
+else a relay does (nm-box relay)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from ipaddress import IPv4Interface
+
+from ..model.study import NodeLink
+from .shapes import BRIDGE, SEAT, Frame, port
+from .topology import HUB, Link, Topology
+
+SWITCH = "switch"
+UPLINK = "uplink"
+#: At once through an end of a link: enough for its rate at the timers of the kernel, little beside its queue.
+BURST = 16 << 10
+#: A wire knows frames, not what an offload would make of them: nothing leaves a node unsegmented or without
+#: its checksum.
+_WIRE = {"tso": False, "gso": False, "gro": False, "tx": False}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Nodes:
+    """places, addresses: of each node, its bridge's; link: of each."""
+
+    places: tuple[str, ...]
+    addresses: tuple[IPv4Interface, ...]
+    link: NodeLink
+
+
+def node_places(count: int, *, bare: bool) -> tuple[str, ...]:
+    """Where containers are joined, mpirun runs on the first node, which therefore is the hub; bare nodes are
+    seats themselves."""
+    first = "node0" if bare else HUB
+    return (first, *(f"node{i}" for i in range(1, count)))
+
+
+def switch_port(node: int) -> str:
+    """The switch's end of a node's link."""
+    return f"link{node}"
+
+
+def emulated_nodes(f: Frame, nodes: Nodes) -> Topology:
+    """f.seats: of containers, node by node; none where the nodes are bare."""
+    links = [Link(at=SWITCH, name=BRIDGE, kind="bridge")]
+    for i, (place, address) in enumerate(zip(nodes.places, nodes.addresses, strict=True)):
+        links.append(Link(at=place, name=BRIDGE, kind="bridge", mtu=f.settings.mtu, address=str(address)))
+        links += f.pair(_end(f, nodes.link, SWITCH, switch_port(i)), _end(f, nodes.link, place, UPLINK))
+    each = len(f.seats) // len(nodes.places)
+    for i, _ in enumerate(f.seats):
+        bridged = replace(f.inner(nodes.places[i // each], port(i), "veth"), master=BRIDGE)
+        links += f.pair(bridged, f.own(i, "end"))
+    return Topology(
+        places=(*nodes.places, SWITCH, *f.seats),
+        links=tuple(links),
+        routes=tuple(r for seat in range(len(f.seats)) for r in f.tuned(seat)),
+        report={
+            **dict.fromkeys(nodes.places, BRIDGE),
+            SWITCH: switch_port(0),
+            **dict.fromkeys(f.seats, SEAT),
+        },
+    )
+
+
+def _end(f: Frame, link: NodeLink, at: str, name: str) -> Link:
+    """Both ends bound the rate; the delay is all at the switch's, towards the node."""
+    return Link(
+        at=at,
+        name=name,
+        kind="veth",
+        master=BRIDGE,
+        mtu=f.settings.mtu,
+        offloads=_WIRE,
+        rate=link.rate,
+        queue=link.queue,
+        burst=BURST,
+        delay=link.delay if at == SWITCH and link.delay else None,
+    )

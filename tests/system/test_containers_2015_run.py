@@ -1,0 +1,63 @@
+"""The 2015 study from the command line: every part for real with one block, its report, how it goes on."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.system.test_quick import left_behind, nearmetal
+
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="lxc and named network namespaces need root")
+RUN = ("run", "containers-2015", "--scale", "small", "--seed", "7")
+
+
+@pytest.fixture
+def here(tmp_path: Path) -> Iterator[Path]:
+    yield tmp_path
+    assert left_behind(tmp_path) == []
+
+
+def test_every_part_runs_and_stands_beside_the_paper(here: Path) -> None:
+    done = nearmetal(*RUN, "--time", "15m", "--max-blocks", "1", "--json", cwd=here, timeout=600)
+    assert done.returncode == 0, done.stderr
+    form: dict[str, Any] = json.loads(done.stdout)
+    parts = {p["part"]: p for p in form["parts"]}
+    assert list(parts) == ["q1", "q2", "q3", "rto", "cures", "appendix"]
+    for key, p in parts.items():
+        assert p["why"] == "1 blocks are done", (key, p["why"], done.stderr)
+        assert p["result"]["blocks"] == 1 and p["result"]["failed_trials"] == 0, key
+        assert p["result"]["cells"], key
+    assert parts["q1"]["emulated"] and not parts["cures"]["emulated"]
+    times = [b for b in parts["q2"]["published"] if b["where"] == "Table 1" and b["ours"]]
+    assert len(times) == 2 * 54, "every printed time has ours beside it"
+    waits = [b for b in parts["rto"]["published"] if b["quantity"] == "count"]
+    assert waits[0]["ours"], "time-outs were counted"
+    html = (here / form["report"]).read_text().replace("\u00a0", " ")
+    assert "2 emulated nodes × 1 instance × 1 task" in html
+    for p in parts.values():
+        inside = Path(p["result"]["results_dir"])
+        assert f'href="{inside.name}/report.html"' in html and (here / inside / "report.html").is_file()
+        network = json.loads((here / inside / "provenance.json").read_text())["network"]
+        links = [n["link"] for n in network.values() if "link" in n]
+        assert bool(links) is p["emulated"], p["part"]
+        assert all(k["measured"]["round_trip"] > 2 * k["delay"] for k in links)
+
+
+def test_it_goes_on_and_says_how_far_it_is(here: Path) -> None:
+    done = nearmetal(*RUN, "--only", "appendix", "--time", "1m", "--max-blocks", "1", cwd=here, timeout=200)
+    assert done.returncode == 0, done.stderr
+    assert "Appendix" in done.stdout and "no verdict yet" in done.stdout
+    again = nearmetal("resume", "--time", "1m", "--max-blocks", "2", cwd=here, timeout=200)
+    assert again.returncode == 0, again.stderr
+    told = json.loads(nearmetal("status", "--json", cwd=here).stdout)
+    assert [(p["part"], p["blocks"]) for p in told["parts"]] == [("appendix", 2)]
+    (series,) = (here / "results").iterdir()
+    refused = nearmetal("export", str(series), cwd=here)
+    assert refused.returncode == 2 and "name a part" in refused.stderr
+    files = json.loads(nearmetal("report", "--json", cwd=here).stdout)
+    assert all((here / f).is_file() for f in files) and len(files) == 6
+    assert nearmetal("run", "quick", "--only", "q1", cwd=here).returncode == 2

@@ -1,0 +1,154 @@
+"""The shape of emulated nodes, and the words of their relays: pure."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from ipaddress import ip_address
+from pathlib import Path
+
+import pytest
+
+from nearmetal.environments import InstanceRequest, Seat, Tools
+from nearmetal.environments.native import native_argv
+from nearmetal.errors import UsageError
+from nearmetal.execute.links import relay_argv
+from nearmetal.model.network import NetworkSettings
+from nearmetal.model.study import Arm, Attachment, Environment, NodeLink, Placement, Transport
+from nearmetal.network import plan
+from nearmetal.network.build import Emulation
+from nearmetal.network.nodes import SWITCH, UPLINK
+from nearmetal.network.plan import NetworkPlan, Want
+from nearmetal.report.cells_table import shape_text
+
+TOOLS = Tools(directory=Path("/opt/nm"))
+LINK = NodeLink(rate=1e8, delay=1e-4, queue=20_000)
+
+
+def want(attachment: Attachment, *, nodes: int = 3, instances: int = 6, link: NodeLink = LINK) -> Want:
+    return Want(
+        attachment=attachment,
+        settings=NetworkSettings(),
+        instances=instances,
+        nodes=nodes,
+        link=link,
+    )
+
+
+def one(asked: Want) -> NetworkPlan:
+    (own,) = plan.plan_networks([asked])
+    return own
+
+
+def test_containers_stand_node_by_node_and_mpirun_on_the_first() -> None:
+    own = one(want(Attachment.VETH_BRIDGE))
+    assert own.nodes == ("hub", "node1", "node2")
+    assert own.topology.places == ("hub", "node1", "node2", SWITCH, "a", "b", "c", "d", "e", "f")
+    ports = {link.name: link.at for link in own.topology.links if link.name.startswith("port")}
+    assert ports == {
+        "port0": "hub",
+        "port1": "hub",
+        "port2": "node1",
+        "port3": "node1",
+        "port4": "node2",
+        "port5": "node2",
+    }
+    addresses = [own.hub_address, *own.addresses]
+    assert len(set(addresses)) == 7 and sorted(addresses, key=ip_address) == addresses
+
+
+def test_bare_nodes_are_the_seats() -> None:
+    own = one(want(Attachment.HOST, instances=3))
+    assert own.seat_places == own.nodes == ("node0", "node1", "node2")
+    assert own.hub == "node0" and own.hub_interface == "br0"
+    seats = own.seats({place: f"/run/netns/{place}" for place in own.topology.places})
+    assert [s.interface for s in seats] == ["br0"] * 3
+    assert seats[0].address == own.hub_address
+
+
+def test_every_link_is_bounded_at_both_ends_and_delays_once() -> None:
+    links = {(k.at, k.name): k for k in one(want(Attachment.HOST, instances=3)).topology.links}
+    for n in range(3):
+        port, uplink = links[SWITCH, f"link{n}"], links[f"node{n}", UPLINK]
+        assert port.peer == (f"node{n}", UPLINK)
+        assert (port.rate, port.queue, port.delay) == (1e8, 20_000, 1e-4)
+        assert (uplink.rate, uplink.queue, uplink.delay) == (1e8, 20_000, None)
+        assert not any(port.offloads.values()) and "tx" in uplink.offloads
+    at_once = one(want(Attachment.HOST, instances=3, link=replace(LINK, delay=0.0))).topology
+    assert all(k.delay is None for k in at_once.links)
+
+
+def test_each_arm_has_nodes_of_its_own() -> None:
+    asked = [
+        want(Attachment.HOST, instances=3),
+        want(Attachment.HOST, instances=3),
+        want(Attachment.VETH_BRIDGE),
+    ]
+    assert plan.groups_of(asked) == ((0,), (1,), (2,))
+    assert len({p.subnet for p in plan.plan_networks(asked)}) == 3
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        (want(Attachment.MACVLAN), "join instances by veth-bridge, not by macvlan"),
+        (want(Attachment.VETH_BRIDGE, instances=300), "no addresses for 3 nodes and 300 instances"),
+    ],
+)
+def test_what_no_nodes_can_be_is_refused(asked: Want, said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        one(asked)
+
+
+class Holding:
+    """A user namespace's holder, in tokens."""
+
+    def command(self, argv: list[str], *, pid: int | None = None) -> list[str]:
+        assert pid is None
+        return ["in-user-namespace", *argv]
+
+
+def test_the_relay_joins_the_ports_of_the_switch_in_our_groups() -> None:
+    emulation = Emulation(
+        link=LINK,
+        nodes={"node0": "/n0", "node1": "/n1"},
+        addresses=("10.99.0.1", "10.99.0.2"),
+        switch="/run/netns/s",
+        relay=("link0", "link1"),
+    )
+    groups = {"cpuacct": Path("/cg/launcher")}
+    argv = relay_argv(TOOLS, emulation, groups, Path("/s/st"), None)
+    assert argv[:4] == ["/opt/nm/nm-box", "relay", "--delay-ns", "100000"]
+    assert argv[argv.index("--netns") + 1] == "/run/netns/s"
+    assert argv[argv.index("--cgroup") + 1] == "/cg/launcher"
+    assert argv[-3:] == ["--", "link0", "link1"]
+    rootless = relay_argv(TOOLS, emulation, groups, Path("/s/st"), Holding())  # type: ignore[arg-type]
+    assert rootless[0] == "in-user-namespace" and "--cgroup" not in rootless
+
+
+def test_a_bare_node_gets_a_name_and_a_network_and_nothing_else() -> None:
+    environment = Environment(name="native", backend="native", placements=("p",))
+    plain = InstanceRequest(
+        label="nearmetal-1-0",
+        hostname="nm0",
+        environment=environment,
+        cpus=(),
+        seat=None,
+        binds=(),
+        scratch=Path("/s"),
+    )
+    assert native_argv(TOOLS, plain) == ["/opt/nm/nm-init", "--first-fd", "3"]
+    seat = Seat(netns="/run/netns/n1", address="10.99.0.2", interface="br0", port="")
+    argv = native_argv(TOOLS, replace(plain, seat=seat, user_namespace="/proc/7/ns/user"))
+    assert argv[:3] == ["/opt/nm/nm-box", "start", "--bare"]
+    assert argv[argv.index("--netns") + 1] == "/run/netns/n1"
+    assert argv[argv.index("--user-namespace") + 1] == "/proc/7/ns/user"
+
+
+def test_a_placement_of_nodes_crosses_them_by_tcp_and_says_that_they_are_emulated() -> None:
+    place = Placement(name="p", nodes=2, instances=2, tasks=3)
+    assert (place.all_instances, place.ranks, place.emulated) == (4, 12, True)
+    environment = Environment(name="native", backend="native", placements=("p",))
+    single = Placement(name="p", nodes=2, instances=1, tasks=1)
+    assert Arm(environment=environment, placement=single).transport is Transport.TCP
+    assert shape_text(place) == "2 emulated nodes × 2 instances × 3 tasks"
+    assert shape_text(Placement(name="p", instances=1, tasks=2)) == "1 instance × 2 tasks"
