@@ -19,7 +19,7 @@ from nearmetal.execute.machine import Machine
 from nearmetal.execute.progress import Silent
 from nearmetal.execute.session import prepare_machine
 from nearmetal.host import LocalHost
-from nearmetal.launchers import MpiJob, openmpi_launch
+from nearmetal.launchers import MpiJob
 from nearmetal.model.study import Transport
 
 REPETITIONS = 15
@@ -58,7 +58,7 @@ def ours(machine: Machine, scratch: str, spec: str, metric: str) -> float:
     """Median seconds of the slices of one fresh launch of nm-micro."""
     with tempfile.TemporaryDirectory(dir=scratch) as here, Job(Path(here), 2, Path(here)) as job:
         program = (machine.tools / "nm-micro", "--tokens", here, spec)
-        job.launch(machine.host, openmpi_launch(mpi_job(machine, program, here), machine.mpirun, machine.mpi))
+        job.launch(machine.host, machine.mpi.launch(mpi_job(machine, program, here)))
         job.ready()
         job.slice(0)
         values = [
@@ -71,7 +71,7 @@ def ours(machine: Machine, scratch: str, spec: str, metric: str) -> float:
 
 def theirs(machine: Machine, scratch: str, program: list[str]) -> float:
     """Median seconds of the repetitions of one fresh launch of the plain program."""
-    launch = openmpi_launch(mpi_job(machine, tuple(program), scratch), machine.mpirun, machine.mpi)
+    launch = machine.mpi.launch(mpi_job(machine, tuple(program), scratch))
     done = machine.host.run(launch.argv, env=launch.env, timeout=60)
     return statistics.median(float(line) for line in done.stdout.splitlines())
 

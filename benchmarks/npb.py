@@ -25,7 +25,7 @@ from nearmetal.execute.once import rank_cpus
 from nearmetal.execute.progress import Silent
 from nearmetal.execute.session import prepare_machine
 from nearmetal.host import LocalHost
-from nearmetal.launchers import MpiJob, openmpi_launch
+from nearmetal.launchers import MpiJob
 from nearmetal.model.result import Interval
 from nearmetal.model.study import KernelWorkload, Transport
 from nearmetal.study_file.npb import Benchmark, Program, Size, find_program, npb_command
@@ -158,7 +158,7 @@ def launched(machine: Machine, scratch: Path, ranks: int, program: Sequence[str]
         job = MpiJob(
             argv=(*wrapper, *program), ranks=ranks, transport=Transport.SHM, interface="lo", scratch=here
         )
-        launch = openmpi_launch(job, machine.mpirun, machine.mpi)
+        launch = machine.mpi.launch(job)
         done = machine.host.run(launch.argv, env=launch.env, timeout=LIMIT)
         if not done.ok and '"event":"verify"' not in done.stdout:  # nm-micro ends with 1 where that failed
             raise SystemExit(f"{' '.join(program)}: {told_error(done.stderr) or done.last_words()}")

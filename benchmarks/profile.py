@@ -17,7 +17,7 @@ from nearmetal.execute.machine import Machine
 from nearmetal.execute.progress import Silent
 from nearmetal.execute.session import prepare_machine
 from nearmetal.host import LocalHost
-from nearmetal.launchers import MpiJob, openmpi_launch
+from nearmetal.launchers import MpiJob
 from nearmetal.model.study import Transport
 
 SOURCE = Path(__file__).with_name("calls.c")
@@ -49,7 +49,7 @@ def costs(
         rank = (machine.tools / "nm-rank", "--cpus", str(machine.cpus[-1]))
         argv = (*rank, *(preload if which == "with" else ()), "--", *program)
         job = MpiJob(argv=argv, ranks=1, transport=Transport.SHM, interface="lo", scratch=scratch)
-        launch = openmpi_launch(job, machine.mpirun, machine.mpi)
+        launch = machine.mpi.launch(job)
         done = machine.host.run(launch.argv, env=launch.env, timeout=60)
         kept[which].append([float(line) for line in done.stdout.splitlines()])
         return kept[which][-1][0]

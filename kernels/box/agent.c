@@ -1,10 +1,14 @@
-/* nm-box agent: what mpirun calls in place of ssh: agent MAP [-x...] HOST COMMAND...; enters the instance
- * that the map names HOST. A line of the map: HOST PID USER CPUS LABEL [CGROUP]..., one space between; USER
- * is "user" where the instance is entered through its user namespace, CPUS a list such as 0,2; "-" stands for
- * none. Or, where a container program enters the instance: HOST = WORD..., the words of its command line with
- * "%20" for a space and "%25" for a percent sign. */
+/* nm-box agent: what mpirun calls in place of ssh: agent [-x...] MAP [-x...] HOST COMMAND...; enters the
+ * instance that the map names HOST. A line of the map: HOST PID USER CPUS LABEL [CGROUP]..., one space
+ * between; USER is "user" where the instance is entered through its user namespace, CPUS a list such as 0,2;
+ * "-" stands for none. Or, where a container program enters the instance: HOST = WORD..., the words of its
+ * command line with "%20" for a space and "%25" for a percent sign.
+ *
+ * nm-box by-rank MAP TASKS COMMAND...: the same for a rank that mpirun has started beside itself: it enters
+ * the instance of its line, TASKS ranks to each. */
 #define _GNU_SOURCE
 #include "box.h"
+#include "rank.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -33,8 +37,9 @@ static struct entry parse_line(char *rest, const char *map) {
     return entry;
 }
 
-/* What stands behind HOST in its line, which is never freed: we exec next. */
-static char *look_up(const char *map, const char *host) {
+/* What stands behind the host in its line, which is never freed: we exec next. host: its name, or NULL for
+ * line `number`, from 0. */
+static char *look_up(const char *map, const char *host, long number_of_line) {
     FILE *file = fopen(map, "re");
     if (file == NULL)
         die("open map", map);
@@ -46,7 +51,8 @@ static char *look_up(const char *map, const char *host) {
             refuse("last line of the map is torn", map);
         line[length - 1] = '\0';
         char *rest = line;
-        if (strcmp(next(&rest, map), host) == 0) {
+        const char *name = next(&rest, map);
+        if (host != NULL ? strcmp(name, host) == 0 : number_of_line-- == 0) {
             if (fclose(file) != 0)
                 die("close", map);
             return rest;
@@ -54,7 +60,7 @@ static char *look_up(const char *map, const char *host) {
     }
     if (ferror(file))
         die("read map", map);
-    refuse("host is not in the map", host);
+    refuse("host is not in the map", host != NULL ? host : "of this rank");
 }
 
 /* "%20" -> " ", in place. */
@@ -85,6 +91,13 @@ static _Noreturn void enter_by_program(char *rest, char *const command[], const 
     execute((char *const *)words.items);
 }
 
+static _Noreturn void enter_line(char *rest, char *const command[], const char *map) {
+    if (rest != NULL && strncmp(rest, "= ", 2) == 0)
+        enter_by_program(rest + 2, command, map);
+    struct entry entry = parse_line(rest, map);
+    enter(&entry, command);
+}
+
 static char *join_words(char **words, int count) {
     size_t size = 1;
     for (int i = 0; i < count; i++)
@@ -102,19 +115,31 @@ static char *join_words(char **words, int count) {
     return line;
 }
 
-int agent_main(int argc, char **argv) {
-    int at = 2;
-    while (at < argc && argv[at][0] == '-') /* options meant for ssh */
+/* The first word from `at` on that is no option: those are meant for ssh. */
+static int skip_options(int at, int argc, char **argv) {
+    while (at < argc && argv[at][0] == '-')
         at++;
+    return at;
+}
+
+int agent_main(int argc, char **argv) {
+    int map_at = skip_options(1, argc, argv), at = skip_options(map_at + 1, argc, argv);
     if (at + 1 >= argc)
-        refuse("usage: nm-box agent MAP [-x...] HOST COMMAND...", "agent");
-    char *rest = look_up(argv[1], argv[at]);
+        refuse("usage: nm-box agent [-x...] MAP [-x...] HOST COMMAND...", "agent");
+    const char *map = argv[map_at];
+    char *rest = look_up(map, argv[at], 0);
     /* The one shell of this program: like ssh, mpirun hands over words that a remote shell is to read again
      * ("PATH=... ; export PATH ; orted ..."). */
     char shell[] = "/bin/sh", option[] = "-c";
     char *const command[] = {shell, option, join_words(argv + at + 1, argc - at - 1), NULL};
-    if (rest != NULL && strncmp(rest, "= ", 2) == 0)
-        enter_by_program(rest + 2, command, argv[1]);
-    struct entry entry = parse_line(rest, argv[1]);
-    enter(&entry, command);
+    enter_line(rest, command, map);
+}
+
+int by_rank_main(int argc, char **argv) {
+    if (argc < 4)
+        refuse("usage: nm-box by-rank MAP TASKS COMMAND...", "by-rank");
+    long tasks = number(argv[2], INT_MAX, "TASKS");
+    if (tasks == 0)
+        refuse("no rank stands where no task does", argv[2]);
+    enter_line(look_up(argv[1], NULL, rank_of_launcher() / tasks), argv + 3, argv[1]);
 }

@@ -55,6 +55,7 @@ struct root {
     bool rootless;
     bool own_network;
     bool own_pids;
+    bool shared_shm; /* /dev/shm goes with the ipc namespace: POSIX's shared memory lies there */
 };
 void make_read_only(const char *path);
 /* Made, or there already, with this mode whatever the caller's umask. */
@@ -69,6 +70,7 @@ void build_root(const struct root *plan);
 int start_main(int argc, char **argv);
 int enter_main(int argc, char **argv);
 int agent_main(int argc, char **argv);
+int by_rank_main(int argc, char **argv);
 int hold_main(int argc, char **argv);
 int relay_main(int argc, char **argv);
 int wrap_main(int argc, char **argv);
@@ -77,6 +79,7 @@ int call_main(int argc, char **argv);
 /* Takes over the environment and the directory of the caller of nm-box call, and runs argv as a child that
  * gets its signals and is killed when it dies. call: the path that it gave. */
 _Noreturn void answer(const char *call, const char *label, char *const argv[]);
+int cma_main(int argc, char **argv);
 
 /* Enters the cgroups and the namespaces of pid (0: the cgroups only; only: those kinds, such as "net,uts",
  * NULL for all) and runs argv there. */

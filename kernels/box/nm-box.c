@@ -1,5 +1,6 @@
 /* nm-box: starts instances in namespaces and cgroups, and runs commands in them. Takes tokens, never a shell
- * line, except from mpirun (agent.c). */
+ * line, except from mpirun (agent.c), which may take the name of one program only: called "agent", it is the
+ * agent. */
 #include "box.h"
 
 #include <string.h>
@@ -8,11 +9,15 @@ int main(int argc, char **argv) {
     static const struct {
         const char *name;
         int (*run)(int, char **);
-    } commands[] = {{"start", start_main}, {"enter", enter_main}, {"agent", agent_main}, {"hold", hold_main},
-                    {"wrap", wrap_main},   {"relay", relay_main}, {"call", call_main}};
+    } commands[] = {{"start", start_main},     {"enter", enter_main}, {"agent", agent_main},
+                    {"by-rank", by_rank_main}, {"hold", hold_main},   {"wrap", wrap_main},
+                    {"relay", relay_main},     {"call", call_main},   {"cma", cma_main}};
+    const char *called = strrchr(argv[0], '/');
+    if (called != NULL && strcmp(called, "/agent") == 0)
+        return agent_main(argc, argv);
     const char *wanted = argc > 1 ? argv[1] : "";
     for (size_t i = 0; i < sizeof commands / sizeof *commands; i++)
         if (strcmp(wanted, commands[i].name) == 0)
             return commands[i].run(argc - 1, argv + 1);
-    refuse("usage: nm-box start|enter|agent|hold|wrap|relay|call ...", wanted);
+    refuse("usage: nm-box start|enter|agent|by-rank|hold|wrap|relay|call|cma ...", wanted);
 }

@@ -346,7 +346,8 @@ void build_root(const struct root *plan) {
         mount_at("/proc", "root/proc", NULL, MS_BIND | MS_REC, NULL);
     mount_sys(plan->own_network);
     mount_at("/dev", "root/dev", NULL, MS_BIND | MS_REC, NULL);
-    mount_at("tmpfs", "root/dev/shm", "tmpfs", MS_NOSUID | MS_NODEV, "mode=1777");
+    if (!plan->shared_shm)
+        mount_at("tmpfs", "root/dev/shm", "tmpfs", MS_NOSUID | MS_NODEV, "mode=1777");
     mount_at("tmpfs", "root/tmp", "tmpfs", MS_NOSUID | MS_NODEV, "mode=1777");
     mount_at("tmpfs", "root/run", "tmpfs", MS_NOSUID | MS_NODEV, "mode=0755");
     attach_trees(plan->read_only, read_only, true);

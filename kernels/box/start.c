@@ -25,9 +25,18 @@ struct start {
     bool new_net;
     bool bare;
     bool mounts_only;
+    int shared; /* kinds of namespace that are not unshared */
     int report_fd;
     struct list cgroups, binds, read_only;
 };
+
+static int shareable(const char *kind) {
+    if (strcmp(kind, "ipc") == 0)
+        return CLONE_NEWIPC;
+    if (strcmp(kind, "pid") == 0)
+        return CLONE_NEWPID;
+    refuse("--share takes ipc or pid", kind);
+}
 
 static struct start parse(int argc, char **argv) {
     static const struct option options[] = {{"root-overlay", required_argument, NULL, 'r'},
@@ -43,6 +52,7 @@ static struct start parse(int argc, char **argv) {
                                             {"bind-read-only", required_argument, NULL, 'B'},
                                             {"cpus", required_argument, NULL, 'p'},
                                             {"report-fd", required_argument, NULL, 'f'},
+                                            {"share", required_argument, NULL, 's'},
                                             {NULL, 0, NULL, 0}};
     struct start start = {.tree = "/", .report_fd = -1};
     for (int option; (option = getopt_long(argc, argv, "+", options, NULL)) != -1;) {
@@ -82,6 +92,9 @@ static struct start parse(int argc, char **argv) {
             break;
         case 'p':
             start.cpus = optarg;
+            break;
+        case 's':
+            start.shared |= shareable(optarg);
             break;
         case 'f':
             start.report_fd = (int)number(optarg, 1023, "--report-fd");
@@ -130,7 +143,7 @@ static void unshare_all(const struct start *start) {
     int kinds = start->bare ? CLONE_NEWUTS : CLONE_NEWNS | CLONE_NEWUTS | CLONE_NEWIPC | CLONE_NEWPID;
     if (start->mounts_only)
         kinds = CLONE_NEWNS;
-    if (unshare(kinds | (start->new_net ? CLONE_NEWNET : 0)) != 0)
+    if (unshare((kinds | (start->new_net ? CLONE_NEWNET : 0)) & ~start->shared) != 0)
         die("unshare", "mount, uts, ipc, pid namespaces");
     if (start->new_net)
         loopback_up();
@@ -156,7 +169,8 @@ int start_main(int argc, char **argv) {
                                   .read_only = &start.read_only,
                                   .rootless = start.user != NULL,
                                   .own_network = start.new_net || start.netns != NULL,
-                                  .own_pids = !start.mounts_only};
+                                  .own_pids = !start.mounts_only,
+                                  .shared_shm = (start.shared & CLONE_NEWIPC) != 0};
         die_with_parent();
         if (start.hostname != NULL && sethostname(start.hostname, strlen(start.hostname)) != 0)
             die("sethostname", start.hostname);

@@ -36,7 +36,7 @@ static int rank_given(const char *text) {
     return (int)rank;
 }
 
-static int rank_of_launcher(void) {
+int rank_of_launcher(void) {
     static const char *const names[] = {"OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK", "SLURM_PROCID"};
     for (size_t n = 0; n < sizeof names / sizeof *names; n++) {
         const char *value = getenv(names[n]);

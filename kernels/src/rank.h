@@ -10,5 +10,7 @@
 /* Returns the status to end with. nm-box calls it as well, where it would otherwise execute nm-rank: one
    program less to load in front of a command that is measured. */
 int rank_main(int count, char **arguments);
+/* The number that the launcher gave this rank; 0 where there is none. */
+int rank_of_launcher(void);
 
 #endif

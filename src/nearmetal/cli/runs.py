@@ -12,7 +12,7 @@ import typer
 
 from ..errors import ExitCode, UsageError
 from ..model.series import Scale
-from ..model.study import Attachment, Mode, Pages, Study
+from ..model.study import Attachment, Mode, Mpi, Pages, Study
 from .common import (
     RESULTS,
     FailOn,
@@ -126,7 +126,7 @@ def run(
             show_series(planned_series(asked), json=json, blocks=None)
             return int(ExitCode.DONE)
         with View(quiet=json) as view:
-            machine = _machine(view)
+            machine = _machine(view, None)
             series = make_series(asked, setting_here(machine, view))
         return run_parts(
             create(series, results),
@@ -166,7 +166,7 @@ def resume(
         show_plan(study, json=json, blocks=None)
         return int(ExitCode.DONE)
     with View(quiet=json) as view:
-        machine = _machine(view)
+        machine = _machine(view, study.design.mpi)
         outcome = resume_run(machine, study, found, _order(results, found.study_yaml, force), view)
     return _finish(outcome, json=json, fail_on=fail_on)
 
@@ -254,7 +254,8 @@ def calibrate(
         study = study_from(name, seed)
         study = replace(study, design=replace(study.design, mode=mode, max_time=budget * share))
         with View(quiet=json) as view:
-            outcome = start_run(_machine(view), study, _order(results, _study_text(study), force), view)
+            machine = _machine(view, study.design.mpi)
+            outcome = start_run(machine, study, _order(results, _study_text(study), force), view)
         if outcome.interrupted or outcome.directory is None:
             return _finish(outcome, json=json, fail_on=FailOn.NOTHING)
         done, analysis, records = analysed(outcome.directory)
@@ -338,11 +339,11 @@ def _study_text(study: Study) -> str:
     return dump_study(study, catalog())
 
 
-def _machine(view: View) -> Machine:
+def _machine(view: View, mpi: Mpi | None) -> Machine:
     from ..execute.session import prepare_machine
     from ..host import LocalHost
 
-    return prepare_machine(LocalHost(), view)
+    return prepare_machine(LocalHost(), view, mpi)
 
 
 def _order(results: Path, text: str, force: bool) -> Order:
@@ -367,7 +368,7 @@ def _measure(
     from ..execute.run import start_run
 
     with View(quiet=json) as view:
-        machine = _machine(view)
+        machine = _machine(view, study.design.mpi)
         order = _order(results, _study_text(study), force)
         outcome = start_run(machine, _bounded(study, max_blocks), order, view)
     return _finish(outcome, json=json, fail_on=fail_on)
@@ -408,7 +409,7 @@ def _resume_series(
         show_series(replace(series, max_time=seconds), json=json, blocks=None)
         return int(ExitCode.DONE)
     with View(quiet=json) as view:
-        machine = _machine(view)
+        machine = _machine(view, None)
     start = _part_runner(machine, max_blocks, json=json, force=force)
     return run_parts(directory, series, start, seconds=seconds, json=json, fail_on=fail_on)
 

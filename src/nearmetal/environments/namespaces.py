@@ -62,6 +62,8 @@ def start_argv(tools: Tools, request: InstanceRequest, groups: tuple[Path, ...])
         options += ["--netns", request.seat.netns]
     elif attachment is not Attachment.HOST:
         options.append("--new-net")
+    for kind in request.environment.share:
+        options += ["--share", kind.value]
     return box_argv(tools, request, options, groups)
 
 
@@ -70,6 +72,9 @@ def _start(host: Host, tools: Tools, request: InstanceRequest) -> Iterator[BoxIn
     begin = time.monotonic_ns()
     if request.user_namespace is None and not host.is_root():
         raise UnavailableError("without root, namespaces need a shared user namespace", remedy="run as root")
+    if request.user_namespace is not None and request.environment.share:
+        what = f"environment {request.environment.name}: without root no namespace of the machine can be kept"
+        raise UnavailableError(what, remedy="run as root, or take share out of the environment")
     with control_groups(request, CONTROLLERS) as groups:
         spawning = time.monotonic_ns()
         launched = host.launch(

@@ -5,16 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 
-from ..environments import Instance
+from ..environments import Instance, Tools
+from ..errors import UnavailableError
 from ..host import Completed, cgroups
 from ..host.audit import compare, facts
 from ..model.record import JsonValue
-from ..model.study import CommandWorkload
+from ..model.study import CommandWorkload, SingleCopy
 from .session import Session
 from .standing import Standing
 from .storage import look
 
 AUDIT_LIMIT = 20.0
+CMA, ALLOWED = "process_vm_readv (CMA)", "allowed"
 
 
 def audit_arms(session: Session, standing: Sequence[Standing]) -> dict[str, dict[str, str]]:
@@ -27,12 +29,24 @@ def audit_arms(session: Session, standing: Sequence[Standing]) -> dict[str, dict
     found: dict[str, dict[str, str]] = {}
     for s in standing:
         software = session.software_of(s.arm)
-        programs = [software.tools / "nm-micro", software.mpirun, *further]
-        asked = facts(_inside(session, s.instances[0]), programs)
+        programs = [software.tools / "nm-micro", software.mpi.mpirun, *further]
+        inside = _inside(session, s.instances[0])
+        asked = facts(inside, programs) | {CMA: _cma(software.tools, inside)}
+        if session.study.design.single_copy is SingleCopy.CMA and asked[CMA] != ALLOWED:
+            raise UnavailableError(
+                f"environment {s.arm.environment.name}: process_vm_readv is {asked[CMA]}",
+                remedy="single_copy: none, alike for all arms, or allow ptrace in the environment",
+            )
         # Ours lie elsewhere for each image: the question is the same by the name alone.
         prefix = f"{software.tools.directory}/"
         found[s.arm.name] = {name.replace(prefix, ""): value for name, value in asked.items()}
     return found
+
+
+def _cma(tools: Tools, inside: Callable[[Sequence[str]], Completed]) -> str:
+    """Whether ranks in the instance may read each other's memory: 'allowed', 'refused: <reason>'."""
+    done = inside([tools / "nm-box", "cma"])
+    return done.stdout.strip() if done.ok else f"unavailable: {done.last_words()}"
 
 
 def parity(found: Mapping[str, Mapping[str, str]]) -> dict[str, JsonValue]:

@@ -21,8 +21,9 @@ from .companion import companion, still_well
 from .network_watch import timed_run, timed_slice, timed_slices
 from .profiles import read_profiles
 from .session import Session
-from .standing import Standing, start_instances, start_job
+from .standing import Standing, reachable, start_instances, start_job
 from .subjects import cycle, densities, execs, start_and_stop_rows
+from .transport_watch import TransportWatch
 
 
 def run_block(
@@ -91,6 +92,7 @@ def _start_all(session: Session, arms: Sequence[Standing], stack: ExitStack) -> 
     for s in sound(arms):
         with guarded(s):
             s.instances = stack.enter_context(start_instances(session, s))
+            stack.enter_context(reachable(session, s))
             s.beside = stack.enter_context(companion(session, s))
 
 
@@ -119,6 +121,8 @@ def _run_kernels(
         with guarded(s):
             if s.watch is not None:
                 s.watch.look()
+            if s.transport is not None:
+                s.transport.worked()
             s.standing_job.quit()
     for s in sound(arms):
         with guarded(s):
@@ -165,6 +169,8 @@ def _await_ready(session: Session, s: Standing, begin: float) -> None:
     }
     s.places = s.ready.places
     verify_places(s.places, s.arm.placement, session.cpus(s.arm), tuple(i.hostname for i in s.instances))
+    s.transport = TransportWatch(s)
+    s.transport.look(connected=True)
 
 
 def _run_commands(
@@ -238,7 +244,12 @@ def _record(
     transport = dict(s.launch.transport) if s.launch is not None else {}
     if s.ready is not None:
         transport["library"] = s.ready.mpi
+    if s.transport is not None:
+        transport["seen"] = s.transport.words()
     network = window.networks.get(s.trial.id)
+    counted = {} if network is None else dict(network.counters)
+    if s.transport is not None and s.transport.tcp_bytes is not None:
+        counted["ranks"] = {"tcp_bytes": float(s.transport.tcp_bytes)}
     return TrialRecord(
         run=session.label,
         trial=s.trial.id,
@@ -260,7 +271,7 @@ def _record(
         flags=window.flags,
         phases=s.phases,
         pages=_pages(s),
-        network=network.counters if network else {},
+        network=counted,
         connections=network.connections if network else None,
         profile=s.profile,
     )

@@ -20,6 +20,7 @@ from .profiles import read_profiles
 from .reports import read_reports
 from .session import Session
 from .standing import Standing, cpu_list, launch_of
+from .transport_watch import TransportWatch
 
 
 def run_command(session: Session, s: Standing, workload: CommandWorkload) -> tuple[Row, ...]:
@@ -29,9 +30,10 @@ def run_command(session: Session, s: Standing, workload: CommandWorkload) -> tup
     env = dict(workload.env)
     program = workload.argv_on(s.arm.placement.ranks)
     if workload.mpi:
-        argv = launch_of(session, s, program, measured=True)
+        argv = launch_of(session, s, program, measured=True, forward=tuple(workload.env))
         assert s.launch is not None
         env |= s.launch.env
+        s.transport = s.transport or TransportWatch(s)
     else:
         # One process without MPI: on all CPUs of the first instance, for it may have threads.
         pinned = ["--cpus", cpu_list([session.instance_cpus(s.arm, 0)]), "--report", str(s.directory)]
@@ -45,7 +47,7 @@ def run_command(session: Session, s: Standing, workload: CommandWorkload) -> tup
         env=env,
         cwd=Path.cwd(),
         # Its connections go when it ends: what a run of less than a second did to them, only counters tell.
-        each_second=partial(look_at_network, session, s) if s.watch is not None else None,
+        each_second=partial(look_at_network, session, s),
     )
     for name, text in (("stdout", done.stdout), ("stderr", done.stderr)):
         if text:

@@ -9,6 +9,7 @@ from pathlib import Path
 from ..environments import Tools
 from ..host import Host
 from ..images import ImageStore
+from ..launchers import InstalledMpi
 from ..workloads.build import BuiltTools
 
 
@@ -20,8 +21,7 @@ class Machine:
     host: Host
     tools: Tools
     built: BuiltTools
-    mpirun: str
-    mpi: tuple[int, int, int]
+    mpi: InstalledMpi
     llc: int
     cpus: tuple[int, ...]
     cores: int

@@ -7,7 +7,7 @@ scope 'node', holds the traffic of other programs too."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 
@@ -83,6 +83,17 @@ class NetworkWatch:
                 ours = bool(c.retransmitted) or not self.shared
                 if ours and point.tcp(_address(c.local), _address(c.remote)):
                     held[point.scope, c.local, c.remote] = c
+
+    def acknowledged(self, links: Set[tuple[str, str]]) -> int | None:
+        """Bytes that these connections (local and remote end) have brought over so far; None where the kernel
+        does not tell of each."""
+        total = known = 0
+        for point in self._points:
+            for c in point.meter.connections(point.scope) or () if point.tcp is not None else ():
+                if (c.local, c.remote) in links and c.bytes_acked is not None:
+                    total += c.bytes_acked
+                    known += 1
+        return total if known == len(links) else None
 
     def close(self) -> NetworkAccount:
         """Everything since the watch was made."""
@@ -221,9 +232,15 @@ def _plus(total: float | None, first: float | None, last: float | None) -> float
 
 
 def look_at_network(session: Session, s: Standing) -> None:
-    """Raises TrialFailedError, which ends the program, when the network is gone that it waits for."""
+    """Once a second while a program runs; the transport of its ranks until it has been seen once.
+
+    Raises TrialFailedError, which ends the program, when the network is gone that it waits for, or its ranks
+    talk by what they were not asked to.
+    """
     network = session.networks.get((s.arm.name, s.trial.aa))
     if network is not None and (gone := network.trouble()):
         raise TrialFailedError(gone, where=str(s.log))
     if s.watch is not None:
         s.watch.look()
+    if s.transport is not None and s.transport.seen is None:
+        s.transport.look(connected=False)

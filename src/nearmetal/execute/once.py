@@ -9,7 +9,7 @@ from statistics import median
 
 from ..errors import RunError, UsageError
 from ..host.processes import LABEL_VARIABLE
-from ..launchers import MpiJob, openmpi_launch
+from ..launchers import MpiJob
 from ..model.profile import RankProfile
 from ..model.record import JsonValue, Status
 from ..model.study import KernelWorkload, Transport
@@ -130,7 +130,7 @@ def run_once(
         rank += ["--profile", str(directory)]
     program = (*rank, "--", machine.tools / "nm-micro", "--once", "--slices", str(slices), spec)
     job = MpiJob(argv=program, ranks=ranks, transport=Transport.SHM, interface="lo", scratch=str(scratch))
-    launch = openmpi_launch(job, machine.mpirun, machine.mpi)
+    launch = machine.mpi.launch(job)
     done = machine.host.run(launch.argv, env={**launch.env, LABEL_VARIABLE: label}, timeout=LIMIT)
     lines = [parse_line(text) for text in done.stdout.splitlines() if text.startswith("{")]
     verify = next((x for x in lines if isinstance(x, VerifyLine)), None)

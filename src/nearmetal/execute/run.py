@@ -95,12 +95,24 @@ def _start(machine: Machine, study: Study, order: Order, label: str, progress: P
                 "storage": rehearsal.storage,
                 "limits": rehearsal.limits,
                 "network": session.network_record(),
+                "mpi": _mpi_asked(machine, study),
                 "run": label,
                 "rehearsal_seconds": rehearsal.seconds,
             },
             rehearsal=rehearsal.records,
         )
         return _blocks(session, directory, begin, progress)
+
+
+def _mpi_asked(machine: Machine, study: Study) -> dict[str, JsonValue]:
+    """The machine's mpirun may be of another MPI than the study's."""
+    design = study.design
+    return {
+        "used": machine.mpi.title,
+        "mpirun": machine.mpi.mpirun,
+        "reach": design.reach.value,
+        "single_copy": design.single_copy.value,
+    }
 
 
 def resume_run(

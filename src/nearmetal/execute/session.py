@@ -22,10 +22,10 @@ from ..host.network_meter import NetworkMeter, open_descriptors
 from ..host.provenance import llc_bytes
 from ..host.runtime import scratch_directory
 from ..host.topology import topology
-from ..launchers import openmpi_version
+from ..launchers import find_mpi
 from ..model.image import HOST
 from ..model.record import JsonValue
-from ..model.study import Arm, Pinning, Placement, Storage, Study, Transport
+from ..model.study import Arm, Mpi, Pinning, Placement, Reach, Storage, Study, Transport
 from ..network.build import Network, build_networks
 from ..network.plan import Want
 from ..samplers import Sampler
@@ -35,18 +35,19 @@ from .links import Links, node_links
 from .machine import Machine, cache_directory
 from .progress import Progress
 from .software import Software, all_software, launcher
+from .ssh import SshKeys, make_keys
 
 
 @dataclass(frozen=True, kw_only=True)
 class Session:
     """One run on one machine. arms: those that can run here, by name; backends by name; networks: by (arm
-    name, is the A/A arm), of those whose instances take seats; links: of emulated
-    nodes, None where no network was built; storages: where the
-    storage is mounted that instances share; user_namespace: path of the shared one without
-    root, else None; software: by image; launchers: by image and network namespace, where the mpirun of that
-    image runs; launcher_groups: control groups of the mpirun that runs in no instance, empty where there
-    is none; logs: a directory for each trial's output; node_meter: of the machine's own network, None where
-    no arm uses any; sampler: None in the rehearsal."""
+    name, is the A/A arm), of those whose instances take seats; links: of emulated nodes, None where no
+    network was built; storages: where the storage is mounted that instances share; user_namespace: path of
+    the shared one without root, else None; software: by image; launchers: by image and network namespace,
+    where the mpirun of that image runs; launcher_groups: control groups of the mpirun that runs in no
+    instance, empty where there is none; logs: a directory for each trial's output; ssh: where instances are
+    reached by it, else None; node_meter: of the machine's own network, None where no arm uses any; sampler:
+    None in the rehearsal."""
 
     machine: Machine
     study: Study
@@ -61,6 +62,7 @@ class Session:
     software: Mapping[str, Software]
     launchers: Mapping[tuple[str, str], Instance]
     launcher_groups: Mapping[str, Path]
+    ssh: SshKeys | None
     node_meter: NetworkMeter | None
     storages: Mapping[Storage, Path]
     sampler: Sampler | None
@@ -115,29 +117,30 @@ def cpus_of_instance(place: Placement, usable: Sequence[int], number: int) -> tu
     return tuple(sorted({cpu for cpus in ranks for cpu in cpus}))
 
 
-_OUTSIDE = ("OMPI_MCA_", "PRTE_MCA_", "PMIX_MCA_")
+_OUTSIDE = ("OMPI_MCA_", "PRTE_MCA_", "PMIX_MCA_", "MPIR_CVAR_", "MPICH_", "HYDRA_", "UCX_", "FI_")
 
 
-def prepare_machine(host: Host, progress: Progress) -> Machine:
-    """Compile the tools (cached by digest) and find the MPI; raises UnavailableError with what to install."""
+def prepare_machine(host: Host, progress: Progress, mpi: Mpi | None = None) -> Machine:
+    """Find the MPI and compile the tools for it (cached by digest); mpi: None = the one that mpirun is.
+
+    Raises UnavailableError with what to install.
+    """
     for name in [n for n in os.environ if n.startswith(_OUTSIDE)]:
         # It would reach the ranks of some arms and not of others, and no record would show it.
         del os.environ[name]
         progress.note(f"{name} is set outside and not passed on: the transport is fixed alike for all arms")
-    built = build_tools(host, cache_directory(), progress=progress.phase)
-    mpirun = host.which("mpirun")
-    found = openmpi_version(host.run([mpirun, "--version"], timeout=20).stdout) if mpirun else None
-    if mpirun is None or found is None:
+    found = find_mpi(host, mpi)
+    built = build_tools(host, cache_directory(), progress=progress.phase, mpicc=found.mpicc)
+    if not found.compiled_by(built.mpi):
         raise UnavailableError(
-            "no Open MPI: mpirun is missing or of another kind",
-            remedy="apt-get install openmpi-bin libopenmpi-dev",
+            f"{found.mpirun} is of {found.title}, but {found.mpicc} compiles for {built.mpi}",
+            remedy="write mpi: openmpi or mpi: mpich into the study's design, or set both to one MPI",
         )
     places = topology(host, host.cpus())
     return Machine(
         host=host,
         tools=Tools(directory=built.directory),
         built=built,
-        mpirun=mpirun,
         mpi=found,
         llc=llc_bytes(host) or 32 << 20,
         cpus=places.order,
@@ -318,6 +321,8 @@ def open_session(
             for number, storage in enumerate(shared)
             if storage is not None and storage.kind in SHARED
         }
+        several = any(arm.placement.all_instances > 1 for arm in arms.values())
+        ssh = make_keys(machine.host, scratch) if several and study.design.reach is Reach.SSH else None
         node_meter = None
         if wanted or any(arm.transport is Transport.TCP for arm in arms.values()):
             node_meter = NetworkMeter(open_descriptors())
@@ -329,6 +334,7 @@ def open_session(
             scratch=scratch,
             launcher_groups=groups,
             logs=scratch,
+            ssh=ssh,
             node_meter=node_meter,
             arms=arms,
             backends=backends,

@@ -13,10 +13,10 @@ from ..environments.tree import in_tree
 from ..errors import UnavailableError
 from ..host import Completed, Host
 from ..images import Image, in_use, require_image
-from ..launchers import openmpi_version
+from ..launchers import InstalledMpi, mpi_of_compiler, programs_of
 from ..model.image import HOST
 from ..model.record import JsonValue
-from ..model.study import CommandWorkload, Environment, KernelWorkload, Study
+from ..model.study import CommandWorkload, Environment, KernelWorkload, Mpi, Study
 from ..workloads.build import BuiltTools, build_tools_in
 from .machine import Machine, cache_directory, image_store
 from .progress import Progress
@@ -28,13 +28,12 @@ RECORDED = ("name", "digest", "origin", "created")
 
 @dataclass(frozen=True, kw_only=True)
 class Software:
-    """image: None = the machine's own root; mpirun: its path inside."""
+    """image: None = the machine's own root; mpi: its paths are those inside."""
 
     image: Image | None
     tools: Tools
     built: BuiltTools
-    mpirun: str
-    mpi: tuple[int, int, int]
+    mpi: InstalledMpi
 
     @property
     def tree(self) -> Path:
@@ -109,16 +108,12 @@ def all_software(
     Raises UnavailableError where an image does not stand, or lacks what a workload of its arms needs.
     """
     own = {i.name: i for i in study.images}
-    found = {
-        HOST: Software(
-            image=None, tools=machine.tools, built=machine.built, mpirun=machine.mpirun, mpi=machine.mpi
-        )
-    }
+    found = {HOST: Software(image=None, tools=machine.tools, built=machine.built, mpi=machine.mpi)}
     for name in sorted({e.image for e in study.environments} - {HOST}):
         image = require_image(machine.host, image_store(), name, own)
         stack.enter_context(in_use(image))
         if _needs_mpi(study, name):
-            found[name] = _compiled(machine, image, scratch, user_namespace, progress)
+            found[name] = _compiled(machine, image, study.design.mpi, scratch, user_namespace, progress)
         else:  # our own programs need nothing of an image
             found[name] = replace(found[HOST], image=image)
     return found
@@ -136,9 +131,16 @@ def _needs_mpi(study: Study, image: str) -> bool:
 
 
 def _compiled(
-    machine: Machine, image: Image, scratch: Path, user_namespace: str | None, progress: Progress
+    machine: Machine,
+    image: Image,
+    wanted: Mpi | None,
+    scratch: Path,
+    user_namespace: str | None,
+    progress: Progress,
 ) -> Software:
-    """Compile the kernels for an image, by its own compiler for its own MPI, where that has not been done."""
+    """Compile the kernels for an image, by its own compiler for its own MPI, where that has not been done.
+    wanted: which of several."""
+    mpirun, mpicc = programs_of(lambda name: find_program(image, name), wanted)
 
     @contextmanager
     def inside(binds: Sequence[Path]) -> Iterator[Inside]:
@@ -150,13 +152,19 @@ def _compiled(
         progress.phase(f"image {image.name}: {text}")
 
     try:
-        built = build_tools_in(machine.host, cache_directory(), image.digest, inside, progress=phase)
+        built = build_tools_in(
+            machine.host, cache_directory(), image.digest, inside, progress=phase, mpicc=mpicc
+        )
     except UnavailableError as e:
         raise _lacking(image, e.what) from e
-    mpirun, mpi = find_program(image, "mpirun"), openmpi_version(built.mpi)
-    if mpirun is None or mpi is None:
-        raise _lacking(image, "no Open MPI: mpirun is missing or of another kind")
-    return Software(image=image, tools=Tools(directory=built.directory), built=built, mpirun=mpirun, mpi=mpi)
+    found = mpi_of_compiler(built.mpi)
+    if mpirun is None or found is None:
+        raise _lacking(image, "no MPI: mpirun is missing, or neither Open MPI's nor MPICH's")
+    kind, version = found
+    if wanted is not None and kind is not wanted:
+        raise _lacking(image, f"no mpirun of {wanted} here")
+    mpi = InstalledMpi(kind=kind, version=version, mpirun=mpirun, mpicc=mpicc)
+    return Software(image=image, tools=Tools(directory=built.directory), built=built, mpi=mpi)
 
 
 @contextmanager

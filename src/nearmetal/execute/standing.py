@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -11,25 +11,30 @@ from typing import TYPE_CHECKING
 
 from ..environments import Backend, Instance, InstanceRequest
 from ..environments.storage import Volume
-from ..errors import TrialFailedError
+from ..errors import TrialFailedError, UnavailableError
 from ..host import cgroups
-from ..launchers import HostSlots, Launch, MpiJob, openmpi_launch
+from ..host.namespaces import same_namespace
+from ..host.runtime import shared_memory_directory
+from ..launchers import HostSlots, Launch, MpiJob, everywhere
 from ..model.plan import TrialSpec
 from ..model.profile import RankProfile
 from ..model.record import RankPlace
-from ..model.study import Arm, Attachment, CommandWorkload, KernelWorkload, Starts
+from ..model.study import Arm, Attachment, CommandWorkload, KernelWorkload, Shared, Starts, Transport
 from ..workloads.kernels import argument
 from ..workloads.protocol import ReadyLine
 from .job import Job
 from .profiles import profile_directory
 from .session import Session
-from .software import from_tree
+from .software import Software, from_tree
+from .ssh import ssh_servers
 from .storage import bound, make_inside, volumes
 from .together import Group, Start, Stopped, started
 
 if TYPE_CHECKING:
+    from ..network.build import Network
     from .companion import Beside
     from .network_watch import NetworkWatch
+    from .transport_watch import TransportWatch
 #: What is fresh in every instance; the rest of an image is the machine's own.
 FRESH = (Path("/tmp"), Path("/run"), Path("/dev/shm"))
 
@@ -39,9 +44,10 @@ class Standing:
     """Mutable while its block runs: instances first, then the job. requests: made so far; start_seconds: one
     per start of this arm's instances in this block, the standing ones' last, start_steps its steps; stops: of
     those that were stopped again as a subject; volumes: the storage of each instance, empty where none was
-    asked for;
-    profiles: where the ranks of the last launch write theirs, None where none are asked for; profile: what
-    they wrote, by workload."""
+    asked for; profiles: where the ranks of the last launch write theirs, None where none are asked for;
+    profile: what they wrote, by workload; ssh: tokens of the client that reaches the instances, empty where
+    an agent does; shared_memory: a directory of the machine's own /dev/shm for the ranks' segments, None
+    where the instances do not see it."""
 
     trial: TrialSpec
     arm: Arm
@@ -63,7 +69,10 @@ class Standing:
     ready: ReadyLine | None = None
     places: tuple[RankPlace, ...] = ()
     failure: str = ""
+    ssh: tuple[str, ...] = ()
+    shared_memory: Path | None = None
     watch: NetworkWatch | None = None
+    transport: TransportWatch | None = None
 
     @property
     def standing_job(self) -> Job:
@@ -90,6 +99,8 @@ def start_instances(
         ) as own,
     ):
         make_inside(session.machine.host, own.instances, standing.volumes)
+        for instance in own.instances:
+            _verify_shared(standing.arm, instance)
         standing.start_seconds.append(max(own.seconds))
         standing.start_steps.append(own.steps)
         standing.phases |= {f"start.{k}": v for k, v in own.instances[-1].phases.items()}
@@ -97,6 +108,17 @@ def start_instances(
         yield own.instances
     if own.stopped is not None:
         standing.stops.append(own.stopped)
+
+
+def _verify_shared(arm: Arm, instance: Instance) -> None:
+    """Raises UnavailableError where an instance has a namespace of its own that it was to share."""
+    for kind in arm.environment.share:
+        if not same_namespace(instance.pid, kind.value):
+            raise UnavailableError(
+                f"environment {arm.environment.name}: {arm.environment.backend} gave {instance.hostname} "
+                f"a namespace of its own ({kind.value})",
+                remedy="take share out of the environment, or use the backend namespaces as root",
+            )
 
 
 def _starts(session: Session, backend: Backend, arm: Arm, requests: Sequence[InstanceRequest]) -> list[Start]:
@@ -142,6 +164,7 @@ def _request(
         binds=(
             standing.directory,
             software.tools.directory,
+            *((session.ssh.directory,) if session.ssh else ()),
             *_hidden_programs(session, arm),
         ),
         scratch=scratch,
@@ -152,7 +175,7 @@ def _request(
 
 def request_name(session: Session, standing: Standing, name: str) -> tuple[str, str, Path]:
     """Label, host name and a new scratch directory of an instance of an arm."""
-    slot = f"{list(session.arms).index(standing.arm.name)}{'r' if standing.trial.aa else ''}-{name}"
+    slot = f"{_slot(session, standing)}-{name}"
     scratch = standing.directory / f"instance-{name}-{standing.requests}"
     standing.requests += 1
     scratch.mkdir()
@@ -179,11 +202,19 @@ def cpu_list(cpus: Sequence[Sequence[int]]) -> str:
     return ",".join("+".join(map(str, own)) for own in cpus)
 
 
-def launch_of(session: Session, standing: Standing, program: Sequence[str], *, measured: bool) -> list[str]:
+def launch_of(
+    session: Session,
+    standing: Standing,
+    program: Sequence[str],
+    *,
+    measured: bool,
+    forward: Sequence[str] = (),
+) -> list[str]:
     """Tokens that run an MPI program over the instances of a standing arm; sets standing.launch and, where
     the study asks for profiles, standing.profiles.
 
-    measured: have nm-rank report where each rank is and what it used (our own kernels report themselves).
+    measured: have nm-rank report where each rank is and what it used (our own kernels report themselves);
+    forward: names of variables of the program's own.
     """
     arm, software = standing.arm, session.software_of(standing.arm)
     tools = software.tools
@@ -198,35 +229,8 @@ def launch_of(session: Session, standing: Standing, program: Sequence[str], *, m
         standing.profiles = profile_directory(standing.directory)
         wrapper += ["--preload", tools / "libnm-profile.so", "--profile", str(standing.profiles)]
     network = session.networks.get((arm.name, standing.trial.aa))
-    if len(standing.instances) == 1 or network is None:
-        job = MpiJob(
-            argv=(*wrapper, "--", *program),
-            ranks=arm.placement.ranks,
-            transport=arm.transport,
-            interface=_interface(session, standing),
-            scratch=str(standing.directory),
-            yields=arm.placement.oversubscribe,
-        )
-    else:
-        agent_map = standing.directory / "agents"
-        agent_map.write_text("".join(f"{from_tree(software, i.agent_line)}\n" for i in standing.instances))
-        agent = standing.directory / "agent"
-        if not agent.is_symlink():
-            # By a name without a space, which mpirun would take for the end of a word; seen in the instances
-            # too, where its daemons look for it.
-            agent.symlink_to(tools / "nm-box")
-        job = MpiJob(
-            argv=(*wrapper, "--", *program),
-            ranks=arm.placement.ranks,
-            transport=arm.transport,
-            interface=_interface(session, standing),
-            scratch=str(standing.directory),
-            yields=arm.placement.oversubscribe,
-            hosts=tuple(HostSlots(host=i.hostname, slots=arm.placement.tasks) for i in standing.instances),
-            agent=(str(agent), "agent", str(agent_map)),
-            hub_interface=network.hub_interface,
-        )
-    standing.launch = openmpi_launch(job, software.mpirun, software.mpi)
+    job = _mpi_job(session, standing, network, [*wrapper, "--", *program], forward)
+    standing.launch = software.mpi.launch(job)
     if len(standing.instances) == 1 or network is None:
         return standing.instances[0].command(standing.launch.argv)
     enter = [tools / "nm-box", "enter", "--pid", "0", "--label", session.label]
@@ -236,6 +240,91 @@ def launch_of(session: Session, standing: Standing, program: Sequence[str], *, m
         return [*enter, "--", *network.hub_command(standing.launch.argv)]
     place = session.launchers[software.image.name, network.hub_netns]
     return [*enter, "--", *place.command(standing.launch.argv)]
+
+
+def _mpi_job(
+    session: Session,
+    standing: Standing,
+    network: Network | None,
+    argv: Sequence[str],
+    forward: Sequence[str],
+) -> MpiJob:
+    """Over several instances: by TCP from daemons in each of them; by shared memory from one daemon, the
+    ranks of which enter their instances on their own."""
+    arm, tasks = standing.arm, standing.arm.placement.tasks
+    software = session.software_of(arm)
+    alone = MpiJob(
+        argv=tuple(argv),
+        ranks=arm.placement.ranks,
+        transport=arm.transport,
+        interface=_interface(session, standing),
+        scratch=str(standing.directory),
+        single_copy=session.study.design.single_copy,
+        shared_memory=str(standing.shared_memory or ""),
+        forward=tuple(forward),
+        yields=arm.placement.oversubscribe,
+    )
+    if len(standing.instances) == 1 or network is None:
+        return alone
+    if arm.transport is Transport.SHM:
+        enter = (software.tools / "nm-box", "by-rank", _agent_map(software, standing), str(tasks))
+        return replace(alone, argv=(*enter, *argv), entering=True, hub_interface=network.hub_interface)
+    return replace(
+        alone,
+        hosts=tuple(HostSlots(host=i.hostname, slots=tasks) for i in standing.instances),
+        agent=standing.ssh or _agent(software, standing),
+        hub_interface=network.hub_interface,
+        hub_address=network.hub_address,
+    )
+
+
+def _agent_map(software: Software, standing: Standing) -> str:
+    path = standing.directory / "agents"
+    path.write_text("".join(f"{from_tree(software, i.agent_line)}\n" for i in standing.instances))
+    return str(path)
+
+
+def _agent(software: Software, standing: Standing) -> tuple[str, ...]:
+    agent = standing.directory / "agent"
+    if not agent.is_symlink():
+        # By a name without a space, which mpirun would take for the end of a word; seen in the instances
+        # too, where its daemons look for it.
+        agent.symlink_to(software.tools / "nm-box")
+    return str(agent), _agent_map(software, standing)
+
+
+@contextmanager
+def reachable(session: Session, standing: Standing) -> Iterator[None]:
+    """What the ranks of a standing arm need beside its instances: a directory for their segments where they
+    share the machine's memory, an sshd in each where mpirun is to reach them by ssh."""
+    arm = standing.arm
+    network = session.networks.get((arm.name, standing.trial.aa))
+    with ExitStack() as stack:
+        if arm.transport is Transport.SHM and _sees_shared_memory(session, arm):
+            label = f"{session.label}-{_slot(session, standing)}"
+            standing.shared_memory = stack.enter_context(shared_memory_directory(label))
+        several = len(standing.instances) > 1 and arm.transport is Transport.TCP
+        if session.ssh is not None and several and network is not None:
+            servers = ssh_servers(
+                session.machine.host,
+                session.ssh,
+                standing.instances,
+                network.seats,
+                directory=standing.directory,
+                environment=everywhere(str(standing.directory)),
+            )
+            standing.ssh = stack.enter_context(servers)
+        yield
+
+
+def _sees_shared_memory(session: Session, arm: Arm) -> bool:
+    """Whether its instances have the machine's own /dev/shm, where a killed rank leaves its segments."""
+    own = "mnt" in session.backends[arm.environment.backend].own
+    return not own or Shared.IPC in arm.environment.share
+
+
+def _slot(session: Session, standing: Standing) -> str:
+    return f"{list(session.arms).index(standing.arm.name)}{'r' if standing.trial.aa else ''}"
 
 
 def start_job(session: Session, standing: Standing) -> Job:

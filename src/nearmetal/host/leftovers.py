@@ -17,7 +17,7 @@ from ..errors import RunError
 from . import cgroups, devices, namespaces, processes
 from .helper import wait_readable
 from .lock import RunInfo, birth, living_runs, lock_path
-from .runtime import noted_outside, runtime_directory
+from .runtime import SHARED_MEMORY, noted_outside, runtime_directory
 
 #: Labels that we give: of a run, and of a check or the making of an image by its process; what stands behind
 #: them names a part.
@@ -237,10 +237,11 @@ def _groups(wanted: Callable[[str], bool]) -> Iterator[Leftover]:
 
 
 def _scratch(wanted: Callable[[str], bool]) -> Iterator[Leftover]:
-    with contextlib.suppress(OSError):
-        for path in sorted(runtime_directory().iterdir()):
-            if wanted(path.name):
-                yield Leftover(kind=Kind.SCRATCH, name=path.name, detail=str(path))
+    for parent in (runtime_directory(), SHARED_MEMORY):
+        with contextlib.suppress(OSError):
+            for path in sorted(parent.iterdir()):
+                if wanted(path.name):
+                    yield Leftover(kind=Kind.SCRATCH, name=path.name, detail=str(path))
 
 
 def _storage(wanted: Callable[[str], bool]) -> Iterator[Leftover]:

@@ -134,6 +134,12 @@ def make_network_namespaces(names: Sequence[str]) -> None:
         checked(mounted("/proc/thread-self/ns/net", path, _MS_BIND), str(path))
 
 
+def same_namespace(pid: int, kind: str) -> bool:
+    """Whether a process has our namespace of this kind, as /proc/<pid>/ns names it."""
+    own, other = (Path(f"/proc/{p}/ns/{kind}").stat() for p in ("self", pid))
+    return (own.st_dev, own.st_ino) == (other.st_dev, other.st_ino)
+
+
 def remove_network_namespace(path: Path) -> None:
     """Take a name out of /run/netns; the namespace goes when its last process does. Harmless where there
     is none.

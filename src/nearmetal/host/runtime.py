@@ -80,6 +80,20 @@ def noted_outside(scratch: Path) -> tuple[Path, ...]:
     return tuple(Path(line) for line in dict.fromkeys(text.splitlines()) if line)
 
 
+SHARED_MEMORY = Path("/dev/shm")
+
+
+@contextmanager
+def shared_memory_directory(label: str) -> Iterator[Path]:
+    """An empty directory in memory, removed on leaving with all that is in it."""
+    path = SHARED_MEMORY / label
+    try:
+        path.mkdir(mode=0o700)
+        yield path
+    finally:
+        shutil.rmtree(path, ignore_errors=True)
+
+
 @contextmanager
 def short_directory(label: str, scratch: Path) -> Iterator[Path]:
     """scratch_directory() for programs that refuse long paths, readable by us alone. scratch: where it is

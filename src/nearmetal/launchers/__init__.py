@@ -1,16 +1,20 @@
-"""From a job (ranks over hosts, a transport) to the tokens and environment of a launch; starts nothing."""
+"""From a job (ranks over hosts, a transport) to the tokens and environment of a launch; starts nothing but
+the question which MPI is installed."""
 
-from .job import HostSlots, Launch, MpiJob
-from .openmpi import launch as openmpi_launch
-from .openmpi import version as openmpi_version
+from .installed import InstalledMpi, find_mpi, mpi_of_compiler, programs_of
+from .job import JOB_VARIABLE, HostSlots, Launch, MpiJob, everywhere
 from .places import PlacementDiffers, verify_places
 
 __all__ = [
+    "JOB_VARIABLE",
     "HostSlots",
+    "InstalledMpi",
     "Launch",
     "MpiJob",
     "PlacementDiffers",
-    "openmpi_launch",
-    "openmpi_version",
+    "everywhere",
+    "find_mpi",
+    "mpi_of_compiler",
+    "programs_of",
     "verify_places",
 ]

@@ -5,8 +5,23 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from ..errors import UsageError
 from ..model.record import JsonValue
-from ..model.study import Transport
+from ..model.study import SingleCopy, Transport
+
+JOB_VARIABLE = "NEARMETAL_JOB"
+"""Set, to MpiJob.scratch, in the environment of every rank: by it the ranks of one launch are found."""
+
+
+def everywhere(scratch: str) -> dict[str, str]:
+    """Variables of mpirun, its daemons and the ranks of one launch. scratch: as in MpiJob."""
+    return {
+        # Not /tmp: there another user's session directory may stand in the way.
+        "TMPDIR": scratch,
+        JOB_VARIABLE: scratch,
+        # Probing of the node by hwloc through X11 or OpenCL would only cost start-up time.
+        "HWLOC_COMPONENTS": "-gl,-opencl,-cuda,-nvml,-rsmi,-levelzero",
+    }
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,20 +35,33 @@ class HostSlots:
 @dataclass(frozen=True, kw_only=True)
 class MpiJob:
     """argv: the program of every rank; hosts: empty = all ranks where mpirun itself runs; agent: tokens of
-    the remote-start agent, for hosts; interface: network interface of the ranks that TCP may use;
-    hub_interface: interface by which mpirun reaches its daemons; scratch: directory for session files, short,
-    since sockets with names of at most 108 bytes stand in it; yields: a rank
-    that waits gives its CPU away, for another rank has to run there."""
+    the remote-start agent, for hosts; entering: the ranks stand beside mpirun, and enter instances on their
+    own, since MPI lets only ranks of one host share memory; interface: network interface of the ranks that
+    TCP may use; hub_interface, hub_address: by which the daemons reach mpirun; scratch: directory for session
+    files, short, since sockets with names of at most 108 bytes stand in it; forward: names of variables that
+    the ranks must get, besides what the launcher itself sets; shared_memory: directory for segments that all
+    ranks see, empty for the library's own choice; yields: a rank that waits gives its CPU away, for another
+    rank has to run there."""
 
     argv: tuple[str, ...]
     ranks: int
     transport: Transport
     interface: str
     scratch: str
+    single_copy: SingleCopy = SingleCopy.NONE
     hosts: tuple[HostSlots, ...] = ()
     agent: tuple[str, ...] = ()
+    entering: bool = False
     hub_interface: str = ""
+    hub_address: str = ""
+    forward: tuple[str, ...] = ()
+    shared_memory: str = ""
     yields: bool = False
+
+    def check(self) -> None:
+        """Raises UsageError when the ranks do not fit their hosts."""
+        if self.hosts and sum(h.slots for h in self.hosts) != self.ranks:
+            raise UsageError(f"{self.ranks} ranks do not fit hosts {self.hosts}")
 
 
 @dataclass(frozen=True, kw_only=True)

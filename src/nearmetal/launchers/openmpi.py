@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import re
 
-from ..errors import UsageError
-from ..model.study import Transport
-from .job import Launch, MpiJob
+from ..model.study import SingleCopy, Transport
+from .job import JOB_VARIABLE, Launch, MpiJob, everywhere
 
 _VERSION = re.compile(r"\(?Open MPI\)? v?(\d+)\.(\d+)\.(\d+)")
 
@@ -18,36 +17,49 @@ def version(text: str) -> tuple[int, int, int] | None:
     return (int(m[1]), int(m[2]), int(m[3])) if m else None
 
 
+def _single_copy(wanted: SingleCopy, major: int) -> tuple[str, str]:
+    """Open MPI 5 ignores the parameter of 4, and takes CMA by itself; it chooses among components (smsc)."""
+    if major < 5:
+        return "btl_vader_single_copy_mechanism", wanted.value
+    return "smsc", "cma" if wanted is SingleCopy.CMA else "^cma,knem,xpmem"
+
+
 def launch(job: MpiJob, mpirun: str, mpi_version: tuple[int, int, int]) -> Launch:
     """Tokens and environment of one launch.
 
-    The single-copy mechanism (CMA) is switched off alike everywhere: containers may forbid it, and it alone
+    The single-copy mechanism (CMA) is named, and off unless asked for: containers may forbid it, and it alone
     changes 4 MiB bandwidth by a factor of 1.6. Ranks are bound by nm-rank or by themselves, never by mpirun,
     which would bind the first rank of every instance to the same CPU.
+
+    Raises UsageError when the ranks do not fit their hosts.
     """
-    if job.hosts and sum(h.slots for h in job.hosts) != job.ranks:
-        raise UsageError(f"{job.ranks} ranks do not fit hosts {job.hosts}")
+    job.check()
     major = mpi_version[0]
     shm = "vader" if major < 5 else "sm"
     mca: list[tuple[str, str]] = [("pml", "ob1")]
     if job.transport is Transport.SHM:
-        mca += [("btl", f"{shm},self"), (f"btl_{shm}_single_copy_mechanism", "none")]
+        mca += [("btl", f"{shm},self"), _single_copy(job.single_copy, major)]
+        if job.shared_memory:
+            mca.append((f"btl_{shm}_backing_directory", job.shared_memory))
     else:
         mca += [("btl", "tcp,self"), ("btl_tcp_if_include", job.interface)]
     if job.yields:
         mca.append(("mpi_yield_when_idle", "1"))
     env = {
-        # Not /tmp: there another user's session directory may stand in the way.
-        "TMPDIR": job.scratch,
+        **everywhere(job.scratch),
         "OMPI_ALLOW_RUN_AS_ROOT": "1",
         "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
         # The parameters stand in argv, where the record shows them; none is to come in from outside.
         "OMPI_MCA_plm_rsh_pass_environ_mca_params": "0",
         "OMPI_MCA_mca_base_param_files": "none",
-        # CPU-wide probing of the node by hwloc through X11 or OpenCL would only cost start-up time.
-        "HWLOC_COMPONENTS": "-gl,-opencl,-cuda,-nvml,-rsmi,-levelzero",
     }
-    argv = [mpirun, "-n", str(job.ranks), "--bind-to", "none"]
+    argv = [mpirun, "--bind-to", "none"]
+    if job.entering:
+        # The ranks stand in other networks than their daemon, which else listens on its loopback alone: by
+        # the names of PMIx 4, and of PMIx 3, of which Open MPI 5 dies.
+        for part in ("base", "tcp") if major < 5 else ("base",):
+            env[f"PMIX_MCA_ptl_{part}_if_include"] = job.hub_interface
+            env[f"PMIX_MCA_ptl_{part}_remote_connections"] = "1"
     if job.hosts:
         argv += ["--host", ",".join(f"{h.host}:{h.slots}" for h in job.hosts), "--map-by", "slot"]
         argv += ["--wdir", "/"]
@@ -70,13 +82,17 @@ def launch(job: MpiJob, mpirun: str, mpi_version: tuple[int, int, int]) -> Launc
             mca += [("plm", "isolated"), ("oob_tcp_if_include", "lo")]
     for key, value in mca:
         argv += ["--mca", key, value]
-    recorded = {k: v for k, v in mca if k.startswith(("pml", "btl", "mpi_yield"))}
+    given = [token for name in (JOB_VARIABLE, *job.forward) for token in ("-x", name)]
+    argv += ["-n", str(job.ranks), *given, *job.argv]
+    kinds = ("pml", "btl", "smsc", "mpi_yield")
+    recorded = {k: v for k, v in mca if k.startswith(kinds) and not k.endswith("_directory")}
     return Launch(
-        argv=(*argv, *job.argv),
+        argv=tuple(argv),
         env=env,
         transport={
             "mpi": f"Open MPI {'.'.join(map(str, mpi_version))}",
             "kind": job.transport.value,
+            "single_copy": job.single_copy.value,
             **recorded,
         },
     )

@@ -89,15 +89,16 @@ class Connection:
 @dataclass(frozen=True, kw_only=True)
 class TrialRecord:
     """One trial. begin, end: Unix seconds; attempt counts from 1 (a torn block is run again as a whole);
-    counters: differences over the trial by scope ('node', 'instance.<name>') and counter;
-    disturbance: other processes' CPU share of the node, steal share; None = unavailable (never zero);
-    flags: 'disturbed', ... with the number they rest on; pages: bytes in huge pages and in all ('huge',
-    'total') by workload, as the ranks found them; profile: by workload, one per rank: of a kernel its
-    verified run in full (before, init and finalize are those of the launch that all kernels share), of a
-    command its last run; empty where none was asked for; network: of arms that use one, what it
-    counted over the trial by scope: 'instance.<name>' (its own namespace), 'hub' (the bridge and the host's
-    ends of its pairs), 'node' (the whole machine, other programs too), and 'timed.<workload>' (in timed
-    slices or runs only); connections: None = not asked, as nothing was lost, or not known."""
+    counters: differences over the trial by scope ('node', 'instance.<name>') and counter; disturbance: other
+    processes' CPU share of the node, steal share; None = unavailable (never zero); flags: 'disturbed', ...
+    with the number they rest on; pages: bytes in huge pages and in all ('huge', 'total') by workload, as the
+    ranks found them; profile: by workload, one per rank: of a kernel its verified run in full (before, init
+    and finalize are those of the launch that all kernels share), of a command its last run; empty where none
+    was asked for; network: of arms that use one, what it counted over the trial by scope: 'instance.<name>'
+    (its own namespace), 'hub' (the bridge and the host's ends of its pairs), 'node' (the whole machine, other
+    programs too), and 'timed.<workload>' (in timed slices or runs only), 'ranks' (what the ranks sent to each
+    other by TCP); transport: what was fixed, what the library calls itself, and under 'seen' what the ranks
+    were seen to talk by; connections: None = not asked, as nothing was lost, or not known."""
 
     run: str
     trial: str

@@ -24,6 +24,45 @@ class Transport(StrEnum):
     TCP = "tcp"
 
 
+class TransportWish(StrEnum):
+    """What an environment asks to carry them; auto: TCP between instances and over loopback, else shared
+    memory."""
+
+    AUTO = "auto"
+    SHM = "shm"
+    TCP = "tcp"
+
+
+class Shared(StrEnum):
+    """A namespace that an instance does not get of its own, but shares with the machine: those that ranks in
+    several instances need in common to share memory."""
+
+    IPC = "ipc"
+    PID = "pid"
+
+
+class Mpi(StrEnum):
+    """Which MPI the kernels are compiled for and started by."""
+
+    OPENMPI = "openmpi"
+    MPICH = "mpich"
+
+
+class Reach(StrEnum):
+    """How mpirun reaches instances: by an agent that enters them, or by an sshd in each."""
+
+    AGENT = "agent"
+    SSH = "ssh"
+
+
+class SingleCopy(StrEnum):
+    """How a long message crosses shared memory: through a segment (two copies), or by one copy out of the
+    other process (CMA, process_vm_readv)."""
+
+    NONE = "none"
+    CMA = "cma"
+
+
 class Attachment(StrEnum):
     """How an instance meets the network."""
 
@@ -162,8 +201,8 @@ class Environment:
     """How work is wrapped. backend: name of an entry point; image: HOST or the name of one; placements: names
     of the placements it takes part in; workloads: names of those it runs, empty for all; network: of its
     attachment; storage: None where no workload is told of any; beside: its companion in every trial, None
-    without one; extra_work: share of
-    additional work planted in every slice (backend handicap only, 0.03 = 3 %)."""
+    without one; transport: between its ranks; share: namespaces of the machine that its instances keep;
+    extra_work: share of additional work planted in every slice (backend handicap only, 0.03 = 3 %)."""
 
     name: str
     backend: str
@@ -175,6 +214,8 @@ class Environment:
     beside: Companion | None = None
     placements: tuple[str, ...]
     workloads: tuple[str, ...] = ()
+    transport: TransportWish = TransportWish.AUTO
+    share: tuple[Shared, ...] = ()
     extra_work: float = 0.0
 
     def takes(self, workload: str) -> bool:
@@ -327,7 +368,8 @@ class Design:
     what max_time holds; max_time: seconds; target_width: stop at this half-width of ln ratio, None = at
     verdicts; primary: '<workload>.<metric>' names of a confirmatory study, empty = exploratory;
     slices: slices per kernel and instance (mode slices); runs: runs per instance (mode plain); profile: every
-    MPI rank of every arm runs with the profile of its calls; starts: how the instances of an arm start."""
+    MPI rank of every arm runs with the profile of its calls; starts: how the instances of an arm start; mpi:
+    None = the one that mpirun is; reach, single_copy: alike for all arms."""
 
     baselines: tuple[str, ...]
     margin: float
@@ -344,6 +386,9 @@ class Design:
     warm_up: int = 1
     profile: bool = False
     starts: Starts = Starts.TOGETHER
+    mpi: Mpi | None = None
+    reach: Reach = Reach.AGENT
+    single_copy: SingleCopy = SingleCopy.NONE
     primary: tuple[str, ...] = ()
 
 
@@ -360,7 +405,10 @@ class Arm:
 
     @property
     def transport(self) -> Transport:
-        """What carries messages: TCP between instances and over loopback, shared memory otherwise."""
+        """What carries messages: what the environment asks for; else TCP between instances and over loopback,
+        shared memory otherwise."""
+        if self.environment.transport is not TransportWish.AUTO:
+            return Transport(self.environment.transport.value)
         crosses = self.placement.all_instances > 1
         return (
             Transport.TCP if crosses or self.environment.attachment is Attachment.LOOPBACK else Transport.SHM

@@ -16,8 +16,10 @@ from ..model.study import (
     KernelWorkload,
     Mode,
     Pinning,
+    Shared,
     StorageKind,
     Study,
+    TransportWish,
     Workload,
 )
 from .attachments import check_network
@@ -57,6 +59,14 @@ def usable(section: EnvironmentSection, place: PlacementSection) -> bool:
     return section.attachment.most_instances is None or place.instances <= section.attachment.most_instances
 
 
+def reach_memory(section: EnvironmentSection, place: PlacementSection) -> bool:
+    """Whether the ranks on a placement can talk by the transport that was asked for: shared memory takes one
+    instance, or several of one node that see each other's processes and segments."""
+    alone = place.nodes * place.instances == 1
+    shares = place.nodes == 1 and set(section.share).issuperset(Shared)
+    return section.transport is not TransportWish.SHM or alone or shares
+
+
 def check_environment(
     section: EnvironmentSection,
     node: Node,
@@ -79,6 +89,7 @@ def check_environment(
         problems.add(mark_of(node, ("extra_work",)), (*path, "extra_work"), what)
     if section.storage is not None:
         check_storage(section.storage, node, path, problems)
+    _check_share(section, node, path, problems)
     unsure = broken(section, node, "attachment")
     seen: set[str] = set()
     for number, name in enumerate(section.placements or ()):
@@ -100,9 +111,23 @@ def check_environment(
                 if section.backend in BARE
                 else f"write attachment: {Attachment.VETH_BRIDGE}"
             )
+        elif place is not None and not unsure and not reach_memory(section, place):
+            what = (
+                f'"{name}" has {place.nodes * place.instances} instances, and only those of one node, with '
+                f"share: [{', '.join(Shared)}], share memory"
+            )
         seen.add(name)
         if what:
             problems.add(mark_of(node, at), path + at, what)
+
+
+def _check_share(section: EnvironmentSection, node: Node, path: Path, problems: Problems) -> None:
+    at: Path = ("share",)
+    if section.share and section.backend in BARE:
+        what = f"{section.backend} is the machine itself, and has no namespaces of its own"
+        problems.add(mark_of(node, at), path + at, what)
+    elif len(set(section.share)) < len(section.share):
+        problems.add(mark_of(node, at), path + at, "a namespace given twice")
 
 
 #: By kind of storage: the keys that it must have, and those that it may have.

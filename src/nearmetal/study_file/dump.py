@@ -69,6 +69,8 @@ def _environment(e: Environment) -> Tree:
         "storage": None if e.storage is None else _storage(e.storage),
         "placements": _list(e.placements),
         "workloads": _list(e.workloads) if e.workloads else None,
+        "transport": str(e.transport) if e.transport is not Environment.transport else None,
+        "share": _list(tuple(e.share)) if e.share else None,
         "extra_work": exact(e.extra_work, Dimension.SHARE) if e.extra_work else None,
     }
 
@@ -195,6 +197,9 @@ def _design(d: Design) -> Tree:
         "slices": str(d.slices),
         "starts": str(d.starts),
         "profile": "true" if d.profile else "false",
+        "mpi": None if d.mpi is None else str(d.mpi),
+        "reach": str(d.reach),
+        "single_copy": str(d.single_copy),
         "primary": _list(d.primary) if d.primary else None,
     }
 

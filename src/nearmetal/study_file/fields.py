@@ -15,7 +15,21 @@ from pydantic import BeforeValidator, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
 from ..model.image import Variant
-from ..model.study import Attachment, Better, Event, Mode, Pages, Pinning, Starts, StorageKind
+from ..model.study import (
+    Attachment,
+    Better,
+    Event,
+    Mode,
+    Mpi,
+    Pages,
+    Pinning,
+    Reach,
+    Shared,
+    SingleCopy,
+    Starts,
+    StorageKind,
+    TransportWish,
+)
 from ..units import Dimension, UnitError, exact, parse, parse_size, pattern
 from .catalog import NAME, did_you_mean
 from .npb import Benchmark, Size
@@ -265,6 +279,11 @@ def words(kind: type[StrEnum]) -> WithJsonSchema:
 
 
 AttachmentWord = Annotated[Attachment, BeforeValidator(one_of(Attachment)), words(Attachment)]
+TransportWord = Annotated[TransportWish, BeforeValidator(one_of(TransportWish)), words(TransportWish)]
+SharedWord = Annotated[Shared, BeforeValidator(one_of(Shared)), words(Shared)]
+MpiWord = Annotated[Mpi, BeforeValidator(one_of(Mpi)), words(Mpi)]
+ReachWord = Annotated[Reach, BeforeValidator(one_of(Reach)), words(Reach)]
+SingleCopyWord = Annotated[SingleCopy, BeforeValidator(one_of(SingleCopy)), words(SingleCopy)]
 BetterWord = Annotated[Better, BeforeValidator(one_of(Better)), words(Better)]
 VariantWord = Annotated[Variant, BeforeValidator(one_of(Variant)), words(Variant)]
 ModeWord = Annotated[Mode, BeforeValidator(one_of(Mode)), words(Mode)]

@@ -38,6 +38,7 @@ from .checks import (
     check_placement,
     check_programs,
     check_told_storage,
+    reach_memory,
     usable,
 )
 from .images import read_images
@@ -313,7 +314,7 @@ def _frame(
         return None
     built = []
     for key, section in sound.items():
-        usual = tuple(n for n, p in known.items() if usable(section, p))
+        usual = tuple(n for n, p in known.items() if usable(section, p) and reach_memory(section, p))
         used = tuple(section.placements) if section.placements is not None else usual
         if not used:
             at: Path = ("environments", key)
@@ -357,6 +358,8 @@ def _environment(name: str, section: EnvironmentSection, placements: tuple[str, 
         beside=_beside(section.beside),
         placements=placements,
         workloads=tuple(section.workloads),
+        transport=section.transport,
+        share=tuple(section.share),
         extra_work=section.extra_work,
     )
 
@@ -416,5 +419,8 @@ def _design(section: DesignSection, baselines: tuple[str, ...], seed: int) -> De
         warm_up=section.warm_up,
         profile=section.profile,
         starts=section.starts,
+        mpi=section.mpi,
+        reach=section.reach,
+        single_copy=section.single_copy,
         primary=tuple(section.primary),
     )

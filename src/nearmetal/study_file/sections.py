@@ -44,6 +44,7 @@ from .fields import (
     Margin,
     Mirror,
     ModeWord,
+    MpiWord,
     Mtu,
     Name,
     Number,
@@ -52,11 +53,14 @@ from .fields import (
     PagesWord,
     PinningWord,
     Quota,
+    ReachWord,
     RtoMin,
     Scale,
     Seconds,
     Seed,
+    SharedWord,
     Shares,
+    SingleCopyWord,
     SizeWord,
     SomeText,
     Source,
@@ -66,6 +70,7 @@ from .fields import (
     Suite,
     Switch,
     Text,
+    TransportWord,
     Truth,
     VariantWord,
     WireRate,
@@ -220,6 +225,18 @@ class EnvironmentSection(Section):
         default_factory=list,
         description="workloads it runs, where not all; the first baseline runs all",
         examples=[["cg", "latency"]],
+    )
+    transport: TransportWord = Field(
+        Environment.transport,
+        description="what carries messages between its ranks; auto: tcp between instances and over loopback,"
+        " else shm (shared memory)",
+        examples=["tcp"],
+    )
+    share: list[SharedWord] = Field(
+        default_factory=list,
+        description="namespaces that its instances keep of the machine: both are needed for transport shm"
+        " between instances",
+        examples=[["ipc", "pid"]],
     )
     extra_work: Extra = Field(
         Environment.extra_work,
@@ -542,6 +559,24 @@ class DesignSection(Section):
         Design.profile,
         description="have every MPI rank say where its time went and what it sent to whom",
         examples=[True],
+    )
+    mpi: MpiWord | None = Field(
+        Design.mpi,
+        description="which MPI starts the ranks, the kernels compiled for it; the one that mpirun is if"
+        " omitted",
+        examples=["openmpi", "mpich"],
+    )
+    reach: ReachWord = Field(
+        Design.reach,
+        description="how mpirun reaches instances: agent: enters them; ssh: an sshd in each, with keys of the"
+        " run alone",
+        examples=["ssh"],
+    )
+    single_copy: SingleCopyWord = Field(
+        Design.single_copy,
+        description="long messages in shared memory: none: through a segment; cma: one copy by"
+        " process_vm_readv, which every instance must allow",
+        examples=["cma"],
     )
     primary: list[SomeText] = Field(
         default_factory=list,

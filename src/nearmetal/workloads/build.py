@@ -74,14 +74,16 @@ def source_directory() -> Path:
     )
 
 
-def build_tools(host: Host, cache: Path, *, progress: Callable[[str], None] | None) -> BuiltTools:
+def build_tools(
+    host: Host, cache: Path, *, progress: Callable[[str], None] | None, mpicc: str = "mpicc"
+) -> BuiltTools:
     """The programs, built at the first call and found by digest afterwards (milliseconds). cache: a directory
     of ours, made where missing; several processes may build at once, the first to end wins. progress: called
-    with one line before a long step. Raises UnavailableError where a tool is missing, RunError where the
-    build fails."""
+    with one line before a long step; mpicc: the compiler of the MPI that they are for. Raises
+    UnavailableError where a tool is missing, RunError where the build fails."""
     cache.mkdir(parents=True, exist_ok=True)
     source = source_directory()
-    tools = _toolchain(host, lambda gcc, mpicc: _versions(host, cache, gcc, mpicc))
+    tools = _toolchain(host, lambda gcc, mpicc: _versions(host, cache, gcc, mpicc), mpicc)
     parts = (tools.gcc, tools.compiler, tools.mpicc, tools.mpi)
     digest = _digest(source, parts, _cpu(host))
     if _recorded(cache / digest) is None:
@@ -96,16 +98,17 @@ def build_tools_in(
     inside: Callable[[Sequence[Path]], AbstractContextManager[Builder]],
     *,
     progress: Callable[[str], None] | None,
+    mpicc: str = "mpicc",
 ) -> BuiltTools:
     """The programs for an image, built by its own compiler for its own MPI. image: digest of its tree, which
     says all of both; inside: an instance in the tree that sees these directories at their own paths. As
     build_tools in all else."""
     cache.mkdir(parents=True, exist_ok=True)
     source = source_directory()
-    digest = _digest(source, ("image", image), _cpu(host))
+    digest = _digest(source, ("image", image, mpicc), _cpu(host))
     if _recorded(cache / digest) is None:
         with inside((source, cache)) as builder:
-            tools = _toolchain(builder, lambda gcc, mpicc: _ask_versions(builder, gcc, mpicc))
+            tools = _toolchain(builder, lambda gcc, mpicc: _ask_versions(builder, gcc, mpicc), mpicc)
             _build(builder, cache, source, tools, digest, progress or (lambda _: None))
     return _whole(cache / digest)
 
@@ -119,17 +122,17 @@ def _whole(directory: Path) -> BuiltTools:
     return built
 
 
-def _toolchain(host: Builder, versions: Callable[[str, str], Mapping[str, str]]) -> _Toolchain:
-    found = {name: host.which(name) for name in ("cmake", "gcc", "make", "mpicc")}
+def _toolchain(host: Builder, versions: Callable[[str, str], Mapping[str, str]], mpicc: str) -> _Toolchain:
+    found = {name: host.which(name) for name in ("cmake", "gcc", "make", mpicc)}
     missing = [name for name, path in found.items() if path is None]
     if missing:
-        only = ": without MPI only the launcher could be built, no kernel" if "mpicc" in missing else ""
+        only = ": without MPI only the launcher could be built, no kernel" if mpicc in missing else ""
         raise UnavailableError(
             f"cannot build the kernels: {', '.join(missing)} not found{only}", remedy=REMEDY
         )
     paths = {name: path for name, path in found.items() if path is not None}
-    asked = versions(paths["gcc"], paths["mpicc"])
-    return _Toolchain(cmake=paths["cmake"], gcc=paths["gcc"], mpicc=paths["mpicc"], **asked)
+    asked = versions(paths["gcc"], paths[mpicc])
+    return _Toolchain(cmake=paths["cmake"], gcc=paths["gcc"], mpicc=paths[mpicc], **asked)
 
 
 def _versions(host: Host, cache: Path, gcc: str, mpicc: str) -> dict[str, str]:

@@ -20,6 +20,7 @@ from nearmetal.model.study import (
     KernelWorkload,
     Mode,
     Pages,
+    Transport,
 )
 from nearmetal.study_file import Catalog, load_study, load_text
 
@@ -176,6 +177,11 @@ MISTAKES = [
     ("    backend: native\n", "    backend: native\n    attachment: none\n", "6:17  environments.native.attachment: native is the machine itself; write attachment: host, or loopback for TCP"),
     ("    backend: native\n", "    backend: native\n    placements: [1x2, 2x1]\n", '6:23  environments.native.placements[1]: "2x1" has 2 instances, which cannot reach each other by attachment host; native is the machine itself'),
     ("attachment: veth-bridge", "placements: [2x1]", '8:18  environments.lxc.placements[0]: "2x1" has 2 instances, which cannot reach each other by attachment host; write attachment: veth-bridge'),
+    ("attachment: veth-bridge", "attachment: veth-bridge\n    transport: shm\n    placements: [2x1]", '10:18  environments.lxc.placements[0]: "2x1" has 2 instances, and only those of one node, with share: [ipc, pid], share memory'),
+    ("attachment: veth-bridge", "attachment: veth-bridge\n    share: [ipc, ipc]", "9:12  environments.lxc.share: a namespace given twice"),
+    ("attachment: veth-bridge", "attachment: veth-bridge\n    share: [net]", 'unknown value "net"'),
+    ("backend: native", "backend: native\n    share: [pid]", "6:12  environments.native.share: native is the machine itself, and has no namespaces of its own"),
+    ("margin: 3 %", "mpi: mvapich", 'design.mpi: unknown value "mvapich"'),
     ("attachment: veth-bridge", "placements: [1x3]", '8:18  environments.lxc.placements[0]: unknown placement "1x3"; did you mean "1x2"?'),
     ("attachment: veth-bridge", "placements: [1x2, 1x2]", '8:23  environments.lxc.placements[1]: placement "1x2" given twice'),
     ("attachment: veth-bridge", "placements: 1x2", "8:17  environments.lxc.placements: a list is wanted here, such as [1x2, 2x1]"),
@@ -429,3 +435,13 @@ def test_a_value_that_its_kernel_refuses_is_told_with_its_place(catalog: Catalog
         StudyError, match=r"^s.yaml:16:15  workloads.triad.elements: stream.elements: not 2000000"
     ):
         load_text(GOOD, "s.yaml", strict, seed=1)
+
+
+def test_shared_memory_between_instances_takes_both_namespaces(catalog: Catalog) -> None:
+    asked = "attachment: veth-bridge\n    transport: shm"
+    without = load_text(GOOD.replace("attachment: veth-bridge", asked), "s", catalog)
+    assert without.environments[1].placements == ("1x2",)
+    shared = GOOD.replace("attachment: veth-bridge", f"{asked}\n    share: [ipc, pid]")
+    study = load_text(shared, "s", catalog)
+    assert study.environments[1].placements == ("1x2", "2x1")
+    assert {a.transport for a in study.arms()} == {Transport.SHM}

@@ -24,13 +24,18 @@ from nearmetal.model.study import (
     Limits,
     MetricSpec,
     Mode,
+    Mpi,
     Pages,
     Pinning,
     Placement,
+    Reach,
+    Shared,
+    SingleCopy,
     Starts,
     Storage,
     StorageKind,
     Study,
+    TransportWish,
     VerifySpec,
     Workload,
 )
@@ -159,6 +164,9 @@ def designs(draw: st.DrawFn, baselines: tuple[str, ...], mode: Mode) -> Design:
         warm_up=draw(st.integers(0, 1000)),
         profile=draw(st.booleans()),
         starts=draw(st.sampled_from(Starts)),
+        mpi=draw(st.none() | st.sampled_from(Mpi)),
+        reach=draw(st.sampled_from(Reach)),
+        single_copy=draw(st.sampled_from(SingleCopy)),
     )
 
 
@@ -222,6 +230,8 @@ def studies(draw: st.DrawFn) -> Study:
                     p.name for p in draw(st.lists(st.sampled_from(usable), min_size=1, unique=True))
                 ),
                 workloads=tuple(draw(st.lists(st.sampled_from([w.name for w in named]), unique=True))),
+                transport=draw(st.sampled_from(TransportWish)) if not bridged else TransportWish.AUTO,
+                share=(Shared.PID, Shared.IPC) if backend == "namespaces" and draw(st.booleans()) else (),
                 extra_work=draw(st.just(0.0) | st.floats(0, 10)) if backend == "handicap" else 0.0,
             )
         )

@@ -1,0 +1,143 @@
+"""Instances reached by ssh instead of an agent: an sshd in each, on its own address, with keys of this run
+alone. Nothing of the machine's own ssh is read, and nothing is left."""
+
+from __future__ import annotations
+
+import getpass
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..environments import Instance, Seat
+from ..errors import RunError, UnavailableError
+from ..host import Host, Process
+from ..host.processes import LABEL_VARIABLE
+
+PORT = 2222
+START_SECONDS = 10.0
+"""After which an sshd that says nothing has failed; a good one takes some 20 ms."""
+_ALIAS = "nearmetal"
+_REMEDY = "apt-get install openssh-server openssh-client, in the image too, or write reach: agent"
+
+
+@dataclass(frozen=True, kw_only=True)
+class SshKeys:
+    """directory: of both key pairs, readable by nobody else; ssh, sshd: paths of the programs."""
+
+    directory: Path
+    ssh: str
+    sshd: str
+
+
+def make_keys(host: Host, scratch: Path) -> SshKeys:
+    """A key pair of the client and one of all servers, in a directory of their own below scratch.
+
+    Raises UnavailableError where ssh is not installed, or without root: an sshd changes its root directory
+    and its groups.
+    """
+    if not host.is_root():
+        raise UnavailableError("an sshd in an instance needs root", remedy="run as root, or reach: agent")
+    programs = {name: host.which(name) or host.which(f"/usr/sbin/{name}") for name in ("ssh", "sshd")}
+    missing = [name for name, path in programs.items() if path is None]
+    if missing:
+        raise UnavailableError(f"no {' and no '.join(missing)} here", remedy=_REMEDY)
+    directory = scratch / "ssh"
+    directory.mkdir(mode=0o700)
+    for name in ("client", "server"):
+        argv = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", _ALIAS, "-f", str(directory / name)]
+        done = host.run(argv, timeout=START_SECONDS)
+        if not done.ok:
+            raise UnavailableError(f"no key pair: {done.last_words()}", remedy=_REMEDY)
+    kind, key, *_ = (directory / "server.pub").read_text().split()
+    (directory / "known_hosts").write_text(f"{_ALIAS} {kind} {key}\n")
+    return SshKeys(directory=directory, ssh=programs["ssh"] or "", sshd=programs["sshd"] or "")
+
+
+def server_config(keys: SshKeys, address: str, environment: Mapping[str, str]) -> str:
+    """sshd_config(5) of one instance. environment: of every command in it; no spaces in it."""
+    given = " ".join(f"{name}={value}" for name, value in environment.items())
+    lines = {
+        "ListenAddress": address,
+        "Port": str(PORT),
+        "HostKey": str(keys.directory / "server"),
+        "AuthorizedKeysFile": str(keys.directory / "client.pub"),
+        "AllowUsers": getpass.getuser(),
+        "PermitRootLogin": "prohibit-password",
+        "PasswordAuthentication": "no",
+        "KbdInteractiveAuthentication": "no",
+        "StrictModes": "no",  # the keys lie below a directory that everyone may list
+        "UsePAM": "no",
+        "UseDNS": "no",
+        "PidFile": "none",
+        "X11Forwarding": "no",
+        "AllowTcpForwarding": "no",
+        "PrintMotd": "no",
+        "MaxStartups": "100",
+        "SetEnv": given,
+    }
+    return "".join(f"{key} {value}\n" for key, value in lines.items())
+
+
+def client_config(keys: SshKeys, addresses: Mapping[str, str]) -> str:
+    """ssh_config(5) of mpirun. addresses: by host name."""
+    hosts = "".join(f"Host {name}\n  HostName {address}\n" for name, address in addresses.items())
+    lines = {
+        "Port": str(PORT),
+        "User": getpass.getuser(),
+        "IdentityFile": str(keys.directory / "client"),
+        "IdentitiesOnly": "yes",
+        "UserKnownHostsFile": str(keys.directory / "known_hosts"),
+        "GlobalKnownHostsFile": "/dev/null",
+        "HostKeyAlias": _ALIAS,
+        "StrictHostKeyChecking": "yes",
+        "BatchMode": "yes",
+        "LogLevel": "ERROR",
+    }
+    return f"{hosts}Host *\n" + "".join(f"  {key} {value}\n" for key, value in lines.items())
+
+
+@contextmanager
+def ssh_servers(
+    host: Host,
+    keys: SshKeys,
+    instances: Sequence[Instance],
+    seats: Sequence[Seat],
+    *,
+    directory: Path,
+    environment: Mapping[str, str],
+) -> Iterator[tuple[str, ...]]:
+    """An sshd in every instance until the body is left: the tokens of a client that reaches them by host
+    name. directory: seen in the instances at the same path; environment: of every command that the client
+    starts there. Raises RunError with what an sshd says."""
+    with ExitStack() as stack:
+        standing: list[tuple[str, Process, Path]] = []
+        for number, (instance, seat) in enumerate(zip(instances, seats, strict=True)):
+            config, log = directory / f"sshd-{number}.conf", directory / f"sshd-{number}.log"
+            inside = {**environment, LABEL_VARIABLE: instance.label}
+            config.write_text(server_config(keys, seat.address, inside))
+            log.touch()
+            # Where it locks in the part of itself that meets the network; Debian's lies in /run.
+            made = host.run(instance.command(["mkdir", "-p", "/run/sshd"]), timeout=START_SECONDS)
+            if not made.ok:
+                raise RunError(f"{instance.hostname}: {made.last_words()}")
+            argv = instance.command([keys.sshd, "-D", "-e", "-f", str(config)])
+            process = host.start(argv, stdout=log, stderr=log, cwd=Path("/"))
+            stack.callback(process.kill)
+            standing.append((instance.hostname, process, log))
+        for name, process, log in standing:
+            _await_listening(name, process, log)
+        client = directory / "ssh.conf"
+        addresses = {i.hostname: seat.address for i, seat in zip(instances, seats, strict=True)}
+        client.write_text(client_config(keys, addresses))
+        yield keys.ssh, "-F", str(client)
+
+
+def _await_listening(name: str, process: Process, log: Path) -> None:
+    end = time.monotonic() + START_SECONDS
+    while "Server listening" not in (said := log.read_text(errors="replace")):
+        if process.poll() is not None or time.monotonic() > end:
+            words = "; ".join(said.strip().splitlines()[-2:]) or "it says nothing"
+            raise RunError(f"no sshd in {name}: {words[:300]}", remedy=_REMEDY)
+        time.sleep(0.002)

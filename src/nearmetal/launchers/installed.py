@@ -1,0 +1,95 @@
+"""Which MPI is installed: its kind and version by what mpirun says, and the compiler that belongs to it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import assert_never
+
+from ..errors import UnavailableError
+from ..host import Host
+from ..model.study import Mpi
+from . import mpich, openmpi
+from .job import Launch, MpiJob
+
+VERSION_SECONDS = 20.0
+_COMPILER = re.compile(r"(Open MPI|MPICH version) (\d+)\.(\d+)(?:\.(\d+))?")
+PACKAGES = {
+    Mpi.OPENMPI: "apt-get install openmpi-bin libopenmpi-dev",
+    Mpi.MPICH: "apt-get install mpich libmpich-dev",
+}
+_NAMES = {
+    Mpi.OPENMPI: (("mpirun", "mpicc"), ("mpirun.openmpi", "mpicc.openmpi")),
+    Mpi.MPICH: (("mpirun", "mpicc"), ("mpirun.mpich", "mpicc.mpich"), ("mpiexec.hydra", "mpicc")),
+}
+"""mpirun and its compiler: as they are called where there is one MPI, and as Debian names several."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class InstalledMpi:
+    """mpirun: path; mpicc: name or path of the compiler; version: major, minor, patch."""
+
+    kind: Mpi
+    version: tuple[int, int, int]
+    mpirun: str
+    mpicc: str
+
+    @property
+    def title(self) -> str:
+        """'Open MPI 4.1.4'."""
+        return f"{'Open MPI' if self.kind is Mpi.OPENMPI else 'MPICH'} {'.'.join(map(str, self.version))}"
+
+    def compiled_by(self, said: str) -> bool:
+        """Whether a compiler that calls its MPI so is of this kind."""
+        found = mpi_of_compiler(said)
+        return found is not None and found[0] is self.kind
+
+    def launch(self, job: MpiJob) -> Launch:
+        """Tokens and environment. Raises UsageError when the ranks do not fit their hosts."""
+        match self.kind:
+            case Mpi.OPENMPI:
+                return openmpi.launch(job, self.mpirun, self.version)
+            case Mpi.MPICH:
+                return mpich.launch(job, self.mpirun, self.version)
+            case _ as never:
+                assert_never(never)
+
+
+def mpi_of_compiler(said: str) -> tuple[Mpi, tuple[int, int, int]] | None:
+    """Kind and version from what a compiler calls its MPI: 'Open MPI 4.1.4 (Language: C)', 'mpicc for MPICH
+    version 4.0.2'; None for another MPI."""
+    m = _COMPILER.search(said)
+    if m is None:
+        return None
+    return Mpi.OPENMPI if m[1] == "Open MPI" else Mpi.MPICH, (int(m[2]), int(m[3]), int(m[4] or 0))
+
+
+def programs_of(which: Callable[[str], str | None], wanted: Mpi | None) -> tuple[str | None, str]:
+    """Path of mpirun, None where it is missing, and name of the compiler, by name alone: what cannot be
+    asked, an image before anything runs in it. wanted: as in find_mpi."""
+    for mpirun, mpicc in reversed(_NAMES[wanted]) if wanted is not None else ():
+        path = which(mpirun)
+        if path is not None and which(mpicc) is not None:
+            return path, mpicc
+    return which("mpirun"), "mpicc"
+
+
+def find_mpi(host: Host, wanted: Mpi | None) -> InstalledMpi:
+    """The MPI of that kind; None: of the kind that mpirun is. Raises UnavailableError with what to
+    install."""
+    said: dict[str, str] = {}
+    for kind in (wanted,) if wanted is not None else tuple(Mpi):
+        for mpirun, mpicc in _NAMES[kind] if wanted is not None else _NAMES[kind][:1]:
+            path = host.which(mpirun)
+            if path is None:
+                continue
+            if path not in said:
+                said[path] = host.run([path, "--version"], timeout=VERSION_SECONDS).stdout
+            version = (openmpi if kind is Mpi.OPENMPI else mpich).version(said[path])
+            if version is not None:
+                return InstalledMpi(kind=kind, version=version, mpirun=path, mpicc=mpicc)
+    if wanted is None:
+        what = "no MPI: mpirun is missing, or neither Open MPI's nor MPICH's"
+        raise UnavailableError(what, remedy=PACKAGES[Mpi.OPENMPI])
+    raise UnavailableError(f"no mpirun of {wanted} here", remedy=PACKAGES[wanted])
