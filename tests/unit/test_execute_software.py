@@ -10,6 +10,8 @@ import pytest
 from nearmetal.environments import Tools
 from nearmetal.execute.software import Software, find_program, from_tree
 from nearmetal.images import Image
+from nearmetal.launchers import InstalledMpi
+from nearmetal.model.study import Mpi
 from nearmetal.workloads.build import BuiltTools
 
 
@@ -27,7 +29,10 @@ def software(directory: Path, *, imaged: bool = True) -> Software:
     built = BuiltTools(directory=directory / "b in", digest="x", compiler="gcc", flags="-O3", mpi="Open MPI")
     tools = Tools(directory=directory / "b in")
     return Software(
-        image=image if imaged else None, tools=tools, built=built, mpirun="/usr/bin/mpirun", mpi=(5, 0, 7)
+        image=image if imaged else None,
+        tools=tools,
+        built=built,
+        mpi=InstalledMpi(kind=Mpi.OPENMPI, version=(5, 0, 7), mpirun="/usr/bin/mpirun", mpicc="mpicc"),
     )
 
 

@@ -5,7 +5,17 @@ from dataclasses import replace
 import pytest
 
 from nearmetal.errors import UnavailableError, UsageError
-from nearmetal.launchers import HostSlots, MpiJob, PlacementDiffers, find_mpi, mpich, openmpi, verify_places
+from nearmetal.launchers import (
+    HostSlots,
+    MpiJob,
+    PlacementDiffers,
+    find_mpi,
+    mpi_of_compiler,
+    mpich,
+    openmpi,
+    programs_of,
+    verify_places,
+)
 from nearmetal.model.record import RankPlace
 from nearmetal.model.study import Mpi, Placement, SingleCopy, Transport
 from nearmetal.testing.fake_host import FakeHost
@@ -180,3 +190,24 @@ def test_places_are_verified_by_rank() -> None:
     ):
         with pytest.raises(PlacementDiffers):
             verify_places(wrong, two, ((0,), (1,)), ("a", "b"))
+
+
+@pytest.mark.parametrize(
+    ("names", "wanted", "found"),
+    [
+        (("mpirun", "mpicc"), None, ("/b/mpirun", "mpicc")),
+        (("mpirun", "mpicc", "mpirun.mpich", "mpicc.mpich"), Mpi.MPICH, ("/b/mpirun.mpich", "mpicc.mpich")),
+        (("mpirun", "mpicc"), Mpi.MPICH, ("/b/mpirun", "mpicc")),
+        (("mpicc",), Mpi.OPENMPI, (None, "mpicc")),
+    ],
+)
+def test_in_an_image_the_mpi_is_found_by_name(
+    names: tuple[str, ...], wanted: Mpi | None, found: tuple[str | None, str]
+) -> None:
+    assert programs_of(lambda name: f"/b/{name}" if name in names else None, wanted) == found
+
+
+def test_a_compiler_tells_its_mpi() -> None:
+    assert mpi_of_compiler("Open MPI 5.0.7 (Language: C)") == (Mpi.OPENMPI, (5, 0, 7))
+    assert mpi_of_compiler("mpicc for MPICH version 4.3") == (Mpi.MPICH, (4, 3, 0))
+    assert mpi_of_compiler("icx 2024.1") is None
