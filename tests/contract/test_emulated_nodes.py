@@ -123,9 +123,7 @@ def test_a_bare_node_is_the_machine_by_another_name_on_another_network(tools: To
             scratch=scratch,
         )
         with Native().start(HOST, tools, request) as instance:
-            code = (
-                "import os; print(os.uname().nodename, os.readlink('/proc/self/ns/net'), os.getcwd())"
-            )
+            code = "import os; print(os.uname().nodename, os.readlink('/proc/self/ns/net'), os.getcwd())"
             done = HOST.run(instance.command([sys.executable, "-c", code]), timeout=20, cwd=tmp_path)
             name, netns, where = done.stdout.split()
             assert (name, where) == ("nm-node", str(tmp_path)), done.stderr
