@@ -569,6 +569,7 @@ def test_an_instance_that_is_gone_before_its_stop_is_a_failed_trial(rig: Rig) ->
     ):
         os.kill(group.instances[0].pid, signal.SIGKILL)
         assert gone(group.instances[0].pid)
+    assert find(rig.label + "-") == ()
 
 
 @pytest.mark.parametrize("kind", [StorageKind.OVERLAY, StorageKind.BIND, StorageKind.TMPFS, StorageKind.LOOP])

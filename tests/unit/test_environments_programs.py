@@ -98,6 +98,7 @@ def test_lxc_configuration() -> None:
     # Every group that it makes bears the label, so that nearmetal clean finds it.
     assert values["lxc.cgroup.dir.container"] == "nearmetal-x-0a"
     assert values["lxc.cgroup.dir.monitor"].startswith("nearmetal-x-0a-")
+    assert values["lxc.cgroup.dir.monitor.pivot"].startswith("nearmetal-x-0a-")
     mounts = [value for key, value in items if key == "lxc.mount.entry"]
     assert r"/b\040c b\040c none rbind,create=dir 0 0" in mounts
     assert "/t t none rbind,ro,create=dir 0 0" in mounts

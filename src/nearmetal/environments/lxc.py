@@ -17,8 +17,8 @@ from .wrapped import Wrapped, check_program, started
 NAME = "c"
 """Of the container: its directory tells it from others (lxcpath)."""
 
-MONITOR = "-monitor"
-"""Behind the label: the control group of lxc-start."""
+MONITOR, PIVOT = "-monitor", "-pivot"
+"""Behind the label: the control group of lxc-start, and that which it leaves the other for at its end."""
 
 
 class Lxc:
@@ -54,6 +54,7 @@ def configuration(given: Wrapped) -> str:
         ("lxc.cgroup.relative", "1"),
         ("lxc.cgroup.dir.container", request.label),
         ("lxc.cgroup.dir.monitor", f"{request.label}{MONITOR}"),
+        ("lxc.cgroup.dir.monitor.pivot", f"{request.label}{PIVOT}"),
         ("lxc.mount.entry", "tmpfs dev/shm tmpfs nosuid,nodev,mode=1777,create=dir 0 0"),
         ("lxc.mount.entry", "tmpfs tmp tmpfs nosuid,nodev,mode=1777 0 0"),
         ("lxc.mount.entry", "tmpfs run tmpfs nosuid,nodev,mode=0755 0 0"),
@@ -124,5 +125,5 @@ def groups_of_lxc(label: str) -> Iterator[None]:
     try:
         yield
     finally:
-        names = (label, f"{label}{MONITOR}")
+        names = (label, f"{label}{MONITOR}", f"{label}{PIVOT}")
         cgroups.remove([d / n for d in cgroups.own_everywhere() for n in names if (d / n).is_dir()])

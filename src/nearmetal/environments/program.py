@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import RunError
-from ..host import Host, Process, namespaces, processes
+from ..host import Host, Process, processes
 from ..host.helper import wait_readable
 from .contract import InstanceRequest, Tools
 
@@ -69,20 +69,6 @@ def in_groups(tools: Tools, groups: Mapping[str, Path], label: str, argv: Sequen
         "--",
         *argv,
     ]
-
-
-@contextmanager
-def overlay_root(request: InstanceRequest) -> Iterator[Path]:
-    """A writable root over the tree of the image, thrown away on leaving: the path to hand to a program that
-    takes a directory. Needs root. Raises RunError."""
-    upper, work, root = (request.scratch / name for name in ("upper", "work", "root"))
-    for directory in (upper, work, root):
-        directory.mkdir()
-    try:
-        namespaces.mount_overlay(root, lower=request.tree, upper=upper, work=work)
-        yield root
-    finally:
-        namespaces.detach_if_mounted(root)
 
 
 def last_words(file: Path) -> str:

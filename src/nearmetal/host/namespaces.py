@@ -32,17 +32,6 @@ def mount(source: str, target: Path, kind: str, *, flags: int = 0, options: str 
         raise RunError(f"mount {kind} on {target}: {os.strerror(ctypes.get_errno())}", remedy="run as root")
 
 
-def mount_overlay(target: Path, *, lower: Path, upper: Path, work: Path) -> None:
-    """An overlay; commas and colons in its paths would end them (mount(8)).
-
-    Raises RunError.
-    """
-    for path in (lower, upper, work):
-        if set(str(path)) & set(",:\\"):
-            raise RunError(f"{path}: an overlay takes no path with a comma, a colon or a backslash")
-    mount("overlay", target, "overlay", options=f"lowerdir={lower},upperdir={upper},workdir={work}")
-
-
 def detach_if_mounted(path: Path) -> None:
     """detach(), harmless where nothing is mounted. Raises OSError."""
     try:

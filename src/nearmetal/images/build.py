@@ -107,12 +107,7 @@ def _run(
     epoch: int,
     progress: Callable[[str], None],
 ) -> None:
-    env = {
-        "SOURCE_DATE_EPOCH": str(epoch),
-        "LC_ALL": "C",
-        processes.LABEL_VARIABLE: label,
-        "TMPDIR": str(log.parent),
-    }
+    env = {"SOURCE_DATE_EPOCH": str(epoch), "LC_ALL": "C", processes.LABEL_VARIABLE: label}
     process = host.start(argv, stdout=log, stderr=log, env=env, cwd=Path("/"))
     end, told = time.monotonic() + BUILD_SECONDS, ""
     try:
@@ -147,7 +142,9 @@ def _unpack(host: Host, name: str, work: Path) -> None:
     (work / "tree").mkdir()
     argv = ["tar", "--extract", "--file", str(work / "tree.tar"), "--directory", str(work / "tree")]
     done = host.run(
-        [*argv, "--no-same-owner", "--exclude=./dev/*"], timeout=BUILD_SECONDS, env={"LC_ALL": "C"}
+        [*argv, "--no-same-owner", "--same-permissions", "--exclude=./dev/*"],
+        timeout=BUILD_SECONDS,
+        env={"LC_ALL": "C"},
     )
     if not done.ok:
         raise failure(name, "not unpacked", done.stderr.splitlines(), done.returncode)

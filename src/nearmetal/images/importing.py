@@ -110,7 +110,7 @@ def unpack_argvs(kind: Kind, path: Path, work: Path, *, root: bool) -> Iterator[
             how = ["--archive", "--one-file-system", "--reflink=auto", "--no-target-directory"]
             yield ["cp", *how, "--", str(path), tree], "coreutils"
         case Kind.TAR:
-            owner = ["--numeric-owner"] if root else ["--no-same-owner", *_DEV]
+            owner = ["--numeric-owner"] if root else ["--no-same-owner", "--same-permissions", *_DEV]
             what = ["--file", str(path), "--directory", tree]
             yield ["tar", "--extract", "--xattrs", *owner, *what], "tar"
         case Kind.SIF | Kind.SQUASHFS:

@@ -291,6 +291,8 @@ def remedy(kind: str, said: str) -> str:
     """What mends a link that the kernel refused."""
     if "not supported" in said and kind in ("veth", "bridge", "macvlan", "ipvlan", "vxlan"):
         return f"modprobe {kind} (a kernel with CONFIG_{kind.upper()})"
+    if "congestion_control" in said:
+        return "one of /proc/sys/net/ipv4/tcp_available_congestion_control, or modprobe tcp_NAME"
     if "not permitted" in said:
         return "run as root, or let this user make user namespaces"
     return "ask for what this kernel has; nearmetal check says what that is"
