@@ -361,9 +361,10 @@ def test_a_seat_that_does_not_fit_is_refused(rig: Rig) -> None:
     bridged = rig.environment(attachment=Attachment.VETH_BRIDGE)
     with pytest.raises(UnavailableError), rig.instance("a", environment=bridged):
         pass
-    seat = Seat(netns="/proc/self/ns/net", address="10.99.0.2", interface="eth0", port="port0")
-    with pytest.raises(UnavailableError), rig.instance("b", seat=seat):
-        pass
+    if rig.owns("net"):  # the bare machine on a seat is an emulated node
+        seat = Seat(netns="/proc/self/ns/net", address="10.99.0.2", interface="eth0", port="port0")
+        with pytest.raises(UnavailableError), rig.instance("b", seat=seat):
+            pass
     assert find(rig.label + "-") == ()
 
 
