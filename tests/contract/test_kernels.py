@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
+from statistics import median
 
 import pytest
 
@@ -313,7 +314,8 @@ SHORT = {
     "is": ("is:rounds=4", 1),
     "mg": ("mg:iterations=3", 1),
     "lu": ("lu:iterations=4", 1),
-    "ft": ("ft:iterations=1", 1),
+    # Several steps: the first one after the wait for a token finds nothing in the caches.
+    "ft": ("ft:iterations=4", 1),
     "bt": ("bt:iterations=4", 1),
     "pingpong": ("pingpong:bytes=8:trips=300", 2),
     "pingpong-large": ("pingpong:bytes=400001:trips=5", 2),
@@ -330,14 +332,14 @@ SHORT = {
 def test_planted_work_takes_its_share_longer(
     tools: Path, tmp_path: Path, stack: ExitStack, name: str
 ) -> None:
-    """Half as much work again, interleaved with none: the fastest slices stand as 1.5 to 1, and the work
-    reported is the same."""
+    """Half as much work again, interleaved with none: the slices stand as 1.5 to 1, and the work reported is
+    the same."""
     short, ranks = SHORT[name]
     micro = start(tools, tmp_path, stack, short, f"{short}:extra=0.5", ranks=ranks)
-    lines = [(micro.slice(0), micro.slice(1)) for _ in range(400)]
+    lines = [(micro.slice(0), micro.slice(1)) for _ in range(300)]
     assert all([p.work for p in a.parts] == [p.work for p in b.parts] for a, b in lines)
-    plain, more = (min(sum(p.seconds for p in pair[k].parts) for pair in lines) for k in (0, 1))
-    assert 1.35 < more / plain < 1.65
+    plain, more = ([sum(p.seconds for p in pair[k].parts) for pair in lines] for k in (0, 1))
+    assert 1.35 < median(b / a for a, b in zip(plain, more, strict=True)) < 1.65
 
 
 def report_of(directory: Path, rank: int) -> RankReport:

@@ -16,6 +16,7 @@ from ..host import cgroups
 from ..host.namespaces import same_namespace
 from ..host.runtime import shared_memory_directory
 from ..launchers import HostSlots, Launch, MpiJob, everywhere
+from ..model.image import HOST
 from ..model.plan import TrialSpec
 from ..model.profile import RankProfile
 from ..model.record import RankPlace
@@ -318,8 +319,9 @@ def reachable(session: Session, standing: Standing) -> Iterator[None]:
 
 
 def _sees_shared_memory(session: Session, arm: Arm) -> bool:
-    """Whether its instances have the machine's own /dev/shm, where a killed rank leaves its segments."""
-    own = "mnt" in session.backends[arm.environment.backend].own
+    """Whether its instances have the machine's own /dev/shm, where a killed rank leaves its segments; a tree
+    of an image has its own, under the bare machine too."""
+    own = "mnt" in session.backends[arm.environment.backend].own or arm.environment.image != HOST
     return not own or Shared.IPC in arm.environment.share
 
 
