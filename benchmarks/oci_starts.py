@@ -113,7 +113,7 @@ def plain(backend: Backend, tools: Tools, directory: Path) -> Iterator[Plain]:
             tree = look_at(Path("/"))
             image = skeleton_image(HOST, tree, directory)
             groups, mounts = f"/{asked.label}", overlays(tree, directory)
-            words = docker_words(asked, binds, image=image, mounts=mounts, groups=groups, memory=1 << 30)
+            words = docker_words(asked, binds, image=image, mounts=mounts, groups=groups)
             argv = ["docker", *words, *init]
         stack.callback(lambda: cgroups.remove(cgroups.of_every_hierarchy(asked.label)))
         yield Plain(argv=tuple(argv), fifo=report / "first")

@@ -357,6 +357,13 @@ def test_limits_are_set_or_refused(rig: Rig) -> None:
         assert not HOST.is_root()
 
 
+def test_shared_memory_holds_the_segments_of_ranks(rig: Rig) -> None:
+    """Container programs have defaults such as 64 MB, with which ranks of one instance do not start."""
+    with rig.instance() as instance:
+        size = int(out(instance, "df", "--block-size=1", "--output=size", "/dev/shm").split()[-1])
+    assert size >= 1 << 30
+
+
 def test_a_seat_that_does_not_fit_is_refused(rig: Rig) -> None:
     bridged = rig.environment(attachment=Attachment.VETH_BRIDGE)
     with pytest.raises(UnavailableError), rig.instance("a", environment=bridged):

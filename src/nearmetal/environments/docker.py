@@ -31,6 +31,7 @@ from .program import (
     first_report,
     in_groups,
     running,
+    shared_memory_size,
     started_instance,
 )
 from .wrapped import all_binds, check_program
@@ -87,14 +88,13 @@ def run_words(
     image: str,
     mounts: Sequence[str],
     groups: str | None,
-    memory: int,
 ) -> list[str]:
     """Words of `docker run` up to the payload. mounts: words that mount the tree; groups: path of the
-    control group to make its own below, None where the daemon's driver takes none; memory: of the machine,
-    bytes."""
+    control group to make its own below, None where the daemon's driver takes none."""
     host = request.environment.attachment is Attachment.HOST
     words = ["run", "--rm", "--pull", "never", "--name", request.label, "--hostname", request.hostname]
-    words += ["--network", "host" if host else "none", "--ipc", "private", "--shm-size", str(memory // 2)]
+    words += ["--network", "host" if host else "none", "--ipc", "private"]
+    words += ["--shm-size", str(shared_memory_size())]
     words += ["--env", f"{processes.LABEL_VARIABLE}={request.label}", "--security-opt", "label=disable"]
     if groups is not None:
         words += ["--cgroup-parent", groups]
@@ -139,7 +139,6 @@ def _start(host: Host, tools: Tools, request: InstanceRequest) -> Iterator[Progr
             image=image,
             mounts=overlays(tree, state),
             groups=cgroups.path_from_top(groups, request.label) if groups else None,
-            memory=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
         )
         clients: list[Process] = []
         stack.callback(_put_away, host, request.label, clients)

@@ -24,6 +24,7 @@ from .program import (
     first_report,
     read_pid,
     running,
+    shared_memory_size,
     started_instance,
 )
 from .wrapped import all_binds, check_program
@@ -116,7 +117,9 @@ def run_words(
     else:
         network = "host" if attachment is Attachment.HOST else "none"
     words = ["run", "--rm", "--name", request.label, "--hostname", request.hostname, "--network", network]
-    words += ["--no-hosts", "--pidfile", str(pid_file), "--security-opt", "label=disable", "--shm-size", "0"]
+    words += ["--no-hosts", "--pidfile", str(pid_file), "--security-opt", "label=disable"]
+    # Its own default of 64 MB is too little for the segments of MPI ranks, and 0 leaves it at that.
+    words += ["--shm-size", str(shared_memory_size())]
     words += ["--env", f"{processes.LABEL_VARIABLE}={request.label}"]
     if groups is not None:
         words += ["--cgroups", "no-conmon", "--cgroup-parent", groups]

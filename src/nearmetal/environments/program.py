@@ -81,6 +81,12 @@ def last_words(file: Path) -> str:
     return next((s for s in said if s and not s.startswith("See '")), "")  # Docker's pointer to its help
 
 
+def shared_memory_size() -> int:
+    """Bytes that an instance's own /dev/shm may hold: half of the memory, as the kernel has it where nobody
+    asks (tmpfs(5))."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
+
+
 @dataclass(frozen=True, kw_only=True)
 class FirstReport:
     """Where nm-init reports its first instruction. directory: to be bound into the instance at its own path;
