@@ -291,7 +291,10 @@ def _q3(setting: Setting, scale: Scale, seed: int) -> Part:
         share=0.2,
         study=study,
         places={"native": f"{NATIVE}/{places[-1].name}", "container": f"{CONTAINER}/{places[-1].name}"},
-        notes=("Within one node messages pass through shared memory on both sides; between nodes by TCP.",),
+        notes=(
+            "On one node messages pass through shared memory; over several every message goes by TCP, those "
+            "within a node too. Both sides alike.",
+        ),
     )
 
 
