@@ -196,7 +196,7 @@ class EnvironmentSection(Section):
         examples=["veth-bridge"],
     )
     network: NetworkSection = Field(
-        default_factory=lambda: NetworkSection(),  # type: ignore[call-arg]
+        default_factory=lambda: NetworkSection.model_validate({}),
         description="of a network that is built for the attachment; read back from the kernel and recorded",
         examples=[{"rto_min": "2 ms", "mtu": 9000}],
     )
