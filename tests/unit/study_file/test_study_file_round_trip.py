@@ -12,6 +12,7 @@ from nearmetal.errors import UsageError
 from nearmetal.model.image import ImageDefinition, Variant
 from nearmetal.model.network import NetworkSettings
 from nearmetal.model.study import (
+    STORAGE,
     Attachment,
     Better,
     CommandWorkload,
@@ -44,6 +45,8 @@ from nearmetal.study_file import SCHEMA_LINE, Catalog, dump_study, load_text
 
 NAMES = st.from_regex(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,12}", fullmatch=True)
 TEXTS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=40)
+#: A word with {storage} is refused, and rightly, where an environment has none.
+WORDS = TEXTS.filter(lambda text: STORAGE not in text)
 SHARES = st.floats(1e-6, 0.999)
 SECONDS = st.floats(1e-9, 9e8)
 COMPANIONS = (
@@ -121,7 +124,7 @@ def command_workloads(draw: st.DrawFn, name: str) -> CommandWorkload:
     mpi = draw(st.booleans())
     return CommandWorkload(
         name=name,
-        argv=(draw(TEXTS.filter(str.strip)), *draw(st.lists(TEXTS, max_size=4))),
+        argv=(draw(WORDS.filter(str.strip)), *draw(st.lists(WORDS, max_size=4))),
         mpi=mpi,
         env=draw(st.dictionaries(keys, TEXTS, max_size=3)),
         metrics=tuple(draw(metric_specs(n)) for n in draw(st.lists(NAMES, unique=True, max_size=3))),
