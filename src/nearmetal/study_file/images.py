@@ -7,14 +7,15 @@ from pathlib import Path as FilePath
 from typing import TYPE_CHECKING
 
 from ..errors import UsageError
-from ..model.image import ImageDefinition
+from ..model.image import HOST, ImageDefinition
 from .catalog import did_you_mean
-from .problems import Problems
+from .problems import Path, Problems
 from .tree import MapNode, mark_of, read_tree
 from .validate import validate
 
 if TYPE_CHECKING:
-    from .sections import ImageSection
+    from .catalog import Catalog
+    from .sections import EnvironmentSection, ImageSection
 
 SECTION = "images"
 
@@ -32,6 +33,30 @@ def read_images(root: MapNode, problems: Problems) -> dict[str, ImageDefinition]
         elif section is not None:
             found[key] = _definition(key, section)
     return found
+
+
+def check_images(
+    root: MapNode,
+    environments: Mapping[str, EnvironmentSection | None],
+    images: Mapping[str, ImageDefinition],
+    catalog: Catalog | None,
+    problems: Problems,
+) -> None:
+    """The image of every environment is one that stands."""
+    node = root.get(SECTION)
+    entries = node.entries if isinstance(node, MapNode) else {}
+    if HOST in entries:
+        what = f"{HOST} is the machine's own root; call it something else"
+        problems.add(mark_of(root, (SECTION, HOST), key=True), (SECTION, HOST), what)
+    for name, section in environments.items():
+        if section is None or section.image == HOST or catalog is None:
+            continue
+        if section.image in entries and section.image not in images:
+            continue  # its mistakes are told where it is defined
+        what = catalog.no_image(section.image, images, problems.file) or ""
+        if what:
+            at: Path = ("environments", name, "image")
+            problems.add(mark_of(root, at), at, what)
 
 
 def load_definition(path: FilePath, name: str) -> ImageDefinition:

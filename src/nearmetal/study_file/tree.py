@@ -8,7 +8,7 @@ by the key it stands under, so no number is too long and no date impossible.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -246,3 +246,9 @@ class _Open:
                     value = Scalar(mark=key.mark, text="", plain=True)  # ruamel's mark is the next token's
                 entries[key.text] = (key.mark, value)
         return MapNode(mark=self.mark, entries=entries)
+
+
+def entries_of(root: MapNode, section: str) -> Mapping[str, tuple[Mark, Node]]:
+    """The entries of a section of the file with the marks of their keys; none where it is missing."""
+    node = root.get(section)
+    return node.entries if isinstance(node, MapNode) else {}

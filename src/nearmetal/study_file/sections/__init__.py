@@ -1,0 +1,89 @@
+"""The sections of a study file as pydantic models: which keys there are, their types, words and examples.
+
+The one place that knows the keys: validation, JSON Schema and `explain` are all made from it. Imports
+pydantic, so it is itself imported only where a file is read. Values arrive as text (see tree.py), lists
+and mappings; fields.py makes them what a key wants.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import Field
+
+from ...model.image import HOST
+from ..fields import Name, Text
+from .base import Section
+from .design import DesignSection
+from .environment import (
+    BesideSection,
+    EnvironmentSection,
+    LimitsSection,
+    NetworkSection,
+    OffloadsSection,
+    StorageSection,
+)
+from .image import ImageSection
+from .placement import LinkSection, PlacementSection
+from .workload import (
+    CommandSection,
+    EventSection,
+    KernelSection,
+    MetricSection,
+    NpbSection,
+    NpbWorkloadSection,
+    VerifySection,
+)
+
+__all__ = [
+    "BesideSection",
+    "CommandSection",
+    "DesignSection",
+    "EnvironmentSection",
+    "EventSection",
+    "ImageSection",
+    "KernelSection",
+    "LimitsSection",
+    "LinkSection",
+    "MetricSection",
+    "NetworkSection",
+    "NpbSection",
+    "NpbWorkloadSection",
+    "OffloadsSection",
+    "PlacementSection",
+    "StorageSection",
+    "TopSection",
+    "VerifySection",
+]
+
+
+class TopSection(Section):
+    """The whole file. The entries of its sections are read one by one, so that one mistake hides no other."""
+
+    name: Name = Field(
+        description="name of the study; results stand in results/<name>-<time>", examples=["first"]
+    )
+    question: Text = Field(
+        "", description="what is asked, in words; stands above the report", examples=["What does it cost?"]
+    )
+    environments: dict[Name, Any] = Field(
+        min_length=1, description="what is compared", examples=[{"native": {"backend": "native"}}]
+    )
+    images: dict[Name, Any] = Field(
+        default_factory=dict,
+        description="images of your own, beside those that come with nearmetal",
+        examples=[{"own": {"suite": HOST}}],
+    )
+    placements: dict[Name, Any] = Field(
+        min_length=1,
+        description="instances and tasks in them",
+        examples=[{"1x2": {"instances": 1, "tasks": 2}}],
+    )
+    workloads: dict[Name, Any] = Field(
+        min_length=1,
+        description="what is run: a kernel, a command of your own, or an event of the instances",
+        examples=[{"ep": {"kernel": "ep", "class": "S"}}],
+    )
+    design: dict[str, Any] = Field(
+        description="how often, in which order, when to stop", examples=[{"baseline": "native"}]
+    )

@@ -1,0 +1,194 @@
+"""The section of one environment: what wraps the work, its network, limits and storage."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from ...model.study import STORAGE, Environment, Storage
+from ...units import Dimension, exact
+from ..fields import (
+    AttachmentWord,
+    Bytes,
+    CongestionControl,
+    Cpu,
+    Extra,
+    Interface,
+    Mtu,
+    Name,
+    NumberOrNone,
+    Quota,
+    RtoMin,
+    SharedWord,
+    Shares,
+    SomeText,
+    StorageWord,
+    Subnet,
+    Switch,
+    Text,
+    TransportWord,
+    Truth,
+    WireRate,
+)
+from .base import Section
+
+
+class LimitsSection(Section):
+    cpu: Quota | None = Field(
+        None, description="CPU time, as a share of one CPU: 150 % is one CPU and a half", examples=["80 %"]
+    )
+    cpu_shares: Shares | None = Field(
+        None,
+        description="weight against others on the same CPU; every group has 1024 unless given another",
+        examples=[256],
+    )
+    memory: Bytes | None = Field(None, description="memory", examples=["2 GiB"])
+
+
+class StorageSection(Section):
+    kind: StorageWord = Field(
+        Storage.kind,
+        description="overlay: a directory in its own root file system; bind: a directory of the machine;"
+        " tmpfs: memory; loop: an ext4 in a file; block: an ext4 on a device; nfs: an export",
+        examples=["loop"],
+    )
+    path: SomeText | None = Field(
+        Storage.path,
+        description="bind: a directory to make one in for each instance; loop: where its file is made,"
+        " /var/tmp if omitted; block: the device; nfs: server:/directory",
+        examples=["/dev/vdb"],
+    )
+    size: Bytes | None = Field(
+        Storage.size, description="of a loop file; of a tmpfs its most", examples=["256 MiB"]
+    )
+    overwrite: Truth = Field(
+        Storage.overwrite,
+        description="block: yes, destroy what the device holds; it is not touched otherwise",
+        examples=[True],
+    )
+
+
+class OffloadsSection(Section):
+    tso: Switch | None = Field(None, description="segmentation of TCP by the device", examples=["off"])
+    gso: Switch | None = Field(None, description="segmentation just before the device", examples=["off"])
+    gro: Switch | None = Field(None, description="merging of segments on receipt", examples=["off"])
+
+
+class NetworkSection(Section):
+    mode: SomeText | None = Field(
+        None,
+        description="of macvlan: bridge (the default), private, vepa or passthru; of ipvlan: l2 (the default)"
+        " or l3",
+        examples=["vepa"],
+    )
+    devices: list[Interface] = Field(
+        default_factory=list,
+        description="devices of the machine: for phys one for each instance, for sriov the physical"
+        " functions",
+        examples=[["eth1", "eth2"]],
+    )
+    subnet: Subnet | None = Field(
+        None,
+        description="IPv4 network of the addresses; a /24 below 10.99.0.0/16 if omitted",
+        examples=["192.168.7.0/24"],
+    )
+    mtu: Mtu | None = Field(None, description="largest packet, in bytes", examples=[9000])
+    rto_min: RtoMin | None = Field(
+        None, description="least retransmission time-out of TCP, on the route; whole ms", examples=["2 ms"]
+    )
+    congestion_control: CongestionControl | None = Field(
+        None, description="of TCP, on the route: one that the kernel has", examples=["cubic"]
+    )
+    rate: WireRate | None = Field(
+        None, description="what each instance may send, by a token bucket (tbf)", examples=["1 Gbit/s"]
+    )
+    queue_length: NumberOrNone | None = Field(
+        None, description="transmit queue in packets (txqueuelen)", examples=[100]
+    )
+    offloads: OffloadsSection = Field(
+        default_factory=lambda: OffloadsSection(tso=None, gso=None, gro=None),
+        description="switched as by ethtool -K; as the kernel has them if omitted",
+        examples=[{"tso": "off", "gso": "off"}],
+    )
+
+
+class BesideSection(Section):
+    backend: Name = Field(description="what wraps the companion", examples=["namespaces"])
+    command: list[Text] = Field(
+        min_length=1,
+        description="what runs in it for as long as the trial does, one item each; no shell reads them",
+        examples=[["vmstat", "1"]],
+    )
+    limits: LimitsSection = Field(
+        default_factory=lambda: LimitsSection(cpu=None, cpu_shares=None, memory=None),
+        description="its limits; none if omitted",
+        examples=[{"cpu": "10 %"}],
+    )
+    cpus: list[Cpu] = Field(
+        default_factory=list,
+        description="CPUs that it may use; all of the ranks' if omitted",
+        examples=[[1]],
+    )
+
+
+class EnvironmentSection(Section):
+    backend: Name = Field(description="what wraps the work", examples=["native", "namespaces"])
+    image: Name = Field(
+        Environment.image,
+        description="root filesystem inside: host (this machine's own), or an image by name",
+        examples=["host", "debian-mpi"],
+    )
+    attachment: AttachmentWord = Field(
+        Environment.attachment,
+        description="how an instance meets the network; several instances need one that is built for them,"
+        " such as veth-bridge",
+        examples=["veth-bridge"],
+    )
+    network: NetworkSection = Field(
+        default_factory=lambda: NetworkSection.model_validate({}),
+        description="of a network that is built for the attachment; read back from the kernel and recorded",
+        examples=[{"rto_min": "2 ms", "mtu": 9000}],
+    )
+    limits: LimitsSection = Field(
+        default_factory=lambda: LimitsSection(cpu=None, cpu_shares=None, memory=None),
+        description="limits of each instance; none if omitted",
+        examples=[{"cpu": "80 %", "memory": "2 GiB"}],
+    )
+    storage: StorageSection | None = Field(
+        None,
+        description=f"a directory for files of its own, told to workloads as {STORAGE} and NEARMETAL_STORAGE",
+        examples=[{"kind": "tmpfs", "size": "256 MiB"}],
+    )
+    beside: BesideSection | None = Field(
+        None,
+        description="an instance of another kind beside its own in every trial; mode plain only",
+        examples=[{"backend": "namespaces", "command": ["vmstat", "1"]}],
+    )
+    placements: list[Name] | None = Field(
+        None,
+        min_length=1,
+        description="placements it takes part in; every one that its attachment can serve if omitted",
+        examples=[["1x2", "2x1"]],
+    )
+    workloads: list[Name] = Field(
+        default_factory=list,
+        description="workloads it runs, where not all; the first baseline runs all",
+        examples=[["cg", "latency"]],
+    )
+    transport: TransportWord = Field(
+        Environment.transport,
+        description="what carries messages between its ranks; auto: tcp between instances and over loopback,"
+        " else shm (shared memory)",
+        examples=["tcp"],
+    )
+    share: list[SharedWord] = Field(
+        default_factory=list,
+        description="namespaces that its instances keep of the machine: both are needed for transport shm"
+        " between instances",
+        examples=[["ipc", "pid"]],
+    )
+    extra_work: Extra = Field(
+        Environment.extra_work,
+        description="work planted in every slice, as a share; backend handicap only",
+        examples=["3 %"],
+        json_schema_extra={"default": exact(Environment.extra_work, Dimension.SHARE)},
+    )

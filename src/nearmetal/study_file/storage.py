@@ -1,0 +1,64 @@
+"""The storage of environments: its keys, and programs that are told of it. Adds to problems."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
+
+from ..model.study import STORAGE, CommandWorkload, StorageKind, Workload
+from .problems import Path, Problems
+from .tree import MapNode, Node, mark_of
+from .validate import broken
+
+if TYPE_CHECKING:
+    from .sections import EnvironmentSection, StorageSection
+
+#: By kind of storage: the keys that it must have, and those that it may have.
+_STORAGE_KEYS: Mapping[StorageKind, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    StorageKind.OVERLAY: ((), ()),
+    StorageKind.BIND: (("path",), ()),
+    StorageKind.TMPFS: ((), ("size",)),
+    StorageKind.LOOP: (("size",), ("path",)),
+    StorageKind.BLOCK: (("path",), ("overwrite",)),
+    StorageKind.NFS: (("path",), ()),
+}
+
+
+def check_storage(section: StorageSection, node: Node, path: Path, problems: Problems) -> None:
+    """The keys that belong to its kind, and a path that can be one."""
+    must, may = _STORAGE_KEYS[section.kind]
+    storage = node.get("storage") if isinstance(node, MapNode) else None
+    given = storage.entries if isinstance(storage, MapNode) else {}
+    for key in given:
+        if key in ("path", "size", "overwrite") and key not in (*must, *may):
+            at: Path = ("storage", key)
+            problems.add(mark_of(node, at, key=True), path + at, f"storage {section.kind} has no {key}")
+    for key in must:
+        if key not in given:
+            at = ("storage",)
+            problems.add(mark_of(node, at, key=True), path + at, f"storage {section.kind} needs its {key}")
+    if section.path is not None and "path" in (*must, *may):
+        export = section.kind is StorageKind.NFS
+        if not re.fullmatch(r"[^/\s,]+:/[^\s,]*" if export else r"/[^,\n]*", section.path):
+            wanted = "server:/directory" if export else "an absolute path without a comma"
+            at = ("storage", "path")
+            problems.add(mark_of(node, at), path + at, f'"{section.path[:60]}" is not {wanted}')
+
+
+def check_told_storage(
+    section: EnvironmentSection,
+    node: Node,
+    path: Path,
+    workloads: Iterable[Workload | None],
+    problems: Problems,
+) -> None:
+    """An environment has storage where a program that it runs is told of some."""
+    if section.storage is not None or broken(section, node, "storage"):
+        return
+    for w in workloads:
+        taken = not section.workloads or (w is not None and w.name in section.workloads)
+        if taken and isinstance(w, CommandWorkload) and any(STORAGE in token for token in w.argv):
+            what = f'"{w.name}" is told of storage ({STORAGE}); write storage: {{kind: overlay}}, or another'
+            problems.add(mark_of(node, ()), path, what)
+            return

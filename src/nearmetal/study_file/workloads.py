@@ -1,0 +1,249 @@
+"""Workloads: read from their entries, sweeps written out, and what no key can tell by itself."""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections.abc import Iterable, Mapping
+from pathlib import Path as FilePath
+from typing import TYPE_CHECKING
+
+from ..model.study import (
+    CommandWorkload,
+    EventSubject,
+    KernelWorkload,
+    MetricSpec,
+    Study,
+    VerifySpec,
+    Workload,
+)
+from .catalog import COMMAND, Catalog, did_you_mean
+from .kernels import read_params
+from .npb import Program, find_program, misfits, npb_command
+from .problems import Path, Problems
+from .sweep import Piece, expand
+from .tree import MapNode, Node, entries_of, mark_of
+from .validate import validate
+
+if TYPE_CHECKING:
+    from .sections import CommandSection, MetricSection
+
+
+def workload_pieces(root: MapNode, problems: Problems) -> tuple[Piece, ...]:
+    """All workloads, sweeps written out; of two with one name the first."""
+    out: dict[str, Piece] = {}
+    for name, (mark, node) in entries_of(root, "workloads").items():
+        for piece in expand(name, mark, node, problems):
+            if piece.name in out:
+                problems.add(mark, ("workloads", name), f'the sweep makes a second workload "{piece.name}"')
+            else:
+                out[piece.name] = piece
+    return tuple(out.values())
+
+
+_KINDS = ("kernel", "command", "npb", "subject")
+
+
+def read_workload(
+    piece: Piece, catalog: Catalog | None, programs: dict[str, Program], problems: Problems
+) -> Workload | None:
+    """None, and its mistakes in problems, where it does not fit; programs: takes the binary of an npb."""
+    from .sections import EventSection
+
+    here = [k for k in piece.node.entries if k in _KINDS] if isinstance(piece.node, MapNode) else []
+    if not here:
+        what = "a workload has one of kernel: stream, command: [program], npb: {bin: …} or subject: start"
+        problems.add(piece.mark, piece.path, what)
+        return None
+    if len(here) > 1:
+        mark = mark_of(piece.node, (here[1],), key=True)
+        problems.add(mark, piece.path, f"{' and '.join(here)}: a workload is one of them")
+        return None
+    if here[0] == "kernel":
+        return _kernel(piece, catalog, problems)
+    if here[0] == "command":
+        return _command(piece, problems)
+    if here[0] == "npb":
+        return _npb(piece, programs, problems)
+    section = validate(EventSection, piece.node, piece.path, problems)
+    if section is None:
+        return None
+    return EventSubject(name=piece.name, event=section.subject, count=section.count)
+
+
+def _kernel(piece: Piece, catalog: Catalog | None, problems: Problems) -> KernelWorkload | None:
+    from .sections import KernelSection
+
+    before = len(problems.found)
+    section = validate(KernelSection, piece.node, piece.path, problems)
+    if section is None or not isinstance(piece.node, MapNode):
+        return None
+    if catalog is not None:
+        check_kernel(section.kernel, section.metrics or (), piece, catalog, problems)
+    names = tuple(section.model_extra or ())
+    params = read_params(section.kernel, piece.node, names, piece.path, catalog, problems)
+    if len(problems.found) > before:
+        return None
+    return KernelWorkload(
+        name=piece.name,
+        kernel=section.kernel,
+        params=params,
+        pages=section.pages,
+        metrics=tuple(section.metrics or ()),
+    )
+
+
+def _command(piece: Piece, problems: Problems) -> CommandWorkload | None:
+    from .sections import CommandSection
+
+    before = len(problems.found)
+    section = validate(CommandSection, piece.node, piece.path, problems)
+    if section is None:
+        return None
+    check_command(section, piece, problems)
+    if len(problems.found) > before:
+        return None
+    verify = section.verify
+    return CommandWorkload(
+        name=piece.name,
+        argv=tuple(section.command),
+        mpi=section.mpi,
+        per_task=section.per_task,
+        env=dict(section.env),
+        metrics=tuple(
+            MetricSpec(
+                name=name,
+                unit=m.unit,
+                better=m.better,
+                regex=m.regex,
+                json_path=m.json_path,
+                scale=m.scale,
+            )
+            for name, m in section.metrics.items()
+        ),
+        verify=VerifySpec(regex=verify.regex, expected=verify.expected) if verify is not None else None,
+        time_limit=section.time_limit,
+    )
+
+
+def _npb(piece: Piece, programs: dict[str, Program], problems: Problems) -> CommandWorkload | None:
+    from .sections import NpbWorkloadSection
+
+    before = len(problems.found)
+    section = validate(NpbWorkloadSection, piece.node, piece.path, problems)
+    if section is None or len(problems.found) > before:
+        return None
+    npb = section.npb
+    at: Path = ("npb", "bin")
+    directory = FilePath(npb.bin).absolute()  # a run may be resumed from elsewhere
+    try:
+        program = find_program(directory, npb.benchmark, npb.size)
+    except OSError as e:
+        what = f"{directory} cannot be read: {e.strerror or e}"
+        problems.add(mark_of(piece.node, at), piece.path + at, what)
+        return None
+    if program is None:
+        at = ("npb", "benchmark")
+        name = f"{npb.benchmark}.{npb.size}"
+        what = f"neither {name}.x nor {name}.<number of ranks> is in {directory}"
+        problems.add(mark_of(piece.node, at), piece.path + at, what)
+        return None
+    programs[piece.name] = program
+    return npb_command(piece.name, program, env=dict(section.env), time_limit=section.time_limit)
+
+
+def metrics_of(workload: Workload, catalog: Catalog | None) -> tuple[str, ...]:
+    """The metrics that a workload will have; empty where that is not known."""
+    known = catalog.metrics if catalog is not None else {}
+    match workload:
+        case KernelWorkload():
+            return workload.metrics or known.get(workload.kernel, ())
+        case CommandWorkload():
+            always = known.get(COMMAND)
+            if always is None:
+                return ()
+            more = ("instance_wall",) if workload.per_task else ()
+            return (*always, *more, *(m.name for m in workload.metrics))
+        case EventSubject():
+            return known.get(str(workload.event), ())
+
+
+def check_kernel(
+    kernel: str, metrics: Iterable[str], piece: Piece, catalog: Catalog, problems: Problems
+) -> None:
+    """The kernel and the metrics asked of it."""
+    if kernel not in catalog.kernels:
+        what = f'unknown kernel "{kernel}"{did_you_mean(kernel, catalog.kernels)}'
+        problems.add(mark_of(piece.node, ("kernel",)), (*piece.path, "kernel"), what)
+        return
+    known = catalog.metrics.get(kernel)
+    seen: set[str] = set()
+    for number, metric in enumerate(metrics):
+        at: Path = ("metrics", number)
+        if known is not None and metric not in known:
+            what = f'{kernel} has no metric "{metric}"{did_you_mean(metric, known)}'
+            problems.add(mark_of(piece.node, at), piece.path + at, what)
+        elif metric in seen:
+            problems.add(mark_of(piece.node, at), piece.path + at, f'"{metric}" given twice')
+        seen.add(metric)
+
+
+def check_command(section: CommandSection, piece: Piece, problems: Problems) -> None:
+    """A program, and one way to find each number in its output."""
+    if not section.command[0].strip():
+        at: Path = ("command", 0)
+        problems.add(mark_of(piece.node, at), piece.path + at, "an empty text is no program")
+    if section.mpi and section.per_task:
+        at = ("per_task",)
+        what = "mpi starts a process for each task already; one of mpi and per_task"
+        problems.add(mark_of(piece.node, at, key=True), piece.path + at, what)
+    for name, metric in section.metrics.items():
+        _check_metric(metric, piece.node, piece.path, ("metrics", name), problems)
+    if section.verify is not None:
+        at = ("verify", "regex")
+        one = section.verify.expected is not None
+        what = regex_mistake(section.verify.regex, "what is expected" if one else None)
+        if what:
+            problems.add(mark_of(piece.node, at), piece.path + at, what)
+
+
+def _check_metric(metric: MetricSection, node: Node, path: Path, at: Path, problems: Problems) -> None:
+    if (metric.regex is None) == (metric.json_path is None):
+        many = "both stand here" if metric.regex is not None else "neither stands here"
+        mark = mark_of(node, at, key=True)
+        problems.add(mark, path + at, f"one of regex and json_path finds the number; {many}")
+    if metric.regex is not None:
+        what = regex_mistake(metric.regex, "the number")
+        if what:
+            problems.add(mark_of(node, (*at, "regex")), (*path, *at, "regex"), what)
+
+
+def regex_mistake(expression: str, held: str | None) -> str:
+    """What is wrong with a regular expression; '' where nothing is. held: what its one group must hold, None
+    where groups do not matter."""
+    if len(expression) > 1000:
+        return "longer than 1000 characters"
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter(
+                "ignore"
+            )  # Python warns of notations that later versions may read otherwise
+            groups = re.compile(expression).groups
+    except re.error as e:
+        return f"not a regular expression: {e}"
+    except (OverflowError, RecursionError) as e:
+        return f"not a usable regular expression: {e}"
+    if held is None or groups == 1:
+        return ""
+    return f"{groups} groups; one group ( ) must hold {held}, others are written (?: )"
+
+
+def check_programs(
+    frame: Study, pieces: Iterable[Piece], programs: Mapping[str, Program], problems: Problems
+) -> None:
+    """Every NAS benchmark runs on the ranks of the placements that it is run on."""
+    at: Path = ("npb", "benchmark")
+    for piece in pieces:
+        program = programs.get(piece.name)
+        for what in misfits(piece.name, program, frame.arms()) if program is not None else ():
+            problems.add(mark_of(piece.node, at), piece.path + at, what)
