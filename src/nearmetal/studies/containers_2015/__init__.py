@@ -1,0 +1,61 @@
+"""The study of 'Performance evaluation of containers for HPC' (2015), asked again of one machine: its parts
+as studies. Pure: what the machine has is told."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from ...model.series import Scale, Series
+from .appendix import appendix
+from .made import NAME, Setting
+from .network import CURES, LOSSY, cures, rto
+from .questions import q1, q2, q3
+
+__all__ = ["CURES", "LOSSY", "NAME", "USUAL_TIME", "Setting", "containers_2015", "part_keys"]
+
+TITLE = "Does it make sense to use containers for HPC? The study of 2015, asked of this machine"
+#: Time where nobody says otherwise, seconds.
+USUAL_TIME = {Scale.SMALL: 900.0, Scale.PAPER: 8 * 3600.0}
+
+
+def part_keys() -> tuple[str, ...]:
+    return tuple(_PARTS)
+
+
+def containers_2015(
+    setting: Setting, *, scale: Scale, seed: int, max_time: float, only: Sequence[str] = ()
+) -> Series:
+    """only: keys of the parts to ask, all where it is empty."""
+    parts = tuple(make(setting, scale, seed) for key, make in _PARTS.items() if not only or key in only)
+    return Series(
+        name=NAME,
+        title=TITLE,
+        scale=scale,
+        paper=NAME,
+        seed=seed,
+        max_time=max_time,
+        parts=parts,
+        notes=(*_notes(setting), *setting.notes),
+    )
+
+
+def _notes(setting: Setting) -> Iterator[str]:
+    yield (
+        f"Containers by {setting.container}, {setting.ranks} ranks; nodes that this machine lacks are "
+        "emulated: network namespaces with CPUs of their own behind links of limited rate, labelled so "
+        "wherever they stand."
+    )
+    yield (
+        "Kernel versions are boot states, never members of one run: run this under each kernel, then "
+        "nearmetal compare the parts' results directories."
+    )
+
+
+_PARTS = {
+    "q1": q1,
+    "q2": q2,
+    "q3": q3,
+    "rto": rto,
+    "cures": cures,
+    "appendix": appendix,
+}

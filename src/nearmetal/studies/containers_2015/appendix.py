@@ -1,0 +1,77 @@
+"""What the paper left for later: limits of memory, and files."""
+
+from __future__ import annotations
+
+from ...model.series import Part, Scale
+from ...model.study import (
+    STORAGE,
+    CommandWorkload,
+    EventSubject,
+    KernelWorkload,
+    Limits,
+    Storage,
+    StorageKind,
+)
+from .made import CLASSES, CONTAINER, NATIVE, Setting, container, native, placement, study_of
+
+WRITTEN = 32 << 20
+
+
+def appendix(setting: Setting, scale: Scale, seed: int) -> Part:
+    """What the paper left for later: limits of memory, and files."""
+    one = placement(instances=1, tasks=1)
+    limit = 1 << 30
+    computing = ("stream", "mg", "start")
+    overlay = Storage(kind=StorageKind.OVERLAY)
+    files = {
+        "tmpfs": Storage(kind=StorageKind.TMPFS, size=4 * WRITTEN),
+        "loop": Storage(kind=StorageKind.LOOP, size=4 * WRITTEN),
+    }
+    study = study_of(
+        "appendix",
+        "What do a memory limit that is not reached, files and the start of a container cost?",
+        [
+            native([one], storage=overlay),
+            container(setting, [one], storage=overlay),
+            container(
+                setting,
+                [one],
+                name="container-memory",
+                limits=Limits(memory=limit),
+                workloads=computing,
+            ),
+            *(
+                container(setting, [one], name=f"container-{name}", storage=storage, workloads=("write",))
+                for name, storage in files.items()
+            ),
+        ],
+        [one],
+        [
+            KernelWorkload(name="stream", kernel="stream", params={"elements": 2_000_000}),
+            KernelWorkload(name="mg", kernel="mg", params={"class": CLASSES[scale]["mg"]}),
+            EventSubject(),
+            CommandWorkload(
+                name="write",
+                argv=(
+                    *("dd", "if=/dev/zero", f"of={STORAGE}/data", "bs=4k"),
+                    *(f"count={WRITTEN >> 12}", "conv=fsync"),
+                ),
+                time_limit=120.0,
+            ),
+        ],
+        baselines=[NATIVE, CONTAINER],
+        scale=scale,
+        seed=seed,
+    )
+    return Part(
+        key="appendix",
+        title="Appendix: what the paper left for later",
+        share=0.1,
+        study=study,
+        places={"native": f"{NATIVE}/{one.name}", "container": f"{CONTAINER}/{one.name}"},
+        notes=(
+            f"The memory limit is {limit >> 20} MiB, far above what the work takes. Files: "
+            f"{WRITTEN >> 20} MiB written by dd and forced to the device (fsync), on the overlay of the "
+            "image, in memory (tmpfs) and on an ext4 in a file (loop).",
+        ),
+    )

@@ -1,0 +1,154 @@
+"""What the parts are made of: the machine's setting, sizes, and environments as the study has them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from ...model.network import NetworkSettings
+from ...model.series import Part, Scale
+from ...model.study import (
+    Attachment,
+    Design,
+    Environment,
+    KernelWorkload,
+    Limits,
+    Placement,
+    Storage,
+    Study,
+    Workload,
+)
+
+NAME = "containers-2015"
+#: The benchmarks of the paper, in its order, with their classes.
+CLASSES = {
+    Scale.SMALL: {"cg": "S", "ep": "S", "ft": "S", "is": "S", "lu": "S", "mg": "S"},
+    Scale.PAPER: {"cg": "B", "ep": "B", "ft": "B", "is": "C", "lu": "B", "mg": "C"},
+}
+#: Those that a small machine runs in the larger class too, where one part asks for it.
+LARGER = {Scale.SMALL: {"cg": "W", "mg": "W"}, Scale.PAPER: {}}
+#: Counts of a slice where messages cross emulated links: those found fit for loopback would last a second.
+SLICED = {"cg": ("iterations", 2), "ft": ("iterations", 2), "is": ("rounds", 8)}
+MOST_RANKS = 16
+NATIVE, CONTAINER = "native", "container"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setting:
+    """What the machine offers. cores: usable ones, for there are never more containers than these; container:
+    their backend; attachments: those of CURES that can be built; lacking: why the others cannot; functions:
+    devices that have virtual functions (SR-IOV); notes: what is not as the study would have it."""
+
+    cores: int
+    container: str
+    attachments: tuple[Attachment, ...] = ()
+    lacking: Mapping[Attachment, str] = field(default_factory=dict)
+    functions: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    @property
+    def ranks(self) -> int:
+        """The largest power of two that leaves every rank a core, as the benchmarks want it."""
+        return min(MOST_RANKS, 1 << (self.cores.bit_length() - 1))
+
+
+def placement(*, nodes: int = 1, instances: int, tasks: int) -> Placement:
+    """Named by its numbers: 2x1, or emulated-2x1x1, nodes first."""
+    shape = f"{instances}x{tasks}"
+    return Placement(
+        name=shape if nodes == 1 else f"emulated-{nodes}x{shape}",
+        nodes=nodes,
+        instances=instances,
+        tasks=tasks,
+    )
+
+
+def kernels(scale: Scale, *, larger: bool = False) -> tuple[Workload, ...]:
+    sliced = SLICED if scale is Scale.SMALL else {}
+    out = [
+        KernelWorkload(name=k, kernel=k, params={"class": c, **dict([sliced[k]] if k in sliced else [])})
+        for k, c in CLASSES[scale].items()
+    ]
+    if larger:
+        out += [
+            KernelWorkload(name=f"{k}-{c.lower()}", kernel=k, params={"class": c})
+            for k, c in LARGER[scale].items()
+        ]
+    return tuple(out)
+
+
+def study_of(
+    key: str,
+    question: str,
+    environments: Sequence[Environment],
+    placements: Sequence[Placement],
+    workloads: Sequence[Workload],
+    *,
+    baselines: Sequence[str],
+    scale: Scale,
+    seed: int,
+    profile: bool = False,
+    slices: int = 4,
+) -> Study:
+    return Study(
+        name=f"{NAME}-{key}",
+        question=question,
+        environments=tuple(environments),
+        placements=tuple(placements),
+        workloads=tuple(workloads),
+        design=Design(
+            baselines=tuple(baselines),
+            margin=0.03,
+            confidence=0.95,
+            seed=seed,
+            slices=slices,
+            warm_up=0,  # the verified run of each instance warms its slices up
+            profile=profile,
+        ),
+    )
+
+
+def native(
+    placements: Sequence[Placement],
+    *,
+    name: str = NATIVE,
+    attachment: Attachment = Attachment.HOST,
+    storage: Storage | None = None,
+) -> Environment:
+    return Environment(
+        name=name,
+        backend="native",
+        attachment=attachment,
+        storage=storage,
+        placements=tuple(p.name for p in placements),
+    )
+
+
+def container(
+    setting: Setting,
+    placements: Sequence[Placement],
+    *,
+    name: str = CONTAINER,
+    attachment: Attachment = Attachment.VETH_BRIDGE,
+    network: NetworkSettings | None = None,
+    limits: Limits | None = None,
+    storage: Storage | None = None,
+    workloads: Sequence[str] = (),
+) -> Environment:
+    return Environment(
+        name=name,
+        backend=setting.container,
+        attachment=attachment,
+        network=network or NetworkSettings(),
+        limits=limits or Limits(),
+        storage=storage,
+        placements=tuple(p.name for p in placements),
+        workloads=tuple(workloads),
+    )
+
+
+ONE_CPU = "one core: two ranks would take turns on it, spinning while they wait"
+
+
+def lacking(key: str, title: str, share: float, why: str) -> Part:
+    return Part(key=key, title=title, share=share, study=None, places={}, absent=why)
