@@ -1,0 +1,69 @@
+"""calibrate: nothing is called nothing, and a planted cost is found."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+from ..errors import ExitCode
+from ..model.study import Mode
+from .common import FailOn, analysed, duration, print_json, study_from
+from .inspect import show_plan
+from .measuring import DryRun, Force, Json, Parent, Seed, changed, finish, machine_here, order_of, study_text
+from .present import write_report
+from .view import View
+
+if TYPE_CHECKING:
+    from ..execute.calibration import Check
+
+#: Study, mode and share of the budget. Plain trials are the other design, held against the slices.
+CALIBRATION = (
+    ("calibrate", Mode.SLICES, 0.55),
+    ("calibrate", Mode.PLAIN, 0.25),
+    ("calibrate-quota", Mode.PLAIN, 0.2),
+)
+
+
+def calibrate(
+    time: str = typer.Option("5m", "--time", help="Time budget, such as 5m."),
+    seed: int = Seed,
+    results: Path = Parent,
+    json: bool = Json,
+    force: bool = Force,
+    dry_run: bool = DryRun,
+) -> int:
+    """Show that the method tells the truth on this machine: nothing is called nothing, a cost is found."""
+    from ..execute.calibration import judge, table
+    from ..execute.run import start_run
+
+    budget = duration(time) or 300.0
+    if dry_run:
+        show_plan(changed(study_from("calibrate", seed), time=time), json=json, blocks=None)
+        return int(ExitCode.DONE)
+    checks: list[Check] = []
+    directories: list[str] = []
+    for name, mode, share in CALIBRATION:
+        study = study_from(name, seed)
+        study = replace(study, design=replace(study.design, mode=mode, max_time=budget * share))
+        with View(quiet=json) as view:
+            machine = machine_here(view, study.design.mpi)
+            outcome = start_run(machine, study, order_of(results, study_text(study), force), view)
+        if outcome.interrupted or outcome.directory is None:
+            return finish(outcome, json=json, fail_on=FailOn.NOTHING)
+        done, analysis, records = analysed(outcome.directory)
+        write_report(outcome.directory, done, analysis, records)
+        outcome.directory.close()
+        directories.append(str(outcome.directory.path))
+        checks += judge(done, analysis, mode)
+    passed = all(c.passed for c in checks)
+    if json:
+        print_json(
+            {"passed": passed, "checks": [c.as_json() for c in checks], "results_dirs": list(directories)}
+        )
+    else:
+        print(table(checks, 1 - study.design.confidence))
+        print("Reports: " + ", ".join(f"{d}/report.html" for d in directories))
+    return int(ExitCode.DONE if passed else ExitCode.FINDING)

@@ -1,0 +1,102 @@
+"""weigh: environments measured now, without a file."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import typer
+
+from ..errors import UsageError
+from ..model.study import Attachment
+from .common import FailOn, draw_seed, duration, named_workload, require_images
+from .measuring import DryRun, Fail, Force, Json, Parent, Seed, Width, changed, measure
+
+
+def weigh(
+    environments: list[str] = typer.Argument(..., metavar="BASELINE ENVIRONMENT... [-- COMMAND...]"),
+    workload: list[str] = typer.Option(
+        [], "--workload", "-w", help="A kernel, such as cg or stream; repeatable."
+    ),
+    ranks: int = typer.Option(None, "--ranks", min=1, help="MPI ranks: 2 for kernels, 1 for a command."),
+    instances: int = typer.Option(
+        None,
+        "--instances",
+        min=1,
+        help="Instances that the ranks are spread over: 1, or with --attachment one for each rank.",
+    ),
+    attachment: str = typer.Option(
+        "",
+        "--attachment",
+        help="Each environment with every one it can have, such as veth-bridge,macvlan,host.",
+    ),
+    mpi: bool = typer.Option(False, "--mpi", help="Start the command by mpirun, one process per rank."),
+    image: str = typer.Option("host", "--image", help="The image that all of them run in."),
+    margin: str = typer.Option("3 %", "--margin", help="What counts as material."),
+    width: str = Width,
+    time: str = typer.Option("90s", "--time", help="Time budget, such as 90s or 10m."),
+    seed: int = Seed,
+    results: Path = Parent,
+    json: bool = Json,
+    fail_on: FailOn = Fail,
+    force: bool = Force,
+    dry_run: bool = DryRun,
+) -> int:
+    """Measure now, without a file: weigh native namespaces -w cg, or ... -- ./my_app in.txt."""
+    from ..environments.registry import get_backend
+    from ..execute.weigh import weigh_study
+    from ..units import UnitError, parse_share
+
+    names, command = _split_command(environments)
+    if len(set(names)) != len(names):
+        raise UsageError("an environment is named twice; the baseline against itself is measured anyway")
+    try:
+        share = parse_share(margin)
+    except UnitError as e:
+        raise UsageError(f"--margin: {e}") from e
+    if not 0 < share < 1:
+        raise UsageError("--margin: must lie between 0 % and 100 %")
+    study = weigh_study(
+        {name: get_backend(name) for name in names},
+        workloads=tuple(named_workload(w) for w in workload),
+        command=command,
+        ranks=ranks or (1 if command and not mpi else 2),
+        instances=instances,
+        mpi=mpi,
+        margin=share,
+        seed=draw_seed() if seed is None else seed,
+        max_time=duration(time) or 90.0,
+        image=image,
+        attachments=_attachments(attachment),
+    )
+    require_images(study)
+    study = changed(study, time=None, width=width)
+    return measure(study, results, None, json=json, fail_on=fail_on, force=force, dry_run=dry_run)
+
+
+def _attachments(text: str) -> tuple[Attachment, ...]:
+    """From 'veth-bridge,macvlan'. Raises UsageError."""
+    from ..study_file.catalog import did_you_mean
+
+    words = [word.strip() for word in text.split(",")] if text else []
+    # One that takes devices needs them named, and a command line has no place for that.
+    known = [a.value for a in Attachment if not a.on_device]
+    for i, word in enumerate(words):
+        if word not in known:
+            raise UsageError(f'--attachment: unknown "{word[:40]}"{did_you_mean(word, known)}')
+        if word in words[:i]:
+            raise UsageError(f"--attachment: {word} is named twice")
+    return tuple(Attachment(word) for word in words)
+
+
+def _split_command(words: list[str]) -> tuple[list[str], list[str]]:
+    """Environment names and the command behind '--'.
+
+    The parser swallows '--', so it is found again in what the process was called with.
+    """
+    if "--" not in sys.argv:
+        return words, []
+    count = len(sys.argv) - sys.argv.index("--") - 1
+    if count == 0:
+        raise UsageError("nothing stands behind --", remedy="nearmetal weigh native namespaces -- ./my_app")
+    return words[:-count], words[-count:]
