@@ -211,7 +211,8 @@ static int run_reported(char *const *program, const char *directory, int rank) {
 int rank_main(int count, char **arguments) {
     int rank = rank_of_launcher();
     fail_as(rank, NULL);
-    const char *cpus = NULL, *report = NULL, *library = NULL, *profile = NULL, *storage = NULL, *gate = NULL;
+    const char *cpus = NULL, *report = NULL, *library = NULL, *profile = NULL, *storage = NULL, *gate = NULL,
+               *directory = NULL;
     int at = 1;
     for (; at + 1 < count && strcmp(arguments[at], "--") != 0; at += 2) {
         if (strcmp(arguments[at], "--cpus") == 0)
@@ -224,6 +225,8 @@ int rank_main(int count, char **arguments) {
             gate = arguments[at + 1];
         else if (strcmp(arguments[at], "--storage") == 0)
             storage = arguments[at + 1];
+        else if (strcmp(arguments[at], "--directory") == 0)
+            directory = arguments[at + 1];
         else if (strcmp(arguments[at], "--preload") == 0)
             library = arguments[at + 1];
         else if (strcmp(arguments[at], "--profile") == 0)
@@ -233,7 +236,7 @@ int rank_main(int count, char **arguments) {
     }
     if (at + 1 >= count || strcmp(arguments[at], "--") != 0 || !library != !profile)
         fail("usage: nm-rank [--cpus 0,1] [--report DIR] [--storage DIR,DIR] [--rank N] [--gate DIR] "
-             "[--preload LIBRARY --profile DIR]"
+             "[--directory DIR] [--preload LIBRARY --profile DIR]"
              " -- PROGRAM ARG...");
     char **program = arguments + at + 1;
     if (storage) {
@@ -244,6 +247,8 @@ int rank_main(int count, char **arguments) {
                 *word = with_storage(*word, path);
         free(path);
     }
+    if (directory && chdir(directory))
+        fail("--directory: %s: %s", directory, strerror(errno));
     if (cpus)
         pin(cpus, rank);
     if (profile)

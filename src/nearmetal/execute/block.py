@@ -10,11 +10,12 @@ from contextlib import ExitStack
 from ..launchers import verify_places
 from ..model.plan import Block, TrialSpec
 from ..model.record import Fold, Row, Status, TrialRecord
-from ..model.study import CommandWorkload, KernelWorkload, Mode
+from ..model.study import ApplicationWorkload, CommandWorkload, KernelWorkload, Mode
 from ..records import safe_name
 from ..workloads.kernels import rows as kernel_rows
 from ..workloads.protocol import SliceLine, VerifyLine
 from .account import Account, Window
+from .applications import prepare_application, run_application
 from .arms import guarded, shuffled, sound, taking
 from .commands import run_command
 from .companion import companion, still_well
@@ -67,8 +68,8 @@ def _run_group(
         if kernels:
             _run_kernels(session, arms, kernels, rows, stack, rng)
         for w in workloads:
-            if isinstance(w, CommandWorkload):
-                _run_commands(session, taking(arms, w), w, rows, rng)
+            if isinstance(w, CommandWorkload | ApplicationWorkload):
+                _run_programs(session, taking(arms, w), w, rows, rng)
         for s in sound(arms):
             if s.beside is not None:
                 with guarded(s):
@@ -173,27 +174,39 @@ def _await_ready(session: Session, s: Standing, begin: float) -> None:
     s.transport.look(connected=True)
 
 
-def _run_commands(
+def _run_programs(
     session: Session,
     arms: Sequence[Standing],
-    workload: CommandWorkload,
+    workload: CommandWorkload | ApplicationWorkload,
     rows: dict[str, list[Row]],
     rng: random.Random,
 ) -> None:
-    """A user's own program cannot be cut into slices: it runs whole, the arms in random order each round.
+    """A program cannot be cut into slices: it runs whole, the arms in random order each round.
     The values of the rounds stand in one row per metric, as those of slices do."""
     design = session.study.design
+    if isinstance(workload, ApplicationWorkload):
+        for s in shuffled(arms, rng):
+            with guarded(s):
+                prepare_application(session, s, workload)
     for _ in range(design.warm_up):
         for s in shuffled(arms, rng):
             with guarded(s):
-                run_command(session, s, workload)
+                _run_once(session, s, workload)
     rounds: dict[str, list[tuple[Row, ...]]] = {s.trial.id: [] for s in arms}
     for _ in range(design.runs):
         for s in shuffled(arms, rng):
             with guarded(s), timed_run(s, workload.name):
-                rounds[s.trial.id].append(run_command(session, s, workload))
+                rounds[s.trial.id].append(_run_once(session, s, workload))
     for s in arms:
         rows[s.trial.id] += _merge_rounds(rounds[s.trial.id])
+
+
+def _run_once(
+    session: Session, s: Standing, workload: CommandWorkload | ApplicationWorkload
+) -> tuple[Row, ...]:
+    if isinstance(workload, CommandWorkload):
+        return run_command(session, s, workload)
+    return run_application(session, s, workload)
 
 
 def _merge_rounds(rounds: Sequence[tuple[Row, ...]]) -> list[Row]:
@@ -274,4 +287,5 @@ def _record(
         network=counted,
         connections=network.connections if network else None,
         profile=s.profile,
+        facts=s.facts,
     )

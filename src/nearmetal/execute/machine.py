@@ -16,7 +16,7 @@ from ..workloads.build import BuiltTools
 @dataclass(frozen=True, kw_only=True)
 class Machine:
     """The host with everything compiled. llc: bytes of the last-level cache; cpus: usable CPUs in the order
-    in which ranks take them; cores: that these belong to."""
+    in which ranks take them; cores: that these belong to; memory: bytes."""
 
     host: Host
     tools: Tools
@@ -25,6 +25,7 @@ class Machine:
     llc: int
     cpus: tuple[int, ...]
     cores: int
+    memory: int
 
 
 def cache_directory() -> Path:

@@ -19,7 +19,7 @@ from ..errors import NearmetalError, UnavailableError, UsageError
 from ..host import Host, LocalHost, cgroups
 from ..host import Unavailable as NoGroups
 from ..host.network_meter import NetworkMeter, open_descriptors
-from ..host.provenance import llc_bytes
+from ..host.provenance import llc_bytes, memory_bytes
 from ..host.runtime import scratch_directory
 from ..host.topology import topology
 from ..launchers import find_mpi
@@ -145,6 +145,7 @@ def prepare_machine(host: Host, progress: Progress, mpi: Mpi | None = None) -> M
         llc=llc_bytes(host) or 32 << 20,
         cpus=places.order,
         cores=places.cores,
+        memory=memory_bytes(host) or 1 << 30,
     )
 
 

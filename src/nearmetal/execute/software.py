@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from ..environments import Instance, InstanceRequest, Tools
@@ -16,8 +17,9 @@ from ..images import Image, in_use, require_image
 from ..launchers import InstalledMpi, mpi_of_compiler, programs_of
 from ..model.image import HOST
 from ..model.record import JsonValue
-from ..model.study import CommandWorkload, Environment, KernelWorkload, Mpi, Study
+from ..model.study import ApplicationWorkload, CommandWorkload, Environment, KernelWorkload, Mpi, Study
 from ..workloads.build import BuiltTools, build_tools_in
+from .application_place import require_programs, runs_mpi
 from .machine import Machine, cache_directory, image_store
 from .progress import Progress
 
@@ -108,10 +110,12 @@ def all_software(
     Raises UnavailableError where an image does not stand, or lacks what a workload of its arms needs.
     """
     own = {i.name: i for i in study.images}
+    require_programs(study, HOST, machine.host.which)
     found = {HOST: Software(image=None, tools=machine.tools, built=machine.built, mpi=machine.mpi)}
     for name in sorted({e.image for e in study.environments} - {HOST}):
         image = require_image(machine.host, image_store(), name, own)
         stack.enter_context(in_use(image))
+        require_programs(study, name, partial(find_program, image))
         if _needs_mpi(study, name):
             found[name] = _compiled(machine, image, study.design.mpi, scratch, user_namespace, progress)
         else:  # our own programs need nothing of an image
@@ -126,7 +130,9 @@ def _needs_mpi(study: Study, image: str) -> bool:
         for e in study.environments
         if e.image == image
         for w in study.workloads
-        if isinstance(w, KernelWorkload) or (isinstance(w, CommandWorkload) and w.mpi)
+        if isinstance(w, KernelWorkload)
+        or (isinstance(w, CommandWorkload) and w.mpi)
+        or (isinstance(w, ApplicationWorkload) and runs_mpi(w, study))
     )
 
 

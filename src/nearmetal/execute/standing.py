@@ -46,7 +46,8 @@ class Standing:
     per start of this arm's instances in this block, the standing ones' last, start_steps its steps; stops: of
     those that were stopped again as a subject; volumes: the storage of each instance, empty where none was
     asked for; profiles: where the ranks of the last launch write theirs, None where none are asked for;
-    profile: what they wrote, by workload; ssh: tokens of the client that reaches the instances, empty where
+    profile: what they wrote, by workload; facts: what applications told, by
+    workload; ssh: tokens of the client that reaches the instances, empty where
     an agent does; shared_memory: a directory of the machine's own /dev/shm for the ranks' segments, None
     where the instances do not see it."""
 
@@ -67,6 +68,7 @@ class Standing:
     launch: Launch | None = None
     profiles: Path | None = None
     profile: dict[str, tuple[RankProfile, ...]] = field(default_factory=dict)
+    facts: dict[str, Mapping[str, JsonValue]] = field(default_factory=dict)
     ready: ReadyLine | None = None
     places: tuple[RankPlace, ...] = ()
     failure: str = ""
@@ -210,12 +212,13 @@ def launch_of(
     *,
     measured: bool,
     forward: Sequence[str] = (),
+    directory: Path | None = None,
 ) -> list[str]:
     """Tokens that run an MPI program over the instances of a standing arm; sets standing.launch and, where
     the study asks for profiles, standing.profiles.
 
     measured: have nm-rank report where each rank is and what it used (our own kernels report themselves);
-    forward: names of variables of the program's own.
+    forward: names of variables of the program's own; directory: where it runs.
     """
     arm, software = standing.arm, session.software_of(standing.arm)
     tools = software.tools
@@ -223,6 +226,8 @@ def launch_of(
     if standing.volumes:
         paths = [str(v.path) for v in standing.volumes for _ in range(arm.placement.tasks)]
         wrapper += ["--storage", ",".join(paths)]
+    if directory is not None:
+        wrapper += ["--directory", str(directory)]
     if measured:
         wrapper += ["--report", str(standing.directory)]
     if session.study.design.profile:

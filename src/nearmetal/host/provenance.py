@@ -72,6 +72,12 @@ def llc_bytes(host: Host) -> int | None:
     return sum(caches.values()) or None
 
 
+def memory_bytes(host: Host) -> int | None:
+    """Bytes of memory; None where the machine does not say."""
+    found = _memory(host)["bytes"]
+    return found if isinstance(found, int) else None
+
+
 def cpu_summary(provenance: Mapping[str, Any]) -> str:
     """One line: 'AMD EPYC 7713, 2 cores, 23 GiB, Linux 6.18, Open MPI 4.1.4'; unknown parts are left out."""
     cpu, memory = _section(provenance, "cpu"), _section(provenance, "memory")

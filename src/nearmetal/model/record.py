@@ -98,7 +98,8 @@ class TrialRecord:
     (its own namespace), 'hub' (the bridge and the host's ends of its pairs), 'node' (the whole machine, other
     programs too), and 'timed.<workload>' (in timed slices or runs only), 'ranks' (what the ranks sent to each
     other by TCP); transport: what was fixed, what the library calls itself, and under 'seen' what the ranks
-    were seen to talk by; connections: None = not asked, as nothing was lost, or not known."""
+    were seen to talk by; connections: None = not asked, as nothing was lost, or not known;
+    facts: by application, what it said of how it ran (its version, the library it used, the size it chose)."""
 
     run: str
     trial: str
@@ -123,3 +124,4 @@ class TrialRecord:
     network: Mapping[str, Mapping[str, float | None]] = field(default_factory=dict)
     connections: tuple[Connection, ...] | None = None
     profile: Mapping[str, tuple[RankProfile, ...]] = field(default_factory=dict)
+    facts: Mapping[str, Mapping[str, JsonValue]] = field(default_factory=dict)

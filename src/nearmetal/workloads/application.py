@@ -17,16 +17,17 @@ from .parameter import Choices, Parameter
 class Place:
     """Where an application is to run, alike for every arm of as many instances and tasks.
 
-    directory: its working directory, at the same path in every instance, empty but for staged files; storage:
-    path of the instance's storage where the environment has one, else a directory below `directory`; memory:
-    bytes each instance may use, its limit or its share of the machine's.
+    directory: its working directory, at the same path in every instance, empty but for staged files, and not
+    meant for much (the machine's memory, mostly); storage: of the first instance, for an application that
+    Needs it, else None (in argv `{storage}` stands for that of each rank); memory: bytes each instance may
+    use, the least that any arm gives it.
     """
 
     nodes: int
     instances: int
     tasks: int
     directory: Path
-    storage: Path
+    storage: Path | None
     memory: int
 
     @property
@@ -87,10 +88,12 @@ class Found:
 @dataclass(frozen=True, kw_only=True)
 class Needs:
     """What must be there, on the host or in an image's tree. programs: names looked for on PATH, or absolute
-    paths; packages: Debian's, whose installation mends a missing one."""
+    paths; packages: Debian's, whose installation mends a missing one; storage: its environments must have
+    storage (`storage:` in the study file; overlay where a command line names none)."""
 
     programs: tuple[str, ...]
     packages: tuple[str, ...] = ()
+    storage: bool = False
 
 
 class Application(Protocol):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from dataclasses import replace
 
 from ..errors import UsageError
@@ -52,21 +52,40 @@ def parse(
     that is none."""
     text = stdout[:SEARCHED]
     own = {m.name: _own_row(workload, m, text) for m in workload.metrics}
+    used = used_rows(
+        workload.name, wall=wall, user=user, system=system, max_rss=max_rss, own=own, parts=parts
+    )
+    return _verified(workload.verify, text, used + tuple(own.values()))
+
+
+def used_rows(
+    name: str,
+    *,
+    wall: float,
+    user: float | None,
+    system: float | None,
+    max_rss: int | None,
+    own: Container[str] = (),
+    parts: Mapping[str, float] | None = None,
+) -> tuple[Row, ...]:
+    """What a run took, as rows of the workload `name`: wall, user, system (seconds) and max_rss (bytes) where
+    measured. own: names of metrics that the workload measures itself, which take their place; parts: as in
+    parse."""
     measured: tuple[tuple[str, str, float | None], ...] = (
         ("wall", "s", wall),
         ("user", "s", user),
         ("system", "s", system),
         ("max_rss", "B", max_rss),
     )
-    used = tuple(
-        _row(workload, name, unit, Better.LOWER, value, "")
-        for name, unit, value in measured
-        if value is not None and name not in own
+    rows = tuple(
+        value_row(name, metric, unit, Better.LOWER, value)
+        for metric, unit, value in measured
+        if value is not None and metric not in own
     )
-    if parts and used and used[0].metric == "wall" and used[0].values:
-        divided = replace(used[0], parts={kind: (seconds,) for kind, seconds in parts.items()})
-        used = (divided, *used[1:])
-    return _verified(workload.verify, text, used + tuple(own.values()))
+    if parts and rows and rows[0].metric == "wall" and rows[0].values:
+        divided = replace(rows[0], parts={kind: (seconds,) for kind, seconds in parts.items()})
+        rows = (divided, *rows[1:])
+    return rows
 
 
 def _verified(spec: VerifySpec | None, text: str, rows: tuple[Row, ...]) -> tuple[Row, ...]:
@@ -80,6 +99,11 @@ def _verified(spec: VerifySpec | None, text: str, rows: tuple[Row, ...]) -> tupl
         expected = spec.expected
         found = (match[1] or "") if match else f"nothing like {spec.regex}; {_end(text)}"
         ok = match is not None and match[1] == spec.expected
+    return verified_rows(rows, ok=ok, expected=expected, found=found)
+
+
+def verified_rows(rows: tuple[Row, ...], *, ok: bool, expected: str, found: str) -> tuple[Row, ...]:
+    """The rows with what was expected and found; of a run that failed, FAILED with their values."""
     verification: dict[str, JsonValue] = {"ok": ok, "expected": expected, "found": found[:SHOWN]}
     if ok:
         return tuple(replace(r, verification=verification) for r in rows)
@@ -97,18 +121,19 @@ def _end(text: str) -> str:
 def _own_row(workload: CommandWorkload, metric: MetricSpec, text: str) -> Row:
     found = _by_regex(metric, text) if metric.regex is not None else _by_path(metric, text)
     if isinstance(found, str):
-        return _row(workload, metric.name, metric.unit, metric.better, None, found)
-    return _row(workload, metric.name, metric.unit, metric.better, found, "")
+        return value_row(workload.name, metric.name, metric.unit, metric.better, None, found)
+    return value_row(workload.name, metric.name, metric.unit, metric.better, found)
 
 
-def _row(
-    workload: CommandWorkload, metric: str, unit: str, better: Better, value: float | None, reason: str
+def value_row(
+    workload: str, metric: str, unit: str, better: Better, value: float | None, reason: str = ""
 ) -> Row:
+    """One value, or why there is none."""
     if value is not None and not (math.isfinite(value) and value > 0):
         # A ratio of such values means nothing; times of 0 lie below the resolution of the system's clock.
         value, reason = None, f"{value:g} {unit} is not a positive number"
     return Row(
-        workload=workload.name,
+        workload=workload,
         metric=metric,
         unit=unit,
         better=better,

@@ -1,0 +1,80 @@
+"""Where an application runs, and whether its programs are there: on the machine, or in the tree of an image."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from ..errors import UnavailableError
+from ..model.image import HOST
+from ..model.study import ApplicationWorkload, Arm, Study
+from ..workloads.application import Needs, Place
+from ..workloads.applications import application, choices
+
+Find = Callable[[str], str | None]
+"""A program by name, or an absolute path: where it is, or None."""
+
+
+def place_of(workload: ApplicationWorkload, arm: Arm, study: Study, memory: int, directory: Path) -> Place:
+    """Where an arm runs it. memory: bytes of the machine.
+
+    An arm with a limit bounds all, for every arm must be asked for the same work.
+    """
+    shares = [memory // a.placement.instances for a in study.arms() if a.environment.takes(workload.name)]
+    limits = [
+        a.environment.limits.memory
+        for a in study.arms()
+        if a.environment.takes(workload.name) and a.environment.limits.memory is not None
+    ]
+    storage = arm.environment.storage
+    return Place(
+        nodes=arm.placement.nodes,
+        instances=arm.placement.instances,
+        tasks=arm.placement.tasks,
+        directory=directory,
+        storage=None if storage is None else directory / "storage",
+        memory=min([*shares, *limits]),
+    )
+
+
+def runs_mpi(workload: ApplicationWorkload, study: Study) -> bool:
+    """Whether any arm starts it by mpirun."""
+    known, given = application(workload.application), choices(workload)
+    places = [
+        place_of(workload, arm, study, 1 << 30, Path("/"))
+        for arm in study.arms()
+        if arm.environment.takes(workload.name)
+    ]
+    return any(known.command(given, place).mpi for place in places if not known.problem(given, place))
+
+
+def lacking(needs: Needs, find: Find) -> tuple[str, ...]:
+    """The programs that are not there."""
+    return tuple(name for name in needs.programs if find(name) is None)
+
+
+def require_programs(study: Study, image: str, find: Find) -> None:
+    """Raises UnavailableError where an environment of the image takes an application whose programs are not
+    there. find: in that image."""
+    takers = [e for e in study.environments if e.image == image]
+    for w in study.workloads:
+        if not isinstance(w, ApplicationWorkload) or not any(e.takes(w.name) for e in takers):
+            continue
+        needs = application(w.application).needs(choices(w))
+        missing = lacking(needs, find)
+        if missing:
+            where = "not on this machine" if image == HOST else f"not in image {image}"
+            raise UnavailableError(
+                f"workload {w.name}: {' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} {where}",
+                remedy=install_line(needs, image),
+            )
+
+
+def install_line(needs: Needs, image: str) -> str:
+    """What mends a missing program."""
+    if not needs.packages:
+        return "name its path in the workload"
+    packages = " ".join(needs.packages)
+    if image == HOST:
+        return f"sudo apt-get install {packages}"
+    return f"add {packages} to the packages of image {image} and build it again"

@@ -1,0 +1,92 @@
+"""Applications in a standing arm: their working directory, what is prepared in it, their runs."""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import replace
+from pathlib import Path
+
+from ..errors import TrialFailedError
+from ..model.record import Row
+from ..model.study import ApplicationWorkload
+from ..workloads.application import Invocation, Output, Place
+from ..workloads.applications import application, choices, rows
+from ..workloads.command import SEARCHED
+from .application_place import place_of
+from .launching import Program, Ran, run_program
+from .session import Session
+from .standing import Standing
+
+
+def prepare_application(session: Session, s: Standing, workload: ApplicationWorkload) -> None:
+    """Make its directory and what its runs need there; raises TrialFailedError."""
+    place = _place(session, s, workload)
+    place.directory.mkdir()
+    for invocation in application(workload.application).prepare(choices(workload), place):
+        _run(session, s, workload, place, invocation)
+
+
+def run_application(session: Session, s: Standing, workload: ApplicationWorkload) -> tuple[Row, ...]:
+    """Run it once; raises TrialFailedError when it does not end in time, or ends with an error."""
+    known, given, place = application(workload.application), choices(workload), _place(session, s, workload)
+    invocation = known.command(given, place)
+    ran = _run(session, s, workload, place, invocation)
+    files = {name: _read(place.directory / name) for name in invocation.outputs}
+    output = Output(
+        stdout=ran.stdout[:SEARCHED],
+        stderr=ran.stderr[:SEARCHED],
+        files={name: text for name, text in files.items() if text is not None},
+    )
+    found = known.parse(given, place, output)
+    s.facts[workload.name] = dict(found.facts)
+    return rows(
+        workload,
+        found,
+        wall=ran.wall,
+        user=ran.user,
+        system=ran.system,
+        max_rss=ran.max_rss,
+        parts=ran.parts,
+    )
+
+
+def _place(session: Session, s: Standing, workload: ApplicationWorkload) -> Place:
+    directory = s.directory / f"application-{workload.name}"
+    place = place_of(workload, s.arm, session.study, session.machine.memory, directory)
+    return replace(place, storage=s.volumes[0].path) if s.volumes else place
+
+
+def _run(
+    session: Session, s: Standing, workload: ApplicationWorkload, place: Place, invocation: Invocation
+) -> Ran:
+    for name, text in invocation.files.items():
+        file = place.directory / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+    # What an earlier run left is not to be taken for this one's.
+    for name in invocation.outputs:
+        with contextlib.suppress(FileNotFoundError):
+            (place.directory / name).unlink()
+    return run_program(
+        session,
+        s,
+        Program(
+            name=workload.name,
+            argv=invocation.argv,
+            mpi=invocation.mpi,
+            env=invocation.env,
+            directory=place.directory,
+            time_limit=workload.time_limit,
+        ),
+    )
+
+
+def _read(file: Path) -> str | None:
+    """None where there is none."""
+    try:
+        with file.open(errors="replace") as opened:
+            return opened.read(SEARCHED)
+    except FileNotFoundError:
+        return None
+    except OSError as e:
+        raise TrialFailedError(f"{file.name} cannot be read: {e.strerror}", where=str(file)) from e

@@ -1,0 +1,92 @@
+"""The applications by name: entry points of the group nearmetal.workloads, ours and those of other packages;
+rows out of what one found."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from difflib import get_close_matches
+from functools import lru_cache
+from importlib.metadata import EntryPoint, entry_points
+
+from ..errors import UsageError
+from ..model.record import Row
+from ..model.study import ApplicationWorkload
+from .application import Application, Found
+from .command import used_rows, value_row, verified_rows
+from .parameter import Choices, Parameter
+
+GROUP = "nearmetal.workloads"
+
+
+@lru_cache(maxsize=1)
+def _points() -> dict[str, EntryPoint]:
+    return {point.name: point for point in entry_points(group=GROUP)}
+
+
+def application_names() -> tuple[str, ...]:
+    """Names in order of the alphabet; loads none."""
+    return tuple(sorted(_points()))
+
+
+@lru_cache
+def application(name: str) -> Application:
+    """Raises UsageError where there is none of that name, or it does not load."""
+    point = _points().get(name)
+    if point is None:
+        near = get_close_matches(name, application_names(), n=1)
+        raise UsageError(
+            f"no application {name!r}",
+            remedy=f"did you mean {near[0]!r}?" if near else f"there are {', '.join(application_names())}",
+        )
+    try:
+        found: Application = point.load()()
+    except Exception as e:  # another package's code: anything may be wrong in it
+        raise UsageError(f"application {name!r} of {point.value} does not load: {e}") from e
+    return found
+
+
+def parameters(name: str) -> dict[str, Parameter]:
+    """The keys that an application takes. Raises UsageError for an unknown one."""
+    return {p.name: p for p in application(name).parameters}
+
+
+def choices(workload: ApplicationWorkload) -> Choices:
+    """The workload's own values over the defaults."""
+    defaults = {p.name: p.default for p in application(workload.application).parameters}
+    return Choices(values={**defaults, **workload.params})
+
+
+def metric_names(workload: ApplicationWorkload) -> tuple[str, ...]:
+    """Of every row that rows() can give."""
+    own = (name for name, _, _ in application(workload.application).metrics(choices(workload)))
+    return tuple(dict.fromkeys(("wall", "user", "system", "max_rss", *own)))
+
+
+def rows(
+    workload: ApplicationWorkload,
+    found: Found,
+    *,
+    wall: float,
+    user: float | None,
+    system: float | None,
+    max_rss: int | None,
+    parts: Mapping[str, float] | None = None,
+) -> tuple[Row, ...]:
+    """What it took and what it found; where it is not verified, every row is FAILED. parts: of a profiled
+    run, in place of what the application says itself."""
+    own = {
+        m.name: value_row(workload.name, m.name, m.unit, m.better, m.value, m.reason) for m in found.metrics
+    }
+    used = used_rows(
+        workload.name,
+        wall=wall,
+        user=user,
+        system=system,
+        max_rss=max_rss,
+        own=own,
+        parts=parts or found.parts,
+    )
+    every = used + tuple(own.values())
+    if found.ok is None:
+        return every
+    return verified_rows(every, ok=found.ok, expected=found.expected, found=found.found)
