@@ -17,13 +17,12 @@ from ..errors import ExitCode, NearmetalError, UsageError
 from ..model.record import TrialRecord
 from ..model.result import Analysis, Verdict
 from ..model.series import Scale
-from ..model.study import EVENT_METRICS, Event, EventSubject, KernelWorkload, Study
+from ..model.study import EVENT_METRICS, KernelWorkload, Study
 
 if TYPE_CHECKING:
     from ..model.image import ImageDefinition
     from ..records import ResultsDirectory, SeriesDirectory
     from ..study_file import Catalog
-    from ..workloads.parameter import Parameter
 
 RESULTS = Path("results")
 
@@ -47,16 +46,18 @@ def catalog() -> Catalog:
     from ..environments.registry import backend_names
     from ..study_file import COMMAND, Catalog
     from ..workloads.kernels import kernel_names, parameters
+    from .workload_names import known_applications, type_of
 
     return Catalog(
         backends=backend_names(),
-        kernels={k: {p.name: (_type_of(p), p.doc) for p in parameters(k).values()} for k in kernel_names()},
+        kernels={k: {p.name: (type_of(p), p.doc) for p in parameters(k).values()} for k in kernel_names()},
         metrics={
             **{k: _every_metric(k) for k in kernel_names()},
             **{str(event): names for event, names in EVENT_METRICS.items()},
             COMMAND: ("wall", "user", "system", "max_rss"),
         },
         misfit=lambda kernel, name, value: parameters(kernel)[name].problem(value),
+        applications=known_applications(),
         no_image=_no_image,
     )
 
@@ -87,54 +88,6 @@ def _every_metric(kernel: str) -> tuple[str, ...]:
     choices = [{}, *({p.name: word} for p in parameters(kernel).values() for word in p.words)]
     found = [m for c in choices for m in metrics(KernelWorkload(name=kernel, kernel=kernel, params=c))]
     return tuple(dict.fromkeys(name for name, _, _ in found))
-
-
-def _type_of(parameter: Parameter) -> str:
-    """A parameter's type in the words of the catalogue: 'S | W | A | B', 'count | auto', 'size'."""
-    from ..workloads.parameter import AUTO, Kind
-
-    words = {
-        Kind.WHOLE: ("count",),
-        Kind.BYTES: ("size",),
-        Kind.RATE: ("rate",),
-        Kind.WORD: parameter.words,
-    }
-    return " | ".join([*words[parameter.kind], *([AUTO] if parameter.auto else [])])
-
-
-def named_workload(name: str) -> KernelWorkload | EventSubject:
-    """A workload by the name that the built-in study quick gives it, a kernel with its defaults, or an event
-    of the instances themselves."""
-    from ..workloads.kernels import kernel_names
-
-    known = {w.name: w for w in study_from("quick", 0).workloads if isinstance(w, KernelWorkload)}
-    if name in known:
-        return known[name]
-    if name in kernel_names():
-        return KernelWorkload(name=name, kernel=name, params={})
-    if name in list(Event):
-        return EventSubject(name=name, event=Event(name))
-    names = ", ".join(dict.fromkeys([*known, *kernel_names(), *Event]))
-    raise UsageError(f"no workload {name}", remedy=f"one of {names}")
-
-
-def kernel_parameters(kernel: str, texts: Mapping[str, str]) -> dict[str, str | int | float]:
-    """The texts of --set as values in base units. Raises UsageError."""
-    from ..study_file.catalog import ParamType
-    from ..units import UnitError
-
-    known = catalog().kernels.get(kernel)
-    if known is None:
-        raise UsageError(f"no kernel {kernel}", remedy=f"one of {', '.join(catalog().kernels)}")
-    out: dict[str, str | int | float] = {}
-    for key, text in texts.items():
-        if key not in known:
-            raise UsageError(f"kernel {kernel} has no parameter {key}", remedy=f"it has {', '.join(known)}")
-        try:
-            out[key] = ParamType.of(known[key][0]).read(text)
-        except UnitError as e:
-            raise UsageError(f"{kernel}: {key}: {e}") from e
-    return out
 
 
 def draw_seed() -> int:

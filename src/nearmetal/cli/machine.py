@@ -13,8 +13,9 @@ from ..errors import ExitCode, NearmetalError, UsageError
 from ..workloads.kernel import CLASSES
 from ..workloads.kernels import kernel as kernel_named
 from ..workloads.kernels import kernel_names
-from .common import catalog, kernel_parameters, print_json
+from .common import catalog, print_json
 from .view import View
+from .workload_names import read_values
 
 if TYPE_CHECKING:
     from ..host import Host
@@ -161,7 +162,10 @@ def kernel(
     settings = _pairs(parameters)
     if "class" in catalog().kernels.get(name, {}):
         settings.setdefault("class", problem)
-    params = kernel_parameters(name, settings)
+    known = catalog().kernels
+    if name not in known:
+        raise UsageError(f"no kernel {name}", remedy=f"one of {', '.join(known)}")
+    params = read_values(name, settings, known[name])
     with View(quiet=json) as view:
         machine = prepare_machine(LocalHost(), view)
     if ranks is None:

@@ -8,15 +8,16 @@ from pathlib import Path
 import typer
 
 from ..errors import UsageError
-from ..model.study import Attachment
-from .common import FailOn, draw_seed, duration, named_workload, require_images
+from ..model.study import ApplicationWorkload, Attachment
+from .common import FailOn, catalog, draw_seed, duration, require_images, study_from
 from .measuring import DryRun, Fail, Force, Json, Parent, Seed, Width, changed, measure
+from .workload_names import misplaced, named_workloads
 
 
 def weigh(
     environments: list[str] = typer.Argument(..., metavar="BASELINE ENVIRONMENT... [-- COMMAND...]"),
     workload: list[str] = typer.Option(
-        [], "--workload", "-w", help="A kernel, such as cg or stream; repeatable."
+        [], "--workload", "-w", help="Kernels and applications: cg, npb:ep.S, hpl:nb=32..512; repeatable."
     ),
     ranks: int = typer.Option(None, "--ranks", min=1, help="MPI ranks: 2 for kernels, 1 for a command."),
     instances: int = typer.Option(
@@ -56,9 +57,10 @@ def weigh(
         raise UsageError(f"--margin: {e}") from e
     if not 0 < share < 1:
         raise UsageError("--margin: must lie between 0 % and 100 %")
+    own = named_workloads(workload, catalog(), study_from("quick", 0))
     study = weigh_study(
         {name: get_backend(name) for name in names},
-        workloads=tuple(named_workload(w) for w in workload),
+        workloads=own,
         command=command,
         ranks=ranks or (1 if command and not mpi else 2),
         instances=instances,
@@ -69,6 +71,9 @@ def weigh(
         image=image,
         attachments=_attachments(attachment),
     )
+    for w in own:
+        if isinstance(w, ApplicationWorkload) and (why := misplaced(w, study)):
+            raise UsageError(f"--workload {w.name}: {why[0]}")
     require_images(study)
     study = changed(study, time=None, width=width)
     return measure(study, results, None, json=json, fail_on=fail_on, force=force, dry_run=dry_run)

@@ -37,6 +37,19 @@ def place_of(workload: ApplicationWorkload, arm: Arm, study: Study, memory: int,
     )
 
 
+def problems_of(workload: ApplicationWorkload, study: Study, memory: int) -> tuple[str, ...]:
+    """Why it does not run on arms of the study that take it, one text for each cause. memory: bytes of the
+    machine."""
+    known, given = application(workload.application), choices(workload)
+    found: dict[str, dict[str, None]] = {}
+    for arm in study.arms():
+        if arm.environment.takes(workload.name):
+            what = known.problem(given, place_of(workload, arm, study, memory, Path("/")))
+            if what is not None:
+                found.setdefault(what, {})[arm.placement.name] = None
+    return tuple(f"{what} (placement {', '.join(places)})" for what, places in found.items())
+
+
 def runs_mpi(workload: ApplicationWorkload, study: Study) -> bool:
     """Whether any arm starts it by mpirun."""
     known, given = application(workload.application), choices(workload)

@@ -19,7 +19,7 @@ from ..launchers import HostSlots, Launch, MpiJob, everywhere
 from ..model.image import HOST
 from ..model.plan import TrialSpec
 from ..model.profile import RankProfile
-from ..model.record import RankPlace
+from ..model.record import JsonValue, RankPlace
 from ..model.study import Arm, Attachment, CommandWorkload, KernelWorkload, Shared, Starts, Transport
 from ..workloads.kernels import argument
 from ..workloads.protocol import ReadyLine

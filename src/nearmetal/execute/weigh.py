@@ -9,15 +9,18 @@ from ..environments import Backend
 from ..errors import UsageError
 from ..model.image import HOST
 from ..model.study import (
+    ApplicationWorkload,
     Attachment,
     CommandWorkload,
     Design,
     Environment,
     Mode,
     Placement,
+    Storage,
     Study,
     Workload,
 )
+from ..workloads.applications import needs_storage
 
 
 def weigh_study(
@@ -38,7 +41,8 @@ def weigh_study(
     image: of all. instances: None for one, or for one of each rank where attachments are named. attachments:
     each backend with every one that it can have; by default veth-bridge where it has a network of its own.
 
-    A command runs whole, in plain trials; kernels run by slices. Raises UsageError.
+    A command and applications alone run whole, in plain trials; kernels run by slices. Instances have storage
+    where an application needs it. Raises UsageError.
     """
     if bool(command) == bool(workloads):
         raise UsageError("name either --workload or, behind --, a command")
@@ -48,12 +52,15 @@ def weigh_study(
         raise UsageError(f"{ranks} ranks do not divide over {instances} instances")
     one = Placement(name=f"1x{ranks}", instances=1, tasks=ranks)
     many = Placement(name=f"{instances}x{ranks // instances}", instances=instances, tasks=ranks // instances)
+    applications = [w for w in workloads if isinstance(w, ApplicationWorkload)]
+    storage = Storage() if any(map(needs_storage, applications)) else None
     environments = [
         Environment(
             name=label,
             backend=name,
             image=image,
             attachment=attachment,
+            storage=storage,
             placements=((many if attachment.seated else one).name,),
         )
         for name, b in backends.items()
@@ -77,7 +84,7 @@ def weigh_study(
             margin=margin,
             confidence=0.95,
             seed=seed,
-            mode=Mode.PLAIN if command else Mode.SLICES,
+            mode=Mode.PLAIN if len(applications) == len(workloads) else Mode.SLICES,
             max_time=max_time,
             warm_up=1,
         ),

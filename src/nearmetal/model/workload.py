@@ -86,6 +86,17 @@ class CommandWorkload:
         return tuple(token.replace(RANKS, str(ranks)) for token in self.argv)
 
 
+@dataclass(frozen=True, kw_only=True)
+class ApplicationWorkload:
+    """A program of a package, or by the user's path, that nearmetal knows how to feed and to read.
+    application: name of an entry point; params: its own keys, in base units; time_limit: seconds."""
+
+    name: str
+    application: str
+    params: Mapping[str, str | int | float] = field(default_factory=dict)
+    time_limit: float = 3600.0
+
+
 class Event(StrEnum):
     """What happens to instances, as a subject."""
 
@@ -127,4 +138,4 @@ class EventSubject:
         return design.slices if design.mode is Mode.SLICES else design.runs
 
 
-Workload = KernelWorkload | CommandWorkload | EventSubject
+Workload = KernelWorkload | ApplicationWorkload | CommandWorkload | EventSubject

@@ -6,13 +6,30 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from ..model.image import ImageDefinition
+from ..model.study import ApplicationWorkload, Study
 from ..units import BASE, EXAMPLES, Dimension, UnitError, exact, parse, parse_count, parse_size, pattern
 
 #: The key of Catalog.metrics for what every command is measured by.
 COMMAND = "command"
 #: What a name of anything looks like.
 NAME = r"^\w[\w-]{0,199}$"
+#: The type of a parameter that takes any text, such as a path.
+TEXT = "text"
 ParamValue = str | int | float
+
+
+@dataclass(frozen=True, kw_only=True)
+class KnownApplication:
+    """parameters: (type, what it is for) by name, types as in Catalog; misfit: (parameter, value) -> why the
+    value does not fit although its type does, or None. Of a workload whose keys are sound: metrics: the names
+    of what it measures; misplaced: why it does not run on arms of the study, one text for each cause;
+    needs_storage: whether its environments must have storage."""
+
+    parameters: Mapping[str, tuple[str, str]]
+    misfit: Callable[[str, ParamValue], str | None]
+    metrics: Callable[[ApplicationWorkload], tuple[str, ...]]
+    misplaced: Callable[[ApplicationWorkload, Study], tuple[str, ...]]
+    needs_storage: Callable[[ApplicationWorkload], bool]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,16 +37,17 @@ class Catalog:
     """backends: names of entry points; kernels: by kernel and parameter (type, what it is for);
     metrics: by kernel, event of the instances ('start', ...) and COMMAND, the names of what it measures; a
     kernel that is missing there may have any metric; misfit: (kernel, parameter, value) -> why the value does
-    not fit although its type does, or None; no_image: (name of an image, the study's own definitions, file of
-    the study) -> why no instance can have it, or None.
+    not fit although its type does, or None; applications: by name; no_image: (name of an
+    image, the study's own definitions, file of the study) -> why no instance can have it, or None.
 
-    A type is a list of alternatives divided by '|': a dimension ('count', 'size', 'time', 'share', 'rate')
-    or a word that stands for itself: 'size', 'count | auto', 'S | W | A | B'.
+    A type is a list of alternatives divided by '|': a dimension ('count', 'size', 'time', 'share', 'rate'),
+    'text', or a word that stands for itself: 'size', 'count | auto', 'S | W | A | B'.
     """
 
     backends: tuple[str, ...]
     kernels: Mapping[str, Mapping[str, tuple[str, str]]]
     metrics: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    applications: Mapping[str, KnownApplication] = field(default_factory=dict)
     misfit: Callable[[str, str, ParamValue], str | None] = lambda _kernel, _name, _value: None
     no_image: Callable[[str, Mapping[str, ImageDefinition], str], str | None] = lambda _name, _own, _file: (
         None
@@ -38,10 +56,12 @@ class Catalog:
 
 @dataclass(frozen=True, kw_only=True)
 class ParamType:
-    """A parameter's type, read from a Catalog. dimension: None where only words are taken."""
+    """A parameter's type, read from a Catalog. dimension: None where only words are taken, or, with text, any
+    text at all."""
 
     dimension: Dimension | None
     words: tuple[str, ...]
+    text: bool = False
 
     @classmethod
     def of(cls, text: str) -> ParamType:
@@ -49,11 +69,12 @@ class ParamType:
         parts = [p.strip() for p in text.split("|")]
         known = {d.value: d for d in Dimension}
         found = [known[p] for p in parts if p in known]
-        return cls(dimension=found[0] if found else None, words=tuple(p for p in parts if p not in known))
+        words = tuple(p for p in parts if p not in known and p != TEXT)
+        return cls(dimension=found[0] if found else None, words=words, text=TEXT in parts)
 
     def read(self, text: str) -> ParamValue:
         """A value in base units, or one of the words. Raises UnitError."""
-        if text in self.words:
+        if text in self.words or self.text:
             return text
         if self.dimension is None:
             raise UnitError(f'unknown value "{text[:40]}"{did_you_mean(text, self.words)}')
@@ -82,7 +103,7 @@ class ParamType:
     @property
     def examples(self) -> tuple[str, ...]:
         own = EXAMPLES[self.dimension] if self.dimension is not None else ()
-        return (*own, *self.words)
+        return (*own, *self.words, *(["..."] if self.text else []))
 
     @property
     def sentence(self) -> str:
@@ -93,11 +114,13 @@ class ParamType:
             own = [
                 f"{self.dimension} (for example {EXAMPLES[self.dimension][0]})" if unit else "whole number"
             ]
-        names = [*own, *self.words]
+        names = [*own, *self.words, *([TEXT] if self.text else [])]
         return f"{', '.join(names[:-1])} or {names[-1]}" if len(names) > 1 else names[0]
 
     def schema(self) -> dict[str, object]:
         """JSON Schema of the values."""
+        if self.text:
+            return {"type": ["string", "number"]}
         either: list[dict[str, object]] = []
         if self.words:
             either.append({"enum": list(self.words)})

@@ -10,6 +10,7 @@ from ..errors import UsageError
 from ..model.image import ImageDefinition
 from ..model.network import NetworkSettings
 from ..model.study import (
+    ApplicationWorkload,
     CommandWorkload,
     Companion,
     Design,
@@ -27,7 +28,7 @@ from ..model.study import (
 )
 from ..units import Dimension, exact
 from .catalog import Catalog
-from .kernels import write_param
+from .kernels import Known, write_number
 from .tree import MAX_BYTES, MAX_TEXT
 
 #: First line of every study file that is written, so that editors complete and check it.
@@ -149,9 +150,18 @@ def _link(link: NodeLink) -> Tree:
 def _workload(w: Workload, catalog: Catalog) -> Tree:
     match w:
         case KernelWorkload():
-            params = {k: write_param(w.kernel, k, v, catalog) for k, v in w.params.items()}
+            known = catalog.kernels.get(w.kernel, {})
+            params = _params(w.params, known)
             metrics = _list(w.metrics) if w.metrics else None
             return {"kernel": _text(w.kernel), **params, "pages": str(w.pages), "metrics": metrics}
+        case ApplicationWorkload():
+            entry = catalog.applications.get(w.application)
+            types = {} if entry is None else entry.parameters
+            return {
+                "application": _text(w.application),
+                **_params(w.params, types),
+                "time_limit": exact(w.time_limit, Dimension.TIME),
+            }
         case CommandWorkload():
             return {
                 "command": _list(w.argv),
@@ -164,6 +174,13 @@ def _workload(w: Workload, catalog: Catalog) -> Tree:
             }
         case EventSubject():
             return {"subject": str(w.event), "count": None if w.count is None else str(w.count)}
+
+
+def _params(params: Mapping[str, str | int | float], known: Known) -> dict[str, str]:
+    return {
+        name: _text(value) if isinstance(value, str) else write_number(name, value, known)
+        for name, value in params.items()
+    }
 
 
 def _metric(m: MetricSpec) -> Tree:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import textwrap
+from collections.abc import Mapping
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, get_args, get_origin
 
@@ -24,6 +25,7 @@ def explain(catalog: Catalog | None = None) -> str:
 
     workload_kinds = (
         ("a kernel of nearmetal's", s.KernelSection),
+        ("a program that nearmetal knows", s.ApplicationSection),
         ("a program of your own", s.CommandSection),
         ("NAS benchmarks of your own", s.NpbWorkloadSection),
         ("an event of the instances", s.EventSection),
@@ -48,6 +50,7 @@ def explain(catalog: Catalog | None = None) -> str:
         out.append(f"  {dimension:<8}{known}; for example {', '.join(EXAMPLES[dimension])}")
     if catalog is not None:
         out += ["", "Kernels and their parameters", *kernel_lines(catalog)]
+        out += ["", "Applications and their parameters", *application_lines(catalog)]
     return "\n".join(out) + "\n"
 
 
@@ -103,13 +106,26 @@ def _default(field: FieldInfo) -> str:
     return f"default {inline(value)}"
 
 
+def application_lines(catalog: Catalog) -> list[str]:
+    """Every application with its parameters."""
+    out = []
+    for name, entry in catalog.applications.items():
+        out += [f"  {name}", *_parameter_lines(entry.parameters)]
+    return out
+
+
+def _parameter_lines(parameters: Mapping[str, tuple[str, str]]) -> list[str]:
+    out = []
+    for name, (type_text, doc) in parameters.items():
+        out += _wrapped(name, f"{ParamType.of(type_text).sentence}.  {doc}", "    ")
+    return out
+
+
 def kernel_lines(catalog: Catalog) -> list[str]:
     """Every kernel with its parameters and metrics."""
     out = []
     for kernel, params in catalog.kernels.items():
-        out.append(f"  {kernel}")
-        for name, (type_text, doc) in params.items():
-            out += _wrapped(name, f"{ParamType.of(type_text).sentence}.  {doc}", "    ")
+        out += [f"  {kernel}", *_parameter_lines(params)]
         if catalog.metrics.get(kernel):
             out += _wrapped("metrics", ", ".join(catalog.metrics[kernel]), "    ")
     return out

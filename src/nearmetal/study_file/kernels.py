@@ -1,39 +1,42 @@
-"""A kernel's own parameters: text <-> base units, by the types of the catalogue."""
+"""The own parameters of a kernel or an application: text <-> base units, by the types of the catalogue."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from ..units import UnitError, parse_rate, parse_share, parse_size, parse_time
-from .catalog import Catalog, ParamType, ParamValue, did_you_mean
+from .catalog import ParamType, ParamValue, did_you_mean
 from .problems import Path, Problems
 from .tree import MapNode, Scalar
 
 _INTEGER = re.compile(r"[+-]?[0-9]{1,20}")
 _NUMBER = re.compile(r"[+-]?(?:[0-9]+\.[0-9]*|\.[0-9]+|[0-9]+)(?:[eE][+-]?[0-9]{1,3})?")
-_WORD = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
+
+Known = Mapping[str, tuple[str, str]]
+"""(type, what it is for) by parameter, as in a Catalog."""
+
+Misfit = Callable[[str, ParamValue], str | None]
 
 
 def read_params(
-    kernel: str,
+    owner: str,
     node: MapNode,
     names: tuple[str, ...],
     path: Path,
-    catalog: Catalog | None,
+    known: Known | None,
+    misfit: Misfit,
     problems: Problems,
 ) -> dict[str, ParamValue]:
-    """The parameters called `names` in base units. catalog None: a frozen study, whose texts tell their own
-    dimension. Mistakes go to problems."""
-    known = catalog.kernels.get(kernel) if catalog is not None else None
-    if catalog is not None and known is None:
-        return {}  # the unknown kernel is told already
+    """The parameters called `names` in base units. owner: whose they are, for messages; known: None for a
+    frozen study, whose texts tell their own dimension; misfit: why a value of the right type does not fit.
+    Mistakes go to problems."""
     out: dict[str, ParamValue] = {}
     for name in names:
         key_mark, value = node.entries[name]
         if known is not None and name not in known:
             hint = did_you_mean(name, known) if len(problems.found) < 100 else ""
-            problems.add(key_mark, (*path, name), f"unknown parameter of {kernel}{hint}")
+            problems.add(key_mark, (*path, name), f"unknown parameter of {owner}{hint}")
         elif not isinstance(value, Scalar):
             problems.add(value.mark, (*path, name), "one value is wanted here, not a list or keys")
         elif value.null:
@@ -44,7 +47,7 @@ def read_params(
             except UnitError as e:
                 problems.add(value.mark, (*path, name), str(e))
                 continue
-            wrong = catalog.misfit(kernel, name, out[name]) if catalog is not None else None
+            wrong = misfit(name, out[name]) if known is not None else None
             if wrong is not None:
                 problems.add(value.mark, (*path, name), wrong)
     return out
@@ -67,11 +70,8 @@ def frozen_value(scalar: Scalar) -> ParamValue:
     return text
 
 
-def write_param(kernel: str, name: str, value: ParamValue, catalog: Catalog) -> str:
+def write_number(name: str, value: float, known: Known) -> str:
     """A parameter as it stands in a frozen study: read back alike with the catalogue and without."""
-    known: Mapping[str, tuple[str, str]] = catalog.kernels.get(kernel, {})
-    if isinstance(value, str):
-        return value if _WORD.fullmatch(value) else f'"{value}"'
     if name in known:
         return ParamType.of(known[name][0]).write(value)
     return repr(value)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from ..errors import UsageError
 from ..model.study import Study
+from .applications import check_applications
 from .catalog import Catalog
 from .checks import check_beside, check_environment, check_named_workloads, check_placement
 from .design import check_arms, check_design
@@ -94,6 +95,8 @@ def load_text(text: str, name: str, catalog: Catalog | None, *, seed: int | None
         check_arms(frame, root, problems)
     if frame is not None:
         check_programs(frame, pieces, programs, problems)
+    if frame is not None and catalog is not None:
+        check_applications(frame, pieces, workloads, catalog, problems)
     if problems.found or frame is None or top is None:
         raise problems.error()
     return Study(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Mapping
 from typing import Any
 
 from .catalog import NAME, Catalog, ParamType
@@ -24,6 +25,7 @@ def json_schema(catalog: Catalog) -> Schema:
         s.ImageSection,
         s.PlacementSection,
         s.KernelSection,
+        s.ApplicationSection,
         s.CommandSection,
         s.NpbWorkloadSection,
         s.EventSection,
@@ -35,9 +37,13 @@ def json_schema(catalog: Catalog) -> Schema:
     kernel = defs.pop("KernelSection")
     for name in catalog.kernels:
         defs[f"Kernel_{name}"] = _kernel(kernel, name, catalog)
+    application = defs.pop("ApplicationSection")
+    for name, known in catalog.applications.items():
+        defs[f"Application_{name}"] = _own_keys(application, "application", name, known.parameters)
     defs["EnvironmentSection"]["properties"]["backend"]["enum"] = list(catalog.backends)
     kinds = [
         *(f"Kernel_{n}" for n in catalog.kernels),
+        *(f"Application_{n}" for n in catalog.applications),
         "CommandSection",
         "NpbWorkloadSection",
         "EventSection",
@@ -61,14 +67,20 @@ def json_schema(catalog: Catalog) -> Schema:
 
 def _kernel(general: Schema, name: str, catalog: Catalog) -> Schema:
     """The keys of a workload that is this kernel."""
-    out = copy.deepcopy(general)
-    properties: Schema = out["properties"]
-    properties["kernel"] |= {"const": name, "examples": [name]}
-    out["title"], out["additionalProperties"] = f"kernel {name}", False
+    out = _own_keys(general, "kernel", name, catalog.kernels[name])
     known = catalog.metrics.get(name)
     if known:
-        properties["metrics"] |= {"items": {"enum": list(known)}, "examples": [[known[0]]]}
-    for param, (type_text, doc) in catalog.kernels[name].items():
+        out["properties"]["metrics"] |= {"items": {"enum": list(known)}, "examples": [[known[0]]]}
+    return out
+
+
+def _own_keys(general: Schema, key: str, name: str, parameters: Mapping[str, tuple[str, str]]) -> Schema:
+    """The keys of a workload of the kind `key` that is `name`."""
+    out = copy.deepcopy(general)
+    properties: Schema = out["properties"]
+    properties[key] |= {"const": name, "examples": [name]}
+    out["title"], out["additionalProperties"] = f"{key} {name}", False
+    for param, (type_text, doc) in parameters.items():
         kind = ParamType.of(type_text)
         properties[param] = {**kind.schema(), "description": doc, "examples": list(kind.examples)}
     return out

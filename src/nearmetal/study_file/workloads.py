@@ -5,10 +5,12 @@ from __future__ import annotations
 import re
 import warnings
 from collections.abc import Iterable, Mapping
+from functools import partial
 from pathlib import Path as FilePath
 from typing import TYPE_CHECKING
 
 from ..model.study import (
+    ApplicationWorkload,
     CommandWorkload,
     EventSubject,
     KernelWorkload,
@@ -17,6 +19,7 @@ from ..model.study import (
     VerifySpec,
     Workload,
 )
+from .applications import read_application
 from .catalog import COMMAND, Catalog, did_you_mean
 from .kernels import read_params
 from .npb import Program, find_program, misfits, npb_command
@@ -41,7 +44,7 @@ def workload_pieces(root: MapNode, problems: Problems) -> tuple[Piece, ...]:
     return tuple(out.values())
 
 
-_KINDS = ("kernel", "command", "npb", "subject")
+_KINDS = ("kernel", "application", "command", "npb", "subject")
 
 
 def read_workload(
@@ -52,7 +55,10 @@ def read_workload(
 
     here = [k for k in piece.node.entries if k in _KINDS] if isinstance(piece.node, MapNode) else []
     if not here:
-        what = "a workload has one of kernel: stream, command: [program], npb: {bin: …} or subject: start"
+        what = (
+            "a workload has one of kernel: stream, application: hpcc, command: [program], npb: {bin: …} or "
+            "subject: start"
+        )
         problems.add(piece.mark, piece.path, what)
         return None
     if len(here) > 1:
@@ -61,6 +67,8 @@ def read_workload(
         return None
     if here[0] == "kernel":
         return _kernel(piece, catalog, problems)
+    if here[0] == "application":
+        return read_application(piece, catalog, problems)
     if here[0] == "command":
         return _command(piece, problems)
     if here[0] == "npb":
@@ -80,8 +88,12 @@ def _kernel(piece: Piece, catalog: Catalog | None, problems: Problems) -> Kernel
         return None
     if catalog is not None:
         check_kernel(section.kernel, section.metrics or (), piece, catalog, problems)
+    if len(problems.found) > before:
+        return None
     names = tuple(section.model_extra or ())
-    params = read_params(section.kernel, piece.node, names, piece.path, catalog, problems)
+    known = None if catalog is None else catalog.kernels[section.kernel]
+    misfit = (lambda _name, _value: None) if catalog is None else partial(catalog.misfit, section.kernel)
+    params = read_params(section.kernel, piece.node, names, piece.path, known, misfit, problems)
     if len(problems.found) > before:
         return None
     return KernelWorkload(
@@ -158,6 +170,9 @@ def metrics_of(workload: Workload, catalog: Catalog | None) -> tuple[str, ...]:
     match workload:
         case KernelWorkload():
             return workload.metrics or known.get(workload.kernel, ())
+        case ApplicationWorkload():
+            entry = catalog.applications.get(workload.application) if catalog is not None else None
+            return entry.metrics(workload) if entry is not None else ()
         case CommandWorkload():
             always = known.get(COMMAND)
             if always is None:

@@ -56,6 +56,11 @@ def choices(workload: ApplicationWorkload) -> Choices:
     return Choices(values={**defaults, **workload.params})
 
 
+def needs_storage(workload: ApplicationWorkload) -> bool:
+    """Whether its environments must have storage."""
+    return application(workload.application).needs(choices(workload)).storage
+
+
 def metric_names(workload: ApplicationWorkload) -> tuple[str, ...]:
     """Of every row that rows() can give."""
     own = (name for name, _, _ in application(workload.application).metrics(choices(workload)))

@@ -26,6 +26,7 @@ from .environment import (
 from .image import ImageSection
 from .placement import LinkSection, PlacementSection
 from .workload import (
+    ApplicationSection,
     CommandSection,
     EventSection,
     KernelSection,
@@ -36,6 +37,7 @@ from .workload import (
 )
 
 __all__ = [
+    "ApplicationSection",
     "BesideSection",
     "CommandSection",
     "DesignSection",

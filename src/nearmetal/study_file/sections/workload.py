@@ -6,7 +6,16 @@ from typing import Annotated, Any
 
 from pydantic import ConfigDict, Field
 
-from ...model.study import IDLE, RANKS, STORAGE, CommandWorkload, EventSubject, MetricSpec, Pages
+from ...model.study import (
+    IDLE,
+    RANKS,
+    STORAGE,
+    ApplicationWorkload,
+    CommandWorkload,
+    EventSubject,
+    MetricSpec,
+    Pages,
+)
 from ...units import Dimension, exact
 from ..fields import (
     BenchmarkWord,
@@ -25,6 +34,15 @@ from ..fields import (
     Truth,
 )
 from .base import Section
+
+TimeLimit = Annotated[
+    Seconds,
+    Field(
+        description="a run longer than this is ended and counts as failed",
+        examples=["10 min"],
+        json_schema_extra={"default": exact(CommandWorkload.time_limit, Dimension.TIME)},
+    ),
+]
 
 _SWEEP = "one workload for every {}, named after its values: cg-S, cg-W"
 
@@ -48,6 +66,23 @@ class KernelSection(Section):
         None,
         description=_SWEEP.format("row of values, lists of equal length"),
         examples=[{"class": ["S", "W"], "iterations": [15, 5]}],
+    )
+
+
+class ApplicationSection(Section):
+    """A program of a package, or by your path; its parameters stand beside these keys."""
+
+    model_config = ConfigDict(extra="allow")
+
+    application: Name = Field(description="which application", examples=["hpcc", "lammps"])
+    time_limit: TimeLimit = ApplicationWorkload.time_limit
+    matrix: dict[str, list[Any]] | None = Field(
+        None, description=_SWEEP.format("combination of values"), examples=[{"block": ["4 KiB", "1 MiB"]}]
+    )
+    zip: dict[str, list[Any]] | None = Field(
+        None,
+        description=_SWEEP.format("row of values, lists of equal length"),
+        examples=[{"n": [1000, 2000]}],
     )
 
 
@@ -88,14 +123,6 @@ class VerifySection(Section):
 Environ = Annotated[
     dict[EnvKey, Text],
     Field(description="environment variables", examples=[{"OMP_NUM_THREADS": "1"}]),
-]
-TimeLimit = Annotated[
-    Seconds,
-    Field(
-        description="a run longer than this is ended and counts as failed",
-        examples=["10 min"],
-        json_schema_extra={"default": exact(CommandWorkload.time_limit, Dimension.TIME)},
-    ),
 ]
 
 

@@ -1,0 +1,159 @@
+"""Workloads by what stands on a command line: cg, npb:ep.S, hpl:nb=32..512; and what study files may say of
+applications."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+from ..errors import UsageError
+from ..model.study import ApplicationWorkload, Event, EventSubject, KernelWorkload, Study, Workload
+
+if TYPE_CHECKING:
+    from ..study_file.catalog import Catalog, KnownApplication, ParamValue
+    from ..workloads.parameter import Parameter
+
+NPB = "npb"
+
+
+def named_workloads(texts: Sequence[str], known: Catalog, quick: Study) -> tuple[Workload, ...]:
+    """Each text: names divided by commas; behind a name and ':' its keys, name:key=value,key=value; npb:ep.S
+    is the kernel ep of class S. quick: the study whose workloads may be named as it names them.
+
+    Raises UsageError.
+    """
+    found: dict[str, Workload] = {}
+    for word in _words(texts):
+        workload = _named(word, known, quick)
+        if workload.name in found:
+            raise UsageError(f"--workload: {word} is named twice")
+        found[workload.name] = workload
+    return tuple(found.values())
+
+
+def _words(texts: Sequence[str]) -> list[str]:
+    """'a,b:x=1,y=2' is a and b:x=1,y=2: what has no name of its own belongs to the one before."""
+    out: list[str] = []
+    for piece in (p.strip() for text in texts for p in text.split(",")):
+        if "=" in piece and ":" not in piece.partition("=")[0] and out and ":" in out[-1]:
+            out[-1] += f",{piece}"
+        else:
+            out.append(piece)
+    return out
+
+
+def _named(word: str, known: Catalog, quick: Study) -> Workload:
+    name, _, rest = word.partition(":")
+    if name == NPB:
+        name, _, size = rest.partition(".")
+        rest = f"class={size}" if size else ""
+        if name not in known.kernels or "class" not in known.kernels[name]:
+            raise UsageError(f"--workload: no NAS benchmark {name!r} in {word}", remedy="write npb:ep.S")
+    given = _given(rest, word)
+    title = "-".join([name, *("".join(c if c.isalnum() else "-" for c in v) for v in given.values())])[:60]
+    if name in known.kernels and given:
+        return KernelWorkload(name=title, kernel=name, params=read_values(name, given, known.kernels[name]))
+    if name in known.applications:
+        entry = known.applications[name]
+        params = read_values(name, given, entry.parameters)
+        for key, value in params.items():
+            if (what := entry.misfit(key, value)) is not None:
+                raise UsageError(f"{name}: {key}: {what}")
+        return ApplicationWorkload(name=name, application=name, params=params)
+    if given:
+        raise UsageError(f"--workload: {name} takes no keys", remedy="name:key=value is for kernels")
+    return _plain(name, known, quick)
+
+
+def _plain(name: str, known: Catalog, quick: Study) -> Workload:
+    usual = {w.name: w for w in quick.workloads if isinstance(w, KernelWorkload)}
+    if name in usual:
+        return usual[name]
+    if name in known.kernels:
+        return KernelWorkload(name=name, kernel=name, params={})
+    if name in list(Event):
+        return EventSubject(name=name, event=Event(name))
+    names = ", ".join(dict.fromkeys([*usual, *known.kernels, *known.applications, *Event]))
+    raise UsageError(f"no workload {name}", remedy=f"one of {names}")
+
+
+def _given(text: str, word: str) -> dict[str, str]:
+    out: dict[str, str] = {}
+    for piece in text.split(",") if text else ():
+        key, equals, value = piece.partition("=")
+        if not equals or not key.strip() or not value.strip():
+            raise UsageError(f"--workload {word}: {piece!r} is not key=value")
+        if key.strip() in out:
+            raise UsageError(f"--workload {word}: {key.strip()} is given twice")
+        out[key.strip()] = value.strip()
+    return out
+
+
+def read_values(
+    owner: str, texts: Mapping[str, str], known: Mapping[str, tuple[str, str]]
+) -> dict[str, ParamValue]:
+    """The texts of a command line as values in base units. owner: the kernel or application whose keys they
+    are; known: (type, what it is for) by key. Raises UsageError."""
+    from ..study_file.catalog import ParamType, did_you_mean
+    from ..units import UnitError
+
+    out: dict[str, ParamValue] = {}
+    for key, text in texts.items():
+        if key not in known:
+            raise UsageError(f"{owner} has no key {key}{did_you_mean(key, known)}")
+        try:
+            out[key] = ParamType.of(known[key][0]).read(text)
+        except UnitError as e:
+            raise UsageError(f"{owner}: {key}: {e}") from e
+    return out
+
+
+def type_of(parameter: Parameter) -> str:
+    """A parameter's type in the words of the catalogue: 'S | W | A | B', 'count | auto', 'size'."""
+    from ..workloads.parameter import AUTO, Kind
+
+    words = {
+        Kind.WHOLE: ("count",),
+        Kind.BYTES: ("size",),
+        Kind.RATE: ("rate",),
+        Kind.SECONDS: ("time",),
+        Kind.SHARE: ("share",),
+        Kind.WORD: parameter.words,
+        Kind.TEXT: ("text",),
+    }
+    return " | ".join([*words[parameter.kind], *([AUTO] if parameter.auto else [])])
+
+
+def known_applications() -> dict[str, KnownApplication]:
+    """What study files may say of each application."""
+    from ..study_file.catalog import KnownApplication
+    from ..workloads.applications import (
+        application_names,
+        metric_names,
+        needs_storage,
+        parameters,
+    )
+
+    def misfit(application: str, name: str, value: ParamValue) -> str | None:
+        return parameters(application)[name].problem(value)
+
+    return {
+        name: KnownApplication(
+            parameters={p.name: (type_of(p), p.doc) for p in parameters(name).values()},
+            misfit=partial(misfit, name),
+            metrics=metric_names,
+            misplaced=misplaced,
+            needs_storage=needs_storage,
+        )
+        for name in application_names()
+    }
+
+
+def misplaced(workload: ApplicationWorkload, study: Study) -> tuple[str, ...]:
+    """Why it does not run on arms of the study, one text for each cause."""
+    from ..execute.application_place import problems_of
+    from ..host import LocalHost
+    from ..host.provenance import memory_bytes
+
+    return problems_of(workload, study, memory_bytes(LocalHost()) or 1 << 30)
