@@ -64,6 +64,7 @@ def check(json: bool = Json) -> int:
         state = "works" if found.works else "not here"
         rows.append((state, f"attachment {name}", found.detail or found.reason, found.remedy))
     rows += _storages(host)
+    rows += _applications(host)
     facts = provenance(host)
     if json:
         keys = ("state", "what", "why", "remedy")
@@ -101,6 +102,25 @@ def _storages(host: Host) -> list[tuple[str, str, str, str]]:
         else ("not here", f"storage {kind}", answer.reason, answer.remedy)
         for kind, answer in answers.items()
     ]
+
+
+def _applications(host: Host) -> list[tuple[str, str, str, str]]:
+    """A row for each application with its usual keys: whether its programs are on this machine."""
+    from ..execute.application_place import install_line, lacking
+    from ..model.image import HOST
+    from ..model.study import ApplicationWorkload
+    from ..workloads.applications import application, application_names, choices
+
+    rows = []
+    for name in application_names():
+        needs = application(name).needs(choices(ApplicationWorkload(name=name, application=name)))
+        missing = lacking(needs, host.which)
+        if missing:
+            why = f"{' and '.join(missing)} not found"
+            rows.append(("not here", f"application {name}", why, install_line(needs, HOST)))
+        else:
+            rows.append(("works", f"application {name}", "", ""))
+    return rows
 
 
 def clean(

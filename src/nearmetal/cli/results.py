@@ -212,6 +212,7 @@ def list_(results: Path = Parent, json: bool = Json) -> int:
     """Built-in studies, environments, kernels, and the results below results/."""
     from ..environments.registry import backend_names
     from ..studies import SERIES, names
+    from ..workloads.applications import application_names
     from ..workloads.kernels import kernel_names
 
     found, several = newest_first(results), series_below(results)
@@ -222,6 +223,7 @@ def list_(results: Path = Parent, json: bool = Json) -> int:
                 "studies": [*names(), *SERIES],
                 "environments": list(backend_names()),
                 "kernels": list(kernel_names()),
+                "applications": list(application_names()),
                 "ended_before_first_block": [str(p) for p in empty],
                 "results": [
                     {
@@ -239,6 +241,7 @@ def list_(results: Path = Parent, json: bool = Json) -> int:
     print("studies       " + ", ".join((*names(), *SERIES)))
     print("environments  " + ", ".join(backend_names()))
     print("kernels       " + ", ".join(kernel_names()))
+    print("applications  " + ", ".join(application_names()))
     print("results")
     for d in found:
         when = time.strftime("%Y-%m-%d %H:%M", time.localtime(d.plan().created))

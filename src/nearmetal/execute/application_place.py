@@ -1,4 +1,4 @@
-"""Where an application runs, and whether its programs are there: on the machine, or in the tree of an image."""
+"""Where an application runs, and whether its programs are there: on the machine, or in an image's tree."""
 
 from __future__ import annotations
 

@@ -10,7 +10,8 @@ from ..errors import UnavailableError
 from ..host import Completed, cgroups
 from ..host.audit import compare, facts
 from ..model.record import JsonValue
-from ..model.study import CommandWorkload, SingleCopy
+from ..model.study import ApplicationWorkload, CommandWorkload, SingleCopy
+from ..workloads.applications import application, choices
 from .session import Session
 from .standing import Standing
 from .storage import look
@@ -25,6 +26,8 @@ def audit_arms(session: Session, standing: Sequence[Standing]) -> dict[str, dict
     ranks = dict.fromkeys(s.arm.placement.ranks for s in standing)
     own = [w for w in session.study.workloads if isinstance(w, CommandWorkload)]
     names = dict.fromkeys(w.argv_on(n)[0] for w in own for n in ranks)
+    known = [w for w in session.study.workloads if isinstance(w, ApplicationWorkload)]
+    names |= dict.fromkeys(n for w in known for n in application(w.application).needs(choices(w)).programs)
     further = [host.which(name) or name for name in names]
     found: dict[str, dict[str, str]] = {}
     for s in standing:

@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 
 from ..model.study import (
+    ApplicationWorkload,
     Arm,
     CommandWorkload,
     Design,
@@ -50,7 +51,7 @@ def estimate(study: Study) -> Estimate:
     for arm in [*arms, *first]:
         taken = [w for w in study.workloads if arm.environment.takes(w.name)]
         kernels = [w for w in taken if isinstance(w, KernelWorkload)]
-        commands = sum(isinstance(w, CommandWorkload) for w in taken)
+        commands = sum(isinstance(w, CommandWorkload | ApplicationWorkload) for w in taken)
         seconds += sum(_event_seconds(w, arm, design) for w in taken if isinstance(w, EventSubject))
         seconds += LAUNCH if kernels else 0.0
         seconds += sum(VERIFY.get(str(w.params.get("class")), 0.05) for w in kernels)

@@ -99,7 +99,7 @@ class TrialRecord:
     programs too), and 'timed.<workload>' (in timed slices or runs only), 'ranks' (what the ranks sent to each
     other by TCP); transport: what was fixed, what the library calls itself, and under 'seen' what the ranks
     were seen to talk by; connections: None = not asked, as nothing was lost, or not known;
-    facts: by application, what it said of how it ran (its version, the library it used, the size it chose)."""
+    facts: by application, what it said of how it ran (version, library, the size it chose)."""
 
     run: str
     trial: str

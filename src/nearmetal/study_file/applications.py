@@ -65,5 +65,6 @@ def check_applications(
             problems.add(mark, piece.path, what)
         bare = [e.name for e in frame.environments if e.takes(w.name) and e.storage is None]
         if bare and entry.needs_storage(w):
-            what = f"{w.application} needs storage; give {', '.join(bare)} storage: {{kind: overlay}}, or another"
+            names = ", ".join(bare)
+            what = f"{w.application} needs storage; give {names} storage: {{kind: overlay}}, or another"
             problems.add(mark, piece.path, what)
