@@ -201,9 +201,7 @@ def _pattern(regex: str) -> re.Pattern[str]:
 
 # Digits alone: no 'nan', no comma of another locale.
 _N = r"([-+]?\d{1,40}(?:\.\d{0,40})?(?:[eE][-+]?\d{1,3})?)"
-_LOOP = _pattern(
-    rf"^Loop time of {_N} on (\d{{1,9}}) procs for (\d{{1,12}}) steps with (\d{{1,12}}) atoms", re.M
-)
+_LOOP = _pattern(rf"^Loop time of {_N} on (\d{{1,9}}) procs for (\d{{1,12}}) steps with (\d{{1,12}}) atoms")
 _RATE = _pattern(rf"^Performance:.{{0,200}}?{_N} timesteps/s")
 _SECTION = _pattern(rf"^({'|'.join(SECTIONS)}) *\|(?: *{_N}? *\|) *{_N} *\|")
 _STEPS = _pattern(r"^ *Step +Temp +E_pair +E_mol +TotEng +Press *\n((?: *[-+\d][-+\d.eE ]*\n)+)")
