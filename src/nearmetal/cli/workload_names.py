@@ -48,7 +48,7 @@ def _named(word: str, known: Catalog, quick: Study) -> Workload:
     if name == NPB:
         name, _, size = rest.partition(".")
         rest = f"class={size}" if size else ""
-        if name not in known.kernels or "class" not in known.kernels[name]:
+        if not size or "class" not in known.kernels.get(name, {}):
             raise UsageError(f"--workload: no NAS benchmark {name!r} in {word}", remedy="write npb:ep.S")
     given = _given(rest, word)
     title = "-".join([name, *("".join(c if c.isalnum() else "-" for c in v) for v in given.values())])[:60]

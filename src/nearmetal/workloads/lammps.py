@@ -190,7 +190,7 @@ def _melt(choices: Choices, place: Place) -> str:
         "neigh_modify delay 0 every 20 check no",
         "fix 1 all nve",
     ]
-    if every:
+    if every and place.storage is not None:
         lines.append(f'dump 1 all custom {every} "{place.storage / _DUMP}" id x y z')
     return "\n".join([*lines, f"run {steps}", ""])
 

@@ -208,7 +208,7 @@ MISTAKES = [
     ("pages: 4k", "pages: 5k", '17:12  workloads.triad.pages: unknown value "5k"; known: huge, 4k'),
     ("metrics: [triad]", "metrics: [tirad]", '18:15  workloads.triad.metrics[0]: stream has no metric "tirad"; did you mean "triad"?'),
     ("metrics: [triad]", "metrics: [triad, triad]", '18:22  workloads.triad.metrics[1]: "triad" given twice'),
-    ("    kernel: stream\n", "", "14:3  workloads.triad: a workload has one of kernel: stream, command: [program], npb: {bin: …} or subject: start"),
+    ("    kernel: stream\n", "", "14:3  workloads.triad: a workload has one of kernel: stream, application: hpcc, command: [program], npb: {bin: …} or subject: start"),
     ("    kernel: stream\n", "    kernel: stream\n    command: [a]\n", "16:5  workloads.triad: kernel and command: a workload is one of them"),
     ("command: [lmp, -in, 0010]", "command: lmp -in", "20:14  workloads.lammps.command: a list is wanted here, such as [lmp, -in, in.lj]"),
     ("command: [lmp, -in, 0010]", 'command: [""]', "20:15  workloads.lammps.command[0]: an empty text is no program"),
