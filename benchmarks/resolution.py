@@ -30,6 +30,21 @@ workloads:
   cg: {kernel: cg, class: S}
 design: {baseline: native, margin: 1 %, slices: 8, max_time: 90 s}
 """
+SAME = """\
+name: same
+question: What does a container cost these four in the same transport?
+environments:
+  native: {backend: native}
+  namespaces: {backend: namespaces, attachment: veth-bridge}
+placements:
+  1x2: {instances: 1, tasks: 2}
+workloads:
+  stream-2m: {kernel: stream, elements: 2 M, metrics: [triad]}
+  ep: {kernel: ep, class: S}
+  cg: {kernel: cg, class: S}
+  latency: {kernel: pingpong, bytes: 8 B, measure: latency}
+design: {baseline: native, warm_up: 0, target_width: 0.01 %}
+"""
 LIMIT = 0.007
 NAMED = (
     "stream-2m.triad",
@@ -59,7 +74,7 @@ def half_width(cell: dict[str, Any]) -> float:
 
 def widths(what: str, arm: str, *words: str, cwd: Path) -> None:
     """One run to the end of its budget."""
-    found = nearmetal(*words, "--time", "90s", "--width", "0.01 %", cwd=cwd)
+    found = nearmetal(*words, "--time", "90s", cwd=cwd)
     print(
         f"{what}, 90 s, {found['blocks']} blocks; half-widths in %, limit {LIMIT * 100:g} for the named ones"
     )
@@ -88,10 +103,9 @@ def planted(cwd: Path, tries: int) -> None:
 
 def main(tries: int) -> None:
     with tempfile.TemporaryDirectory() as scratch:
-        kernels = [w for k in ("stream-2m", "ep", "cg", "latency") for w in ("--workload", k)]
-        one = ["weigh", "native", "namespaces", *kernels]
-        widths("same transport", "namespaces/1x2", *one, cwd=Path(scratch))
-        widths("quick", "namespaces/1x2", "quick", cwd=Path(scratch))
+        (Path(scratch) / "same.yaml").write_text(SAME)
+        widths("same transport", "namespaces/1x2", "run", "same.yaml", cwd=Path(scratch))
+        widths("quick", "namespaces/1x2", "quick", "--width", "0.01 %", cwd=Path(scratch))
         if tries:
             print(f"planted 3 %, margin 1 %, {tries} tries")
             planted(Path(scratch), tries)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 
 from ..launchers import verify_places
+from ..model.design import USUAL_SLICES
 from ..model.plan import Block, TrialSpec
 from ..model.record import Fold, Row, Status, TrialRecord
 from ..model.study import ApplicationWorkload, CommandWorkload, KernelWorkload, Mode
@@ -141,7 +142,10 @@ def _run_kernel(
     rng: random.Random,
 ) -> None:
     """Verify on every arm, then slices in random order: never two at once."""
-    design = session.study.design
+    design, wanted = (
+        session.study.design,
+        session.slices.get(workload.name, session.study.design.slices or USUAL_SLICES),
+    )
     slices: dict[str, list[SliceLine]] = {s.trial.id: [] for s in arms}
     verified: dict[str, VerifyLine] = {}
     for s in shuffled(arms, rng):
@@ -152,12 +156,12 @@ def _run_kernel(
             for _ in range(design.warm_up):
                 s.standing_job.slice(k)
     with timed_slices(arms, workload.name):
-        for _ in range(design.slices):
+        for _ in range(wanted):
             for s in shuffled(arms, rng):
                 with guarded(s), timed_slice(s, workload.name):
                     slices[s.trial.id].append(s.standing_job.slice(s.kernels.index(workload)))
     for s in arms:
-        if len(slices[s.trial.id]) == design.slices:
+        if len(slices[s.trial.id]) == wanted:
             rows[s.trial.id] += kernel_rows(workload, slices[s.trial.id], verified.get(s.trial.id))
 
 

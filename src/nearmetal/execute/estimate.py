@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from ..model.design import USUAL_SLICES
 from ..model.study import (
     ApplicationWorkload,
     Arm,
@@ -55,7 +56,7 @@ def estimate(study: Study) -> Estimate:
         seconds += sum(_event_seconds(w, arm, design) for w in taken if isinstance(w, EventSubject))
         seconds += LAUNCH if kernels else 0.0
         seconds += sum(VERIFY.get(str(w.params.get("class")), 0.05) for w in kernels)
-        seconds += len(kernels) * (design.slices + design.warm_up) * SLICE[arm.transport]
+        seconds += len(kernels) * ((design.slices or USUAL_SLICES) + design.warm_up) * SLICE[arm.transport]
         seconds += commands * (design.runs + design.warm_up) * COMMAND
     if design.expected_blocks is not None:
         blocks = design.expected_blocks

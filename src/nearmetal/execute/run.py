@@ -17,8 +17,8 @@ from ..host.provenance import boot_state, provenance
 from ..model.record import JsonValue, Status, TrialRecord
 from ..model.result import Analysis
 from ..model.study import Arm, Limits, Study
+from ..plan import added_seconds, make_block, make_plan, plan_slices
 from ..plan import expected_blocks as blocks_within
-from ..plan import make_block, make_plan
 from ..records import ResultsDirectory, TrialWriter, completed_blocks, last_attempts
 from ..samplers import Sampler
 from .audit import audit_arms, limits_found, parity, storage_found
@@ -81,9 +81,12 @@ def _start(machine: Machine, study: Study, order: Order, label: str, progress: P
         session = replace(session, logs=directory.path / "logs")
         progress.phase("rehearsal: one block, discarded")
         rehearsal = _rehearse(session)
+        slices = plan_slices(study, rehearsal.records, rehearsal.seconds)
+        session = replace(session, slices=slices)
+        seconds = rehearsal.seconds + added_seconds(rehearsal.records, slices)
         directory.freeze(
             seed=study.design.seed,
-            expected_blocks=expected_blocks(study, rehearsal.seconds, time.monotonic() - begin),
+            expected_blocks=expected_blocks(study, seconds, time.monotonic() - begin),
             arms=tuple(arms),
             provenance={
                 **provenance(machine.host),
@@ -100,6 +103,7 @@ def _start(machine: Machine, study: Study, order: Order, label: str, progress: P
                 "rehearsal_seconds": rehearsal.seconds,
             },
             rehearsal=rehearsal.records,
+            slices=slices,
         )
         return _blocks(session, directory, begin, progress)
 
@@ -149,7 +153,8 @@ def _resume(
     with open_session(machine, study, backends, label, progress) as session:
         _same_images(session, directory)
         directory.reopen()
-        return _blocks(replace(session, logs=directory.path / "logs"), directory, begin, progress)
+        session = replace(session, logs=directory.path / "logs", slices=directory.plan().slices)
+        return _blocks(session, directory, begin, progress)
 
 
 def _same_boot_state(machine: Machine, directory: ResultsDirectory) -> None:

@@ -7,7 +7,7 @@ import os
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from ..environments import Backend, Instance, Tools, Unavailable
@@ -45,7 +45,8 @@ class Session:
     network was built; storages: where the storage is mounted that instances share; user_namespace: path of
     the shared one without root, else None; software: by image; launchers: by image and network namespace,
     where the mpirun of that image runs; launcher_groups: control groups of the mpirun that runs in no
-    instance, empty where there is none; logs: a directory for each trial's output; ssh: where instances are
+    instance, empty where there is none; logs: a directory for each trial's output; slices: by kernel
+    workload, as planned, USUAL_SLICES until then; ssh: where instances are
     reached by it, else None; node_meter: of the machine's own network, None where no arm uses any; sampler:
     None in the rehearsal."""
 
@@ -66,6 +67,7 @@ class Session:
     node_meter: NetworkMeter | None
     storages: Mapping[Storage, Path]
     sampler: Sampler | None
+    slices: Mapping[str, int] = field(default_factory=dict)
 
     def cpus(self, arm: Arm) -> tuple[tuple[int, ...], ...]:
         """The CPUs that each rank of an arm may use, the same for every arm of as many ranks and the same

@@ -42,14 +42,19 @@ class Starts(StrEnum):
     IN_TURN = "in-turn"
 
 
+USUAL_SLICES = 8
+"""Per kernel and instance, where the study does not say."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Design:
     """margin: time-equivalent share (0.03 = 3 %); confidence: 0.95; expected_blocks: N of METHOD.md, None =
     what max_time holds; max_time: seconds; target_width: stop at this half-width of ln ratio, None = at
     verdicts; primary: '<workload>.<metric>' names of a confirmatory study, empty = exploratory;
-    slices: slices per kernel and instance (mode slices); runs: runs per instance (mode plain); profile: every
-    MPI rank of every arm runs with the profile of its calls; starts: how the instances of an arm start; mpi:
-    None = the one that mpirun is; reach, single_copy: alike for all arms."""
+    slices: slices per kernel and instance (mode slices), None = USUAL_SLICES and more of noisy kernels, as
+    the rehearsal shows; runs: runs per instance (mode plain); profile: every MPI rank of every arm runs with
+    the profile of its calls; starts: how the instances of an arm start; mpi: None = the one that mpirun is;
+    reach, single_copy: alike for all arms."""
 
     baselines: tuple[str, ...]
     margin: float
@@ -61,7 +66,7 @@ class Design:
     max_blocks: int = 1000
     max_time: float | None = None
     target_width: float | None = None
-    slices: int = 8
+    slices: int | None = None
     runs: int = 1
     warm_up: int = 1
     profile: bool = False

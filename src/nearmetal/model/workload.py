@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from .design import Design, Mode
+from .design import USUAL_SLICES, Design, Mode
 
 
 class Better(StrEnum):
@@ -135,7 +135,7 @@ class EventSubject:
             return self.count
         if self.event is Event.DENSITY:
             return IDLE
-        return design.slices if design.mode is Mode.SLICES else design.runs
+        return (design.slices or USUAL_SLICES) if design.mode is Mode.SLICES else design.runs
 
 
 Workload = KernelWorkload | ApplicationWorkload | CommandWorkload | EventSubject

@@ -2,5 +2,15 @@
 
 from .blocks import aa_arms, make_block, make_plan
 from .lengths import KaliberaJones, expected_blocks, kalibera_jones_plan
+from .slices import added_seconds, plan_slices
 
-__all__ = ["KaliberaJones", "aa_arms", "expected_blocks", "kalibera_jones_plan", "make_block", "make_plan"]
+__all__ = [
+    "KaliberaJones",
+    "aa_arms",
+    "added_seconds",
+    "expected_blocks",
+    "kalibera_jones_plan",
+    "make_block",
+    "make_plan",
+    "plan_slices",
+]

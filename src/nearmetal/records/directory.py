@@ -6,7 +6,7 @@ import json
 import re
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -28,13 +28,15 @@ _NAME = re.compile(r"(?P<study>.+)-\d{4}-\d\d-\d\dT\d\d-\d\d-\d\d(-\d+)?")
 @dataclass(frozen=True, kw_only=True)
 class PlanMeta:
     """What fixes the order of the trials, with the study: the seed, the expected number of blocks N, and the
-    names of the arms in the order of the study. created: Unix seconds when it was fixed."""
+    names of the arms in the order of the study. created: Unix seconds when it was fixed;
+    slices: by kernel workload, empty in plans of before they were planned."""
 
     study: str
     seed: int
     expected_blocks: int
     arms: tuple[str, ...]
     created: float
+    slices: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,6 +82,7 @@ class ResultsDirectory:
         arms: Sequence[str],
         provenance: Mapping[str, Any],
         rehearsal: Iterable[TrialRecord] = (),
+        slices: Mapping[str, int] | None = None,
     ) -> PlanMeta:
         """Fix what the trials follow from; once only, before the first of them. rehearsal: records that no
         analysis uses, kept in rehearsal.jsonl. Raises RecordsError when frozen already; DiskFullError."""
@@ -92,6 +95,7 @@ class ResultsDirectory:
             expected_blocks=expected_blocks,
             arms=tuple(arms),
             created=time.time(),
+            slices=dict(slices or {}),
         )
         lines = b"".join(map(to_line, rehearsal))
         data = {"schema": _SCHEMA, **plan.__dict__}
@@ -131,6 +135,7 @@ class ResultsDirectory:
                 expected_blocks=int(data["expected_blocks"]),
                 arms=tuple(str(a) for a in data["arms"]),
                 created=float(data["created"]),
+                slices={str(k): int(v) for k, v in data.get("slices", {}).items()},
             )
         except (ValueError, KeyError, TypeError) as e:
             raise RecordsError(f"corrupt: {e!r}", where=str(file), remedy="take it from a copy") from e

@@ -211,7 +211,7 @@ def _design(d: Design) -> Tree:
         "seed": str(d.seed),
         "warm_up": str(d.warm_up),
         "runs": str(d.runs),
-        "slices": str(d.slices),
+        "slices": None if d.slices is None else str(d.slices),
         "starts": str(d.starts),
         "profile": "true" if d.profile else "false",
         "mpi": None if d.mpi is None else str(d.mpi),

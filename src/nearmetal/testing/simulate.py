@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from math import exp
 from random import Random
 
+from ..model.design import USUAL_SLICES
 from ..model.plan import Plan, TrialSpec
 from ..model.record import Fold, Row, Status, TrialRecord
 from ..model.study import Better, Mode, Study
@@ -59,7 +60,8 @@ def simulate(
     The number of slices (or runs) and the fold follow the study's design."""
     rng = Random(f"{plan.seed}:{run}")
     fold = Fold.PAIRED if study.design.mode is Mode.SLICES else Fold.MEDIAN
-    count = study.design.slices if study.design.mode is Mode.SLICES else study.design.runs
+    design = study.design
+    count = (design.slices or USUAL_SLICES) if design.mode is Mode.SLICES else design.runs
     records: list[TrialRecord] = []
     for order, block in enumerate(plan.blocks):
         level = rng.gauss(0.0, spread.block)

@@ -223,7 +223,7 @@ def test_quick_is_the_study_that_was_asked_for(catalog: Catalog) -> None:
     assert isinstance(small, KernelWorkload)
     assert (small.params["elements"], small.pages, small.metrics) == (2_000_000, Pages.SMALL, ("triad",))
     design = study.design
-    assert (design.margin, design.mode, design.slices, design.max_time) == (0.03, Mode.SLICES, 8, 90.0)
+    assert (design.margin, design.mode, design.slices, design.max_time) == (0.03, Mode.SLICES, None, 90.0)
     assert design.primary == (), "exploratory"
 
 

@@ -162,7 +162,7 @@ def designs(draw: st.DrawFn, baselines: tuple[str, ...], mode: Mode) -> Design:
         max_blocks=most,
         max_time=draw(st.none() | SECONDS),
         target_width=draw(st.none() | SHARES),
-        slices=draw(st.integers(1, 1000)),
+        slices=draw(st.none() | st.integers(1, 1000)),
         runs=draw(st.integers(1, 1000)),
         warm_up=draw(st.integers(0, 1000)),
         profile=draw(st.booleans()),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pydantic import Field
 
+from ...model.design import USUAL_SLICES
 from ...model.study import Design
 from ...units import Dimension, exact
 from ..fields import (
@@ -84,8 +85,11 @@ class DesignSection(Section):
         Design.warm_up, description="runs thrown away at the start of each instance", examples=[1]
     )
     runs: Number = Field(Design.runs, description="runs per instance, in mode plain", examples=[1])
-    slices: Number = Field(
-        Design.slices, description="slices per kernel and instance, in mode slices", examples=[8]
+    slices: Number | None = Field(
+        Design.slices,
+        description=f"slices per kernel and instance, in mode slices; if omitted {USUAL_SLICES}, and more of"
+        " kernels that the rehearsal finds noisy, as far as the blocks' time allows",
+        examples=[8],
     )
     starts: StartsWord = Field(
         Design.starts,
