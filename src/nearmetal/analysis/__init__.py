@@ -2,7 +2,7 @@
 
 from .assemble import analyse
 from .looks import next_looks
-from .progress import all_cells, decided, half_width, should_stop
+from .progress import all_cells, decided, half_width, settled_arms, should_stop
 from .two_level import StateCell, compare_boots, compare_states
 
 __all__ = [
@@ -14,5 +14,6 @@ __all__ = [
     "decided",
     "half_width",
     "next_looks",
+    "settled_arms",
     "should_stop",
 ]

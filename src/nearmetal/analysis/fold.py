@@ -90,12 +90,12 @@ class _Gathered:
 def fold(plan: Plan, records: Iterable[TrialRecord]) -> Folded:
     """Choose the attempts that count and gather their rows.
 
-    A block counts if one attempt holds all that a block of the plan holds; of several the highest. Block 0 is
-    the rehearsal and never counts."""
+    A block counts if one attempt holds all its trials, which are those of the plan save arms that had their
+    verdicts by then; of several the highest. Block 0 is the rehearsal and never counts."""
     attempts, rehearsed = _by_attempt(records)
     chosen: dict[int, int] = {}
     for block, attempt in attempts:
-        if plan.sides <= attempts[block, attempt].keys():
+        if _whole(plan, attempts[block, attempt]):
             chosen[block] = max(attempt, chosen.get(block, attempt))
     blocks = tuple(sorted(chosen))
     used = tuple(
@@ -125,6 +125,11 @@ def fold(plan: Plan, records: Iterable[TrialRecord]) -> Folded:
         rows=rows,
         unused=tuple(u for u in unused if u.count),
     )
+
+
+def _whole(plan: Plan, found: Mapping[Side, TrialRecord]) -> bool:
+    members = next(iter(found.values())).members
+    return len(found) >= members if members else plan.sides <= found.keys()
 
 
 def pair(folded: Folded, env: Side, base: Side, row: RowName) -> Paired | None:

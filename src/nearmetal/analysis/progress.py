@@ -31,6 +31,21 @@ def wide_cells(analysis: Analysis, target: float) -> tuple[Cell, ...]:
     return tuple(c for c in all_cells(analysis) if half_width(c) > target)
 
 
+def settled_arms(analysis: Analysis, study: Study) -> frozenset[str]:
+    """Names of the arms that later blocks need not hold: every cell of theirs has what is asked for, and none
+    is anybody's baseline. Those of the baselines always stay."""
+    design = study.design
+    stay = {a.name for a in study.arms() if a.environment.name in design.baselines}
+    stay |= {c.baseline for c in analysis.cells}
+    target = design.target_width
+    open_ = {
+        c.arm
+        for c in analysis.cells
+        if (c.n < design.min_blocks or half_width(c) > target if target else c.verdict is Verdict.NONE)
+    }
+    return frozenset(c.arm for c in analysis.cells) - open_ - stay
+
+
 def should_stop(
     analysis: Analysis, study: Study, *, blocks: int, elapsed: float, block_seconds: float
 ) -> str | None:

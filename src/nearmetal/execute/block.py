@@ -6,6 +6,7 @@ import random
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 
 from ..launchers import verify_places
 from ..model.design import USUAL_SLICES
@@ -44,7 +45,8 @@ def run_block(
     groups = [block.trials] if together else [(t,) for t in block.trials]
     rng = random.Random(block.slice_seed)
     for group in groups:
-        yield from _run_group(session, group, rng, attempt, while_standing)
+        for record in _run_group(session, group, rng, attempt, while_standing):
+            yield replace(record, members=len(block.trials))
 
 
 def _run_group(

@@ -273,8 +273,14 @@ def _loop(
         if stopped is not None:
             return stopped
         number = next(n for n in count(number + 1) if n not in done)
+        settled = running.settled(analysis)
+        if settled:
+            _tell_once(
+                f"decided, and left out of further blocks: {', '.join(sorted(settled))}", told, progress
+            )
         at = time.monotonic()
-        for record in run_block(session, make_block(study, number), attempts.get(number, 0) + 1):
+        block = make_block(study, number, without=settled)
+        for record in run_block(session, block, attempts.get(number, 0) + 1):
             writer.append(record)
             records.append(record)
             for reason in (record.reason, *(r.reason and f"{r.workload}: {r.reason}" for r in record.rows)):

@@ -22,10 +22,11 @@ class RunningAnalysis:
 
     def __init__(self, study: Study, plan: Plan) -> None:
         # numpy and scipy take half a second to import, which the rehearsal need not wait for.
-        from ..analysis import analyse, next_looks, should_stop
+        from ..analysis import analyse, next_looks, settled_arms, should_stop
 
         self._study, self._plan = study, plan
-        self._analyse, self._next_looks, self._should_stop = analyse, next_looks, should_stop
+        self._analyse, self._next_looks = analyse, next_looks
+        self._should_stop, self._settled_arms = should_stop, settled_arms
         self._known: Analysis | None = None
         self._next_look, self._not_before = 0, 0.0
 
@@ -40,6 +41,10 @@ class RunningAnalysis:
         end = time.monotonic()
         self._not_before = end + (end - begin) / SHARE
         return self._known, True
+
+    def settled(self, analysis: Analysis) -> frozenset[str]:
+        """See analysis.settled_arms."""
+        return self._settled_arms(analysis, self._study)
 
     def stop(self, analysis: Analysis, blocks: int, elapsed: float, block_seconds: float) -> str | None:
         """See analysis.should_stop."""

@@ -99,7 +99,8 @@ class TrialRecord:
     programs too), and 'timed.<workload>' (in timed slices or runs only), 'ranks' (what the ranks sent to each
     other by TCP); transport: what was fixed, what the library calls itself, and under 'seen' what the ranks
     were seen to talk by; connections: None = not asked, as nothing was lost, or not known;
-    facts: by application, what it said of how it ran (version, library, the size it chose)."""
+    members: trials of its attempt at the block, 0 = every side of the plan; facts: by application, what it
+    said of how it ran (version, library, the size it chose)."""
 
     run: str
     trial: str
@@ -125,3 +126,4 @@ class TrialRecord:
     connections: tuple[Connection, ...] | None = None
     profile: Mapping[str, tuple[RankProfile, ...]] = field(default_factory=dict)
     facts: Mapping[str, Mapping[str, JsonValue]] = field(default_factory=dict)
+    members: int = 0

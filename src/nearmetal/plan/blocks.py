@@ -7,6 +7,7 @@ uniform digests, hence a uniform permutation, and block k needs no other block t
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Collection
 
 from ..model.plan import Block, Plan, TrialSpec
 from ..model.study import Arm, Study
@@ -21,15 +22,16 @@ def aa_arms(study: Study) -> tuple[Arm, ...]:
     return tuple(a for a in own if a.name in compared) or own
 
 
-def make_block(study: Study, number: int) -> Block:
+def make_block(study: Study, number: int, without: Collection[str] = ()) -> Block:
     """Block `number` of a study: all arms once and the A/A arms once more, in the order in which they start.
 
     Positions count from 0. Block 0 is the rehearsal of a run, numbers from 1 are the blocks that count. Which
     run of the baseline is A1 and which is A2 (aa) is drawn with the rest, since both are members of the
-    permutation. Raises ValueError for a negative number or a study without arms."""
+    permutation. without: names of arms that have their verdicts; the others keep their order. Raises
+    ValueError for a negative number or a study without arms."""
     if number < 0:
         raise ValueError(f"blocks count from 0 (the rehearsal), not from {number}")
-    members = _members(study)
+    members = [m for m in _members(study) if m[0] not in without]
     if not members:
         raise ValueError("a study without arms has no blocks")
     seed = study.design.seed

@@ -80,6 +80,8 @@ def to_dict(record: TrialRecord) -> dict[str, JsonValue]:
         out["connections"] = [{name: getattr(c, name) for name in _CONNECTION} for c in record.connections]
     if record.profile:
         out["profile"] = {w: [_profile_to_dict(p) for p in ranks] for w, ranks in record.profile.items()}
+    if record.members:
+        out["members"] = record.members
     if record.facts:
         out["facts"] = {workload: dict(told) for workload, told in record.facts.items()}
     return out
@@ -266,6 +268,7 @@ def _validator() -> SchemaValidator:
         connections=cs.nullable_schema(cs.tuple_variable_schema(connection)),
         profile=cs.dict_schema(text, cs.tuple_variable_schema(profile)),
         facts=cs.dict_schema(text, json_object),
+        members=whole,
     )
     return SchemaValidator(record)
 

@@ -37,11 +37,14 @@ def read_trials(files: Iterable[Path]) -> Trials:
 
 def completed_blocks(records: Iterable[TrialRecord], arms_per_block: int) -> set[int]:
     """Blocks of which one attempt has all its trials, failed ones included: they were run, and a trial that
-    fails is a result. arms_per_block counts the A/A run too."""
+    fails is a result. arms_per_block counts the A/A run too; a block without settled arms says how many
+    trials it has."""
     seen: dict[tuple[int, int], set[str]] = {}
+    members: dict[tuple[int, int], int] = {}
     for r in records:
         seen.setdefault((r.block, r.attempt), set()).add(r.trial)
-    return {block for (block, _), trials in seen.items() if len(trials) >= arms_per_block}
+        members[r.block, r.attempt] = r.members or arms_per_block
+    return {block for (block, at), trials in seen.items() if len(trials) >= members[block, at]}
 
 
 def last_attempts(records: Iterable[TrialRecord]) -> dict[int, int]:

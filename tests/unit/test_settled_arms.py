@@ -1,0 +1,73 @@
+"""Arms that have all their verdicts are left out of further blocks, and what stands stays as it stood."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from nearmetal.analysis import analyse, settled_arms
+from nearmetal.model.record import TrialRecord
+from nearmetal.model.result import Verdict
+from nearmetal.model.study import Better, Design, Environment, KernelWorkload, Placement, Study
+from nearmetal.plan import make_block, make_plan
+from nearmetal.records import completed_blocks
+from nearmetal.testing.simulate import SimulatedMetric, Spread, simulate
+
+NAMES = ("native", "slow", "near")
+STUDY = Study(
+    name="s",
+    question="",
+    environments=tuple(Environment(name=n, backend="native", placements=("one",)) for n in NAMES),
+    placements=(Placement(name="one", instances=1, tasks=1),),
+    workloads=(KernelWorkload(name="ep", kernel="ep", params={}),),
+    design=Design(baselines=("native",), margin=0.03, confidence=0.95, seed=2),
+)
+METRIC = SimulatedMetric(workload="ep", metric="rate", unit="op/s", better=Better.HIGHER, value=1e6)
+NOISY = Spread(instance=0.12)
+PLAN = make_plan(STUDY, blocks=24, expected_blocks=24)
+
+
+def run(blocks: int) -> list[TrialRecord]:
+    """'slow' is so slow that it is decided at the first look; 'near' is left open by the noise."""
+    plan = make_plan(STUDY, blocks=blocks, expected_blocks=24)
+    return simulate(STUDY, plan, metrics=(METRIC,), overheads={"slow/one": 2.0}, spread=NOISY)
+
+
+def test_only_what_is_decided_and_nobodys_baseline_is_left_out() -> None:
+    analysis = analyse(STUDY, PLAN, run(16), detail=False)
+    verdicts = {c.environment: c.verdict for c in analysis.cells}
+    assert verdicts == {"slow": Verdict.SLOWER, "near": Verdict.NONE}
+    assert settled_arms(analysis, STUDY) == {"slow/one"}
+    assert settled_arms(analyse(STUDY, PLAN, run(6), detail=False), STUDY) == frozenset()
+
+
+def test_a_wanted_width_counts_instead_of_verdicts() -> None:
+    analysis = analyse(STUDY, PLAN, run(16), detail=False)
+    for width, settled in ((0.001, set()), (5.0, {"slow/one", "near/one"})):
+        wide = replace(STUDY, design=replace(STUDY.design, target_width=width))
+        assert settled_arms(analysis, wide) == settled
+
+
+def test_the_others_keep_their_order_and_the_block_is_whole() -> None:
+    whole, rest = make_block(STUDY, 17), make_block(STUDY, 17, without={"slow/one"})
+    assert [t.id for t in rest.trials] == [t.id for t in whole.trials if t.arm != "slow/one"]
+    assert [t.position for t in rest.trials] == [0, 1, 2]
+    records = [r for r in run(20) if r.block <= 16 or r.arm != "slow/one"]
+    assert completed_blocks(records, 4) == set(range(1, 17))
+    told = [replace(r, members=4 if r.block <= 16 else 3) for r in records]
+    assert completed_blocks(told, 4) == set(range(1, 21))
+    torn = [r for r in told if (r.block, r.arm) != (20, "near/one")]
+    assert completed_blocks(torn, 4) == set(range(1, 20))
+
+
+def test_its_answer_stays_while_the_others_go_on() -> None:
+    before = analyse(STUDY, PLAN, run(16))
+    told = [
+        replace(r, members=4 if r.block <= 16 else 3) for r in run(24) if r.block <= 16 or r.arm != "slow/one"
+    ]
+    after = analyse(STUDY, PLAN, told)
+    assert after.blocks == 24 and after.torn_blocks == 0
+    old, new = ({c.environment: c for c in a.cells} for a in (before, after))
+    assert (new["slow"].n, new["slow"].verdict) == (16, Verdict.SLOWER)
+    assert (new["slow"].low, new["slow"].high) == (old["slow"].low, old["slow"].high)
+    assert new["near"].n == 24
+    assert all(c.n == 24 for c in after.noise_floor.cells)
