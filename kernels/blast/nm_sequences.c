@@ -24,17 +24,21 @@ enum {
 typedef struct {
     uint64_t seed, sequences, length, queries;
     bool protein, protein_queries;
+    const char *directory;
 } Asked;
 
 typedef struct {
     FILE *file;
-    const char *name;
+    char name[PATH_MAX];
 } Fasta;
 
-static Fasta fasta_open(const char *name) {
-    Fasta fasta = {fopen(name, "w"), name};
+static Fasta fasta_open(const char *directory, const char *name) {
+    Fasta fasta = {0};
+    if (snprintf(fasta.name, sizeof fasta.name, "%s/%s", directory, name) >= (int)sizeof fasta.name)
+        fail("%s: path too long", directory);
+    fasta.file = fopen(fasta.name, "w");
     if (!fasta.file)
-        fail("%s cannot be made: %s", name, strerror(errno));
+        fail("%s cannot be made: %s", fasta.name, strerror(errno));
     return fasta;
 }
 
@@ -72,7 +76,9 @@ static Asked arguments(int count, char **words) {
     int given = 0;
     for (int at = 1; at + 1 < count; at += 2, given++) {
         const char *option = words[at], *value = words[at + 1];
-        if (strcmp(option, "--seed") == 0)
+        if (strcmp(option, "--directory") == 0)
+            asked.directory = value;
+        else if (strcmp(option, "--seed") == 0)
             asked.seed = number(option, value, 0, UINT64_MAX);
         else if (strcmp(option, "--database") == 0)
             asked.protein = is_protein(option, value);
@@ -87,8 +93,9 @@ static Asked arguments(int count, char **words) {
         else
             fail("unknown option '%s'", option);
     }
-    if (given != 6 || count != 13 || asked.queries > asked.sequences)
-        fail("usage: nm-sequences --seed N --database KIND --queries KIND --sequences N --length N "
+    if (given != 7 || count != 15 || !asked.directory || asked.queries > asked.sequences)
+        fail("usage: nm-sequences --directory DIR --seed N --database KIND --queries KIND --sequences N "
+             "--length N "
              "--searched N (at most --sequences)");
     return asked;
 }
@@ -113,7 +120,8 @@ int main(int count, char **words) {
     fail_as(0, NULL);
     Asked asked = arguments(count, words);
     Draw draw = {asked.seed};
-    Fasta database = fasta_open("sequences.fasta"), queries = fasta_open("query.fasta");
+    Fasta database = fasta_open(asked.directory, "sequences.fasta"),
+          queries = fasta_open(asked.directory, "query.fasta");
     Letters kept[KEPT] = {{0}};
     uint64_t asked_for = 0;
     for (uint64_t n = 0; n < asked.sequences; n++) {

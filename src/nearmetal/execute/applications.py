@@ -67,12 +67,15 @@ def _run(
     for name in invocation.outputs:
         with contextlib.suppress(FileNotFoundError):
             (place.directory / name).unlink()
+    argv = invocation.argv
+    if invocation.own:
+        argv = (str(session.software_of(s.arm).tools / argv[0]), *argv[1:])
     return run_program(
         session,
         s,
         Program(
             name=workload.name,
-            argv=invocation.argv,
+            argv=argv,
             mpi=invocation.mpi,
             env=invocation.env,
             directory=place.directory,

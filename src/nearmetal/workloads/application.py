@@ -37,12 +37,14 @@ class Place:
 
 @dataclass(frozen=True, kw_only=True)
 class Invocation:
-    """One launch. argv: tokens, no shell; mpi: by mpirun, one rank for each task, else one process in the
+    """One launch. argv: tokens, no shell; own: its first word names one of our own programs, which are built
+    with the kernels; mpi: by mpirun, one rank for each task, else one process in the
     first instance on all its CPUs; env: variables beside those of the tool; files: put into the directory
     before it, by name, text; outputs: names of files in the directory that are read after it (a missing one
     is left out)."""
 
     argv: tuple[str, ...]
+    own: bool = False
     mpi: bool = False
     env: Mapping[str, str] = field(default_factory=dict)
     files: Mapping[str, str] = field(default_factory=dict)
