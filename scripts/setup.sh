@@ -9,6 +9,7 @@ packages="gcc libc6-dev make cmake libopenmpi-dev openmpi-bin python3 python3-ve
 if [ "$need" = test ]; then
     packages="$packages clang-format chromium git gfortran mpich libmpich-dev openssh-server openssh-client"
     packages="$packages ethtool openvswitch-switch"
+    packages="$packages bonnie++ fio ncbi-blast+"
     packages="$packages mmdebstrap squashfs-tools erofs-utils skopeo umoci"
     packages="$packages bubblewrap charliecloud crun docker.io lxc podman runc slirp4netns systemd-container uidmap"
 fi

@@ -103,13 +103,7 @@ static void sum_on_first(int rank, void *values, int count, MPI_Datatype type) {
 }
 
 int main(int count, char **words) {
-    if (MPI_Init(&count, &words) != MPI_SUCCESS)
-        fail("MPI_Init failed");
-    MPI(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN));
-    int rank, size;
-    MPI(MPI_Comm_rank(MPI_COMM_WORLD, &rank));
-    MPI(MPI_Comm_size(MPI_COMM_WORLD, &size));
-    fail_as(rank, abort_all);
+    fail_as(-1, NULL); /* what is wrong already is told before the ranks know of each other */
     Asked asked = arguments(count, words);
     char *end, every[16];
     long fragments = strtol(asked.fragments, &end, 10);
@@ -119,6 +113,13 @@ int main(int count, char **words) {
     if (fragments > database.sequences)
         fail("%ld fragments of a database of %ld sequences", fragments, database.sequences);
 
+    if (MPI_Init(&count, &words) != MPI_SUCCESS)
+        fail("MPI_Init failed");
+    MPI(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN));
+    int rank, size;
+    MPI(MPI_Comm_rank(MPI_COMM_WORLD, &rank));
+    MPI(MPI_Comm_size(MPI_COMM_WORLD, &size));
+    fail_as(rank, abort_all);
     snprintf(every, sizeof every, "%d", EVERY_HIT);
     const char *argv[] = {asked.program, "-db",     "",           "-query",           asked.query, "-outfmt",
                           "6",           "-evalue", asked.evalue, "-max_target_seqs", every,       NULL};

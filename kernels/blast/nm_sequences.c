@@ -14,10 +14,14 @@
 #include "letters.h"
 
 enum {
-    KEPT = 64,     /* sequences that may have relatives */
-    KIN = 300,     /* of 1000 letters of a relative replaced */
-    QUERIED = 200, /* ... and of a query */
-    LINE = 60,     /* letters */
+    KEPT = 64, /* sequences that may have relatives */
+    /* Of 1000 letters replaced: in a relative, in a query. Between bases a search looks for runs of equal
+       ones. */
+    KIN = 300,
+    KIN_BASES = 100,
+    QUERIED = 200,
+    QUERIED_BASES = 30,
+    LINE = 60, /* letters */
     MOST_LENGTH = 1 << 24,
 };
 
@@ -112,14 +116,15 @@ static void make_query(Draw *draw, const Asked *asked, const Letters *sequence, 
         untranslate(sequence, &other);
     else if (!asked->protein && asked->protein_queries)
         translate(sequence, &other);
-    change(draw, other.used ? &other : sequence, QUERIED, asked->protein_queries, query);
+    bool residues = asked->protein || asked->protein_queries;
+    change(draw, other.used ? &other : sequence, residues ? QUERIED : QUERIED_BASES, asked->protein_queries,
+           query);
     letters_free(&other);
 }
 
 int main(int count, char **words) {
-    fail_as(0, NULL);
     Asked asked = arguments(count, words);
-    Draw draw = {asked.seed};
+    Draw draw = {asked.seed}, changes = {~asked.seed}; /* the same database for all kinds of queries */
     Fasta database = fasta_open(asked.directory, "sequences.fasta"),
           queries = fasta_open(asked.directory, "query.fasta");
     Letters kept[KEPT] = {{0}};
@@ -128,13 +133,14 @@ int main(int count, char **words) {
         Letters sequence = {0};
         uint64_t there = n < KEPT ? n : KEPT;
         if (there && draw_below(&draw, 4) == 0)
-            change(&draw, &kept[draw_below(&draw, there)], KIN, asked.protein, &sequence);
+            change(&draw, &kept[draw_below(&draw, there)], asked.protein ? KIN : KIN_BASES, asked.protein,
+                   &sequence);
         else
             draw_sequence(&draw, &asked, &sequence);
         fasta_add(&database, 's', n, &sequence);
         if ((n + 1) * asked.queries / asked.sequences > asked_for) { /* evenly over the database */
             Letters query = {0};
-            make_query(&draw, &asked, &sequence, &query);
+            make_query(&changes, &asked, &sequence, &query);
             fasta_add(&queries, 'q', asked_for++, &query);
             letters_free(&query);
         }
