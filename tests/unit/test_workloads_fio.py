@@ -120,8 +120,8 @@ def test_what_stands_below_direct_requests() -> None:
     assert "loop device" in meets(on("loop3"))
     assert "not known" in meets({**DOCUMENT, "disk_util": []})
     assert "not known" in meets({k: v for k, v in DOCUMENT.items() if k != "disk_util"})
-    assert "a cache: the device saw 29 of 16190 read requests" in meets(on("sda", read_ios=0))
-    assert "a cache: the device saw 8000 of 16804 write requests" in meets(on("sda", write_ios=8000))
+    assert "a cache: the device saw less than 50% of the read requests" in meets(on("sda", read_ios=0))
+    assert "a cache: the device saw less than 50% of the write requests" in meets(on("sda", write_ios=8000))
     assert meets(on("sda", write_ios=8000), operation="read") == "the device"
 
 

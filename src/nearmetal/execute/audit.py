@@ -9,7 +9,7 @@ from ..environments import Instance, Tools
 from ..errors import UnavailableError
 from ..host import Completed, cgroups
 from ..host.audit import compare, facts
-from ..model.record import JsonValue
+from ..model.record import JsonValue, TrialRecord
 from ..model.study import ApplicationWorkload, CommandWorkload, SingleCopy
 from ..workloads.applications import application, choices
 from .session import Session
@@ -17,6 +17,8 @@ from .standing import Standing
 from .storage import look
 
 AUDIT_LIMIT = 20.0
+#: Fact of an application: what its reads and writes met, a cache or a device.
+MEETS = ": meets"
 CMA, ALLOWED = "process_vm_readv (CMA)", "allowed"
 
 
@@ -50,6 +52,28 @@ def _cma(tools: Tools, inside: Callable[[Sequence[str]], Completed]) -> str:
     """Whether ranks in the instance may read each other's memory: 'allowed', 'refused: <reason>'."""
     done = inside([tools / "nm-box", "cma"])
     return done.stdout.strip() if done.ok else f"unavailable: {done.last_words()}"
+
+
+def applications_said(records: Sequence[TrialRecord]) -> dict[str, dict[str, str]]:
+    """{arm: {'fio: meets': 'the page cache', ...}}: what applications told of how they ran, in words; their
+    figures differ from trial to trial anyway."""
+    found: dict[str, dict[str, str]] = {}
+    for r in records:
+        for workload, given in r.facts.items():
+            told = {f"{workload}: {key}": value for key, value in given.items() if isinstance(value, str)}
+            found.setdefault(r.arm, {}).update(told)
+    return found
+
+
+def met_differently(said: Mapping[str, Mapping[str, str]]) -> tuple[str, ...]:
+    """A sentence for each application whose reads and writes met something else in one arm than in another:
+    their figures compare the two, not the environments."""
+    return tuple(
+        f"{d.name.removesuffix(MEETS)} met other things in one arm than in another: "
+        + "; ".join(f"{arm}: {value}" for arm, value in d.values.items())
+        for d in compare(said)
+        if d.name.endswith(MEETS)
+    )
 
 
 def parity(found: Mapping[str, Mapping[str, str]]) -> dict[str, JsonValue]:

@@ -21,7 +21,7 @@ from ..plan import added_seconds, make_block, make_plan, plan_slices
 from ..plan import expected_blocks as blocks_within
 from ..records import ResultsDirectory, TrialWriter, completed_blocks, last_attempts
 from ..samplers import Sampler
-from .audit import audit_arms, limits_found, parity, storage_found
+from .audit import applications_said, audit_arms, limits_found, met_differently, parity, storage_found
 from .block import run_block
 from .interrupt import interruptible
 from .machine import Machine
@@ -211,6 +211,7 @@ class _Rehearsal:
     storage: dict[str, JsonValue]
     limits: dict[str, JsonValue]
     records: tuple[TrialRecord, ...]
+    notes: tuple[str, ...]
 
 
 def _rehearse(session: Session) -> _Rehearsal:
@@ -234,7 +235,17 @@ def _rehearse(session: Session) -> _Rehearsal:
     if len(failed) == len(records):
         raise RunError(f"every arm failed in the rehearsal: {failed[0].reason}")
     seconds = time.monotonic() - begin - audit_seconds
-    return _Rehearsal(seconds=seconds, parity=parity(facts), storage=storage, limits=limits, records=records)
+    said = applications_said(records)
+    for arm, told in said.items():
+        facts.setdefault(arm, {}).update(told)
+    return _Rehearsal(
+        seconds=seconds,
+        parity=parity(facts),
+        storage=storage,
+        limits=limits,
+        records=records,
+        notes=met_differently(said),
+    )
 
 
 def _blocks(session: Session, directory: ResultsDirectory, begin: float, progress: Progress) -> Outcome:

@@ -11,7 +11,7 @@ from .cells_table import Entry, bounded, difference_text, margin_text, value_tex
 from .chart_parts import PAGE, Chart
 from .charts import charts_of
 from .markup import Markup, join, table, tag
-from .seen import COUNTED, CounterLine, RecordIndex, pages_text, share_text
+from .seen import COUNTED, CounterLine, RecordIndex, facts_texts, pages_text, share_text
 from .text import one_line, plural, tight
 from .trouble import tcp_trouble
 
@@ -97,6 +97,8 @@ def _seen(c: Cell, records: RecordIndex) -> Markup:
         pages = pages_text(records.trials(arm), c.workload)
         if pages != "not reported":
             rows += [tag("dt", f"{one_line(arm)}: memory"), tag("dd", pages)]
+        for text in facts_texts(records.trials(arm), c.workload):
+            rows += [tag("dt", f"{one_line(arm)}: {one_line(c.workload)}"), tag("dd", one_line(text))]
     own = records.own_namespaces(c.arm, c.baseline)
     if own is not None:
         text = ", ".join(own) if own else "none: the same as the baseline's"

@@ -144,6 +144,21 @@ def pages_text(trials: Iterable[TrialRecord], workload: str) -> str:
     return f"{show(median(huge), 'B')} of {show(median(total), 'B')} in huge pages"
 
 
+def facts_texts(trials: Sequence[TrialRecord], workload: str) -> tuple[str, ...]:
+    """What an application told of how it ran, each as 'name value'; of several values the first and how many
+    there are."""
+    values: dict[str, dict[str, None]] = {}
+    for t in trials:
+        for key, value in t.facts.get(workload, {}).items():
+            text = value if isinstance(value, str) else json.dumps(value)
+            values.setdefault(key, {})[text] = None
+    return tuple(
+        f"{key.replace('_', ' ')} {next(iter(found))}"
+        + (f" (and {len(found) - 1:,} other values)" if len(found) > 1 else "")
+        for key, found in values.items()
+    )
+
+
 def transport_text(transport: Mapping[str, JsonValue]) -> str:
     """'pml ob1, btl vader,self'; 'not reported' where nothing was."""
     said = [

@@ -327,7 +327,7 @@ def _direct(
         made = sum(number_at(found.get(j.name), side, "total_ios") or 0 for j in asked if j.operation == side)
         seen = sum(device[side] for device in devices.values())
         if made and seen < SERVED * made:
-            return f"a cache: the device saw {seen:.0f} of {made:.0f} {side} requests"
+            return f"a cache: the device saw less than {SERVED:.0%} of the {side} requests"
     if any(name.startswith("loop") for name in devices):
         return "a loop device, whose file may be in the machine's page cache"
     if any(name.startswith(("vd", "xvd")) for name in devices):

@@ -8,7 +8,6 @@ from collections.abc import Mapping
 
 from ..model.record import JsonValue
 
-
 #: Lines that are tried: whatever a program prints, reading it ends.
 TRIED = 1000
 

@@ -1,0 +1,65 @@
+"""What applications tell of how they ran: compared between the arms, and shown beside the figures."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from nearmetal.execute.audit import applications_said, met_differently
+from nearmetal.model.record import Fold, JsonValue, Status, TrialRecord
+from nearmetal.report.seen import facts_texts
+
+
+def trial(arm: str, **facts: Mapping[str, JsonValue]) -> TrialRecord:
+    return TrialRecord(
+        run="r",
+        trial=f"0.{arm}",
+        block=0,
+        attempt=1,
+        arm=arm,
+        aa=False,
+        position=0,
+        begin=0.0,
+        end=1.0,
+        fold=Fold.MEDIAN,
+        status=Status.OK,
+        reason="",
+        rows=(),
+        facts=facts,
+    )
+
+
+CACHE, DISK = "the page cache", "the device"
+
+
+def test_words_are_compared_and_figures_are_not() -> None:
+    records = [
+        trial("native", fio={"meets": DISK, "size": 7, "version": "fio-3.33"}),
+        trial("lxc", fio={"meets": CACHE, "size": 8, "version": "fio-3.33"}),
+    ]
+    said = applications_said(records)
+    assert said["native"] == {"fio: meets": DISK, "fio: version": "fio-3.33"}
+    (sentence,) = met_differently(said)
+    assert sentence == (
+        "fio met other things in one arm than in another: native: the device; lxc: the page cache"
+    )
+
+
+def test_what_met_the_same_is_no_matter() -> None:
+    same = [trial("native", fio={"meets": DISK}, bonnie={"meets": CACHE}), trial("lxc", fio={"meets": DISK})]
+    same.append(trial("lxc", bonnie={"meets": CACHE}))
+    assert met_differently(applications_said(same)) == ()
+    assert met_differently(applications_said([trial("native"), trial("lxc")])) == ()
+
+
+def test_facts_of_several_trials_in_words() -> None:
+    trials = [
+        trial("lxc", blast={"hits": 3, "by_rank": {"0": 1}, "version": "2.12"}),
+        trial("lxc", blast={"hits": 3, "by_rank": {"0": 2}, "version": "2.12"}),
+        trial("lxc", other={"hits": 4}),
+    ]
+    assert facts_texts(trials, "blast") == (
+        "hits 3",
+        'by rank {"0": 1} (and 1 other values)',
+        "version 2.12",
+    )
+    assert facts_texts(trials, "hpl") == ()
