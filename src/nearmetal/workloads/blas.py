@@ -1,8 +1,8 @@
 """Which BLAS a program loads, and with which kernels: named in its environment, alike for every arm.
 
 Debian's programs are linked to libblas.so.3, which the alternatives system points at one of several
-libraries, each in a directory of its own. OpenBLAS chooses its kernels by the processor's flags, of which a guest
-may see fewer: named by OPENBLAS_CORETYPE, they are the same on both sides.
+libraries, each in a directory of its own. OpenBLAS chooses its kernels by the processor's flags, of which a
+guest may see fewer: named by OPENBLAS_CORETYPE, they are the same on both sides.
 """
 
 from __future__ import annotations

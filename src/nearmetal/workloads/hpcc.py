@@ -60,7 +60,7 @@ _SIZES = ("DGEMM_N", "PTRANS_n", "MPIRandomAccess_N", "STREAM_VectorSize", "FFT_
 class Hpcc:
     name = "hpcc"
     doc = "HPC Challenge: HPL, PTRANS, RandomAccess, FFT, STREAM, DGEMM, random ring"
-    parameters = (
+    parameters: tuple[Parameter, ...] = (
         *hpcc_input.PARAMETERS,
         Parameter(name="nb", kind=Kind.WHOLE, default=128, most=100_000, doc="block size of HPL and PTRANS"),
         *blas.PARAMETERS,

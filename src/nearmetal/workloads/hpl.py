@@ -26,7 +26,7 @@ BEST = "best"
 class Hpl:
     name = "hpl"
     doc = "HPL at one or several block sizes in one run: a rate for each, and the best"
-    parameters = (
+    parameters: tuple[Parameter, ...] = (
         *hpcc_input.PARAMETERS,
         Parameter(
             name="nb",

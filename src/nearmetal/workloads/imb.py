@@ -33,7 +33,7 @@ _DECIMAL_SINCE, _MEBI = 2018, 1 << 20
 class Imb:
     name = "imb"
     doc = "a benchmark of Intel's IMB-MPI1 by path: time and bandwidth by message size"
-    parameters = (
+    parameters: tuple[Parameter, ...] = (
         program_parameter("IMB-MPI1"),
         Parameter(
             name="benchmark",

@@ -9,7 +9,7 @@ import re
 
 from ..model.study import Better
 from .application import Found, Invocation, Needs, Output, Place
-from .parameter import Choices
+from .parameter import Choices, Parameter
 from .reading import last_line, metrics_of, number, words_of_lines
 from .several import program_parameter, program_problem
 
@@ -22,7 +22,7 @@ _EXPECTED = "Solution Validates"
 class McCalpinStream:
     name = "mccalpin-stream"
     doc = "McCalpin's STREAM by the path of your own build"
-    parameters = (program_parameter("stream_c.exe"),)
+    parameters: tuple[Parameter, ...] = (program_parameter("stream_c.exe"),)
 
     def needs(self, choices: Choices) -> Needs:
         return Needs(programs=(choices.word("program"),))

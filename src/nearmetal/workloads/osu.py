@@ -22,7 +22,7 @@ _ALONE = ("barrier", "ibarrier")
 class Osu:
     name = "osu"
     doc = "an OSU micro-benchmark by path: latency or bandwidth by message size"
-    parameters = (
+    parameters: tuple[Parameter, ...] = (
         program_parameter("osu_latency"),
         SIZES,
         Parameter(name="iterations", kind=Kind.WHOLE, default=1000, most=10_000_000, doc="messages per size"),

@@ -64,7 +64,7 @@ esac
 class Perftest:
     name = "perftest"
     doc = "RDMA between two ranks: perftest's ib_write_bw, ib_write_lat and their like"
-    parameters = (
+    parameters: tuple[Parameter, ...] = (
         Parameter(name="test", kind=Kind.WORD, default=_TESTS[0], words=_TESTS, doc="which of them"),
         Parameter(
             name="device", kind=Kind.TEXT, default=AUTO, auto=True, doc="the RDMA device; auto: the first"
