@@ -10,6 +10,7 @@
 #include <sched.h>
 #include <signal.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -168,24 +169,32 @@ int main(int count, char **arguments) {
     pthread_barrierattr_init(&across);
     pthread_barrierattr_setpshared(&across, PTHREAD_PROCESS_SHARED);
     pthread_barrier_init(&shared->barrier, &across, (unsigned)cpus);
+    static pid_t children[CPUS_MAX];
     pid_t parent = getpid();
     for (int i = 0; i < cpus; i++) {
-        pid_t child = fork();
-        if (child < 0)
+        children[i] = fork();
+        if (children[i] < 0)
             stop("fork: %s", strerror(errno));
-        if (child == 0) {
-            /* A caller that is killed, or a sibling that fails, leaves none behind. */
+        if (children[i] == 0) {
+            /* A caller that is killed leaves none behind. */
             prctl(PR_SET_PDEATHSIG, SIGKILL);
             if (getppid() != parent)
                 _exit(FAILED);
             measure(shared, i, atoi(arguments[1 + i]));
         }
     }
-    for (int i = 0; i < cpus; i++) {
-        int status;
-        if (wait(&status) < 0 || !WIFEXITED(status) || WEXITSTATUS(status) != 0)
-            return FAILED; /* the others wait at the barrier and go with us */
+    int failed = 0, status;
+    for (pid_t ended; (ended = wait(&status)) > 0;) {
+        bool well = WIFEXITED(status) && WEXITSTATUS(status) == 0;
+        for (int i = 0; i < cpus; i++)
+            if (children[i] == ended)
+                children[i] = 0;
+            else if (!well && children[i])
+                kill(children[i], SIGKILL); /* it waits for the other at the barrier */
+        failed = well ? failed : FAILED;
     }
+    if (failed)
+        return failed;
     print(shared, cpus, arguments + 1);
     return 0;
 }

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nearmetal.execute.hardware import hardware_of
+from nearmetal.execute.hardware import Hardware, hardware_of
 from nearmetal.testing.fake_host import FakeHost
 from nearmetal.workloads.application import Application, Found, Output, Place
 from nearmetal.workloads.imb import Imb
@@ -253,7 +253,7 @@ def test_what_the_machine_has(tmp_path: Path) -> None:
     (tmp_path / "mlx5_1").mkdir()
     (tmp_path / "mlx5_0").mkdir()
     found = hardware_of(host, tmp_path)
-    assert (found.memory, found.cpu_flags, found.rdma) == (2 << 20, {"fpu", "avx2"}, ("mlx5_0", "mlx5_1"))
+    assert found == Hardware(memory=2 << 20, cpu_flags=frozenset({"fpu", "avx2"}), rdma=("mlx5_0", "mlx5_1"))
     assert hardware_of(host, tmp_path / "none").rdma == ()
 
 

@@ -80,15 +80,18 @@ def chosen(choices: Choices) -> Blas:
 
 def environment(choices: Choices, cpu_flags: Set[str]) -> dict[str, str]:
     """Variables that make a program load it, one thread for each rank."""
-    blas = chosen(choices)
+    core = choices.word("core")
+    return variables(chosen(choices), core_for(cpu_flags) if core == AUTO else core)
+
+
+def variables(blas: Blas, core: str | None) -> dict[str, str]:
+    """core: OpenBLAS's kernels by name, None for its own choice."""
     path = library(blas)
     env = {} if path is None else {SEARCHED: str(path.parent)}
     if blas is not Blas.REFERENCE:
         env |= {"OPENBLAS_NUM_THREADS": "1", "OPENBLAS_VERBOSE": "2"}
-        core = choices.word("core")
-        named = core_for(cpu_flags) if core == AUTO else core
-        if named is not None:
-            env["OPENBLAS_CORETYPE"] = named
+        if core is not None:
+            env["OPENBLAS_CORETYPE"] = core
     return env
 
 
