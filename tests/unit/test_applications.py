@@ -11,6 +11,7 @@ from nearmetal.cli.workload_names import misplaced, named_workloads
 from nearmetal.environments.registry import get_backend
 from nearmetal.errors import StudyError, UnavailableError, UsageError
 from nearmetal.execute.application_place import place_of, require_programs, runs_mpi
+from nearmetal.execute.hardware import Hardware
 from nearmetal.execute.weigh import weigh_study
 from nearmetal.model.record import Status
 from nearmetal.model.study import ApplicationWorkload, Better, KernelWorkload, Mode, StorageKind, Study
@@ -163,7 +164,9 @@ def _weighed(own: tuple[object, ...], ranks: int) -> Study:
 
 def test_the_least_memory_of_any_arm_counts_for_all() -> None:
     study = load_text(TEXT, "s.yaml", catalog())
-    places = [place_of(_ours(study), arm, study, 8 << 30, Path("/d")) for arm in study.arms()]
+    places = [
+        place_of(_ours(study), arm, study, Hardware(memory=8 << 30), Path("/d")) for arm in study.arms()
+    ]
     assert [p.memory for p in places] == [1 << 30, 1 << 30]
     assert runs_mpi(_ours(study), study)
 

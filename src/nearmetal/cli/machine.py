@@ -105,19 +105,23 @@ def _storages(host: Host) -> list[tuple[str, str, str, str]]:
 
 
 def _applications(host: Host) -> list[tuple[str, str, str, str]]:
-    """A row for each application with its usual keys: whether its programs are on this machine."""
-    from ..execute.application_place import install_line, lacking
+    """A row for each application with its usual keys on two ranks: whether this machine has what it needs."""
+    from ..execute.application_place import find_on, install_line, lacking, two_ranks
+    from ..execute.hardware import hardware_of
     from ..model.image import HOST
     from ..model.study import ApplicationWorkload
     from ..workloads.applications import application, application_names, choices
 
-    rows = []
+    rows, place = [], two_ranks(hardware_of(host))
     for name in application_names():
-        needs = application(name).needs(choices(ApplicationWorkload(name=name, application=name)))
-        missing = lacking(needs, host.which)
+        known, given = application(name), choices(ApplicationWorkload(name=name, application=name))
+        needs, problem = known.needs(given), known.problem(given, place)
+        missing = lacking(needs, find_on(host))
         if missing:
             why = f"{' and '.join(missing)} not found"
             rows.append(("not here", f"application {name}", why, install_line(needs, HOST)))
+        elif problem is not None:
+            rows.append(("not here", f"application {name}", problem, ""))
         else:
             rows.append(("works", f"application {name}", "", ""))
     return rows

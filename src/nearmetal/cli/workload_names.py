@@ -153,7 +153,7 @@ def known_applications() -> dict[str, KnownApplication]:
 def misplaced(workload: ApplicationWorkload, study: Study) -> tuple[str, ...]:
     """Why it does not run on arms of the study, one text for each cause."""
     from ..execute.application_place import problems_of
+    from ..execute.hardware import hardware_of
     from ..host import LocalHost
-    from ..host.provenance import memory_bytes
 
-    return problems_of(workload, study, memory_bytes(LocalHost()) or 1 << 30)
+    return problems_of(workload, study, hardware_of(LocalHost()))

@@ -6,21 +6,27 @@ from collections.abc import Callable
 from pathlib import Path
 
 from ..errors import UnavailableError
+from ..host import Host, Unavailable
 from ..model.image import HOST
 from ..model.study import ApplicationWorkload, Arm, Study
 from ..workloads.application import Needs, Place
 from ..workloads.applications import application, choices
+from .hardware import Hardware
 
 Find = Callable[[str], str | None]
-"""A program by name, or an absolute path: where it is, or None."""
+"""A program by name, or any file by its absolute path: where it is, or None."""
 
 
-def place_of(workload: ApplicationWorkload, arm: Arm, study: Study, memory: int, directory: Path) -> Place:
-    """Where an arm runs it. memory: bytes of the machine.
+def place_of(
+    workload: ApplicationWorkload, arm: Arm, study: Study, machine: Hardware, directory: Path
+) -> Place:
+    """Where an arm runs it.
 
     An arm with a limit bounds all, for every arm must be asked for the same work.
     """
-    shares = [memory // a.placement.instances for a in study.arms() if a.environment.takes(workload.name)]
+    shares = [
+        machine.memory // a.placement.instances for a in study.arms() if a.environment.takes(workload.name)
+    ]
     limits = [
         a.environment.limits.memory
         for a in study.arms()
@@ -34,17 +40,33 @@ def place_of(workload: ApplicationWorkload, arm: Arm, study: Study, memory: int,
         directory=directory,
         storage=None if storage is None else directory / "storage",
         memory=min([*shares, *limits]),
+        cpu_flags=machine.cpu_flags,
+        rdma=machine.rdma,
     )
 
 
-def problems_of(workload: ApplicationWorkload, study: Study, memory: int) -> tuple[str, ...]:
-    """Why it does not run on arms of the study that take it, one text for each cause. memory: bytes of the
-    machine."""
+def two_ranks(machine: Hardware) -> Place:
+    """A placement that suits most, to ask whether the machine does."""
+    here = Path("/")
+    return Place(
+        nodes=1,
+        instances=1,
+        tasks=2,
+        directory=here,
+        storage=here,
+        memory=machine.memory,
+        cpu_flags=machine.cpu_flags,
+        rdma=machine.rdma,
+    )
+
+
+def problems_of(workload: ApplicationWorkload, study: Study, machine: Hardware) -> tuple[str, ...]:
+    """Why it does not run on arms of the study that take it, one text for each cause."""
     known, given = application(workload.application), choices(workload)
     found: dict[str, dict[str, None]] = {}
     for arm in study.arms():
         if arm.environment.takes(workload.name):
-            what = known.problem(given, place_of(workload, arm, study, memory, Path("/")))
+            what = known.problem(given, place_of(workload, arm, study, machine, Path("/")))
             if what is not None:
                 found.setdefault(what, {})[arm.placement.name] = None
     return tuple(f"{what} (placement {', '.join(places)})" for what, places in found.items())
@@ -54,11 +76,21 @@ def runs_mpi(workload: ApplicationWorkload, study: Study) -> bool:
     """Whether any arm starts it by mpirun."""
     known, given = application(workload.application), choices(workload)
     places = [
-        place_of(workload, arm, study, 1 << 30, Path("/"))
+        place_of(workload, arm, study, Hardware(memory=1 << 30), Path("/"))
         for arm in study.arms()
         if arm.environment.takes(workload.name)
     ]
     return any(known.command(given, place).mpi for place in places if not known.problem(given, place))
+
+
+def find_on(host: Host) -> Find:
+    """On the machine itself; an absolute path may be that of a library."""
+
+    def find(name: str) -> str | None:
+        there = name.startswith("/") and not isinstance(host.read(name), Unavailable)
+        return host.which(name) or (name if there else None)
+
+    return find
 
 
 def lacking(needs: Needs, find: Find) -> tuple[str, ...]:

@@ -52,7 +52,7 @@ def run_application(session: Session, s: Standing, workload: ApplicationWorkload
 
 def _place(session: Session, s: Standing, workload: ApplicationWorkload) -> Place:
     directory = s.directory / f"application-{workload.name}"
-    place = place_of(workload, s.arm, session.study, session.machine.memory, directory)
+    place = place_of(workload, s.arm, session.study, session.machine.hardware, directory)
     return replace(place, storage=s.volumes[0].path) if s.volumes else place
 
 

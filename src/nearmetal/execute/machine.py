@@ -11,12 +11,14 @@ from ..host import Host
 from ..images import ImageStore
 from ..launchers import InstalledMpi
 from ..workloads.build import BuiltTools
+from .hardware import Hardware
 
 
 @dataclass(frozen=True, kw_only=True)
 class Machine:
     """The host with everything compiled. llc: bytes of the last-level cache; cpus: usable CPUs in the order
-    in which ranks take them; cores: that these belong to; memory: bytes."""
+    in which ranks take them; cores: that these belong to; hardware: what
+    applications size themselves by."""
 
     host: Host
     tools: Tools
@@ -25,7 +27,7 @@ class Machine:
     llc: int
     cpus: tuple[int, ...]
     cores: int
-    memory: int
+    hardware: Hardware
 
 
 def cache_directory() -> Path:

@@ -19,7 +19,7 @@ from ..errors import NearmetalError, UnavailableError, UsageError
 from ..host import Host, LocalHost, cgroups
 from ..host import Unavailable as NoGroups
 from ..host.network_meter import NetworkMeter, open_descriptors
-from ..host.provenance import llc_bytes, memory_bytes
+from ..host.provenance import llc_bytes
 from ..host.runtime import scratch_directory
 from ..host.topology import topology
 from ..launchers import find_mpi
@@ -31,6 +31,7 @@ from ..network.plan import Want
 from ..samplers import Sampler
 from ..workloads.build import build_tools
 from .attachments import missing_networks, wanted_by
+from .hardware import hardware_of
 from .links import Links, node_links
 from .machine import Machine, cache_directory
 from .progress import Progress
@@ -147,7 +148,7 @@ def prepare_machine(host: Host, progress: Progress, mpi: Mpi | None = None) -> M
         llc=llc_bytes(host) or 32 << 20,
         cpus=places.order,
         cores=places.cores,
-        memory=memory_bytes(host) or 1 << 30,
+        hardware=hardware_of(host),
     )
 
 

@@ -19,7 +19,7 @@ from ..model.image import HOST
 from ..model.record import JsonValue
 from ..model.study import ApplicationWorkload, CommandWorkload, Environment, KernelWorkload, Mpi, Study
 from ..workloads.build import BuiltTools, build_tools_in
-from .application_place import require_programs, runs_mpi
+from .application_place import find_on, require_programs, runs_mpi
 from .machine import Machine, cache_directory, image_store
 from .progress import Progress
 
@@ -72,8 +72,9 @@ class Inside:
 
 
 def find_program(image: Image, program: str) -> str | None:
-    """Its path inside; a link to somewhere counts, since only inside it leads there."""
-    places = (f"{directory}/{program}" for directory in PATH)
+    """Its path inside, where it is a name, or it is an absolute path itself; a link to somewhere counts,
+    since only inside it leads there."""
+    places = [program] if program.startswith("/") else [f"{directory}/{program}" for directory in PATH]
     return next((place for place in places if os.path.lexists(image.tree / place[1:])), None)
 
 
@@ -110,7 +111,7 @@ def all_software(
     Raises UnavailableError where an image does not stand, or lacks what a workload of its arms needs.
     """
     own = {i.name: i for i in study.images}
-    require_programs(study, HOST, machine.host.which)
+    require_programs(study, HOST, find_on(machine.host))
     found = {HOST: Software(image=None, tools=machine.tools, built=machine.built, mpi=machine.mpi)}
     for name in sorted({e.image for e in study.environments} - {HOST}):
         image = require_image(machine.host, image_store(), name, own)

@@ -78,6 +78,12 @@ def memory_bytes(host: Host) -> int | None:
     return found if isinstance(found, int) else None
 
 
+def cpu_flags(host: Host) -> frozenset[str]:
+    """What the first CPU can do, as in /proc/cpuinfo; empty where it names nothing of the kind."""
+    flags = _field(_text(host, "/proc/cpuinfo"), "flags")
+    return frozenset(flags.split()) if isinstance(flags, str) else frozenset()
+
+
 def cpu_summary(provenance: Mapping[str, Any]) -> str:
     """One line: 'AMD EPYC 7713, 2 cores, 23 GiB, Linux 6.18, Open MPI 4.1.4'; unknown parts are left out."""
     cpu, memory = _section(provenance, "cpu"), _section(provenance, "memory")

@@ -20,7 +20,8 @@ class Place:
     directory: its working directory, at the same path in every instance, empty but for staged files, and not
     meant for much (the machine's memory, mostly); storage: of the first instance, for an application that
     Needs it, else None (in argv `{storage}` stands for that of each rank); memory: bytes each instance may
-    use, the least that any arm gives it.
+    use, the least that any arm gives it; cpu_flags: of the machine's processors, as in /proc/cpuinfo, empty
+    where it names none; rdma: names of its RDMA devices.
     """
 
     nodes: int
@@ -29,6 +30,8 @@ class Place:
     directory: Path
     storage: Path | None
     memory: int
+    cpu_flags: frozenset[str] = frozenset()
+    rdma: tuple[str, ...] = ()
 
     @property
     def ranks(self) -> int:

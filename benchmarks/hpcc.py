@@ -1,0 +1,96 @@
+"""EP-DGEMM of HPCC with the chosen BLAS against this machine's DGEMM roof, in turn.
+
+By hand: python -m benchmarks.hpcc [rounds] [n]. Each round launches HPCC natively on all CPUs, pinned, and
+measures the roof anew, in random order; the ratio is EP-DGEMM / mean of the CPUs' roofs, pair by pair. n:
+order of HPL's matrix; the matrices of DGEMM are n / sqrt(3 ranks). A run that is not verified ends it with 1.
+"""
+
+from __future__ import annotations
+
+import statistics
+import sys
+import tempfile
+from pathlib import Path
+
+from benchmarks.paired import interleaved, ratio, shown
+
+from nearmetal.execute.dgemm_roof import DgemmRoof, measure_dgemm_roof
+from nearmetal.execute.machine import Machine
+from nearmetal.execute.once import rank_cpus
+from nearmetal.execute.progress import Silent
+from nearmetal.execute.session import prepare_machine
+from nearmetal.host import LocalHost
+from nearmetal.launchers import MpiJob
+from nearmetal.model.study import Transport
+from nearmetal.workloads.application import Found, Output, Place
+from nearmetal.workloads.hpcc import OUTPUT, Hpcc
+from nearmetal.workloads.parameter import Choices
+
+LIMIT = 1800.0
+METRIC = "EP-DGEMM"
+
+
+def main(rounds: int, n: int) -> int:
+    machine = prepare_machine(LocalHost(), Silent())
+    with tempfile.TemporaryDirectory(dir="/tmp") as scratch:
+        found = interleaved(
+            {"hpcc": lambda: ep_dgemm(machine, Path(scratch), n), "roof": lambda: roof(machine)}, rounds
+        )
+    measured = statistics.median(found["hpcc"]) / 1e9
+    print(f"{METRIC} {measured:.4g} GFLOP/s of each of {len(machine.cpus)} CPUs, n {n}, {rounds} rounds")
+    print(f"{METRIC} / roof {shown(ratio(found['hpcc'], found['roof']))} (at least 0.9)")
+    return 0
+
+
+def roof(machine: Machine) -> float:
+    """FLOP/s of a CPU, all at once."""
+    found = measure_dgemm_roof(machine, machine.cpus)
+    if not isinstance(found, DgemmRoof):
+        sys.exit(found.reason)
+    return found.together / len(found.each)
+
+
+def ep_dgemm(machine: Machine, scratch: Path, n: int) -> float:
+    """FLOP/s of a rank, all at once, of one fresh and verified run."""
+    found = run(machine, scratch, n)
+    value = next(m.value for m in found.metrics if m.name == METRIC)
+    if not found.ok or value is None:
+        sys.exit(f"HPCC is not verified: {found.found}")
+    return value
+
+
+def run(machine: Machine, scratch: Path, n: int) -> Found:
+    known, ranks = Hpcc(), len(machine.cpus)
+    choices = Choices(values={p.name: p.default for p in known.parameters} | {"n": n})
+    with tempfile.TemporaryDirectory(dir=scratch) as here:
+        place = Place(
+            nodes=1,
+            instances=1,
+            tasks=ranks,
+            directory=Path(here),
+            storage=None,
+            memory=machine.hardware.memory,
+            cpu_flags=machine.hardware.cpu_flags,
+        )
+        invocation = known.command(choices, place)
+        for name, text in invocation.files.items():
+            (place.directory / name).write_text(text)
+        rank = (machine.tools / "nm-rank", "--cpus", rank_cpus(machine.cpus, ranks, 1), "--directory", here)
+        job = MpiJob(
+            argv=(*rank, "--", *invocation.argv),
+            ranks=ranks,
+            transport=Transport.SHM,
+            interface="lo",
+            scratch=here,
+            forward=tuple(invocation.env),
+        )
+        launch = machine.mpi.launch(job)
+        done = machine.host.run(launch.argv, env={**launch.env, **invocation.env}, timeout=LIMIT)
+        written = place.directory / OUTPUT
+        text = written.read_text(errors="replace") if written.exists() else ""
+    return known.parse(choices, place, Output(stdout=done.stdout, stderr=done.stderr, files={OUTPUT: text}))
+
+
+if __name__ == "__main__":
+    given = [int(word) for word in sys.argv[1:]]
+    sys.exit(main(*(given + [10, 4000][len(given) :])))
