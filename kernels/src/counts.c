@@ -1,5 +1,6 @@
 #include "counts.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <linux/perf_event.h>
 #include <math.h>
@@ -36,22 +37,36 @@ static int listed(const char *list, const char *name) {
     return 0;
 }
 
+static int open_event(int e) {
+    struct perf_event_attr attributes = {
+        .size = sizeof attributes,
+        .type = events[e].type,
+        .config = events[e].config,
+        .inherit = 1,
+        .exclude_kernel = 1,
+        .exclude_hv = 1,
+        /* More events than counters take turns: the share of the time is told, and scaled by. */
+        .read_format = PERF_FORMAT_TOTAL_TIME_ENABLED | PERF_FORMAT_TOTAL_TIME_RUNNING,
+    };
+    return (int)syscall(SYS_perf_event_open, &attributes, 0, -1, -1, PERF_FLAG_FD_CLOEXEC);
+}
+
 void counts_open(const char *list) {
+    for (int e = 0; e < EVENTS; e++)
+        if (descriptors[e] < 0 && listed(list, names[e]))
+            descriptors[e] = open_event(e);
+}
+
+void counts_offered(Text *text) {
+    text_add(text, "{");
     for (int e = 0; e < EVENTS; e++) {
-        if (descriptors[e] >= 0 || !listed(list, names[e]))
-            continue;
-        struct perf_event_attr attributes = {
-            .size = sizeof attributes,
-            .type = events[e].type,
-            .config = events[e].config,
-            .inherit = 1,
-            .exclude_kernel = 1,
-            .exclude_hv = 1,
-            /* More events than counters take turns: the share of the time is told, and scaled by. */
-            .read_format = PERF_FORMAT_TOTAL_TIME_ENABLED | PERF_FORMAT_TOTAL_TIME_RUNNING,
-        };
-        descriptors[e] = (int)syscall(SYS_perf_event_open, &attributes, 0, -1, -1, PERF_FLAG_FD_CLOEXEC);
+        int descriptor = open_event(e);
+        text_add(text, "%s\"%s\":", e ? "," : "", names[e]);
+        json_string(text, descriptor < 0 ? strerror(errno) : "");
+        if (descriptor >= 0)
+            close(descriptor);
     }
+    text_add(text, "}\n");
 }
 
 static void read_events(Counts *counts) {

@@ -31,6 +31,9 @@ typedef struct {
    alone is counted, for an ordinary user may count no more. */
 void counts_open(const char *names);
 
+/* What the kernel says to each event here, as a JSON object: "" where it gives it. */
+void counts_offered(Text *text);
+
 /* Of this process, all threads. */
 void counts_self(Counts *counts);
 

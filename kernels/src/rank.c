@@ -250,6 +250,13 @@ int rank_main(int count, char **arguments) {
     fail_as(rank, NULL);
     const char *cpus = NULL, *report = NULL, *library = NULL, *profile = NULL, *storage = NULL, *gate = NULL,
                *directory = NULL, *events = NULL;
+    if (count == 2 && strcmp(arguments[1], "--offered") == 0) {
+        Text text = {0};
+        counts_offered(&text);
+        bool told = text_write(&text, STDOUT_FILENO);
+        text_free(&text);
+        return told ? 0 : 1;
+    }
     int at = 1;
     for (; at + 1 < count && strcmp(arguments[at], "--") != 0; at += 2) {
         if (strcmp(arguments[at], "--cpus") == 0)

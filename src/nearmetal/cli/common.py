@@ -54,7 +54,7 @@ def catalog() -> Catalog:
         metrics={
             **{k: _every_metric(k) for k in kernel_names()},
             **{str(event): names for event, names in EVENT_METRICS.items()},
-            COMMAND: ("wall", "user", "system", "max_rss"),
+            COMMAND: ("wall", "user", "system", "max_rss", "read", "written"),
         },
         misfit=lambda kernel, name, value: parameters(kernel)[name].problem(value),
         applications=known_applications(),

@@ -17,8 +17,11 @@ from .network_watch import look_at_network
 from .profiles import read_profiles
 from .reports import read_reports
 from .session import Session
-from .standing import Standing, cpu_list, launch_of
+from .standing import Standing, cpu_list, events_of, launch_of
 from .transport_watch import TransportWatch
+
+CLOCKS_APART = 0.02
+"""Share by which CPU time may be beyond wall time: they come from two clocks."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,12 +66,21 @@ class Ran:
 
     @property
     def parts(self) -> dict[str, float] | None:
-        """What the wall time of the slowest rank is made of, save what lies before MPI_Init and from
-        MPI_Finalize on; None without profiles."""
+        """What the wall time of the slowest rank is made of: by its profile, save what lies before MPI_Init
+        and from MPI_Finalize on; else its own code, system calls, and neither (waiting). None of a program
+        whose threads took more CPU time than passed."""
+        rank = max(range(len(self.reports)), key=lambda rank: self.reports[rank].wall)
         if not self.profiles:
-            return None
-        slowest = self.profiles[max(range(len(self.reports)), key=lambda rank: self.reports[rank].wall)]
+            return _without_profile(self.reports[rank])
+        slowest = self.profiles[rank]
         return {"comm": slowest.communication, "compute": slowest.compute, "init": slowest.init}
+
+
+def _without_profile(report: RankReport) -> dict[str, float] | None:
+    wait = report.wall - report.user - report.system
+    if wait < -CLOCKS_APART * report.wall:
+        return None
+    return {"user": report.user, "system": report.system, "wait": max(0.0, wait)}
 
 
 def run_program(session: Session, s: Standing, program: Program) -> Ran:
@@ -93,6 +105,8 @@ def run_program(session: Session, s: Standing, program: Program) -> Ran:
             remedy=f"raise time_limit above {program.time_limit:g} s" if done.returncode == 124 else "",
         )
     reports = read_reports(s.directory, s.arm.placement.ranks if program.mpi else 1)
+    if s.inside is not None:
+        s.inside.run(program.name, reports)
     s.places = tuple(r.place for r in reports)
     profiles: tuple[RankProfile, ...] = ()
     if program.mpi:
@@ -117,6 +131,7 @@ def _words(session: Session, s: Standing, program: Program) -> tuple[Sequence[st
         s.transport = s.transport or TransportWatch(s)
         return argv, env | dict(s.launch.env)
     pinned = ["--cpus", cpu_list([session.instance_cpus(s.arm, 0)]), "--report", str(s.directory)]
+    pinned += events_of(session)
     if s.volumes:
         pinned += ["--storage", str(s.volumes[0].path)]
     if program.directory is not None:

@@ -12,6 +12,7 @@ from itertools import count
 from pathlib import Path
 
 from ..errors import RunError, UsageError
+from ..host.energy import energy_files
 from ..host.lock import machine_lock
 from ..host.provenance import boot_state, provenance
 from ..model.record import JsonValue, Status, TrialRecord
@@ -23,6 +24,7 @@ from ..records import ResultsDirectory, TrialWriter, completed_blocks, last_atte
 from ..samplers import Sampler
 from .audit import audit_arms, limits_found, parity, storage_found
 from .block import run_block
+from .inside import counted_everywhere, inside_record, offered_events
 from .interrupt import interruptible
 from .machine import Machine
 from .progress import BlockDone, Progress
@@ -84,6 +86,8 @@ def _start(machine: Machine, study: Study, order: Order, label: str, progress: P
         slices = plan_slices(study, rehearsal.records, rehearsal.seconds)
         session = replace(session, slices=slices)
         seconds = rehearsal.seconds + added_seconds(rehearsal.records, slices)
+        offered = offered_events(machine.host, machine.tools)
+        session = replace(session, events=counted_everywhere(session.events, rehearsal.records))
         directory.freeze(
             seed=study.design.seed,
             expected_blocks=expected_blocks(study, seconds, time.monotonic() - begin),
@@ -98,6 +102,7 @@ def _start(machine: Machine, study: Study, order: Order, label: str, progress: P
                 "storage": rehearsal.storage,
                 "limits": rehearsal.limits,
                 "network": session.network_record(),
+                "inside": inside_record(session, offered),
                 "mpi": _mpi_asked(machine, study),
                 "run": label,
                 "rehearsal_seconds": rehearsal.seconds,
@@ -153,8 +158,20 @@ def _resume(
     with open_session(machine, study, backends, label, progress) as session:
         _same_images(session, directory)
         directory.reopen()
-        session = replace(session, logs=directory.path / "logs", slices=directory.plan().slices)
+        session = replace(
+            session,
+            logs=directory.path / "logs",
+            slices=directory.plan().slices,
+            events=_events_then(directory),
+        )
         return _blocks(session, directory, begin, progress)
+
+
+def _events_then(directory: ResultsDirectory) -> tuple[str, ...]:
+    """The perf events that this run counts: the same in all of its blocks."""
+    inside = directory.provenance.get("inside")
+    events = inside.get("perf_events") if isinstance(inside, dict) else None
+    return tuple(str(e) for e in events) if isinstance(events, list) else ()
 
 
 def _same_boot_state(machine: Machine, directory: ResultsDirectory) -> None:
@@ -241,7 +258,12 @@ def _blocks(session: Session, directory: ResultsDirectory, begin: float, progres
     """Run the blocks that are not on disk yet; each is on disk before the next begins."""
     machine = session.machine
     sampling = Sampler(
-        directory.path / "samples", writer=WRITER, host=machine.host, program=machine.tools / "nm-sample"
+        directory.path / "samples",
+        writer=WRITER,
+        host=machine.host,
+        program=machine.tools / "nm-sample",
+        also=energy_files(),
+        period=session.study.design.sample_every,
     )
     try:
         with directory.writer(WRITER) as writer, sampling as sampler:

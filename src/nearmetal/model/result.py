@@ -60,14 +60,41 @@ class Part:
     overhead: Interval
 
 
+class Change(StrEnum):
+    """What of an arm a suggestion changes, in the words of the study file."""
+
+    CPU = "limits.cpu"
+    CPU_SHARES = "limits.cpu_shares"
+    MEMORY = "limits.memory"
+    RTO_MIN = "network.rto_min"
+    ATTACHMENT = "attachment"
+    PINNING = "pinning"
+    ONE_INSTANCE = "instances"
+    STORAGE = "storage"
+    PAGES = "pages"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Suggestion:
+    """A change that may help, words: 'take the CPU quota out'; change: of the arm or its workload, None where
+    a study cannot make it."""
+
+    change: Change | None
+    words: str
+
+
 @dataclass(frozen=True, kw_only=True)
 class Attribution:
     """overhead = sum of parts + residual, in shares of the baseline's time; sentence: only where the figures
-    carry it, else 'not explained'."""
+    carry it, else 'not explained'. causes: what cuts across the parts (throttling, waiting for a CPU,
+    time-outs, ...), in the same shares; unexplained: what they leave; None where nothing was counted."""
 
     parts: tuple[Part, ...]
     residual: Interval | None
     sentence: str
+    causes: tuple[Part, ...] = ()
+    unexplained: Interval | None = None
+    suggestion: Suggestion | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

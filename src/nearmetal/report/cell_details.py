@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from ..model.result import Cell, Interval, Quantiles
 from ..units import show_effect
-from .cells_table import Entry, bounded, difference_text, margin_text, value_text
+from .cells_table import Entry, bounded, cause_sentence, difference_text, margin_text, value_text
 from .chart_parts import PAGE, Chart
 from .charts import charts_of
 from .markup import Markup, join, table, tag
@@ -34,7 +34,7 @@ def _sentence(e: Entry) -> str:
     c = e.cell
     text = f"{e.overhead} {e.interval} in time against {one_line(c.baseline)}: {e.verdict}, n {c.n}."
     if c.attribution is not None and c.attribution.sentence:
-        text += f" Likely cause: {one_line(c.attribution.sentence)}."
+        text += f" Likely cause: {one_line(cause_sentence(c.attribution))}."
     if c.blocks_needed is not None:
         text += f" About {plural(c.blocks_needed, 'block')} more would decide it at the present spread."
     return text

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from ..model.record import JsonValue
-from ..model.result import Cell, Interval, NoiseFloor
+from ..model.result import Cell, Interval, NoiseFloor, Part
 from .cells_table import bounded, margin_text, metric_label
 from .chart_parts import (
     Chart,
@@ -31,7 +32,14 @@ MOST_POINTS = 2000
 
 def charts_of(cell: Cell, records: RecordIndex, p: Palette) -> tuple[Chart, ...]:
     """Every chart that the figures of a cell carry, in the order in which the page shows them."""
-    made = (points(cell, p), looks(cell, p), absolute(cell, records, p), attribution(cell, p), ecdf(cell, p))
+    made = (
+        points(cell, p),
+        looks(cell, p),
+        absolute(cell, records, p),
+        attribution(cell, p),
+        causes(cell, p),
+        ecdf(cell, p),
+    )
     return tuple(emulation_said(c, emulated=cell.emulated) for c in made if c is not None)
 
 
@@ -163,13 +171,50 @@ def absolute(cell: Cell, records: RecordIndex, p: Palette) -> Chart | None:
 
 
 def attribution(cell: Cell, p: Palette) -> Chart | None:
-    """Shares of the baseline's time by cause, with the residual that nothing explains."""
+    """Shares of the baseline's time by part, with the residual that no part holds."""
     a = cell.attribution
-    if a is None or not a.parts:
+    return _bars(
+        cell,
+        () if a is None else a.parts,
+        ("residual (not explained)", None if a is None else a.residual),
+        p,
+        kind="attribution",
+        title="Where the time went",
+        said="The residual is what the measured phases do not explain.",
+    )
+
+
+def causes(cell: Cell, p: Palette) -> Chart | None:
+    """Shares of the baseline's time by cause, with what they leave."""
+    a = cell.attribution
+    return _bars(
+        cell,
+        () if a is None else a.causes,
+        ("not explained by these", None if a is None else a.unexplained),
+        p,
+        kind="causes",
+        title="Why it went there",
+        said="Causes cut across the phases: a rank is throttled while it computes, or while it waits for one "
+        "that is.",
+    )
+
+
+def _bars(
+    cell: Cell,
+    measured: Sequence[Part],
+    rest: tuple[str, Interval | None],
+    p: Palette,
+    *,
+    kind: str,
+    title: str,
+    said: str,
+) -> Chart | None:
+    """A bar for each part; None where there is none."""
+    if not measured:
         return None
-    parts = [(one_line(part.name), part.overhead) for part in a.parts]
-    if a.residual is not None:
-        parts.append(("residual (not explained)", a.residual))
+    parts = [(one_line(part.name), part.overhead) for part in measured]
+    if rest[1] is not None:
+        parts.append((rest[0], rest[1]))
     multiples = max(abs(i.centre) for _, i in parts) > 1
     scale, unit = (1.0, "multiples") if multiples else (100.0, "%")
     rows: list[JsonValue] = [_part(name, i, scale) for name, i in parts]
@@ -196,11 +241,10 @@ def attribution(cell: Cell, p: Palette) -> Chart | None:
         "transform": [{"filter": "isValid(datum.low) && isValid(datum.high)"}],
     }
     return Chart(
-        kind="attribution",
-        title="Where the time went",
+        kind=kind,
+        title=title,
         caption=f"Bars: additional time in {unit} of the baseline's, n {cell.n}; "
-        f"lines: {cell.confidence * 100:.3g} % intervals. "
-        "The residual is what the measured phases do not explain.",
+        f"lines: {cell.confidence * 100:.3g} % intervals. {said}",
         height=34 * len(rows) + 10,
         spec={"data": {"values": rows}, "layer": [bars, whiskers]},
     )

@@ -38,12 +38,14 @@ def parse(
     user: float | None,
     system: float | None,
     max_rss: int | None,
+    io: Mapping[str, int] | None = None,
     parts: Mapping[str, float] | None = None,
 ) -> tuple[Row, ...]:
-    """The rows of one run: wall, user, system (seconds) and max_rss (bytes) where measured, then the
-    workload's own metrics, of which one that bears one of these names takes its place. parts: seconds within
-    wall by kind, of a run that was profiled. Where the workload has something to verify, every row holds what
-    was expected and found; where that failed, every row is FAILED and keeps its values.
+    """The rows of one run: wall, user, system (seconds), max_rss, read and written (bytes by system calls; no
+    row where there were none) where measured, then the workload's own metrics, of which one that bears one of
+    these names takes its place. parts: seconds within wall by kind. Where the workload has something to
+    verify, every row holds what was expected and found; where that failed, every row is FAILED and keeps its
+    values.
 
     A regex is searched with ^ and $ meaning lines, and the *first* match counts (where a program prints a
     value per step, the expression tells them apart). A json_path is looked up in the whole output, or else in
@@ -76,6 +78,8 @@ def used_rows(
         ("user", "s", user),
         ("system", "s", system),
         ("max_rss", "B", max_rss),
+        ("read", "B", (io or {}).get("rchar") or None),
+        ("written", "B", (io or {}).get("wchar") or None),
     )
     rows = tuple(
         value_row(name, metric, unit, Better.LOWER, value)

@@ -25,8 +25,12 @@ class PagesLine:
     total_kb: int
 
 
+EVENTS = ("task_clock", "cycles", "instructions", "cache_misses", "dtlb_misses")
+"""By perf_event_open, as kernels/src/counts.c names them."""
+
 Used = Mapping[str, float | None]
-"""What ranks used by kernels/src/counts.h; task_clock and run_delay in seconds, else counts. None = absent."""
+"""What ranks used (kernels/src/counts.h): task_clock and run_delay in seconds, else counts; None = absent."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class RankReport:
@@ -132,6 +136,15 @@ def parse_report(text: str) -> RankReport:
             io={name: _whole(io, name) for name in io},
             used=_used(item["used"]),
         )
+    except _Malformed as e:
+        raise _unreadable("nm-rank", str(e), text) from e
+
+
+def parse_offered(text: str) -> dict[str, str]:
+    """What nm-rank --offered says: by event why it is not given, '' where it is. Raises TrialFailedError."""
+    try:
+        item = _object(_decode(text), "the line")
+        return {name: _text(item, name) for name in item}
     except _Malformed as e:
         raise _unreadable("nm-rank", str(e), text) from e
 
