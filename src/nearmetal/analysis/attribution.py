@@ -24,6 +24,7 @@ NAMES: Mapping[str, str] = {
     "compute": "computation",
     "cpu": "computation",
     "init": "start of MPI",
+    "io": "input and output",
     "user": "user code",
     "system": "system calls",
     "wait": "waiting",

@@ -18,7 +18,7 @@ import numpy as np
 
 from ..model.record import Status, TrialRecord
 from ..model.result import Attribution, Cell, Interval, Part, Verdict
-from ..model.study import Arm, CommandWorkload, KernelWorkload, Study
+from ..model.study import ApplicationWorkload, Arm, CommandWorkload, KernelWorkload, Study
 from .attribution import NOT_EXPLAINED
 from .looks import look_and_carry
 from .network_trouble import (
@@ -135,6 +135,8 @@ def with_causes(
 
 def _processes_of(workload: object) -> Callable[[Arm], int] | None:
     if isinstance(workload, KernelWorkload):
+        return lambda arm: arm.placement.ranks
+    if isinstance(workload, ApplicationWorkload):
         return lambda arm: arm.placement.ranks
     if isinstance(workload, CommandWorkload):
         several = workload.mpi or workload.per_task

@@ -32,5 +32,5 @@ def run_command(session: Session, s: Standing, workload: CommandWorkload) -> tup
         system=ran.system,
         max_rss=ran.max_rss,
         io=io_together(ran.reports),
-        parts=ran.parts,
+        parts=ran.parts or ran.accounts,
     )

@@ -66,21 +66,22 @@ class Ran:
 
     @property
     def parts(self) -> dict[str, float] | None:
-        """What the wall time of the slowest rank is made of: by its profile, save what lies before MPI_Init
-        and from MPI_Finalize on; else its own code, system calls, and neither (waiting). None of a program
-        whose threads took more CPU time than passed."""
-        rank = max(range(len(self.reports)), key=lambda rank: self.reports[rank].wall)
+        """What the wall time of the slowest rank is made of, save what lies before MPI_Init and from
+        MPI_Finalize on; None without profiles."""
         if not self.profiles:
-            return _without_profile(self.reports[rank])
-        slowest = self.profiles[rank]
+            return None
+        slowest = self.profiles[max(range(len(self.reports)), key=lambda rank: self.reports[rank].wall)]
         return {"comm": slowest.communication, "compute": slowest.compute, "init": slowest.init}
 
-
-def _without_profile(report: RankReport) -> dict[str, float] | None:
-    wait = report.wall - report.user - report.system
-    if wait < -CLOCKS_APART * report.wall:
-        return None
-    return {"user": report.user, "system": report.system, "wait": max(0.0, wait)}
+    @property
+    def accounts(self) -> dict[str, float] | None:
+        """The same by the kernel: its own code, system calls, and neither (waiting). None of a program whose
+        threads took more CPU time than passed."""
+        slowest = max(self.reports, key=lambda r: r.wall)
+        wait = slowest.wall - slowest.user - slowest.system
+        if wait < -CLOCKS_APART * slowest.wall:
+            return None
+        return {"user": slowest.user, "system": slowest.system, "wait": max(0.0, wait)}
 
 
 def run_program(session: Session, s: Standing, program: Program) -> Ran:

@@ -113,6 +113,7 @@ class DesignSection(Section):
         Design.sample_every,
         description="time between two samples of the counters of node and instances: 100 ms to 10 s",
         examples=["100 ms"],
+        json_schema_extra={"default": exact(Design.sample_every, Dimension.TIME)},
     )
     mpi: MpiWord | None = Field(
         Design.mpi,
