@@ -137,7 +137,7 @@ REMEDIES: tuple[Remedy, ...] = (
     Remedy(
         cause="TLB",
         fits=_small_pages,
-        change=Change.PAGES,
+        change=None,
         words="huge pages (pages: huge)",
     ),
     Remedy(

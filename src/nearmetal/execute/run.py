@@ -17,6 +17,7 @@ from ..host.lock import machine_lock
 from ..host.provenance import boot_state, provenance
 from ..model.record import JsonValue, Status, TrialRecord
 from ..model.result import Analysis
+from ..model.roof import roof_record
 from ..model.study import Arm, Limits, Study
 from ..plan import added_seconds, make_block, make_plan, plan_slices
 from ..plan import expected_blocks as blocks_within
@@ -28,6 +29,7 @@ from .inside import counted_everywhere, inside_record, offered_events
 from .interrupt import interruptible
 from .machine import Machine
 from .progress import BlockDone, Progress
+from .roofs import measured_roofs
 from .running import RunningAnalysis
 from .session import Session, new_label, open_session, sweep, usable_arms
 from .standing import Standing
@@ -79,6 +81,7 @@ def _start(machine: Machine, study: Study, order: Order, label: str, progress: P
     study = narrowed(study, arms)
     begin = time.monotonic()
     with open_session(machine, study, backends, label, progress) as session:
+        roofs = measured_roofs(machine, study, label, session.scratch, progress)
         directory = ResultsDirectory.create(order.parent, study.name, study_yaml=order.text)
         session = replace(session, logs=directory.path / "logs")
         progress.phase("rehearsal: one block, discarded")
@@ -103,6 +106,7 @@ def _start(machine: Machine, study: Study, order: Order, label: str, progress: P
                 "limits": rehearsal.limits,
                 "network": session.network_record(),
                 "inside": inside_record(session, offered),
+                "roofs": [roof_record(roof) for roof in roofs],
                 "mpi": _mpi_asked(machine, study),
                 "run": label,
                 "rehearsal_seconds": rehearsal.seconds,

@@ -71,7 +71,6 @@ class Change(StrEnum):
     PINNING = "pinning"
     ONE_INSTANCE = "instances"
     STORAGE = "storage"
-    PAGES = "pages"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,6 +94,11 @@ class Attribution:
     causes: tuple[Part, ...] = ()
     unexplained: Interval | None = None
     suggestion: Suggestion | None = None
+
+    @property
+    def change(self) -> Change | None:
+        """What a study could try."""
+        return None if self.suggestion is None else self.suggestion.change
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,6 +125,18 @@ class NetworkTrouble:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Roof:
+    """The roof over one metric. words: what it is; value: in the cell's unit; share, baseline_share: of the
+    arm's and the baseline's medians in it, beyond 1 where a cache or another way round it serves them."""
+
+    words: str
+    value: float
+    share: float
+    baseline_share: float
+    measured: float
+
+
+@dataclass(frozen=True, kw_only=True)
 class Cell:
     """One comparison of one metric. overhead, low, high: time-equivalent overhead as a share (0.03 = +3 %),
     exp(theta) - 1 of the primary interval; d: s * ln(x_env / x_base) by block; baseline_value, value: medians
@@ -128,7 +144,8 @@ class Cell:
     sign, mean: companion intervals of theta (mean is approximate and carries no verdict);
     smallest_material: the smallest overhead that could have been called material;
     blocks_needed: blocks more for a verdict at the present spread, None when decided or unknown; network:
-    None where nothing was lost, or nothing is known; emulated: a side ran on nodes that are emulated."""
+    None where nothing was lost, or nothing is known; emulated: a side ran on nodes that are emulated; roof:
+    None where none stands over the metric, or none was measured."""
 
     arm: str
     environment: str
@@ -167,6 +184,7 @@ class Cell:
     attribution: Attribution | None
     network: NetworkTrouble | None = None
     emulated: bool = False
+    roof: Roof | None = None
 
     @property
     def key(self) -> str:

@@ -346,10 +346,23 @@ def legend(analysis: Analysis) -> tuple[str, ...]:
 
 
 def next_steps(analysis: Analysis, results_dir: str | None) -> tuple[str, ...]:
-    """What to do next: how many more blocks the undecided cells need, and the line that measures them.
+    """What to do next: the line that tries what is suggested; how many more blocks the undecided cells need,
+    and the line that measures them.
 
     results_dir: None leaves the line out.
     """
+    return (*_to_try(analysis, results_dir), *_to_decide(analysis, results_dir))
+
+
+def _to_try(analysis: Analysis, results_dir: str | None) -> tuple[str, ...]:
+    """The line that tries the changes suggested."""
+    found = [c for c in analysis.cells if c.attribution is not None and c.attribution.change]
+    if not found or results_dir is None:
+        return ()
+    return (f"{plural(len(found), 'change')} suggested; whether it helps:  nearmetal try {results_dir}",)
+
+
+def _to_decide(analysis: Analysis, results_dir: str | None) -> tuple[str, ...]:
     open_cells = analysis.undecided
     if not open_cells:
         return ()

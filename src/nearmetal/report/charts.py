@@ -24,10 +24,13 @@ from .chart_parts import (
     value_scale,
     value_unit,
 )
+from .roofs_table import roof_text
 from .seen import RecordIndex
 from .text import one_line, thin
 
 MOST_POINTS = 2000
+FAR_ROOF = 0.2
+"""Share of a roof below which it is told and not drawn."""
 
 
 def charts_of(cell: Cell, records: RecordIndex, p: Palette) -> tuple[Chart, ...]:
@@ -139,6 +142,9 @@ def absolute(cell: Cell, records: RecordIndex, p: Palette) -> Chart | None:
     domain: list[JsonValue] = [base, arm]
     colour: Spec = {"field": "side", "scale": {"domain": domain, "range": [p.base, p.arm]}}
     shape: Spec = {"field": "side", "scale": {"domain": domain, "range": ["circle", "triangle-up"]}}
+    roof = _roof_line(cell, factor, p)
+    if roof is not None and cell.roof is not None:
+        drawn.append(cell.roof.value * factor)
     scale = value_scale(min(drawn), max(drawn))
     y: Spec = {"field": "y", "type": "quantitative", "scale": scale, "axis": value_axis(unit, scale)}
     x = count_axis("block", "block")
@@ -160,14 +166,27 @@ def absolute(cell: Cell, records: RecordIndex, p: Palette) -> Chart | None:
             "encoding": {"x": x, "y": y, "color": colour, "shape": shape, "tooltip": tips},
         }
     )
+    if roof is not None:
+        layers.append({**roof, "encoding": {"y": y}})
     caption = (
         f"Absolute values in {unit}, n {cell.n}: the fold of each block"
         + (" (large) and its raw slices (small)." if raws else ".")
+        + (f" Dashed: the roof, {roof_text(cell)}." if roof is not None else "")
         + thinned(len(shown), len(triples), "blocks")
     )
     return Chart(
         kind="absolute", title="Absolute values", caption=caption, height=200, spec={"layer": layers}
     )
+
+
+def _roof_line(cell: Cell, factor: float, p: Palette) -> Spec | None:
+    """A dashed line at the roof; None where it lies so far off that it would flatten all else."""
+    if cell.roof is None or not min(cell.roof.share, 1 / cell.roof.share) > FAR_ROOF:
+        return None
+    return {
+        "data": {"values": [{"y": short(cell.roof.value * factor)}]},
+        "mark": {"type": "rule", "color": p.ink, "strokeDash": [5, 4]},
+    }
 
 
 def attribution(cell: Cell, p: Palette) -> Chart | None:

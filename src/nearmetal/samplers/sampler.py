@@ -24,7 +24,9 @@ from .frames import FrameWriter, raw_beside, whole_lines
 
 SCHEMA = 1
 _SELDOM_EVERY = 5
-_SELDOM = frozenset(("meminfo", "loadavg", "memory.stat", "memory.swap.current"))
+_SELDOM = frozenset(
+    ("meminfo", "loadavg", "memory.stat", "memory.swap.current", "memory.failcnt", "memory.events")
+)
 _END_LIMIT = 5.0
 _FRAME = 1 << 20
 
@@ -181,6 +183,18 @@ def sampling_cost(path: Path) -> SamplingCost | None:
         )
     except (OSError, ValueError, TypeError, KeyError):
         return None
+
+
+def costs_in(directory: Path) -> SamplingCost | None:
+    """Of all writers' samplers below a results directory's samples/; None where nothing is known."""
+    found = [c for p in sorted(directory.glob("*.cost.json")) if (c := sampling_cost(p)) is not None]
+    if not found:
+        return None
+    return SamplingCost(
+        seconds=sum(c.seconds for c in found),
+        cpu=sum(c.cpu for c in found),
+        samples=sum(c.samples for c in found),
+    )
 
 
 def _cost(raw: Path) -> SamplingCost:
