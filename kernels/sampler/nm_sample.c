@@ -1,5 +1,6 @@
 /* nm-sample COMMANDS OUT PERIOD_MS FLUSH_MS: counter files held open, read every period, appended to OUT as
- * JSON Lines, written out every flush. Knows no counter: what to read comes as lines on descriptor COMMANDS.
+ * JSON Lines, written out every flush; "own" is the CPU time that this program has taken so far. Knows no
+ * counter: what to read comes as lines on descriptor COMMANDS.
  *
  *   + SCOPE NAME EVERY PATH   from now on read PATH in every EVERYth sample
  *   ! SCOPE                   read all of it now
@@ -175,9 +176,9 @@ static void cut_down(const char *name) {
 
 /* One line: the files of one scope (NULL: of all) that are due in sample `number` (0: all). */
 static void sample(const char *only, unsigned number) {
-    char head[96];
-    snprintf(head, sizeof head, "{\"time\":%.6f,\"monotonic\":%.6f,\"scopes\":{", seconds(CLOCK_REALTIME),
-             seconds(CLOCK_MONOTONIC));
+    char head[128];
+    snprintf(head, sizeof head, "{\"time\":%.6f,\"monotonic\":%.6f,\"own\":%.6f,\"scopes\":{",
+             seconds(CLOCK_REALTIME), seconds(CLOCK_MONOTONIC), seconds(CLOCK_PROCESS_CPUTIME_ID));
     add_text(&out, head);
     const char *scope = NULL;
     bool first = true;

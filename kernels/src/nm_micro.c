@@ -1,15 +1,17 @@
-/* nm-micro (--tokens DIR | --once [--slices N]) [--seed N] [--interface NAME] KERNEL-SPEC...: all
-   micro-kernels in one MPI program, raw times out as JSON Lines. No statistics: of the ranks' seconds the
-   longest is kept, nothing else is folded. */
+/* nm-micro (--tokens DIR | --once [--slices N]) [--seed N] [--interface NAME] [--events NAME,NAME]
+   KERNEL-SPEC...: all micro-kernels in one MPI program, raw times out as JSON Lines. No statistics: of the
+   ranks' seconds and run delays the longest is kept, other counts are added, nothing else is folded. */
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <math.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "counts.h"
 #include "fail.h"
 #include "kernel.h"
 #include "levels.h"
@@ -67,6 +69,8 @@ static void parse_arguments(Run *run, int count, char **arguments) {
             run->tokens = arguments[++at];
         else if (strcmp(argument, "--interface") == 0 && at + 1 < count)
             run->world.interface = arguments[++at];
+        else if (strcmp(argument, "--events") == 0 && at + 1 < count)
+            counts_open(arguments[++at]);
         else if (strcmp(argument, "--seed") == 0 && at + 1 < count)
             run->world.seed = whole_number(argument, arguments[++at]);
         else if (strcmp(argument, "--slices") == 0 && at + 1 < count)
@@ -80,7 +84,7 @@ static void parse_arguments(Run *run, int count, char **arguments) {
     }
     if (once == (run->tokens != NULL) || run->count == 0 || (run->slices && !once))
         fail("usage: nm-micro (--tokens DIR | --once [--slices N]) [--seed N] [--interface NAME] "
-             "KERNEL-SPEC...");
+             "[--events NAME,NAME] KERNEL-SPEC...");
 }
 
 static const Kernel *find_kernel(const char *name) {
@@ -181,14 +185,33 @@ static void tell_ready(Run *run, double init, double prepare) {
     text_free(&line);
 }
 
+/* What all ranks used: sums, of the run delay the longest. What one of them lacks is absent. */
+static Counts used_by_all(const double *all, int ranks, int stride) {
+    Counts used = {{0}};
+    for (int c = 0; c < COUNTS; c++)
+        for (int r = 0; r < ranks; r++) {
+            double more = all[r * stride + c];
+            if (c != RUN_DELAY || isnan(more))
+                used.value[c] += more;
+            else if (!(used.value[c] >= more))
+                used.value[c] = isnan(used.value[c]) ? NAN : more;
+        }
+    return used;
+}
+
 /* Rank 0 takes each part from the rank that took longest, with that rank's MPI seconds. */
 static void run_slice(Run *run, int k) {
     const Job *job = &run->job[k];
     Slice slice = {0};
+    Counts before, after;
     MPI(MPI_Barrier(MPI_COMM_WORLD));
+    counts_self(&before);
     job->kernel->slice(job->state, &slice);
-    enum { FIELDS = 2 * MOST_PARTS + 1 };
+    counts_self(&after);
+    enum { USED = 2 * MOST_PARTS + 1, FIELDS = USED + COUNTS };
     double mine[FIELDS] = {(double)k};
+    for (int c = 0; c < COUNTS; c++)
+        mine[USED + c] = after.value[c] - before.value[c];
     for (int p = 0; p < slice.count; p++) {
         mine[1 + 2 * p] = slice.part[p].seconds;
         mine[2 + 2 * p] = slice.part[p].comm_seconds;
@@ -215,7 +238,10 @@ static void run_slice(Run *run, int k) {
                  p ? "," : "", slice.part[p].metric, slowest[1 + 2 * p], slowest[2 + 2 * p],
                  slice.part[p].work);
     }
-    text_add(&line, "]}");
+    text_add(&line, "],\"used\":{");
+    Counts used = used_by_all(all + USED, run->world.size, FIELDS);
+    counts_json(&line, &used);
+    text_add(&line, "}}");
     free(all);
     emit(run, &line);
 }

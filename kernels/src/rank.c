@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "clock.h"
+#include "counts.h"
 #include "fail.h"
 #include "place.h"
 
@@ -181,6 +182,30 @@ static pid_t start(char *const *program) {
     return child;
 }
 
+/* Bytes that a process and those it waited for read and wrote: by system calls, and of these from and to
+   disks. Nothing where the kernel does not tell. */
+static void add_io(Text *text, pid_t child) {
+    static const char *const lines[] = {"rchar", "wchar", "read_bytes", "write_bytes"};
+    char path[64], content[512];
+    snprintf(path, sizeof path, "/proc/%d/io", (int)child);
+    int file = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t size = file < 0 ? -1 : read(file, content, sizeof content - 1);
+    if (file >= 0)
+        close(file);
+    content[size > 0 ? size : 0] = 0;
+    const char *comma = "";
+    for (size_t l = 0; l < sizeof lines / sizeof *lines; l++) {
+        char head[32];
+        unsigned long long bytes;
+        snprintf(head, sizeof head, "%s%s: ", l ? "\n" : "", lines[l]);
+        const char *at = strstr(content, head);
+        if (at && sscanf(at + strlen(head), "%llu", &bytes) == 1) {
+            text_add(text, "%s\"%s\":%llu", comma, lines[l], bytes);
+            comma = ",";
+        }
+    }
+}
+
 /* wait4 of the one child: its own usage and that of descendants it waited for, not that of all our children.
  */
 static int run_reported(char *const *program, const char *directory, int rank) {
@@ -191,10 +216,19 @@ static int run_reported(char *const *program, const char *directory, int rank) {
     pid_t child = start(program);
     int status;
     struct rusage usage;
+    siginfo_t ended;
+    while (waitid(P_PID, (id_t)child, &ended, WEXITED | WNOWAIT) < 0 && errno == EINTR)
+        ;
+    double wall = now() - begin;
+    /* It has ended, but its accounts stand until it is waited for. */
+    double run_delay = counts_run_delay(child);
+    Text io = {0};
+    add_io(&io, child);
     while (wait4(child, &status, 0, &usage) < 0)
         if (errno != EINTR)
             fail("%s cannot be waited for: %s", program[0], strerror(errno));
-    double wall = now() - begin;
+    Counts used;
+    counts_child(&used, &usage, run_delay);
     int code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
     text_add(&text, ",\"status\":%d,\"wall\":", code);
     json_number(&text, wall);
@@ -202,8 +236,11 @@ static int run_reported(char *const *program, const char *directory, int rank) {
     json_number(&text, seconds(usage.ru_utime));
     text_add(&text, ",\"system\":");
     json_number(&text, seconds(usage.ru_stime));
-    text_add(&text, ",\"max_rss\":%ld,\"blocks_in\":%ld,\"blocks_out\":%ld}", usage.ru_maxrss * 1024,
-             usage.ru_inblock, usage.ru_oublock);
+    text_add(&text, ",\"max_rss\":%ld,\"io\":{%s},\"used\":{", usage.ru_maxrss * 1024,
+             io.used ? io.data : "");
+    text_free(&io);
+    counts_json(&text, &used);
+    text_add(&text, "}}");
     write_report(directory, rank, &text);
     return code;
 }
@@ -212,7 +249,14 @@ int rank_main(int count, char **arguments) {
     int rank = rank_of_launcher();
     fail_as(rank, NULL);
     const char *cpus = NULL, *report = NULL, *library = NULL, *profile = NULL, *storage = NULL, *gate = NULL,
-               *directory = NULL;
+               *directory = NULL, *events = NULL;
+    if (count == 2 && strcmp(arguments[1], "--offered") == 0) {
+        Text text = {0};
+        counts_offered(&text);
+        bool told = text_write(&text, STDOUT_FILENO);
+        text_free(&text);
+        return told ? 0 : 1;
+    }
     int at = 1;
     for (; at + 1 < count && strcmp(arguments[at], "--") != 0; at += 2) {
         if (strcmp(arguments[at], "--cpus") == 0)
@@ -231,12 +275,14 @@ int rank_main(int count, char **arguments) {
             library = arguments[at + 1];
         else if (strcmp(arguments[at], "--profile") == 0)
             profile = arguments[at + 1];
+        else if (strcmp(arguments[at], "--events") == 0)
+            events = arguments[at + 1];
         else
             break;
     }
     if (at + 1 >= count || strcmp(arguments[at], "--") != 0 || !library != !profile)
         fail("usage: nm-rank [--cpus 0,1] [--report DIR] [--storage DIR,DIR] [--rank N] [--gate DIR] "
-             "[--directory DIR] [--preload LIBRARY --profile DIR]"
+             "[--directory DIR] [--events NAME,NAME] [--preload LIBRARY --profile DIR]"
              " -- PROGRAM ARG...");
     char **program = arguments + at + 1;
     if (storage) {
@@ -255,6 +301,8 @@ int rank_main(int count, char **arguments) {
         preload(library, profile);
     if (gate)
         wait_at_gate(gate);
+    if (report && events)
+        counts_open(events);
     if (report)
         return run_reported(program, report, rank);
     execvp(program[0], program);

@@ -231,5 +231,6 @@ def test_files_of_cgroups() -> None:
     joined = cgroup_paths({"cpu,cpuacct": Path("/c"), "memory": Path("/m"), "devices": Path("/d")})
     assert joined["cpuacct.usage"] == "/c/cpuacct.usage"
     assert joined["memory.stat"] == "/m/memory.stat"
-    assert len(joined) == 4
+    assert joined["cpu.stat"] == "/c/cpu.stat"
+    assert len(joined) == 6
     assert cgroup_paths({"unified": Path("/u")})["io.stat"] == "/u/io.stat"

@@ -40,6 +40,7 @@ SLICE: dict[str, Any] = {
     "kernel": 3,
     "name": "cg",
     "parts": [{"metric": "rate", "seconds": 0.01, "comm_seconds": 0.002, "work": 4443600}],
+    "used": {"run_delay": 0.001, "page_faults": 3, "cycles": None},
 }
 VERIFY: dict[str, Any] = {
     "event": "verify",
@@ -72,7 +73,12 @@ def test_ready() -> None:
 
 def test_slice() -> None:
     part = PartLine(metric="rate", seconds=0.01, comm_seconds=0.002, work=4443600.0)
-    assert parse_line(json.dumps(SLICE)) == SliceLine(kernel=3, name="cg", parts=(part,))
+    assert parse_line(json.dumps(SLICE)) == SliceLine(
+        kernel=3,
+        name="cg",
+        parts=(part,),
+        used={"run_delay": 0.001, "page_faults": 3.0, "cycles": None},
+    )
 
 
 def test_verify() -> None:
@@ -93,11 +99,13 @@ def test_place_of_nm_rank() -> None:
         "user": 0.25,
         "system": 0,
         "max_rss": 4096,
-        "blocks_in": 0,
-        "blocks_out": 8,
+        "io": {"rchar": 832, "wchar": 4},
+        "used": {"run_delay": 0.125, "cycles": None},
     }
     report = parse_report(json.dumps({"place": {**PLACE, "rank": 5}, **used}))
     assert (report.place.rank, report.wall, report.max_rss) == (5, 0.5, 4096)
+    assert report.io == {"rchar": 832, "wchar": 4}
+    assert report.used == {"run_delay": 0.125, "cycles": None}
     with pytest.raises(TrialFailedError, match="nm-rank"):
         parse_report("{}")
 
@@ -122,6 +130,8 @@ def test_place_of_nm_rank() -> None:
             "too large",
         ),
         (SLICE, {"surprise": 1}, "surprise"),
+        (SLICE, {"used": {"run_delay": -1}}, "from 0"),
+        (SLICE, {"used": []}, "not an object"),
         (READY, {"places": [PLACE]}, "ranks 0 to 1"),
         (READY, {"places": [PLACE, PLACE]}, "ranks 0 to 1"),
         (READY, {"ranks": 0}, "ranks"),

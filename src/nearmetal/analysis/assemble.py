@@ -14,6 +14,7 @@ from ..model.record import Status, TrialRecord
 from ..model.result import Analysis, Unused
 from ..model.study import Event, EventSubject, Study
 from .attribution import attribute
+from .causes import with_causes
 from .cells import Answer, QuantilesOf, Question, answer, with_holm
 from .fold import Folded, RowName, fold
 from .network_trouble import with_network
@@ -52,6 +53,7 @@ def analyse(study: Study, plan: Plan, records: Sequence[TrialRecord], *, detail:
         found = attribute(study, cells, {a.cell.key: a.parts for a in compared if a.parts is not None})
         cells = tuple(replace(c, attribution=found.get(c.key)) for c in cells)
         cells = with_network(cells, folded.used)
+        cells = with_causes(study, cells, folded.used, expected=plan.expected_blocks)
     disturbance = disturbances(folded.used)
     return Analysis(
         study=study.name,

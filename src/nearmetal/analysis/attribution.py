@@ -24,6 +24,10 @@ NAMES: Mapping[str, str] = {
     "compute": "computation",
     "cpu": "computation",
     "init": "start of MPI",
+    "io": "input and output",
+    "user": "user code",
+    "system": "system calls",
+    "wait": "waiting",
     "step.cgroups": "control groups",
     "step.spawn": "start of the process",
     "step.namespaces": "namespaces",
@@ -48,10 +52,12 @@ def measured_parts(
     over a slower transport), median over slices, then look-and-carry over blocks. Computation is the time
     outside MPI unless a kernel or a profile measured it. The residual is what the parts leave of the total in
     each block: of a profiled command the start and the end of its processes; where computation is the rest it
-    shows only how far medians do not add up. An event has its steps for parts, each side its own."""
+    shows only how far medians do not add up. An event has its steps for parts, each side its own; a process
+    without MPI its user code, its system calls, and the rest of its time: waiting for disks or a CPU, asleep,
+    throttled."""
     steps = sorted({k for side in (env, base) for k in side.parts if k.startswith(STEP)})
     kinds = steps or [k for k in env.parts if k in base.parts and k in NAMES]
-    if env.seconds is None or base.seconds is None or not (steps or "comm" in kinds):
+    if env.seconds is None or base.seconds is None or not (steps or {"comm", "user"} & {*kinds}):
         return None
     env_work, base_work = _work(env, env.seconds), _work(base, base.seconds)
     env_whole, whole = env.seconds / env_work, base.seconds / base_work
@@ -65,7 +71,7 @@ def measured_parts(
         k: (env.parts.get(k, none[0]) / env_work, base.parts.get(k, none[1]) / base_work) for k in kinds
     }
     shares = {NAMES.get(k, k.removeprefix(STEP)): share(*both) for k, both in per_work.items()}
-    if not steps and "computation" not in shares:
+    if "comm" in kinds and "computation" not in shares:
         env_comm, base_comm = per_work["comm"]
         rest = share(env_whole - env_comm, whole - base_comm)
         shares = {"computation": rest, **shares}
@@ -154,7 +160,7 @@ def _main_part(cell: Cell, parts: Sequence[Part], residual: Interval) -> str | N
     for name, least in nearer.items():
         if least > MAIN_SHARE * sign * total and least > 0:
             return name
-    if "computation" in nearer:  # not of an event
+    if {"computation", "user code"} & nearer.keys():  # not of an event
         return None
     proven = sorted((p for p in parts if nearer[p.name] > 0), key=lambda p: -sign * p.overhead.centre)
     named = [f"{p.name} {100 * p.overhead.centre / total:.0f} %" for p in proven[:MOST_STEPS]]

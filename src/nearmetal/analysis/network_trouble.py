@@ -44,15 +44,21 @@ ByBlock = Mapping[int, TrialRecord]
 def with_network(cells: Sequence[Cell], records: Iterable[TrialRecord]) -> tuple[Cell, ...]:
     """The cells with what their networks did, and with the time-outs in their likely cause where they hold
     a part of it. records: those of complete blocks."""
-    by_side: dict[Side, dict[int, TrialRecord]] = {}
-    for r in records:
-        if r.network and r.status is Status.OK:
-            by_side.setdefault((r.arm, r.aa), {})[r.block] = r
+    by_side = by_sides(r for r in records if r.network)
     if not by_side:
         return tuple(cells)
     return tuple(
         _with_trouble(c, by_side.get((c.arm, False), {}), by_side.get((c.baseline, False), {})) for c in cells
     )
+
+
+def by_sides(records: Iterable[TrialRecord]) -> dict[Side, dict[int, TrialRecord]]:
+    """The good ones by side and block."""
+    found: dict[Side, dict[int, TrialRecord]] = {}
+    for r in records:
+        if r.status is Status.OK:
+            found.setdefault((r.arm, r.aa), {})[r.block] = r
+    return found
 
 
 def _with_trouble(cell: Cell, arm: ByBlock, baseline: ByBlock) -> Cell:
@@ -80,16 +86,16 @@ def network_trouble(cell: Cell, arm: ByBlock, baseline: ByBlock) -> NetworkTroub
     lost = (timeouts, before, _beyond(sent, probes), _beyond(sent_before, probes_before))
     if not any(lost) and not drops and not drops_before:
         return None
-    rto = _smallest_rto(ours)
+    rto = smallest_rto(ours)
     return NetworkTrouble(
         timeouts=timeouts,
         baseline_timeouts=before,
         retransmitted=sent,
         baseline_retransmitted=sent_before,
         rto=rto,
-        baseline_rto=_smallest_rto(theirs),
+        baseline_rto=smallest_rto(theirs),
         waited=_product(timeouts, rto),
-        baseline_waited=_product(before, _smallest_rto(theirs)),
+        baseline_waited=_product(before, smallest_rto(theirs)),
         extra_seconds=extra_seconds(cell, arm, baseline),
         drops=drops,
         baseline_drops=drops_before,
@@ -106,9 +112,9 @@ def timeout_clause(t: NetworkTrouble) -> str | None:
     more = t.waited - (t.baseline_waited or 0.0)
     if more < WORTH_SAYING * extra:
         return None
-    said = f"TCP time-outs: {t.timeouts:.3g} × {_rto(t.rto):.2g} s"
+    said = f"TCP time-outs: {t.timeouts:.3g} × {rto_or_least(t.rto):.2g} s"
     if t.baseline_waited:
-        said += f" (baseline: {t.baseline_timeouts:.3g} × {_rto(t.baseline_rto):.2g} s)"
+        said += f" (baseline: {t.baseline_timeouts:.3g} × {rto_or_least(t.baseline_rto):.2g} s)"
     said += f" = {more:.2g} s of {extra:.2g} s"
     return said if more <= extra / MAIN_SHARE else f"{said}, several at once"
 
@@ -147,14 +153,14 @@ def extra_seconds(cell: Cell, arm: ByBlock, baseline: ByBlock) -> float | None:
     over blocks; None where a row has no seconds."""
     found: list[float] = []
     for block in cell.blocks:
-        ours, theirs = (_time_and_work(by.get(block), cell) for by in (arm, baseline))
+        ours, theirs = (time_and_work(by.get(block), cell) for by in (arm, baseline))
         if ours is None or theirs is None:
             return None
         found.append(ours[0] - theirs[0] * ours[1] / theirs[1])
     return fmean(found) if found else None
 
 
-def _time_and_work(record: TrialRecord | None, cell: Cell) -> tuple[float, float] | None:
+def time_and_work(record: TrialRecord | None, cell: Cell) -> tuple[float, float] | None:
     """Seconds of all slices, and their work in a unit that both sides share (see attribution)."""
     row = _row(record, cell) if record is not None else None
     if row is None:
@@ -182,7 +188,7 @@ def _timed(records: Sequence[TrialRecord], workload: str, counter: str) -> float
     return fmean(known) if known else None
 
 
-def _smallest_rto(records: Sequence[TrialRecord]) -> float | None:
+def smallest_rto(records: Sequence[TrialRecord]) -> float | None:
     return min((c.rto for r in records for c in _in_trouble(r.connections or ()) if c.rto), default=None)
 
 
@@ -190,12 +196,12 @@ def _in_trouble(connections: Iterable[Connection]) -> Iterable[Connection]:
     return (c for c in connections if c.retransmitted)
 
 
-def _rto(seen: float | None) -> float:
+def rto_or_least(seen: float | None) -> float:
     return LEAST_RTO if seen is None else seen
 
 
 def _product(timeouts: float | None, rto: float | None) -> float | None:
-    return None if timeouts is None else timeouts * _rto(rto)
+    return None if timeouts is None else timeouts * rto_or_least(rto)
 
 
 def _beyond(sent: float | None, probes: float | None) -> float | None:

@@ -11,7 +11,7 @@ from typer.exceptions import TyperException
 
 from .. import __version__
 from ..errors import ExitCode, NearmetalError
-from . import image, inspect, machine, results, runs
+from . import image, inspect, machine, results, runs, trying
 
 app = typer.Typer(
     name="nearmetal",
@@ -38,7 +38,7 @@ def _root(
     del version
 
 
-for _group in (runs, results, machine, image, inspect):
+for _group in (runs, results, machine, image, inspect, trying):
     _group.register(app)
 
 

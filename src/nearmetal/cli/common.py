@@ -54,7 +54,7 @@ def catalog() -> Catalog:
         metrics={
             **{k: _every_metric(k) for k in kernel_names()},
             **{str(event): names for event, names in EVENT_METRICS.items()},
-            COMMAND: ("wall", "user", "system", "max_rss"),
+            COMMAND: ("wall", "user", "system", "max_rss", "read", "written"),
         },
         misfit=lambda kernel, name, value: parameters(kernel)[name].problem(value),
         applications=known_applications(),
@@ -206,13 +206,17 @@ def frozen_study(directory: ResultsDirectory) -> Study:
 def analysed(directory: ResultsDirectory) -> tuple[Study, Analysis, tuple[TrialRecord, ...]]:
     """Everything that follows from the records of a results directory."""
     from ..analysis import analyse
+    from ..analysis.roofs import with_roofs
+    from ..model.roof import read_roofs
     from ..plan import make_plan
 
     study = frozen_study(directory)
     plan = make_plan(study, blocks=0, expected_blocks=directory.plan().expected_blocks)
     with _uncollected():
         records = directory.trials().records
-        return study, analyse(study, plan, records), records
+        analysis = analyse(study, plan, records)
+    roofs = read_roofs(directory.provenance.get("roofs"))
+    return study, replace(analysis, cells=with_roofs(study, analysis.cells, roofs)), records
 
 
 @contextmanager

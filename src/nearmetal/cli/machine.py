@@ -18,6 +18,7 @@ from .view import View
 from .workload_names import read_values
 
 if TYPE_CHECKING:
+    from ..execute.machine import Machine
     from ..host import Host
 
 Json = typer.Option(False, "--json", help="The result as JSON on standard output.")
@@ -65,6 +66,7 @@ def check(json: bool = Json) -> int:
         rows.append((state, f"attachment {name}", found.detail or found.reason, found.remedy))
     rows += _storages(host)
     rows += _applications(host)
+    rows += [] if machine is None else _inside(machine)
     facts = provenance(host)
     if json:
         keys = ("state", "what", "why", "remedy")
@@ -87,6 +89,26 @@ def _builds_images(host: Host) -> tuple[str, str, str, str]:
     except NearmetalError as e:
         return "not here", "images", e.what, e.remedy
     return "works", "images", "nearmetal image list names them", ""
+
+
+def _inside(machine: Machine) -> list[tuple[str, str, str, str]]:
+    """What can be counted inside a run."""
+    from ..execute.inside import offered_events
+    from ..host import Unavailable
+    from ..host.energy import energy_domains
+
+    offered = offered_events(machine.host, machine.tools)
+    given = [name for name, why in offered.items() if not why]
+    absent = [f"{name}: {why}" for name, why in offered.items() if why]
+    state = "not here" if not given else "works partly" if absent else "works"
+    said = "; ".join([", ".join(given), *absent]).lstrip("; ")
+    remedy = "sysctl kernel.perf_event_paranoid=2" if any("ermission" in text for text in absent) else ""
+    energy = energy_domains()
+    if isinstance(energy, Unavailable):
+        row = ("not here", "energy", energy.reason, "")
+    else:
+        row = ("works", "energy", f"RAPL: {', '.join(d.name for d in energy)}", "")
+    return [(state, "perf events", said, remedy), row]
 
 
 def _storages(host: Host) -> list[tuple[str, str, str, str]]:

@@ -8,26 +8,48 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..model.record import TrialRecord
+from ..model.record import JsonValue, TrialRecord
 from ..model.result import Analysis
 from ..model.study import Study
 from .common import print_json
 
 if TYPE_CHECKING:
     from ..records import ResultsDirectory
+    from ..report.inside import Inside
 
 #: Columns where standard output is no terminal.
 PIPE_WIDTH = 220
 
 
+def result_json(directory: ResultsDirectory, study: Study, analysis: Analysis) -> dict[str, JsonValue]:
+    """The result as data."""
+    from ..report.json_form import json_form
+
+    return json_form(
+        study,
+        analysis,
+        results_dir=str(directory.path),
+        report=_page(directory),
+        inside=_inside(directory),
+    )
+
+
+def _page(directory: ResultsDirectory) -> str | None:
+    page = directory.path / "report.html"
+    return str(page) if page.exists() else None
+
+
+def _inside(directory: ResultsDirectory) -> Inside:
+    from ..report.inside import inside_of
+    from ..samplers import costs_in
+
+    return inside_of(directory.provenance, costs_in(directory.path / "samples"))
+
+
 def print_result(directory: ResultsDirectory, study: Study, analysis: Analysis, *, json: bool) -> None:
     """The verdict table, or the same cells as JSON."""
-    page = directory.path / "report.html"
-    report = str(page) if page.exists() else None
     if json:
-        from ..report.json_form import json_form
-
-        print_json(json_form(study, analysis, results_dir=str(directory.path), report=report))
+        print_json(result_json(directory, study, analysis))
         return
     from rich.console import Console
 
@@ -35,10 +57,16 @@ def print_result(directory: ResultsDirectory, study: Study, analysis: Analysis, 
     from ..report.terminal import terminal_text
 
     on_terminal = sys.stdout.isatty()
-    width = shutil.get_terminal_size().columns if on_terminal else PIPE_WIDTH
     arms = " against ".join(dict.fromkeys(e.backend for e in reversed(study.environments)))
     print(f"{cpu_summary(directory.provenance)} · {arms} · seed {study.design.seed:x}")
-    text = terminal_text(study, analysis, results_dir=str(directory.path), report=report, width=width)
+    text = terminal_text(
+        study,
+        analysis,
+        results_dir=str(directory.path),
+        report=_page(directory),
+        width=shutil.get_terminal_size().columns if on_terminal else PIPE_WIDTH,
+        inside=_inside(directory),
+    )
     if on_terminal:
         Console().print(text, soft_wrap=True)
     else:

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 
 from ..environments import Instance
 from ..host.counters import Snapshot, delta, disturbance, flags, snapshot
+from ..host.procfiles import Counters
+from .inside import Inside, grown, own_sources, sources_of
 from .network_watch import NetworkAccount, watch_network
 from .session import Session
 from .standing import Standing
@@ -18,19 +20,22 @@ from .standing import Standing
 @dataclass(frozen=True, kw_only=True)
 class Window:
     """begin, end: Unix seconds; node: counter differences; instances: the same by trial id and instance;
-    networks: by trial id, of the arms that use one."""
+    sources: the same of what instances count themselves; networks: by trial id, of the arms that use one."""
 
     begin: float
     end: float
     node: Mapping[str, float | None]
     instances: Mapping[str, Mapping[str, Mapping[str, float | None]]]
+    sources: Mapping[str, Mapping[str, Mapping[str, float | None]]]
     disturbance: Mapping[str, float | None]
     flags: tuple[str, ...]
     networks: Mapping[str, NetworkAccount]
 
     def counters(self, s: Standing) -> dict[str, Mapping[str, float | None]]:
-        """The node's counters and those of one trial's own instances."""
-        return {"node": self.node, **self.instances.get(s.trial.id, {})}
+        """The node's counters, those of one trial's own instances, and what these used in timed parts."""
+        inside = {} if s.inside is None else s.inside.scopes()
+        own = self.instances.get(s.trial.id, {})
+        return {"node": self.node, **own, **self.sources.get(s.trial.id, {}), **inside}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,8 +43,10 @@ class _Reading:
     unix: float
     own: float
     node: Snapshot
+    energy: float | None
     launcher: Snapshot
     instances: Mapping[str, tuple[Snapshot, ...]]
+    sources: Mapping[str, Mapping[str, Counters]]
 
 
 def members(s: Standing) -> dict[str, Instance]:
@@ -60,6 +67,7 @@ class Account:
                     stack.callback(session.sampler.remove_instance, i.label)
         for s in arms:
             s.watch = watch_network(session, s, stack)
+            s.inside = Inside(sources_of(session, s, alone=len(arms) == 1))
         self._before = self._read()
 
     def _read(self) -> _Reading:
@@ -68,9 +76,14 @@ class Account:
             unix=time.time(),
             own=time.process_time(),
             node=snapshot(host),
+            energy=None if self._session.energy is None else self._session.energy.read()["energy"],
             launcher=snapshot(host, self._session.launcher_groups),
             instances={
                 s.trial.id: tuple(snapshot(host, i.cgroups) for i in members(s).values()) for s in self._arms
+            },
+            sources={
+                s.trial.id: {source.name: source.read() for source in own_sources(s.instances)}
+                for s in self._arms
             },
         )
 
@@ -79,6 +92,8 @@ class Account:
         first, last = self._before, self._read()
         seconds = last.unix - first.unix
         node = delta(first.node, last.node, seconds)
+        if last.energy is not None:
+            node["energy"] = grown(first.energy, last.energy)
         instances = {
             s.trial.id: {
                 scope: delta(a, b, seconds)
@@ -97,6 +112,13 @@ class Account:
             end=last.unix,
             node=node,
             instances=instances,
+            sources={
+                trial: {
+                    name: {k: grown(first.sources[trial][name].get(k), v) for k, v in counters.items()}
+                    for name, counters in by_name.items()
+                }
+                for trial, by_name in last.sources.items()
+            },
             disturbance=noise,
             flags=flags(noise),
             networks={s.trial.id: s.watch.close() for s in self._arms if s.watch is not None},

@@ -14,6 +14,7 @@ from ..workloads.applications import application, choices, rows
 from ..workloads.command import SEARCHED
 from .application_place import place_of
 from .launching import Program, Ran, run_program
+from .reports import io_together
 from .session import Session
 from .standing import Standing
 
@@ -46,7 +47,9 @@ def run_application(session: Session, s: Standing, workload: ApplicationWorkload
         user=ran.user,
         system=ran.system,
         max_rss=ran.max_rss,
+        io=io_together(ran.reports),
         parts=ran.parts,
+        accounts=ran.accounts,
     )
 
 

@@ -21,6 +21,7 @@ from .applications import prepare_application, run_application
 from .arms import guarded, shuffled, sound, taking
 from .commands import run_command
 from .companion import companion, still_well
+from .inside import counted_run, counted_slices
 from .network_watch import timed_run, timed_slice, timed_slices
 from .profiles import read_profiles
 from .session import Session
@@ -157,11 +158,14 @@ def _run_kernel(
             verified[s.trial.id] = s.standing_job.verify(k)
             for _ in range(design.warm_up):
                 s.standing_job.slice(k)
-    with timed_slices(arms, workload.name):
+    with timed_slices(arms, workload.name), counted_slices(arms, workload.name):
         for _ in range(wanted):
             for s in shuffled(arms, rng):
                 with guarded(s), timed_slice(s, workload.name):
-                    slices[s.trial.id].append(s.standing_job.slice(s.kernels.index(workload)))
+                    line = s.standing_job.slice(s.kernels.index(workload))
+                    slices[s.trial.id].append(line)
+                    if s.inside is not None:
+                        s.inside.slice(workload.name, line)
     for s in arms:
         if len(slices[s.trial.id]) == wanted:
             rows[s.trial.id] += kernel_rows(workload, slices[s.trial.id], verified.get(s.trial.id))
@@ -201,7 +205,7 @@ def _run_programs(
     rounds: dict[str, list[tuple[Row, ...]]] = {s.trial.id: [] for s in arms}
     for _ in range(design.runs):
         for s in shuffled(arms, rng):
-            with guarded(s), timed_run(s, workload.name):
+            with guarded(s), timed_run(s, workload.name), counted_run(s, workload.name):
                 rounds[s.trial.id].append(_run_once(session, s, workload))
     for s in arms:
         rows[s.trial.id] += _merge_rounds(rounds[s.trial.id])
@@ -217,7 +221,11 @@ def _run_once(
 
 def _merge_rounds(rounds: Sequence[tuple[Row, ...]]) -> list[Row]:
     out: list[Row] = []
-    for same in zip(*rounds, strict=True):
+    by_name = [{r.metric: r for r in run} for run in rounds]
+    for metric in by_name[0] if by_name else ():
+        same = [run[metric] for run in by_name if metric in run]
+        if len(same) < len(rounds):  # what a run wrote, say, may have been nothing
+            continue
         failed = next((r for r in same if r.status is Status.FAILED), None)
         values = tuple(v for r in same for v in r.values)
         first = failed or same[0]

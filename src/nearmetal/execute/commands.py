@@ -7,6 +7,7 @@ from ..model.study import CommandWorkload
 from ..workloads.command import parse
 from .copies import run_copies
 from .launching import Program, run_program
+from .reports import io_together
 from .session import Session
 from .standing import Standing
 
@@ -30,5 +31,6 @@ def run_command(session: Session, s: Standing, workload: CommandWorkload) -> tup
         user=ran.user,
         system=ran.system,
         max_rss=ran.max_rss,
-        parts=ran.parts,
+        io=io_together(ran.reports),
+        parts=ran.parts or ran.accounts,
     )

@@ -20,9 +20,9 @@ from ..model.study import Better, CommandWorkload
 from ..workloads.command import parse
 from ..workloads.protocol import RankReport, told_error
 from .network_watch import look_at_network
-from .reports import read_reports
+from .reports import io_together, read_reports
 from .session import Session
-from .standing import Standing, cpu_list
+from .standing import Standing, cpu_list, events_of
 
 ARRIVE_LIMIT = 60.0
 """Seconds until all copies must wait at the gate."""
@@ -47,6 +47,8 @@ def run_copies(session: Session, s: Standing, workload: CommandWorkload) -> tupl
                 where=str(s.log),
             )
     reports = read_reports(s.directory, len(ranks))
+    if s.inside is not None:
+        s.inside.run(workload.name, reports)
     s.places = tuple(r.place for r in reports)
     verify_places(s.places, s.arm.placement, session.cpus(s.arm), tuple(i.hostname for i in s.instances))
     walls = instance_walls(reports, s.arm.placement.tasks)
@@ -73,6 +75,7 @@ def rows_of_copies(
             user=sum(r.user for r in reports),
             system=sum(r.system for r in reports),
             max_rss=max(r.max_rss for r in reports),
+            io=io_together(reports),
         )
         for text in outputs
     ]
@@ -149,7 +152,7 @@ def _copy(
     s.log.mkdir(parents=True, exist_ok=True)
     tools, place = session.software_of(s.arm).tools, s.arm.placement
     rank_argv = [tools / "nm-rank", "--rank", str(rank), "--gate", str(gate), "--report", str(s.directory)]
-    rank_argv += ["--cpus", cpu_list(session.cpus(s.arm))]
+    rank_argv += ["--cpus", cpu_list(session.cpus(s.arm)), *events_of(session)]
     if s.volumes:
         rank_argv += ["--storage", ",".join(str(v.path) for v in s.volumes for _ in range(place.tasks))]
     argv = s.instances[rank // place.tasks].command([*rank_argv, "--", *workload.argv_on(place.ranks)])

@@ -17,8 +17,11 @@ from .network_watch import look_at_network
 from .profiles import read_profiles
 from .reports import read_reports
 from .session import Session
-from .standing import Standing, cpu_list, launch_of
+from .standing import Standing, cpu_list, events_of, launch_of
 from .transport_watch import TransportWatch
+
+CLOCKS_APART = 0.02
+"""Share by which CPU time may be beyond wall time: they come from two clocks."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,6 +73,16 @@ class Ran:
         slowest = self.profiles[max(range(len(self.reports)), key=lambda rank: self.reports[rank].wall)]
         return {"comm": slowest.communication, "compute": slowest.compute, "init": slowest.init}
 
+    @property
+    def accounts(self) -> dict[str, float] | None:
+        """The same by the kernel: its own code, system calls, and neither (waiting). None of a program whose
+        threads took more CPU time than passed."""
+        slowest = max(self.reports, key=lambda r: r.wall)
+        wait = slowest.wall - slowest.user - slowest.system
+        if wait < -CLOCKS_APART * slowest.wall:
+            return None
+        return {"user": slowest.user, "system": slowest.system, "wait": max(0.0, wait)}
+
 
 def run_program(session: Session, s: Standing, program: Program) -> Ran:
     """Run it once; raises TrialFailedError when it does not end in time, or ends with an error."""
@@ -93,6 +106,8 @@ def run_program(session: Session, s: Standing, program: Program) -> Ran:
             remedy=f"raise time_limit above {program.time_limit:g} s" if done.returncode == 124 else "",
         )
     reports = read_reports(s.directory, s.arm.placement.ranks if program.mpi else 1)
+    if s.inside is not None:
+        s.inside.run(program.name, reports)
     s.places = tuple(r.place for r in reports)
     profiles: tuple[RankProfile, ...] = ()
     if program.mpi:
@@ -117,6 +132,7 @@ def _words(session: Session, s: Standing, program: Program) -> tuple[Sequence[st
         s.transport = s.transport or TransportWatch(s)
         return argv, env | dict(s.launch.env)
     pinned = ["--cpus", cpu_list([session.instance_cpus(s.arm, 0)]), "--report", str(s.directory)]
+    pinned += events_of(session)
     if s.volumes:
         pinned += ["--storage", str(s.volumes[0].path)]
     if program.directory is not None:

@@ -12,7 +12,7 @@ from ..host.processes import LABEL_VARIABLE
 from ..launchers import MpiJob
 from ..model.profile import RankProfile
 from ..model.record import JsonValue, Status
-from ..model.study import KernelWorkload, Transport
+from ..model.study import Better, KernelWorkload, Transport
 from ..units import show
 from ..workloads.kernels import argument, counts_operations, rows
 from ..workloads.protocol import SliceLine, VerifyLine, parse_line, parse_report, told_error
@@ -26,10 +26,11 @@ SLICES = 9
 
 @dataclass(frozen=True, kw_only=True)
 class MetricValue:
-    """In base units."""
+    """In base units: median over slices, and the best of them."""
 
     value: float
     unit: str
+    best: float
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,9 +108,10 @@ def run_once(
     label: str,
     scratch: Path,
     profiled: bool,
+    transport: Transport = Transport.SHM,
 ) -> KernelResult:
-    """threads: of each rank, each on a CPU of its own; label: by which `nearmetal clean` finds its ranks;
-    profiled: with the profile of the ranks' MPI calls.
+    """transport: over loopback where it is TCP; threads: of each rank, each on a CPU of its own; label: by
+    which `nearmetal clean` finds its ranks; profiled: with the profile of the ranks' MPI calls.
 
     Raises UsageError where the kernel does not run on so many ranks, RunError when the launch fails.
     """
@@ -120,7 +122,7 @@ def run_once(
         )
     workload = KernelWorkload(name=name, kernel=name, params=params)
     spec = argument(
-        workload, transport=Transport.SHM, ranks=ranks, llc_bytes=machine.llc, extra=0.0, threads=threads
+        workload, transport=transport, ranks=ranks, llc_bytes=machine.llc, extra=0.0, threads=threads
     )
     slices = 0 if counts_operations(name) else SLICES
     rank = [machine.tools / "nm-rank", "--cpus", rank_cpus(machine.cpus, ranks, threads)]
@@ -129,7 +131,7 @@ def run_once(
         rank += ["--report", str(directory), "--preload", machine.tools / "libnm-profile.so"]
         rank += ["--profile", str(directory)]
     program = (*rank, "--", machine.tools / "nm-micro", "--once", "--slices", str(slices), spec)
-    job = MpiJob(argv=program, ranks=ranks, transport=Transport.SHM, interface="lo", scratch=str(scratch))
+    job = MpiJob(argv=program, ranks=ranks, transport=transport, interface="lo", scratch=str(scratch))
     launch = machine.mpi.launch(job)
     done = machine.host.run(launch.argv, env={**launch.env, LABEL_VARIABLE: label}, timeout=LIMIT)
     lines = [parse_line(text) for text in done.stdout.splitlines() if text.startswith("{")]
@@ -167,5 +169,9 @@ def _metrics(workload: KernelWorkload, slices: Sequence[SliceLine]) -> dict[str,
     for row in rows(workload, slices, None):
         if row.status is not Status.OK:
             raise RunError(f"{workload.kernel}: {row.reason}")
-        out[row.metric] = MetricValue(value=median(row.values), unit=row.unit)
+        out[row.metric] = MetricValue(
+            value=median(row.values),
+            unit=row.unit,
+            best=max(row.values) if row.better is Better.HIGHER else min(row.values),
+        )
     return out

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from ..errors import TrialFailedError
@@ -18,3 +19,9 @@ def _report(directory: Path, rank: int) -> RankReport:
         return parse_report((directory / f"rank.{rank}.json").read_text())
     except OSError as e:
         raise TrialFailedError(f"rank {rank} did not report: {e}", where=str(directory)) from e
+
+
+def io_together(reports: Sequence[RankReport]) -> dict[str, int]:
+    """Bytes of all ranks by kind, of the kinds that each tells."""
+    kinds = [k for k in reports[0].io if all(k in r.io for r in reports)]
+    return {kind: sum(r.io[kind] for r in reports) for kind in kinds}

@@ -12,10 +12,12 @@ from itertools import count
 from pathlib import Path
 
 from ..errors import RunError, UsageError
+from ..host.energy import energy_files
 from ..host.lock import machine_lock
 from ..host.provenance import boot_state, provenance
 from ..model.record import JsonValue, Status, TrialRecord
 from ..model.result import Analysis
+from ..model.roof import roof_record
 from ..model.study import Arm, Limits, Study
 from ..plan import added_seconds, make_block, make_plan, plan_slices
 from ..plan import expected_blocks as blocks_within
@@ -23,9 +25,11 @@ from ..records import ResultsDirectory, TrialWriter, completed_blocks, last_atte
 from ..samplers import Sampler
 from .audit import applications_said, audit_arms, limits_found, met_differently, parity, storage_found
 from .block import run_block
+from .inside import counted_everywhere, inside_record, offered_events
 from .interrupt import interruptible
 from .machine import Machine
 from .progress import BlockDone, Progress
+from .roofs import measured_roofs
 from .running import RunningAnalysis
 from .session import Session, new_label, open_session, sweep, usable_arms
 from .standing import Standing
@@ -77,6 +81,7 @@ def _start(machine: Machine, study: Study, order: Order, label: str, progress: P
     study = narrowed(study, arms)
     begin = time.monotonic()
     with open_session(machine, study, backends, label, progress) as session:
+        roofs = measured_roofs(machine, study, label, session.scratch, progress)
         directory = ResultsDirectory.create(order.parent, study.name, study_yaml=order.text)
         session = replace(session, logs=directory.path / "logs")
         progress.phase("rehearsal: one block, discarded")
@@ -84,6 +89,8 @@ def _start(machine: Machine, study: Study, order: Order, label: str, progress: P
         slices = plan_slices(study, rehearsal.records, rehearsal.seconds)
         session = replace(session, slices=slices)
         seconds = rehearsal.seconds + added_seconds(rehearsal.records, slices)
+        offered = offered_events(machine.host, machine.tools)
+        session = replace(session, events=counted_everywhere(session.events, rehearsal.records))
         directory.freeze(
             seed=study.design.seed,
             expected_blocks=expected_blocks(study, seconds, time.monotonic() - begin),
@@ -98,6 +105,8 @@ def _start(machine: Machine, study: Study, order: Order, label: str, progress: P
                 "storage": rehearsal.storage,
                 "limits": rehearsal.limits,
                 "network": session.network_record(),
+                "inside": inside_record(session, offered),
+                "roofs": [roof_record(roof) for roof in roofs],
                 "mpi": _mpi_asked(machine, study),
                 "run": label,
                 "rehearsal_seconds": rehearsal.seconds,
@@ -153,8 +162,20 @@ def _resume(
     with open_session(machine, study, backends, label, progress) as session:
         _same_images(session, directory)
         directory.reopen()
-        session = replace(session, logs=directory.path / "logs", slices=directory.plan().slices)
+        session = replace(
+            session,
+            logs=directory.path / "logs",
+            slices=directory.plan().slices,
+            events=_events_then(directory),
+        )
         return _blocks(session, directory, begin, progress)
+
+
+def _events_then(directory: ResultsDirectory) -> tuple[str, ...]:
+    """The perf events that this run counts: the same in all of its blocks."""
+    inside = directory.provenance.get("inside")
+    events = inside.get("perf_events") if isinstance(inside, dict) else None
+    return tuple(str(e) for e in events) if isinstance(events, list) else ()
 
 
 def _same_boot_state(machine: Machine, directory: ResultsDirectory) -> None:
@@ -252,7 +273,12 @@ def _blocks(session: Session, directory: ResultsDirectory, begin: float, progres
     """Run the blocks that are not on disk yet; each is on disk before the next begins."""
     machine = session.machine
     sampling = Sampler(
-        directory.path / "samples", writer=WRITER, host=machine.host, program=machine.tools / "nm-sample"
+        directory.path / "samples",
+        writer=WRITER,
+        host=machine.host,
+        program=machine.tools / "nm-sample",
+        also=energy_files(),
+        period=session.study.design.sample_every,
     )
     try:
         with directory.writer(WRITER) as writer, sampling as sampler:

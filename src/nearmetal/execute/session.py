@@ -17,7 +17,8 @@ from ..environments.registry import get_backend
 from ..environments.storage import SHARED, mounted_once, why_not
 from ..errors import NearmetalError, UnavailableError, UsageError
 from ..host import Host, LocalHost, cgroups
-from ..host import Unavailable as NoGroups
+from ..host import Unavailable as Absent
+from ..host.energy import EnergyMeter, energy_domains
 from ..host.network_meter import NetworkMeter, open_descriptors
 from ..host.provenance import llc_bytes
 from ..host.runtime import scratch_directory
@@ -30,6 +31,7 @@ from ..network.build import Network, build_networks
 from ..network.plan import Want
 from ..samplers import Sampler
 from ..workloads.build import build_tools
+from ..workloads.protocol import EVENTS
 from .attachments import missing_networks, wanted_by
 from .hardware import hardware_of
 from .links import Links, node_links
@@ -47,9 +49,9 @@ class Session:
     the shared one without root, else None; software: by image; launchers: by image and network namespace,
     where the mpirun of that image runs; launcher_groups: control groups of the mpirun that runs in no
     instance, empty where there is none; logs: a directory for each trial's output; slices: by kernel
-    workload, as planned, USUAL_SLICES until then; ssh: where instances are
-    reached by it, else None; node_meter: of the machine's own network, None where no arm uses any; sampler:
-    None in the rehearsal."""
+    workload, as planned, USUAL_SLICES until then; ssh: where instances are reached by it, else None;
+    node_meter: of the machine's own network, None where no arm uses any; events: perf events that the ranks
+    count; energy: None where it cannot be read; sampler: None in the rehearsal."""
 
     machine: Machine
     study: Study
@@ -67,6 +69,8 @@ class Session:
     ssh: SshKeys | None
     node_meter: NetworkMeter | None
     storages: Mapping[Storage, Path]
+    events: tuple[str, ...]
+    energy: EnergyMeter | None
     sampler: Sampler | None
     slices: Mapping[str, int] = field(default_factory=dict)
 
@@ -265,7 +269,7 @@ def _launcher_groups(label: str) -> Iterator[dict[str, Path]]:
     ours, not a disturbance."""
     parents = cgroups.machine_parents()
     made: dict[str, Path] = {}
-    if not isinstance(parents, NoGroups):
+    if not isinstance(parents, Absent):
         made = cgroups.directories(parents, f"{label}-launcher", {"cpuacct"})
     try:
         cgroups.create(made, cgroups.GroupLimits())
@@ -327,6 +331,7 @@ def open_session(
         }
         several = any(arm.placement.all_instances > 1 for arm in arms.values())
         ssh = make_keys(machine.host, scratch) if several and study.design.reach is Reach.SSH else None
+        energy = energy_domains()
         node_meter = None
         if wanted or any(arm.transport is Transport.TCP for arm in arms.values()):
             node_meter = NetworkMeter(open_descriptors())
@@ -348,5 +353,7 @@ def open_session(
             user_namespace=user_namespace,
             software=software,
             launchers=launchers,
+            energy=None if isinstance(energy, Absent) else EnergyMeter(energy),
+            events=EVENTS if study.design.perf_events else (),
             sampler=None,
         )

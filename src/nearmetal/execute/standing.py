@@ -34,6 +34,7 @@ from .together import Group, Start, Stopped, started
 if TYPE_CHECKING:
     from ..network.build import Network
     from .companion import Beside
+    from .inside import Inside
     from .network_watch import NetworkWatch
     from .transport_watch import TransportWatch
 #: What is fresh in every instance; the rest of an image is the machine's own.
@@ -75,6 +76,7 @@ class Standing:
     ssh: tuple[str, ...] = ()
     shared_memory: Path | None = None
     watch: NetworkWatch | None = None
+    inside: Inside | None = None
     transport: TransportWatch | None = None
 
     @property
@@ -200,6 +202,11 @@ def _interface(session: Session, standing: Standing) -> str:
     return session.networks[standing.arm.name, standing.trial.aa].seats[0].interface
 
 
+def events_of(session: Session) -> list[str]:
+    """Tokens for nm-micro and nm-rank: the perf events that the ranks of every arm are to count."""
+    return ["--events", ",".join(session.events)] if session.events else []
+
+
 def cpu_list(cpus: Sequence[Sequence[int]]) -> str:
     """nm-rank's list of the CPUs of each rank: '0,1', or '0+1,2+3'."""
     return ",".join("+".join(map(str, own)) for own in cpus)
@@ -229,7 +236,7 @@ def launch_of(
     if directory is not None:
         wrapper += ["--directory", str(directory)]
     if measured:
-        wrapper += ["--report", str(standing.directory)]
+        wrapper += ["--report", str(standing.directory), *events_of(session)]
     if session.study.design.profile:
         # By nm-rank, so that no launcher and no shell on the way runs with it, and every arm alike.
         standing.profiles = profile_directory(standing.directory)
@@ -353,6 +360,7 @@ def start_job(session: Session, standing: Standing) -> Job:
         session.software_of(arm).tools / "nm-micro",
         *("--tokens", tokens),
         *("--interface", interface),
+        *events_of(session),
         *specs,
     ]
     argv = launch_of(session, standing, program, measured=False)

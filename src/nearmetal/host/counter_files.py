@@ -19,12 +19,13 @@ NODE_FILES: Mapping[str, str] = {
 }
 #: By cgroup v1 controller, or 'unified' for v2.
 CGROUP_FILES: Mapping[str, tuple[str, ...]] = {
+    "cpu": ("cpu.stat",),
     "cpuacct": ("cpuacct.usage", "cpuacct.stat"),
-    "memory": ("memory.usage_in_bytes", "memory.stat"),
+    "memory": ("memory.usage_in_bytes", "memory.stat", "memory.failcnt"),
     # A container program may make groups below ours; kernels without the first have the second.
     "blkio": ("blkio.throttle.io_service_bytes_recursive", "blkio.throttle.io_service_bytes"),
     "unified": (
-        *("cpu.stat", "memory.current", "memory.swap.current", "io.stat"),
+        *("cpu.stat", "memory.current", "memory.swap.current", "memory.stat", "memory.events", "io.stat"),
         *("cpu.pressure", "memory.pressure", "io.pressure"),
     ),
 }

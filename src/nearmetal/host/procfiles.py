@@ -19,6 +19,15 @@ _MEMINFO = {
     b"SwapTotal:": "swap_total",
     b"SwapFree:": "swap_free",
 }
+#: Counters out of cpu.stat: version 2 counts microseconds, version 1 throttled time in nanoseconds.
+_CPU_STAT = (
+    ("cpu", "usage_usec", 1e-6),
+    ("user", "user_usec", 1e-6),
+    ("system", "system_usec", 1e-6),
+    ("throttled", "throttled_usec", 1e-6),
+    ("throttled", "throttled_time", 1e-9),
+    ("throttled_periods", "nr_throttled", 1.0),
+)
 _LOADS = ("load1", "load5", "load15")
 _PRESSURES = ("cpu", "memory", "io")
 
@@ -59,13 +68,22 @@ def node_counters(files: Mapping[str, bytes], scale: Scale) -> Counters:
 
 def instance_counters(files: Mapping[str, bytes], scale: Scale) -> Counters:
     """Counters of an instance from raw files of its cgroups, v1 or v2, by file name. cpu, user, system:
-    seconds; memory, swap: bytes now; blocks_in, blocks_out: bytes; pressure: seconds (v2 only)."""
-    names = ("cpu", "user", "system", "memory", "swap", "blocks_in", "blocks_out")
-    out: Counters = dict.fromkeys(names)
-    if "cpu.stat" in files:
-        stat = dict(_pairs(files["cpu.stat"]))
-        for name, key in (("cpu", "usage_usec"), ("user", "user_usec"), ("system", "system_usec")):
-            out[name] = stat[key] / 1e6 if key in stat else None
+    seconds; throttled: seconds that its CPU quota held it up, added over CPUs; throttled_periods: of the
+    quota, in which it was; memory, swap: bytes now; page_faults, major_faults; limit_hits: how often the
+    memory limit was met; blocks_in, blocks_out: bytes; pressure: seconds (v2 only)."""
+    names = ("cpu", "user", "system", "throttled", "throttled_periods", "memory", "swap")
+    out: Counters = dict.fromkeys((*names, "page_faults", "major_faults", "limit_hits"))
+    stat = dict(_pairs(files.get("cpu.stat", b"")))
+    for name, key, unit in _CPU_STAT:
+        out[name] = stat[key] * unit if key in stat else out[name]
+    memory = files.get("memory.stat", b"")
+    for name, line in (("page_faults", b"pgfault "), ("major_faults", b"pgmajfault ")):
+        # Version 1 tells the group's own, and under this name those of the groups below with them.
+        total = _line(memory, b"total_" + line)
+        out[name] = _line(memory, line) if total is None else total
+    out["limit_hits"] = _line(files.get("memory.events", b""), b"max ")
+    if "memory.failcnt" in files:
+        out["limit_hits"] = _number(files["memory.failcnt"].strip())
     if "cpuacct.usage" in files:
         usage = _number(files["cpuacct.usage"].strip())
         out["cpu"] = usage / 1e9 if usage is not None else None
@@ -77,7 +95,7 @@ def instance_counters(files: Mapping[str, bytes], scale: Scale) -> Counters:
             out["memory"] = _number(files[name].strip())
     if "memory.swap.current" in files:
         out["swap"] = _number(files["memory.swap.current"].strip())
-    swapped = _line(files.get("memory.stat", b""), b"total_swap ")
+    swapped = _line(memory, b"total_swap ")
     out["swap"] = out["swap"] if swapped is None else swapped
     out |= _blocks(files)
     for resource in _PRESSURES:

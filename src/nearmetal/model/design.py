@@ -53,8 +53,9 @@ class Design:
     verdicts; primary: '<workload>.<metric>' names of a confirmatory study, empty = exploratory;
     slices: slices per kernel and instance (mode slices), None = USUAL_SLICES and more of noisy kernels, as
     the rehearsal shows; runs: runs per instance (mode plain); profile: every MPI rank of every arm runs with
-    the profile of its calls; starts: how the instances of an arm start; mpi: None = the one that mpirun is;
-    reach, single_copy: alike for all arms."""
+    the profile of its calls; perf_events: ranks count cycles and misses where every arm's can; sample_every:
+    seconds between two samples of node and instances; starts: how the instances of an arm start; mpi: None =
+    the one that mpirun is; reach, single_copy: alike for all arms."""
 
     baselines: tuple[str, ...]
     margin: float
@@ -70,6 +71,8 @@ class Design:
     runs: int = 1
     warm_up: int = 1
     profile: bool = False
+    perf_events: bool = True
+    sample_every: float = 1.0
     starts: Starts = Starts.TOGETHER
     mpi: Mpi | None = None
     reach: Reach = Reach.AGENT

@@ -60,14 +60,45 @@ class Part:
     overhead: Interval
 
 
+class Change(StrEnum):
+    """What of an arm a suggestion changes, in the words of the study file."""
+
+    CPU = "limits.cpu"
+    CPU_SHARES = "limits.cpu_shares"
+    MEMORY = "limits.memory"
+    RTO_MIN = "network.rto_min"
+    ATTACHMENT = "attachment"
+    PINNING = "pinning"
+    ONE_INSTANCE = "instances"
+    STORAGE = "storage"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Suggestion:
+    """A change that may help, words: 'take the CPU quota out'; change: of the arm or its workload, None where
+    a study cannot make it."""
+
+    change: Change | None
+    words: str
+
+
 @dataclass(frozen=True, kw_only=True)
 class Attribution:
     """overhead = sum of parts + residual, in shares of the baseline's time; sentence: only where the figures
-    carry it, else 'not explained'."""
+    carry it, else 'not explained'. causes: what cuts across the parts (throttling, waiting for a CPU,
+    time-outs, ...), in the same shares; unexplained: what they leave; None where nothing was counted."""
 
     parts: tuple[Part, ...]
     residual: Interval | None
     sentence: str
+    causes: tuple[Part, ...] = ()
+    unexplained: Interval | None = None
+    suggestion: Suggestion | None = None
+
+    @property
+    def change(self) -> Change | None:
+        """What a study could try."""
+        return None if self.suggestion is None else self.suggestion.change
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,6 +125,18 @@ class NetworkTrouble:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Roof:
+    """The roof over one metric. words: what it is; value: in the cell's unit; share, baseline_share: of the
+    arm's and the baseline's medians in it, beyond 1 where a cache or another way round it serves them."""
+
+    words: str
+    value: float
+    share: float
+    baseline_share: float
+    measured: float
+
+
+@dataclass(frozen=True, kw_only=True)
 class Cell:
     """One comparison of one metric. overhead, low, high: time-equivalent overhead as a share (0.03 = +3 %),
     exp(theta) - 1 of the primary interval; d: s * ln(x_env / x_base) by block; baseline_value, value: medians
@@ -101,7 +144,8 @@ class Cell:
     sign, mean: companion intervals of theta (mean is approximate and carries no verdict);
     smallest_material: the smallest overhead that could have been called material;
     blocks_needed: blocks more for a verdict at the present spread, None when decided or unknown; network:
-    None where nothing was lost, or nothing is known; emulated: a side ran on nodes that are emulated."""
+    None where nothing was lost, or nothing is known; emulated: a side ran on nodes that are emulated; roof:
+    None where none stands over the metric, or none was measured."""
 
     arm: str
     environment: str
@@ -140,6 +184,7 @@ class Cell:
     attribution: Attribution | None
     network: NetworkTrouble | None = None
     emulated: bool = False
+    roof: Roof | None = None
 
     @property
     def key(self) -> str:

@@ -7,10 +7,11 @@ from collections.abc import Callable
 
 from ..model.result import Cell, Interval, Quantiles
 from ..units import show_effect
-from .cells_table import Entry, bounded, difference_text, margin_text, value_text
+from .cells_table import Entry, bounded, cause_sentence, difference_text, margin_text, value_text
 from .chart_parts import PAGE, Chart
 from .charts import charts_of
 from .markup import Markup, join, table, tag
+from .roofs_table import roof_text, share_words
 from .seen import COUNTED, CounterLine, RecordIndex, facts_texts, pages_text, share_text
 from .text import one_line, plural, tight
 from .trouble import tcp_trouble
@@ -34,7 +35,7 @@ def _sentence(e: Entry) -> str:
     c = e.cell
     text = f"{e.overhead} {e.interval} in time against {one_line(c.baseline)}: {e.verdict}, n {c.n}."
     if c.attribution is not None and c.attribution.sentence:
-        text += f" Likely cause: {one_line(c.attribution.sentence)}."
+        text += f" Likely cause: {one_line(cause_sentence(c.attribution))}."
     if c.blocks_needed is not None:
         text += f" About {plural(c.blocks_needed, 'block')} more would decide it at the present spread."
     return text
@@ -45,6 +46,7 @@ def _facts(c: Cell) -> Markup:
         ("baseline", f"{value_text(c.baseline_value, c.unit)}, n {c.n}"),
         ("this arm", f"{value_text(c.value, c.unit)}, n {c.n}"),
         ("difference", f"{difference_text(c)}, n {c.n}" if difference_text(c) else ""),
+        ("roof", _roof(c)),
         ("better", f"{c.better.value} is better; overheads are of time in both cases"),
         ("margin", f"{margin_text(c.margin)}, {c.confidence * 100:.3g} % confidence"),
         ("smallest material", _smallest(c)),
@@ -58,6 +60,12 @@ def _facts(c: Cell) -> Markup:
     ]
     said = [part for name, value in facts if value for part in (tag("dt", name), tag("dd", tight(value)))]
     return join(tag("h4", "Numbers"), tag("dl", *said, class_="facts"))
+
+
+def _roof(c: Cell) -> str:
+    if c.roof is None:
+        return ""
+    return f"{roof_text(c)}: {share_words(c.roof.share)} (baseline {share_words(c.roof.baseline_share)})"
 
 
 def _smallest(c: Cell) -> str:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from ..model.result import Analysis, Cell, Interval, NoiseFloor, Verdict
+from ..model.result import Analysis, Attribution, Cell, Interval, NoiseFloor, Verdict
 from ..model.study import EventSubject, KernelWorkload, Pinning, Placement, Study
 from ..units import show, show_effect
 from .text import one_line, plural
@@ -176,7 +176,12 @@ def cause_text(cell: Cell) -> str:
         return one_line(cell.reason) or "looks contradict each other: the machine changed during the run"
     if cell.verdict is Verdict.EQUIVALENT or cell.attribution is None:
         return ""
-    return one_line(cell.attribution.sentence)
+    return one_line(cause_sentence(cell.attribution))
+
+
+def cause_sentence(found: Attribution) -> str:
+    """'TCP time-outs: 18 × 0.2 s = 3.6 s of 4 s; try: rto_min 2 ms', the change only where one may help."""
+    return f"{found.sentence}; try: {found.suggestion.words}" if found.suggestion else found.sentence
 
 
 def bounded(cell: Cell) -> bool:
@@ -341,10 +346,23 @@ def legend(analysis: Analysis) -> tuple[str, ...]:
 
 
 def next_steps(analysis: Analysis, results_dir: str | None) -> tuple[str, ...]:
-    """What to do next: how many more blocks the undecided cells need, and the line that measures them.
+    """What to do next: the line that tries what is suggested; how many more blocks the undecided cells need,
+    and the line that measures them.
 
     results_dir: None leaves the line out.
     """
+    return (*_to_try(analysis, results_dir), *_to_decide(analysis, results_dir))
+
+
+def _to_try(analysis: Analysis, results_dir: str | None) -> tuple[str, ...]:
+    """The line that tries the changes suggested."""
+    found = [c for c in analysis.cells if c.attribution is not None and c.attribution.change]
+    if not found or results_dir is None:
+        return ()
+    return (f"{plural(len(found), 'change')} suggested; whether it helps:  nearmetal try {results_dir}",)
+
+
+def _to_decide(analysis: Analysis, results_dir: str | None) -> tuple[str, ...]:
     open_cells = analysis.undecided
     if not open_cells:
         return ()

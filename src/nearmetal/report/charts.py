@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from ..model.record import JsonValue
-from ..model.result import Cell, Interval, NoiseFloor
+from ..model.result import Cell, Interval, NoiseFloor, Part
 from .cells_table import bounded, margin_text, metric_label
 from .chart_parts import (
     Chart,
@@ -23,15 +24,25 @@ from .chart_parts import (
     value_scale,
     value_unit,
 )
+from .roofs_table import roof_text
 from .seen import RecordIndex
 from .text import one_line, thin
 
 MOST_POINTS = 2000
+FAR_ROOF = 0.2
+"""Share of a roof below which it is told and not drawn."""
 
 
 def charts_of(cell: Cell, records: RecordIndex, p: Palette) -> tuple[Chart, ...]:
     """Every chart that the figures of a cell carry, in the order in which the page shows them."""
-    made = (points(cell, p), looks(cell, p), absolute(cell, records, p), attribution(cell, p), ecdf(cell, p))
+    made = (
+        points(cell, p),
+        looks(cell, p),
+        absolute(cell, records, p),
+        attribution(cell, p),
+        causes(cell, p),
+        ecdf(cell, p),
+    )
     return tuple(emulation_said(c, emulated=cell.emulated) for c in made if c is not None)
 
 
@@ -131,6 +142,9 @@ def absolute(cell: Cell, records: RecordIndex, p: Palette) -> Chart | None:
     domain: list[JsonValue] = [base, arm]
     colour: Spec = {"field": "side", "scale": {"domain": domain, "range": [p.base, p.arm]}}
     shape: Spec = {"field": "side", "scale": {"domain": domain, "range": ["circle", "triangle-up"]}}
+    roof = _roof_line(cell, factor, p)
+    if roof is not None and cell.roof is not None:
+        drawn.append(cell.roof.value * factor)
     scale = value_scale(min(drawn), max(drawn))
     y: Spec = {"field": "y", "type": "quantitative", "scale": scale, "axis": value_axis(unit, scale)}
     x = count_axis("block", "block")
@@ -152,9 +166,12 @@ def absolute(cell: Cell, records: RecordIndex, p: Palette) -> Chart | None:
             "encoding": {"x": x, "y": y, "color": colour, "shape": shape, "tooltip": tips},
         }
     )
+    if roof is not None:
+        layers.append({**roof, "encoding": {"y": y}})
     caption = (
         f"Absolute values in {unit}, n {cell.n}: the fold of each block"
         + (" (large) and its raw slices (small)." if raws else ".")
+        + (f" Dashed: the roof, {roof_text(cell)}." if roof is not None else "")
         + thinned(len(shown), len(triples), "blocks")
     )
     return Chart(
@@ -162,14 +179,61 @@ def absolute(cell: Cell, records: RecordIndex, p: Palette) -> Chart | None:
     )
 
 
-def attribution(cell: Cell, p: Palette) -> Chart | None:
-    """Shares of the baseline's time by cause, with the residual that nothing explains."""
-    a = cell.attribution
-    if a is None or not a.parts:
+def _roof_line(cell: Cell, factor: float, p: Palette) -> Spec | None:
+    """A dashed line at the roof; None where it lies so far off that it would flatten all else."""
+    if cell.roof is None or not min(cell.roof.share, 1 / cell.roof.share) > FAR_ROOF:
         return None
-    parts = [(one_line(part.name), part.overhead) for part in a.parts]
-    if a.residual is not None:
-        parts.append(("residual (not explained)", a.residual))
+    return {
+        "data": {"values": [{"y": short(cell.roof.value * factor)}]},
+        "mark": {"type": "rule", "color": p.ink, "strokeDash": [5, 4]},
+    }
+
+
+def attribution(cell: Cell, p: Palette) -> Chart | None:
+    """Shares of the baseline's time by part, with the residual that no part holds."""
+    a = cell.attribution
+    return _bars(
+        cell,
+        () if a is None else a.parts,
+        ("residual (not explained)", None if a is None else a.residual),
+        p,
+        kind="attribution",
+        title="Where the time went",
+        said="The residual is what the measured phases do not explain.",
+    )
+
+
+def causes(cell: Cell, p: Palette) -> Chart | None:
+    """Shares of the baseline's time by cause, with what they leave."""
+    a = cell.attribution
+    return _bars(
+        cell,
+        () if a is None else a.causes,
+        ("not explained by these", None if a is None else a.unexplained),
+        p,
+        kind="causes",
+        title="Why it went there",
+        said="Causes cut across the phases: a rank is throttled while it computes, or while it waits for one "
+        "that is.",
+    )
+
+
+def _bars(
+    cell: Cell,
+    measured: Sequence[Part],
+    rest: tuple[str, Interval | None],
+    p: Palette,
+    *,
+    kind: str,
+    title: str,
+    said: str,
+) -> Chart | None:
+    """A bar for each part; None where there is none."""
+    if not measured:
+        return None
+    parts = [(one_line(part.name), part.overhead) for part in measured]
+    if rest[1] is not None:
+        parts.append((rest[0], rest[1]))
     multiples = max(abs(i.centre) for _, i in parts) > 1
     scale, unit = (1.0, "multiples") if multiples else (100.0, "%")
     rows: list[JsonValue] = [_part(name, i, scale) for name, i in parts]
@@ -196,11 +260,10 @@ def attribution(cell: Cell, p: Palette) -> Chart | None:
         "transform": [{"filter": "isValid(datum.low) && isValid(datum.high)"}],
     }
     return Chart(
-        kind="attribution",
-        title="Where the time went",
+        kind=kind,
+        title=title,
         caption=f"Bars: additional time in {unit} of the baseline's, n {cell.n}; "
-        f"lines: {cell.confidence * 100:.3g} % intervals. "
-        "The residual is what the measured phases do not explain.",
+        f"lines: {cell.confidence * 100:.3g} % intervals. {said}",
         height=34 * len(rows) + 10,
         spec={"data": {"values": rows}, "layer": [bars, whiskers]},
     )

@@ -11,6 +11,7 @@ from ..model.record import JsonValue
 from ..model.result import Analysis, Cell
 from ..model.study import Study
 from .cells_table import SYMBOLS, answer_sentence, floors, question_text, trust_text
+from .inside import NOTHING, Inside
 
 FORMAT = 1
 MEANING = (
@@ -56,7 +57,12 @@ def cell_json(cell: Cell, *, by_block: bool = True) -> dict[str, JsonValue]:
 
 
 def json_form(
-    study: Study, analysis: Analysis, *, results_dir: str, report: str | None = None
+    study: Study,
+    analysis: Analysis,
+    *,
+    results_dir: str,
+    report: str | None = None,
+    inside: Inside = NOTHING,
 ) -> dict[str, JsonValue]:
     """Everything a person sees in the table, as data. report: path of the HTML page, None where none is."""
     noise = analysis.noise_floor
@@ -84,5 +90,6 @@ def json_form(
             "cells": [cell_json(c, by_block=False) for c in noise.cells],
         },
         "cells": [cell_json(c) for c in analysis.cells],
+        "inside": inside.as_json(),
         "unused": [{"what": u.what, "reason": u.reason, "count": u.count} for u in analysis.unused],
     }

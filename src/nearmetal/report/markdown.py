@@ -17,6 +17,8 @@ from .cells_table import (
     trust_text,
     verdict_table,
 )
+from .inside import NOTHING, Inside
+from .roofs_table import roof_lines
 from .text import one_line, plural
 from .trouble import trouble_lines
 
@@ -28,7 +30,7 @@ def escape(text: str) -> str:
     return _SPECIAL.sub(r"\\\1", one_line(text).replace("&", "&amp;"))
 
 
-def markdown_text(study: Study, analysis: Analysis) -> str:
+def markdown_text(study: Study, analysis: Analysis, inside: Inside = NOTHING) -> str:
     """Question, answer, noise floor, one table per comparison, what was not used, how to read it."""
     noise = analysis.noise_floor
     floor = ", ".join(f.text for f in floors(study, noise))
@@ -45,6 +47,12 @@ def markdown_text(study: Study, analysis: Analysis) -> str:
     if trouble:
         listed = [f"- {escape(cell)}: {escape(sentence)}" for cell, sentence in trouble]
         parts.append("## TCP trouble\n\n" + "\n".join(listed))
+    roofs = roof_lines(analysis)
+    if roofs:
+        parts.append("## Roofs\n\n" + "\n".join(f"- {escape(line.text)}" for line in roofs))
+    if inside.lines():
+        listed = [f"- {escape(what)}: {escape(words)}" for what, words in inside.lines()]
+        parts.append("## Counted inside the run\n\n" + "\n".join(listed))
     if analysis.unused:
         listed = [f"- {escape(u.what)} ({u.count}): {escape(u.reason)}" for u in analysis.unused]
         parts.append("## Not used\n\n" + "\n".join(listed))

@@ -14,9 +14,10 @@ from ..model.record import JsonValue, TrialRecord
 from ..model.result import Analysis
 from ..model.study import Study
 from ..units import show_clock
-from . import sections
+from . import inside_sections, sections
 from .cells_table import answer_sentence, question_text, trust_text
 from .chart_parts import PAGE, Chart, config
+from .inside import NOTHING, Inside
 from .markup import Markup, escape, join, json_for_script, tag
 from .seen import RecordIndex
 from .text import one_line, plural, tight
@@ -25,12 +26,14 @@ from .text import one_line, plural, tight
 @dataclass(frozen=True, kw_only=True)
 class Context:
     """What a page stands on besides study and analysis. provenance: as in provenance.json; differences: those
-    that the parity audit found, one mapping each; commands: lines that measure the same again."""
+    that the parity audit found, one mapping each; commands: lines that measure the same again; inside: what
+    was counted beside the work."""
 
     records: Sequence[TrialRecord]
     provenance: Mapping[str, JsonValue]
     differences: Sequence[Mapping[str, JsonValue]]
     commands: Sequence[str]
+    inside: Inside = NOTHING
 
 
 class Drawings:
@@ -66,6 +69,8 @@ def page_html(study: Study, analysis: Analysis, context: Context, *, bundle: str
         sections.cells(study, analysis, records, drawings.figure),
         sections.time_spent(study, analysis, records),
         sections.what_ran(study, analysis, records),
+        inside_sections.roofs(analysis),
+        inside_sections.counted(context.inside),
         sections.parity(context.differences),
         sections.unused(analysis, context.provenance),
         sections.reproduce(study, analysis, context.commands),

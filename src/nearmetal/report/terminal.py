@@ -10,6 +10,8 @@ from ..model.result import Analysis, Verdict
 from ..model.study import Study
 from ..units import show_clock
 from .cells_table import Comparison, Entry, Group, Side, floors, legend, next_steps, trust_text, verdict_table
+from .inside import NOTHING, Inside
+from .roofs_table import roof_lines, share_words
 from .text import plural, tight
 
 if TYPE_CHECKING:
@@ -27,12 +29,19 @@ _DIM, _HEAD, _ALERT = "dim", "bold", "bold red"
 
 
 def terminal_text(
-    study: Study, analysis: Analysis, *, results_dir: str, report: str | None, width: int
+    study: Study,
+    analysis: Analysis,
+    *,
+    results_dir: str,
+    report: str | None,
+    width: int,
+    inside: Inside = NOTHING,
 ) -> Text:
     """Everything `quick`, `run` and `analyze` say at the end, as rich Text; its `.plain` is for a pipe.
 
     width: columns of the terminal. Where a table does not fit, every comparison becomes a table of its own;
-    where that does not fit either, every metric takes two lines. report: path of the HTML page.
+    where that does not fit either, every metric takes two lines. report: path of the HTML page; inside: what
+    was counted beside the work.
     """
     from rich.text import Text
 
@@ -50,9 +59,25 @@ def terminal_text(
         whole = _columns(line) <= width
         for part in [line] if whole else [p for item in line.split("   ") for p in _wrapped(item, width)]:
             out.append(part + "\n", style=_DIM)
+    for said in _beside(analysis, inside):
+        out.append("\n".join(_wrapped(said, width)) + "\n", style=_DIM)
     for step in (*next_steps(analysis, results_dir), *([f"Report: {report}"] if report else [])):
         out.append("\n".join(_command_wrapped(step, width)) + "\n")
     return out
+
+
+def _beside(analysis: Analysis, inside: Inside) -> list[str]:
+    """Shares of roofs, and what sampling cost; the rest of what was counted stands in the report."""
+    by_roof: dict[str, dict[str, list[str]]] = {}
+    for line in roof_lines(analysis):
+        shares = by_roof.setdefault(line.roof, {}).setdefault(line.metric, [])
+        shares.append(f"{line.arm} {share_words(line.share)}")
+    roofs = [
+        f"Roof {roof}: " + "; ".join(f"{metric} {', '.join(shares)}" for metric, shares in metrics.items())
+        for roof, metrics in by_roof.items()
+    ]
+    counted = [f"{what.capitalize()}: {words}" for what, words in inside.lines() if what != "energy"]
+    return [*roofs, *counted]
 
 
 def _floor_lines(study: Study, analysis: Analysis, width: int) -> Text:

@@ -10,8 +10,10 @@ from ..model.record import JsonValue, TrialRecord
 from ..model.result import Analysis
 from ..model.study import Study
 from ..records.disk import failure, write_file
+from ..samplers import costs_in
 from .bundle import vega_bundle
 from .csv_form import csv_text
+from .inside import inside_of
 from .latex import latex_text
 from .markdown import markdown_text
 from .page import Context, page_html
@@ -42,7 +44,13 @@ def write_report(
     provenance: as in provenance.json; differences: of the parity audit, one mapping each; commands: lines
     that measure the same again. Raises DiskFullError or RecordsError; an earlier report stays then.
     """
-    context = Context(records=records, provenance=provenance, differences=differences, commands=commands)
+    context = Context(
+        records=records,
+        provenance=provenance,
+        differences=differences,
+        commands=commands,
+        inside=inside_of(provenance, costs_in(directory / "samples")),
+    )
     out = ReportFiles(
         html=directory / "report.html",
         markdown=directory / "report.md",
@@ -51,7 +59,7 @@ def write_report(
     )
     texts = {
         out.html: page_html(study, analysis, context, bundle=vega_bundle()),
-        out.markdown: markdown_text(study, analysis),
+        out.markdown: markdown_text(study, analysis, context.inside),
         out.latex: latex_text(study, analysis),
         out.csv: csv_text(analysis),
     }

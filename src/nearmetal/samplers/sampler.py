@@ -9,9 +9,11 @@ beside vmstat, a cgroup's memory.stat), are read in every fifth sample."""
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import re
 from collections.abc import Mapping
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import TracebackType
 
@@ -22,9 +24,26 @@ from .frames import FrameWriter, raw_beside, whole_lines
 
 SCHEMA = 1
 _SELDOM_EVERY = 5
-_SELDOM = frozenset(("meminfo", "loadavg", "memory.stat", "memory.swap.current"))
+_SELDOM = frozenset(
+    ("meminfo", "loadavg", "memory.stat", "memory.swap.current", "memory.failcnt", "memory.events")
+)
 _END_LIMIT = 5.0
 _FRAME = 1 << 20
+
+
+@dataclass(frozen=True, kw_only=True)
+class SamplingCost:
+    """What sampling took: seconds of its own CPU time in so many seconds, samples of all files or of one
+    instance."""
+
+    seconds: float
+    cpu: float
+    samples: int
+
+    @property
+    def share(self) -> float | None:
+        """Of one core; None where nothing is known."""
+        return self.cpu / self.seconds if self.seconds > 0 else None
 
 
 class Sampler:
@@ -32,9 +51,9 @@ class Sampler:
     Until the end the lines lie beside it, uncompressed; read_samples reads both, and the next sampler of the
     same writer takes over what a killed one left.
 
-    program: path of nm-sample; period, flush: seconds between samples and between writes (what a power cut
-    may lose). problem: why there are no more samples (a full disk, no program), else None: a run goes on
-    without them."""
+    program: path of nm-sample; also: further files of the node, path by name; period, flush: seconds between
+    samples and between writes (what a power cut may lose). problem: why there are no more samples (a full
+    disk, no program), else None: a run goes on without them."""
 
     def __init__(
         self,
@@ -43,13 +62,16 @@ class Sampler:
         writer: str,
         host: Host,
         program: str,
+        also: Mapping[str, str] | None = None,
         period: float = 1.0,
         flush: float = 10.0,
     ) -> None:
         self._path = directory / f"{writer}.jsonl.zst"
+        self._cost_file = directory / f"{writer}.cost.json"
         self._raw, self._said = raw_beside(self._path), directory / f"{writer}.stderr.txt"
         self._host, self._program = host, program
         self._period, self._flush = period, flush
+        self._node_files = {**NODE_FILES, **(also or {})}
         self._commands = -1
         self._process: Process | None = None
         self.problem: str | None = None
@@ -61,7 +83,7 @@ class Sampler:
             self._start()
         except OSError as e:
             self.problem = f"{self._path}: {e.strerror or e}"
-        self._tell(_lines("node", NODE_FILES))
+        self._tell(_lines("node", self._node_files))
         return self
 
     def __exit__(
@@ -126,6 +148,8 @@ class Sampler:
 
     def _compress(self) -> None:
         """Move the raw lines behind the compressed ones; a new file gets its header first."""
+        with contextlib.suppress(OSError):
+            self._add_cost(_cost(self._raw))
         frames = FrameWriter(self._path)
         try:
             if not frames.last:
@@ -138,6 +162,59 @@ class Sampler:
         finally:
             frames.close()
         self._raw.unlink(missing_ok=True)
+
+    def _add_cost(self, more: SamplingCost) -> None:
+        had = sampling_cost(self._cost_file) or SamplingCost(seconds=0.0, cpu=0.0, samples=0)
+        total = SamplingCost(
+            seconds=had.seconds + more.seconds,
+            cpu=had.cpu + more.cpu,
+            samples=had.samples + more.samples,
+        )
+        if more.samples:
+            self._cost_file.write_text(json.dumps(asdict(total)) + "\n")
+
+
+def sampling_cost(path: Path) -> SamplingCost | None:
+    """What <writer>.cost.json holds; None where there is none."""
+    try:
+        found = json.loads(path.read_text())
+        return SamplingCost(
+            seconds=float(found["seconds"]), cpu=float(found["cpu"]), samples=int(found["samples"])
+        )
+    except (OSError, ValueError, TypeError, KeyError):
+        return None
+
+
+def costs_in(directory: Path) -> SamplingCost | None:
+    """Of all writers' samplers below a results directory's samples/; None where nothing is known."""
+    found = [c for p in sorted(directory.glob("*.cost.json")) if (c := sampling_cost(p)) is not None]
+    if not found:
+        return None
+    return SamplingCost(
+        seconds=sum(c.seconds for c in found),
+        cpu=sum(c.cpu for c in found),
+        samples=sum(c.samples for c in found),
+    )
+
+
+def _cost(raw: Path) -> SamplingCost:
+    """Of what lies in raw lines. Raises OSError."""
+    try:
+        with raw.open("rb") as file:
+            first, last, samples = b"", b"", 0
+            for last in file:
+                first, samples = first or last, samples + 1
+    except FileNotFoundError:
+        return SamplingCost(seconds=0.0, cpu=0.0, samples=0)
+    try:
+        begin, end = json.loads(first or b"{}"), json.loads(last or b"{}")
+        return SamplingCost(
+            seconds=float(end["monotonic"]) - float(begin["monotonic"]),
+            cpu=float(end["own"]) - float(begin["own"]),
+            samples=samples,
+        )
+    except (ValueError, KeyError, TypeError):  # a torn last line of a killed sampler: a cost not known
+        return SamplingCost(seconds=0.0, cpu=0.0, samples=0)
 
 
 def _scope(name: str) -> str:

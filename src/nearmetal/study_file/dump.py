@@ -214,6 +214,8 @@ def _design(d: Design) -> Tree:
         "slices": None if d.slices is None else str(d.slices),
         "starts": str(d.starts),
         "profile": "true" if d.profile else "false",
+        "perf_events": "true" if d.perf_events else "false",
+        "sample_every": exact(d.sample_every, Dimension.TIME),
         "mpi": None if d.mpi is None else str(d.mpi),
         "reach": str(d.reach),
         "single_copy": str(d.single_copy),

@@ -249,6 +249,11 @@ Delay = Annotated[
     BeforeValidator(_quantity(Dimension.TIME, 0, 10, open_ends=False)),
     _scalar_schema(Dimension.TIME),
 ]
+SampleStep = Annotated[
+    float,
+    BeforeValidator(_quantity(Dimension.TIME, 0.1, 10, open_ends=False)),
+    _scalar_schema(Dimension.TIME),
+]
 Margin = Annotated[
     float, BeforeValidator(_quantity(Dimension.SHARE, 0, 1, open_ends=True)), _scalar_schema(Dimension.SHARE)
 ]

@@ -153,6 +153,8 @@ def _design(section: DesignSection, baselines: tuple[str, ...], seed: int) -> De
         runs=section.runs,
         warm_up=section.warm_up,
         profile=section.profile,
+        perf_events=section.perf_events,
+        sample_every=section.sample_every,
         starts=section.starts,
         mpi=section.mpi,
         reach=section.reach,

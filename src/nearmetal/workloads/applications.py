@@ -64,7 +64,7 @@ def needs_storage(workload: ApplicationWorkload) -> bool:
 def metric_names(workload: ApplicationWorkload) -> tuple[str, ...]:
     """Of every row that rows() can give."""
     own = (name for name, _, _ in application(workload.application).metrics(choices(workload)))
-    return tuple(dict.fromkeys(("wall", "user", "system", "max_rss", *own)))
+    return tuple(dict.fromkeys(("wall", "user", "system", "max_rss", "read", "written", *own)))
 
 
 def rows(
@@ -75,10 +75,12 @@ def rows(
     user: float | None,
     system: float | None,
     max_rss: int | None,
+    io: Mapping[str, int] | None = None,
     parts: Mapping[str, float] | None = None,
+    accounts: Mapping[str, float] | None = None,
 ) -> tuple[Row, ...]:
     """What it took and what it found; where it is not verified, every row is FAILED. parts: of a profiled
-    run, in place of what the application says itself."""
+    run, in place of what the application says itself; accounts: by the kernel, where it says nothing."""
     own = {
         m.name: value_row(workload.name, m.name, m.unit, m.better, m.value, m.reason) for m in found.metrics
     }
@@ -88,8 +90,9 @@ def rows(
         user=user,
         system=system,
         max_rss=max_rss,
+        io=io,
         own=own,
-        parts=parts or found.parts,
+        parts=parts or found.parts or accounts,
     )
     every = used + tuple(own.values())
     if found.ok is None:

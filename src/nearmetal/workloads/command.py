@@ -38,12 +38,13 @@ def parse(
     user: float | None,
     system: float | None,
     max_rss: int | None,
+    io: Mapping[str, int] | None = None,
     parts: Mapping[str, float] | None = None,
 ) -> tuple[Row, ...]:
-    """The rows of one run: wall, user, system (seconds) and max_rss (bytes) where measured, then the
-    workload's own metrics, of which one that bears one of these names takes its place. parts: seconds within
-    wall by kind, of a run that was profiled. Where the workload has something to verify, every row holds what
-    was expected and found; where that failed, every row is FAILED and keeps its values.
+    """The rows of one run: those of used_rows, then the workload's own metrics, of which one that bears one
+    of their names takes its place. parts: seconds within wall by kind. Where the workload has something to
+    verify, every row holds what was expected and found; where that failed, every row is FAILED and keeps its
+    values.
 
     A regex is searched with ^ and $ meaning lines, and the *first* match counts (where a program prints a
     value per step, the expression tells them apart). A json_path is looked up in the whole output, or else in
@@ -53,7 +54,7 @@ def parse(
     text = stdout[:SEARCHED]
     own = {m.name: _own_row(workload, m, text) for m in workload.metrics}
     used = used_rows(
-        workload.name, wall=wall, user=user, system=system, max_rss=max_rss, own=own, parts=parts
+        workload.name, wall=wall, user=user, system=system, max_rss=max_rss, io=io, own=own, parts=parts
     )
     return _verified(workload.verify, text, used + tuple(own.values()))
 
@@ -65,17 +66,20 @@ def used_rows(
     user: float | None,
     system: float | None,
     max_rss: int | None,
+    io: Mapping[str, int] | None = None,
     own: Container[str] = (),
     parts: Mapping[str, float] | None = None,
 ) -> tuple[Row, ...]:
-    """What a run took, as rows of the workload `name`: wall, user, system (seconds) and max_rss (bytes) where
-    measured. own: names of metrics that the workload measures itself, which take their place; parts: as in
-    parse."""
+    """What a run took, as rows of the workload `name`: wall, user, system (seconds), max_rss, and read and
+    written by system calls (bytes; no row where there were none), where measured. own: names of metrics that
+    the workload measures itself, which take their place; parts: as in parse."""
     measured: tuple[tuple[str, str, float | None], ...] = (
         ("wall", "s", wall),
         ("user", "s", user),
         ("system", "s", system),
         ("max_rss", "B", max_rss),
+        ("read", "B", (io or {}).get("rchar") or None),
+        ("written", "B", (io or {}).get("wchar") or None),
     )
     rows = tuple(
         value_row(name, metric, unit, Better.LOWER, value)

@@ -6,7 +6,7 @@ import contextlib
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ..errors import TrialFailedError
 from ..model.record import JsonValue, RankPlace
@@ -25,15 +25,26 @@ class PagesLine:
     total_kb: int
 
 
+EVENTS = ("task_clock", "cycles", "instructions", "cache_misses", "dtlb_misses")
+"""By perf_event_open, as kernels/src/counts.c names them."""
+
+Used = Mapping[str, float | None]
+"""What ranks used (kernels/src/counts.h): task_clock and run_delay in seconds, else counts; None = absent."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class RankReport:
-    """What nm-rank says of one rank whose program has ended. wall, user, system: seconds; max_rss: bytes."""
+    """What nm-rank says of one rank whose program has ended. wall, user, system: seconds; max_rss: bytes;
+    io: bytes by system calls (rchar, wchar), and of these from and to disks (read_bytes, write_bytes), empty
+    where the kernel does not tell."""
 
     place: RankPlace
     wall: float
     user: float
     system: float
     max_rss: int
+    io: Mapping[str, int] = field(default_factory=dict)
+    used: Used = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,11 +73,12 @@ class PartLine:
 
 @dataclass(frozen=True, kw_only=True)
 class SliceLine:
-    """kernel: its number on the command line, from 0."""
+    """kernel: its number on the command line, from 0; used: by all ranks, run_delay: of the longest."""
 
     kernel: int
     name: str
     parts: tuple[PartLine, ...]
+    used: Used = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,14 +125,26 @@ def parse_report(text: str) -> RankReport:
     """The rank.<rank>.json of nm-rank. Raises TrialFailedError."""
     try:
         item = _object(_decode(text), "the report")
-        _only(item, "place", "status", "wall", "user", "system", "max_rss", "blocks_in", "blocks_out")
+        _only(item, "place", "status", "wall", "user", "system", "max_rss", "io", "used")
+        io = _object(item["io"], "io")
         return RankReport(
             place=_place(item["place"]),
             wall=_number(item, "wall"),
             user=_number(item, "user"),
             system=_number(item, "system"),
             max_rss=_whole(item, "max_rss"),
+            io={name: _whole(io, name) for name in io},
+            used=_used(item["used"]),
         )
+    except _Malformed as e:
+        raise _unreadable("nm-rank", str(e), text) from e
+
+
+def parse_offered(text: str) -> dict[str, str]:
+    """What nm-rank --offered says: by event why it is not given, '' where it is. Raises TrialFailedError."""
+    try:
+        item = _object(_decode(text), "the line")
+        return {name: _text(item, name) for name in item}
     except _Malformed as e:
         raise _unreadable("nm-rank", str(e), text) from e
 
@@ -198,11 +222,17 @@ def _pages(value: JsonValue) -> PagesLine:
 
 
 def _slice(item: Mapping[str, JsonValue]) -> SliceLine:
-    _only(item, "event", "kernel", "name", "parts")
+    _only(item, "event", "kernel", "name", "parts", "used")
     parts = tuple(_part(p) for p in _list(item, "parts"))
     if not parts:
         raise _Malformed("a slice without parts")
-    return SliceLine(kernel=_whole(item, "kernel"), name=_text(item, "name"), parts=parts)
+    used = _used(item["used"])
+    return SliceLine(kernel=_whole(item, "kernel"), name=_text(item, "name"), parts=parts, used=used)
+
+
+def _used(value: JsonValue) -> Used:
+    item = _object(value, "used")
+    return {name: None if item[name] is None else _number(item, name) for name in item}
 
 
 def _part(value: JsonValue) -> PartLine:

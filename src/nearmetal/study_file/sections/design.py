@@ -16,6 +16,7 @@ from ..fields import (
     Number,
     NumberOrNone,
     ReachWord,
+    SampleStep,
     Seconds,
     Seed,
     SingleCopyWord,
@@ -101,6 +102,18 @@ class DesignSection(Section):
         Design.profile,
         description="have every MPI rank say where its time went and what it sent to whom",
         examples=[True],
+    )
+    perf_events: Truth = Field(
+        Design.perf_events,
+        description="have every rank count cycles, instructions, cache and TLB misses, where the kernel lets"
+        " those of every arm",
+        examples=[False],
+    )
+    sample_every: SampleStep = Field(
+        Design.sample_every,
+        description="time between two samples of the counters of node and instances: 100 ms to 10 s",
+        examples=["100 ms"],
+        json_schema_extra={"default": exact(Design.sample_every, Dimension.TIME)},
     )
     mpi: MpiWord | None = Field(
         Design.mpi,

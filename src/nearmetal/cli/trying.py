@@ -1,0 +1,115 @@
+"""try: whether the change that a result suggests helps."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+from ..errors import ExitCode
+from .common import analysed, draw_seed, duration, open_results, print_json
+from .measuring import (
+    DryRun,
+    Force,
+    Json,
+    MaxBlocks,
+    Parent,
+    Seed,
+    bounded,
+    machine_here,
+    order_of,
+    study_text,
+)
+from .present import print_result, result_json, write_report
+from .view import View
+
+if TYPE_CHECKING:
+    from ..execute.trying import Answer
+    from ..model.result import Cell
+
+
+def register(app: typer.Typer) -> None:
+    """Add this module's commands."""
+    app.command("try")(try_)
+
+
+def try_(
+    directory: Path = typer.Argument(
+        None, help="A results directory; without one the newest below results/."
+    ),
+    cell: str = typer.Option(
+        "", "--cell", help="Which: arm:workload.metric; the dearest that has a suggestion if omitted."
+    ),
+    time: str = typer.Option("90s", "--time", help="Time budget, such as 90s or 10m."),
+    max_blocks: int = MaxBlocks,
+    seed: int = Seed,
+    results: Path = Parent,
+    json: bool = Json,
+    force: bool = Force,
+    dry_run: bool = DryRun,
+) -> int:
+    """Run an arm as it was beside the same arm with the suggested change: does it help?"""
+    from ..execute.run import start_run
+    from ..execute.trying import answer, chosen, suggestion_of, try_study
+    from .inspect import show_plan
+
+    found = open_results(directory, results)
+    before, analysis, _ = analysed(found)
+    asked = chosen(analysis, cell, str(found.path))
+    suggestion = suggestion_of(asked)
+    words = suggestion.words if suggestion is not None else ""
+    study = try_study(
+        before,
+        asked,
+        seed=draw_seed() if seed is None else seed,
+        max_time=duration(time) or 90.0,
+    )
+    print(f"{asked.arm}, {asked.workload}.{asked.metric}: trying {words}", file=sys.stderr)
+    if dry_run:
+        show_plan(study, json=json, blocks=None)
+        return int(ExitCode.DONE)
+    with View(quiet=json) as view:
+        machine = machine_here(view, study.design.mpi)
+        order = order_of(results, study_text(study), force)
+        outcome = start_run(machine, bounded(study, max_blocks), order, view)
+    if outcome.directory is None:
+        print("interrupted in the rehearsal: nothing had been measured yet", file=sys.stderr)
+        return int(ExitCode.INTERRUPTED)
+    study, analysis, records = analysed(outcome.directory)
+    if analysis.blocks:
+        write_report(outcome.directory, study, analysis, records)
+    told = answer(analysis, asked)
+    if json:
+        print_json({"try": _as_json(asked, words, told), **result_json(outcome.directory, study, analysis)})
+    else:
+        print_result(outcome.directory, study, analysis, json=False)
+        print(f"\n{words}: {_sentence(told)}")
+    if outcome.interrupted:
+        return int(ExitCode.INTERRUPTED)
+    outcome.directory.close()
+    return int(ExitCode.FAILED_TRIALS if analysis.failed_trials else ExitCode.DONE)
+
+
+def _sentence(told: Answer) -> str:
+    from ..units import show_effect
+
+    if told.cell is None:
+        return told.words
+    c = told.cell
+    return f"{told.words}, {show_effect(c.overhead, c.low, c.high)} in time, n {c.n} ({c.verdict})"
+
+
+def _as_json(asked: Cell, words: str, told: Answer) -> dict[str, object]:
+    from ..report.json_form import cell_json
+
+    return {
+        "cell": asked.key,
+        "cause": asked.attribution.sentence if asked.attribution is not None else "",
+        "change": words,
+        "helps": told.helps,
+        "words": told.words,
+        "verdict": None if told.cell is None else told.cell.verdict.value,
+        "effect": None if told.cell is None else cell_json(told.cell, by_block=False),
+    }

@@ -1,0 +1,148 @@
+"""What an arm used inside the timed parts of each workload: control groups, sources of its instances, and
+what its ranks say of themselves. Kept in its record under 'timed.<workload>': sums over instances and ranks
+in base units, run_delay that of the rank that waited longest."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+
+from ..environments import Instance, Tools
+from ..errors import RunError
+from ..host import Host, Unavailable
+from ..host.energy import energy_domains
+from ..host.procfiles import Counters
+from ..host.sources import Counting, GroupSource, NodeSource, Source
+from ..model.record import JsonValue, TrialRecord
+from ..workloads.protocol import RankReport, SliceLine, Used, parse_offered
+from .session import Session
+from .standing import Standing
+
+TIMED = "timed."
+_LONGEST = "run_delay"
+
+
+def sources_of(session: Session, s: Standing, *, alone: bool) -> tuple[Source, ...]:
+    """alone: no other arm stands meanwhile, so that what the node waits for and takes is this arm's."""
+    host = session.machine.host
+    groups = [GroupSource(name=i.label, host=host, cgroups=i.cgroups) for i in s.instances if i.cgroups]
+    energy = () if session.energy is None else (session.energy,)
+    return (*groups, *own_sources(s.instances), *((NodeSource(host=host), *energy) if alone else ()))
+
+
+def own_sources(instances: Iterable[Instance]) -> tuple[Source, ...]:
+    """What instances bring themselves."""
+    return tuple(source for i in instances if isinstance(i, Counting) for source in i.sources)
+
+
+class Inside:
+    """Of one standing arm."""
+
+    def __init__(self, sources: Sequence[Source]) -> None:
+        self._sources = tuple(sources)
+        self._found: dict[str, Counters] = {}
+        self._warm_up = True
+
+    @contextmanager
+    def timed(self, workload: str) -> Iterator[None]:
+        """What is counted meanwhile belongs to the timed part of that workload."""
+        before = [source.read() for source in self._sources]
+        self._warm_up = False
+        try:
+            yield
+        finally:
+            self._warm_up = True
+            after = [source.read() for source in self._sources]
+            for first, last in zip(before, after, strict=True):
+                self._add(workload, {k: grown(first.get(k), v) for k, v in last.items()})
+
+    def slice(self, workload: str, line: SliceLine) -> None:
+        """What the ranks say of one slice."""
+        self._add(workload, line.used)
+
+    def run(self, workload: str, reports: Sequence[RankReport]) -> None:
+        """What nm-rank says of one run of a program; a warm-up is none of the timed parts."""
+        if self._warm_up:
+            return
+        together: Counters = {}
+        for report in reports:
+            _plus(together, {**report.used, **report.io}, longest=True)
+        self._add(workload, together)
+
+    def scopes(self) -> dict[str, Counters]:
+        """By scope, without what nobody could tell."""
+        told = {w: {k: v for k, v in c.items() if v is not None} for w, c in self._found.items()}
+        return {f"{TIMED}{w}": {**counters} for w, counters in told.items() if counters}
+
+    def _add(self, workload: str, more: Used) -> None:
+        _plus(self._found.setdefault(workload, {}), more)
+
+
+def grown(first: float | None, last: float | None) -> float | None:
+    """None where a counter was missing, or ran backwards."""
+    return None if first is None or last is None or last < first else last - first
+
+
+def _plus(total: Counters, more: Mapping[str, float | None], *, longest: bool = False) -> None:
+    """Adds in place; None, once there, stays: half a sum is none. longest: of the run delay the longest."""
+    for name, value in more.items():
+        had = total.get(name, 0.0)
+        if had is None or value is None:
+            total[name] = None
+        else:
+            total[name] = max(had, value) if longest and name == _LONGEST else had + value
+
+
+@contextmanager
+def counted_slices(arms: Iterable[Standing], workload: str) -> Iterator[None]:
+    """All slices of a workload on these arms, in turn: the instances of one rest while another's are busy."""
+    with ExitStack() as stack:
+        for s in arms:
+            if s.inside is not None:
+                stack.enter_context(s.inside.timed(workload))
+        yield
+
+
+@contextmanager
+def counted_run(s: Standing, workload: str) -> Iterator[None]:
+    """A whole run of a program."""
+    if s.inside is None:
+        yield
+    else:
+        with s.inside.timed(workload):
+            yield
+
+
+def offered_events(host: Host, tools: Tools) -> dict[str, str]:
+    """What the kernel says to each perf event: '' where a rank can count it here."""
+    done = host.run([tools / "nm-rank", "--offered"], timeout=10.0)
+    if not done.ok:
+        raise RunError(f"nm-rank ended with {done.returncode}: {done.last_words()}")
+    return parse_offered(done.stdout)
+
+
+def counted_everywhere(events: Sequence[str], records: Sequence[TrialRecord]) -> tuple[str, ...]:
+    """Of these events those that every arm's ranks could count: what one side alone counted would be its own
+    cost. Trials in which no rank ran say nothing."""
+    scopes = [
+        counters
+        for r in records
+        for scope, counters in r.counters.items()
+        if scope.startswith(TIMED) and "page_faults" in counters
+    ]
+    return tuple(e for e in events if scopes and all(e in counters for counters in scopes))
+
+
+def inside_record(session: Session, offered: Mapping[str, str]) -> dict[str, JsonValue]:
+    """For the provenance: what is counted inside the run, and of what is not, why."""
+    energy = energy_domains()
+    absent: dict[str, JsonValue] = {name: why for name, why in offered.items() if why}
+    lost = [name for name, why in offered.items() if not why and name not in session.events]
+    reason = "not in every arm" if session.study.design.perf_events else "perf_events: false"
+    return {
+        "sample_every": session.study.design.sample_every,
+        "perf_events": list(session.events),
+        "perf_events_absent": {**absent, **dict.fromkeys(lost, reason)},
+        "energy": [d.name for d in energy] if not isinstance(energy, Unavailable) else None,
+        "energy_absent": energy.reason if isinstance(energy, Unavailable) else None,
+    }

@@ -1,0 +1,147 @@
+"""Roofs measured on the bare machine before a run, those alone that its study needs; once per boot, tools and
+set of CPUs, then kept beside the compiled tools with the time they were measured."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..errors import NearmetalError
+from ..host import Unavailable
+from ..model.roof import BANDWIDTH, LATENCY, TRIAD, MeasuredRoof, Wanted, read_roofs, roof_record
+from ..model.study import Better, Study, Transport
+from ..records.disk import write_file
+from .machine import Machine, cache_directory
+from .once import run_once
+from .progress import Progress
+
+KEPT = "roofs.json"
+LONG, SHORT = 1 << 20, 8
+"""Bytes of the messages whose bandwidth and latency are the roofs."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Kernel:
+    """How one of our kernels measures a roof: the best of its slices."""
+
+    kernel: str
+    params: Mapping[str, str | int]
+    metric: str
+    better: Better
+    how: str
+
+
+KERNELS: Mapping[str, Kernel] = {
+    TRIAD: Kernel(
+        kernel="stream",
+        params={"elements": "auto"},
+        metric="triad",
+        better=Better.HIGHER,
+        how="kernel stream, arrays of 4 x the last-level cache, best slice",
+    ),
+    LATENCY: Kernel(
+        kernel="pingpong",
+        params={"bytes": SHORT},
+        metric="latency",
+        better=Better.LOWER,
+        how="kernel pingpong, 8 B, best slice",
+    ),
+    BANDWIDTH: Kernel(
+        kernel="pingpong",
+        params={"bytes": LONG},
+        metric="bandwidth",
+        better=Better.HIGHER,
+        how="kernel pingpong, 1 MiB, best slice",
+    ),
+}
+
+Measure = Callable[[Machine, Wanted, str, Path], MeasuredRoof]
+
+
+def by_kernel(machine: Machine, roof: Wanted, label: str, scratch: Path) -> MeasuredRoof:
+    """Raises NearmetalError."""
+    known = KERNELS[roof.name]
+    done = run_once(
+        machine,
+        known.kernel,
+        roof.ranks,
+        known.params,
+        threads=1,
+        label=label,
+        scratch=scratch,
+        profiled=False,
+        transport=Transport(roof.transport) if roof.transport else Transport.SHM,
+    )
+    metric = done.metrics[known.metric]
+    return MeasuredRoof(
+        name=roof.name,
+        ranks=roof.ranks,
+        transport=roof.transport,
+        value=metric.best,
+        unit=metric.unit,
+        better=known.better,
+        measured=time.time(),
+        how=known.how,
+    )
+
+
+#: What measures a roof, by its name; a roof without an entry is not measured.
+MEASURES: dict[str, Measure] = dict.fromkeys(KERNELS, by_kernel)
+
+
+def measured_roofs(
+    machine: Machine, study: Study, label: str, scratch: Path, progress: Progress
+) -> tuple[MeasuredRoof, ...]:
+    """The roofs over the study's metrics; one that cannot be measured is left out and said. The caller holds
+    the machine, and nothing else runs."""
+    from ..analysis.roofs import wanted
+
+    key = _key(machine)
+    file = cache_directory() / KEPT
+    kept = list(_read(file, key))
+    out: list[MeasuredRoof] = []
+    for roof in wanted(study):
+        if roof.name not in MEASURES or roof.ranks > len(machine.cpus):
+            continue
+        found = next((k for k in kept if _is(k, roof)), None)
+        if found is None:
+            progress.phase(f"measuring a roof of this machine: {roof.name}, {roof.ranks} ranks")
+            try:
+                found = MEASURES[roof.name](machine, roof, label, scratch)
+            except NearmetalError as e:
+                progress.note(f"no roof {roof.name}: {e.what}")
+                continue
+            kept.append(found)
+            _keep(file, key, kept)
+        out.append(found)
+    return tuple(out)
+
+
+def _is(kept: MeasuredRoof, roof: Wanted) -> bool:
+    return (kept.name, kept.transport) == (roof.name, roof.transport) and kept.ranks in (None, roof.ranks)
+
+
+def _key(machine: Machine) -> str:
+    """What a roof is of: this boot, these tools, this MPI, these CPUs."""
+    boot = machine.host.read("/proc/sys/kernel/random/boot_id")
+    named = "" if isinstance(boot, Unavailable) else boot.decode().strip()
+    return f"{named} {machine.built.digest} {machine.mpi.title} {','.join(map(str, machine.cpus))}"
+
+
+def _read(file: Path, key: str) -> tuple[MeasuredRoof, ...]:
+    with contextlib.suppress(OSError, ValueError):
+        found = json.loads(file.read_text())
+        if isinstance(found, dict) and found.get("of") == key:
+            return read_roofs(found.get("roofs"))
+    return ()
+
+
+def _keep(file: Path, key: str, roofs: Sequence[MeasuredRoof]) -> None:
+    """Roofs of another boot make room; a disk that is full keeps none."""
+    with contextlib.suppress(OSError):
+        text = json.dumps({"of": key, "roofs": [roof_record(r) for r in roofs]}, indent=1)
+        write_file(file, f"{text}\n".encode())

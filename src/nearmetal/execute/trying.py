@@ -1,0 +1,151 @@
+"""The study that tries a suggested change: the arm as it was, the arm with the change, and its baseline, for
+that one workload. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from ..analysis.suggestions import CHEAPER, SHORT_RTO
+from ..errors import UsageError
+from ..model.result import Analysis, Cell, Change, Suggestion, Verdict
+from ..model.study import Arm, Pinning, Placement, Storage, StorageKind, Study
+
+TRIED = "tried"
+"""Ends the name of the environment that has the change, and of its placement where that is changed."""
+PLACE_FOR_FILES = "/var/tmp"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answer:
+    """helps: None = not decided; cell: the arm with the change against the arm as it was, None where no block
+    has both."""
+
+    helps: bool | None
+    words: str
+    cell: Cell | None
+
+
+def triable(analysis: Analysis) -> list[Cell]:
+    """Cells with a change that a study can make, the dearest first."""
+    found = [c for c in analysis.cells if _change(c) is not None]
+    return sorted(found, key=lambda c: -c.overhead)
+
+
+def chosen(analysis: Analysis, wanted: str, where: str) -> Cell:
+    """The cell that `wanted` names: its key, 'arm:workload.metric', 'workload.metric' or 'arm'; the dearest
+    for ''. Raises UsageError."""
+    cells = triable(analysis)
+    if not cells:
+        raise UsageError(
+            "no material overhead here has a cause with a change that could be tried",
+            where=where,
+            remedy=f"nearmetal analyze {where} shows what was found",
+        )
+    named = [c for c in cells if not wanted or wanted in _names(c)]
+    if not named:
+        raise UsageError(
+            f"--cell: nothing to try for {wanted!r}",
+            where=where,
+            remedy=f"one of {', '.join(_names(c)[1] for c in cells)}",
+        )
+    return named[0]
+
+
+def _names(cell: Cell) -> tuple[str, ...]:
+    metric = f"{cell.workload}.{cell.metric}"
+    return cell.key, f"{cell.arm}:{metric}", metric, cell.arm
+
+
+def _change(cell: Cell) -> Change | None:
+    return None if cell.attribution is None else cell.attribution.change
+
+
+def suggestion_of(cell: Cell) -> Suggestion | None:
+    return cell.attribution.suggestion if cell.attribution is not None else None
+
+
+def try_study(study: Study, cell: Cell, *, seed: int, max_time: float) -> Study:
+    """Raises UsageError where the cell has no change to try."""
+    change = _change(cell)
+    if change is None:
+        raise UsageError(f"{cell.key} has no change to try")
+    arms = {arm.name: arm for arm in study.arms()}
+    arm, baseline = arms[cell.arm], arms[cell.baseline]
+    tried = _changed(arm, change)
+    environments = {
+        a.environment.name: replace(a.environment, placements=(a.placement.name,))
+        for a in (baseline, arm, tried)
+    }
+    # Where the transport is the change, against the baseline as it was only the arm itself can be compared.
+    alike = tried.transport is baseline.transport and baseline.environment.name != arm.environment.name
+    baselines = (arm.environment.name, *((baseline.environment.name,) if alike else ()))
+    return replace(
+        study,
+        name="try",
+        question=f"Does it help {cell.workload} in {arm.environment.name} to change {change.value}?",
+        environments=tuple(environments.values()),
+        placements=tuple({p.name: p for p in (baseline.placement, arm.placement, tried.placement)}.values()),
+        workloads=tuple(w for w in study.workloads if w.name == cell.workload),
+        design=replace(
+            study.design,
+            baselines=baselines,
+            seed=seed,
+            max_time=max_time,
+            expected_blocks=None,
+            max_blocks=1000,
+            primary=(f"{cell.workload}.{cell.metric}",),
+        ),
+    )
+
+
+def _changed(arm: Arm, change: Change) -> Arm:
+    e, place = arm.environment, arm.placement
+    named = f"{e.name}-{TRIED}"
+    match change:
+        case Change.CPU:
+            e = replace(e, limits=replace(e.limits, cpu_quota=None))
+        case Change.CPU_SHARES:
+            e = replace(e, limits=replace(e.limits, cpu_shares=None))
+        case Change.MEMORY:
+            e = replace(e, limits=replace(e.limits, memory=None))
+        case Change.RTO_MIN:
+            e = replace(e, network=replace(e.network, rto_min=SHORT_RTO))
+        case Change.ATTACHMENT:
+            e = replace(e, attachment=CHEAPER)
+        case Change.STORAGE:
+            e = replace(e, storage=Storage(kind=StorageKind.BIND, path=PLACE_FOR_FILES))
+        case Change.PINNING:
+            place = _placed(place, pinning=Pinning.RANK)
+        case Change.ONE_INSTANCE:
+            one = Placement(name=place.name, instances=1, tasks=place.ranks, cpus=place.cpus)
+            place = _placed(one, pinning=place.pinning)
+    return Arm(environment=replace(e, name=named), placement=place)
+
+
+def _placed(place: Placement, *, pinning: Pinning) -> Placement:
+    return replace(place, name=f"{place.name}-{TRIED}", pinning=pinning)
+
+
+def answer(analysis: Analysis, asked: Cell) -> Answer:
+    """What a run of try_study says. asked: the cell that it was made from."""
+    cell = _tried_cell(analysis.cells, asked)
+    if cell is None:
+        return Answer(helps=None, words="no block has both: not known", cell=None)
+    said = {
+        Verdict.FASTER: (True, "it helps"),
+        Verdict.SLOWER: (False, "it makes it worse"),
+        Verdict.EQUIVALENT: (False, "it changes nothing that matters"),
+        Verdict.NONE: (None, f"not decided yet: {cell.reason}"),
+        Verdict.INCONSISTENT: (None, "inconsistent: the machine changed during the run"),
+    }
+    helps, words = said[cell.verdict]
+    return Answer(helps=helps, words=words, cell=cell)
+
+
+def _tried_cell(cells: Sequence[Cell], asked: Cell) -> Cell | None:
+    for c in cells:
+        same = (c.workload, c.metric, c.baseline) == (asked.workload, asked.metric, asked.arm)
+        if same and c.environment == f"{asked.environment}-{TRIED}":
+            return c
+    return None

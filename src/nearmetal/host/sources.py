@@ -1,0 +1,77 @@
+"""Sources of counters: whatever counts for an instance of an arm, beside the files that the sampler holds
+open. An instance of a backend may bring further ones (Counting): the counters inside a guest, the run delay
+of its virtual CPUs. Their names become scopes of the record; what they count in timed parts is added up with
+the others (see execute/inside.py)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol, runtime_checkable
+
+from .base import Host
+from .counter_files import read_files
+from .counters import local_scale
+from .procfiles import Counters, instance_counters, node_counters
+
+#: Of a group what a timed part is asked for; its memory.stat is dear to gather.
+_TIMED_FILES: Mapping[str, tuple[str, ...]] = {
+    "cpu": ("cpu.stat",),
+    "cpuacct": ("cpuacct.usage", "cpuacct.stat"),
+    "memory": ("memory.failcnt",),
+    "unified": ("cpu.stat", "memory.events", "cpu.pressure", "memory.pressure", "io.pressure"),
+}
+#: Levels, and what these files do not tell.
+_NOT_HERE = frozenset(("memory", "swap", "page_faults", "major_faults", "blocks_in", "blocks_out"))
+
+
+class Source(Protocol):
+    """name: of its scope in a record, such as 'guest.<host name>' or 'vcpu.<host name>'."""
+
+    @property
+    def name(self) -> str: ...
+
+    def read(self) -> Counters:
+        """What it has counted so far, in base units; None = unavailable. Never raises for a counter that is
+        gone. Counters that mean the same bear the names of procfiles ('steal', 'user', ...), 'run_delay' the
+        seconds that virtual CPUs waited for real ones."""
+
+
+@runtime_checkable
+class Counting(Protocol):
+    """An instance with sources of its own."""
+
+    @property
+    def sources(self) -> tuple[Source, ...]: ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class GroupSource:
+    """The control groups of an instance (directory by v1 controller, or {'unified': directory})."""
+
+    name: str
+    host: Host
+    cgroups: Mapping[str, Path]
+
+    def read(self) -> Counters:
+        paths = {
+            file: f"{directory}/{file}"
+            for controllers, directory in self.cgroups.items()
+            for controller in controllers.split(",")
+            for file in _TIMED_FILES.get(controller, ())
+        }
+        found = instance_counters(read_files(self.host, paths), local_scale())
+        return {name: value for name, value in found.items() if name not in _NOT_HERE}
+
+
+@dataclass(frozen=True, kw_only=True)
+class NodeSource:
+    """What the whole node waited for: of use while one arm alone is busy on it."""
+
+    host: Host
+    name: str = "node"
+
+    def read(self) -> Counters:
+        found = node_counters(read_files(self.host, {"stat": "/proc/stat"}), local_scale())
+        return {name: found[name] for name in ("steal", "iowait")}

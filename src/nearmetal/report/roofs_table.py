@@ -1,0 +1,65 @@
+"""Results as shares of the roofs over them, in words: one line for each metric of each arm."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..model.result import Analysis, Cell
+from ..units import show
+from .cells_table import metric_label
+from .text import one_line
+
+HEADS = ("metric", "roof", "arm", "result", "share of the roof")
+
+
+@dataclass(frozen=True, kw_only=True)
+class RoofLine:
+    """share: of the roof; beyond 1 a cache, or another way round it, serves the result."""
+
+    metric: str
+    roof: str
+    arm: str
+    result: str
+    share: float
+
+    def cells(self) -> tuple[str, ...]:
+        return (self.metric, self.roof, self.arm, self.result, share_words(self.share))
+
+    @property
+    def text(self) -> str:
+        return f"{self.metric} in {self.arm}: {self.result}, {share_words(self.share)} of {self.roof}"
+
+
+def share_words(share: float) -> str:
+    """'97 %', and what it means beyond the roof."""
+    said = f"{share * 100:.3g} %" if share < 10 else f"×{share:.3g}"
+    return said if share <= 1.05 else f"{said}, beyond it: not served by what the roof is of"
+
+
+def roof_text(cell: Cell) -> str:
+    """'75 GB/s (memory bandwidth, STREAM Triad of 2 ranks)'; '' where there is no roof."""
+    if cell.roof is None:
+        return ""
+    return one_line(f"{show(cell.roof.value, cell.unit)} ({cell.roof.words})")
+
+
+def roof_lines(analysis: Analysis) -> tuple[RoofLine, ...]:
+    """The baseline once, then every arm, by metric; empty where no roof was measured."""
+    out: dict[tuple[str, str], RoofLine] = {}
+    for c in analysis.cells:
+        if c.roof is None:
+            continue
+        sides = (
+            (c.baseline, c.baseline_value.centre, c.roof.baseline_share),
+            (c.arm, c.value.centre, c.roof.share),
+        )
+        for arm, value, share in sides:
+            line = RoofLine(
+                metric=metric_label(c),
+                roof=roof_text(c),
+                arm=one_line(arm),
+                result=one_line(show(value, c.unit)),
+                share=share,
+            )
+            out.setdefault((metric_label(c), arm), line)
+    return tuple(out.values())
