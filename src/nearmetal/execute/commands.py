@@ -13,7 +13,7 @@ from ..model.profile import RankProfile
 from ..model.record import Row
 from ..model.study import CommandWorkload
 from ..workloads.command import parse
-from ..workloads.protocol import RankReport, told_error
+from ..workloads.protocol import RankReport, told_by_program, told_error
 from .copies import instance_walls, run_copies
 from .network_watch import look_at_network
 from .profiles import read_profiles
@@ -75,8 +75,9 @@ def run_command(session: Session, s: Standing, workload: CommandWorkload) -> tup
             max_rss=max(r.max_rss for r in reports),
             parts=_parts(reports, profiles) if profiles else None,
         )
+    words = told_error(done.stderr) or (told_by_program(done.stderr) if workload.mpi else None)
     raise TrialFailedError(
-        f"{workload.name} ended with {done.returncode}: {told_error(done.stderr) or done.last_words()}",
+        f"{workload.name} ended with {done.returncode}: {words or done.last_words()}",
         where=str(s.log),
         remedy=f"raise time_limit above {workload.time_limit:g} s" if done.returncode == 124 else "",
     )
