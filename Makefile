@@ -11,7 +11,7 @@ test: setup-test kernels-test
 
 # Prints at its end: backend, whether it works here, tests passed and failed.
 test-contract: setup-test
-	$(PYTHON) -m pytest tests/contract/test_backends.py tests/contract/test_backends_faults.py -q $(ARGS)
+	$(PYTHON) -m pytest $(addprefix tests/contract/test_backends,.py _faults.py _seats.py) -q $(ARGS)
 
 setup:
 	@scripts/setup.sh run
@@ -50,8 +50,7 @@ bench: setup-test
 	$(PYTHON) -m benchmarks.npb
 	$(PYTHON) -m benchmarks.profile
 	$(PYTHON) -m benchmarks.networks
-	$(PYTHON) -m benchmarks.program_starts
-	$(PYTHON) -m benchmarks.oci_starts
+	$(PYTHON) -m benchmarks.starts
 	$(PYTHON) -m benchmarks.trial_cost
 	$(PYTHON) -m benchmarks.sampler
 	$(PYTHON) -m benchmarks.analysis

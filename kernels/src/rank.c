@@ -17,6 +17,7 @@
 #include "clock.h"
 #include "counts.h"
 #include "fail.h"
+#include "hydra.h"
 #include "place.h"
 
 enum { MOST_CPUS = 1 << 16 };
@@ -206,16 +207,23 @@ static void add_io(Text *text, pid_t child) {
     }
 }
 
-/* wait4 of the one child: its own usage and that of descendants it waited for, not that of all our children.
- */
+/* What a child that has ended used, and its status as a shell tells it: wait4 of the one child, its own usage
+   and that of descendants it waited for, not that of all our children. */
+static int reap(pid_t child, const char *name, struct rusage *usage) {
+    int status;
+    while (wait4(child, &status, 0, usage) < 0)
+        if (errno != EINTR)
+            fail("%s cannot be waited for: %s", name, strerror(errno));
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
 static int run_reported(char *const *program, const char *directory, int rank) {
     Text text = {0};
     text_add(&text, "{\"place\":");
     place_json(&text, rank);
     double begin = now();
-    pid_t child = start(program);
-    int status;
     struct rusage usage;
+    pid_t child = start(program);
     siginfo_t ended;
     while (waitid(P_PID, (id_t)child, &ended, WEXITED | WNOWAIT) < 0 && errno == EINTR)
         ;
@@ -224,12 +232,9 @@ static int run_reported(char *const *program, const char *directory, int rank) {
     double run_delay = counts_run_delay(child);
     Text io = {0};
     add_io(&io, child);
-    while (wait4(child, &status, 0, &usage) < 0)
-        if (errno != EINTR)
-            fail("%s cannot be waited for: %s", program[0], strerror(errno));
+    int code = reap(child, program[0], &usage);
     Counts used;
     counts_child(&used, &usage, run_delay);
-    int code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
     text_add(&text, ",\"status\":%d,\"wall\":", code);
     json_number(&text, wall);
     text_add(&text, ",\"user\":");
@@ -245,9 +250,13 @@ static int run_reported(char *const *program, const char *directory, int rank) {
     return code;
 }
 
+static void leave(void) {
+    hydra_abort(EXIT_FAILURE);
+}
+
 int rank_main(int count, char **arguments) {
     int rank = rank_of_launcher();
-    fail_as(rank, NULL);
+    fail_as(rank, leave);
     const char *cpus = NULL, *report = NULL, *library = NULL, *profile = NULL, *storage = NULL, *gate = NULL,
                *directory = NULL, *events = NULL;
     if (count == 2 && strcmp(arguments[1], "--offered") == 0) {
@@ -303,8 +312,13 @@ int rank_main(int count, char **arguments) {
         wait_at_gate(gate);
     if (report && events)
         counts_open(events);
-    if (report)
-        return run_reported(program, report, rank);
+    if (report || hydra_is_here()) {
+        struct rusage unused;
+        int code = report ? run_reported(program, report, rank) : reap(start(program), program[0], &unused);
+        if (code)
+            hydra_abort(code);
+        return code;
+    }
     execvp(program[0], program);
     fail("%s cannot be started: %s", program[0], strerror(errno));
 }
