@@ -15,7 +15,7 @@ from ..model.result import Analysis, Unused
 from ..model.study import Event, EventSubject, Study
 from .attribution import attribute
 from .causes import with_causes
-from .cells import Answer, QuantilesOf, Question, answer, with_holm
+from .cells import Answer, QuantilesOf, Question, answer, with_discoveries, with_holm
 from .fold import Folded, RowName, fold
 from .network_trouble import with_network
 from .noise_floor import disturbances, noise_floor
@@ -50,6 +50,7 @@ def analyse(study: Study, plan: Plan, records: Sequence[TrialRecord], *, detail:
     cells = tuple(a.cell for a in compared)
     if detail:
         cells = with_holm(cells, {a.cell.key: a.p for a in compared})
+        cells = with_discoveries(cells, 1 - study.design.confidence)
         found = attribute(study, cells, {a.cell.key: a.parts for a in compared if a.parts is not None})
         cells = tuple(replace(c, attribution=found.get(c.key)) for c in cells)
         cells = with_network(cells, folded.used)

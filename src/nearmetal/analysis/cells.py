@@ -12,6 +12,7 @@ import numpy as np
 from ..model.result import Cell, Interval, Part, Quantiles, Verdict
 from ..model.study import Arm, Design
 from .attribution import measured_parts
+from .companions import discoveries, evidence, slice_spread, totals
 from .fold import FloatArray, Folded, Paired, RowName, Side, pair, row_medians
 from .looks import Carried, look_and_carry
 from .mean_interval import anytime_mean
@@ -93,6 +94,9 @@ def answer(
         sign=sign_interval(paired.d, alpha),
         mean=anytime_mean(paired.d, alpha=alpha, expected=expected),
         quantiles=_quantiles(question, folded, paired, design.confidence),
+        total=totals(paired, cell.better, design.confidence),
+        spread=slice_spread(series[env, question.row], series[base, question.row], paired, block_seconds),
+        e=evidence(paired.d),
     )
     p = None
     if n >= design.min_blocks:
@@ -180,6 +184,12 @@ def with_holm(cells: tuple[Cell, ...], p: Mapping[str, float | None]) -> tuple[C
         for cell, own, adjusted in zip(family, known, column, strict=True):
             out[cell.key] = replace(cell, p_holm=None if own is None else adjusted)
     return tuple(out[c.key] for c in cells)
+
+
+def with_discoveries(cells: tuple[Cell, ...], alpha: float) -> tuple[Cell, ...]:
+    """Which comparisons e-BH counts as differences, among all of the study."""
+    told = discoveries([c.e or 0.0 for c in cells], alpha)
+    return tuple(replace(c, discovered=yes) for c, yes in zip(cells, told, strict=True))
 
 
 def _difference(folded: Folded, question: Question, paired: Paired) -> FloatArray:

@@ -137,6 +137,19 @@ class Roof:
 
 
 @dataclass(frozen=True, kw_only=True)
+class SliceSpread:
+    """Of ln(env / baseline). slices: in a block; slice_variance, block_variance: of one slice, and of blocks
+    beyond what their slices explain (negative where chance made it so); slice_seconds: of one more slice of
+    both sides; other_seconds: what else a block takes."""
+
+    slices: int
+    slice_variance: float
+    block_variance: float
+    slice_seconds: float
+    other_seconds: float
+
+
+@dataclass(frozen=True, kw_only=True)
 class Cell:
     """One comparison of one metric. overhead, low, high: time-equivalent overhead as a share (0.03 = +3 %),
     exp(theta) - 1 of the primary interval; d: s * ln(x_env / x_base) by block; baseline_value, value: medians
@@ -145,7 +158,10 @@ class Cell:
     smallest_material: the smallest overhead that could have been called material;
     blocks_needed: blocks more for a verdict at the present spread, None when decided or unknown; network:
     None where nothing was lost, or nothing is known; emulated: a side ran on nodes that are emulated; roof:
-    None where none stands over the metric, or none was measured."""
+    None where none stands over the metric, or none was measured; total: overhead of all blocks together
+    (ratio of arithmetic means by Fieller, approximate, carries no verdict); spread: None where there are no
+    slices; e: e-value of the signs against no difference at all; discovered: whether e-BH counts it among all
+    comparisons of the study, None for A/A cells."""
 
     arm: str
     environment: str
@@ -185,6 +201,10 @@ class Cell:
     network: NetworkTrouble | None = None
     emulated: bool = False
     roof: Roof | None = None
+    total: Interval | None = None
+    spread: SliceSpread | None = None
+    e: float | None = None
+    discovered: bool | None = None
 
     @property
     def key(self) -> str:

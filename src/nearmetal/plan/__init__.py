@@ -2,9 +2,10 @@
 
 from .blocks import aa_arms, make_block, make_plan
 from .lengths import KaliberaJones, expected_blocks, kalibera_jones_plan
-from .slices import added_seconds, plan_slices
+from .slices import MOST_SLICES, added_seconds, plan_slices
 
 __all__ = [
+    "MOST_SLICES",
     "KaliberaJones",
     "aa_arms",
     "added_seconds",

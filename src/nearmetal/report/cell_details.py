@@ -5,7 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
+from ..analysis.published import published_column
 from ..model.result import Cell, Interval, Quantiles
+from ..model.study import Better
+from ..plan import MOST_SLICES, kalibera_jones_plan
 from ..units import show_effect
 from .cells_table import Entry, bounded, cause_sentence, difference_text, margin_text, value_text
 from .chart_parts import PAGE, Chart
@@ -52,7 +55,11 @@ def _facts(c: Cell) -> Markup:
         ("smallest material", _smallest(c)),
         ("sign interval", f"{_theta(c.sign)} (median; robust to one-sided jitter)"),
         ("mean", f"{_theta(c.mean)} (approximate, carries no verdict)"),
+        ("total", _total(c)),
+        ("loss of rate", _published(c)),
+        ("spread", _spread(c)),
         ("Holm's p", "" if c.p_holm is None else f"{c.p_holm:.2g} (extra; overturns no verdict)"),
+        ("e-BH", _discovery(c)),
         ("kind", "exploratory" if c.exploratory else "confirmatory"),
         ("failed", f"{plural(c.failed, 'failed row')} not in n" if c.failed else ""),
         ("note", one_line(c.reason)),
@@ -60,6 +67,44 @@ def _facts(c: Cell) -> Markup:
     ]
     said = [part for name, value in facts if value for part in (tag("dt", name), tag("dd", tight(value)))]
     return join(tag("h4", "Numbers"), tag("dl", *said, class_="facts"))
+
+
+def _total(c: Cell) -> str:
+    if c.total is None or not math.isfinite(c.total.low):
+        return ""
+    share = f"{show_effect(c.total.centre, c.total.low, c.total.high)}"
+    return f"{share} for all blocks together (arithmetic means, Fieller; carries no verdict)"
+
+
+def _published(c: Cell) -> str:
+    """What a paper that prints (base - env) / base would print."""
+    if c.better is Better.LOWER or not bounded(c):
+        return ""
+    f = published_column(c)
+    return f"{100 * f.centre:.3g} % [{100 * f.low:.3g} … {100 * f.high:.3g}] as (baseline − arm) / baseline"
+
+
+def _spread(c: Cell) -> str:
+    s = c.spread
+    if s is None:
+        return ""
+    one, beyond = (100 * math.sqrt(max(v, 0.0)) for v in (s.slice_variance, s.block_variance))
+    told = f"one slice {one:.2g} %, blocks beyond their slices {beyond:.2g} %; {s.slices} slices a block"
+    if s.slice_seconds <= 0 or s.other_seconds <= 0:
+        return told
+    best = kalibera_jones_plan(
+        costs=(s.slice_seconds, s.other_seconds),
+        t2=(s.slice_variance, s.block_variance),
+        r_max=MOST_SLICES,
+    )
+    return f"{told}, {best.repetitions[0]} would make most of the time (Kalibera and Jones; a guide)"
+
+
+def _discovery(c: Cell) -> str:
+    if c.discovered is None or c.e is None:
+        return ""
+    told = "differs from 0" if c.discovered else "no difference claimed"
+    return f"{told} at a false discovery rate of 5 % over all comparisons (e {c.e:.2g})"
 
 
 def _roof(c: Cell) -> str:

@@ -1,0 +1,65 @@
+"""What stands beside a cell's interval and carries no verdict: the ratio of totals, how the spread divides
+between slices and blocks, and the evidence against no difference at all."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from ..model.result import Interval, SliceSpread
+from ..model.study import Better
+from .fieller import fieller
+from .fold import FloatArray, Paired, Series
+from .multiplicity import e_bh
+from .sign_interval import log_e_value
+from .variance_components import variance_components
+
+
+def totals(paired: Paired, better: Better, confidence: float) -> Interval | None:
+    """How much longer all blocks together took, as a share of the baseline's total: the ratio of arithmetic
+    means less 1, a rate counting by its reciprocal, the time of one unit of work. None for a single block."""
+    if paired.d.size < 2:
+        return None
+    power = 1.0 if better is Better.LOWER else -1.0
+    ratio = fieller(paired.env_values**power, paired.base_values**power, confidence)
+    return Interval(centre=ratio.centre - 1, low=ratio.low - 1, high=ratio.high - 1)
+
+
+def slice_spread(env: Series, base: Series, paired: Paired, block_seconds: float) -> SliceSpread | None:
+    """The two levels of the paired log ratios; None where blocks have no slices, or not all as many, or a
+    slice's time is not known."""
+    lengths = env.lengths[paired.env_rows]
+    if not bool(np.all(paired.together)) or lengths.size < 2 or lengths.min() != lengths.max():
+        return None
+    width = int(lengths[0])
+    if width < 2 or env.seconds is None or base.seconds is None:
+        return None
+    table = env.logs[paired.env_rows, :width] - base.logs[paired.base_rows, :width]
+    found = variance_components(table)
+    each = float(np.median(env.seconds[paired.env_rows]) + np.median(base.seconds[paired.base_rows]))
+    return SliceSpread(
+        slices=width,
+        slice_variance=found.t2[0],
+        block_variance=found.t2[1],
+        slice_seconds=each,
+        other_seconds=max(block_seconds - width * each, 0.0),
+    )
+
+
+def evidence(d: FloatArray) -> float:
+    """The e-value of the signs of d against a median of 0, at whatever block one stopped; zeros count for the
+    side that makes it least. Raises ValueError for an empty d."""
+    n = int(d.size)
+    if n == 0:
+        raise ValueError("at least one block is needed")
+    below, at_most = int(np.sum(d < 0)), int(np.sum(d <= 0))
+    nearest = min(max(n // 2, below), at_most)
+    log_e = log_e_value(n, nearest)
+    return math.exp(log_e) if log_e < 700 else math.inf
+
+
+def discoveries(e: Sequence[float], alpha: float) -> tuple[bool, ...]:
+    """Which comparisons differ from 0, at most a share alpha of them wrongly (e-BH)."""
+    return e_bh(e, alpha) if e else ()
