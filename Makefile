@@ -61,4 +61,4 @@ bench-kernels: setup-test
 	$(PYTHON) -m benchmarks.npb $(ARGS)
 
 clean:
-	rm -rf build dist .venv
+	rm -rf build dist .venv .venv-veros

@@ -55,3 +55,12 @@ if [ ! -e "$stamp" ]; then
         --editable . $group
     touch "$stamp"
 fi
+
+# The ocean model that tests run by a Python of its own: it wants other versions than ours of what both need.
+veros=1.7.0
+if [ "$need" = test ] && [ ! -e ".venv-veros/.$veros" ]; then
+    uv=$(command -v uv || echo .venv/bin/uv)
+    "$uv" venv --quiet --clear --python "$(command -v python3)" .venv-veros
+    VIRTUAL_ENV=.venv-veros "$uv" pip install --quiet --compile-bytecode "veros==$veros"
+    touch ".venv-veros/.$veros"
+fi

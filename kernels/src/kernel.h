@@ -48,5 +48,6 @@ extern const Kernel stream_kernel, dirty_kernel;
 extern const Kernel ep_kernel, cg_kernel, is_kernel, mg_kernel, ft_kernel, lu_kernel, bt_kernel;
 extern const Kernel pingpong_kernel, ring_kernel, alltoall_kernel, allreduce_kernel, barrier_kernel;
 extern const Kernel tcp_kernel, udp_kernel;
+extern const Kernel records_kernel;
 
 #endif

@@ -24,10 +24,10 @@
 
 enum { MOST_KERNELS = MOST_LEVELS }; /* each is a section of a profile */
 
-static const Kernel *const kernels[] = {&stream_kernel,   &ep_kernel,   &cg_kernel,       &is_kernel,
-                                        &mg_kernel,       &ft_kernel,   &lu_kernel,       &bt_kernel,
-                                        &pingpong_kernel, &ring_kernel, &alltoall_kernel, &allreduce_kernel,
-                                        &barrier_kernel,  &tcp_kernel,  &udp_kernel,      &dirty_kernel};
+static const Kernel *const kernels[] = {
+    &stream_kernel,  &ep_kernel,  &cg_kernel,       &is_kernel,    &mg_kernel,       &ft_kernel,
+    &lu_kernel,      &bt_kernel,  &pingpong_kernel, &ring_kernel,  &alltoall_kernel, &allreduce_kernel,
+    &barrier_kernel, &tcp_kernel, &udp_kernel,      &dirty_kernel, &records_kernel};
 
 typedef struct {
     const Kernel *kernel;

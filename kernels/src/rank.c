@@ -18,6 +18,7 @@
 #include "counts.h"
 #include "fail.h"
 #include "hydra.h"
+#include "left.h"
 #include "place.h"
 
 enum { MOST_CPUS = 1 << 16 };
@@ -217,22 +218,36 @@ static int reap(pid_t child, const char *name, struct rusage *usage) {
     return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
+/* The status to end with: 0 for one of the codes of a list divided by commas, else the program's own, and 1
+   for a 0 that the list does not hold. */
+static int status_of(int code, const char *accepted) {
+    const char *entry = accepted;
+    for (char *end; *entry; entry = *end ? end + 1 : end) {
+        if (number(entry, "--exit-codes", &end) == code)
+            return 0;
+        if (*end && *end != ',')
+            fail("--exit-codes: numbers divided by commas were expected, not '%s'", accepted);
+    }
+    return code ? code : 1;
+}
+
+/* The one child; others, which lost their parent, are only taken leave of. */
 static int run_reported(char *const *program, const char *directory, int rank) {
-    Text text = {0};
+    Text text = {0}, left = {0};
     text_add(&text, "{\"place\":");
     place_json(&text, rank);
+    left_adopt();
     double begin = now();
     struct rusage usage;
     pid_t child = start(program);
-    siginfo_t ended;
-    while (waitid(P_PID, (id_t)child, &ended, WEXITED | WNOWAIT) < 0 && errno == EINTR)
-        ;
+    left_await(child);
     double wall = now() - begin;
     /* It has ended, but its accounts stand until it is waited for. */
     double run_delay = counts_run_delay(child);
     Text io = {0};
     add_io(&io, child);
     int code = reap(child, program[0], &usage);
+    left_end(&left);
     Counts used;
     counts_child(&used, &usage, run_delay);
     text_add(&text, ",\"status\":%d,\"wall\":", code);
@@ -241,9 +256,10 @@ static int run_reported(char *const *program, const char *directory, int rank) {
     json_number(&text, seconds(usage.ru_utime));
     text_add(&text, ",\"system\":");
     json_number(&text, seconds(usage.ru_stime));
-    text_add(&text, ",\"max_rss\":%ld,\"io\":{%s},\"used\":{", usage.ru_maxrss * 1024,
-             io.used ? io.data : "");
+    text_add(&text, ",\"max_rss\":%ld,\"io\":{%s},\"left\":[%s],\"used\":{", usage.ru_maxrss * 1024,
+             io.used ? io.data : "", left.used ? left.data : "");
     text_free(&io);
+    text_free(&left);
     counts_json(&text, &used);
     text_add(&text, "}}");
     write_report(directory, rank, &text);
@@ -258,7 +274,7 @@ int rank_main(int count, char **arguments) {
     int rank = rank_of_launcher();
     fail_as(rank, leave);
     const char *cpus = NULL, *report = NULL, *library = NULL, *profile = NULL, *storage = NULL, *gate = NULL,
-               *directory = NULL, *events = NULL;
+               *directory = NULL, *events = NULL, *accepted = "0";
     if (count == 2 && strcmp(arguments[1], "--offered") == 0) {
         Text text = {0};
         counts_offered(&text);
@@ -280,6 +296,8 @@ int rank_main(int count, char **arguments) {
             storage = arguments[at + 1];
         else if (strcmp(arguments[at], "--directory") == 0)
             directory = arguments[at + 1];
+        else if (strcmp(arguments[at], "--exit-codes") == 0)
+            accepted = arguments[at + 1];
         else if (strcmp(arguments[at], "--preload") == 0)
             library = arguments[at + 1];
         else if (strcmp(arguments[at], "--profile") == 0)
@@ -291,7 +309,7 @@ int rank_main(int count, char **arguments) {
     }
     if (at + 1 >= count || strcmp(arguments[at], "--") != 0 || !library != !profile)
         fail("usage: nm-rank [--cpus 0,1] [--report DIR] [--storage DIR,DIR] [--rank N] [--gate DIR] "
-             "[--directory DIR] [--events NAME,NAME] [--preload LIBRARY --profile DIR]"
+             "[--directory DIR] [--exit-codes 0,3] [--events NAME,NAME] [--preload LIBRARY --profile DIR]"
              " -- PROGRAM ARG...");
     char **program = arguments + at + 1;
     if (storage) {
@@ -314,7 +332,8 @@ int rank_main(int count, char **arguments) {
         counts_open(events);
     if (report || hydra_is_here()) {
         struct rusage unused;
-        int code = report ? run_reported(program, report, rank) : reap(start(program), program[0], &unused);
+        int code = report ? status_of(run_reported(program, report, rank), accepted)
+                          : reap(start(program), program[0], &unused);
         if (code)
             hydra_abort(code);
         return code;

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from nearmetal.execute.copies import instance_walls, rows_of_copies
+from nearmetal.execute.copies import CopyOutput, rows_of_copies
+from nearmetal.execute.reports import instance_walls
 from nearmetal.model.record import RankPlace, Status
 from nearmetal.model.study import Better, CommandWorkload, MetricSpec, VerifySpec
 from nearmetal.workloads.protocol import RankReport
@@ -28,7 +29,7 @@ def test_an_instance_ends_with_its_last_task() -> None:
 
 def test_the_wall_is_the_makespan_and_metrics_are_medians_over_copies() -> None:
     workload = CommandWorkload(name="w", argv=("p",), per_task=True, metrics=(TOOK,))
-    outputs = [f"took {n}" for n in (10, 20, 60, 30)]
+    outputs = [CopyOutput(stdout=f"took {n}") for n in (10, 20, 60, 30)]
     rows = {r.metric: r for r in rows_of_copies(workload, outputs, REPORTS, [5.0, 4.0])}
     assert {name: r.values for name, r in rows.items()} == {
         "wall": (5.0,),
@@ -43,10 +44,20 @@ def test_the_wall_is_the_makespan_and_metrics_are_medians_over_copies() -> None:
 
 def test_what_one_copy_fails_has_failed() -> None:
     workload = CommandWorkload(name="w", argv=("p",), per_task=True, metrics=(TOOK,))
-    rows = {r.metric: r for r in rows_of_copies(workload, ["took 1", "lost"], REPORTS[:2], [5.0])}
+    rows = {
+        r.metric: r
+        for r in rows_of_copies(
+            workload, [CopyOutput(stdout="took 1"), CopyOutput(stdout="lost")], REPORTS[:2], [5.0]
+        )
+    }
     assert rows["took"].status is Status.FAILED and rows["wall"].status is Status.OK
     checked = CommandWorkload(name="w", argv=("p",), per_task=True, verify=VerifySpec(regex="^took"))
-    rows = {r.metric: r for r in rows_of_copies(checked, ["took 1", "lost"], REPORTS[:2], [5.0])}
+    rows = {
+        r.metric: r
+        for r in rows_of_copies(
+            checked, [CopyOutput(stdout="took 1"), CopyOutput(stdout="lost")], REPORTS[:2], [5.0]
+        )
+    }
     assert {r.status for r in rows.values()} == {Status.FAILED}
     assert rows["instance_wall"].verification["ok"] is False
 

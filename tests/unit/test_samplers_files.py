@@ -56,6 +56,7 @@ class SamplingHost(FakeHost):
         env: Mapping[str, str] | None = None,
         cwd: Path | None = None,
         pass_fds: Sequence[int] = (),
+        most: int | None = None,
     ) -> Process:
         assert list(argv[:2]) == ["/tools/nm-sample", str(pass_fds[0])]
         self._commands = os.dup(pass_fds[0])
@@ -79,6 +80,7 @@ class HostWithout(FakeHost):
         env: Mapping[str, str] | None = None,
         cwd: Path | None = None,
         pass_fds: Sequence[int] = (),
+        most: int | None = None,
     ) -> Process:
         raise FileNotFoundError(2, "No such file or directory")
 

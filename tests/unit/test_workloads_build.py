@@ -40,6 +40,7 @@ class Machine(FakeHost):
         stdin: str | None = None,
         pass_fds: Sequence[int] = (),
         each_second: Callable[[], None] | None = None,
+        most: int | None = None,
     ) -> Completed:
         self.calls.append(tuple(argv))
         out, code = "", 0

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nearmetal.errors import UsageError
 from nearmetal.model.record import Row, Status
 from nearmetal.model.study import Better, CommandWorkload, MetricSpec, VerifySpec
-from nearmetal.workloads.command import SEARCHED, parse, problem
+from nearmetal.workloads.command import parse
+from nearmetal.workloads.program_output import SEARCHED
 from nearmetal.workloads.protocol import told_by_program
 
 
@@ -81,19 +81,6 @@ def test_a_value_that_is_missing_or_none_fails_its_row_alone(output: str) -> Non
 
 def test_an_optional_group_that_did_not_match_is_missing() -> None:
     assert run("speed", by_regex(r"speed(: \d+)?"))["speed"].status is Status.FAILED
-
-
-@pytest.mark.parametrize("regex", ["(", "no group", "(a)(b)", "(?P<x>a)(b)", "a{99999999999999999999}(b)"])
-def test_a_bad_regex_is_named_before_anything_runs(regex: str) -> None:
-    assert "speed" in (problem(by_regex(regex)) or "")
-    with pytest.raises(UsageError, match="speed"):
-        run("x", by_regex(regex))
-
-
-def test_a_good_metric_has_no_problem() -> None:
-    assert problem(by_regex(r"(?:a|b)(\d+)")) is None
-    assert problem(by_path("a.b.0")) is None
-    assert problem(by_path("a..b")) is not None
 
 
 def test_json_path_in_the_whole_output() -> None:

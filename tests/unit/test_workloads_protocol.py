@@ -100,6 +100,7 @@ def test_place_of_nm_rank() -> None:
         "system": 0,
         "max_rss": 4096,
         "io": {"rchar": 832, "wchar": 4},
+        "left": ["sleep"],
         "used": {"run_delay": 0.125, "cycles": None},
     }
     report = parse_report(json.dumps({"place": {**PLACE, "rank": 5}, **used}))

@@ -45,7 +45,7 @@ def catalog() -> Catalog:
     """The backends and kernels that study files may name."""
     from ..environments.registry import backend_names
     from ..study_file import COMMAND, Catalog
-    from ..workloads.kernels import kernel_names, parameters
+    from ..workloads.kernels import kernel, kernel_names, parameters
     from .workload_names import known_applications, type_of
 
     return Catalog(
@@ -56,7 +56,8 @@ def catalog() -> Catalog:
             **{str(event): names for event, names in EVENT_METRICS.items()},
             COMMAND: ("wall", "user", "system", "max_rss", "read", "written"),
         },
-        misfit=lambda kernel, name, value: parameters(kernel)[name].problem(value),
+        misfit=lambda owner, name, value: parameters(owner)[name].problem(value),
+        writers=frozenset(k for k in kernel_names() if kernel(k).storage),
         applications=known_applications(),
         no_image=_no_image,
     )

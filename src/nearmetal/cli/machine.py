@@ -138,7 +138,7 @@ def _applications(host: Host) -> list[tuple[str, str, str, str]]:
     for name in application_names():
         known, given = application(name), choices(ApplicationWorkload(name=name, application=name))
         needs, problem = known.needs(given), known.problem(given, place)
-        missing = lacking(needs, find_on(host))
+        missing = lacking(needs, find_on(host), host)
         if missing:
             why = f"{' and '.join(missing)} not found"
             rows.append(("not here", f"application {name}", why, install_line(needs, HOST)))

@@ -13,6 +13,8 @@ from ..workloads.application import Needs, Place
 from ..workloads.applications import application, choices
 from .hardware import Hardware
 
+PROBE_SECONDS = 20.0
+
 Find = Callable[[str], str | None]
 """A program by name, or any file by its absolute path: where it is, or None."""
 
@@ -93,20 +95,23 @@ def find_on(host: Host) -> Find:
     return find
 
 
-def lacking(needs: Needs, find: Find) -> tuple[str, ...]:
-    """The programs that are not there."""
-    return tuple(name for name in needs.programs if find(name) is None)
+def lacking(needs: Needs, find: Find, host: Host | None = None) -> tuple[str, ...]:
+    """What is not there. host: None, nothing is run to see."""
+    missing = tuple(name for name in needs.programs if find(name) is None)
+    if missing or not needs.probe or host is None:
+        return missing
+    return () if host.run(needs.probe, timeout=PROBE_SECONDS).ok else (needs.probed,)
 
 
-def require_programs(study: Study, image: str, find: Find) -> None:
+def require_programs(study: Study, image: str, find: Find, host: Host | None = None) -> None:
     """Raises UnavailableError where an environment of the image takes an application whose programs are not
-    there. find: in that image."""
+    there. find: in that image; host: as in lacking()."""
     takers = [e for e in study.environments if e.image == image]
     for w in study.workloads:
         if not isinstance(w, ApplicationWorkload) or not any(e.takes(w.name) for e in takers):
             continue
         needs = application(w.application).needs(choices(w))
-        missing = lacking(needs, find)
+        missing = lacking(needs, find, host)
         if missing:
             where = "not on this machine" if image == HOST else f"not in image {image}"
             raise UnavailableError(
@@ -117,6 +122,8 @@ def require_programs(study: Study, image: str, find: Find) -> None:
 
 def install_line(needs: Needs, image: str) -> str:
     """What mends a missing program."""
+    if needs.remedy:
+        return needs.remedy
     if not needs.packages:
         return "name its path in the workload"
     packages = " ".join(needs.packages)

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import shutil
 from dataclasses import replace
-from pathlib import Path
 
-from ..errors import TrialFailedError
 from ..model.record import Row
 from ..model.study import ApplicationWorkload
 from ..workloads.application import Invocation, Output, Place
 from ..workloads.applications import application, choices, rows
-from ..workloads.command import SEARCHED
 from .application_place import place_of
 from .launching import Program, Ran, run_program
 from .reports import io_together
 from .session import Session
+from .staging import fill, read_outputs
 from .standing import Standing
 
 
@@ -32,11 +31,10 @@ def run_application(session: Session, s: Standing, workload: ApplicationWorkload
     known, given, place = application(workload.application), choices(workload), _place(session, s, workload)
     invocation = known.command(given, place)
     ran = _run(session, s, workload, place, invocation)
-    files = {name: _read(place.directory / name) for name in invocation.outputs}
     output = Output(
-        stdout=ran.stdout[:SEARCHED],
-        stderr=ran.stderr[:SEARCHED],
-        files={name: text for name, text in files.items() if text is not None},
+        stdout=ran.stdout,
+        stderr=ran.stderr,
+        files=read_outputs(place.directory, invocation.outputs),
     )
     found = known.parse(given, place, output)
     s.facts[workload.name] = dict(found.facts)
@@ -54,7 +52,8 @@ def run_application(session: Session, s: Standing, workload: ApplicationWorkload
 
 
 def _place(session: Session, s: Standing, workload: ApplicationWorkload) -> Place:
-    directory = s.directory / f"application-{workload.name}"
+    assert s.work is not None
+    directory = s.work / workload.name
     place = place_of(workload, s.arm, session.study, session.machine.hardware, directory)
     return replace(place, storage=s.volumes[0].path) if s.volumes else place
 
@@ -62,10 +61,10 @@ def _place(session: Session, s: Standing, workload: ApplicationWorkload) -> Plac
 def _run(
     session: Session, s: Standing, workload: ApplicationWorkload, place: Place, invocation: Invocation
 ) -> Ran:
-    for name, text in invocation.files.items():
-        file = place.directory / name
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(text)
+    if invocation.fresh:
+        shutil.rmtree(place.directory)
+        place.directory.mkdir()
+    fill(place.directory, invocation.files, invocation.copies)
     # What an earlier run left is not to be taken for this one's.
     for name in invocation.outputs:
         with contextlib.suppress(FileNotFoundError):
@@ -85,14 +84,3 @@ def _run(
             time_limit=workload.time_limit,
         ),
     )
-
-
-def _read(file: Path) -> str | None:
-    """None where there is none."""
-    try:
-        with file.open(errors="replace") as opened:
-            return opened.read(SEARCHED)
-    except FileNotFoundError:
-        return None
-    except OSError as e:
-        raise TrialFailedError(f"{file.name} cannot be read: {e.strerror}", where=str(file)) from e

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
@@ -62,6 +63,9 @@ def _run_group(
     arms = [_standing(session, t, attempt) for t in trials]
     rows: dict[str, list[Row]] = {s.trial.id: [] for s in arms}
     with ExitStack() as stack:
+        for s in arms:
+            if s.work is not None:
+                stack.callback(shutil.rmtree, s.work, ignore_errors=True)
         cycle(session, arms, rng)
         densities(session, arms, rows, rng)
         _start_all(session, arms, stack)
@@ -89,7 +93,10 @@ def _standing(session: Session, trial: TrialSpec, attempt: int) -> Standing:
     directory = session.scratch / f"b{trial.block}-{trial.position}-{attempt}"
     log = session.logs / safe_name(trial.id)
     directory.mkdir()
-    return Standing(trial=trial, arm=session.arms[trial.arm], directory=directory, log=log)
+    work = None if session.work is None else session.work / directory.name
+    if work is not None:
+        work.mkdir()
+    return Standing(trial=trial, arm=session.arms[trial.arm], directory=directory, work=work, log=log)
 
 
 def _start_all(session: Session, arms: Sequence[Standing], stack: ExitStack) -> None:

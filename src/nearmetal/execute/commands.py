@@ -9,6 +9,7 @@ from .copies import run_copies
 from .launching import Program, run_program
 from .reports import io_together
 from .session import Session
+from .staging import compared, own_directory, read_outputs
 from .standing import Standing
 
 
@@ -16,21 +17,29 @@ def run_command(session: Session, s: Standing, workload: CommandWorkload) -> tup
     """Run it once; raises TrialFailedError when it does not end in time, or ends with an error."""
     if workload.per_task:
         return run_copies(session, s, workload)
-    program = Program(
-        name=workload.name,
-        argv=workload.argv_on(s.arm.placement.ranks),
-        mpi=workload.mpi,
-        env=workload.env,
-        time_limit=workload.time_limit,
-    )
-    ran = run_program(session, s, program)
-    return parse(
-        workload,
-        ran.stdout,
-        wall=ran.wall,
-        user=ran.user,
-        system=ran.system,
-        max_rss=ran.max_rss,
-        io=io_together(ran.reports),
-        parts=ran.parts or ran.accounts,
-    )
+    with own_directory(s, workload) as directory:
+        ran = run_program(
+            session,
+            s,
+            Program(
+                name=workload.name,
+                argv=workload.argv_on(s.arm.placement.ranks),
+                mpi=workload.mpi,
+                env=workload.env,
+                directory=directory,
+                exit_codes=workload.exit_codes,
+                time_limit=workload.time_limit,
+            ),
+        )
+        return parse(
+            workload,
+            ran.stdout,
+            wall=ran.wall,
+            user=ran.user,
+            system=ran.system,
+            max_rss=ran.max_rss,
+            io=io_together(ran.reports),
+            parts=ran.parts or ran.accounts,
+            files=read_outputs(directory, workload.outputs) if directory is not None else {},
+            difference=compared(workload, directory, ran.stdout),
+        )

@@ -5,23 +5,26 @@ from __future__ import annotations
 import os
 import shutil
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import median
 
 from ..errors import TrialFailedError
-from ..host import Process
+from ..host import Completed, Process
+from ..host.bounded import shortened
 from ..host.helper import wait_readable
 from ..launchers import verify_places
 from ..model.record import Row, Status
 from ..model.study import Better, CommandWorkload
 from ..workloads.command import parse
-from ..workloads.protocol import RankReport, told_error
+from ..workloads.protocol import RankReport
+from .failures import LOGGED, end_younger, failure, require_nothing_left, timed_out
 from .network_watch import look_at_network
-from .reports import io_together, read_reports
+from .reports import forget_reports, instance_walls, io_together, read_reports
 from .session import Session
+from .staging import KEPT, compared, own_directory, read_outputs
 from .standing import Standing, cpu_list, events_of
 
 ARRIVE_LIMIT = 60.0
@@ -31,38 +34,52 @@ ARRIVE_LIMIT = 60.0
 def run_copies(session: Session, s: Standing, workload: CommandWorkload) -> tuple[Row, ...]:
     """Run them once; raises TrialFailedError when one does not end in time, or ends with an error."""
     ranks = range(s.arm.placement.ranks)
-    for r in ranks:
-        (s.directory / f"rank.{r}.json").unlink(missing_ok=True)
-    with _gate(s.directory / "start") as gate:
-        copies = [gate.enter_context(_copy(session, s, workload, r, gate.directory)) for r in ranks]
-        gate.wait_for(copies)
-        gate.release()
-        _wait(session, s, workload, copies)
-    outputs = [_outputs(s, workload, r) for r in ranks]
-    for rank, (copy, (_, stderr)) in enumerate(zip(copies, outputs, strict=True)):
-        if (code := copy.poll()) != os.EX_OK:
-            raise TrialFailedError(
-                f"{workload.name}, copy {rank}, ended with {code}: "
-                f"{told_error(stderr) or last_line(stderr) or 'no output'}",
-                where=str(s.log),
-            )
+    forget_reports(s.directory, len(ranks))
+    begin = time.clock_gettime(time.CLOCK_BOOTTIME)
+    with ExitStack() as stack:
+        places = [stack.enter_context(own_directory(s, workload, f".{r}")) for r in ranks]
+        try:
+            with _gate(s.directory / "start") as gate:
+                copies = [
+                    gate.enter_context(_copy(session, s, workload, r, gate.directory, places[r]))
+                    for r in ranks
+                ]
+                gate.wait_for(copies)
+                gate.release()
+                _wait(session, s, workload, copies)
+            outputs = [_outputs(s, workload, r, places[r]) for r in ranks]
+            for copy, output in zip(copies, outputs, strict=True):
+                if copy.poll() != os.EX_OK:
+                    raise _failure(session, s, workload, copy, output)
+        except TrialFailedError:
+            end_younger(s, begin)
+            raise
     reports = read_reports(s.directory, len(ranks))
+    require_nothing_left(s, workload.name, reports)
     if s.inside is not None:
         s.inside.run(workload.name, reports)
     s.places = tuple(r.place for r in reports)
     verify_places(s.places, s.arm.placement, session.cpus(s.arm), tuple(i.hostname for i in s.instances))
     walls = instance_walls(reports, s.arm.placement.tasks)
     s.phases |= {f"{workload.name}.instance.{i}": v for i, v in enumerate(walls)}
-    return rows_of_copies(workload, [stdout for stdout, _ in outputs], reports, walls)
+    return rows_of_copies(workload, outputs, reports, walls)
 
 
-def instance_walls(reports: Sequence[RankReport], tasks: int) -> list[float]:
-    """Seconds of each instance: until the last of its tasks had ended."""
-    return [max(r.wall for r in reports[i : i + tasks]) for i in range(0, len(reports), tasks)]
+@dataclass(frozen=True, kw_only=True)
+class CopyOutput:
+    """What one copy wrote. files, difference: as in workloads.command.parse."""
+
+    stdout: str
+    stderr: str = ""
+    files: Mapping[str, str] = field(default_factory=dict)
+    difference: str | None = None
 
 
 def rows_of_copies(
-    workload: CommandWorkload, outputs: Sequence[str], reports: Sequence[RankReport], walls: Sequence[float]
+    workload: CommandWorkload,
+    outputs: Sequence[CopyOutput],
+    reports: Sequence[RankReport],
+    walls: Sequence[float],
 ) -> tuple[Row, ...]:
     """wall: the makespan, from the common begin to the end of the last copy; instance_wall: the median over
     instances; CPU time of all together, memory of the largest; the program's own metrics as medians over its
@@ -70,14 +87,16 @@ def rows_of_copies(
     each = [
         parse(
             workload,
-            text,
+            output.stdout,
             wall=max(walls),
             user=sum(r.user for r in reports),
             system=sum(r.system for r in reports),
             max_rss=max(r.max_rss for r in reports),
             io=io_together(reports),
+            files=output.files,
+            difference=output.difference,
         )
-        for text in outputs
+        for output in outputs
     ]
     rows = [_together(same) for same in zip(*each, strict=True)]
     own = Row(
@@ -146,13 +165,16 @@ def _gate(directory: Path) -> Iterator[_Gate]:
 
 @contextmanager
 def _copy(
-    session: Session, s: Standing, workload: CommandWorkload, rank: int, gate: Path
+    session: Session, s: Standing, workload: CommandWorkload, rank: int, gate: Path, directory: Path | None
 ) -> Iterator[Process]:
     """One copy, in the instance of its rank; ended on leaving."""
     s.log.mkdir(parents=True, exist_ok=True)
     tools, place = session.software_of(s.arm).tools, s.arm.placement
     rank_argv = [tools / "nm-rank", "--rank", str(rank), "--gate", str(gate), "--report", str(s.directory)]
     rank_argv += ["--cpus", cpu_list(session.cpus(s.arm)), *events_of(session)]
+    rank_argv += ["--exit-codes", ",".join(map(str, workload.exit_codes))]
+    if directory is not None:
+        rank_argv += ["--directory", str(directory)]
     if s.volumes:
         rank_argv += ["--storage", ",".join(str(v.path) for v in s.volumes for _ in range(place.tasks))]
     argv = s.instances[rank // place.tasks].command([*rank_argv, "--", *workload.argv_on(place.ranks)])
@@ -160,7 +182,7 @@ def _copy(
     for file in (stdout, stderr):
         file.unlink(missing_ok=True)
     process = session.machine.host.start(
-        argv, stdout=stdout, stderr=stderr, env=dict(workload.env), cwd=Path.cwd()
+        argv, stdout=stdout, stderr=stderr, env=dict(workload.env), cwd=Path.cwd(), most=KEPT
     )
     try:
         yield process
@@ -174,11 +196,7 @@ def _wait(session: Session, s: Standing, workload: CommandWorkload, copies: Sequ
         while copy.poll() is None:
             left = deadline - time.monotonic()
             if left <= 0:
-                raise TrialFailedError(
-                    f"{workload.name} ran longer than its time_limit",
-                    where=str(s.log),
-                    remedy=f"raise time_limit above {workload.time_limit:g} s",
-                )
+                raise timed_out(s, workload.name, workload.time_limit)
             try:
                 copy.wait(min(left, 1.0))
             except TimeoutError:
@@ -189,11 +207,39 @@ def _files(s: Standing, workload: CommandWorkload, rank: int) -> tuple[Path, Pat
     return s.log / f"{workload.name}.{rank}.stdout.txt", s.log / f"{workload.name}.{rank}.stderr.txt"
 
 
-def _outputs(s: Standing, workload: CommandWorkload, rank: int) -> tuple[str, str]:
-    stdout, stderr = (f.read_text(errors="replace") for f in _files(s, workload, rank))
-    return stdout, stderr
+def _outputs(s: Standing, workload: CommandWorkload, rank: int, directory: Path | None) -> CopyOutput:
+    """Also cuts what stays of it on the disk."""
+    texts = []
+    for file in _files(s, workload, rank):
+        texts.append(file.read_text(errors="replace"))
+        if len(texts[-1]) > LOGGED:
+            file.write_text(shortened(texts[-1], LOGGED))
+    stdout, stderr = texts
+    return CopyOutput(
+        stdout=stdout,
+        stderr=stderr,
+        files=read_outputs(directory, workload.outputs) if directory is not None else {},
+        difference=compared(workload, directory, stdout),
+    )
 
 
-def last_line(text: str) -> str:
-    """The last line with something on it, at most 300 characters."""
-    return next((line.strip()[:300] for line in reversed(text.splitlines()) if line.strip()), "")
+def _failure(
+    session: Session, s: Standing, workload: CommandWorkload, copy: Process, output: CopyOutput
+) -> TrialFailedError:
+    done = Completed(
+        argv=workload.argv_on(s.arm.placement.ranks),
+        returncode=copy.poll() or 1,
+        stdout=output.stdout,
+        stderr=output.stderr,
+        seconds=0.0,
+    )
+    return failure(
+        session,
+        s,
+        workload.name,
+        done,
+        program=done.argv[0],
+        mpi=False,
+        limit=workload.time_limit,
+        exit_codes=workload.exit_codes,
+    )

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from ..errors import TrialFailedError
 from ..launchers import verify_places
 from ..model.profile import RankProfile
-from ..workloads.protocol import RankReport, told_by_program, told_error
-from .copies import instance_walls
+from ..workloads.protocol import RankReport
+from .failures import end_younger, failure, require_nothing_left, write_logs
 from .network_watch import look_at_network
 from .profiles import read_profiles
-from .reports import read_reports
+from .reports import forget_reports, instance_walls, read_reports
 from .session import Session
+from .staging import KEPT
 from .standing import Standing, cpu_list, events_of, launch_of
 from .transport_watch import TransportWatch
 
@@ -28,7 +29,7 @@ CLOCKS_APART = 0.02
 class Program:
     """name: of the workload; argv: tokens, no shell; mpi: one rank for each task, else one process on all
     CPUs of the first instance, for it may have threads; directory: where it runs, the same path in every
-    instance, None for any; time_limit: seconds."""
+    instance, None for any; exit_codes: of a run that ended well; time_limit: seconds."""
 
     name: str
     argv: tuple[str, ...]
@@ -36,6 +37,7 @@ class Program:
     time_limit: float
     env: Mapping[str, str] = field(default_factory=dict)
     directory: Path | None = None
+    exit_codes: tuple[int, ...] = (0,)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,6 +89,8 @@ class Ran:
 def run_program(session: Session, s: Standing, program: Program) -> Ran:
     """Run it once; raises TrialFailedError when it does not end in time, or ends with an error."""
     argv, env = _words(session, s, program)
+    begin = time.clock_gettime(time.CLOCK_BOOTTIME)
+    forget_reports(s.directory, s.arm.placement.ranks)
     done = session.machine.host.run(
         argv,
         timeout=program.time_limit,
@@ -94,19 +98,23 @@ def run_program(session: Session, s: Standing, program: Program) -> Ran:
         cwd=Path.cwd(),
         # Its connections go when it ends: what a run of less than a second did to them, only counters tell.
         each_second=partial(look_at_network, session, s),
+        most=KEPT,
     )
-    for name, text in (("stdout", done.stdout), ("stderr", done.stderr)):
-        if text:
-            s.log.mkdir(parents=True, exist_ok=True)
-            (s.log / f"{program.name}.{name}.txt").write_text(text)
+    write_logs(s, program.name, done.stdout, done.stderr)
     if done.returncode != os.EX_OK:
-        words = told_error(done.stderr) or (told_by_program(done.stderr) if program.mpi else None)
-        raise TrialFailedError(
-            f"{program.name} ended with {done.returncode}: {words or done.last_words()}",
-            where=str(s.log),
-            remedy=f"raise time_limit above {program.time_limit:g} s" if done.returncode == 124 else "",
+        end_younger(s, begin)
+        raise failure(
+            session,
+            s,
+            program.name,
+            done,
+            program=program.argv[0],
+            mpi=program.mpi,
+            limit=program.time_limit,
+            exit_codes=program.exit_codes,
         )
     reports = read_reports(s.directory, s.arm.placement.ranks if program.mpi else 1)
+    require_nothing_left(s, program.name, reports)
     if s.inside is not None:
         s.inside.run(program.name, reports)
     s.places = tuple(r.place for r in reports)
@@ -127,13 +135,20 @@ def _words(session: Session, s: Standing, program: Program) -> tuple[Sequence[st
     env = dict(program.env)
     if program.mpi:
         argv = launch_of(
-            session, s, program.argv, measured=True, forward=tuple(env), directory=program.directory
+            session,
+            s,
+            program.argv,
+            measured=True,
+            forward=tuple(env),
+            directory=program.directory,
+            exit_codes=program.exit_codes,
         )
         assert s.launch is not None
         s.transport = s.transport or TransportWatch(s)
         return argv, env | dict(s.launch.env)
     pinned = ["--cpus", cpu_list([session.instance_cpus(s.arm, 0)]), "--report", str(s.directory)]
     pinned += events_of(session)
+    pinned += ["--exit-codes", ",".join(map(str, program.exit_codes))]
     if s.volumes:
         pinned += ["--storage", str(s.volumes[0].path)]
     if program.directory is not None:

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from statistics import median
 
+from ..environments.storage import DISKS
 from ..errors import RunError, UsageError
 from ..host.processes import LABEL_VARIABLE
+from ..host.runtime import outside_directory
 from ..launchers import MpiJob
 from ..model.profile import RankProfile
 from ..model.record import JsonValue, Status
 from ..model.study import Better, KernelWorkload, Transport
 from ..units import show
-from ..workloads.kernels import argument, counts_operations, rows
+from ..workloads.kernels import argument, counts_operations, kernel, rows
 from ..workloads.protocol import SliceLine, VerifyLine, parse_line, parse_report, told_error
 from .machine import Machine
 from .profiles import profile_directory, read_profiles
@@ -130,10 +133,13 @@ def run_once(
         directory = profile_directory(scratch)
         rank += ["--report", str(directory), "--preload", machine.tools / "libnm-profile.so"]
         rank += ["--profile", str(directory)]
-    program = (*rank, "--", machine.tools / "nm-micro", "--once", "--slices", str(slices), spec)
-    job = MpiJob(argv=program, ranks=ranks, transport=transport, interface="lo", scratch=str(scratch))
-    launch = machine.mpi.launch(job)
-    done = machine.host.run(launch.argv, env={**launch.env, LABEL_VARIABLE: label}, timeout=LIMIT)
+    with _storage(name, label, scratch) as storage:
+        if storage is not None:
+            rank += ["--storage", ",".join([str(storage)] * ranks)]
+        program = (*rank, "--", machine.tools / "nm-micro", "--once", "--slices", str(slices), spec)
+        job = MpiJob(argv=program, ranks=ranks, transport=transport, interface="lo", scratch=str(scratch))
+        launch = machine.mpi.launch(job)
+        done = machine.host.run(launch.argv, env={**launch.env, LABEL_VARIABLE: label}, timeout=LIMIT)
     lines = [parse_line(text) for text in done.stdout.splitlines() if text.startswith("{")]
     verify = next((x for x in lines if isinstance(x, VerifyLine)), None)
     if verify is None:
@@ -153,6 +159,11 @@ def run_once(
         transport=launch.transport,
         profile=_profile(directory, ranks) if profiled else (),
     )
+
+
+def _storage(name: str, label: str, scratch: Path) -> AbstractContextManager[Path | None]:
+    """Where a kernel writes that writes, on the machine's own disk."""
+    return outside_directory(DISKS / f"{label}-storage", scratch) if kernel(name).storage else nullcontext()
 
 
 def _profile(directory: Path, ranks: int) -> tuple[ProfiledRank, ...]:

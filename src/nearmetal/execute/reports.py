@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -12,6 +13,21 @@ from ..workloads.protocol import RankReport, parse_report
 def read_reports(directory: Path, ranks: int) -> list[RankReport]:
     """By rank; nm-rank ends with an error where it cannot write. Raises TrialFailedError."""
     return [_report(directory, rank) for rank in range(ranks)]
+
+
+def found_reports(directory: Path, ranks: int) -> list[RankReport]:
+    """Those of a launch that failed, as far as there are any."""
+    found = []
+    for rank in range(ranks):
+        with contextlib.suppress(TrialFailedError):
+            found.append(_report(directory, rank))
+    return found
+
+
+def forget_reports(directory: Path, ranks: int) -> None:
+    """What an earlier run left is not to be taken for this one's."""
+    for rank in range(ranks):
+        (directory / f"rank.{rank}.json").unlink(missing_ok=True)
 
 
 def _report(directory: Path, rank: int) -> RankReport:
@@ -25,3 +41,8 @@ def io_together(reports: Sequence[RankReport]) -> dict[str, int]:
     """Bytes of all ranks by kind, of the kinds that each tells."""
     kinds = [k for k in reports[0].io if all(k in r.io for r in reports)]
     return {kind: sum(r.io[kind] for r in reports) for kind in kinds}
+
+
+def instance_walls(reports: Sequence[RankReport], tasks: int) -> list[float]:
+    """Seconds of each instance: until the last of its tasks had ended."""
+    return [max(r.wall for r in reports[i : i + tasks]) for i in range(0, len(reports), tasks)]

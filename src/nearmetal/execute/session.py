@@ -14,19 +14,19 @@ from ..environments import Backend, Instance, Tools, Unavailable
 from ..environments.holder import user_namespace_holder
 from ..environments.kept import find_all, remove_any
 from ..environments.registry import get_backend
-from ..environments.storage import SHARED, mounted_once, why_not
+from ..environments.storage import DISKS, SHARED, mounted_once, why_not
 from ..errors import NearmetalError, UnavailableError, UsageError
 from ..host import Host, LocalHost, cgroups
 from ..host import Unavailable as Absent
 from ..host.energy import EnergyMeter, energy_domains
 from ..host.network_meter import NetworkMeter, open_descriptors
 from ..host.provenance import llc_bytes
-from ..host.runtime import scratch_directory
+from ..host.runtime import outside_directory, scratch_directory
 from ..host.topology import topology
 from ..launchers import find_mpi
 from ..model.image import HOST
 from ..model.record import JsonValue
-from ..model.study import Arm, Mpi, Pinning, Placement, Reach, Storage, Study, Transport
+from ..model.study import Arm, Mpi, Pinning, Placement, Reach, Storage, Study, Transport, has_directory
 from ..network.build import Network, build_networks
 from ..network.plan import Want
 from ..samplers import Sampler
@@ -49,7 +49,8 @@ class Session:
     network was built; storages: where the storage is mounted that instances share; user_namespace: path of
     the shared one without root, else None; software: by image; launchers: by image and network namespace,
     where the mpirun of that image runs; launcher_groups: control groups of the mpirun that runs in no
-    instance, empty where there is none; logs: a directory for each trial's output; slices: by kernel
+    instance, empty where there is none; work: directory, on a disk where there is one, that those of programs
+    are made in, None where none has any; logs: a directory for each trial's output; slices: by kernel
     workload, as planned, USUAL_SLICES until then; ssh: where instances are reached by it, else None;
     node_meter: of the machine's own network, None where no arm uses any; events: perf events that the ranks
     count; energy: None where it cannot be read; sampler: None in the rehearsal."""
@@ -58,6 +59,7 @@ class Session:
     study: Study
     label: str
     scratch: Path
+    work: Path | None
     logs: Path
     arms: Mapping[str, Arm]
     backends: Mapping[str, Backend]
@@ -293,6 +295,9 @@ def open_session(
     with ExitStack() as stack:
         sweep(progress)
         scratch = stack.enter_context(scratch_directory(label))
+        work = None
+        if any(has_directory(w) for w in study.workloads):
+            work = stack.enter_context(outside_directory(DISKS / f"{label}-work", scratch))
         holder = None
         images = {e.image for e in study.environments} - {HOST}
         emulated = any(arm.placement.emulated for arm in arms.values())
@@ -343,6 +348,7 @@ def open_session(
             study=study,
             label=label,
             scratch=scratch,
+            work=work,
             launcher_groups=groups,
             logs=scratch,
             ssh=ssh,

@@ -111,7 +111,7 @@ def all_software(
     Raises UnavailableError where an image does not stand, or lacks what a workload of its arms needs.
     """
     own = {i.name: i for i in study.images}
-    require_programs(study, HOST, find_on(machine.host))
+    require_programs(study, HOST, find_on(machine.host), machine.host)
     found = {HOST: Software(image=None, tools=machine.tools, built=machine.built, mpi=machine.mpi)}
     for name in sorted({e.image for e in study.environments} - {HOST}):
         image = require_image(machine.host, image_store(), name, own)

@@ -20,7 +20,17 @@ from ..model.image import HOST
 from ..model.plan import TrialSpec
 from ..model.profile import RankProfile
 from ..model.record import JsonValue, RankPlace
-from ..model.study import Arm, Attachment, CommandWorkload, KernelWorkload, Shared, Starts, Transport
+from ..model.study import (
+    ApplicationWorkload,
+    Arm,
+    Attachment,
+    CommandWorkload,
+    KernelWorkload,
+    Shared,
+    Starts,
+    Transport,
+)
+from ..workloads.applications import application, choices
 from ..workloads.kernels import argument
 from ..workloads.protocol import ReadyLine
 from .job import Job
@@ -44,7 +54,8 @@ FRESH = (Path("/tmp"), Path("/run"), Path("/dev/shm"))
 
 @dataclass(kw_only=True)
 class Standing:
-    """Mutable while its block runs: instances first, then the job. requests: made so far; start_seconds: one
+    """Mutable while its block runs: instances first, then the job. work: where the directories of programs
+    are made, seen by the instances too, None where none has any; requests: made so far; start_seconds: one
     per start of this arm's instances in this block, the standing ones' last, start_steps its steps; stops: of
     those that were stopped again as a subject; volumes: the storage of each instance, empty where none was
     asked for; profiles: where the ranks of the last launch write theirs, None where none are asked for;
@@ -56,6 +67,7 @@ class Standing:
     trial: TrialSpec
     arm: Arm
     directory: Path
+    work: Path | None = None
     log: Path
     requests: int = 0
     start_seconds: list[float] = field(default_factory=list)
@@ -169,6 +181,7 @@ def _request(
         seat=network.seats[number] if network is not None else None,
         binds=(
             standing.directory,
+            *((standing.work,) if standing.work is not None else ()),
             software.tools.directory,
             *((session.ssh.directory,) if session.ssh else ()),
             *_hidden_programs(session, arm),
@@ -189,11 +202,20 @@ def request_name(session: Session, standing: Standing, name: str) -> tuple[str, 
 
 
 def _hidden_programs(session: Session, arm: Arm) -> tuple[Path, ...]:
-    """Directories of the user's own programs that lie where an instance has directories of its own."""
-    own = [w for w in session.study.workloads if isinstance(w, CommandWorkload)]
-    programs = [Path(w.argv_on(arm.placement.ranks)[0]) for w in own if arm.environment.takes(w.name)]
-    hidden = [p.parent for p in programs if any(p.is_relative_to(d) for d in FRESH) and p.is_file()]
-    return tuple(dict.fromkeys(hidden))
+    """Directories of the user's own programs that lie where an instance has directories of its own: with a
+    program in bin, what lies beside that, as an interpreter needs it."""
+    own = [w for w in session.study.workloads if arm.environment.takes(w.name)]
+    named = [w.argv_on(arm.placement.ranks)[0] for w in own if isinstance(w, CommandWorkload)]
+    for w in own:
+        if isinstance(w, ApplicationWorkload):
+            named += application(w.application).needs(choices(w)).programs
+    programs = [p for p in map(Path, named) if any(p.is_relative_to(d) for d in FRESH) and p.is_file()]
+    return tuple(dict.fromkeys(_around(p) for p in programs))
+
+
+def _around(program: Path) -> Path:
+    above = program.parent.parent
+    return above if program.parent.name == "bin" and above not in FRESH else program.parent
 
 
 def _interface(session: Session, standing: Standing) -> str:
@@ -221,12 +243,14 @@ def launch_of(
     measured: bool,
     forward: Sequence[str] = (),
     directory: Path | None = None,
+    exit_codes: Sequence[int] = (0,),
 ) -> list[str]:
     """Tokens that run an MPI program over the instances of a standing arm; sets standing.launch and, where
     the study asks for profiles, standing.profiles.
 
     measured: have nm-rank report where each rank is and what it used (our own kernels report themselves);
-    forward: names of variables of the program's own; directory: where it runs.
+    forward: names of variables of the program's own; directory: where it runs; exit_codes: of a rank that
+    ended well.
     """
     arm, software = standing.arm, session.software_of(standing.arm)
     tools = software.tools
@@ -238,6 +262,7 @@ def launch_of(
         wrapper += ["--directory", str(directory)]
     if measured:
         wrapper += ["--report", str(standing.directory), *events_of(session)]
+        wrapper += ["--exit-codes", ",".join(map(str, exit_codes))]
     if session.study.design.profile:
         # By nm-rank, so that no launcher and no shell on the way runs with it, and every arm alike.
         standing.profiles = profile_directory(standing.directory)

@@ -14,6 +14,7 @@ from ..model.study import (
     CommandWorkload,
     Design,
     Environment,
+    KernelWorkload,
     Mode,
     Placement,
     Storage,
@@ -21,6 +22,7 @@ from ..model.study import (
     Workload,
 )
 from ..workloads.applications import needs_storage
+from ..workloads.kernels import kernel
 
 
 def weigh_study(
@@ -42,7 +44,7 @@ def weigh_study(
     each backend with every one that it can have; by default veth-bridge where it has a network of its own.
 
     A command and applications alone run whole, in plain trials; kernels run by slices. Instances have storage
-    where an application needs it. Raises UsageError.
+    where an application or a kernel needs it. Raises UsageError.
     """
     if bool(command) == bool(workloads):
         raise UsageError("name either --workload or, behind --, a command")
@@ -53,7 +55,8 @@ def weigh_study(
     one = Placement(name=f"1x{ranks}", instances=1, tasks=ranks)
     many = Placement(name=f"{instances}x{ranks // instances}", instances=instances, tasks=ranks // instances)
     applications = [w for w in workloads if isinstance(w, ApplicationWorkload)]
-    storage = Storage() if any(map(needs_storage, applications)) else None
+    writers = [w for w in workloads if isinstance(w, KernelWorkload) and kernel(w.kernel).storage]
+    storage = Storage() if writers or any(map(needs_storage, applications)) else None
     environments = [
         Environment(
             name=label,

@@ -78,10 +78,12 @@ class Host(Protocol):
         stdin: str | None = None,
         pass_fds: Sequence[int] = (),
         each_second: Callable[[], None] | None = None,
+        most: int | None = None,
     ) -> Completed:
         """Run to the end; returncode 124 and what it said so far after `timeout` seconds (its whole process
         group is killed); 127 when the program is not found. env is added to the tool's own; each_second is
-        called about once a second while it runs."""
+        called about once a second while it runs; most: bytes of what it says on either stream that are kept,
+        of its beginning and its end, None for all."""
 
     def start(
         self,
@@ -92,8 +94,10 @@ class Host(Protocol):
         env: Mapping[str, str] | None = None,
         cwd: Path | None = None,
         pass_fds: Sequence[int] = (),
+        most: int | None = None,
     ) -> Process:
-        """Start in a session of its own, output appended to files."""
+        """Start in a session of its own, output appended to files. most: bytes of each, as in run(); the
+        files are then whole once kill() has returned."""
 
     def launch(
         self,

@@ -12,18 +12,20 @@ import time
 from collections.abc import Callable
 from types import TracebackType
 
+from .bounded import Bounded
+
 _READ = 1 << 16
 _WRITE = 1 << 12  # a pipe that poll calls writable takes so much without blocking (pipe(7), PIPE_BUF)
 
 
 class Conversation:
     """With a child whose stdout and stderr are pipes, and stdin where there is something to say. The child is
-    the caller's to kill and to reap."""
+    the caller's to kill and to reap. most: bytes of each that are kept, None for all."""
 
-    def __init__(self, child: subprocess.Popen[bytes], stdin: str | None) -> None:
+    def __init__(self, child: subprocess.Popen[bytes], stdin: str | None, most: int | None = None) -> None:
         assert child.stdout is not None and child.stderr is not None
         self._child = child
-        self._heard: dict[int, list[bytes]] = {child.stdout.fileno(): [], child.stderr.fileno(): []}
+        self._heard = {pipe.fileno(): Bounded(most) for pipe in (child.stdout, child.stderr)}
         self._unsaid = (stdin or "").encode()
         self._open = selectors.DefaultSelector()
         self._end = os.pidfd_open(child.pid)
@@ -58,7 +60,7 @@ class Conversation:
 
     def texts(self) -> tuple[str, str]:
         """What the child has said so far on stdout and on stderr, every kind of line end as \\n."""
-        out, err = (b"".join(parts).decode(errors="replace") for parts in self._heard.values())
+        out, err = (said.content().decode(errors="replace") for said in self._heard.values())
         return _lines(out), _lines(err)
 
     def _attend(self, fd: int) -> None:
@@ -67,7 +69,7 @@ class Conversation:
         elif fd in self._heard:
             data = os.read(fd, _READ)
             if data:
-                self._heard[fd].append(data)
+                self._heard[fd].take(data)
             else:
                 self._open.unregister(fd)
         else:

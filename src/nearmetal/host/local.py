@@ -9,20 +9,25 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence, Set
+from contextlib import ExitStack
 from pathlib import Path
+from typing import IO
 
 from .base import Completed, Launched, Process, Unavailable
+from .bounded import Drain
 from .conversation import Conversation
 from .helper import launch_helper, wait_for_end
 
 _READ = 1 << 16
+#: Seconds that pipes are read on when their program has been killed: a daemon that it left may hold them.
+_LAST_WORDS = 1.0
 
 
 class LocalProcess:
     """A child in its own session, so that one signal reaches all its descendants that stay in it."""
 
-    def __init__(self, popen: subprocess.Popen[bytes]) -> None:
-        self._popen = popen
+    def __init__(self, popen: subprocess.Popen[bytes], drains: Sequence[Drain] = ()) -> None:
+        self._popen, self._drains = popen, drains
 
     @property
     def pid(self) -> int:
@@ -42,6 +47,8 @@ class LocalProcess:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._popen.pid, signal.SIGKILL)
             self._popen.wait()
+        for drain in self._drains:
+            drain.join(_LAST_WORDS)
 
 
 def _kill_session(child: subprocess.Popen[bytes]) -> None:
@@ -64,6 +71,7 @@ class LocalHost:
         stdin: str | None = None,
         pass_fds: Sequence[int] = (),
         each_second: Callable[[], None] | None = None,
+        most: int | None = None,
     ) -> Completed:
         begin = time.monotonic()
         try:
@@ -79,7 +87,7 @@ class LocalHost:
             )
         except (FileNotFoundError, PermissionError, NotADirectoryError) as e:
             return Completed(argv=tuple(argv), returncode=127, stdout="", stderr=str(e), seconds=0.0)
-        with child, Conversation(child, stdin) as said:
+        with child, Conversation(child, stdin, most) as said:
             try:
                 ended = said.until(begin + timeout, each_second)
             except BaseException:
@@ -87,8 +95,7 @@ class LocalHost:
                 raise
             if not ended:
                 _kill_session(child)
-                # A daemon that it left may hold the pipes open: not waited for.
-                said.until(time.monotonic() + 1, None)
+                said.until(time.monotonic() + _LAST_WORDS, None)
             code = child.wait() if ended else 124
             out, err = said.texts()
         return Completed(
@@ -104,20 +111,30 @@ class LocalHost:
         env: Mapping[str, str] | None = None,
         cwd: Path | None = None,
         pass_fds: Sequence[int] = (),
+        most: int | None = None,
     ) -> Process:
-        with stdout.open("ab") as out, stderr.open("ab") as err:
-            return LocalProcess(
-                subprocess.Popen(
-                    list(argv),
-                    env={**os.environ, **env} if env else None,
-                    cwd=cwd,
-                    stdin=subprocess.DEVNULL,
-                    stdout=out,
-                    stderr=err,
-                    start_new_session=True,
-                    pass_fds=tuple(pass_fds),
-                )
+        with ExitStack() as ours:
+            ends: list[int | IO[bytes]] = []
+            drains = []
+            for file in (stdout, stderr):
+                if most is None:
+                    ends.append(ours.enter_context(file.open("ab")))
+                    continue
+                out, end = os.pipe()
+                ends.append(end)
+                ours.callback(os.close, end)
+                drains.append(Drain(out, file, most))
+            child = subprocess.Popen(
+                list(argv),
+                env={**os.environ, **env} if env else None,
+                cwd=cwd,
+                stdin=subprocess.DEVNULL,
+                stdout=ends[0],
+                stderr=ends[1],
+                start_new_session=True,
+                pass_fds=tuple(pass_fds),
             )
+        return LocalProcess(child, drains)
 
     def launch(
         self,

@@ -6,7 +6,7 @@ import contextlib
 import os
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from ..errors import RunError
@@ -81,3 +81,14 @@ def kill_labelled(label: str, *, timeout: float = 5.0) -> None:
         if time.monotonic() > deadline:
             raise RunError(f"processes {sorted(left)} of {label} do not end", remedy="nearmetal clean")
         time.sleep(0.001)
+
+
+def kill_younger(pids: Iterable[int], begin: float) -> None:
+    """SIGKILL to those of these processes that were started after a moment, in seconds of CLOCK_BOOTTIME; the
+    kernel keeps it in ticks of 10 ms, and one of the same tick is spared."""
+    tick = os.sysconf("SC_CLK_TCK")
+    for pid in pids:
+        with contextlib.suppress(OSError):
+            stat = Path(f"/proc/{pid}/stat").read_text()
+            if int(stat.rpartition(")")[2].split()[19]) > int(begin * tick):
+                os.kill(pid, signal.SIGKILL)

@@ -7,7 +7,7 @@ import os
 import shutil
 import stat
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 from ..errors import RunError
@@ -95,19 +95,23 @@ def shared_memory_directory(label: str) -> Iterator[Path]:
 
 
 @contextmanager
-def short_directory(label: str, scratch: Path) -> Iterator[Path]:
-    """scratch_directory() for programs that refuse long paths, readable by us alone. scratch: where it is
-    noted, to be found after a kill -9.
+def outside_directory(path: Path, scratch: Path, *, mode: int = 0o755) -> Iterator[Path]:
+    """An empty directory of the run's own away from its scratch directory, removed on leaving with all that
+    is in it. path: its name begins with the label; scratch: where it is noted, to be found after a kill -9.
 
     Raises RunError where something of this name is there.
     """
-    path = SHORT_PARENT / label
     note_outside(scratch, path)
     try:
-        path.mkdir(mode=0o700)
+        path.mkdir(mode=mode)
     except OSError as e:
         raise RunError(f"{path}: {e.strerror}", remedy="nearmetal clean") from e
     try:
         yield path
     finally:
         shutil.rmtree(path, ignore_errors=True)
+
+
+def short_directory(label: str, scratch: Path) -> AbstractContextManager[Path]:
+    """outside_directory() for programs that refuse long paths, readable by us alone."""
+    return outside_directory(SHORT_PARENT / label, scratch, mode=0o700)

@@ -19,6 +19,7 @@ from .environment import (
 )
 from .image import ImageDefinition
 from .placement import NodeLink, Pinning, Placement
+from .program import Bounds, Reference
 from .workload import (
     EVENT_METRICS,
     IDLE,
@@ -34,6 +35,7 @@ from .workload import (
     Pages,
     VerifySpec,
     Workload,
+    has_directory,
 )
 
 __all__ = [
@@ -46,6 +48,7 @@ __all__ = [
     "Arm",
     "Attachment",
     "Better",
+    "Bounds",
     "CommandWorkload",
     "Companion",
     "Comparison",
@@ -63,6 +66,7 @@ __all__ = [
     "Pinning",
     "Placement",
     "Reach",
+    "Reference",
     "Shared",
     "SingleCopy",
     "Starts",
@@ -73,6 +77,7 @@ __all__ = [
     "TransportWish",
     "VerifySpec",
     "Workload",
+    "has_directory",
 ]
 
 

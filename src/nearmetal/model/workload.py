@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from .design import USUAL_SLICES, Design, Mode
+from .program import ANYWHERE, SCRIPT, Bounds, Reference, interpreter_of
 
 
 class Better(StrEnum):
@@ -34,24 +35,32 @@ STORAGE = "{storage}"
 @dataclass(frozen=True, kw_only=True)
 class MetricSpec:
     """One metric of a user's own program: where its value stands in the output, its unit, its direction.
-    Exactly one of regex (one group) and json_path (dotted) is set; scale: what the number is multiplied by to
-    be in that unit."""
+    Exactly one of regex (one group) and json_path (dotted) is set; file: name of the one that it stands in,
+    None for the standard output; scale: what the number is multiplied by to be in that unit; bounds: outside
+    of which, in that unit, the run is wrong."""
 
     name: str
     unit: str
     better: Better
     regex: str | None = None
     json_path: str | None = None
+    file: str | None = None
     scale: float = 1.0
+    bounds: Bounds = ANYWHERE
 
 
 @dataclass(frozen=True, kw_only=True)
 class VerifySpec:
-    """What the output of a user's own program must hold for its run to count. regex: searched with ^ and $
-    meaning lines; expected: what its one group must have matched, None: that it matches is enough."""
+    """What the output of a user's own program must hold for its run to count; regex, reference or both are
+    set. file: name of the one that is looked at, None for the standard output; regex: searched in it with ^
+    and $ meaning lines; expected: what its one group must have matched; bounds: where the number in its group
+    must lie; without either, that it matches is enough; reference: what it must equal."""
 
-    regex: str
+    regex: str | None = None
     expected: str | None = None
+    bounds: Bounds = ANYWHERE
+    file: str | None = None
+    reference: Reference | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,22 +77,41 @@ class KernelWorkload:
 
 @dataclass(frozen=True, kw_only=True)
 class CommandWorkload:
-    """A user's own program. argv tokens, no shell; mpi: started by mpirun with one rank per task; per_task: a
-    process for each task, without MPI, all begun at one moment; verify:
-    None, every run that ends well counts; time_limit: seconds."""
+    """A user's own program. argv: tokens, no shell, empty where there is a script instead, text with its
+    interpreter on its first line; mpi: started by mpirun with one rank per task; per_task: a process for each
+    task, without MPI, all begun at one moment; files: what is copied into its directory before each run, path
+    on the machine -> name there; verify: None, every run that ends well counts; exit_codes: those of a run
+    that ended well; time_limit: seconds."""
 
     name: str
-    argv: tuple[str, ...]
+    argv: tuple[str, ...] = ()
+    script: str | None = None
     mpi: bool = False
     per_task: bool = False
+    files: Mapping[str, str] = field(default_factory=dict)
     env: Mapping[str, str] = field(default_factory=dict)
     metrics: tuple[MetricSpec, ...] = ()
     verify: VerifySpec | None = None
+    exit_codes: tuple[int, ...] = (0,)
     time_limit: float = 3600.0
 
     def argv_on(self, ranks: int) -> tuple[str, ...]:
         """The tokens of a launch on so many ranks: RANKS in them is that number, and nothing else changes."""
+        if self.script is not None:
+            return (*(interpreter_of(self.script) or ()), f"./{SCRIPT}")
         return tuple(token.replace(RANKS, str(ranks)) for token in self.argv)
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """Files that it writes and we read."""
+        named = [m.file for m in self.metrics] + ([self.verify.file] if self.verify is not None else [])
+        return tuple(dict.fromkeys(n for n in named if n is not None))
+
+    @property
+    def staged(self) -> bool:
+        """Whether it runs in a directory of its own, fresh each time, instead of where nearmetal was
+        started."""
+        return bool(self.script is not None or self.files or self.outputs)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -139,3 +167,14 @@ class EventSubject:
 
 
 Workload = KernelWorkload | ApplicationWorkload | CommandWorkload | EventSubject
+
+
+def has_directory(workload: Workload) -> bool:
+    """Whether it runs in a directory of its own."""
+    match workload:
+        case ApplicationWorkload():
+            return True
+        case CommandWorkload():
+            return workload.staged
+        case KernelWorkload() | EventSubject():
+            return False

@@ -28,6 +28,7 @@ WORDS: Mapping[Verdict, str] = {
 _GROUP_OF_KERNEL = {
     "stream": "memory",
     "dirty": "memory",
+    "records": "files",
     "pingpong": "MPI",
     "ring": "MPI",
     "alltoall": "MPI",
@@ -43,7 +44,18 @@ _GROUP_OF_KERNEL = {
     "ft": "compute",
     "bt": "compute",
 }
-_GROUP_ORDER = ("compute", "memory", "MPI", "sockets", "start", "stop", "exec", "density", "programs")
+_GROUP_ORDER = (
+    "compute",
+    "memory",
+    "MPI",
+    "sockets",
+    "files",
+    "start",
+    "stop",
+    "exec",
+    "density",
+    "programs",
+)
 
 
 def verdict_text(verdict: Verdict) -> str:

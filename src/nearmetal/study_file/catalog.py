@@ -37,8 +37,9 @@ class Catalog:
     """backends: names of entry points; kernels: by kernel and parameter (type, what it is for);
     metrics: by kernel, event of the instances ('start', ...) and COMMAND, the names of what it measures; a
     kernel that is missing there may have any metric; misfit: (kernel, parameter, value) -> why the value does
-    not fit although its type does, or None; applications: by name; no_image: (name of an
-    image, the study's own definitions, file of the study) -> why no instance can have it, or None.
+    not fit although its type does, or None; writers: kernels that need storage; applications: by
+    name; no_image: (name of an image, the study's own definitions, file of the study) -> why no instance can
+    have it, or None.
 
     A type is a list of alternatives divided by '|': a dimension ('count', 'size', 'time', 'share', 'rate'),
     'text', or a word that stands for itself: 'size', 'count | auto', 'S | W | A | B'.
@@ -47,6 +48,7 @@ class Catalog:
     backends: tuple[str, ...]
     kernels: Mapping[str, Mapping[str, tuple[str, str]]]
     metrics: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    writers: frozenset[str] = frozenset()
     applications: Mapping[str, KnownApplication] = field(default_factory=dict)
     misfit: Callable[[str, str, ParamValue], str | None] = lambda _kernel, _name, _value: None
     no_image: Callable[[str, Mapping[str, ImageDefinition], str], str | None] = lambda _name, _own, _file: (

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from ..errors import UsageError
 from ..model.image import ImageDefinition
 from ..model.network import NetworkSettings
 from ..model.study import (
     ApplicationWorkload,
+    Bounds,
     CommandWorkload,
     Companion,
     Design,
@@ -90,7 +91,7 @@ def _beside(c: Companion) -> Tree:
         "backend": _text(c.backend),
         "command": _list(c.argv),
         "limits": _limits(c.limits),
-        "cpus": f"[{', '.join(map(str, c.cpus))}]" if c.cpus else None,
+        "cpus": _numbers(c.cpus) if c.cpus else None,
     }
 
 
@@ -133,7 +134,7 @@ def _placement(p: Placement) -> Tree:
         "link": _link(p.link) if p.link != NodeLink() else None,
         "instances": str(p.instances),
         "tasks": str(p.tasks),
-        "cpus": f"[{', '.join(map(str, p.cpus))}]" if p.cpus else None,
+        "cpus": _numbers(p.cpus) if p.cpus else None,
         "pinning": str(p.pinning),
         "oversubscribe": "true" if p.oversubscribe else None,
     }
@@ -164,12 +165,15 @@ def _workload(w: Workload, catalog: Catalog) -> Tree:
             }
         case CommandWorkload():
             return {
-                "command": _list(w.argv),
+                "command": _list(w.argv) if w.argv else None,
+                "script": None if w.script is None else _text(w.script),
+                "files": {path: _text(name) for path, name in w.files.items()},
                 "mpi": "true" if w.mpi else "false",
                 "per_task": "true" if w.per_task else None,
                 "env": {k: _text(v) for k, v in w.env.items()},
                 "metrics": {m.name: _metric(m) for m in w.metrics},
                 "verify": _verify(w.verify) if w.verify is not None else None,
+                "exit_codes": _numbers(w.exit_codes) if w.exit_codes != CommandWorkload.exit_codes else None,
                 "time_limit": exact(w.time_limit, Dimension.TIME),
             }
         case EventSubject():
@@ -187,14 +191,33 @@ def _metric(m: MetricSpec) -> Tree:
     return {
         "regex": None if m.regex is None else _text(m.regex),
         "json_path": None if m.json_path is None else _text(m.json_path),
+        "file": None if m.file is None else _text(m.file),
         "unit": _text(m.unit),
         "scale": repr(m.scale) if m.scale != 1 else None,
         "better": str(m.better),
+        **_bounds(m.bounds),
     }
 
 
 def _verify(v: VerifySpec) -> Tree:
-    return {"regex": _text(v.regex), "expected": None if v.expected is None else _text(v.expected)}
+    reference = v.reference
+    return {
+        "file": None if v.file is None else _text(v.file),
+        "regex": None if v.regex is None else _text(v.regex),
+        "expected": None if v.expected is None else _text(v.expected),
+        **_bounds(v.bounds),
+        "reference": None if reference is None else _text(reference.path),
+        "tolerance": None if reference is None else _real(reference.tolerance),
+        "absolute": None if reference is None else _real(reference.absolute),
+    }
+
+
+def _bounds(bounds: Bounds) -> Tree:
+    return {"min": _real(bounds.least), "max": _real(bounds.most)}
+
+
+def _real(value: float | None) -> str | None:
+    return None if value is None else repr(value)
 
 
 def _design(d: Design) -> Tree:
@@ -236,6 +259,10 @@ def _lines(tree: Tree, indent: str) -> list[str]:
 
 def _list(texts: tuple[str, ...]) -> str:
     return f"[{', '.join(_text(t) for t in texts)}]"
+
+
+def _numbers(numbers: Sequence[int]) -> str:
+    return f"[{', '.join(map(str, numbers))}]"
 
 
 def _text(text: str) -> str:

@@ -5,6 +5,7 @@ Imports pydantic: imported by the sections alone.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable
 from enum import StrEnum
@@ -15,6 +16,7 @@ from pydantic import BeforeValidator, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
 from ..model.image import Variant
+from ..model.program import misnamed
 from ..model.study import (
     Attachment,
     Better,
@@ -129,6 +131,32 @@ def _factor(value: object) -> float:
     return number
 
 
+def _real(value: object) -> float:
+    text = _scalar(value)
+    try:
+        number = float(text)
+    except ValueError:
+        number = math.nan
+    if not math.isfinite(number):
+        raise wrong(f'"{text[:40]}" is not a plain number, such as 0.5 or -1e-6')
+    return number
+
+
+def _small(value: object) -> float:
+    number = _real(value)
+    if not 0 <= number <= 1:
+        raise wrong(f'"{_scalar(value)[:40]}" is not between 0 and 1')
+    return number
+
+
+def _file_name(value: object) -> str:
+    text = _scalar(value)
+    what = misnamed(text)
+    if what:
+        raise wrong(f'"{text[:60]}": {what}')
+    return text
+
+
 def _rto_min(value: object) -> float:
     seconds = _quantity(Dimension.TIME, 1e-3, 120, open_ends=False)(value)
     if abs(seconds * 1000 - round(seconds * 1000)) > 1e-9:
@@ -191,6 +219,13 @@ JsonPath = Annotated[
     BeforeValidator(_matching(_JSON_PATH, "a dotted path such as results.0.seconds")),
     WithJsonSchema({"type": ["string", "integer"], "pattern": _JSON_PATH}),
 ]
+FileName = Annotated[
+    str, BeforeValidator(_file_name), WithJsonSchema({"type": "string", "pattern": r"^[^/]"})
+]
+Real = Annotated[float, BeforeValidator(_real), WithJsonSchema({"type": "number"})]
+Tolerance = Annotated[
+    float, BeforeValidator(_small), WithJsonSchema({"type": "number", "minimum": 0, "maximum": 1})
+]
 Suite = Annotated[
     str,
     BeforeValidator(_matching(SUITE, "the name of a suite, such as trixie, or host")),
@@ -217,6 +252,7 @@ Number = Annotated[int, BeforeValidator(_whole(1, 100_000)), _int_schema(1, 100_
 NumberOrNone = Annotated[int, BeforeValidator(_whole(0, 100_000)), _int_schema(0, 100_000)]
 Shares = Annotated[int, BeforeValidator(_whole(2, 262_144)), _int_schema(2, 262_144)]
 Cpu = Annotated[int, BeforeValidator(_whole(0, 65_535)), _int_schema(0, 65_535)]
+ExitStatus = Annotated[int, BeforeValidator(_whole(0, 255)), _int_schema(0, 255)]
 Mtu = Annotated[int, BeforeValidator(_whole(68, 65_535)), _int_schema(68, 65_535)]
 Interface = Annotated[
     str,

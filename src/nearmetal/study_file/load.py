@@ -71,11 +71,14 @@ def load_text(text: str, name: str, catalog: Catalog | None, *, seed: int | None
     workloads = {p.name: read_workload(p, catalog, programs, problems) for p in pieces}
     _check_sections(root, placements, environments, catalog, problems)
     check_images(root, environments, images, catalog, problems)
+    writers = frozenset[str]() if catalog is None else catalog.writers
     for key, (_, node) in entries_of(root, "environments").items():
         environment = environments[key]
         if environment is not None:
             check_named_workloads(environment, node, ("environments", key), tuple(workloads), problems)
-            check_told_storage(environment, node, ("environments", key), workloads.values(), problems)
+            check_told_storage(
+                environment, node, ("environments", key), workloads.values(), writers, problems
+            )
     design_node = root.get("design")
     design = (
         validate(DesignSection, design_node, ("design",), problems)

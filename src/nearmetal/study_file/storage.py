@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from ..model.study import STORAGE, CommandWorkload, StorageKind, Workload
+from ..model.study import STORAGE, CommandWorkload, KernelWorkload, StorageKind, Workload
 from .problems import Path, Problems
 from .tree import MapNode, Node, mark_of
 from .validate import broken
@@ -51,14 +51,24 @@ def check_told_storage(
     node: Node,
     path: Path,
     workloads: Iterable[Workload | None],
+    writers: frozenset[str],
     problems: Problems,
 ) -> None:
-    """An environment has storage where a program that it runs is told of some."""
+    """An environment has storage where a program that it runs is told of some, or a kernel needs it. writers:
+    those kernels."""
     if section.storage is not None or broken(section, node, "storage"):
         return
     for w in workloads:
         taken = not section.workloads or (w is not None and w.name in section.workloads)
-        if taken and isinstance(w, CommandWorkload) and any(STORAGE in token for token in w.argv):
-            what = f'"{w.name}" is told of storage ({STORAGE}); write storage: {{kind: overlay}}, or another'
-            problems.add(mark_of(node, ()), path, what)
-            return
+        if not taken or w is None:
+            continue
+        if isinstance(w, CommandWorkload) and any(STORAGE in token for token in w.argv):
+            why = f"is told of storage ({STORAGE})"
+        elif isinstance(w, KernelWorkload) and w.kernel in writers:
+            why = "writes to storage"
+        else:
+            continue
+        problems.add(
+            mark_of(node, ()), path, f'"{w.name}" {why}; write storage: {{kind: overlay}}, or another'
+        )
+        return

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import re
-import warnings
 from collections.abc import Iterable, Mapping
 from functools import partial
 from pathlib import Path as FilePath
-from typing import TYPE_CHECKING
 
 from ..model.study import (
     ApplicationWorkload,
     CommandWorkload,
     EventSubject,
     KernelWorkload,
-    MetricSpec,
     Study,
-    VerifySpec,
     Workload,
 )
 from .applications import read_application
@@ -24,12 +19,10 @@ from .catalog import COMMAND, Catalog, did_you_mean
 from .kernels import read_params
 from .npb import Program, find_program, misfits, npb_command
 from .problems import Path, Problems
+from .programs import read_program
 from .sweep import Piece, expand
-from .tree import MapNode, Node, entries_of, mark_of
+from .tree import MapNode, entries_of, mark_of
 from .validate import validate
-
-if TYPE_CHECKING:
-    from .sections import CommandSection, MetricSection
 
 
 def workload_pieces(root: MapNode, problems: Problems) -> tuple[Piece, ...]:
@@ -44,7 +37,7 @@ def workload_pieces(root: MapNode, problems: Problems) -> tuple[Piece, ...]:
     return tuple(out.values())
 
 
-_KINDS = ("kernel", "application", "command", "npb", "subject")
+_KINDS = ("kernel", "application", "command", "script", "npb", "subject")
 
 
 def read_workload(
@@ -56,8 +49,8 @@ def read_workload(
     here = [k for k in piece.node.entries if k in _KINDS] if isinstance(piece.node, MapNode) else []
     if not here:
         what = (
-            "a workload has one of kernel: stream, application: hpcc, command: [program], npb: {bin: …} or "
-            "subject: start"
+            "a workload has one of kernel: stream, application: hpcc, command: [program], script: text, "
+            "npb: {bin: …} or subject: start"
         )
         problems.add(piece.mark, piece.path, what)
         return None
@@ -69,8 +62,8 @@ def read_workload(
         return _kernel(piece, catalog, problems)
     if here[0] == "application":
         return read_application(piece, catalog, problems)
-    if here[0] == "command":
-        return _command(piece, problems)
+    if here[0] in ("command", "script"):
+        return read_program(piece, catalog, problems)
     if here[0] == "npb":
         return _npb(piece, programs, problems)
     section = validate(EventSection, piece.node, piece.path, problems)
@@ -102,39 +95,6 @@ def _kernel(piece: Piece, catalog: Catalog | None, problems: Problems) -> Kernel
         params=params,
         pages=section.pages,
         metrics=tuple(section.metrics or ()),
-    )
-
-
-def _command(piece: Piece, problems: Problems) -> CommandWorkload | None:
-    from .sections import CommandSection
-
-    before = len(problems.found)
-    section = validate(CommandSection, piece.node, piece.path, problems)
-    if section is None:
-        return None
-    check_command(section, piece, problems)
-    if len(problems.found) > before:
-        return None
-    verify = section.verify
-    return CommandWorkload(
-        name=piece.name,
-        argv=tuple(section.command),
-        mpi=section.mpi,
-        per_task=section.per_task,
-        env=dict(section.env),
-        metrics=tuple(
-            MetricSpec(
-                name=name,
-                unit=m.unit,
-                better=m.better,
-                regex=m.regex,
-                json_path=m.json_path,
-                scale=m.scale,
-            )
-            for name, m in section.metrics.items()
-        ),
-        verify=VerifySpec(regex=verify.regex, expected=verify.expected) if verify is not None else None,
-        time_limit=section.time_limit,
     )
 
 
@@ -201,56 +161,6 @@ def check_kernel(
         elif metric in seen:
             problems.add(mark_of(piece.node, at), piece.path + at, f'"{metric}" given twice')
         seen.add(metric)
-
-
-def check_command(section: CommandSection, piece: Piece, problems: Problems) -> None:
-    """A program, and one way to find each number in its output."""
-    if not section.command[0].strip():
-        at: Path = ("command", 0)
-        problems.add(mark_of(piece.node, at), piece.path + at, "an empty text is no program")
-    if section.mpi and section.per_task:
-        at = ("per_task",)
-        what = "mpi starts a process for each task already; one of mpi and per_task"
-        problems.add(mark_of(piece.node, at, key=True), piece.path + at, what)
-    for name, metric in section.metrics.items():
-        _check_metric(metric, piece.node, piece.path, ("metrics", name), problems)
-    if section.verify is not None:
-        at = ("verify", "regex")
-        one = section.verify.expected is not None
-        what = regex_mistake(section.verify.regex, "what is expected" if one else None)
-        if what:
-            problems.add(mark_of(piece.node, at), piece.path + at, what)
-
-
-def _check_metric(metric: MetricSection, node: Node, path: Path, at: Path, problems: Problems) -> None:
-    if (metric.regex is None) == (metric.json_path is None):
-        many = "both stand here" if metric.regex is not None else "neither stands here"
-        mark = mark_of(node, at, key=True)
-        problems.add(mark, path + at, f"one of regex and json_path finds the number; {many}")
-    if metric.regex is not None:
-        what = regex_mistake(metric.regex, "the number")
-        if what:
-            problems.add(mark_of(node, (*at, "regex")), (*path, *at, "regex"), what)
-
-
-def regex_mistake(expression: str, held: str | None) -> str:
-    """What is wrong with a regular expression; '' where nothing is. held: what its one group must hold, None
-    where groups do not matter."""
-    if len(expression) > 1000:
-        return "longer than 1000 characters"
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter(
-                "ignore"
-            )  # Python warns of notations that later versions may read otherwise
-            groups = re.compile(expression).groups
-    except re.error as e:
-        return f"not a regular expression: {e}"
-    except (OverflowError, RecursionError) as e:
-        return f"not a usable regular expression: {e}"
-    if held is None or groups == 1:
-        return ""
-    return f"{groups} groups; one group ( ) must hold {held}, others are written (?: )"
 
 
 def check_programs(

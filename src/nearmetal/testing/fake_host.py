@@ -82,6 +82,7 @@ class FakeHost:
         stdin: str | None = None,
         pass_fds: Sequence[int] = (),
         each_second: Callable[[], None] | None = None,
+        most: int | None = None,
     ) -> Completed:
         key = tuple(argv)
         if key not in self.commands:
@@ -102,6 +103,7 @@ class FakeHost:
         env: Mapping[str, str] | None = None,
         cwd: Path | None = None,
         pass_fds: Sequence[int] = (),
+        most: int | None = None,
     ) -> Process:
         key = tuple(argv)
         if key not in self.processes:

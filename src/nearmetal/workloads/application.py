@@ -17,8 +17,8 @@ from .parameter import Choices, Parameter
 class Place:
     """Where an application is to run, alike for every arm of as many instances and tasks.
 
-    directory: its working directory, at the same path in every instance, empty but for staged files, and not
-    meant for much (the machine's memory, mostly); storage: of the first instance, for an application that
+    directory: its working directory, on the machine's own disk and at the same path in every instance, empty
+    but for staged files; storage: of the first instance, for an application that
     Needs it, else None (in argv `{storage}` stands for that of each rank); memory: bytes each instance may
     use, the least that any arm gives it; cpu_flags: of the machine's processors, as in /proc/cpuinfo, empty
     where it names none; rdma: names of its RDMA devices.
@@ -43,20 +43,23 @@ class Invocation:
     """One launch. argv: tokens, no shell; own: its first word names one of our own programs, which are built
     with the kernels; mpi: by mpirun, one rank for each task, else one process in the
     first instance on all its CPUs; env: variables beside those of the tool; files: put into the directory
-    before it, by name, text; outputs: names of files in the directory that are read after it (a missing one
-    is left out)."""
+    before it, by name, text; copies: of files and directories of the machine, put there before it, names by
+    path; fresh: the directory is emptied before; outputs: names of files in it that are read after it (a
+    missing one is left out)."""
 
     argv: tuple[str, ...]
     own: bool = False
     mpi: bool = False
     env: Mapping[str, str] = field(default_factory=dict)
     files: Mapping[str, str] = field(default_factory=dict)
+    copies: Mapping[str, str] = field(default_factory=dict)
+    fresh: bool = False
     outputs: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
 class Output:
-    """What a launch left. stdout, stderr: decoded with replacement, at most workloads.command.SEARCHED
+    """What a launch left. stdout, stderr: decoded with replacement, at most workloads.program_output.SEARCHED
     characters; files: of Invocation.outputs, by name, alike."""
 
     stdout: str
@@ -93,11 +96,16 @@ class Found:
 @dataclass(frozen=True, kw_only=True)
 class Needs:
     """What must be there, on the host or in an image's tree. programs: names looked for on PATH, or absolute
-    paths; packages: Debian's, whose installation mends a missing one; storage: its environments must have
+    paths; packages: Debian's, whose installation mends a missing one; probe: a command that ends with 0 where
+    `probed` is there, of which no file tells, looked for on the host alone; remedy: what mends it where no
+    package of Debian does; storage: its environments must have
     storage (`storage:` in the study file; overlay where a command line names none)."""
 
     programs: tuple[str, ...]
     packages: tuple[str, ...] = ()
+    probe: tuple[str, ...] = ()
+    probed: str = ""
+    remedy: str = ""
     storage: bool = False
 
 

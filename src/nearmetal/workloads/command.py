@@ -2,32 +2,26 @@
 
 from __future__ import annotations
 
-import json
 import math
-import re
-from collections.abc import Container, Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Container, Mapping, Sequence
+from dataclasses import dataclass, replace
 
-from ..errors import UsageError
+from ..model.expression import search
 from ..model.record import JsonValue, Row, Status
 from ..model.study import Better, CommandWorkload, MetricSpec, VerifySpec
+from .program_output import SEARCHED, NoNumber, ending, metric_value, number_by, too_long
 
-# Characters of the output that are looked at: whatever a program prints, reading it ends.
-SEARCHED = 8 << 20
-# ... and of what a verification found, in its record.
+# Characters of what a verification found that stand in its record.
 SHOWN = 300
 
 
-def problem(metric: MetricSpec) -> str | None:
-    """Why this metric cannot be read from any output, or None: for the study file, before anything starts."""
-    try:
-        if metric.regex is not None:
-            _pattern(metric)
-    except UsageError as e:
-        return e.what
-    if metric.json_path is not None and not all(metric.json_path.split(".")):
-        return f"json_path of metric '{metric.name}': an empty name in '{metric.json_path}'"
-    return None
+@dataclass(frozen=True, kw_only=True)
+class Check:
+    """One thing that a run must have, and what it had."""
+
+    ok: bool
+    expected: str
+    found: str
 
 
 def parse(
@@ -40,23 +34,30 @@ def parse(
     max_rss: int | None,
     io: Mapping[str, int] | None = None,
     parts: Mapping[str, float] | None = None,
+    files: Mapping[str, str] | None = None,
+    difference: str | None = None,
 ) -> tuple[Row, ...]:
     """The rows of one run: those of used_rows, then the workload's own metrics, of which one that bears one
-    of their names takes its place. parts: seconds within wall by kind. Where the workload has something to
-    verify, every row holds what was expected and found; where that failed, every row is FAILED and keeps its
-    values.
+    of their names takes its place. parts: seconds within wall by kind; files: what it wrote, by name;
+    difference: from the reference, '' for none, None where nothing was compared. Where the workload has
+    something to verify, every row holds what was expected and found; where that failed, every row is FAILED
+    and keeps its values.
 
     A regex is searched with ^ and $ meaning lines, and the *first* match counts (where a program prints a
     value per step, the expression tells them apart). A json_path is looked up in the whole output, or else in
     the first line that is a JSON object holding it; a step is a key, or a number into a list. A value that is
-    missing, not a number or not positive gives a FAILED row with the reason. Raises UsageError for a regex
-    that is none."""
-    text = stdout[:SEARCHED]
-    own = {m.name: _own_row(workload, m, text) for m in workload.metrics}
+    missing, not a number or not positive gives a FAILED row with the reason."""
+    texts: dict[str | None, str] = {None: stdout[:SEARCHED]}
+    texts |= {name: text[:SEARCHED] for name, text in (files or {}).items()}
+    values = {m.name: _value(m, texts) for m in workload.metrics}
+    own = {m.name: _own_row(workload.name, m, values[m.name]) for m in workload.metrics}
     used = used_rows(
         workload.name, wall=wall, user=user, system=system, max_rss=max_rss, io=io, own=own, parts=parts
     )
-    return _verified(workload.verify, text, used + tuple(own.values()))
+    checks = [_bounded(m, values[m.name]) for m in workload.metrics if m.bounds]
+    if workload.verify is not None:
+        checks += _verified(workload.verify, texts.get(workload.verify.file), difference)
+    return checked_rows(used + tuple(own.values()), checks)
 
 
 def used_rows(
@@ -92,18 +93,57 @@ def used_rows(
     return rows
 
 
-def _verified(spec: VerifySpec | None, text: str, rows: tuple[Row, ...]) -> tuple[Row, ...]:
-    if spec is None:
-        return rows
-    match = re.search(spec.regex, text, re.MULTILINE)
+def _verified(spec: VerifySpec, text: str | None, difference: str | None) -> list[Check]:
+    """text: of what is looked at, None where the program did not write it."""
+    checks = []
+    if text is None:
+        return [Check(ok=False, expected=f"a file {spec.file}", found="none")]
+    if spec.regex is not None:
+        checks.append(_matched(spec, spec.regex, text))
+    if spec.reference is not None:
+        expected = f"what {spec.reference.path} holds"
+        checks.append(Check(ok=not difference, expected=expected, found=difference or "the same"))
+    return checks
+
+
+def _matched(spec: VerifySpec, regex: str, text: str) -> Check:
+    if spec.bounds:
+        try:
+            value = number_by(regex, text)
+        except NoNumber as e:
+            return Check(ok=False, expected=str(spec.bounds), found=str(e))
+        return Check(ok=spec.bounds.hold(value), expected=str(spec.bounds), found=f"{value:g}")
+    wanted = f"output like {regex}" if spec.expected is None else spec.expected
+    try:
+        match = search(regex, text)
+    except TimeoutError:
+        return Check(ok=False, expected=wanted, found=too_long(regex))
+    if match is None:
+        lack = "none" if spec.expected is None else f"nothing like {regex}"
+        return Check(ok=False, expected=wanted, found=f"{lack}; {ending(text)}")
     if spec.expected is None:
-        expected, found = f"output like {spec.regex}", match[0] if match else f"none; {_end(text)}"
-        ok = match is not None
-    else:
-        expected = spec.expected
-        found = (match[1] or "") if match else f"nothing like {spec.regex}; {_end(text)}"
-        ok = match is not None and match[1] == spec.expected
-    return verified_rows(rows, ok=ok, expected=expected, found=found)
+        return Check(ok=True, expected=wanted, found=match.text)
+    return Check(ok=match.group == spec.expected, expected=wanted, found=match.group or "")
+
+
+def _bounded(metric: MetricSpec, value: float | str) -> Check:
+    expected = f"{metric.name} {metric.bounds}"
+    if isinstance(value, str):
+        return Check(ok=False, expected=expected, found=value)
+    return Check(ok=metric.bounds.hold(value), expected=expected, found=f"{value:g}")
+
+
+def checked_rows(rows: tuple[Row, ...], checks: Sequence[Check]) -> tuple[Row, ...]:
+    """The rows with what was expected and found: of checks that failed, where there are any, else of all."""
+    if not checks:
+        return rows
+    told = [c for c in checks if not c.ok] or checks
+    return verified_rows(
+        rows,
+        ok=all(c.ok for c in checks),
+        expected="; ".join(c.expected for c in told),
+        found="; ".join(c.found[:SHOWN] for c in told),
+    )
 
 
 def verified_rows(rows: tuple[Row, ...], *, ok: bool, expected: str, found: str) -> tuple[Row, ...]:
@@ -115,18 +155,21 @@ def verified_rows(rows: tuple[Row, ...], *, ok: bool, expected: str, found: str)
     return tuple(replace(r, status=Status.FAILED, reason=reason, verification=verification) for r in rows)
 
 
-def _end(text: str) -> str:
-    """How an output ends, in words."""
-    lines = text.split("\n")
-    last = next((line.strip() for line in reversed(lines) if line.strip()), "")
-    return f"the output ends in {last!r}" if last else "there is no output"
+def _value(metric: MetricSpec, texts: Mapping[str | None, str]) -> float | str:
+    """The metric's number, or why there is none."""
+    text = texts.get(metric.file)
+    if text is None:
+        return f"metric '{metric.name}': the program wrote no file {metric.file}"
+    try:
+        return metric_value(metric, text)
+    except NoNumber as e:
+        return str(e)
 
 
-def _own_row(workload: CommandWorkload, metric: MetricSpec, text: str) -> Row:
-    found = _by_regex(metric, text) if metric.regex is not None else _by_path(metric, text)
-    if isinstance(found, str):
-        return value_row(workload.name, metric.name, metric.unit, metric.better, None, found)
-    return value_row(workload.name, metric.name, metric.unit, metric.better, found)
+def _own_row(workload: str, metric: MetricSpec, value: float | str) -> Row:
+    if isinstance(value, str):
+        return value_row(workload, metric.name, metric.unit, metric.better, None, value)
+    return value_row(workload, metric.name, metric.unit, metric.better, value)
 
 
 def value_row(
@@ -145,64 +188,3 @@ def value_row(
         status=Status.FAILED if value is None else Status.OK,
         reason=reason,
     )
-
-
-def _pattern(metric: MetricSpec) -> re.Pattern[str]:
-    """Raises UsageError unless the regex compiles and has exactly one group."""
-    try:
-        pattern = re.compile(metric.regex or "", re.MULTILINE)
-    except (re.error, RecursionError, OverflowError) as e:
-        raise UsageError(f"regex of metric '{metric.name}': {e}") from e
-    if pattern.groups != 1:
-        raise UsageError(
-            f"regex of metric '{metric.name}' has {pattern.groups} groups; one is needed, around the number",
-            remedy="write other groups as (?:...)",
-        )
-    return pattern
-
-
-def _by_regex(metric: MetricSpec, text: str) -> float | str:
-    """The value, or why there is none."""
-    match = _pattern(metric).search(text)
-    if match is None or match[1] is None:
-        return f"metric '{metric.name}': the output holds nothing like {metric.regex}"
-    return _number(metric, match[1])
-
-
-def _by_path(metric: MetricSpec, text: str) -> float | str:
-    steps = (metric.json_path or "").split(".")
-    for document in _documents(text):
-        found = _walk(document, steps)
-        if isinstance(found, bool | list | dict):
-            return f"metric '{metric.name}': {metric.json_path} is not a number"
-        if found is not None:
-            return _number(metric, found)
-    return f"metric '{metric.name}': the output holds no {metric.json_path} in JSON"
-
-
-def _documents(text: str) -> Iterator[JsonValue]:
-    for part in (text, *(line for line in text.splitlines() if line.lstrip().startswith("{"))):
-        try:
-            document: JsonValue = json.loads(part)
-        except (ValueError, RecursionError):
-            continue
-        yield document
-
-
-def _walk(value: JsonValue, steps: list[str]) -> JsonValue:
-    """What stands at the path; None where nothing does."""
-    for step in steps:
-        if isinstance(value, dict):
-            value = value.get(step)
-        elif isinstance(value, list) and step.isdecimal() and int(step) < len(value):
-            value = value[int(step)]
-        else:
-            return None
-    return value
-
-
-def _number(metric: MetricSpec, value: str | int | float) -> float | str:
-    try:
-        return float(value) * metric.scale
-    except (ValueError, OverflowError):
-        return f"metric '{metric.name}': '{str(value)[:80]}' is not a number"

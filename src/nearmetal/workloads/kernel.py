@@ -39,7 +39,7 @@ class Metric:
 class Kernel:
     """One kernel. keys: the KERNEL-SPEC keys of a slice, every count decided; metrics: in the order shown;
     least_ranks: fewer make no sense; ranks: what the definition allows; alone: a slice can run the part of
-    one metric alone (key only)."""
+    one metric alone (key only); storage: it writes files, to the storage of its environment."""
 
     name: str
     doc: str
@@ -49,6 +49,7 @@ class Kernel:
     least_ranks: int = 1
     ranks: Ranks = Ranks.ANY
     alone: bool = False
+    storage: bool = False
 
 
 def per_second(seconds: float, work: float) -> float:

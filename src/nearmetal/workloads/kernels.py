@@ -21,6 +21,7 @@ from . import (
     lu,
     mg,
     pingpong,
+    records,
     ring,
     stream,
     tcp,
@@ -47,6 +48,7 @@ _MODULES = (
     tcp,
     udp,
     dirty,
+    records,
 )
 _KERNELS: Mapping[str, Kernel] = {module.KERNEL.name: module.KERNEL for module in _MODULES}
 
@@ -83,7 +85,8 @@ def problems(name: str, params: Mapping[str, object]) -> dict[str, str]:
 
 def counts_operations(name: str) -> bool:
     """Whether its full run is measured in operations per second, as the NAS benchmarks are."""
-    return any(unit == RATE.unit for _, unit, _ in metrics(KernelWorkload(name=name, kernel=name, params={})))
+    every = metrics(KernelWorkload(name=name, kernel=name, params={}))
+    return any((metric, unit) == (RATE.name, RATE.unit) for metric, unit, _ in every)
 
 
 def metrics(workload: KernelWorkload) -> tuple[tuple[str, str, Better], ...]:

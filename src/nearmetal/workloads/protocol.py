@@ -36,7 +36,8 @@ Used = Mapping[str, float | None]
 class RankReport:
     """What nm-rank says of one rank whose program has ended. wall, user, system: seconds; max_rss: bytes;
     io: bytes by system calls (rchar, wchar), and of these from and to disks (read_bytes, write_bytes), empty
-    where the kernel does not tell."""
+    where the kernel does not tell; status: exit code, 128 and more: by a signal; left: names of processes
+    that it left running, which were ended."""
 
     place: RankPlace
     wall: float
@@ -45,6 +46,8 @@ class RankReport:
     max_rss: int
     io: Mapping[str, int] = field(default_factory=dict)
     used: Used = field(default_factory=dict)
+    status: int = 0
+    left: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,7 +128,7 @@ def parse_report(text: str) -> RankReport:
     """The rank.<rank>.json of nm-rank. Raises TrialFailedError."""
     try:
         item = _object(_decode(text), "the report")
-        _only(item, "place", "status", "wall", "user", "system", "max_rss", "io", "used")
+        _only(item, "place", "status", "wall", "user", "system", "max_rss", "io", "left", "used")
         io = _object(item["io"], "io")
         return RankReport(
             place=_place(item["place"]),
@@ -135,6 +138,8 @@ def parse_report(text: str) -> RankReport:
             max_rss=_whole(item, "max_rss"),
             io={name: _whole(io, name) for name in io},
             used=_used(item["used"]),
+            status=_whole(item, "status"),
+            left=_texts(item, "left"),
         )
     except _Malformed as e:
         raise _unreadable("nm-rank", str(e), text) from e
@@ -297,6 +302,13 @@ def _list(item: Mapping[str, JsonValue], key: str) -> list[JsonValue]:
     if not isinstance(value, list):
         raise _Malformed(f"{key} is not a list")
     return value
+
+
+def _texts(item: Mapping[str, JsonValue], key: str) -> tuple[str, ...]:
+    texts = _list(item, key)
+    if not all(isinstance(t, str) for t in texts):
+        raise _Malformed(f"{key} holds something else than texts")
+    return tuple(str(t) for t in texts)
 
 
 def _text(item: Mapping[str, JsonValue], key: str) -> str:

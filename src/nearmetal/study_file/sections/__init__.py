@@ -25,15 +25,13 @@ from .environment import (
 )
 from .image import ImageSection
 from .placement import LinkSection, PlacementSection
+from .program import CommandSection, MetricSection, VerifySection
 from .workload import (
     ApplicationSection,
-    CommandSection,
     EventSection,
     KernelSection,
-    MetricSection,
     NpbSection,
     NpbWorkloadSection,
-    VerifySection,
 )
 
 __all__ = [

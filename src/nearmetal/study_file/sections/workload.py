@@ -1,48 +1,16 @@
-"""The sections of workloads: a kernel, a command, NAS benchmarks, an event of the instances."""
+"""The sections of workloads that are no program of the user's: kernels, applications, NAS benchmarks, events
+of the instances."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Any
 
 from pydantic import ConfigDict, Field
 
-from ...model.study import (
-    IDLE,
-    RANKS,
-    STORAGE,
-    ApplicationWorkload,
-    CommandWorkload,
-    EventSubject,
-    MetricSpec,
-    Pages,
-)
-from ...units import Dimension, exact
-from ..fields import (
-    BenchmarkWord,
-    BetterWord,
-    EnvKey,
-    EventWord,
-    JsonPath,
-    Name,
-    Number,
-    PagesWord,
-    Scale,
-    Seconds,
-    SizeWord,
-    SomeText,
-    Text,
-    Truth,
-)
+from ...model.study import IDLE, ApplicationWorkload, CommandWorkload, EventSubject, Pages
+from ..fields import BenchmarkWord, EventWord, Name, Number, PagesWord, SizeWord, SomeText
 from .base import Section
-
-TimeLimit = Annotated[
-    Seconds,
-    Field(
-        description="a run longer than this is ended and counts as failed",
-        examples=["10 min"],
-        json_schema_extra={"default": exact(CommandWorkload.time_limit, Dimension.TIME)},
-    ),
-]
+from .program import Environ, TimeLimit
 
 _SWEEP = "one workload for every {}, named after its values: cg-S, cg-W"
 
@@ -84,78 +52,6 @@ class ApplicationSection(Section):
         description=_SWEEP.format("row of values, lists of equal length"),
         examples=[{"n": [1000, 2000]}],
     )
-
-
-class MetricSection(Section):
-    regex: SomeText | None = Field(
-        None,
-        description="regular expression (Python's) with one group: the number; the first match counts",
-        examples=[r"Loop time of ([\d.]+)"],
-    )
-    json_path: JsonPath | None = Field(
-        None, description="dotted path of the number in JSON output", examples=["jobs.0.read.bw"]
-    )
-    unit: SomeText = Field(
-        description="unit of the number; s, B, B/s, op/s and FLOP/s are scaled when shown",
-        examples=["s"],
-    )
-    scale: Scale = Field(
-        MetricSpec.scale,
-        description="what the printed number is multiplied by to be in that unit: 1e6 for Mop/s in op/s",
-        examples=[1_000_000],
-        json_schema_extra={"default": 1},
-    )
-    better: BetterWord = Field(description="which way it improves", examples=["lower"])
-
-
-class VerifySection(Section):
-    regex: SomeText = Field(
-        description="regular expression (Python's) that the output must match; ^ and $ mean lines",
-        examples=["^converged after"],
-    )
-    expected: Text | None = Field(
-        None,
-        description="what its one group must hold; that it matches is enough if omitted",
-        examples=["SUCCESSFUL"],
-    )
-
-
-Environ = Annotated[
-    dict[EnvKey, Text],
-    Field(description="environment variables", examples=[{"OMP_NUM_THREADS": "1"}]),
-]
-
-
-class CommandSection(Section):
-    """A program of your own."""
-
-    command: list[Text] = Field(
-        min_length=1,
-        description=f"the program and its arguments, one item each; no shell reads them; {RANKS} in them is"
-        f" the placement's number of ranks, {STORAGE} the path of its instance's storage",
-        examples=[["lmp", "-in", "in.lj"]],
-    )
-    mpi: Truth = Field(
-        CommandWorkload.mpi, description="started by mpirun, one rank per task", examples=[True]
-    )
-    per_task: Truth = Field(
-        CommandWorkload.per_task,
-        description="a process for each task without MPI, all begun at one moment: wall is until the last has"
-        " ended, instance_wall the median over instances",
-        examples=[True],
-    )
-    env: Environ = Field(default_factory=dict)
-    metrics: dict[Name, MetricSection] = Field(
-        default_factory=dict,
-        description="numbers read from its output, besides the time and memory it takes",
-        examples=[{"loop": {"regex": r"Loop time of ([\d.]+)", "unit": "s", "better": "lower"}}],
-    )
-    verify: VerifySection | None = Field(
-        None,
-        description="what its output must hold; a run without it counts as failed",
-        examples=[{"regex": "^converged after"}],
-    )
-    time_limit: TimeLimit = CommandWorkload.time_limit
 
 
 class NpbSection(Section):

@@ -1,0 +1,80 @@
+"""What a program says, within bounds: its beginning and its end, and how much lies between."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import deque
+from pathlib import Path
+
+_READ = 1 << 16
+
+
+class Bounded:
+    """At most about `most` bytes of all that is taken, half of them from the beginning; None: everything."""
+
+    def __init__(self, most: int | None) -> None:
+        self._half = None if most is None else most // 2
+        self._head: list[bytes] = []
+        self._tail: deque[bytes] = deque()
+        self._taken = self._kept = self._late = 0
+
+    def take(self, data: bytes) -> None:
+        """The next ones."""
+        self._taken += len(data)
+        if self._half is None:
+            self._head.append(data)
+            return
+        early = data[: self._half - self._kept]
+        if early:
+            self._head.append(early)
+            self._kept += len(early)
+        late = data[len(early) :]
+        if late:
+            self._tail.append(late)
+            self._late += len(late)
+            while self._late - len(self._tail[0]) >= self._half:
+                self._late -= len(self._tail.popleft())
+
+    def content(self) -> bytes:
+        """What is kept, with a line where something was left out."""
+        tail = b"".join(self._tail)
+        tail = tail if self._half is None else tail[max(len(tail) - self._half, 0) :]
+        lost = self._taken - sum(map(len, self._head)) - len(tail)
+        return b"".join([*self._head, gap(lost).encode() if lost else b"", tail])
+
+
+def shortened(text: str, most: int) -> str:
+    """A text of at most about `most` characters, cut in the middle."""
+    if len(text) <= most:
+        return text
+    half = most // 2
+    return f"{text[:half]}{gap(len(text) - 2 * half)}{text[-half:]}"
+
+
+def gap(lost: int) -> str:
+    """What stands where something was left out."""
+    return f"\n[nearmetal: {lost} bytes left out]\n"
+
+
+class Drain:
+    """Carries what a pipe brings to the end of a file, within bounds, in a thread of its own. The pipe is its
+    own to close."""
+
+    def __init__(self, pipe: int, file: Path, most: int) -> None:
+        self._pipe, self._file, self._said = pipe, file, Bounded(most)
+        self._thread = threading.Thread(target=self._carry, daemon=True)
+        self._thread.start()
+
+    def join(self, timeout: float) -> None:
+        """Until the pipe's end, or for so many seconds: a daemon that was left may hold it open."""
+        self._thread.join(timeout)
+
+    def _carry(self) -> None:
+        try:
+            while data := os.read(self._pipe, _READ):
+                self._said.take(data)
+        finally:
+            os.close(self._pipe)
+            with self._file.open("ab") as file:
+                file.write(self._said.content())

@@ -1,0 +1,84 @@
+"""What a user's own program brings along and is held against: a script, files, a reference, bounds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+#: Name of a script in the directory that it runs in.
+SCRIPT = "script"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reference:
+    """What the output must equal. path: on the machine; tolerance, absolute: None, byte by byte; else numbers
+    may differ by this share of the larger one, or by so much, and what stands between them may not, save for
+    white space."""
+
+    path: str
+    tolerance: float | None = None
+    absolute: float | None = None
+
+    @property
+    def numeric(self) -> bool:
+        return self.tolerance is not None or self.absolute is not None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bounds:
+    """Where a number must lie, ends included; None: anywhere."""
+
+    least: float | None = None
+    most: float | None = None
+
+    def hold(self, value: float) -> bool:
+        """Never for what is not a number."""
+        above = self.least is None or value >= self.least
+        below = self.most is None or value <= self.most
+        return value == value and above and below
+
+    def __bool__(self) -> bool:
+        return self.least is not None or self.most is not None
+
+    def __str__(self) -> str:
+        ends = [] if self.least is None else [f"at least {self.least:g}"]
+        return " and ".join(ends if self.most is None else [*ends, f"at most {self.most:g}"])
+
+
+#: No bounds.
+ANYWHERE = Bounds()
+
+
+def interpreter_of(script: str) -> tuple[str, ...] | None:
+    """Tokens in front of a script's path, as Linux reads its first line: a path, and the rest of the line as
+    one argument. None where that line names no interpreter."""
+    first = script.split("\n", 1)[0]
+    path, _, rest = first[2:].strip(" \t\r").partition(" ")
+    if not first.startswith("#!") or not path.startswith("/"):
+        return None
+    return (path, rest.strip()) if rest.strip() else (path,)
+
+
+def misnamed(name: str) -> str:
+    """Why a name cannot be that of a file below the program's directory; '' where it can."""
+    parts = _parts(name)
+    if not parts or name.startswith("/"):
+        return "a name below the directory that the program runs in is wanted, such as input.txt"
+    if ".." in parts:
+        return "a name with .. leads out of the directory that the program runs in"
+    return ""
+
+
+def meets(name: str, others: Iterable[str]) -> str | None:
+    """Which of the other names stands where this one does, above it or below it; None: none."""
+    own = _parts(name)
+    for other in others:
+        there = _parts(other)
+        shared = min(len(own), len(there))
+        if own[:shared] == there[:shared]:
+            return other
+    return None
+
+
+def _parts(name: str) -> list[str]:
+    return [part for part in name.split("/") if part not in ("", ".")]

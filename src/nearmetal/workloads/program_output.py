@@ -1,0 +1,100 @@
+"""Numbers out of what a user's own program wrote: by a regular expression, or by a path into JSON."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+
+from ..model.expression import LIMIT, search
+from ..model.record import JsonValue
+from ..model.study import MetricSpec
+
+# Characters of an output that are looked at: whatever a program writes, reading it ends.
+SEARCHED = 8 << 20
+_FORTRAN = re.compile(r"([\d.])[dD]([+-]?\d)")
+_COMMA = re.compile(r"[+-]?[\d.,]*\d,\d")
+
+
+class NoNumber(Exception):
+    """Why there is none, in words."""
+
+
+def metric_value(metric: MetricSpec, text: str) -> float:
+    """The metric's number in its unit. Raises NoNumber."""
+    try:
+        return _by_regex(metric.regex, text, metric.scale) if metric.regex else _by_path(metric, text)
+    except NoNumber as e:
+        raise NoNumber(f"metric '{metric.name}': {e}") from e
+
+
+def number_by(regex: str, text: str) -> float:
+    """The number in the one group of an expression. Raises NoNumber."""
+    return _by_regex(regex, text, 1.0)
+
+
+def ending(text: str) -> str:
+    """How an output ends, in words."""
+    last = next((line.strip() for line in reversed(text.split("\n")) if line.strip()), "")
+    return f"the output ends in {last[-200:]!r}" if last else "there is no output"
+
+
+def too_long(regex: str) -> str:
+    """Of a search without an end."""
+    return f"searching for {regex} took longer than {LIMIT:g} s; let fewer parts of it match the same text"
+
+
+def _by_regex(regex: str, text: str, scale: float) -> float:
+    try:
+        found = search(regex, text)
+    except TimeoutError as e:
+        raise NoNumber(too_long(regex)) from e
+    if found is None or found.group is None:
+        raise NoNumber(f"the output holds nothing like {regex}; {ending(text)}")
+    if found.cut:
+        hint = "; a decimal comma? set LC_ALL: C in its env" if "," in found.cut else ""
+        raise NoNumber(f"{regex} takes {found.group!r} out of {found.cut!r}{hint}")
+    return _number(found.group, scale)
+
+
+def _by_path(metric: MetricSpec, text: str) -> float:
+    path = metric.json_path or ""
+    for document in _documents(text):
+        found = _walk(document, path.split("."))
+        if isinstance(found, bool | list | dict):
+            raise NoNumber(f"{path} is not a number")
+        if found is not None:
+            return _number(found, metric.scale)
+    raise NoNumber(f"the output holds no {path} in JSON; {ending(text)}")
+
+
+def _documents(text: str) -> Iterator[JsonValue]:
+    for part in (text, *(line for line in text.splitlines() if line.lstrip().startswith("{"))):
+        try:
+            document: JsonValue = json.loads(part)
+        except (ValueError, RecursionError):
+            continue
+        yield document
+
+
+def _walk(value: JsonValue, steps: list[str]) -> JsonValue:
+    """What stands at the path; None where nothing does."""
+    for step in steps:
+        if isinstance(value, dict):
+            value = value.get(step)
+        elif isinstance(value, list) and step.isascii() and step.isdecimal() and int(step) < len(value):
+            value = value[int(step)]
+        else:
+            return None
+    return value
+
+
+def _number(value: str | int | float, scale: float) -> float:
+    """Fortran's exponents too: 1.5D+03."""
+    text = value if isinstance(value, str) else None
+    try:
+        return float(value if text is None else _FORTRAN.sub(r"\1e\2", text)) * scale
+    except (ValueError, OverflowError):
+        comma = text is not None and _COMMA.match(text)
+        hint = "; a decimal comma? set LC_ALL: C in its env" if comma else ""
+        raise NoNumber(f"{str(value)[:80]!r} is not a number{hint}") from None
