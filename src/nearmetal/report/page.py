@@ -14,7 +14,7 @@ from ..model.record import JsonValue, TrialRecord
 from ..model.result import Analysis
 from ..model.study import Study
 from ..units import show_clock
-from . import sections
+from . import curves, sections
 from .cells_table import answer_sentence, question_text, trust_text
 from .chart_parts import PAGE, Chart, config
 from .markup import Markup, escape, join, json_for_script, tag
@@ -64,6 +64,7 @@ def page_html(study: Study, analysis: Analysis, context: Context, *, bundle: str
         sections.verdicts(study, analysis),
         sections.noise_floor(study, analysis, drawings.figure),
         sections.cells(study, analysis, records, drawings.figure),
+        curves.section(analysis.cells, drawings.figure),
         sections.time_spent(study, analysis, records),
         sections.what_ran(study, analysis, records),
         sections.parity(context.differences),
