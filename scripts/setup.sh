@@ -12,6 +12,7 @@ if [ "$need" = test ]; then
     packages="$packages bonnie++ fio ncbi-blast+"
     packages="$packages mmdebstrap squashfs-tools erofs-utils skopeo umoci"
     packages="$packages bubblewrap charliecloud crun docker.io lxc podman runc slirp4netns systemd-container uidmap"
+    packages="$packages hpcc libblas3 libopenblas0-pthread"
 fi
 
 missing=""

@@ -12,6 +12,7 @@ from ..records.disk import failure, write_file
 from .cells_table import metric_label
 from .chart_parts import FILE, Chart, Spec, finished
 from .charts import charts_of, floor
+from .curves import chart, curves
 from .seen import RecordIndex
 from .text import slug
 
@@ -29,13 +30,18 @@ class Format(StrEnum):
 
 def figures(analysis: Analysis, records: Sequence[TrialRecord] = ()) -> tuple[tuple[str, Chart], ...]:
     """Every figure with its file name less the ending: 'noise-floor', then by cell
-    '<number>-<arm>-vs-<baseline>-<metric>-<kind>'. With records the raw slices are drawn too."""
+    '<number>-<arm>-vs-<baseline>-<metric>-<kind>', then 'curve-<workload>-<over>-vs-<baseline>'. With records
+    the raw slices are drawn too."""
     index = RecordIndex(records)
     noise = floor(analysis.noise_floor, FILE)
     out = [("noise-floor", noise)] if noise else []
     for i, c in enumerate(analysis.cells):
         name = slug(f"{i:03d}-{c.arm}-vs-{c.baseline}-{metric_label(c)}")
         out += [(f"{name}-{chart.kind}", chart) for chart in charts_of(c, index, FILE)]
+    drawn = ((curve, chart(curve, FILE)) for curve in curves(analysis.cells))
+    out += [
+        (slug(f"curve-{k.workload}-{k.over}-vs-{k.baseline}"), made) for k, made in drawn if made is not None
+    ]
     return tuple(out)
 
 

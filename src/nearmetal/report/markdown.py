@@ -17,6 +17,7 @@ from .cells_table import (
     trust_text,
     verdict_table,
 )
+from .curves import sentences
 from .inside import NOTHING, Inside
 from .roofs_table import roof_lines
 from .text import one_line, plural
@@ -43,6 +44,7 @@ def markdown_text(study: Study, analysis: Analysis, inside: Inside = NOTHING) ->
         *(table for group in verdict_table(study, analysis) for table in _tables(group)),
         "\n".join(f"- {escape(s)}" for line in legend(analysis) for s in line.split("   ")),
     ]
+    parts += [escape(said) + "." for said in sentences(analysis.cells)]
     trouble = trouble_lines(analysis)
     if trouble:
         listed = [f"- {escape(cell)}: {escape(sentence)}" for cell, sentence in trouble]

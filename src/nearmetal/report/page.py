@@ -14,7 +14,7 @@ from ..model.record import JsonValue, TrialRecord
 from ..model.result import Analysis
 from ..model.study import Study
 from ..units import show_clock
-from . import inside_sections, sections
+from . import curves, inside_sections, sections
 from .cells_table import answer_sentence, question_text, trust_text
 from .chart_parts import PAGE, Chart, config
 from .inside import NOTHING, Inside
@@ -67,6 +67,7 @@ def page_html(study: Study, analysis: Analysis, context: Context, *, bundle: str
         sections.verdicts(study, analysis),
         sections.noise_floor(study, analysis, drawings.figure),
         sections.cells(study, analysis, records, drawings.figure),
+        curves.section(analysis.cells, drawings.figure),
         sections.time_spent(study, analysis, records),
         sections.what_ran(study, analysis, records),
         inside_sections.roofs(analysis),

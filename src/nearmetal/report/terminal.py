@@ -10,6 +10,7 @@ from ..model.result import Analysis, Verdict
 from ..model.study import Study
 from ..units import show_clock
 from .cells_table import Comparison, Entry, Group, Side, floors, legend, next_steps, trust_text, verdict_table
+from .curves import sentences
 from .inside import NOTHING, Inside
 from .roofs_table import roof_lines, share_words
 from .text import plural, tight
@@ -54,6 +55,8 @@ def terminal_text(
     for table in tables:
         out.append("\n")
         out.append_text(table)
+    for said in sentences(analysis.cells):
+        out.append("\n" + "\n".join(_wrapped(said, width)) + "\n")
     out.append("\n")
     for line in legend(analysis):
         whole = _columns(line) <= width

@@ -1,0 +1,104 @@
+"""Metrics that differ by a number in their names: a curve with its best point, in all forms of the report."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+
+import altair
+import pytest
+from tests.golden import sample_analysis as sample
+
+from nearmetal.model.result import Analysis, Cell, Interval
+from nearmetal.model.study import Better
+from nearmetal.report.chart_parts import FILE, finished
+from nearmetal.report.curves import chart, curves, section, sentences
+from nearmetal.report.figures import figures
+from nearmetal.report.markdown import markdown_text
+from nearmetal.report.markup import Markup
+from nearmetal.report.terminal import terminal_text
+
+NATIVE = {16: 10e9, 32: 12e9, 64: 11e9}
+BOX = {16: 9e9, 32: 10e9, 64: 10.5e9}
+
+
+def around(value: float) -> Interval:
+    return Interval(centre=value, low=value * 0.99, high=value * 1.01)
+
+
+def cells(stem: str, base: Mapping[int, float], own: Mapping[int, float], *, best: bool) -> list[Cell]:
+    like = replace(
+        sample.analysis().cells[0],
+        arm="box/1x2",
+        baseline="native/1x2",
+        workload="hpl",
+        unit="FLOP/s",
+        better=Better.HIGHER,
+    )
+    names = [f"{stem}{at}" for at in base] + (["best"] if best else [])
+    values = [*zip(base.values(), own.values(), strict=True), *([(12e9, 10.5e9)] if best else [])]
+    return [
+        replace(like, metric=name, baseline_value=around(b), value=around(v))
+        for name, (b, v) in zip(names, values, strict=True)
+    ]
+
+
+SWEEP = cells("nb", NATIVE, BOX, best=True)
+SAID = "hpl over nb: best in native/1x2 at 32 (12.0 GFLOP/s), in box/1x2 at 64 (10.5 GFLOP/s)"
+
+
+def swept() -> Analysis:
+    return replace(sample.analysis(), cells=tuple(SWEEP))
+
+
+def test_a_curve_and_its_best_point_on_each_side() -> None:
+    (curve,) = curves(SWEEP)
+    assert (curve.workload, curve.over, curve.unit) == ("hpl", "nb", "FLOP/s")
+    assert [(p.side, p.at, p.value.centre) for p in curve.points] == [
+        *(("native/1x2", at, v) for at, v in NATIVE.items()),
+        *(("box/1x2", at, v) for at, v in BOX.items()),
+    ]
+    assert sentences(SWEEP) == (SAID,)
+    drawn = chart(curve, FILE)
+    assert drawn is not None and SAID in drawn.caption and "bars are their intervals" in drawn.caption
+    altair.Chart.from_dict(finished(drawn, FILE, 480), validate=True)
+
+
+def test_further_arms_share_the_baseline() -> None:
+    further = [replace(c, arm="lxc/1x2") for c in SWEEP]
+    (curve,) = curves(SWEEP + further)
+    assert [p.side for p in curve.points].count("native/1x2") == 3 and len(curve.points) == 9
+    assert chart(curve, FILE) is not None
+
+
+def test_no_best_is_told_where_none_is_sought() -> None:
+    (curve,) = curves(cells("latency-", NATIVE, BOX, best=False))
+    assert curve.over == "latency" and curve.sentence() == ""
+
+
+@pytest.mark.parametrize("stem", ["p", "read-p"])
+def test_percentiles_and_few_points_are_no_curve(stem: str) -> None:
+    assert curves(cells(stem, NATIVE, BOX, best=False)) == ()
+    assert curves(cells("nb", {16: 1.0, 32: 2.0}, {16: 1.0, 32: 2.0}, best=True)) == ()
+    assert curves(sample.analysis().cells) == () and not section(
+        sample.analysis().cells, lambda _: Markup("?")
+    )
+
+
+def test_values_that_are_not_known_are_left_out() -> None:
+    unknown = Interval(centre=float("nan"), low=float("nan"), high=float("nan"))
+    (curve,) = curves([replace(c, value=unknown, baseline_value=unknown) for c in SWEEP])
+    assert curve.sentence() == "" and chart(curve, FILE) is None
+    open_ends = replace(SWEEP[0], value=Interval(centre=9e9, low=0.0, high=float("inf")))
+    (curve,) = curves([open_ends, *SWEEP[1:]])
+    drawn = chart(curve, FILE)
+    assert drawn is not None and "Infinity" not in json.dumps(drawn.spec)
+
+
+def test_every_form_of_the_report_has_it() -> None:
+    study = sample.study()
+    said = terminal_text(study, swept(), results_dir="results/x", report=None, width=120).plain
+    assert SAID in said
+    assert "best in native/1x2 at 32" in markdown_text(study, swept())
+    assert "curve-hpl-nb-vs-native-1x2" in {name for name, _ in figures(swept(), sample.records())}
