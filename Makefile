@@ -48,6 +48,7 @@ wheel: setup
 bench: setup-test
 	$(PYTHON) -m benchmarks.kernels
 	$(PYTHON) -m benchmarks.npb
+	$(PYTHON) -m benchmarks.blast
 	$(PYTHON) -m benchmarks.profile
 	$(PYTHON) -m benchmarks.networks
 	$(PYTHON) -m benchmarks.starts
