@@ -49,6 +49,7 @@ bench: setup-test
 	$(PYTHON) -m benchmarks.kernels
 	$(PYTHON) -m benchmarks.npb
 	$(PYTHON) -m benchmarks.hpcc
+	$(PYTHON) -m benchmarks.blast
 	$(PYTHON) -m benchmarks.profile
 	$(PYTHON) -m benchmarks.networks
 	$(PYTHON) -m benchmarks.starts

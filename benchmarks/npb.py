@@ -18,21 +18,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from benchmarks.launched import launched
 from benchmarks.paired import interleaved, interval, ratio, shown
 
 from nearmetal.execute.machine import Machine
-from nearmetal.execute.once import rank_cpus
 from nearmetal.execute.progress import Silent
 from nearmetal.execute.session import prepare_machine
 from nearmetal.host import LocalHost
-from nearmetal.launchers import MpiJob
 from nearmetal.model.result import Interval
 from nearmetal.model.study import KernelWorkload, Transport
 from nearmetal.study_file.npb import Benchmark, Program, Size, find_program, npb_command
 from nearmetal.workloads.command import parse
 from nearmetal.workloads.kernel import CLASSES
 from nearmetal.workloads.kernels import argument, kernel, kernel_names, parameters
-from nearmetal.workloads.protocol import VerifyLine, parse_line, parse_report, told_error
+from nearmetal.workloads.protocol import RankReport, VerifyLine, parse_line
 
 LIMIT = 3600.0
 HEAD = f"{'kernel':<8}{'ranks':>5}  {'verified':<9}{'seconds':>9}{'Mop/s':>10}{'MiB/rank':>9}"
@@ -127,18 +126,20 @@ def both_sides(machine: Machine, scratch: Path, case: Case, rounds: int) -> list
 def ours(machine: Machine, scratch: Path, case: Case) -> Run:
     workload = KernelWorkload(name=case.kernel, kernel=case.kernel, params={"class": case.size})
     spec = argument(workload, transport=Transport.SHM, ranks=case.ranks, llc_bytes=machine.llc, extra=0.0)
-    said, memory = launched(machine, scratch, case.ranks, (machine.tools / "nm-micro", "--once", spec))
-    lines = [parse_line(text) for text in said.splitlines() if text.startswith("{")]
+    # nm-micro ends with 1 where the verification failed.
+    program = (machine.tools / "nm-micro", "--once", spec)
+    done, reports = launched(machine, scratch, case.ranks, program, failed_well='"event":"verify"')
+    lines = [parse_line(text) for text in done.stdout.splitlines() if text.startswith("{")]
     (found,) = (line for line in lines if isinstance(line, VerifyLine))
     wrong = "" if found.ok else f"expected {dict(found.expected)}, found {dict(found.found)}"
     mops = found.work / found.seconds / 1e6
-    return Run(wrong=wrong, seconds=found.seconds, mops=mops, memory=memory)
+    return Run(wrong=wrong, seconds=found.seconds, mops=mops, memory=most(reports))
 
 
 def theirs(machine: Machine, scratch: Path, case: Case, program: Program) -> Run:
     workload = npb_command(case.kernel, program, env={}, time_limit=LIMIT)
-    said, memory = launched(machine, scratch, case.ranks, workload.argv_on(case.ranks))
-    rows = {r.metric: r for r in parse(workload, said, wall=1.0, user=None, system=None, max_rss=None)}
+    done, reports = launched(machine, scratch, case.ranks, workload.argv_on(case.ranks))
+    rows = {r.metric: r for r in parse(workload, done.stdout, wall=1.0, user=None, system=None, max_rss=None)}
     rate, seconds = rows["rate"], rows["seconds"]
     if not rate.values:
         raise SystemExit(f"{workload.argv[0]}: {rate.reason}")
@@ -146,24 +147,13 @@ def theirs(machine: Machine, scratch: Path, case: Case, program: Program) -> Run
         wrong="" if rate.verification["ok"] else f"the reference: {rate.reason}",
         seconds=seconds.values[0] if seconds.values else 0.0,  # it prints hundredths, in class S none
         mops=rate.values[0] / 1e6,
-        memory=memory,
+        memory=most(reports),
     )
 
 
-def launched(machine: Machine, scratch: Path, ranks: int, program: Sequence[str]) -> tuple[str, int]:
-    """What a fresh launch prints, and the memory of its largest rank."""
-    with tempfile.TemporaryDirectory(dir=scratch) as here:
-        cpus = rank_cpus(machine.cpus, ranks, 1)
-        wrapper = (machine.tools / "nm-rank", "--cpus", cpus, "--report", here, "--")
-        job = MpiJob(
-            argv=(*wrapper, *program), ranks=ranks, transport=Transport.SHM, interface="lo", scratch=here
-        )
-        launch = machine.mpi.launch(job)
-        done = machine.host.run(launch.argv, env=launch.env, timeout=LIMIT)
-        if not done.ok and '"event":"verify"' not in done.stdout:  # nm-micro ends with 1 where that failed
-            raise SystemExit(f"{' '.join(program)}: {told_error(done.stderr) or done.last_words()}")
-        reports = [parse_report((Path(here) / f"rank.{r}.json").read_text()) for r in range(ranks)]
-    return done.stdout, max(r.max_rss for r in reports)
+def most(reports: Sequence[RankReport]) -> int:
+    """Bytes of the largest rank."""
+    return max(r.max_rss for r in reports)
 
 
 def side(runs: Sequence[Run]) -> str:

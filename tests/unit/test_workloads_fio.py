@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nearmetal.workloads.application import Found, Metric, Output, Place
-from nearmetal.workloads.fio import Fio, jobs, read_blocks, roof, roof_arguments
+from nearmetal.workloads.fio import RESULT, Fio, jobs, read_blocks, roof, roof_arguments
 from nearmetal.workloads.parameter import Choices, Value
 
 NONE = {"io_bytes": 0, "bw_bytes": 0, "iops": 0.0, "total_ios": 0, "lat_ns": {"N": 0}}
@@ -74,7 +74,7 @@ def place(memory: int = 1 << 30) -> Place:
 
 
 def parsed(text: str, stderr: str = "", **values: Value) -> Found:
-    return Fio().parse(choices(**values), place(), Output(stdout=text, stderr=stderr))
+    return Fio().parse(choices(**values), place(), Output(stdout="", stderr=stderr, files={RESULT: text}))
 
 
 def by_name(found: Found) -> dict[str, Metric]:
@@ -218,6 +218,7 @@ def test_arguments() -> None:
     after = argv[argv.index("--name=randread_4KiB") :]
     assert after[:4] == ("--name=randread_4KiB", "--stonewall", "--rw=randread", "--bs=4096")
     assert "--end_fsync=1" in after and "--end_fsync=1" not in after[: after.index("--name=randwrite_4KiB")]
+    assert Fio().command(choices(), place()).outputs == (RESULT,) and f"--output={RESULT}" in argv
     buffered = Fio().command(choices(mode="buffered", size="auto"), place()).argv
     assert {"--direct=0", "--invalidate=0", f"--size={2 << 30}"} <= set(buffered)
     (laid_out,) = Fio().prepare(choices(), place())

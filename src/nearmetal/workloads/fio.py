@@ -26,7 +26,7 @@ PATTERNS = {
 PERCENTILES = {"p50": "50.000000", "p99": "99.000000", "p999": "99.900000"}
 #: Requests that a device saw, of those that the program made, below which something else served the rest.
 SERVED = 0.5
-FILE = "nearmetal.data"
+FILE, RESULT = "nearmetal.data", "fio.json"
 
 PARAMETERS = (
     Parameter(
@@ -123,11 +123,12 @@ class Fio:
     def prepare(self, choices: Choices, place: Place) -> tuple[Invocation, ...]:
         """The file is written once: what is measured finds all its blocks there."""
         laid_out = ("--name=layout", "--rw=write", f"--bs={MOST_BLOCK}", "--end_fsync=1")
-        return (Invocation(argv=(*_fio(size_of(choices, place)), *laid_out)),)
+        return (Invocation(argv=(*_fio(size_of(choices, place)), f"--output={RESULT}", *laid_out)),)
 
     def command(self, choices: Choices, place: Place) -> Invocation:
         direct = choices.word("mode") == "direct"
         every = (
+            f"--output={RESULT}",  # its errors stand alone on standard error then
             f"--direct={int(direct)}",
             f"--invalidate={int(direct)}",  # a buffered file stays cached, as far as it fits
             f"--ioengine={choices.word('engine')}",
@@ -149,13 +150,13 @@ class Fio:
                 *_ended(job),
             )
         ]
-        return Invocation(argv=(*_fio(size_of(choices, place)), *every, *measured))
+        return Invocation(argv=(*_fio(size_of(choices, place)), *every, *measured), outputs=(RESULT,))
 
     def metrics(self, choices: Choices) -> tuple[tuple[str, str, Better], ...]:
         return tuple(entry for job in jobs(choices) for entry in _metrics(job))
 
     def parse(self, choices: Choices, place: Place, output: Output) -> Found:
-        document = first_object(output.stdout, "jobs")
+        document = first_object(output.files.get(RESULT, ""), "jobs")
         found = _by_name(document)
         return Found(
             metrics=tuple(m for job in jobs(choices) for m in _read(job, found.get(job.name), output)),

@@ -1,0 +1,49 @@
+"""A launch of our own programs or others by mpirun, pinned and reported as the tool does it."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from nearmetal.execute.machine import Machine
+from nearmetal.execute.once import rank_cpus
+from nearmetal.host import Completed
+from nearmetal.launchers import MpiJob
+from nearmetal.model.study import Transport
+from nearmetal.workloads.protocol import RankReport, parse_report, told_error
+
+LIMIT = 3600.0
+
+
+def launched(
+    machine: Machine,
+    scratch: Path,
+    ranks: int,
+    program: Sequence[str | Path],
+    *,
+    directory: Path | None = None,
+    env: Mapping[str, str] | None = None,
+    failed_well: str = "",
+) -> tuple[Completed, tuple[RankReport, ...]]:
+    """A fresh launch in shared memory, one CPU for each rank. directory: where it runs; failed_well: what its
+    output holds where it may end with an error. Ends the benchmark where it fails otherwise."""
+    with tempfile.TemporaryDirectory(dir=scratch) as here:
+        cpus = rank_cpus(machine.cpus, ranks, 1)
+        wrapper = [str(machine.tools / "nm-rank"), "--cpus", cpus, "--report", here]
+        if directory is not None:
+            wrapper += ["--directory", str(directory)]
+        job = MpiJob(
+            argv=(*wrapper, "--", *map(str, program)),
+            ranks=ranks,
+            transport=Transport.SHM,
+            interface="lo",
+            scratch=here,
+        )
+        launch = machine.mpi.launch(job)
+        done = machine.host.run(launch.argv, env=dict(env or {}) | dict(launch.env), timeout=LIMIT)
+        if not done.ok and not (failed_well and failed_well in done.stdout):
+            words = " ".join(map(str, program))
+            raise SystemExit(f"{words}: {told_error(done.stderr) or done.last_words()}")
+        files = (Path(here) / f"rank.{r}.json" for r in range(ranks))
+        return done, tuple(parse_report(file.read_text()) for file in files)

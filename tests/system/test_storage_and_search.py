@@ -1,0 +1,118 @@
+"""fio, bonnie++ and BLAST from the command line: in instances with storage, and on a disk that is full."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.conftest import nearmetal
+
+from nearmetal.host.leftovers import find
+
+STUDY = """\
+name: disk
+environments:
+  native: {backend: native, placements: [1x2], storage: {kind: loop, size: 64 MiB}}
+  box:
+    backend: namespaces
+    attachment: veth-bridge
+    placements: [2x1]
+    storage: {kind: tmpfs, size: 64 MiB}
+placements:
+  1x2: {instances: 1, tasks: 2}
+  2x1: {instances: 2, tasks: 1}
+workloads:
+  fio: {application: fio, size: 8 MiB, seconds: 0.1 s}
+  buffered:
+    application: fio
+    mode: buffered
+    operation: read
+    pattern: random
+    block: 4 KiB..64 KiB
+    size: 8 MiB
+    seconds: 0.1 s
+  bonnie: {application: bonnie, size: 16 MiB}
+  blast: {application: blast, sequences: 1000, queries: 4, fragments: 4}
+design: {baseline: native, mode: plain, warm_up: 0, max_time: 2 min}
+"""
+FULL = """\
+name: full
+environments:
+  native: {backend: native, storage: {kind: tmpfs, size: 8 MiB}}
+  disk: {backend: native, storage: {kind: bind, path: HERE}}
+placements: {1x1: {instances: 1, tasks: 1}}
+workloads:
+  WORKLOAD
+design: {baseline: disk, mode: plain, warm_up: 0, max_time: 1 min}
+"""
+
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="mounts storage")
+
+
+def run(directory: Path, study: str, *words: str) -> tuple[int, str, Path]:
+    """Exit code, what was said, and the results directory."""
+    (directory / "study.yaml").write_text(study)
+    there = directory / "results"
+    done = nearmetal(
+        {**os.environ},
+        *("run", str(directory / "study.yaml"), "--max-blocks", "1", "--json", "--results", str(there)),
+        *words,
+    )
+    (results,) = there.iterdir()
+    return done.returncode, done.stderr, results
+
+
+def left_behind(results: Path) -> tuple[object, ...]:
+    label = json.loads((results / "provenance.json").read_text())["run"]
+    return find(label)
+
+
+def trials(results: Path) -> dict[str, Any]:
+    """By arm; of the baseline's two the last."""
+    lines = [json.loads(line) for f in (results / "trials").iterdir() for line in f.read_text().splitlines()]
+    return {line["arm"]: line for line in lines}
+
+
+def test_applications_in_storage_of_two_kinds(tmp_path: Path) -> None:
+    code, said, results = run(tmp_path, STUDY)
+    assert code == 0, said
+    assert "fio met other things in one arm than in another" in said, said
+    by_arm = trials(results)
+    for arm, kind in (("native/1x2", "loop device"), ("box/2x1", "no block device")):
+        trial = by_arm[arm]
+        assert trial["status"] == "ok", trial["reason"]
+        assert kind in trial["facts"]["fio"]["meets"], trial["facts"]
+        assert "smaller than the memory" in trial["facts"]["buffered"]["meets"]
+        rows = {(r["workload"], r["metric"]): r for r in trial["rows"]}
+        measured = {key for key, r in rows.items() if r["status"] == "ok" and r["values"][0] > 0}
+        assert measured >= {
+            ("fio", "read_1MiB_bandwidth"),
+            ("fio", "write_1MiB_p999"),
+            ("fio", "randwrite_4KiB_rate"),
+            ("buffered", "randread_64KiB_p99"),
+            ("blast", "search"),
+        }
+        # 16 MiB in a cache are too fast for bonnie++, which is a reason and no number.
+        told = [r for (w, _), r in rows.items() if w == "bonnie" and not r["values"]]
+        assert all("too fast" in r["reason"] and r["status"] == "failed" for r in told)
+        assert trial["facts"]["bonnie"]["version"]
+        assert rows["blast", "search"]["verification"]["ok"] is True
+        assert sum(trial["facts"]["blast"]["fragments_by_rank"].values()) == 4
+    assert not left_behind(results)
+
+
+@pytest.mark.parametrize(
+    "workload",
+    ["fio: {application: fio, size: 16 MiB, seconds: 0.1 s}", "bonnie: {application: bonnie, size: 16 MiB}"],
+)
+def test_a_full_disk_is_a_failed_trial_that_says_so(tmp_path: Path, workload: str) -> None:
+    code, said, results = run(tmp_path, FULL.replace("WORKLOAD", workload).replace("HERE", str(tmp_path)))
+    assert code == 4, said
+    failed = trials(results)["native/1x1"]
+    assert failed["status"] == "failed" and "No space left on device" in failed["reason"], failed
+    assert str(results / "logs") in failed["reason"]
+    assert trials(results)["disk/1x1"]["status"] == "ok"
+    assert not list(tmp_path.glob("nearmetal*")) and not left_behind(results)
