@@ -11,7 +11,7 @@ test: setup-test kernels-test
 
 # Prints at its end: backend, whether it works here, tests passed and failed.
 test-contract: setup-test
-	$(PYTHON) -m pytest tests/contract/test_backends.py tests/contract/test_backends_faults.py -q $(ARGS)
+	$(PYTHON) -m pytest $(addprefix tests/contract/test_backends,.py _faults.py _seats.py) -q $(ARGS)
 
 setup:
 	@scripts/setup.sh run

@@ -108,7 +108,7 @@ def test_podman_is_given_limits_that_it_may_set_and_the_runtime_that_works(
 
 def test_docker_holds_to_limits_by_itself_where_it_takes_no_group() -> None:
     asked = request(limits=Limits(cpu_quota=0.5, memory=64 << 20))
-    common: dict[str, Any] = {"image": "i", "mounts": ["--mount", "m"]}
+    common: dict[str, Any] = {"image": "i", "mounts": ["--mount", "m"], "seat": None}
     own = docker_words(asked, BINDS, groups=None, **common)
     assert [own[own.index(w) + 1] for w in ("--cpus", "--memory", "--cpuset-cpus")] == [
         "0.5",
@@ -119,6 +119,22 @@ def test_docker_holds_to_limits_by_itself_where_it_takes_no_group() -> None:
     grouped = docker_words(asked, BINDS, groups="/g", **common)
     assert "--cpus" not in grouped and grouped[grouped.index("--cgroup-parent") + 1] == "/g"
     assert 'type=bind,"src=/tools","dst=/tools",readonly' in grouped
+
+
+@pytest.mark.parametrize(
+    ("attachment", "seat", "network"),
+    [
+        (Attachment.HOST, None, "host"),
+        (Attachment.NONE, None, "none"),
+        (Attachment.MACVLAN, "nearmetal-x-0a-seat", "container:nearmetal-x-0a-seat"),
+    ],
+)
+def test_docker_joins_the_container_that_stands_in_its_seat(
+    attachment: Attachment, seat: str | None, network: str
+) -> None:
+    words = docker_words(request(attachment), BINDS, image="i", mounts=[], groups=None, seat=seat)
+    assert words[words.index("--network") + 1] == network
+    assert ("--hostname" in words) == (seat is None)  # Docker refuses it beside another's network
 
 
 def test_a_skeleton_holds_the_top_of_a_tree_and_nothing_below(tmp_path: Path) -> None:

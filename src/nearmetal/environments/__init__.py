@@ -1,5 +1,15 @@
 """Backends: how an instance of an environment is started and stopped. Knows no workload and no network."""
 
-from .contract import OWN_ALL, Available, Backend, Instance, InstanceRequest, Seat, Tools, Unavailable
+from .contract import OWN_ALL, Available, Backend, Instance, InstanceRequest, Seat, Seated, Tools, Unavailable
 
-__all__ = ["OWN_ALL", "Available", "Backend", "Instance", "InstanceRequest", "Seat", "Tools", "Unavailable"]
+__all__ = [
+    "OWN_ALL",
+    "Available",
+    "Backend",
+    "Instance",
+    "InstanceRequest",
+    "Seat",
+    "Seated",
+    "Tools",
+    "Unavailable",
+]

@@ -6,14 +6,23 @@ from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from ..host import Host
 from ..model.network import Seat
 from ..model.study import Environment
 
-__all__ = ["OWN_ALL", "Available", "Backend", "Instance", "InstanceRequest", "Seat", "Tools", "Unavailable"]
-
+__all__ = [
+    "OWN_ALL",
+    "Available",
+    "Backend",
+    "Instance",
+    "InstanceRequest",
+    "Seat",
+    "Seated",
+    "Tools",
+    "Unavailable",
+]
 
 OWN_ALL = frozenset({"mnt", "uts", "ipc", "pid", "net"})
 """Kinds of namespace, as /proc/<pid>/ns names them."""
@@ -110,3 +119,12 @@ class Backend(Protocol):
     def start(self, host: Host, tools: Tools, request: InstanceRequest) -> AbstractContextManager[Instance]:
         """Start; the clean-up of every step is registered before it. Leaving ends all its processes and
         removes all it made. Raises UnavailableError or RunError."""
+
+
+@runtime_checkable
+class Seated(Protocol):
+    """What a backend has besides the contract whose instances take a seat only where something was put there
+    before: once for a whole run, so that it is no part of a start. start() alone must do as well."""
+
+    def seated(self, host: Host, tools: Tools, request: InstanceRequest) -> AbstractContextManager[object]:
+        """request: of a seat, with the host name of the instances that will take it; its label is free."""

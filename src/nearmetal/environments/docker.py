@@ -4,18 +4,18 @@ the directories of a tree (docker_image.py): no tree is copied, and all backends
 from __future__ import annotations
 
 import contextlib
-import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from ..errors import RunError, UnavailableError
 from ..host import Host, Process, cgroups, processes, runtime
 from ..model.study import Attachment
 from .contract import OWN_ALL, Available, InstanceRequest, Tools, Unavailable
-from .docker_image import COMMAND_TIMEOUT, FRESH, look_at, overlays, skeleton_image
+from .docker_daemon import COMMAND_TIMEOUT, cgroup_driver, pid_of, put_away, remove, socket_is_there
+from .docker_image import FRESH, look_at, overlays, skeleton_image
+from .docker_seat import in_seat, taken
 from .instance import (
     CONTROLLERS,
     START_TIMEOUT,
@@ -38,7 +38,8 @@ from .wrapped import all_binds, check_program
 
 
 class Docker:
-    """Attachment host, none or loopback."""
+    """Attachment host, none, loopback, or a seat: by a container that stands in it (docker_seat.py), for a
+    whole run or, where none is there yet, for one instance."""
 
     name = "docker"
     own = OWN_ALL
@@ -64,21 +65,18 @@ class Docker:
     ) -> AbstractContextManager[ProgramInstance]:
         return _start(host, tools, request)
 
+    def seated(self, host: Host, tools: Tools, request: InstanceRequest) -> AbstractContextManager[str]:
+        return in_seat(host, tools, request)
+
     def kept(self, host: Host) -> tuple[str, ...]:
         """Names of all containers that the daemon keeps; empty where none answers."""
-        if host.which("docker") is None or not _socket_is_there():
+        if host.which("docker") is None or not socket_is_there():
             return ()
         answer = host.run(["docker", "ps", "--all", "--format", "{{.Names}}"], timeout=COMMAND_TIMEOUT)
         return tuple(answer.stdout.split()) if answer.ok else ()
 
     def remove_kept(self, host: Host, name: str) -> None:
-        _remove(host, name)
-
-
-def _socket_is_there() -> bool:
-    """False where asking the daemon would only fail, and take its time for that."""
-    kind, _, path = os.environ.get("DOCKER_HOST", "unix:///var/run/docker.sock").partition("://")
-    return kind != "unix" or Path(path).exists()
+        remove(host, name)
 
 
 def run_words(
@@ -88,12 +86,17 @@ def run_words(
     image: str,
     mounts: Sequence[str],
     groups: str | None,
+    seat: str | None,
 ) -> list[str]:
     """Words of `docker run` up to the payload. mounts: words that mount the tree; groups: path of the
-    control group to make its own below, None where the daemon's driver takes none."""
-    host = request.environment.attachment is Attachment.HOST
-    words = ["run", "--rm", "--pull", "never", "--name", request.label, "--hostname", request.hostname]
-    words += ["--network", "host" if host else "none", "--ipc", "private"]
+    control group to make its own below, None where the daemon's driver takes none; seat: the container that
+    stands in its seat, None without one."""
+    words = ["run", "--rm", "--pull", "never", "--name", request.label, "--ipc", "private"]
+    if seat is not None:  # with its host name: Docker takes none beside it
+        words += ["--network", f"container:{seat}"]
+    else:
+        host = request.environment.attachment is Attachment.HOST
+        words += ["--hostname", request.hostname, "--network", "host" if host else "none"]
     words += ["--shm-size", str(shared_memory_size())]
     words += ["--env", f"{processes.LABEL_VARIABLE}={request.label}", "--security-opt", "label=disable"]
     if groups is not None:
@@ -115,19 +118,15 @@ def _start(host: Host, tools: Tools, request: InstanceRequest) -> Iterator[Progr
     begin = time.monotonic_ns()
     require_root(host, request)
     require_fitting(request)
-    if request.seat is not None:
-        raise UnavailableError(
-            f"environment {request.environment.name}: docker joins no network that it has not made",
-            remedy="attachment: host, none or loopback; or backend: podman, which joins any",
-        )
     binds = all_binds(tools, request)
-    by_parent = _cgroup_driver(host) == "cgroupfs"
+    by_parent = cgroup_driver(host) == "cgroupfs"
     tree = look_at(request.tree)
     with ExitStack() as stack:
         groups: dict[str, Path] = {}
         if by_parent:
             groups = stack.enter_context(control_groups(request, CONTROLLERS, from_top=True))
             stack.callback(lambda: cgroups.remove(cgroups.of_every_hierarchy(request.label)))
+        seat = stack.enter_context(_seat(host, tools, request))
         # Not below request.scratch, which may lie in a bind: what is mounted there would be seen inside.
         state = stack.enter_context(runtime.scratch_directory(f"{request.label}-state"))
         inner = replace(request, scratch=state)
@@ -138,10 +137,11 @@ def _start(host: Host, tools: Tools, request: InstanceRequest) -> Iterator[Progr
             {**binds, report.directory: True},
             image=image,
             mounts=overlays(tree, state),
+            seat=seat,
             groups=cgroups.path_from_top(groups, request.label) if groups else None,
         )
         clients: list[Process] = []
-        stack.callback(_put_away, host, request.label, clients)
+        stack.callback(put_away, host, request.label, clients)
         run = stack.enter_context(
             running(
                 host,
@@ -167,35 +167,16 @@ def _pid(host: Host, label: str, groups: Mapping[str, Path]) -> int | None:
         with contextlib.suppress(OSError):
             if Path(f"/proc/{pid}/comm").read_text() == "nm-init\n":
                 return pid
-    answer = host.run(["docker", "inspect", "--format", "{{.State.Pid}}", label], timeout=COMMAND_TIMEOUT)
-    return int(answer.stdout) if answer.ok and answer.stdout.strip().isdigit() else None
+    return pid_of(host, label)
 
 
-def _put_away(host: Host, label: str, clients: Sequence[Process]) -> None:
-    """A client that ends by itself has seen its container removed; for one that was killed, or that never
-    came so far, we see to it: the overlays must be unmounted before their directories go."""
-    if not clients or (clients[0].poll() or 0) < 0:
-        _remove(host, label)
-
-
-def _remove(host: Host, name: str) -> None:
-    done = host.run(["docker", "rm", "--force", "--volumes", name], timeout=COMMAND_TIMEOUT)
-    if not done.ok and "No such container" not in done.stderr and "already in progress" not in done.stderr:
-        raise RunError(f"docker rm {name}: {done.last_words()}", remedy="nearmetal clean")
-
-
-def _cgroup_driver(host: Host) -> str:
-    """'cgroupfs' or 'systemd'; each daemon is asked once. Raises UnavailableError where none answers."""
-    daemon = os.environ.get("DOCKER_HOST", "")
-    if daemon not in _drivers:
-        answer = host.run(["docker", "info", "--format", "{{.CgroupDriver}}"], timeout=COMMAND_TIMEOUT)
-        if not answer.ok:
-            raise UnavailableError(
-                f"no Docker daemon answers: {answer.last_words()}", remedy="systemctl start docker"
-            )
-        _drivers[daemon] = answer.stdout.strip()
-    return _drivers[daemon]
-
-
-_drivers: dict[str, str] = {}
-"""By address of the daemon."""
+@contextmanager
+def _seat(host: Host, tools: Tools, request: InstanceRequest) -> Iterator[str | None]:
+    """The container in the seat of a request, started where none stands there; None without a seat."""
+    if request.seat is None:
+        yield None
+    elif (name := taken(request.seat, request.hostname)) is not None:
+        yield name
+    else:
+        with in_seat(host, tools, replace(request, label=f"{request.label}-seat")) as own:
+            yield own

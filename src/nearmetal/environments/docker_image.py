@@ -14,8 +14,8 @@ from pathlib import Path
 
 from ..errors import RunError
 from ..host import Host
+from .docker_daemon import COMMAND_TIMEOUT, address
 
-COMMAND_TIMEOUT = 20.0
 FRESH = {"tmp": 0o1777, "run": 0o755}
 NEVER = frozenset({"proc", "sys", "dev", "lost+found", *FRESH})
 """At the top of a tree, and of the runtime or fresh in an instance."""
@@ -88,7 +88,7 @@ def skeleton_image(host: Host, tree: Tree, state: Path) -> str:
     """
     content = tree.skeleton()
     name = f"nearmetal-skeleton:{hashlib.sha256(content).hexdigest()[:12]}"
-    key = (os.environ.get("DOCKER_HOST", ""), name)
+    key = (address(), name)
     if key not in _known:
         if not host.run(["docker", "image", "inspect", name], timeout=COMMAND_TIMEOUT).ok:
             file = state / "skeleton.tar"

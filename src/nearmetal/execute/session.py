@@ -34,6 +34,7 @@ from .attachments import missing_networks, wanted_by
 from .links import Links, node_links
 from .machine import Machine, cache_directory
 from .progress import Progress
+from .seats import prepare_seats
 from .software import Software, all_software, launcher
 from .ssh import SshKeys, make_keys
 
@@ -310,6 +311,7 @@ def open_session(
             links = stack.enter_context(
                 node_links(machine.host, machine.tools, built, groups, scratch, label, holder)
             )
+        prepare_seats(machine, arms, backends, networks, label, scratch, stack)
         across = {n: software[a.environment.image] for n, a in arms.items() if a.placement.all_instances > 1}
         launchers = {
             (chosen.image.name, network.hub_netns): stack.enter_context(

@@ -25,6 +25,7 @@ from ..workloads.kernels import argument
 from ..workloads.protocol import ReadyLine
 from .job import Job
 from .profiles import profile_directory
+from .seats import hostname, slot
 from .session import Session
 from .software import Software, from_tree
 from .ssh import ssh_servers
@@ -178,11 +179,11 @@ def _request(
 
 def request_name(session: Session, standing: Standing, name: str) -> tuple[str, str, Path]:
     """Label, host name and a new scratch directory of an instance of an arm."""
-    slot = f"{_slot(session, standing)}-{name}"
+    own = f"{_slot(session, standing)}-{name}"
     scratch = standing.directory / f"instance-{name}-{standing.requests}"
     standing.requests += 1
     scratch.mkdir()
-    return f"{session.label}-{slot}", f"nm{slot}", scratch
+    return f"{session.label}-{own}", hostname(own), scratch
 
 
 def _hidden_programs(session: Session, arm: Arm) -> tuple[Path, ...]:
@@ -331,7 +332,7 @@ def _sees_shared_memory(session: Session, arm: Arm) -> bool:
 
 
 def _slot(session: Session, standing: Standing) -> str:
-    return f"{list(session.arms).index(standing.arm.name)}{'r' if standing.trial.aa else ''}"
+    return slot(session.arms, standing.arm.name, standing.trial.aa)
 
 
 def start_job(session: Session, standing: Standing) -> Job:
