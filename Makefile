@@ -50,8 +50,7 @@ bench: setup-test
 	$(PYTHON) -m benchmarks.npb
 	$(PYTHON) -m benchmarks.profile
 	$(PYTHON) -m benchmarks.networks
-	$(PYTHON) -m benchmarks.program_starts
-	$(PYTHON) -m benchmarks.oci_starts
+	$(PYTHON) -m benchmarks.starts
 	$(PYTHON) -m benchmarks.trial_cost
 	$(PYTHON) -m benchmarks.sampler
 	$(PYTHON) -m benchmarks.analysis

@@ -150,6 +150,13 @@ def machine_parents() -> Parents | Unavailable:
     return find_parents()
 
 
+@lru_cache(maxsize=1)
+def _mount_points() -> dict[str, Path]:
+    """Of this machine's hierarchies, looked up once."""
+    mounts = parse_mounts(Path("/proc/self/mountinfo").read_text())
+    return {name: Path(point) for name, (_, point) in mounts.items()}
+
+
 def _unified_parent(own: Path, mount: Path) -> Parents | Unavailable:
     """The nearest group from our own upwards that may have children with controllers: it must be writable,
     its cgroup.procs too (we move processes across it), and be without processes unless it is the root of all
@@ -234,11 +241,6 @@ def unified_beside_version1() -> Path | None:
     """Where version 2 is mounted beside version 1 ('hybrid'); None where only one of them is."""
     points = _mount_points()
     return points.get(UNIFIED) if len(points) > 1 else None
-
-
-def _mount_points() -> dict[str, Path]:
-    mounts = parse_mounts(Path("/proc/self/mountinfo").read_text())
-    return {name: Path(point) for name, (_, point) in mounts.items()}
 
 
 def create(made: Mapping[str, Path], limits: GroupLimits) -> None:

@@ -1,0 +1,286 @@
+"""Start, a command and the stop of each container backend against its program's own command line.
+
+By hand, as root: python -m benchmarks.starts [rounds] [backend ...]. In every round, in random order, for
+each backend: an instance is started, runs `true` and is ended; and the program is started by a command line
+that makes the same root directory as a person would (unshare, mount; Docker has it mounted by its daemon),
+with nm-init as its payload, runs `true` by the program's own way in, and is ended. Attachment host on both
+sides. Of control groups the command line has those that the program makes by itself, and no others.
+
+The figures: a start at most 1.1 times that of the command line, a command at most 20 ms beyond the own way
+in.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import count
+from pathlib import Path
+
+from benchmarks.paired import difference, interleaved, interval, ratio, shown
+
+from nearmetal.environments import (
+    InstanceRequest,
+    Tools,
+    Unavailable,
+    apptainer,
+    bubblewrap,
+    charliecloud,
+    docker,
+    lxc,
+    nspawn,
+    podman,
+)
+from nearmetal.environments.docker_daemon import pid_of, remove
+from nearmetal.environments.docker_image import look_at, overlays, skeleton_image
+from nearmetal.environments.oci import OciBackend, OciRuntime, bundle
+from nearmetal.environments.program import FirstReport, end_payload, first_report, read_pid, running
+from nearmetal.environments.registry import get_backend
+from nearmetal.environments.wrapped import Wrapped, all_binds
+from nearmetal.execute.machine import cache_directory
+from nearmetal.execute.progress import Silent
+from nearmetal.host import LocalHost, cgroups
+from nearmetal.host.runtime import scratch_directory, short_directory
+from nearmetal.model.study import Attachment, Environment
+from nearmetal.workloads.build import build_tools
+
+HOST = LocalHost()
+LIMIT = 20.0
+LABEL = f"nearmetal-check-{os.getpid()}-starts"  # left alone as long as we live
+WRAPPED: dict[str, Callable[[Wrapped], Sequence[str]]] = {
+    "apptainer": partial(apptainer.container, lacking=apptainer.lacking_here(HOST)),
+    "bubblewrap": bubblewrap.container,
+    "charliecloud": charliecloud.container,
+    "lxc": lxc.container,
+    "nspawn": nspawn.container,
+}
+NAMES = (*WRAPPED, "runc", "crun", "podman", "docker")
+Times = tuple[float, float, float]
+"""Seconds to the first instruction, of `true` inside, and until all is put away."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CommandLine:
+    """argv: in the foreground, with nm-init as its payload; enter: tokens of the program's own way in, given
+    the pid of its first process; find_pid: that pid, where it is not below the program."""
+
+    argv: Sequence[str]
+    enter: Callable[[int], Sequence[str]]
+    env: Mapping[str, str] = field(default_factory=dict)
+    find_pid: Callable[[], int | None] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ground:
+    """What a command line stands on: directories, where its payload reports, binds (writable by path)."""
+
+    tools: Tools
+    request: InstanceRequest
+    report: FirstReport
+    binds: Mapping[Path, bool]
+    stack: ExitStack
+
+    @property
+    def overlay(self) -> Path:
+        return self.request.scratch / "overlay"
+
+
+BY_HAND = """\
+set -e
+mount -t tmpfs tmpfs "$1"
+cd "$1"
+mkdir upper work shm root
+mount -t overlay -o lowerdir=/,upperdir=upper,workdir=work overlay root
+mkdir -p "root$2" "root$3"
+cd /
+if [ -n "$4" ]; then umount --lazy "$4"; fi
+shift 4
+exec "$@"
+"""
+"""What nm-box wrap does, as a person types it."""
+
+
+def by_hand(ground: Ground, detached: Path | None = None) -> list[str]:
+    """Tokens before those of a program. detached: control groups of version 2, which it refuses to see."""
+    binds = [str(path) for path in ground.binds]
+    assert len(binds) == 2, binds
+    words = [str(ground.overlay), *binds, str(detached or "")]
+    return ["unshare", "--mount", "sh", "-c", BY_HAND, "sh", *words]
+
+
+def of_wrapped(name: str, ground: Ground) -> CommandLine:
+    ground.overlay.mkdir()
+    given = Wrapped(
+        request=ground.request,
+        groups={},
+        overlay=ground.overlay,
+        state=ground.request.scratch,
+        report=ground.report,
+        prefix=(),
+        binds=ground.binds,
+    )
+
+    def enter(pid: int) -> list[str]:
+        if name == "lxc":
+            return ["lxc-attach", "--lxcpath", str(given.state / "lxc"), "--name", lxc.NAME, "--"]
+        if name == "charliecloud":
+            return [*charliecloud.CH_RUN, "--join-pid", str(pid), str(given.state), "--"]
+        return ["nsenter", "--target", str(pid), "--all", "--"]
+
+    if name == "lxc":
+        ground.stack.enter_context(lxc.groups_of_lxc(ground.request.label))
+    return CommandLine(argv=[*by_hand(ground), *WRAPPED[name](given)], enter=enter)
+
+
+def of_runtime(kind: OciRuntime, ground: Ground) -> CommandLine:
+    state, label = ground.request.scratch, ground.request.label
+    (ground.overlay / "root").mkdir(parents=True)
+    groups = label if kind.own_groups else None
+    config = bundle(ground.request, ground.report, ground.overlay / "root", ground.binds, groups)
+    (state / "config.json").write_text(json.dumps(config))
+    unified = cgroups.unified_beside_version1() if kind.detach_unified else None
+    program = [kind.program, "--root", str(state / "runtime"), *kind.options]
+    away = 'umount --lazy "$1"; shift; exec "$@"'
+    without = ["unshare", "--mount", "sh", "-c", away, "sh", str(unified)] if unified is not None else []
+    return CommandLine(
+        argv=[*by_hand(ground, unified), *program, "run", "--bundle", str(state), label],
+        enter=lambda _: [*without, *program, "exec", label],
+    )
+
+
+def of_podman(ground: Ground) -> CommandLine:
+    state, label = ground.request.scratch, ground.request.label
+    (ground.overlay / "root").mkdir(parents=True)
+    short = ground.stack.enter_context(short_directory(f"{label}-podman", state))
+    store = podman.Store(directory=state, short=short, rootless=False)
+    store.prepare(label)
+    words = podman.run_words(
+        ground.request, ground.overlay / "root", ground.binds, pid_file=state / "pid", groups=None
+    )
+    variables = [f"{name}={value}" for name, value in store.environment().items()]
+    return CommandLine(
+        argv=[*by_hand(ground), *store.command(*words), *ground.report.argv],
+        enter=lambda _: ["env", *variables, *store.command("exec", label)],
+        env=store.environment(),
+        find_pid=lambda: read_pid(state / "pid"),
+    )
+
+
+def of_docker(ground: Ground) -> CommandLine:
+    state, label = ground.request.scratch, ground.request.label
+    tree = look_at(Path("/"))
+    words = docker.run_words(
+        ground.request,
+        ground.binds,
+        image=skeleton_image(HOST, tree, state),
+        mounts=overlays(tree, state),
+        groups=f"/{label}",
+        seat=None,
+    )
+    ground.stack.callback(remove, HOST, label)
+    return CommandLine(
+        argv=["docker", *words, *ground.report.argv],
+        enter=lambda _: ["docker", "exec", label],
+        find_pid=lambda: pid_of(HOST, label),
+    )
+
+
+def command_line(name: str, ground: Ground) -> CommandLine:
+    """That of a container of the same kind as the backend's."""
+    if name in WRAPPED:
+        return of_wrapped(name, ground)
+    if name == "podman":
+        return of_podman(ground)
+    if name == "docker":
+        return of_docker(ground)
+    backend = get_backend(name)
+    assert isinstance(backend, OciBackend)
+    return of_runtime(backend.runtime, ground)
+
+
+def requested(name: str, scratch: Path) -> InstanceRequest:
+    return InstanceRequest(
+        label=scratch.name,
+        hostname="nmstart",
+        environment=Environment(name=name, backend=name, attachment=Attachment.HOST, placements=()),
+        cpus=HOST.cpus(),
+        seat=None,
+        binds=(),
+        scratch=scratch,
+    )
+
+
+Side = Callable[[Tools, str, Path], AbstractContextManager[tuple[float, Sequence[str]]]]
+"""Yields seconds to the first instruction, and tokens before a command inside."""
+
+
+@contextmanager
+def ours(tools: Tools, name: str, scratch: Path) -> Iterator[tuple[float, Sequence[str]]]:
+    with get_backend(name).start(HOST, tools, requested(name, scratch)) as instance:
+        yield instance.phases["first_instruction"], instance.command([])
+
+
+@contextmanager
+def plain(tools: Tools, name: str, scratch: Path) -> Iterator[tuple[float, Sequence[str]]]:
+    with ExitStack() as stack:
+        request = requested(name, scratch)
+        stack.callback(lambda: cgroups.remove(cgroups.of_every_hierarchy(request.label)))
+        report = stack.enter_context(first_report(tools, request))
+        binds = {**all_binds(tools, request), report.directory: True}
+        ground = Ground(tools=tools, request=request, report=report, binds=binds, stack=stack)
+        one = command_line(name, ground)
+        run = stack.enter_context(
+            running(HOST, request, report, one.argv, timeout=LIMIT, env=one.env, pid_of=one.find_pid)
+        )
+        stack.enter_context(end_payload(run))
+        yield (run.first - run.begun) / 1e9, one.enter(run.pid)
+
+
+numbers = count()
+
+
+def once(side: Side, tools: Tools, name: str) -> Times:
+    with scratch_directory(f"{LABEL}-{next(numbers)}") as scratch:
+        with side(tools, name, scratch) as (first, enter):
+            done = HOST.run([*enter, "true"], timeout=LIMIT, cwd=Path("/"))
+            assert done.ok, done
+            ending = time.monotonic()
+        return first, done.seconds, time.monotonic() - ending
+
+
+def main() -> None:
+    if not HOST.is_root():
+        sys.exit("as root: the command lines mount the root directory by themselves")
+    rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 20
+    tools = Tools(directory=build_tools(HOST, cache_directory(), progress=Silent().phase).directory)
+    what: dict[str, Callable[[], Times]] = {}
+    for name in sys.argv[2:] or NAMES:
+        answer = get_backend(name).check(HOST, tools)
+        if isinstance(answer, Unavailable):
+            print(f"{name}: {answer.reason}; {answer.remedy}")
+            continue
+        what |= {f"{name} ours": partial(once, ours, tools, name)}
+        what |= {f"{name} plain": partial(once, plain, tools, name)}
+    interleaved(what, 1)  # whatever is made once
+    begun = time.monotonic()
+    times = interleaved(what, rounds)
+    print(f"{rounds} rounds, {time.monotonic() - begun:.0f} s, load {os.getloadavg()[0]:.1f}")
+    for name in dict.fromkeys(key.partition(" ")[0] for key in what):
+        start, command, stop = (
+            [[t[i] for t in times[f"{name} {side}"]] for side in ("ours", "plain")] for i in range(3)
+        )
+        beyond = (shown(difference(*pair), "ms", 1e3) for pair in (command, stop))
+        print(
+            f"{name:13} plain {shown(interval(start[1]), 'ms', 1e3)}   start x {shown(ratio(*start))}   "
+            "command + {}   stop + {}".format(*beyond)
+        )
+
+
+if __name__ == "__main__":
+    main()
