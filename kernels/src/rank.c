@@ -16,6 +16,7 @@
 
 #include "clock.h"
 #include "fail.h"
+#include "hydra.h"
 #include "place.h"
 
 enum { MOST_CPUS = 1 << 16 };
@@ -181,21 +182,25 @@ static pid_t start(char *const *program) {
     return child;
 }
 
-/* wait4 of the one child: its own usage and that of descendants it waited for, not that of all our children.
- */
+/* Its status, as a shell tells it. wait4 of the one child: its own usage and that of descendants it waited
+   for, not that of all our children. */
+static int run_beside(char *const *program, struct rusage *usage) {
+    pid_t child = start(program);
+    int status;
+    while (wait4(child, &status, 0, usage) < 0)
+        if (errno != EINTR)
+            fail("%s cannot be waited for: %s", program[0], strerror(errno));
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
 static int run_reported(char *const *program, const char *directory, int rank) {
     Text text = {0};
     text_add(&text, "{\"place\":");
     place_json(&text, rank);
     double begin = now();
-    pid_t child = start(program);
-    int status;
     struct rusage usage;
-    while (wait4(child, &status, 0, &usage) < 0)
-        if (errno != EINTR)
-            fail("%s cannot be waited for: %s", program[0], strerror(errno));
+    int code = run_beside(program, &usage);
     double wall = now() - begin;
-    int code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
     text_add(&text, ",\"status\":%d,\"wall\":", code);
     json_number(&text, wall);
     text_add(&text, ",\"user\":");
@@ -208,9 +213,13 @@ static int run_reported(char *const *program, const char *directory, int rank) {
     return code;
 }
 
+static void leave(void) {
+    hydra_abort(EXIT_FAILURE);
+}
+
 int rank_main(int count, char **arguments) {
     int rank = rank_of_launcher();
-    fail_as(rank, NULL);
+    fail_as(rank, leave);
     const char *cpus = NULL, *report = NULL, *library = NULL, *profile = NULL, *storage = NULL, *gate = NULL,
                *directory = NULL;
     int at = 1;
@@ -255,8 +264,13 @@ int rank_main(int count, char **arguments) {
         preload(library, profile);
     if (gate)
         wait_at_gate(gate);
-    if (report)
-        return run_reported(program, report, rank);
+    if (report || hydra_is_here()) {
+        struct rusage unused;
+        int code = report ? run_reported(program, report, rank) : run_beside(program, &unused);
+        if (code)
+            hydra_abort(code);
+        return code;
+    }
     execvp(program[0], program);
     fail("%s cannot be started: %s", program[0], strerror(errno));
 }

@@ -1,7 +1,7 @@
 /* nm-rank [--cpus 0,1] [--report DIR] [--preload LIBRARY --profile DIR] -- PROGRAM ARG...: pins this MPI rank
    to its entry of the list (0+1: two CPUs for one rank) and becomes PROGRAM; with --report it stays beside
    it, writes DIR/rank.<rank>.json (where the rank was, and what that one program used) and ends as the
-   program did. With
+   program did. Under Hydra it always stays, to have the other ranks ended where the program fails. With
    --profile the program, and nothing before it, runs with LIBRARY (libnm-profile.so), which writes
    DIR/profile.<rank>.json. Knows no MPI: the launcher's environment names the rank. */
 #ifndef NEARMETAL_RANK_H

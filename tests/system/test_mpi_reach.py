@@ -189,6 +189,23 @@ def test_a_program_of_ones_own_is_looked_at_while_it_runs(mpi: Mpi) -> None:
         assert r.transport["seen"] == SEEN[WANTED[r.arm]], r.phases
 
 
+@pytest.mark.parametrize("mpi", list(Mpi))
+def test_a_rank_that_dies_before_mpi_init_ends_its_trial_at_once(mpi: Mpi) -> None:
+    """Not at its time limit: the other rank stands in MPI_Init and would wait for ever."""
+    asked = study("native", "two", "two-shm", mpi=mpi, mode=Mode.PLAIN, runs=1)
+    dies = 'case "${OMPI_COMM_WORLD_RANK:-$PMI_RANK}" in 1) echo sorry >&2; exit 3;; esac; exec "$@"'
+    with session_of(asked) as session:
+        spec = argument(PINGPONG, transport=Transport.TCP, ranks=2, llc_bytes=session.machine.llc, extra=0.0)
+        program = (session.machine.tools / "nm-micro", "--once", spec)
+        own = CommandWorkload(name="own", argv=("sh", "-c", dies, "sh", *program), mpi=True, time_limit=60)
+        asked = replace(asked, workloads=(own,))
+        records = list(run_block(replace(session, study=asked), make_block(asked, 1), 1))
+    assert {r.arm for r in records} == {"native/1x2", "two/2x1", "two-shm/2x1"}
+    for r in records:
+        assert "own ended with 3: sorry" in r.reason, r
+        assert r.end - r.begin < 10, r
+
+
 def test_an_sshd_that_does_not_start_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ssh, "server_config", lambda *_: "NoSuchKey yes\n")
     record = run(study("native", "two", reach=Reach.SSH))["two/2x1"]

@@ -12,7 +12,7 @@ from pathlib import Path
 from ..errors import TrialFailedError
 from ..host import Host, Process
 from ..launchers import Launch
-from ..workloads.protocol import Line, ReadyLine, SliceLine, VerifyLine, parse_line
+from ..workloads.protocol import Line, ReadyLine, SliceLine, VerifyLine, parse_line, told_by_program
 
 READY_LIMIT = 60.0
 TOKEN_LIMIT = 120.0
@@ -148,11 +148,8 @@ class Job:
     def _last_words(self) -> str:
         for name in ("stderr.txt", "stdout.txt"):
             with contextlib.suppress(OSError):
-                lines = [
-                    s for s in (self.log / name).read_text(errors="replace").splitlines() if s.strip(" -")
-                ]
-                if lines:
-                    return lines[0][:300]
+                if said := told_by_program((self.log / name).read_text(errors="replace")):
+                    return said
         return "no output"
 
     def _unexpected(self, line: Line) -> TrialFailedError:

@@ -11,7 +11,7 @@ from pathlib import Path
 from ..errors import TrialFailedError
 from ..launchers import verify_places
 from ..model.profile import RankProfile
-from ..workloads.protocol import RankReport, told_error
+from ..workloads.protocol import RankReport, told_by_program, told_error
 from .copies import instance_walls
 from .network_watch import look_at_network
 from .profiles import read_profiles
@@ -87,8 +87,9 @@ def run_program(session: Session, s: Standing, program: Program) -> Ran:
             s.log.mkdir(parents=True, exist_ok=True)
             (s.log / f"{program.name}.{name}.txt").write_text(text)
     if done.returncode != os.EX_OK:
+        words = told_error(done.stderr) or (told_by_program(done.stderr) if program.mpi else None)
         raise TrialFailedError(
-            f"{program.name} ended with {done.returncode}: {told_error(done.stderr) or done.last_words()}",
+            f"{program.name} ended with {done.returncode}: {words or done.last_words()}",
             where=str(s.log),
             remedy=f"raise time_limit above {program.time_limit:g} s" if done.returncode == 124 else "",
         )

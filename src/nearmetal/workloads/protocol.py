@@ -137,6 +137,22 @@ def told_error(output: str) -> str | None:
     return None
 
 
+def told_by_program(output: str) -> str | None:
+    """The last line that is not mpirun's, which frames what it says itself in lines of - (Open MPI) or begins
+    it with one of = (MPICH); where there is none, mpirun's first. None where nothing is said."""
+    own = framed = None
+    inside = False
+    for text in (line.strip() for line in output.splitlines()):
+        words = text.lstrip("= ")[:SHOWN]
+        if len(text) > 9 and not text.strip("-="):
+            inside = "=" in text or not inside
+        elif inside:
+            framed = framed or words
+        elif words and not words.startswith(("[mpiexec@", "[proxy:")):
+            own = words
+    return own or framed or None
+
+
 def _unreadable(program: str, what: str, text: str) -> TrialFailedError:
     return TrialFailedError(
         f"unreadable line of {program}: {what}: {text[:SHOWN]!r}", remedy="look into the trial's logs"
