@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from ...model.series import Scale, Series
 from .appendix import appendix
-from .made import NAME, Setting
+from .made import NAME, Asked, Setting
 from .network import CURES, LOSSY, cures, rto
 from .questions import q1, q2, q3
 
@@ -26,7 +26,8 @@ def containers_2015(
     setting: Setting, *, scale: Scale, seed: int, max_time: float, only: Sequence[str] = ()
 ) -> Series:
     """only: keys of the parts to ask, all where it is empty."""
-    parts = tuple(make(setting, scale, seed) for key, make in _PARTS.items() if not only or key in only)
+    asked = Asked(setting=setting, scale=scale, seed=seed)
+    parts = tuple(make(asked) for key, make in _PARTS.items() if not only or key in only)
     return Series(
         name=NAME,
         title=TITLE,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ...model.series import Part, Scale
+from ...model.series import Part
 from ...model.study import (
     STORAGE,
     CommandWorkload,
@@ -12,12 +12,12 @@ from ...model.study import (
     Storage,
     StorageKind,
 )
-from .made import CLASSES, CONTAINER, NATIVE, Setting, container, native, placement, study_of
+from .made import CLASSES, CONTAINER, NATIVE, Asked, Heading, container, native, placement
 
 WRITTEN = 32 << 20
 
 
-def appendix(setting: Setting, scale: Scale, seed: int) -> Part:
+def appendix(asked: Asked) -> Part:
     """What the paper left for later: limits of memory, and files."""
     one = placement(instances=1, tasks=1)
     limit = 1 << 30
@@ -27,8 +27,10 @@ def appendix(setting: Setting, scale: Scale, seed: int) -> Part:
         "tmpfs": Storage(kind=StorageKind.TMPFS, size=4 * WRITTEN),
         "loop": Storage(kind=StorageKind.LOOP, size=4 * WRITTEN),
     }
-    study = study_of(
-        "appendix",
+    setting = asked.setting
+    heading = Heading(key="appendix", title="Appendix: what the paper left for later", share=0.1)
+    return heading.part(
+        asked,
         "What do a memory limit that is not reached, files and the start of a container cost?",
         [
             native([one], storage=overlay),
@@ -48,7 +50,7 @@ def appendix(setting: Setting, scale: Scale, seed: int) -> Part:
         [one],
         [
             KernelWorkload(name="stream", kernel="stream", params={"elements": 2_000_000}),
-            KernelWorkload(name="mg", kernel="mg", params={"class": CLASSES[scale]["mg"]}),
+            KernelWorkload(name="mg", kernel="mg", params={"class": CLASSES[asked.scale]["mg"]}),
             EventSubject(),
             CommandWorkload(
                 name="write",
@@ -59,19 +61,11 @@ def appendix(setting: Setting, scale: Scale, seed: int) -> Part:
                 time_limit=120.0,
             ),
         ],
-        baselines=[NATIVE, CONTAINER],
-        scale=scale,
-        seed=seed,
-    )
-    return Part(
-        key="appendix",
-        title="Appendix: what the paper left for later",
-        share=0.1,
-        study=study,
-        places={"native": f"{NATIVE}/{one.name}", "container": f"{CONTAINER}/{one.name}"},
+        places={"native": (NATIVE, one), "container": (CONTAINER, one)},
         notes=(
             f"The memory limit is {limit >> 20} MiB, far above what the work takes. Files: "
             f"{WRITTEN >> 20} MiB written by dd and forced to the device (fsync), on the overlay of the "
             "image, in memory (tmpfs) and on an ext4 in a file (loop).",
         ),
+        baselines=(NATIVE, CONTAINER),
     )

@@ -63,6 +63,68 @@ def placement(*, nodes: int = 1, instances: int, tasks: int) -> Placement:
     )
 
 
+@dataclass(frozen=True, kw_only=True)
+class Asked:
+    """What every part is made from."""
+
+    setting: Setting
+    scale: Scale
+    seed: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Heading:
+    """Of a part. share: of the time of the whole study."""
+
+    key: str
+    title: str
+    share: float
+
+    def lacking(self, why: str) -> Part:
+        """The part where it cannot be asked."""
+        return Part(key=self.key, title=self.title, share=self.share, study=None, places={}, absent=why)
+
+    def part(
+        self,
+        asked: Asked,
+        question: str,
+        environments: Sequence[Environment],
+        placements: Sequence[Placement],
+        workloads: Sequence[Workload],
+        *,
+        places: Mapping[str, tuple[str, Placement]],
+        notes: Sequence[str],
+        baselines: Sequence[str] = (NATIVE,),
+        profile: bool = False,
+        slices: int = 4,
+    ) -> Part:
+        """places: environment and placement by the paper's words for them."""
+        study = Study(
+            name=f"{NAME}-{self.key}",
+            question=question,
+            environments=tuple(environments),
+            placements=tuple(placements),
+            workloads=tuple(workloads),
+            design=Design(
+                baselines=tuple(baselines),
+                margin=0.03,
+                confidence=0.95,
+                seed=asked.seed,
+                slices=slices,
+                warm_up=0,  # the verified run of each instance warms its slices up
+                profile=profile,
+            ),
+        )
+        return Part(
+            key=self.key,
+            title=self.title,
+            share=self.share,
+            study=study,
+            places={words: f"{name}/{place.name}" for words, (name, place) in places.items()},
+            notes=tuple(notes),
+        )
+
+
 def kernels(scale: Scale, *, larger: bool = False) -> tuple[Workload, ...]:
     sliced = SLICED if scale is Scale.SMALL else {}
     out = [
@@ -75,37 +137,6 @@ def kernels(scale: Scale, *, larger: bool = False) -> tuple[Workload, ...]:
             for k, c in LARGER[scale].items()
         ]
     return tuple(out)
-
-
-def study_of(
-    key: str,
-    question: str,
-    environments: Sequence[Environment],
-    placements: Sequence[Placement],
-    workloads: Sequence[Workload],
-    *,
-    baselines: Sequence[str],
-    scale: Scale,
-    seed: int,
-    profile: bool = False,
-    slices: int = 4,
-) -> Study:
-    return Study(
-        name=f"{NAME}-{key}",
-        question=question,
-        environments=tuple(environments),
-        placements=tuple(placements),
-        workloads=tuple(workloads),
-        design=Design(
-            baselines=tuple(baselines),
-            margin=0.03,
-            confidence=0.95,
-            seed=seed,
-            slices=slices,
-            warm_up=0,  # the verified run of each instance warms its slices up
-            profile=profile,
-        ),
-    )
 
 
 def native(
@@ -148,7 +179,3 @@ def container(
 
 
 ONE_CPU = "one core: two ranks would take turns on it, spinning while they wait"
-
-
-def lacking(key: str, title: str, share: float, why: str) -> Part:
-    return Part(key=key, title=title, share=share, study=None, places={}, absent=why)
