@@ -101,10 +101,20 @@ def short_directory(label: str, scratch: Path) -> Iterator[Path]:
 
     Raises RunError where something of this name is there.
     """
-    path = SHORT_PARENT / label
+    with noted_directory(SHORT_PARENT / label, scratch, mode=0o700) as path:
+        yield path
+
+
+@contextmanager
+def noted_directory(path: Path, scratch: Path, *, mode: int) -> Iterator[Path]:
+    """A new directory outside the runtime directory, removed on leaving with all that is in it. scratch:
+    where it is noted, to be found after a kill -9.
+
+    Raises RunError where it cannot be made.
+    """
     note_outside(scratch, path)
     try:
-        path.mkdir(mode=0o700)
+        path.mkdir(mode=mode)
     except OSError as e:
         raise RunError(f"{path}: {e.strerror}", remedy="nearmetal clean") from e
     try:
