@@ -143,6 +143,16 @@ def test_every_arm_talks_by_what_it_was_asked_to(mpi: Mpi, reach: Reach) -> None
         assert len({p.host for p in record.places}) == (2 if arm.startswith("two") else 1), arm
 
 
+def test_mpich_between_containers_that_a_program_enters() -> None:
+    """Its agent goes by podman exec."""
+    asked = study("native", "two", mpi=Mpi.MPICH)
+    podman = replace(ENVIRONMENTS[4], name="two", backend="podman")
+    records = run(replace(asked, environments=(ENVIRONMENTS[0], podman)))
+    assert {r.arm: r.reason for r in records.values() if r.reason} == {}
+    assert {p.host for p in records["two/2x1"].places} == {"nm1-0", "nm1-1"}
+    assert records["two/2x1"].transport["seen"] == SEEN[Transport.TCP]
+
+
 def launched_otherwise(monkeypatch: pytest.MonkeyPatch, **change: Any) -> None:
     """The launcher is told something else than the arm, as a library would that does not listen."""
     launch = InstalledMpi.launch

@@ -117,6 +117,35 @@ def test_events_of_instances(here: Path) -> None:
     assert "Share of commands that took at most so long" in page
 
 
+STORED = """\
+name: stored
+environments:
+  native: {backend: native, storage: {}, placements: [emulated]}
+  box:
+    backend: namespaces
+    attachment: veth-bridge
+    placements: [emulated]
+    storage: {kind: loop, size: 8 MiB}
+placements:
+  emulated: {nodes: 2, instances: 1, tasks: 1}
+workloads:
+  write:
+    command: [dd, if=/dev/zero, 'of={storage}/data', bs=1M, count=2]
+    per_task: true
+design: {baseline: native, mode: plain, warm_up: 0}
+"""
+
+
+def test_every_emulated_node_has_a_storage_of_its_own(here: Path) -> None:
+    result = run(here, STORED)
+    assert {c["workload"] for c in result["cells"]} == {"write"}
+    provenance = json.loads((here / result["results_dir"] / "provenance.json").read_text())
+    storage = provenance["storage"]
+    assert [s["filesystem"] for s in storage["box/emulated"]] == ["ext4", "ext4"]
+    for arm in ("native/emulated", "box/emulated"):
+        assert len({s["path"] for s in storage[arm]}) == 2, storage
+
+
 def test_a_companion_that_fails_is_a_failed_trial_with_its_words(here: Path) -> None:
     study = PLAIN.replace("while :; do :; done", "echo lost its target >&2; exit 3")
     study = study.replace("placements: [1x2, 1x4]", "placements: [1x2]").replace("[1x2, 2x1, 4x1]", "[1x2]")

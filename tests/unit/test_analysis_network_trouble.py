@@ -3,10 +3,11 @@
 from dataclasses import replace
 
 import pytest
+from tests.unit.planted_trouble import CONNECTION, TROUBLE
 
 from nearmetal.analysis import analyse
 from nearmetal.analysis.network_trouble import drop_places, timeout_clause
-from nearmetal.model.record import Connection, TrialRecord
+from nearmetal.model.record import TrialRecord
 from nearmetal.model.result import Analysis, Cell, NetworkTrouble, Verdict
 from nearmetal.model.study import (
     Attachment,
@@ -38,29 +39,13 @@ BASE_SECONDS, BLOCKS = 0.25, 12
 #: 2015: CG took 180 % longer with some twenty time-outs of 0.2 s.
 STORY = {"timed.cg": {"TcpExtTCPTimeouts": 20.0, "TcpRetransSegs": 40.0, "TcpExtTCPLossProbes": 2.0}}
 QUIET = {"timed.cg": {"TcpExtTCPTimeouts": 0.0, "TcpRetransSegs": 3.0, "TcpExtTCPLossProbes": 3.0}}
-CONNECTION = Connection(
-    scope="instance.a",
-    local="10.99.0.2:1",
-    remote="10.99.0.3:2",
-    congestion_control="cubic",
-    rto=0.2,
-    rtt=1e-4,
-    rttvar=1e-5,
-    cwnd=10,
-    retransmitted=40,
-    lost=0,
-    bytes_acked=1,
-    bytes_received=1,
-    timeouts=20,
-    timeout_runs=20,
-    timeout_seconds=0.0,
-)
+LOSSY = replace(CONNECTION, rto=0.2, timeouts=20, timeout_runs=20, timeout_seconds=0.0)
 
 
 def network(record: TrialRecord, told: dict[str, dict[str, float]]) -> TrialRecord:
     if record.arm != "box/two":
         return replace(record, network=QUIET)
-    return replace(record, network=told, connections=(CONNECTION, replace(CONNECTION, rto=0.4)))
+    return replace(record, network=told, connections=(LOSSY, replace(LOSSY, rto=0.4)))
 
 
 def analysis(told: dict[str, dict[str, float]], *, overhead: float) -> Analysis:
@@ -130,20 +115,7 @@ def test_drops_by_place_most_first() -> None:
 
 
 def trouble(**changed: object) -> NetworkTrouble:
-    plain = NetworkTrouble(
-        timeouts=20.0,
-        baseline_timeouts=0.0,
-        retransmitted=40.0,
-        baseline_retransmitted=0.0,
-        rto=None,
-        baseline_rto=None,
-        waited=4.0,
-        baseline_waited=0.0,
-        extra_seconds=4.4,
-        drops={},
-        baseline_drops={},
-        shared=False,
-    )
+    plain = replace(TROUBLE, retransmitted=40.0, rto=None, extra_seconds=4.4)
     return replace(plain, **changed)  # type: ignore[arg-type]
 
 

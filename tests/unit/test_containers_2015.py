@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.unit.planted_trouble import TROUBLE
 
 from nearmetal.analysis import analyse
 from nearmetal.cli.common import catalog
@@ -15,7 +16,6 @@ from nearmetal.errors import RecordsError, UsageError
 from nearmetal.execute.series import budget, setting_planned
 from nearmetal.model.profile import RankProfile
 from nearmetal.model.published import Likeness, Quantity
-from nearmetal.model.result import NetworkTrouble
 from nearmetal.model.series import Part, Scale, Series
 from nearmetal.model.study import Attachment, Better, KernelWorkload, Study
 from nearmetal.plan import make_plan
@@ -263,23 +263,9 @@ def test_the_page_names_emulated_nodes_and_shows_the_curve(
 
 def test_time_outs_stand_in_a_table_of_their_own(measured: tuple[Series, tuple[PartResult, ...]]) -> None:
     asked, found = measured
-    trouble = NetworkTrouble(
-        timeouts=20.0,
-        baseline_timeouts=0.0,
-        retransmitted=31.0,
-        baseline_retransmitted=0.0,
-        rto=0.2,
-        baseline_rto=None,
-        waited=4.0,
-        baseline_waited=0.0,
-        extra_seconds=4.1,
-        drops={},
-        baseline_drops={},
-        shared=False,
-    )
     third = next(r for r in found if r.part.key == "q3")
     assert third.analysis is not None
-    cells = tuple(replace(c, network=trouble) for c in third.analysis.cells)
+    cells = tuple(replace(c, network=TROUBLE) for c in third.analysis.cells)
     with_trouble = replace(third, analysis=replace(third.analysis, cells=cells))
     text = series_text(asked, (with_trouble,), None)
     assert "TCP time-outs in the timed part of a trial" in text

@@ -13,12 +13,13 @@ from pathlib import Path
 
 import pytest
 from tests.golden import sample_analysis as sample
+from tests.unit.planted_trouble import CONNECTION, TROUBLE
 
 from nearmetal.analysis import analyse
 from nearmetal.errors import RecordsError
 from nearmetal.model.profile import CallProfile, PeerProfile, RankProfile
-from nearmetal.model.record import Connection, JsonValue
-from nearmetal.model.result import NetworkTrouble, Unused
+from nearmetal.model.record import JsonValue
+from nearmetal.model.result import Unused
 from nearmetal.plan import make_plan
 from nearmetal.report.bundle import vega_bundle
 from nearmetal.report.markdown import markdown_text
@@ -78,25 +79,6 @@ def page(
     )
     html = page_html(sample.study(), sample.analysis(), context, bundle=BUNDLE)
     return html, Page(html)
-
-
-CONNECTION = Connection(
-    scope="instance.a",
-    local="10.99.0.2:1",
-    remote="10.99.0.3:2",
-    congestion_control="cubic",
-    rto=0.204,
-    rtt=1e-4,
-    rttvar=1e-5,
-    cwnd=10,
-    retransmitted=40,
-    lost=0,
-    bytes_acked=1,
-    bytes_received=1,
-    timeouts=None,
-    timeout_runs=None,
-    timeout_seconds=None,
-)
 
 
 def test_the_sections_stand_in_order() -> None:
@@ -338,18 +320,13 @@ def test_from_records_to_the_page() -> None:
 
 
 def test_tcp_trouble_is_shown_where_there_was_any() -> None:
-    network = NetworkTrouble(
-        timeouts=20.0,
-        baseline_timeouts=0.0,
+    network = replace(
+        TROUBLE,
         retransmitted=35.5,
-        baseline_retransmitted=0.0,
         rto=0.204,
-        baseline_rto=None,
         waited=4.08,
-        baseline_waited=0.0,
         extra_seconds=4.4,
         drops={"queueing discipline tbf on port1 of hub": 1234.0},
-        baseline_drops={},
         shared=True,
     )
     plain = sample.analysis()

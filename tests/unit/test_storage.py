@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
-from nearmetal.environments.storage import device_user, why_not
-from nearmetal.errors import TrialFailedError
+from nearmetal.environments.storage import device_user, mounted_once, volume, why_not
+from nearmetal.errors import RunError, TrialFailedError
 from nearmetal.execute.storage import mounted_at
+from nearmetal.host import Completed, namespaces
 from nearmetal.host.runtime import note_outside, noted_outside
 from nearmetal.model.study import Storage, StorageKind
 from nearmetal.testing.fake_host import FakeHost
@@ -60,6 +62,60 @@ def test_nfs_needs_a_kernel_and_a_program(systems: str, programs: dict[str, str]
     host = FakeHost(files={"/proc/filesystems": systems}, programs=programs, missing=("mount.nfs",))
     answer = why_not(host, Storage(kind=StorageKind.NFS, path="server:/export"), own_root=False)
     assert (answer is None) if why is None else (answer is not None and why in answer.reason)
+
+
+NFS = Storage(kind=StorageKind.NFS, path="server:/export/a b")
+
+
+def nfs_host(target: Path, answer: str | Completed = "") -> FakeHost:
+    """A kernel with an NFS client, on which this one mount may be asked for."""
+    return FakeHost(
+        files={"/proc/filesystems": "nodev\tnfs4\n"},
+        programs={"mount.nfs": "/sbin/mount.nfs"},
+        commands={("mount", "-t", "nfs", "server:/export/a b", str(target)): answer},
+    )
+
+
+def test_an_export_is_mounted_once_and_each_instance_has_a_directory_on_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target, unmounted = tmp_path / "mounted", list[Path]()
+    monkeypatch.setattr(namespaces, "unmount", unmounted.append)
+    host = nfs_host(target)
+    with mounted_once(host, NFS, target) as shared, ExitStack() as stack:
+        assert shared == target and target.is_dir()
+        volumes = [
+            stack.enter_context(
+                volume(
+                    host,
+                    NFS,
+                    label=f"nearmetal-x-{n}",
+                    run_scratch=tmp_path,
+                    directory=tmp_path / f"m{n}",
+                    shared=shared,
+                    own_root=True,
+                )
+            )
+            for n in range(2)
+        ]
+        assert [v.path for v in volumes] == [target / "nearmetal-x-0", target / "nearmetal-x-1"]
+        assert not any(v.inside for v in volumes) and all(v.path.is_dir() for v in volumes)
+        assert noted_outside(tmp_path) == tuple(v.path for v in volumes)
+    assert len(host.calls) == 1 and unmounted == [target] and list(target.iterdir()) == []
+
+
+def test_an_export_that_cannot_be_mounted_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    target, unmounted = tmp_path / "mounted", list[Path]()
+    monkeypatch.setattr(namespaces, "unmount", unmounted.append)
+    refused = Completed(
+        argv=("mount",), returncode=32, stdout="", stderr="mount.nfs: access denied\n", seconds=0.1
+    )
+    with (
+        pytest.raises(RunError, match=r"storage: mount: mount\.nfs: access denied"),
+        mounted_once(nfs_host(target, refused), NFS, target),
+    ):
+        pass
+    assert unmounted == [target]
 
 
 def test_a_device_that_is_mounted_is_in_use() -> None:

@@ -1,6 +1,7 @@
 """Backends: how an instance of an environment is started and stopped. Knows no workload and no network."""
 
-from .contract import OWN_ALL, Available, Backend, Instance, InstanceRequest, Seat, Seated, Tools, Unavailable
+from ..model.network import Seat
+from .contract import OWN_ALL, Available, Backend, Instance, InstanceRequest, Seated, Tools, Unavailable
 
 __all__ = [
     "OWN_ALL",

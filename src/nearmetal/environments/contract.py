@@ -12,18 +12,6 @@ from ..host import Host
 from ..model.network import Seat
 from ..model.study import Environment
 
-__all__ = [
-    "OWN_ALL",
-    "Available",
-    "Backend",
-    "Instance",
-    "InstanceRequest",
-    "Seat",
-    "Seated",
-    "Tools",
-    "Unavailable",
-]
-
 OWN_ALL = frozenset({"mnt", "uts", "ipc", "pid", "net"})
 """Kinds of namespace, as /proc/<pid>/ns names them."""
 

@@ -167,6 +167,18 @@ def ended(launched: Launched, pid: int, label: str, groups: Mapping[str, Path]) 
             processes.kill_labelled(label)
 
 
+@contextmanager
+def box(
+    host: Host, label: str, argv: Sequence[str], groups: Mapping[str, Path]
+) -> Iterator[Mapping[str, int]]:
+    """A launch of nm-box start (box_argv) until the body is left: what it reports (BOX_REPORTS)."""
+    launched = host.launch(
+        argv, expect=BOX_REPORTS, timeout=START_TIMEOUT, env={processes.LABEL_VARIABLE: label}
+    )
+    with ended(launched, launched.facts["pid"], label, groups):
+        yield launched.facts
+
+
 def require_host_image(request: InstanceRequest) -> None:
     """Raises UnavailableError for any image but the machine's own."""
     if request.environment.image != HOST:

@@ -10,18 +10,16 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 from ..errors import UnavailableError
-from ..host import Host, cgroups, processes
+from ..host import Host, cgroups
 from ..model.study import Attachment
 from .contract import OWN_ALL, Available, InstanceRequest, Tools, Unavailable
 from .instance import (
-    BOX_REPORTS,
     CONTROLLERS,
-    START_TIMEOUT,
     BoxInstance,
+    box,
     box_argv,
     box_phases,
     control_groups,
-    ended,
     group_notes,
     make_instance,
     missing_tools,
@@ -77,14 +75,8 @@ def _start(host: Host, tools: Tools, request: InstanceRequest) -> Iterator[BoxIn
         raise UnavailableError(what, remedy="run as root, or take share out of the environment")
     with control_groups(request, CONTROLLERS) as groups:
         spawning = time.monotonic_ns()
-        launched = host.launch(
-            start_argv(tools, request, cgroups.unique(groups)),
-            expect=BOX_REPORTS,
-            timeout=START_TIMEOUT,
-            env={processes.LABEL_VARIABLE: request.label},
-        )
-        facts = launched.facts
-        with ended(launched, facts["pid"], request.label, groups):
+        argv = start_argv(tools, request, cgroups.unique(groups))
+        with box(host, request.label, argv, groups) as facts:
             yield make_instance(
                 tools,
                 request,

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import stat
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -15,7 +14,7 @@ from pathlib import Path
 from ..errors import NearmetalError, RunError, UnavailableError
 from ..host import Host, cgroups, namespaces
 from ..host import Unavailable as Unknown
-from ..host.runtime import note_outside, scratch_directory
+from ..host.runtime import outside_directory, scratch_directory
 from ..model.study import Storage, StorageKind
 from .contract import Unavailable
 
@@ -202,14 +201,14 @@ def volume(
         case StorageKind.OVERLAY if own_root:
             yield Volume(path=DISKS / label, inside=True)
         case StorageKind.OVERLAY:
-            with _directory(DISKS, label, run_scratch) as path:
+            with outside_directory(DISKS / label, run_scratch, mode=0o755) as path:
                 yield Volume(path=path, inside=False)
         case StorageKind.BIND:
-            with _directory(Path(storage.path or ""), label, run_scratch) as path:
+            with outside_directory(Path(storage.path or "") / label, run_scratch, mode=0o755) as path:
                 yield Volume(path=path, inside=False)
         case StorageKind.BLOCK | StorageKind.NFS:
             assert shared is not None
-            with _directory(shared, label, run_scratch) as path:
+            with outside_directory(shared / label, run_scratch, mode=0o755) as path:
                 yield Volume(path=path, inside=False)
         case StorageKind.TMPFS:
             size = [f"size={storage.size}"] if storage.size else []
@@ -218,7 +217,10 @@ def volume(
                 yield Volume(path=path, inside=False)
         case StorageKind.LOOP:
             disks = Path(storage.path) if storage.path else DISKS
-            with _directory(disks, label, run_scratch) as own, _mount_point(directory) as path:
+            with (
+                outside_directory(disks / label, run_scratch, mode=0o755) as own,
+                _mount_point(directory) as path,
+            ):
                 _mount_file(host, own / "disk.ext4", storage.size or 0, path)
                 yield Volume(path=path, inside=False)
 
@@ -243,20 +245,6 @@ def _mount_point(path: Path) -> Iterator[Path]:
     finally:
         namespaces.unmount(path)
         path.rmdir()
-
-
-@contextmanager
-def _directory(parent: Path, label: str, run_scratch: Path) -> Iterator[Path]:
-    path = parent / label
-    note_outside(run_scratch, path)
-    try:
-        path.mkdir(mode=0o755)
-    except OSError as e:
-        raise RunError(f"storage: {path}: {e.strerror}", remedy="nearmetal clean") from e
-    try:
-        yield path
-    finally:
-        shutil.rmtree(path, ignore_errors=True)
 
 
 def _run(host: Host, argv: Sequence[str]) -> None:

@@ -12,15 +12,13 @@ from dataclasses import replace
 from pathlib import Path
 
 from ..errors import UnavailableError
-from ..host import Host, processes
+from ..host import Host
 from .contract import InstanceRequest, Tools
 from .instance import (
-    BOX_REPORTS,
-    START_TIMEOUT,
     BoxInstance,
+    box,
     box_argv,
     box_phases,
-    ended,
     make_instance,
     seconds,
 )
@@ -46,14 +44,8 @@ def in_tree(
         )
     options = ["--mounts-only", *(("--netns", netns) if netns is not None else ())]
     spawning = time.monotonic_ns()
-    launched = host.launch(
-        box_argv(tools, request, options, tuple(dict.fromkeys(groups.values()))),
-        expect=BOX_REPORTS,
-        timeout=START_TIMEOUT,
-        env={processes.LABEL_VARIABLE: request.label},
-    )
-    facts = launched.facts
-    with ended(launched, facts["pid"], request.label, groups):
+    argv = box_argv(tools, request, options, tuple(dict.fromkeys(groups.values())))
+    with box(host, request.label, argv, groups) as facts:
         yield make_instance(
             tools,
             replace(request, hostname=os.uname().nodename),

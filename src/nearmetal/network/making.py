@@ -5,6 +5,7 @@ A network that cannot be made is an 'error' of its own, and the others are made 
 
 from __future__ import annotations
 
+import errno
 import os
 import socket
 
@@ -180,7 +181,9 @@ def _delay(link: Json, place: Place, index: int) -> bool:
     """By the kernel; False where it has no netem."""
     try:
         place.ip.tc("add", "netem", index, handle=_NETEM, delay=round(link["delay"] * 1e6), limit=10_000)
-    except NetlinkError:
+    except NetlinkError as e:
+        if e.code not in (errno.ENOENT, errno.EOPNOTSUPP):
+            raise
         return False
     return True
 

@@ -122,12 +122,7 @@ class ResultsDirectory:
                 remedy=f"start it afresh: nearmetal run {self.path / STUDY}",
             )
         data = json_object(file)
-        if data.get("schema") != _SCHEMA:
-            raise RecordsError(
-                f"plan schema {data.get('schema')!r} is not known to this nearmetal, which reads {_SCHEMA}",
-                where=str(file),
-                remedy="read the directory with the nearmetal that wrote it, or upgrade this one",
-            )
+        require_schema(data, "plan", _SCHEMA, file)
         try:
             return PlanMeta(
                 study=str(data["study"]),
@@ -218,6 +213,16 @@ def _bytes(file: Path) -> bytes:
         return file.read_bytes()
     except OSError as e:
         raise RecordsError(f"cannot be read: {e.strerror}", where=str(file)) from e
+
+
+def require_schema(data: Mapping[str, Any], what: str, known: int, file: Path) -> None:
+    """Raises RecordsError where a file is of another version of nearmetal's."""
+    if data.get("schema") != known:
+        raise RecordsError(
+            f"{what} schema {data.get('schema')!r} is not known to this nearmetal, which reads {known}",
+            where=str(file),
+            remedy="read the directory with the nearmetal that wrote it, or upgrade this one",
+        )
 
 
 def json_object(file: Path) -> dict[str, Any]:

@@ -11,7 +11,15 @@ from pathlib import Path
 from ..errors import RecordsError
 from ..model.series import Part, Scale, Series
 from ..model.study import Study
-from .directory import STAMP, ResultsDirectory, json_bytes, json_object, new_directory, safe_name
+from .directory import (
+    STAMP,
+    ResultsDirectory,
+    json_bytes,
+    json_object,
+    new_directory,
+    require_schema,
+    safe_name,
+)
 from .disk import failure, sync_directory, write_file
 
 SERIES, STUDIES, ENDS = "series.json", "studies", "ends.jsonl"
@@ -57,12 +65,7 @@ class SeriesDirectory:
         """As it was frozen. load: reads one study file. Raises RecordsError."""
         file = self.path / SERIES
         data = json_object(file)
-        if data.get("schema") != _SCHEMA:
-            raise RecordsError(
-                f"series schema {data.get('schema')!r} is not known to this nearmetal, which reads {_SCHEMA}",
-                where=str(file),
-                remedy="read the directory with the nearmetal that wrote it, or upgrade this one",
-            )
+        require_schema(data, "series", _SCHEMA, file)
         try:
             return Series(
                 name=str(data["name"]),

@@ -19,6 +19,8 @@ from .seen import RecordIndex
 from .text import one_line
 
 Ranks = Sequence[RankProfile]
+WHOLE = ("rate", "bandwidth")
+"""Metrics that speak for the whole of a kernel."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,11 +125,11 @@ def _one(
     if f.quantity in (Quantity.TIME, Quantity.TIME_SHARE):
         found = tuple(_phase(f, line) for line in lines if line.arm == arm and line.workload in wanted)
         return Beside(figure=f, found=found[:1], lacking="" if found else "not measured: no profile")
-    cells = [c for c in analysis.cells if c.arm == arm and c.workload in wanted and c.metric == "rate"]
+    cells = [c for c in analysis.cells if c.arm == arm and c.workload in wanted and c.metric in WHOLE]
     if f.quantity is Quantity.OVERHEAD:
         found = tuple(_overhead(c) for c in cells if c.baseline == baseline)
-    else:
-        found = tuple(_trouble(f, c) for c in cells[:1])
+    else:  # of the arm's own trials, whatever it is compared with
+        found = tuple(_trouble(f, c) for c in {c.workload: c for c in cells}.values())
     return Beside(figure=f, found=found, lacking="" if found else "not measured yet")
 
 

@@ -192,6 +192,12 @@ def count_axis(field: str, title: str) -> Spec:
     }
 
 
+def metric_axis(p: Palette) -> Spec:
+    """The names of metrics, one row each, in the order of the data."""
+    axis: Spec = {"title": None, "labelColor": p.ink}
+    return {"field": "metric", "type": "nominal", "sort": None, "axis": axis}
+
+
 def tip(field: str, title: str, number: str | None = "d") -> Spec:
     if number is None:
         return {"field": field, "type": "nominal", "title": title}

@@ -17,6 +17,7 @@ from .chart_parts import (
     count_axis,
     emulation_said,
     margin_band,
+    metric_axis,
     short,
     thinned,
     tip,
@@ -362,12 +363,7 @@ def floor(noise: NoiseFloor, p: Palette) -> Chart | None:
             "x2": {"field": "high"},
         },
     }
-    y: Spec = {
-        "field": "metric",
-        "type": "nominal",
-        "sort": None,
-        "axis": {"title": None, "labelColor": p.ink},
-    }
+    y = metric_axis(p)
     tips: list[JsonValue] = [
         tip("metric", "metric", None),
         *(tip(k, k, ".3~f") for k in ("low", "x", "high")),

@@ -8,7 +8,7 @@ from ..model.published import PublishedFigure, Quantity
 from ..model.record import JsonValue
 from ..model.result import Cell
 from .cells_table import bounded, metric_label
-from .chart_parts import Chart, Palette, Spec, emulation_said, short, tip
+from .chart_parts import Chart, Palette, Spec, emulation_said, metric_axis, short, tip
 from .text import one_line
 
 FACTOR_BEYOND = 2.0
@@ -110,12 +110,7 @@ def overheads(cells: Sequence[Cell], name: Callable[[str], str], p: Palette) -> 
         return None
     x = Overheads(first.values())
     rows: list[JsonValue] = [{**x.row(c), "arm": one_line(name(c.arm))} for c in first.values()]
-    y: Spec = {
-        "field": "metric",
-        "type": "nominal",
-        "sort": None,
-        "axis": {"title": None, "labelColor": p.ink},
-    }
+    y = metric_axis(p)
     tips: list[JsonValue] = [
         tip("arm", "arm", None),
         tip("metric", "metric", None),

@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from enum import StrEnum
 from ipaddress import AddressValueError, IPv4Network, NetmaskValueError
-from typing import Annotated
+from typing import Annotated, Any, cast
 
-from pydantic import BeforeValidator, WithJsonSchema
-from pydantic_core import PydanticCustomError
+from pydantic import BeforeValidator, GetCoreSchemaHandler, GetJsonSchemaHandler, WithJsonSchema
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
 from ..model.image import Variant
 from ..model.program import misnamed
@@ -73,7 +75,24 @@ def _some_text(value: object) -> str:
     return text
 
 
-def _matching(expression: str, what: str) -> Callable[[object], str]:
+@dataclass(frozen=True, eq=False)  # a schema has no hash, which an annotation must have
+class _Told:
+    """Of a key: what makes a value of what stands there (`check`, raising wrong()), and its JSON Schema."""
+
+    check: Callable[[object], object]
+    schema: Mapping[str, Any]
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return core_schema.no_info_before_validator_function(self.check, handler(source))
+
+    def __get_pydantic_json_schema__(
+        self, schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> JsonSchemaValue:
+        return dict(self.schema)
+
+
+def _matching(expression: str, what: str, *, numbers: bool = False, shown: bool = True) -> _Told:
+    """numbers: a name that looks like one is taken in a file too; shown: the pattern in the schema."""
     compiled = re.compile(expression)
 
     def check(value: object) -> str:
@@ -82,7 +101,8 @@ def _matching(expression: str, what: str) -> Callable[[object], str]:
             raise wrong(f'"{text[:60]}" is not {what}')
         return text
 
-    return check
+    kind: dict[str, Any] = {"type": ["string", "integer"] if numbers else "string"}
+    return _Told(check, kind | ({"pattern": expression} if shown else {}))
 
 
 def _truth(value: object) -> bool:
@@ -105,7 +125,7 @@ def _whole(low: int, high: int) -> Callable[[object], int]:
     return check
 
 
-def _quantity(dimension: Dimension, low: float, high: float, *, open_ends: bool) -> Callable[[object], float]:
+def _quantity(dimension: Dimension, low: float, high: float, *, open_ends: bool) -> _Told:
     def check(value: object) -> float:
         text = _scalar(value)
         try:
@@ -117,7 +137,7 @@ def _quantity(dimension: Dimension, low: float, high: float, *, open_ends: bool)
             raise wrong(f'"{text[:40]}" is not between {exact(low, dimension)} and {exact(high, dimension)}')
         return number
 
-    return check
+    return _Told(check, {"type": "string", "pattern": pattern(dimension)})
 
 
 def _factor(value: object) -> float:
@@ -157,8 +177,11 @@ def _file_name(value: object) -> str:
     return text
 
 
+_RTO_MIN = _quantity(Dimension.TIME, 1e-3, 120, open_ends=False)
+
+
 def _rto_min(value: object) -> float:
-    seconds = _quantity(Dimension.TIME, 1e-3, 120, open_ends=False)(value)
+    seconds = cast("float", _RTO_MIN.check(value))
     if abs(seconds * 1000 - round(seconds * 1000)) > 1e-9:
         raise wrong(f'"{_scalar(value)[:40]}": the kernel counts it in whole milliseconds')
     return seconds
@@ -193,10 +216,6 @@ def one_of(kind: type[StrEnum]) -> Callable[[object], StrEnum]:
     return check
 
 
-def _scalar_schema(dimension: Dimension) -> WithJsonSchema:
-    return WithJsonSchema({"type": "string", "pattern": pattern(dimension)})
-
-
 def _int_schema(low: int, high: int) -> WithJsonSchema:
     return WithJsonSchema({"type": "integer", "minimum": low, "maximum": high})
 
@@ -204,47 +223,19 @@ def _int_schema(low: int, high: int) -> WithJsonSchema:
 _ANY_TEXT = {"type": ["string", "number", "boolean"]}
 Text = Annotated[str, BeforeValidator(_text), WithJsonSchema(_ANY_TEXT)]
 SomeText = Annotated[str, BeforeValidator(_some_text), WithJsonSchema({**_ANY_TEXT, "minLength": 1})]
-Name = Annotated[
-    str,
-    BeforeValidator(_matching(NAME, "a name: letters, digits, - and _, not starting with -")),
-    WithJsonSchema({"type": ["string", "integer"], "pattern": NAME}),
-]
-EnvKey = Annotated[
-    str,
-    BeforeValidator(_matching(ENV_KEY, "the name of an environment variable: letters, digits and _")),
-    WithJsonSchema({"type": "string", "pattern": ENV_KEY}),
-]
-JsonPath = Annotated[
-    str,
-    BeforeValidator(_matching(_JSON_PATH, "a dotted path such as results.0.seconds")),
-    WithJsonSchema({"type": ["string", "integer"], "pattern": _JSON_PATH}),
-]
+Name = Annotated[str, _matching(NAME, "a name: letters, digits, - and _, not starting with -", numbers=True)]
+EnvKey = Annotated[str, _matching(ENV_KEY, "the name of an environment variable: letters, digits and _")]
+JsonPath = Annotated[str, _matching(_JSON_PATH, "a dotted path such as results.0.seconds", numbers=True)]
+Suite = Annotated[str, _matching(SUITE, "the name of a suite, such as trixie, or host")]
+Package = Annotated[str, _matching(PACKAGE, "the name of a package, such as openmpi-bin")]
+Mirror = Annotated[str, _matching(MIRROR, "the URI of a package archive, such as file:/srv/debian")]
+Source = Annotated[str, _matching(SOURCE, "a line of sources.list, such as deb file:/srv/own ./")]
 FileName = Annotated[
     str, BeforeValidator(_file_name), WithJsonSchema({"type": "string", "pattern": r"^[^/]"})
 ]
 Real = Annotated[float, BeforeValidator(_real), WithJsonSchema({"type": "number"})]
 Tolerance = Annotated[
     float, BeforeValidator(_small), WithJsonSchema({"type": "number", "minimum": 0, "maximum": 1})
-]
-Suite = Annotated[
-    str,
-    BeforeValidator(_matching(SUITE, "the name of a suite, such as trixie, or host")),
-    WithJsonSchema({"type": "string", "pattern": SUITE}),
-]
-Package = Annotated[
-    str,
-    BeforeValidator(_matching(PACKAGE, "the name of a package, such as openmpi-bin")),
-    WithJsonSchema({"type": "string", "pattern": PACKAGE}),
-]
-Mirror = Annotated[
-    str,
-    BeforeValidator(_matching(MIRROR, "the URI of a package archive, such as file:/srv/debian")),
-    WithJsonSchema({"type": "string", "pattern": MIRROR}),
-]
-Source = Annotated[
-    str,
-    BeforeValidator(_matching(SOURCE, "a line of sources.list, such as deb file:/srv/own ./")),
-    WithJsonSchema({"type": "string", "pattern": SOURCE}),
 ]
 Truth = Annotated[bool, BeforeValidator(_truth), WithJsonSchema({"type": "boolean"})]
 Seed = Annotated[int, BeforeValidator(_whole(0, 2**63 - 1)), _int_schema(0, 2**63 - 1)]
@@ -255,64 +246,28 @@ Cpu = Annotated[int, BeforeValidator(_whole(0, 65_535)), _int_schema(0, 65_535)]
 ExitStatus = Annotated[int, BeforeValidator(_whole(0, 255)), _int_schema(0, 255)]
 Mtu = Annotated[int, BeforeValidator(_whole(68, 65_535)), _int_schema(68, 65_535)]
 Interface = Annotated[
-    str,
-    BeforeValidator(_matching(INTERFACE, "the name of a network interface: 1 to 15 characters, no / or :")),
-    WithJsonSchema({"type": "string", "pattern": INTERFACE}),
+    str, _matching(INTERFACE, "the name of a network interface: 1 to 15 characters, no / or :")
 ]
 CongestionControl = Annotated[
-    str,
-    BeforeValidator(_matching(r"^[a-z0-9_]{1,15}$", "the name of a congestion control, such as cubic")),
-    WithJsonSchema({"type": "string"}),
+    str, _matching(r"^[a-z0-9_]{1,15}$", "the name of a congestion control, such as cubic", shown=False)
 ]
 Subnet = Annotated[str, BeforeValidator(_subnet), WithJsonSchema({"type": "string"})]
 Switch = Annotated[bool, BeforeValidator(_switch), WithJsonSchema({"enum": ["on", "off"]})]
-RtoMin = Annotated[float, BeforeValidator(_rto_min), _scalar_schema(Dimension.TIME)]
-WireRate = Annotated[
-    float,
-    BeforeValidator(_quantity(Dimension.RATE, 1e3, 4e9, open_ends=False)),
-    _scalar_schema(Dimension.RATE),
-]
-Seconds = Annotated[
-    float,
-    BeforeValidator(_quantity(Dimension.TIME, 0, 1e9, open_ends=True)),
-    _scalar_schema(Dimension.TIME),
-]
-Bytes = Annotated[
-    int, BeforeValidator(_quantity(Dimension.SIZE, 1, 2**60, open_ends=False)), _scalar_schema(Dimension.SIZE)
-]
-Delay = Annotated[
-    float,
-    BeforeValidator(_quantity(Dimension.TIME, 0, 10, open_ends=False)),
-    _scalar_schema(Dimension.TIME),
-]
-SampleStep = Annotated[
-    float,
-    BeforeValidator(_quantity(Dimension.TIME, 0.1, 10, open_ends=False)),
-    _scalar_schema(Dimension.TIME),
-]
-Margin = Annotated[
-    float, BeforeValidator(_quantity(Dimension.SHARE, 0, 1, open_ends=True)), _scalar_schema(Dimension.SHARE)
-]
+RtoMin = Annotated[float, _Told(_rto_min, _RTO_MIN.schema)]
+WireRate = Annotated[float, _quantity(Dimension.RATE, 1e3, 4e9, open_ends=False)]
+Seconds = Annotated[float, _quantity(Dimension.TIME, 0, 1e9, open_ends=True)]
+Bytes = Annotated[int, _quantity(Dimension.SIZE, 1, 2**60, open_ends=False)]
+Delay = Annotated[float, _quantity(Dimension.TIME, 0, 10, open_ends=False)]
+SampleStep = Annotated[float, _quantity(Dimension.TIME, 0.1, 10, open_ends=False)]
+Margin = Annotated[float, _quantity(Dimension.SHARE, 0, 1, open_ends=True)]
 Scale = Annotated[
     float,
     BeforeValidator(_factor),
     WithJsonSchema({"type": "number", "minimum": LEAST_SCALE, "maximum": MOST_SCALE}),
 ]
-Confidence = Annotated[
-    float,
-    BeforeValidator(_quantity(Dimension.SHARE, 0.5, 0.9999, open_ends=False)),
-    _scalar_schema(Dimension.SHARE),
-]
-Extra = Annotated[
-    float,
-    BeforeValidator(_quantity(Dimension.SHARE, 0, 10, open_ends=False)),
-    _scalar_schema(Dimension.SHARE),
-]
-Quota = Annotated[
-    float,
-    BeforeValidator(_quantity(Dimension.SHARE, 0, 65_536, open_ends=True)),
-    _scalar_schema(Dimension.SHARE),
-]
+Confidence = Annotated[float, _quantity(Dimension.SHARE, 0.5, 0.9999, open_ends=False)]
+Extra = Annotated[float, _quantity(Dimension.SHARE, 0, 10, open_ends=False)]
+Quota = Annotated[float, _quantity(Dimension.SHARE, 0, 65_536, open_ends=True)]
 
 
 def words(kind: type[StrEnum]) -> WithJsonSchema:

@@ -40,7 +40,7 @@ def check_storage(section: StorageSection, node: Node, path: Path, problems: Pro
             problems.add(mark_of(node, at, key=True), path + at, f"storage {section.kind} needs its {key}")
     if section.path is not None and "path" in (*must, *may):
         export = section.kind is StorageKind.NFS
-        if not re.fullmatch(r"[^/\s,]+:/[^\s,]*" if export else r"/[^,\n]*", section.path):
+        if not re.fullmatch(r"[^-/\s,][^/\s,]*:/[^\s,]*" if export else r"/[^,\n]*", section.path):
             wanted = "server:/directory" if export else "an absolute path without a comma"
             at = ("storage", "path")
             problems.add(mark_of(node, at), path + at, f'"{section.path[:60]}" is not {wanted}')

@@ -234,6 +234,11 @@ MISTAKES = [
     ("attachment: veth-bridge", "storage: {kind: tmpfs, path: /x}", "8:28  environments.lxc.storage.path: storage tmpfs has no path"),
     ("attachment: veth-bridge", "storage: {kind: bind, path: x}", '8:33  environments.lxc.storage.path: "x" is not an absolute path without a comma'),
     ("attachment: veth-bridge", "storage: {kind: nfs, path: /x}", '8:32  environments.lxc.storage.path: "/x" is not server:/directory'),
+    (
+        "attachment: veth-bridge",
+        "storage: {kind: nfs, path: '-o:/x'}",
+        '8:32  environments.lxc.storage.path: "-o:/x" is not server:/directory',
+    ),
     ("attachment: veth-bridge", "beside: {backend: namespaces, command: [top]}", "8:5  environments.lxc.beside: in mode slices all arms stand at once, and it would disturb the others; write mode: plain"),
     ("memory: 2 GiB", "cpu_shares: 1", "9:38  environments.lxc.limits.cpu_shares: 1 is not between 2 and 262144"),
     ("cpus: [1, 0]", "cpus: [1, 0], pinning: none", "12:33  placements.2x1.cpus: pinning: none lets every rank use all CPUs"),
