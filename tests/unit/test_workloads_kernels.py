@@ -51,7 +51,7 @@ def verified(name: str, ok: bool) -> VerifyLine:
 
 def test_names() -> None:
     messages = ("pingpong", "ring", "alltoall", "allreduce", "barrier", "tcp", "udp")
-    assert kernels.kernel_names() == ("stream", "ep", "cg", "is", "mg", "ft", "lu", "bt", *messages, "dirty")
+    assert kernels.kernel_names() == ("stream", "ep", "cg", "is", "mg", "ft", "lu", "bt", *messages, "dirty", "records")
     with pytest.raises(UsageError, match="fft"):
         kernels.parameters("fft")
 
