@@ -163,7 +163,7 @@ def test_any_text_is_read(text: str) -> None:
 def test_any_truncation_and_damage_is_read(at: int, other: str, length: int) -> None:
     for text in (PRINTED[:at], PRINTED[:at] + other + PRINTED[at + length :]):
         assert all((m.value is None) == bool(m.reason) for m in parsed(text).metrics)
-        roof(text)
+        roof(text, "read")
 
 
 _JSON = st.recursive(
@@ -227,10 +227,9 @@ def test_arguments() -> None:
 
 
 def test_the_roof() -> None:
-    words = roof_arguments(2, 1 << 30)
-    assert words.index("--rw=write") < words.index("--rw=read") and "--runtime=2000ms" in words
-    sides = {"write": side(10, 1, 1, 1, 1, 1), "read": side(30, 1, 1, 1, 1, 1)}
-    both = {"jobs": [{"jobname": rw, "error": 0, rw: values} for rw, values in sides.items()]}
-    assert roof(json.dumps(both)) == {"read": 30, "write": 10}
-    both["jobs"][0]["error"] = 28
-    assert roof(json.dumps(both)) == {"read": 30}
+    words = roof_arguments(Path("/scratch/x"), "write", seconds=2, size=1 << 30)
+    assert {"--rw=write", "--direct=1", "--runtime=2000ms", "--directory=/scratch/x"} <= set(words)
+    job = {"jobname": "read", "error": 0, "read": side(30, 1, 1, 1, 1, 1)}
+    assert roof(json.dumps({"jobs": [job]}), "read") == 30
+    assert roof(json.dumps({"jobs": [job]}), "write") is None
+    assert roof(json.dumps({"jobs": [{**job, "error": 28}]}), "read") is None

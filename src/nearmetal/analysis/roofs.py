@@ -46,6 +46,7 @@ class Under:
     each: bool = False
 
 
+_BLOCKS = ("4KiB", "16KiB", "64KiB", "256KiB", "1MiB")
 #: By kernel or application, and its metric.
 UNDER: Mapping[tuple[str, str], Under] = {
     **{("stream", metric): Under(roof=TRIAD) for metric in ("copy", "scale", "add", "triad")},
@@ -53,6 +54,10 @@ UNDER: Mapping[tuple[str, str], Under] = {
     ("pingpong", "bandwidth"): Under(roof=BANDWIDTH),
     ("hpcc", "G-HPL"): Under(roof=DGEMM),
     ("hpcc", "EP-DGEMM"): Under(roof=DGEMM, each=True),
+    **{("fio", f"read_{size}_bandwidth"): Under(roof=DISK_READ) for size in _BLOCKS},
+    **{("fio", f"write_{size}_bandwidth"): Under(roof=DISK_WRITE) for size in _BLOCKS},
+    ("bonnie", "sequential_input_block"): Under(roof=DISK_READ),
+    ("bonnie", "sequential_output_block"): Under(roof=DISK_WRITE),
     **{("hpcc", f"EP-STREAM-{m}"): Under(roof=TRIAD, each=True) for m in ("copy", "scale", "add", "triad")},
 }
 
@@ -64,11 +69,17 @@ def wanted(study: Study) -> tuple[Wanted, ...]:
         for workload in study.workloads:
             if arm.environment.takes(workload.name):
                 kinds = {u.roof for (subject, _), u in UNDER.items() if subject == _subject(workload)}
-                out |= dict.fromkeys(_wanted(kind, arm) for kind in sorted(kinds))
+                found = (_wanted(kind, arm) for kind in sorted(kinds))
+                out |= dict.fromkeys(w for w in found if w is not None)
     return tuple(out)
 
 
-def _wanted(kind: str, arm: Arm) -> Wanted:
+def _wanted(kind: str, arm: Arm) -> Wanted | None:
+    """None where no disk of the machine stands below the storage of an arm."""
+    if kind in (DISK_READ, DISK_WRITE):
+        storage = arm.environment.storage
+        disk = "" if storage is None else storage.disk
+        return Wanted(name=kind, ranks=1, transport="", place=disk) if disk else None
     if kind in (LATENCY, BANDWIDTH):
         return Wanted(name=kind, ranks=2, transport=arm.transport.value)
     return Wanted(name=kind, ranks=arm.placement.ranks, transport="")
@@ -94,11 +105,11 @@ def with_roofs(study: Study, cells: Sequence[Cell], roofs: Iterable[MeasuredRoof
 
 def _over(cell: Cell, subject: str, arm: Arm, roofs: Sequence[MeasuredRoof]) -> Roof | None:
     under = UNDER.get((subject, cell.metric))
-    if under is None:
+    needed = None if under is None else _wanted(under.roof, arm)
+    if under is None or needed is None:
         return None
-    needed = _wanted(under.roof, arm)
     for roof in roofs:
-        fits = roof.name == needed.name and roof.transport == needed.transport
+        fits = (roof.name, roof.transport, roof.place) == (needed.name, needed.transport, needed.place)
         if fits and roof.ranks in (None, needed.ranks) and roof.unit == cell.unit and roof.value > 0:
             value = roof.value / arm.placement.ranks if under.each else roof.value
             return Roof(
@@ -116,7 +127,9 @@ def _share(value: float, roof: float, better: Better) -> float:
 
 
 def words(roof: MeasuredRoof) -> str:
-    """'memory bandwidth, STREAM Triad, of 2 ranks'."""
+    """'memory bandwidth, STREAM Triad, of 2 ranks'; 'sequential reads of the disk of /scratch'."""
+    if roof.place:
+        return f"{WORDS.get(roof.name, roof.name)} of {roof.place}"
     carrier = {Transport.SHM.value: " in shared memory", Transport.TCP.value: " over loopback"}
     of = "" if roof.ranks is None else " of 1 rank" if roof.ranks == 1 else f" of {roof.ranks} ranks"
     return WORDS.get(roof.name, roof.name) + (carrier[roof.transport] if roof.transport else of)

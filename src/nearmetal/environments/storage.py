@@ -15,12 +15,11 @@ from ..errors import NearmetalError, RunError, UnavailableError
 from ..host import Host, cgroups, namespaces
 from ..host import Unavailable as Unknown
 from ..host.runtime import outside_directory, scratch_directory
+from ..model import environment as model
 from ..model.study import Storage, StorageKind
 from .contract import Unavailable
 
-DISKS = Path("/var/tmp")
-"""Where files that stand for disks are made, and the directories of a bare machine: the runtime directory is
-memory on most machines."""
+DISKS = Path(model.DISKS)
 
 MAKE_LIMIT = 300.0
 """Seconds for making a file system or mounting an export."""

@@ -12,9 +12,20 @@ from pathlib import Path
 
 from ..errors import NearmetalError
 from ..host import Unavailable
-from ..model.roof import BANDWIDTH, LATENCY, TRIAD, MeasuredRoof, Wanted, read_roofs, roof_record
+from ..model.roof import (
+    BANDWIDTH,
+    DISK_READ,
+    DISK_WRITE,
+    LATENCY,
+    TRIAD,
+    MeasuredRoof,
+    Wanted,
+    read_roofs,
+    roof_record,
+)
 from ..model.study import Better, Study, Transport
 from ..records.disk import write_file
+from .disk_roof import by_fio
 from .machine import Machine, cache_directory
 from .once import run_once
 from .progress import Progress
@@ -90,7 +101,10 @@ def by_kernel(machine: Machine, roof: Wanted, label: str, scratch: Path) -> Meas
 
 
 #: What measures a roof, by its name; a roof without an entry is not measured.
-MEASURES: dict[str, Measure] = dict.fromkeys(KERNELS, by_kernel)
+MEASURES: dict[str, Measure] = {
+    **dict.fromkeys(KERNELS, by_kernel),
+    **dict.fromkeys((DISK_READ, DISK_WRITE), by_fio),
+}
 
 
 def measured_roofs(
@@ -109,7 +123,8 @@ def measured_roofs(
             continue
         found = next((k for k in kept if _is(k, roof)), None)
         if found is None:
-            progress.phase(f"measuring a roof of this machine: {roof.name}, {roof.ranks} ranks")
+            of = roof.place or f"{roof.ranks} ranks"
+            progress.phase(f"measuring a roof of this machine: {roof.name}, {of}")
             try:
                 found = MEASURES[roof.name](machine, roof, label, scratch)
             except NearmetalError as e:
@@ -122,7 +137,8 @@ def measured_roofs(
 
 
 def _is(kept: MeasuredRoof, roof: Wanted) -> bool:
-    return (kept.name, kept.transport) == (roof.name, roof.transport) and kept.ranks in (None, roof.ranks)
+    same = (kept.name, kept.transport, kept.place) == (roof.name, roof.transport, roof.place)
+    return same and kept.ranks in (None, roof.ranks)
 
 
 def _key(machine: Machine) -> str:

@@ -100,6 +100,11 @@ class StorageKind(StrEnum):
     NFS = "nfs"
 
 
+DISKS = "/var/tmp"
+"""Where files that stand for disks are made, and the directories of a bare machine: the runtime directory is
+memory on most machines."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Storage:
     """Storage of one instance. OVERLAY: a directory of its own root file system; BIND: a directory of its own
@@ -112,6 +117,14 @@ class Storage:
     path: str | None = None
     size: int | None = None
     overwrite: bool = False
+
+    @property
+    def disk(self) -> str:
+        """Directory of the machine whose disk its files end on; '' where that is memory, the root file system
+        of an instance, a device or an export."""
+        if self.kind not in (StorageKind.BIND, StorageKind.LOOP):
+            return ""
+        return self.path or DISKS
 
 
 @dataclass(frozen=True, kw_only=True)

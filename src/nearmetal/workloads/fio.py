@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
+from pathlib import Path
 
 from ..model.record import JsonValue
 from ..model.study import Better
@@ -26,6 +27,7 @@ PATTERNS = {
 PERCENTILES = {"p50": "50.000000", "p99": "99.000000", "p999": "99.900000"}
 #: Requests that a device saw, of those that the program made, below which something else served the rest.
 SERVED = 0.5
+ROOF_DEPTH = 8
 FILE, RESULT = "nearmetal.data", "fio.json"
 
 PARAMETERS = (
@@ -197,23 +199,20 @@ def size_of(choices: Choices, place: Place) -> int:
     return size >> 20 << 20
 
 
-def roof_arguments(seconds: float, size: int) -> tuple[str, ...]:
-    """argv that measures what the disk below {storage} gives at most: direct requests of 1 MiB, several at a
-    time; see roof()."""
-    every = ("--direct=1", "--ioengine=libaio", "--iodepth=8", f"--runtime={round(seconds * 1000)}ms")
-    measured = [
-        word
-        for rw in ("write", "read")  # so that the file is there to be read
-        for word in (f"--name={rw}", "--stonewall", f"--rw={rw}", f"--bs={MOST_BLOCK}", "--time_based")
-    ]
-    return (*_fio(size), *every, *measured)
+def roof_arguments(directory: Path, operation: str, *, seconds: float, size: int) -> tuple[str, ...]:
+    """argv that measures what the disk below a directory gives at most, 'read' or 'write': direct requests of
+    1 MiB, several at a time; see roof()."""
+    return (
+        *("fio", "--output-format=json", "--eta=never", f"--name={operation}", f"--rw={operation}"),
+        *(f"--directory={directory}", f"--filename={FILE}", f"--size={size}", f"--bs={MOST_BLOCK}"),
+        *("--direct=1", "--ioengine=libaio", f"--iodepth={ROOF_DEPTH}", "--time_based"),
+        f"--runtime={round(seconds * 1000)}ms",
+    )
 
 
-def roof(text: str) -> dict[str, float]:
-    """What roof_arguments() printed, in B/s, by 'read' and 'write'; what is missing or failed is left out."""
-    found = _by_name(first_object(text, "jobs"))
-    values = {rw: _value(found.get(rw), rw, "bw_bytes") for rw in ("read", "write")}
-    return {rw: value for rw, value in values.items() if value is not None}
+def roof(text: str, operation: str) -> float | None:
+    """What roof_arguments() printed, in B/s; None where it failed."""
+    return _value(_by_name(first_object(text, "jobs")).get(operation), operation, "bw_bytes")
 
 
 def _fio(size: int) -> tuple[str, ...]:
