@@ -1,0 +1,142 @@
+"""What ranks and groups used, counted for real: a program of known appetite, the kernels, a CPU quota."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from nearmetal.environments import InstanceRequest, Tools
+from nearmetal.environments.registry import get_backend
+from nearmetal.execute.inside import Inside, offered_events
+from nearmetal.execute.machine import cache_directory
+from nearmetal.host import LocalHost
+from nearmetal.host.sources import GroupSource
+from nearmetal.model.study import Attachment, Environment, Limits
+from nearmetal.samplers import Sampler, costs_in
+from nearmetal.workloads.build import build_tools
+from nearmetal.workloads.protocol import EVENTS, RankReport, SliceLine, parse_line, parse_report
+
+HOST = LocalHost()
+PAGES = 2000
+#: Touches so many pages, reads one file, and writes 4 MiB into another.
+APPETITE = f"""
+import mmap, sys
+memory = mmap.mmap(-1, {PAGES} * mmap.PAGESIZE)
+for page in range({PAGES}):
+    memory[page * mmap.PAGESIZE] = 1
+with open(sys.argv[1], 'wb') as file:
+    file.write(bytes(4 << 20))
+open(sys.argv[1], 'rb').read()
+"""
+
+
+@pytest.fixture(scope="module")
+def tools() -> Tools:
+    """All of them, as a run has them."""
+    return Tools(directory=build_tools(HOST, cache_directory(), progress=None).directory)
+
+
+def measured(tools: Tools, directory: Path, *program: str, events: Sequence[str] = EVENTS) -> RankReport:
+    argv = [tools / "nm-rank", "--report", str(directory), "--events", ",".join(events), "--", *program]
+    assert HOST.run(argv, timeout=60).ok
+    return parse_report((directory / "rank.0.json").read_text())
+
+
+def test_what_a_program_touches_reads_and_writes(tools: Tools, tmp_path: Path) -> None:
+    found = measured(tools, tmp_path, "/usr/bin/python3", "-c", APPETITE, str(tmp_path / "file"))
+    assert found.io["wchar"] >= 4 << 20 and found.io["rchar"] >= 4 << 20
+    faults = found.used["page_faults"]
+    assert faults is not None and faults >= PAGES
+    assert found.used["run_delay"] is not None and found.used["run_delay"] >= 0
+
+
+def test_events_that_are_offered_are_counted_and_others_are_absent(tools: Tools, tmp_path: Path) -> None:
+    offered = offered_events(HOST, tools)
+    assert set(offered) == set(EVENTS)
+    spin = ("sh", "-c", "i=0; while [ $i -lt 100000 ]; do i=$((i+1)); done")
+    found = measured(tools, tmp_path, *spin)
+    for name, why in offered.items():
+        assert (found.used[name] is not None) == (why == ""), (name, why)
+    clock = found.used["task_clock"]
+    if clock is not None:
+        # nm-rank itself only waits; the program's children are counted with it.
+        assert clock == pytest.approx(found.user + found.system, rel=0.2, abs=0.02)
+    none = measured(tools, tmp_path, *spin, events=("x",)).used
+    assert all(none[name] is None for name in EVENTS)
+
+
+def test_events_of_children_are_counted_with_their_parent(tools: Tools, tmp_path: Path) -> None:
+    if offered_events(HOST, tools)["task_clock"]:
+        pytest.skip("the kernel gives no task_clock here")
+    spin = "i=0; while [ $i -lt 100000 ]; do i=$((i+1)); done"
+    found = measured(tools, tmp_path, "sh", "-c", f"({spin}) & ({spin}); wait")
+    clock = found.used["task_clock"]
+    assert clock is not None and clock > 0.7 * found.user
+
+
+def test_slices_say_what_all_ranks_used(tools: Tools) -> None:
+    argv = [tools / "nm-micro", "--once", "--slices", "2", "--events", "task_clock", "ep:class=S"]
+    env = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+    done = HOST.run(argv, timeout=60, env=env)
+    lines = [parse_line(text) for text in done.stdout.splitlines() if text.startswith("{")]
+    slices = [line for line in lines if isinstance(line, SliceLine)]
+    assert len(slices) == 2
+    for line in slices:
+        assert line.used["cycles"] is None  # not asked for
+        assert line.used["run_delay"] is not None
+        if not offered_events(HOST, tools)["task_clock"]:
+            clock = line.used["task_clock"]
+            assert clock is not None and 0 < clock < 2 * line.parts[0].seconds + 0.05
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="control groups need root here")
+def test_a_quota_shows_as_throttled_seconds(tools: Tools, tmp_path: Path) -> None:
+    (tmp_path / "scratch").mkdir()
+    request = InstanceRequest(
+        label=f"nearmetal-test{os.getpid()}-counts",
+        hostname="nmcounts",
+        environment=Environment(
+            name="tenth",
+            backend="namespaces",
+            attachment=Attachment.NONE,
+            limits=Limits(cpu_quota=0.1),
+            placements=(),
+        ),
+        cpus=HOST.cpus()[-1:],
+        seat=None,
+        binds=(tmp_path,),
+        scratch=tmp_path / "scratch",
+    )
+    with ExitStack() as stack:
+        instance = stack.enter_context(get_backend("namespaces").start(HOST, tools, request))
+        inside = Inside((GroupSource(name="a", host=HOST, cgroups=instance.cgroups),))
+        spin = "i=0; while [ $i -lt 60000 ]; do i=$((i+1)); done"
+        rank = [tools / "nm-rank", "--report", str(tmp_path), "--", "sh", "-c", spin]
+        with inside.timed("spin"):
+            assert HOST.run(instance.command(rank), timeout=60).ok
+            report = parse_report((tmp_path / "rank.0.json").read_text())
+            inside.run("spin", [report])
+    found = inside.scopes()["timed.spin"]
+    throttled, delay = found["throttled"], found["run_delay"]
+    assert throttled is not None and delay is not None
+    assert 0 < throttled <= report.wall - report.user + 0.1
+    # The kernel counts throttled time as run delay, too: what analysis.causes takes off again.
+    assert delay > 0.8 * throttled
+
+
+def test_sampling_ten_times_a_second_tells_its_cost(tools: Tools, tmp_path: Path) -> None:
+    program = tools / "nm-sample"
+    with Sampler(tmp_path, writer="w", host=HOST, program=program, period=0.1):
+        time.sleep(1.05)
+    found = costs_in(tmp_path)
+    assert found is not None and found.samples >= 8 and found.seconds == pytest.approx(1.05, abs=0.5)
+    assert found.share is not None and 0 < found.share < 0.05
+    with Sampler(tmp_path, writer="w", host=HOST, program=program, period=0.1):
+        time.sleep(0.3)
+    again = costs_in(tmp_path)
+    assert again is not None and again.samples > found.samples and again.cpu > found.cpu
