@@ -98,11 +98,10 @@ def _opened(path: Path) -> BinaryIO | None:
         return None
     except OSError as e:
         raise TrialFailedError(f"{path.name}, which it wrote, cannot be read: {e.strerror}") from e
-    file = os.fdopen(fd, "rb")
     if not stat.S_ISREG(os.fstat(fd).st_mode):
-        file.close()
+        os.close(fd)
         raise TrialFailedError(f"{path.name}, which it wrote, is no regular file")
-    return file
+    return os.fdopen(fd, "rb")
 
 
 def _read(file: BinaryIO) -> str:

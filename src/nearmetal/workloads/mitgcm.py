@@ -26,11 +26,11 @@ SECTIONS: Mapping[str, tuple[tuple[str, ...], str]] = {
 }
 #: Sea water cannot be outside of it, in degrees.
 COLDEST, WARMEST = -3.0, 45.0
-_REAL = r"[-+]?[0-9]*\.?[0-9]+(?:[eEdD][-+]?[0-9]+)?\.?"
+_REAL = re.compile(r"[-+]?(?:[0-9]{1,40}\.?[0-9]{0,40}|\.[0-9]{1,40})(?:[eEdD][-+]?[0-9]{1,4})?")
 _SECTION = re.compile(r'Seconds in section "([A-Z_]+(?: [A-Z]+)*) *\[')
-_WALL = re.compile(rf"Wall clock time: *({_REAL})\s*$")
+_WALL = re.compile(r"Wall clock time:(.*)$")
 _STARTS = re.compile(r"No\. starts: *([0-9]{1,18})\s*$")
-_THETA = re.compile(rf"%MON dynstat_(theta|salt)_mean *= *({_REAL})\s*$")
+_MEAN = re.compile(r"%MON dynstat_(theta|salt)_mean *=(.*)$")
 _LONGEST = 300  # characters of a line of it
 
 
@@ -39,7 +39,7 @@ class Mitgcm:
 
     name = "mitgcm"
     doc = "ocean model: your executable in a copy of your run directory, section times, mean temperature"
-    parameters = (
+    parameters: tuple[Parameter, ...] = (
         Parameter(
             name="executable", kind=Kind.TEXT, default="", doc="absolute path of mitgcmuv as you built it"
         ),
@@ -147,13 +147,13 @@ def _read(text: str) -> tuple[dict[str, float], dict[str, int], dict[str, float]
             continue
         if match := _SECTION.search(line):
             section = match[1]
-        elif match := _THETA.search(line):
-            value = _finite(match[2])
-            means.pop(match[1], None)
+        elif match := _MEAN.search(line):
+            means.pop(match[1], None)  # the last one counts, also where that is no number
+            value = _finite(match[2].strip())
             if value is not None:
                 means[match[1]] = value
         elif section and (match := _WALL.search(line)):
-            value = _finite(match[1])
+            value = _finite(match[1].strip())
             if value is not None and value >= 0:
                 walls.setdefault(section, value)
         elif section and (match := _STARTS.search(line)):
@@ -163,10 +163,10 @@ def _read(text: str) -> tuple[dict[str, float], dict[str, int], dict[str, float]
 
 
 def _finite(text: str) -> float | None:
-    try:
-        value = float(text.translate(str.maketrans("dD", "ee")))
-    except ValueError:
+    """As Fortran prints one; None for anything else."""
+    if not _REAL.fullmatch(text):
         return None
+    value = float(text.translate(str.maketrans("dD", "ee")))
     return value if math.isfinite(value) else None
 
 

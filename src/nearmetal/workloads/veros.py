@@ -48,7 +48,7 @@ class Veros:
 
     name = "veros"
     doc = "ocean model: an idealised global ocean, section times, snapshots and checkpoints"
-    parameters = (
+    parameters: tuple[Parameter, ...] = (
         Parameter(
             name="python", kind=Kind.TEXT, default="python3", doc="the interpreter that has the package veros"
         ),

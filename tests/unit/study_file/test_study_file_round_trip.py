@@ -15,6 +15,7 @@ from nearmetal.model.study import (
     STORAGE,
     Attachment,
     Better,
+    Bounds,
     CommandWorkload,
     Companion,
     Design,
@@ -30,6 +31,7 @@ from nearmetal.model.study import (
     Pinning,
     Placement,
     Reach,
+    Reference,
     Shared,
     SingleCopy,
     Starts,
@@ -114,7 +116,21 @@ def metric_specs(draw: st.DrawFn, name: str) -> MetricSpec:
         better=draw(st.sampled_from(Better)),
         regex=regex,
         json_path=path if regex is None else None,
+        file=draw(st.none() | st.sampled_from(["log.txt", "a/b c"])),
         scale=draw(st.just(1.0) | st.floats(1e-30, 1e30)),
+        bounds=draw(st.sampled_from([Bounds(), Bounds(least=-1e-9), Bounds(least=0.1, most=3.0)])),
+    )
+
+
+def verify_specs() -> st.SearchStrategy[VerifySpec]:
+    references = st.sampled_from(
+        [Reference(path="/etc/passwd"), Reference(path="/etc/group", tolerance=0.0, absolute=1e-9)]
+    )
+    files = st.none() | st.just("out")
+    return st.one_of(
+        st.builds(VerifySpec, regex=st.just("^(.*)$"), expected=st.none() | TEXTS, file=files),
+        st.builds(VerifySpec, regex=st.just("(a)"), bounds=st.just(Bounds(most=-2.5)), file=files),
+        st.builds(VerifySpec, regex=st.none() | st.just("a"), reference=references, file=files),
     )
 
 
@@ -122,13 +138,19 @@ def metric_specs(draw: st.DrawFn, name: str) -> MetricSpec:
 def command_workloads(draw: st.DrawFn, name: str) -> CommandWorkload:
     keys = st.from_regex(r"[A-Za-z_][A-Za-z0-9_]{0,8}", fullmatch=True)
     mpi = draw(st.booleans())
+    # A relative path of a program is made a whole one where files are put beside it.
+    program = WORDS.filter(lambda word: word.strip() and "/" not in word)
+    script = draw(st.none() | st.just("#!/bin/sh -e\necho '{ranks}' \"$1\"\n"))
     return CommandWorkload(
         name=name,
-        argv=(draw(WORDS.filter(str.strip)), *draw(st.lists(WORDS, max_size=4))),
+        argv=() if script is not None else (draw(program), *draw(st.lists(WORDS, max_size=4))),
+        script=script,
+        files=draw(st.sampled_from([{}, {"/etc/passwd": "in put.txt", "/etc": "etc/all"}])),
+        exit_codes=draw(st.sampled_from([(0,), (0, 3), (255,)])),
         mpi=mpi,
         env=draw(st.dictionaries(keys, TEXTS, max_size=3)),
         metrics=tuple(draw(metric_specs(n)) for n in draw(st.lists(NAMES, unique=True, max_size=3))),
-        verify=draw(st.none() | st.builds(VerifySpec, regex=st.just("^(.*)$"), expected=st.none() | TEXTS)),
+        verify=draw(st.none() | verify_specs()),
         time_limit=draw(SECONDS),
         per_task=draw(st.booleans()) and not mpi,
     )

@@ -1,0 +1,125 @@
+"""What a program of one's own brings along: interpreters, names of files, bounds; expressions that end."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nearmetal.model.expression import mistake, search
+from nearmetal.model.program import Bounds, interpreter_of, meets, misnamed
+from nearmetal.model.study import Better, CommandWorkload, MetricSpec, Reference, VerifySpec, has_directory
+
+
+@pytest.mark.parametrize(
+    ("script", "tokens"),
+    [
+        ("#!/bin/sh\necho", ("/bin/sh",)),
+        ("#! /usr/bin/env -S python3 -u \n", ("/usr/bin/env", "-S python3 -u")),
+        ("#!/bin/sh -e\r\n", ("/bin/sh", "-e")),
+        ("#!sh\n", None),
+        ("#!\n", None),
+        ("echo\n#!/bin/sh", None),
+        ("", None),
+    ],
+)
+def test_an_interpreter_is_read_as_linux_reads_it(script: str, tokens: tuple[str, ...] | None) -> None:
+    assert interpreter_of(script) == tokens
+
+
+def test_a_script_is_run_by_its_interpreter_and_holds_no_placeholders() -> None:
+    load = CommandWorkload(name="w", script="#!/bin/bash -e\necho ${ranks}")
+    assert load.argv_on(4) == ("/bin/bash", "-e", "./script")
+
+
+@pytest.mark.parametrize("name", ["", "/", "/etc/x", "..", "a/../b", "./", "."])
+def test_names_that_lie_elsewhere(name: str) -> None:
+    assert misnamed(name)
+
+
+@pytest.mark.parametrize("name", ["a", "a/b.txt", "./a", "..a", "a b"])
+def test_names_below_the_directory(name: str) -> None:
+    assert misnamed(name) == ""
+
+
+def test_names_that_meet() -> None:
+    assert meets("a/b", ["x", "./a"]) == "./a"
+    assert meets("a", ["a//b/c"]) == "a//b/c"
+    assert meets("ab", ["a", "b"]) is None
+
+
+def test_bounds_hold_their_ends_and_nothing_that_is_no_number() -> None:
+    between = Bounds(least=-1.5, most=2)
+    assert [between.hold(v) for v in (-1.5, 2, 0, -1.6, 2.1, math.inf, math.nan)] == [True] * 3 + [False] * 4
+    assert str(between) == "at least -1.5 and at most 2" and str(Bounds(most=3)) == "at most 3"
+    assert not Bounds() and Bounds(least=0) and not Bounds().hold(math.nan)
+
+
+def test_what_reads_or_brings_files_has_a_directory_of_its_own() -> None:
+    plain = CommandWorkload(name="w", argv=("p",))
+    told = CommandWorkload(name="w", argv=("p",), verify=VerifySpec(reference=Reference(path="/r")))
+    wrote = CommandWorkload(name="w", argv=("p",), verify=VerifySpec(regex="x", file="out"))
+    brought = CommandWorkload(name="w", argv=("p",), files={"/a": "a"})
+    assert [has_directory(w) for w in (plain, told, wrote, brought)] == [False, False, True, True]
+    assert wrote.outputs == ("out",)
+
+
+@pytest.mark.parametrize("expression", [r"(a|aa)+$", r"(?:a|aa)+(b)c$", r"^(?:a?){40}(a{40})b"])
+def test_a_search_without_an_end_is_given_up(expression: str) -> None:
+    begin = time.monotonic()
+    with contextlib.suppress(TimeoutError):
+        assert search(expression, "a" * 5000 + "!", limit=0.2) is None
+    assert time.monotonic() - begin < 5
+
+
+@pytest.mark.parametrize(
+    ("expression", "held", "told"),
+    [
+        ("(", "it", "not a regular expression"),
+        ("(a)(b)", "it", "2 groups; one group ( ) must hold it"),
+        ("a", None, ""),
+        ("(a)", "it", ""),
+        ("(" * 400 + ")" * 400, "it", "not a usable regular expression"),
+        ("a" * 1001, None, "longer than 1000"),
+        ("(a{1,60000}){1,60000}", "it", ""),
+    ],
+)
+def test_what_is_wrong_with_an_expression(expression: str, held: str | None, told: str) -> None:
+    found = mistake(expression, held)
+    assert found.startswith(told) if told else found == ""
+
+
+@pytest.mark.parametrize(
+    ("expression", "text", "cut"),
+    [
+        (r"took ([\d.]+)", "took 1,5 s", "1,5"),
+        (r"took (\d+)", "took 1.5e3 s", "1.5e3"),
+        (r"took (\d)", "took 42", "42"),
+        (r"(\d+) s", "took 1,234 s", "1,234"),
+        (r"([\d.]+)$", "took 1,5", "1,5"),
+        (r"^(\d+),", "1,5,7", ""),
+        (r",(\d+)$", "1,5,7", ""),
+        (r"(\d+) s", "in 12 s, 3", ""),
+        (r"took (\S+)", "took 1,5", ""),
+        (r"v([\d.]+)", "v2.5 12", ""),
+        (r"x(y)?", "x", ""),
+    ],
+)
+def test_a_number_that_is_cut_out_of_a_longer_one_is_told(expression: str, text: str, cut: str) -> None:
+    found = search(expression, text)
+    assert found is not None and found.cut == cut
+
+
+@given(st.text(max_size=60))
+def test_any_text_is_an_expression_or_a_mistake(text: str) -> None:
+    if mistake(text, None) == "":
+        search(text, "a1.5 b\nc", limit=1)
+
+
+def test_metrics_of_files_are_outputs_once() -> None:
+    specs = tuple(MetricSpec(name=n, file="log", unit="s", better=Better.LOWER, regex="(a)") for n in "ab")
+    assert CommandWorkload(name="w", argv=("p",), metrics=specs).outputs == ("log",)
