@@ -41,11 +41,13 @@ design: {baseline: native, mode: plain, warm_up: 0, max_time: 2 min}
 FULL = """\
 name: full
 environments:
-  native: {backend: native, storage: {kind: tmpfs, size: 8 MiB}}
-  disk: {backend: native, storage: {kind: bind, path: HERE}}
+  disk: {backend: native, workloads: [fio], storage: {kind: bind, path: HERE}}
+  full: {backend: native, workloads: [fio], storage: {kind: tmpfs, size: 8 MiB}}
+  bonnies: {backend: native, workloads: [bonnie], storage: {kind: tmpfs, size: 8 MiB}}
 placements: {1x1: {instances: 1, tasks: 1}}
 workloads:
-  WORKLOAD
+  fio: {application: fio, pattern: random, operation: read, size: 16 MiB, seconds: 0.1 s}
+  bonnie: {application: bonnie, size: 16 MiB}
 design: {baseline: disk, mode: plain, warm_up: 0, max_time: 1 min}
 """
 
@@ -107,15 +109,17 @@ def test_applications_in_storage_of_two_kinds(tmp_path: Path) -> None:
     assert not left_behind(results)
 
 
-@pytest.mark.parametrize(
-    "workload",
-    ["fio: {application: fio, size: 16 MiB, seconds: 0.1 s}", "bonnie: {application: bonnie, size: 16 MiB}"],
-)
-def test_a_full_disk_is_a_failed_trial_that_says_so(tmp_path: Path, workload: str) -> None:
-    code, said, results = run(tmp_path, FULL.replace("WORKLOAD", workload).replace("HERE", str(tmp_path)))
+def test_a_full_disk_is_a_failed_trial_that_says_so(tmp_path: Path) -> None:
+    code, said, results = run(tmp_path, FULL.replace("HERE", str(tmp_path)))
     assert code == 4, said
-    failed = trials(results)["native/1x1"]
-    assert failed["status"] == "failed" and "No space left on device" in failed["reason"], failed
-    assert str(results / "logs") in failed["reason"]
-    assert trials(results)["disk/1x1"]["status"] == "ok"
+    by_arm = trials(results)
+    assert by_arm["disk/1x1"]["status"] == "ok", by_arm["disk/1x1"]["reason"]
+    for arm, workload in (("full", "fio"), ("bonnies", "bonnie")):
+        failed = by_arm[f"{arm}/1x1"]
+        log = results / "logs" / f"1.{arm}~1x1"
+        assert failed["status"] == "failed" and failed["reason"].startswith(
+            f"{log}: {workload} ended with 1: "
+        )
+        assert "No space left on device" in (log / f"{workload}.stderr.txt").read_text()
+    assert "No space left on device" in by_arm["full/1x1"]["reason"]
     assert not list(tmp_path.glob("nearmetal*")) and not left_behind(results)

@@ -86,6 +86,8 @@ def _start(machine: Machine, study: Study, order: Order, label: str, progress: P
         session = replace(session, logs=directory.path / "logs")
         progress.phase("rehearsal: one block, discarded")
         rehearsal = _rehearse(session)
+        for text in rehearsal.notes:
+            progress.note(text)
         slices = plan_slices(study, rehearsal.records, rehearsal.seconds)
         session = replace(session, slices=slices)
         seconds = rehearsal.seconds + added_seconds(rehearsal.records, slices)
