@@ -40,13 +40,15 @@ WORDS: Mapping[str, str] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Under:
-    """Under which roof a metric is. each: it is a figure of one rank of several that share the roof."""
+    """Under which roof a metric is. each: it is a figure of one rank of several that share the roof; alone:
+    of one rank while the others are idle."""
 
     roof: str
     each: bool = False
+    alone: bool = False
 
 
-#: By kernel or application, and its metric.
+#: By kernel or application, and its metric, less a number behind it ('nb64').
 UNDER: Mapping[tuple[str, str], Under] = {
     **{("stream", metric): Under(roof=TRIAD) for metric in ("copy", "scale", "add", "triad")},
     ("pingpong", "latency"): Under(roof=LATENCY),
@@ -54,6 +56,10 @@ UNDER: Mapping[tuple[str, str], Under] = {
     ("hpcc", "G-HPL"): Under(roof=DGEMM),
     ("hpcc", "EP-DGEMM"): Under(roof=DGEMM, each=True),
     **{("hpcc", f"EP-STREAM-{m}"): Under(roof=TRIAD, each=True) for m in ("copy", "scale", "add", "triad")},
+    ("hpcc", "Single-STREAM-triad"): Under(roof=TRIAD, alone=True),
+    ("hpcc", "Single-DGEMM"): Under(roof=DGEMM, alone=True),
+    ("hpl", "nb"): Under(roof=DGEMM),
+    ("hpl", "best"): Under(roof=DGEMM),
 }
 
 
@@ -63,15 +69,15 @@ def wanted(study: Study) -> tuple[Wanted, ...]:
     for arm in study.arms():
         for workload in study.workloads:
             if arm.environment.takes(workload.name):
-                kinds = {u.roof for (subject, _), u in UNDER.items() if subject == _subject(workload)}
-                out |= dict.fromkeys(_wanted(kind, arm) for kind in sorted(kinds))
+                kinds = {(u.roof, u.alone) for (s, _), u in UNDER.items() if s == _subject(workload)}
+                out |= dict.fromkeys(_wanted(*kind, arm) for kind in sorted(kinds))
     return tuple(out)
 
 
-def _wanted(kind: str, arm: Arm) -> Wanted:
+def _wanted(kind: str, alone: bool, arm: Arm) -> Wanted:
     if kind in (LATENCY, BANDWIDTH):
         return Wanted(name=kind, ranks=2, transport=arm.transport.value)
-    return Wanted(name=kind, ranks=arm.placement.ranks, transport="")
+    return Wanted(name=kind, ranks=1 if alone else arm.placement.ranks, transport="")
 
 
 def _subject(workload: Workload) -> str:
@@ -93,10 +99,10 @@ def with_roofs(study: Study, cells: Sequence[Cell], roofs: Iterable[MeasuredRoof
 
 
 def _over(cell: Cell, subject: str, arm: Arm, roofs: Sequence[MeasuredRoof]) -> Roof | None:
-    under = UNDER.get((subject, cell.metric))
+    under = UNDER.get((subject, cell.metric)) or UNDER.get((subject, cell.metric.rstrip("0123456789")))
     if under is None:
         return None
-    needed = _wanted(under.roof, arm)
+    needed = _wanted(under.roof, under.alone, arm)
     for roof in roofs:
         fits = roof.name == needed.name and roof.transport == needed.transport
         if fits and roof.ranks in (None, needed.ranks) and roof.unit == cell.unit and roof.value > 0:
