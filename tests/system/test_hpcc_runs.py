@@ -103,7 +103,7 @@ def test_a_program_that_prints_half_fails_its_trial_and_leaves_its_log(tmp_path:
     start = text.index("  hpcc:"), text.index("  osu:")
     done, records = run(tmp_path, text[: start[0]] + text[start[1] :], "--max-blocks", "1")
     rows = {r["metric"]: r for record in records for r in record["rows"]}
-    assert "no line for it in the output; it ends in '8'" in done.stderr + rows["latency-8"]["reason"]
+    assert "no line for it: the output ends in '8'" in done.stderr + rows["latency-8"]["reason"]
 
 
 def test_a_grid_that_does_not_fit_and_rdma_without_a_device_start_nothing(tmp_path: Path) -> None:

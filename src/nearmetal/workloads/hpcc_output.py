@@ -7,7 +7,8 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from .reading import last_line, number, whole, words_of_lines
+from .program_output import ending
+from .reading import number, whole, words_of_lines
 
 _BEGIN, _END = "Begin of Summary section.", "End of Summary section."
 # HPL's name of a variant: W, its process mapping, depth, broadcast, recursion.
@@ -60,7 +61,7 @@ def hpl_fault(lines: Sequence[Solved], blocks: Sequence[int], text: str) -> str 
     missing = [nb for nb in blocks if nb not in {line.nb for line in lines}]
     if missing:
         shown = ", ".join(map(str, missing))
-        return f"HPL has no line of its table for NB {shown}; {last_line(text)}"
+        return f"HPL has no line of its table for NB {shown}; {ending(text)}"
     failed = [line.nb for line in lines if not line.passed]
     return f"HPL's residual is not passed for NB {', '.join(map(str, failed))}" if failed else None
 
