@@ -37,6 +37,19 @@ dd if=/dev/zero of=/dev/null bs=64k count=6000 2>/dev/null
 [ "$1 $2" = "-m 8:8" ] || exit 9
 printf '# OSU MPI Latency Test v7.3\\n# Size       Avg Latency(us)\\n8                       0.50\\n'
 """
+#: Dies in the second of three systems, and says nothing of it.
+FAKE_HPCC = """\
+#!/bin/sh
+i=0; while [ $i -lt 60000 ]; do i=$((i + 1)); done
+dd if=/dev/zero of=/dev/null bs=64k count=6000 2>/dev/null
+[ "$OMPI_COMM_WORLD_RANK" = 0 ] || exit 0
+cat >hpccoutf.txt <<END
+Begin of HPL section.
+WR11C2R4         300    16     1     2               0.01              1.692e+00
+||Ax-b||_oo/(eps*(||A||_oo*||x||_oo+||b||_oo)*N)=        0.0029086 ...... PASSED
+WR11C2R4         300    3
+END
+"""
 #: A server that listens after a while; a client that fails until then, as perftest does.
 FAKE_PERFTEST = """\
 #!/bin/sh
@@ -97,13 +110,15 @@ def test_hpcc_hpl_and_osu_natively_and_in_a_container(tmp_path: Path) -> None:
     assert core
 
 
-def test_a_program_that_prints_half_fails_its_trial_and_leaves_its_log(tmp_path: Path) -> None:
-    fake = program(tmp_path / "osu_latency", FAKE_OSU.replace("8                       0.50", "8    "))
-    text = STUDY.replace("PROGRAM", str(fake))
-    start = text.index("  hpcc:"), text.index("  osu:")
-    done, records = run(tmp_path, text[: start[0]] + text[start[1] :], "--max-blocks", "1")
-    rows = {r["metric"]: r for record in records for r in record["rows"]}
-    assert "no line for it: the output ends in '8'" in done.stderr + rows["latency-8"]["reason"]
+def test_a_program_that_stops_half_way_fails_and_leaves_what_it_wrote(tmp_path: Path) -> None:
+    fake = program(tmp_path / "hpcc", FAKE_HPCC)
+    text = STUDY.replace("blas: reference", f"blas: as-found, program: {fake}")
+    start, middle, end = (text.index(word) for word in ("  hpcc:", "  curve:", "  osu:"))
+    done, records = run(tmp_path, text[:start] + text[middle:end] + text[text.index("design:") :])
+    assert done.returncode == 4 and not records, done.stderr
+    assert "HPL has no line of its table for NB 32, 64" in done.stderr
+    kept = list((tmp_path / "results").glob("*/logs/*/curve.hpccoutf.txt"))
+    assert kept and "WR11C2R4         300    16" in kept[0].read_text()
 
 
 def test_a_grid_that_does_not_fit_and_rdma_without_a_device_start_nothing(tmp_path: Path) -> None:

@@ -67,10 +67,13 @@ def hpl_fault(lines: Sequence[Solved], blocks: Sequence[int], text: str) -> str 
 
 
 def section(text: str, name: str) -> str:
-    """What HPCC prints between the begin and end of a part; empty where either is missing."""
+    """What HPCC prints between the begin and the end of a part, or of all where it stops half way; empty where
+    there is no begin."""
     begin = text.rfind(f"Begin of {name} section.")
-    end = text.find(f"End of {name} section.", max(begin, 0))
-    return text[begin:end] if 0 <= begin < end else ""
+    if begin < 0:
+        return ""
+    end = text.find(f"End of {name} section.", begin)
+    return text[begin:] if end < 0 else text[begin:end]
 
 
 def faults(text: str, told: Mapping[str, str]) -> tuple[str, ...]:
