@@ -67,8 +67,8 @@ def hpl_fault(lines: Sequence[Solved], blocks: Sequence[int], text: str) -> str 
 
 
 def section(text: str, name: str) -> str:
-    """What HPCC prints between the begin and the end of a part, or of all where it stops half way; empty where
-    there is no begin."""
+    """What HPCC prints from the begin of a part to its end, or to where it stops half way; empty where there
+    is no begin."""
     begin = text.rfind(f"Begin of {name} section.")
     if begin < 0:
         return ""
