@@ -1,4 +1,4 @@
-"""nm-dgemm and the DGEMM roof with the BLAS packages of this machine."""
+"""nm-dgemm with the BLAS packages of this machine."""
 
 from __future__ import annotations
 
@@ -7,11 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from nearmetal.execute.dgemm_roof import DgemmRoof, measure_dgemm_roof
+from nearmetal.errors import UnavailableError
+from nearmetal.execute.dgemm_roof import measure_dgemm
 from nearmetal.execute.machine import Machine
 from nearmetal.execute.progress import Silent
+from nearmetal.execute.roofs import MEASURES
 from nearmetal.execute.session import prepare_machine
-from nearmetal.host import LocalHost, Unavailable
+from nearmetal.host import LocalHost
+from nearmetal.model.roof import DGEMM, Wanted
 from nearmetal.workloads import blas
 from nearmetal.workloads.blas import Blas
 
@@ -21,33 +24,36 @@ def machine() -> Machine:
     return prepare_machine(LocalHost(), Silent())
 
 
-def roof(machine: Machine, of: Blas, core: str | None = None) -> DgemmRoof:
-    found = measure_dgemm_roof(machine, machine.cpus[:2], of, core)
-    assert isinstance(found, DgemmRoof), found
-    return found
-
-
 def test_each_blas_is_the_one_asked_for_and_openblas_is_the_faster(machine: Machine) -> None:
-    reference, fast = roof(machine, Blas.REFERENCE), roof(machine, Blas.OPENBLAS)
+    reference = measure_dgemm(machine, machine.cpus[:1], Blas.REFERENCE)
+    fast = measure_dgemm(machine, machine.cpus[:1])
     assert (reference.core, fast.core) == (None, blas.core_for(machine.hardware.cpu_flags))
     assert "/blas/" in reference.library and "/openblas-pthread/" in fast.library
-    assert len(fast.each) == len(machine.cpus[:2])
-    assert fast.alone > 1.5 * reference.alone
+    assert fast.best()[0] > 1.5 * reference.best()[0]
 
 
-def test_kernels_by_name(machine: Machine) -> None:
-    assert roof(machine, Blas.OPENBLAS, "Nehalem").core == "Nehalem"
+def test_all_cpus_at_once_with_kernels_by_name(machine: Machine) -> None:
+    found = measure_dgemm(machine, machine.cpus[:2], core="Nehalem")
+    assert found.core == "Nehalem" and found.cpus == machine.cpus[:2]
+    assert len(found.best()) == len(machine.cpus[:2])
+
+
+def test_the_roof_is_that_of_all_ranks_together(machine: Machine, tmp_path: Path) -> None:
+    ranks = len(machine.cpus[:2])
+    roof = MEASURES[DGEMM](machine, Wanted(name=DGEMM, ranks=ranks, transport=""), "label", tmp_path)
+    assert (roof.ranks, roof.unit) == (ranks, "FLOP/s")
+    assert 1e8 < roof.value < 1e15 and "libopenblas0-pthread" in roof.how
 
 
 def test_a_blas_that_is_not_there_is_told(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(blas, "_DIRECTORY", {Blas.OPENBLAS: "nowhere"})
-    found = measure_dgemm_roof(machine, machine.cpus[:1])
-    assert found == Unavailable("no BLAS: install libopenblas0-pthread")
+    with pytest.raises(UnavailableError, match="no libopenblas0-pthread"):
+        measure_dgemm(machine, machine.cpus[:1])
 
 
 def test_a_cpu_that_is_not_there_is_told_and_leaves_no_process(machine: Machine) -> None:
-    found = measure_dgemm_roof(machine, (machine.cpus[0], 1000))
-    assert isinstance(found, Unavailable) and "CPU 1000" in found.reason
+    with pytest.raises(UnavailableError, match="CPU 1000"):
+        measure_dgemm(machine, (machine.cpus[0], 1000))
     words = machine.host.run([machine.tools / "nm-dgemm", "0x1"], timeout=10)
     assert words.returncode == 2 and "usage" in words.stderr
     lines = []

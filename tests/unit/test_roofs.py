@@ -12,9 +12,9 @@ from tests.golden import sample_analysis as sample
 from nearmetal.analysis.roofs import wanted, with_roofs, words
 from nearmetal.errors import RunError
 from nearmetal.execute import roofs
-from nearmetal.model.result import Cell
+from nearmetal.model.result import Cell, Interval
 from nearmetal.model.roof import MeasuredRoof, Wanted, read_roofs, roof_record
-from nearmetal.model.study import Better
+from nearmetal.model.study import ApplicationWorkload, Better
 from nearmetal.report.chart_parts import PAGE
 from nearmetal.report.charts import absolute
 from nearmetal.report.markdown import markdown_text
@@ -68,6 +68,31 @@ def test_a_roof_of_other_ranks_or_units_stands_over_nothing() -> None:
     assert not under(roof("triad", 8e10, "B/s", ranks=1))
     assert not under(roof("triad", 8e10, "FLOP/s"))
     assert under(roof("triad", 8e10, "B/s", ranks=None))
+
+
+def test_hpcc_and_hpl_are_under_the_peak_of_dgemm() -> None:
+    """EP: a mean of ranks, each under its share; Single: one rank under its own; HPL: all together."""
+    apps = [ApplicationWorkload(name=a, application=a) for a in ("hpcc", "hpl")]
+    study = replace(sample.study(), workloads=tuple(apps))
+    study = replace(study, environments=tuple(replace(e, workloads=()) for e in study.environments))
+    assert {(w.name, w.ranks) for w in wanted(study)} == {
+        ("dgemm", 1),
+        ("dgemm", 2),
+        ("triad", 1),
+        ("triad", 2),
+    }
+    like = replace(sample.analysis().cells[0], unit="FLOP/s", value=Interval(centre=9e9, low=9e9, high=9e9))
+    named = [
+        ("hpcc", "G-HPL"),
+        ("hpcc", "EP-DGEMM"),
+        ("hpcc", "Single-DGEMM"),
+        ("hpl", "nb64"),
+        ("hpl", "best"),
+    ]
+    cells = [replace(like, workload=workload, metric=metric) for workload, metric in named]
+    known = [roof("dgemm", 20e9, "FLOP/s"), roof("dgemm", 12e9, "FLOP/s", ranks=1)]
+    shares = [c.roof.share if c.roof else None for c in with_roofs(study, cells, known)]
+    assert shares == pytest.approx([0.45, 0.9, 0.75, 0.45, 0.45])
 
 
 def test_words() -> None:

@@ -217,7 +217,7 @@ def test_nothing_and_half_are_told_apart() -> None:
     nothing = Hpcc().parse(hpcc(), place(), Output(stdout="", stderr=""))
     assert nothing.ok is False and nothing.found == "there is no hpccoutf.txt"
     half = parsed(PRINTED[: len(PRINTED) // 2])
-    assert half.ok is False and "has no summary; it ends in" in half.found
+    assert half.ok is False and "has no summary; the output ends in" in half.found
     assert all(m.value is None and m.reason for m in half.metrics)
 
 

@@ -40,14 +40,16 @@ WORDS: Mapping[str, str] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Under:
-    """Under which roof a metric is. each: it is a figure of one rank of several that share the roof."""
+    """Under which roof a metric is. each: it is a figure of one rank of several that share the roof; alone:
+    of one rank while the others are idle."""
 
     roof: str
     each: bool = False
+    alone: bool = False
 
 
 _BLOCKS = ("4KiB", "16KiB", "64KiB", "256KiB", "1MiB")
-#: By kernel or application, and its metric.
+#: By kernel or application, and its metric, less a number behind it ('nb64').
 UNDER: Mapping[tuple[str, str], Under] = {
     **{("stream", metric): Under(roof=TRIAD) for metric in ("copy", "scale", "add", "triad")},
     ("pingpong", "latency"): Under(roof=LATENCY),
@@ -59,6 +61,10 @@ UNDER: Mapping[tuple[str, str], Under] = {
     ("bonnie", "sequential_input_block"): Under(roof=DISK_READ),
     ("bonnie", "sequential_output_block"): Under(roof=DISK_WRITE),
     **{("hpcc", f"EP-STREAM-{m}"): Under(roof=TRIAD, each=True) for m in ("copy", "scale", "add", "triad")},
+    ("hpcc", "Single-STREAM-triad"): Under(roof=TRIAD, alone=True),
+    ("hpcc", "Single-DGEMM"): Under(roof=DGEMM, alone=True),
+    ("hpl", "nb"): Under(roof=DGEMM),
+    ("hpl", "best"): Under(roof=DGEMM),
 }
 
 
@@ -68,13 +74,13 @@ def wanted(study: Study) -> tuple[Wanted, ...]:
     for arm in study.arms():
         for workload in study.workloads:
             if arm.environment.takes(workload.name):
-                kinds = {u.roof for (subject, _), u in UNDER.items() if subject == _subject(workload)}
-                found = (_wanted(kind, arm) for kind in sorted(kinds))
+                kinds = {(u.roof, u.alone) for (s, _), u in UNDER.items() if s == _subject(workload)}
+                found = (_wanted(*kind, arm) for kind in sorted(kinds))
                 out |= dict.fromkeys(w for w in found if w is not None)
     return tuple(out)
 
 
-def _wanted(kind: str, arm: Arm) -> Wanted | None:
+def _wanted(kind: str, alone: bool, arm: Arm) -> Wanted | None:
     """None where no disk of the machine stands below the storage of an arm."""
     if kind in (DISK_READ, DISK_WRITE):
         storage = arm.environment.storage
@@ -82,7 +88,7 @@ def _wanted(kind: str, arm: Arm) -> Wanted | None:
         return Wanted(name=kind, ranks=1, transport="", place=disk) if disk else None
     if kind in (LATENCY, BANDWIDTH):
         return Wanted(name=kind, ranks=2, transport=arm.transport.value)
-    return Wanted(name=kind, ranks=arm.placement.ranks, transport="")
+    return Wanted(name=kind, ranks=1 if alone else arm.placement.ranks, transport="")
 
 
 def _subject(workload: Workload) -> str:
@@ -104,8 +110,8 @@ def with_roofs(study: Study, cells: Sequence[Cell], roofs: Iterable[MeasuredRoof
 
 
 def _over(cell: Cell, subject: str, arm: Arm, roofs: Sequence[MeasuredRoof]) -> Roof | None:
-    under = UNDER.get((subject, cell.metric))
-    needed = None if under is None else _wanted(under.roof, arm)
+    under = UNDER.get((subject, cell.metric)) or UNDER.get((subject, cell.metric.rstrip("0123456789")))
+    needed = None if under is None else _wanted(under.roof, under.alone, arm)
     if under is None or needed is None:
         return None
     for roof in roofs:

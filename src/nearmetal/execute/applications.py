@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import shutil
+from collections.abc import Mapping
 from dataclasses import replace
 
+from ..errors import TrialFailedError
 from ..model.record import Row
 from ..model.study import ApplicationWorkload
+from ..records import safe_name
 from ..workloads.application import Invocation, Output, Place
 from ..workloads.applications import application, choices, rows
 from .application_place import place_of
@@ -30,13 +33,19 @@ def run_application(session: Session, s: Standing, workload: ApplicationWorkload
     """Run it once; raises TrialFailedError when it does not end in time, or ends with an error."""
     known, given, place = application(workload.application), choices(workload), _place(session, s, workload)
     invocation = known.command(given, place)
-    ran = _run(session, s, workload, place, invocation)
+    try:
+        ran = _run(session, s, workload, place, invocation)
+    except TrialFailedError:
+        _keep(s, workload, read_outputs(place.directory, invocation.outputs))
+        raise
     output = Output(
         stdout=ran.stdout,
         stderr=ran.stderr,
         files=read_outputs(place.directory, invocation.outputs),
     )
     found = known.parse(given, place, output)
+    if found.ok is False or any(m.value is None for m in found.metrics):
+        _keep(s, workload, output.files)
     s.facts[workload.name] = dict(found.facts)
     return rows(
         workload,
@@ -49,6 +58,13 @@ def run_application(session: Session, s: Standing, workload: ApplicationWorkload
         parts=ran.parts,
         accounts=ran.accounts,
     )
+
+
+def _keep(s: Standing, workload: ApplicationWorkload, files: Mapping[str, str]) -> None:
+    """What a run that failed wrote, beside what it printed: its directory goes with the trial."""
+    for name, text in files.items():
+        s.log.mkdir(parents=True, exist_ok=True)
+        (s.log / f"{workload.name}.{safe_name(name)}").write_text(text)
 
 
 def _place(session: Session, s: Standing, workload: ApplicationWorkload) -> Place:

@@ -14,6 +14,7 @@ from ..errors import NearmetalError
 from ..host import Unavailable
 from ..model.roof import (
     BANDWIDTH,
+    DGEMM,
     DISK_READ,
     DISK_WRITE,
     LATENCY,
@@ -25,6 +26,8 @@ from ..model.roof import (
 )
 from ..model.study import Better, Study, Transport
 from ..records.disk import write_file
+from ..workloads.blas import Blas, package
+from .dgemm_roof import measure_dgemm
 from .disk_roof import by_fio
 from .machine import Machine, cache_directory
 from .once import run_once
@@ -100,10 +103,26 @@ def by_kernel(machine: Machine, roof: Wanted, label: str, scratch: Path) -> Meas
     )
 
 
+def by_dgemm(machine: Machine, roof: Wanted, label: str, scratch: Path) -> MeasuredRoof:
+    """With OpenBLAS, a process on each CPU of the ranks at once. Raises NearmetalError."""
+    found = measure_dgemm(machine, machine.cpus[: roof.ranks])
+    return MeasuredRoof(
+        name=roof.name,
+        ranks=roof.ranks,
+        transport="",
+        value=sum(found.best()),
+        unit="FLOP/s",
+        better=Better.HIGHER,
+        measured=time.time(),
+        how=f"nm-dgemm, {package(Blas.OPENBLAS)} with its kernels for {found.core}, best size",
+    )
+
+
 #: What measures a roof, by its name; a roof without an entry is not measured.
 MEASURES: dict[str, Measure] = {
     **dict.fromkeys(KERNELS, by_kernel),
     **dict.fromkeys((DISK_READ, DISK_WRITE), by_fio),
+    DGEMM: by_dgemm,
 }
 
 

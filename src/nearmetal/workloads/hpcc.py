@@ -13,7 +13,8 @@ from . import blas, hpcc_input
 from .application import Found, Invocation, Needs, Output, Place
 from .hpcc_output import faults, hpl_fault, section, solved, summary
 from .parameter import Choices, Kind, Parameter
-from .reading import last_line, metrics_of, number
+from .program_output import ending
+from .reading import metrics_of, number
 
 INPUT, OUTPUT = "hpccinf.txt", "hpccoutf.txt"
 
@@ -124,7 +125,7 @@ def _wrong(
     choices: Choices, place: Place, output: Output, text: str, told: dict[str, str] | None
 ) -> list[str]:
     if told is None:
-        what = f"{OUTPUT} has no summary; {last_line(text)}" if text else f"there is no {OUTPUT}"
+        what = f"{OUTPUT} has no summary; {ending(text)}" if text else f"there is no {OUTPUT}"
         return [what]
     hpl = section(text, "HPL")
     checks = (

@@ -7,7 +7,8 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from .reading import last_line, number, whole, words_of_lines
+from .program_output import ending
+from .reading import number, whole, words_of_lines
 
 _BEGIN, _END = "Begin of Summary section.", "End of Summary section."
 # HPL's name of a variant: W, its process mapping, depth, broadcast, recursion.
@@ -60,16 +61,19 @@ def hpl_fault(lines: Sequence[Solved], blocks: Sequence[int], text: str) -> str 
     missing = [nb for nb in blocks if nb not in {line.nb for line in lines}]
     if missing:
         shown = ", ".join(map(str, missing))
-        return f"HPL has no line of its table for NB {shown}; {last_line(text)}"
+        return f"HPL has no line of its table for NB {shown}; {ending(text)}"
     failed = [line.nb for line in lines if not line.passed]
     return f"HPL's residual is not passed for NB {', '.join(map(str, failed))}" if failed else None
 
 
 def section(text: str, name: str) -> str:
-    """What HPCC prints between the begin and end of a part; empty where either is missing."""
+    """What HPCC prints from the begin of a part to its end, or to where it stops half way; empty where there
+    is no begin."""
     begin = text.rfind(f"Begin of {name} section.")
-    end = text.find(f"End of {name} section.", max(begin, 0))
-    return text[begin:end] if 0 <= begin < end else ""
+    if begin < 0:
+        return ""
+    end = text.find(f"End of {name} section.", begin)
+    return text[begin:] if end < 0 else text[begin:end]
 
 
 def faults(text: str, told: Mapping[str, str]) -> tuple[str, ...]:

@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from ..model.study import Better
 from .application import Found, Invocation, Needs, Output, Place
 from .parameter import Choices, Kind, Parameter
-from .reading import last_line, metrics_of, number, words_of_lines
+from .program_output import ending
+from .reading import metrics_of, number, words_of_lines
 from .several import SIZES, program_parameter, program_problem, sizes_problem, whole_numbers
 
 _LENGTHS = "lengths.txt"
@@ -105,7 +106,7 @@ class Imb:
 def _missing(text: str, name: str, version: bool) -> str:
     if name.startswith("bandwidth") and not version:
         return "the output does not tell the version of IMB, on which its MB depend"
-    return f"no line for it in the output; {last_line(text)}"
+    return f"no line for it: {ending(text)}"
 
 
 def _values(text: str, benchmark: str) -> Mapping[str, float]:

@@ -10,7 +10,8 @@ import re
 from ..model.study import Better
 from .application import Found, Invocation, Needs, Output, Place
 from .parameter import Choices, Parameter
-from .reading import last_line, metrics_of, number, words_of_lines
+from .program_output import ending
+from .reading import metrics_of, number, words_of_lines
 from .several import program_parameter, program_problem
 
 _LINES = {"Copy:": "copy", "Scale:": "scale", "Add:": "add", "Triad:": "triad"}
@@ -47,12 +48,12 @@ class McCalpinStream:
             for words in words_of_lines(text)
             if words[0] in _LINES and len(words) == 5 and (rate := number(words[1])) is not None and rate > 0
         }
-        missing = f"no line for it in the output; {last_line(text)}"
+        missing = f"no line for it: {ending(text)}"
         elements = _ELEMENTS.search(text)
         return Found(
             metrics=metrics_of(self.metrics(choices), rates, lambda _: missing),
             ok=_VALID in text and _INVALID not in text,
             expected=_EXPECTED,
-            found=_EXPECTED if _VALID in text else _INVALID if _INVALID in text else last_line(text),
+            found=_EXPECTED if _VALID in text else _INVALID if _INVALID in text else ending(text),
             facts={"elements": int(elements[1]) if elements else None},
         )

@@ -12,7 +12,8 @@ from pathlib import PurePath
 from ..model.study import Better
 from .application import Found, Invocation, Needs, Output, Place
 from .parameter import Choices, Kind, Parameter
-from .reading import last_line, metrics_of, number, whole, words_of_lines
+from .program_output import ending
+from .reading import metrics_of, number, whole, words_of_lines
 from .several import SIZES, program_parameter, program_problem, sizes_problem, whole_numbers
 
 _RATES = ("bw", "bibw", "mbw_mr")  # how the names of those end that print MB/s, of 10^6 bytes
@@ -56,7 +57,7 @@ class Osu:
         values = _alone_value(output.stdout) if _alone(choices) else _by_size(output.stdout)
         kind = "bandwidth" if _rate(choices) else "latency"
         named = {f"{kind}-{size}" if size else kind: value * scale for size, value in values.items()}
-        missing = f"no line for it in the output; {last_line(output.stdout)}"
+        missing = f"no line for it: {ending(output.stdout)}"
         version = next((line[2:80] for line in output.stdout.splitlines() if line.startswith("# OSU")), None)
         return Found(
             metrics=metrics_of(self.metrics(choices), named, lambda _: missing), facts={"benchmark": version}

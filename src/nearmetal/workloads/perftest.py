@@ -12,7 +12,8 @@ from collections.abc import Mapping
 from ..model.study import Better
 from .application import Found, Invocation, Needs, Output, Place
 from .parameter import AUTO, Choices, Kind, Parameter
-from .reading import last_line, metrics_of, number
+from .program_output import ending
+from .reading import metrics_of, number
 
 _OUTPUT, _SCRIPT = "client.txt", "pair.sh"
 _TESTS = ("ib_write_bw", "ib_write_lat", "ib_read_bw", "ib_read_lat", "ib_send_bw", "ib_send_lat")
@@ -119,7 +120,7 @@ class Perftest:
             metrics=metrics_of(
                 self.metrics(choices),
                 values,
-                lambda name: f"{choices.word('test')} gives no {columns[name]}; {last_line(text)}",
+                lambda name: f"{choices.word('test')} gives no {columns[name]}; {ending(text)}",
             ),
             facts={"test": choices.word("test")},
         )

@@ -34,13 +34,6 @@ def words_of_lines(text: str) -> Iterator[list[str]]:
             yield words
 
 
-def last_line(text: str) -> str:
-    """How an output ends, for a message."""
-    lines = text[-LONGEST_LINE:].splitlines()
-    last = next((line.strip() for line in reversed(lines) if line.strip()), "")
-    return f"it ends in {last[:80]!r}" if last else "it is empty"
-
-
 def metrics_of(
     declared: Iterable[tuple[str, str, Better]], values: Mapping[str, float], reason: Callable[[str], str]
 ) -> tuple[Metric, ...]:

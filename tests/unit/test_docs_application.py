@@ -1,0 +1,31 @@
+"""The application of docs/add-a-workload.md is one."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+from nearmetal.workloads.application import Application, Output, Place
+from nearmetal.workloads.parameter import Choices
+
+PAGE = Path(__file__).parents[2] / "docs" / "add-a-workload.md"
+
+
+def test_the_example_counts_and_verifies() -> None:
+    (code,) = re.findall(
+        r"```python\n(.*?class Words.*?)```", PAGE.read_text().partition("## An application")[2], re.DOTALL
+    )
+    space: dict[str, Any] = {}
+    exec(compile(code, str(PAGE), "exec"), space)  # our own page
+    words: Application = space["Words"]()
+    here = Path("/")
+    place = Place(nodes=1, instances=1, tasks=1, directory=here, storage=None, memory=1 << 30)
+    choices = Choices(values={p.name: p.default for p in words.parameters})
+    assert words.problem(choices, place) is None and words.prepare(choices, place) == ()
+    assert len(words.command(choices, place).files["text"].split()) == 1000
+    found = words.parse(choices, place, Output(stdout="1000 text\n"))
+    assert found.ok and [m.value for m in found.metrics] == [1000]
+    assert [(m.name, m.unit, m.better) for m in found.metrics] == list(words.metrics(choices))
+    wrong = words.parse(choices, place, Output(stdout="wc: text: no such file"))
+    assert wrong.ok is False and wrong.metrics[0].reason
