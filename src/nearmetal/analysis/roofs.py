@@ -23,6 +23,7 @@ from ..model.study import (
     Better,
     EventSubject,
     KernelWorkload,
+    StorageKind,
     Study,
     Transport,
     Workload,
@@ -38,6 +39,11 @@ WORDS: Mapping[str, str] = {
 }
 
 
+USUAL_DISK = "/var/tmp"
+"""Where instances' files lie that lie nowhere in particular."""
+_ON_A_DISK = frozenset((StorageKind.OVERLAY, StorageKind.BIND, StorageKind.LOOP))
+
+
 @dataclass(frozen=True, kw_only=True)
 class Under:
     """Under which roof a metric is. each: it is a figure of one rank of several that share the roof."""
@@ -46,14 +52,20 @@ class Under:
     each: bool = False
 
 
-#: By kernel or application, and its metric.
+#: By kernel or application, and how its metric begins; the unit has to be the roof's as well.
 UNDER: Mapping[tuple[str, str], Under] = {
     **{("stream", metric): Under(roof=TRIAD) for metric in ("copy", "scale", "add", "triad")},
     ("pingpong", "latency"): Under(roof=LATENCY),
     ("pingpong", "bandwidth"): Under(roof=BANDWIDTH),
     ("hpcc", "G-HPL"): Under(roof=DGEMM),
     ("hpcc", "EP-DGEMM"): Under(roof=DGEMM, each=True),
-    **{("hpcc", f"EP-STREAM-{m}"): Under(roof=TRIAD, each=True) for m in ("copy", "scale", "add", "triad")},
+    ("hpcc", "EP-STREAM-"): Under(roof=TRIAD, each=True),
+    ("hpl", ""): Under(roof=DGEMM),
+    ("mccalpin-stream", ""): Under(roof=TRIAD),
+    ("fio", "read_"): Under(roof=DISK_READ),
+    ("fio", "write_"): Under(roof=DISK_WRITE),
+    ("bonnie", "sequential_input_block"): Under(roof=DISK_READ),
+    ("bonnie", "sequential_output_block"): Under(roof=DISK_WRITE),
 }
 
 
@@ -64,13 +76,21 @@ def wanted(study: Study) -> tuple[Wanted, ...]:
         for workload in study.workloads:
             if arm.environment.takes(workload.name):
                 kinds = {u.roof for (subject, _), u in UNDER.items() if subject == _subject(workload)}
-                out |= dict.fromkeys(_wanted(kind, arm) for kind in sorted(kinds))
+                needed = (_wanted(kind, arm) for kind in sorted(kinds))
+                out |= dict.fromkeys(w for w in needed if w is not None)
     return tuple(out)
 
 
-def _wanted(kind: str, arm: Arm) -> Wanted:
+def _wanted(kind: str, arm: Arm) -> Wanted | None:
+    """None where the arm has no such thing: files in memory or on another machine are under no disk."""
     if kind in (LATENCY, BANDWIDTH):
         return Wanted(name=kind, ranks=2, transport=arm.transport.value)
+    if kind in (DISK_READ, DISK_WRITE):
+        storage = arm.environment.storage
+        if storage is not None and storage.kind not in _ON_A_DISK:
+            return None
+        place = storage.path if storage is not None and storage.path else USUAL_DISK
+        return Wanted(name=kind, ranks=1, transport="", place=place)
     return Wanted(name=kind, ranks=arm.placement.ranks, transport="")
 
 
@@ -93,12 +113,13 @@ def with_roofs(study: Study, cells: Sequence[Cell], roofs: Iterable[MeasuredRoof
 
 
 def _over(cell: Cell, subject: str, arm: Arm, roofs: Sequence[MeasuredRoof]) -> Roof | None:
-    under = UNDER.get((subject, cell.metric))
-    if under is None:
+    under = next((u for (s, m), u in UNDER.items() if s == subject and cell.metric.startswith(m)), None)
+    needed = None if under is None else _wanted(under.roof, arm)
+    if under is None or needed is None:
         return None
-    needed = _wanted(under.roof, arm)
     for roof in roofs:
-        fits = roof.name == needed.name and roof.transport == needed.transport
+        where = (roof.name, roof.transport, roof.place)
+        fits = where == (needed.name, needed.transport, needed.place)
         if fits and roof.ranks in (None, needed.ranks) and roof.unit == cell.unit and roof.value > 0:
             value = roof.value / arm.placement.ranks if under.each else roof.value
             return Roof(
@@ -116,7 +137,9 @@ def _share(value: float, roof: float, better: Better) -> float:
 
 
 def words(roof: MeasuredRoof) -> str:
-    """'memory bandwidth, STREAM Triad, of 2 ranks'."""
+    """'memory bandwidth, STREAM Triad of 2 ranks'."""
+    if roof.place:
+        return f"{WORDS.get(roof.name, roof.name)} below {roof.place}"
     carrier = {Transport.SHM.value: " in shared memory", Transport.TCP.value: " over loopback"}
     of = "" if roof.ranks is None else " of 1 rank" if roof.ranks == 1 else f" of {roof.ranks} ranks"
     return WORDS.get(roof.name, roof.name) + (carrier[roof.transport] if roof.transport else of)

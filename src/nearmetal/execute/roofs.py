@@ -10,16 +10,34 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..errors import NearmetalError
+from ..environments.storage import volume
+from ..errors import NearmetalError, RunError, UnavailableError
 from ..host import Unavailable
-from ..model.roof import BANDWIDTH, LATENCY, TRIAD, MeasuredRoof, Wanted, read_roofs, roof_record
-from ..model.study import Better, Study, Transport
+from ..host.processes import LABEL_VARIABLE
+from ..model.roof import (
+    BANDWIDTH,
+    DGEMM,
+    DISK_READ,
+    DISK_WRITE,
+    LATENCY,
+    TRIAD,
+    MeasuredRoof,
+    Wanted,
+    read_roofs,
+    roof_record,
+)
+from ..model.study import STORAGE, Better, Storage, StorageKind, Study, Transport
 from ..records.disk import write_file
+from ..workloads.fio import roof as read_fio
+from ..workloads.fio import roof_arguments
+from .dgemm_roof import measure_dgemm_roof
 from .machine import Machine, cache_directory
 from .once import run_once
 from .progress import Progress
 
 KEPT = "roofs.json"
+DISK_SECONDS, DISK_FILE, DISK_LIMIT = 1.0, 256 << 20, 120.0
+"""Of the disk: seconds of each measurement, bytes of its file, seconds until it has failed."""
 LONG, SHORT = 1 << 20, 8
 """Bytes of the messages whose bandwidth and latency are the roofs."""
 
@@ -89,8 +107,64 @@ def by_kernel(machine: Machine, roof: Wanted, label: str, scratch: Path) -> Meas
     )
 
 
+def by_dgemm(machine: Machine, roof: Wanted, _: str, __: Path) -> MeasuredRoof:
+    """Raises NearmetalError."""
+    found = measure_dgemm_roof(machine, machine.cpus[: roof.ranks])
+    if isinstance(found, Unavailable):
+        raise UnavailableError(found.reason)
+    of = f", its kernels for {found.core}" if found.core else ""
+    return MeasuredRoof(
+        name=roof.name,
+        ranks=roof.ranks,
+        transport="",
+        value=found.together,
+        unit="FLOP/s",
+        better=Better.HIGHER,
+        measured=time.time(),
+        how=f"nm-dgemm with {found.library}{of}",
+    )
+
+
+def by_fio(machine: Machine, roof: Wanted, label: str, scratch: Path) -> MeasuredRoof:
+    """Raises NearmetalError."""
+    if machine.host.which("fio") is None:
+        raise UnavailableError("fio is not installed", remedy="apt-get install fio")
+    beside = Storage(kind=StorageKind.BIND, path=roof.place)
+    with volume(
+        machine.host,
+        beside,
+        label=f"{label}-roof",
+        run_scratch=scratch,
+        directory=scratch / "roof",
+        shared=None,
+        own_root=False,
+    ) as files:
+        argv = [word.replace(STORAGE, str(files.path)) for word in roof_arguments(DISK_SECONDS, DISK_FILE)]
+        done = machine.host.run(argv, timeout=DISK_LIMIT, env={LABEL_VARIABLE: label})
+    kind = "read" if roof.name == DISK_READ else "write"
+    value = read_fio(done.stdout).get(kind) if done.ok else None
+    if value is None:
+        raise RunError(f"fio: {done.last_words()}")
+    return MeasuredRoof(
+        name=roof.name,
+        ranks=None,
+        transport="",
+        value=value,
+        unit="B/s",
+        better=Better.HIGHER,
+        measured=time.time(),
+        how=f"fio, direct, 1 MiB, {DISK_SECONDS:g} s",
+        place=roof.place,
+    )
+
+
 #: What measures a roof, by its name; a roof without an entry is not measured.
-MEASURES: dict[str, Measure] = dict.fromkeys(KERNELS, by_kernel)
+MEASURES: dict[str, Measure] = {
+    **dict.fromkeys(KERNELS, by_kernel),
+    DGEMM: by_dgemm,
+    DISK_READ: by_fio,
+    DISK_WRITE: by_fio,
+}
 
 
 def measured_roofs(
@@ -109,7 +183,7 @@ def measured_roofs(
             continue
         found = next((k for k in kept if _is(k, roof)), None)
         if found is None:
-            progress.phase(f"measuring a roof of this machine: {roof.name}, {roof.ranks} ranks")
+            progress.phase(f"measuring a roof of this machine: {roof.name}")
             try:
                 found = MEASURES[roof.name](machine, roof, label, scratch)
             except NearmetalError as e:
@@ -122,7 +196,8 @@ def measured_roofs(
 
 
 def _is(kept: MeasuredRoof, roof: Wanted) -> bool:
-    return (kept.name, kept.transport) == (roof.name, roof.transport) and kept.ranks in (None, roof.ranks)
+    where = (kept.name, kept.transport, kept.place)
+    return where == (roof.name, roof.transport, roof.place) and kept.ranks in (None, roof.ranks)
 
 
 def _key(machine: Machine) -> str:

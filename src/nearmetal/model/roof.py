@@ -14,18 +14,21 @@ DISK_READ, DISK_WRITE = "disk-read", "disk-write"
 
 @dataclass(frozen=True, kw_only=True)
 class Wanted:
-    """A roof that a study's metrics are under."""
+    """A roof that a study's metrics are under. ranks: that share it; transport: 'shm' or 'tcp' of messages;
+    place: directory whose disk is asked; '' of the others."""
 
     name: str
     ranks: int
     transport: str
+    place: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
 class MeasuredRoof:
     """What the bare machine gives at most, measured. name: 'triad', 'latency', 'bandwidth', 'dgemm', ...;
-    ranks: that measured it, None = as many as there are CPUs; transport: 'shm' or 'tcp' of messages, else '';
-    value: in `unit`; better: 'higher' or 'lower'; measured: Unix seconds; how: in words."""
+    ranks: that measured it, None = however many; transport: 'shm' or 'tcp' of messages, else ''; place:
+    directory of a disk, else ''; value: in `unit`; better: 'higher' or 'lower'; measured: Unix seconds; how:
+    in words."""
 
     name: str
     ranks: int | None
@@ -35,6 +38,7 @@ class MeasuredRoof:
     better: Better
     measured: float
     how: str
+    place: str = ""
 
 
 def roof_record(roof: MeasuredRoof) -> dict[str, JsonValue]:
@@ -48,6 +52,7 @@ def roof_record(roof: MeasuredRoof) -> dict[str, JsonValue]:
         "better": roof.better.value,
         "measured": roof.measured,
         "how": roof.how,
+        "place": roof.place,
     }
 
 
@@ -77,4 +82,5 @@ def _read_roof(item: Mapping[str, JsonValue]) -> MeasuredRoof | None:
         better=Better(str(better)),
         measured=float(measured),
         how=str(item.get("how", "")),
+        place=str(item.get("place", "")),
     )
