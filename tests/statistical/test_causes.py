@@ -15,6 +15,7 @@ from nearmetal.model.result import Cell, Change, Verdict
 from nearmetal.model.study import (
     Attachment,
     Better,
+    CommandWorkload,
     Design,
     Environment,
     KernelWorkload,
@@ -33,7 +34,10 @@ Timed = Mapping[str, float | None]
 Counted = Callable[[float, Random], tuple[Timed, Timed]]
 """Extra seconds of a trial -> what its timed part counted: counters, network."""
 
-NOTHING: tuple[Timed, Timed] = ({"run_delay": 0.0, "throttled": 0.0, "dtlb_misses": 1e6}, {})
+NOTHING: tuple[Timed, Timed] = (
+    {"run_delay": 0.0, "throttled": 0.0, "dtlb_misses": 1e6, "page_faults": 100.0},
+    {},
+)
 
 
 def study(environment: Environment, *, pinning: Pinning = Pinning.RANK, pages: Pages = Pages.HUGE) -> Study:
@@ -179,6 +183,16 @@ def test_tlb_misses_are_told_beside_a_slower_computation_alone() -> None:
     assert talking is not None and "TLB" not in talking.sentence
 
 
+def test_page_faults_are_told_where_they_are_clearly_more() -> None:
+    def faults(times: float) -> Counted:
+        return lambda _, rng: ({"page_faults": 100 * times * rng.uniform(0.8, 1.2)}, {})
+
+    for times, said in ((8.0, True), (1.3, False)):
+        cell = told(study(box()), faults(times), overhead=0.3, spread=Spread(), in_mpi=0.1 * SECONDS)
+        assert cell.attribution is not None
+        assert ("page faults ×" in cell.attribution.sentence) is said
+
+
 @pytest.mark.parametrize("seed", [str(n) for n in range(20)])
 def test_a_noisy_arm_is_told_as_nothing(seed: str) -> None:
     """Counts that come and go with no relation to an overhead that is none: no verdict rests on them, no
@@ -204,3 +218,29 @@ def test_noise_beside_a_true_overhead_is_not_blamed(seed: str) -> None:
     cell = told(study(box()), little, overhead=0.4, spread=Spread(), seed=seed)
     assert cell.attribution is not None
     assert (cell.attribution.sentence, change(cell)) == ("not explained", None)
+
+
+@pytest.mark.parametrize(
+    ("slower", "words"), [("user", "user code"), ("system", "system calls"), ("wait", "waiting")]
+)
+def test_a_command_without_mpi_is_divided_by_the_kernel_s_accounts(slower: str, words: str) -> None:
+    design = replace(study(box()).design, mode=Mode.PLAIN, runs=3)
+    command = CommandWorkload(name="cg", argv=("app",))
+    asked = replace(study(box()), workloads=(command,), design=design)
+    plan = make_plan(asked, blocks=BLOCKS, expected_blocks=BLOCKS)
+    metric = SimulatedMetric(workload="cg", metric="wall", unit="s", better=Better.LOWER, value=SECONDS)
+    records = simulate(asked, plan, metrics=[metric], overheads={ARM: 0.5}, spread=Spread())
+
+    def divided(r: TrialRecord) -> TrialRecord:
+        row = r.rows[0]
+        usual = {"user": 0.5, "system": 0.3, "wait": 0.2}
+        parts = {kind: tuple(share * SECONDS for _ in row.values) for kind, share in usual.items()}
+        parts[slower] = tuple(v - (1 - usual[slower]) * SECONDS for v in row.values)
+        return replace(r, rows=(replace(row, parts=parts),))
+
+    (cell,) = analyse(asked, plan, [divided(r) for r in records]).cells
+    assert cell.attribution is not None
+    assert cell.attribution.sentence == words
+    found = {p.name: p.overhead.centre for p in cell.attribution.parts}
+    assert found[words] == pytest.approx(0.5, abs=0.03)
+    assert sum(found.values()) == pytest.approx(0.5, abs=0.03)

@@ -65,6 +65,7 @@ UNDER: Mapping[tuple[str, str], Under] = {
     ("hpcc", "Single-DGEMM"): Under(roof=DGEMM, alone=True),
     ("hpl", "nb"): Under(roof=DGEMM),
     ("hpl", "best"): Under(roof=DGEMM),
+    **{("mccalpin-stream", m): Under(roof=TRIAD) for m in ("copy", "scale", "add", "triad")},
 }
 
 
