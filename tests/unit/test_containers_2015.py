@@ -12,6 +12,7 @@ from tests.unit.planted_trouble import TROUBLE
 
 from nearmetal.analysis import analyse
 from nearmetal.cli.common import catalog
+from nearmetal.cli.series import _open
 from nearmetal.errors import RecordsError, UsageError
 from nearmetal.execute.series import budget, setting_planned
 from nearmetal.model.profile import RankProfile
@@ -242,6 +243,19 @@ def test_a_part_that_was_not_measured_says_why() -> None:
     text = series_text(asked, nothing, published(asked.paper))
     assert "Nothing was measured yet." in text
     assert "not measured: did not run: no MPI" in text
+
+
+def test_a_part_whose_time_was_used_up_before_its_first_block_is_not_called_measured(
+    measured: tuple[Series, tuple[PartResult, ...]],
+) -> None:
+    asked, found = measured
+    first, second = (r for r in found if r.study is not None and r.part.key in ("q1", "q2"))
+    assert second.study is not None
+    plan = make_plan(second.study, blocks=1, expected_blocks=1)
+    empty = replace(second, analysis=analyse(second.study, plan, []), records=())
+    text = series_text(asked, (first, empty), None)
+    assert "1 of 2 parts measured" in text and "Nothing was measured: " in text
+    assert not _open(first.analysis) and _open(empty.analysis)  # type: ignore[arg-type]  # both are there
 
 
 def test_the_page_names_emulated_nodes_and_shows_the_curve(

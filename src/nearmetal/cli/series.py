@@ -18,10 +18,12 @@ from .present import write_report
 
 if TYPE_CHECKING:
     from ..execute.run import Outcome
+    from ..model.result import Analysis
     from ..records import ResultsDirectory, SeriesDirectory
     from ..report.series import PartResult
     from ..studies.containers_2015 import Setting
 
+NO_TIME = "no time was left for it"
 Start = Callable[[Study, "SeriesDirectory", "ResultsDirectory | None"], "Outcome"]
 """Runs one part, or goes on with it where it has a results directory."""
 
@@ -157,8 +159,13 @@ def run_parts(
     while waiting:
         part = waiting[0]
         assert part.study is not None
-        study = _within(part.study, budget(part, waiting, seconds - (time.monotonic() - begin)))
+        left = seconds - (time.monotonic() - begin)
+        study = _within(part.study, budget(part, waiting, left))
         waiting = waiting[1:]
+        if left <= 0:
+            directory.ended(part.key, NO_TIME)
+            print(f"{part.key}: {NO_TIME}", file=sys.stderr)
+            continue
         print(f"{part.key}: {part.title}", file=sys.stderr)
         try:
             outcome = start(study, directory, directory.part(part))
@@ -186,7 +193,12 @@ def _waiting(directory: SeriesDirectory, series: Series) -> list[Part]:
     """Parts that are not closed; where all are, those with cells that have no verdict."""
     own = [(p, directory.part(p)) for p in series.parts if p.study is not None]
     left = [p for p, found in own if found is None or not found.closed]
-    return left or [p for p, found in own if found is not None and analysed(found)[1].undecided]
+    return left or [p for p, found in own if found is not None and _open(analysed(found)[1])]
+
+
+def _open(analysis: Analysis) -> bool:
+    """Whether more blocks could tell more; with none there is not even a comparison."""
+    return bool(analysis.undecided) or not analysis.blocks
 
 
 def part_results(directory: SeriesDirectory, series: Series) -> tuple[PartResult, ...]:

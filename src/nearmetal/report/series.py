@@ -128,7 +128,7 @@ def _answer(results: Sequence[PartResult]) -> str:
     if not cells:
         return "Nothing was measured yet."
     said = Counter(verdict_text(c.verdict) for c in cells)
-    measured = sum(r.analysis is not None for r in results)
+    measured = sum(r.analysis is not None and r.analysis.blocks > 0 for r in results)
     return (
         f"{measured} of {plural(len(results), 'part')} measured, {plural(len(cells), 'comparison')}: "
         + ", ".join(f"{n} {words}" for words, n in said.most_common())
