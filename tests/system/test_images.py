@@ -120,3 +120,11 @@ def test_a_dry_run_builds_nothing(tmp_path: Path) -> None:
     plan = json.loads(nearmetal(env, "image", "build", NAME, "--dry-run", "--json").stdout)
     assert plan["name"] == NAME and plan["archives"] and plan["suite"] != "host"
     assert not (tmp_path / "nearmetal").exists()
+
+
+def test_a_program_that_only_the_machine_has_is_refused_by_name(debian_mpi: RealImage) -> None:
+    words = ("weigh", "native", "namespaces", "--image", NAME, "--time", "5s", "--", "git", "--version")
+    done = nearmetal(debian_mpi.env, *words)
+    assert done.returncode == 4, done.stderr
+    assert "git cannot be started: No such file or directory" in done.stderr
+    assert f"this machine has it, the image has not: add its package to image {NAME}" in done.stderr

@@ -281,7 +281,7 @@ def test_the_example_program_prints_what_its_study_reads(capsys: pytest.CaptureF
     from nearmetal.study_file import load_text
     from nearmetal.workloads.command import parse
 
-    program, (study_text,) = workload_page("python")[0], workload_page("yaml")
+    program, study_text = workload_page("python")[0], workload_page("yaml")[0]
     exec(compile(program, "solve.py", "exec"), {"__name__": "__main__"})
     (workload,) = load_text(study_text, "solver.yaml", catalog(), seed=1).workloads
     assert isinstance(workload, CommandWorkload)
