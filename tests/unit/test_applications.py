@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from nearmetal import plugins
 from nearmetal.cli.common import catalog, study_from
 from nearmetal.cli.workload_names import misplaced, named_workloads
 from nearmetal.environments.registry import get_backend
@@ -67,13 +68,17 @@ class Walker:
 
 @pytest.fixture(autouse=True)
 def walker(monkeypatch: pytest.MonkeyPatch) -> None:
+    known = plugins.points
+
     class Point:
         value = "tests:Walker"
 
         def load(self) -> type[Walker]:
             return Walker
 
-    monkeypatch.setattr(applications, "_points", lambda: {"walker": Point()})
+    monkeypatch.setattr(
+        plugins, "points", lambda group: {"walker": Point()} if group == applications.GROUP else known(group)
+    )
     applications.application.cache_clear()
 
 

@@ -9,6 +9,7 @@ from typing import Any, cast
 
 import pytest
 
+from nearmetal import plugins
 from nearmetal.environments import InstanceRequest, Tools, registry
 from nearmetal.environments.instance import make_instance, require_host_image
 from nearmetal.environments.namespaces import start_argv
@@ -136,7 +137,7 @@ def test_an_unknown_backend_is_answered_with_what_was_meant(
     monkeypatch: pytest.MonkeyPatch, asked: str, meant: str
 ) -> None:
     ours = {name: EntryPoint(name, "x:y", registry.GROUP) for name in ("native", "namespaces", "handicap")}
-    monkeypatch.setattr(registry, "_points", lambda: ours)
+    monkeypatch.setattr(plugins, "points", lambda _: ours)
     with pytest.raises(UnavailableError) as caught:
         registry.get_backend(asked)
     assert caught.value.remedy == meant
@@ -144,7 +145,7 @@ def test_an_unknown_backend_is_answered_with_what_was_meant(
 
 def test_a_backend_that_does_not_load_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     broken = EntryPoint("broken", "no_such_module:X", registry.GROUP)
-    monkeypatch.setattr(registry, "_points", lambda: {"broken": broken})
+    monkeypatch.setattr(plugins, "points", lambda _: {"broken": broken})
     with pytest.raises(UnavailableError, match="'broken' of no_such_module:X does not load: No module named"):
         registry.get_backend("broken")
 

@@ -3,7 +3,7 @@ parser and its verification in one file, found by the entry-point group 'nearmet
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
@@ -77,6 +77,33 @@ class Metric:
     better: Better
     value: float | None
     reason: str = ""
+
+
+def metrics_of(
+    named: Iterable[tuple[str, str, Better]],
+    values: Mapping[str, float | None],
+    missing: Callable[[str], str],
+) -> tuple[Metric, ...]:
+    """named: (name, unit, better) of each; values: by name; missing: why a metric of that name has none."""
+    return tuple(
+        Metric(
+            name=name,
+            unit=unit,
+            better=better,
+            value=values[name],
+            reason="" if values[name] is not None else missing(name),
+        )
+        for name, unit, better in named
+    )
+
+
+def parts_of(kinds: Iterable[tuple[str, str]], values: Mapping[str, float | None]) -> dict[str, float]:
+    """Seconds by kind, summed over the names that have one. kinds: (name, kind or '')."""
+    parts: dict[str, float] = {}
+    for name, kind in kinds:
+        if kind and (value := values[name]) is not None:
+            parts[kind] = parts.get(kind, 0.0) + value
+    return parts
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,10 +4,9 @@ rows out of what one found."""
 from __future__ import annotations
 
 from collections.abc import Mapping
-from difflib import get_close_matches
 from functools import lru_cache
-from importlib.metadata import EntryPoint, entry_points
 
+from .. import plugins
 from ..errors import UsageError
 from ..model.record import Row
 from ..model.study import ApplicationWorkload
@@ -18,30 +17,15 @@ from .parameter import Choices, Parameter
 GROUP = "nearmetal.workloads"
 
 
-@lru_cache(maxsize=1)
-def _points() -> dict[str, EntryPoint]:
-    return {point.name: point for point in entry_points(group=GROUP)}
-
-
 def application_names() -> tuple[str, ...]:
     """Names in order of the alphabet; loads none."""
-    return tuple(sorted(_points()))
+    return tuple(plugins.points(GROUP))
 
 
 @lru_cache
 def application(name: str) -> Application:
     """Raises UsageError where there is none of that name, or it does not load."""
-    point = _points().get(name)
-    if point is None:
-        near = get_close_matches(name, application_names(), n=1)
-        raise UsageError(
-            f"no application {name!r}",
-            remedy=f"did you mean {near[0]!r}?" if near else f"there are {', '.join(application_names())}",
-        )
-    try:
-        found: Application = point.load()()
-    except Exception as e:  # another package's code: anything may be wrong in it
-        raise UsageError(f"application {name!r} of {point.value} does not load: {e}") from e
+    found: Application = plugins.load(GROUP, name, "application", UsageError)
     return found
 
 

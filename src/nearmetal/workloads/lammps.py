@@ -7,7 +7,7 @@ import re
 
 from ..model.record import JsonValue
 from ..model.study import Better
-from .application import Found, Invocation, Metric, Needs, Output, Place
+from .application import Found, Invocation, Needs, Output, Place, metrics_of
 from .parameter import Choices, Kind, Parameter
 
 #: Atoms in a cell of the face-centred cubic lattice.
@@ -152,16 +152,7 @@ class Lammps:
             if value is not None:
                 kinds[kind] = kinds.get(kind, 0.0) + value
         return Found(
-            metrics=tuple(
-                Metric(
-                    name=name,
-                    unit=unit,
-                    better=better,
-                    value=values[name],
-                    reason="" if values[name] is not None else _missing(output, name),
-                )
-                for name, unit, better in self.metrics(choices)
-            ),
+            metrics=metrics_of(self.metrics(choices), values, lambda name: _missing(output, name)),
             ok=ok,
             expected=expected,
             found=found,

@@ -9,7 +9,7 @@ from pathlib import PurePosixPath
 
 from ..model.record import JsonValue
 from ..model.study import Better
-from .application import Found, Invocation, Metric, Needs, Output, Place
+from .application import Found, Invocation, Needs, Output, Place, metrics_of, parts_of
 from .parameter import Choices, Kind, Parameter
 
 _STDOUT, _PROGRAM = "STDOUT.0000", "nm-mitgcm"
@@ -113,20 +113,10 @@ class Mitgcm:
         values["steps"] = steps / whole if steps and whole else None
         ok, expected, seen = _verified(choices, means.get("theta"), ended="ALL" in walls)
         facts: dict[str, JsonValue] = {f"{name}_mean": value for name, value in means.items()}
-        parts: dict[str, float] = {}
-        for name, (_, kind) in SECTIONS.items():
-            if kind and (value := values[name]) is not None:
-                parts[kind] = parts.get(kind, 0.0) + value
+        parts = parts_of(((name, kind) for name, (_, kind) in SECTIONS.items()), values)
         return Found(
-            metrics=tuple(
-                Metric(
-                    name=name,
-                    unit=unit,
-                    better=better,
-                    value=values[name],
-                    reason="" if values[name] is not None else f"its output tells no seconds of {name}",
-                )
-                for name, unit, better in self.metrics(choices)
+            metrics=metrics_of(
+                self.metrics(choices), values, lambda name: f"its output tells no seconds of {name}"
             ),
             ok=ok,
             expected=expected,

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from ..model.record import JsonValue
 from ..model.study import Better
-from .application import Found, Invocation, Metric, Needs, Output, Place
+from .application import Found, Invocation, Needs, Output, Place, metrics_of, parts_of
 from .parameter import Choices, Kind, Parameter
 
 #: Grid and steps where nothing is said: the grid is the 2006 paper's (4 degrees, 20 layers of 50 to 815 m).
@@ -116,20 +116,10 @@ class Veros:
         values["steps"] = (steps - 1) / main if steps is not None and main else None
         values |= {name: _real(timers.get(timer)) for timer, (name, _) in SECTIONS.items()}
         ok, expected, found = _verified(choices, told)
-        parts: dict[str, float] = {}
-        for name, kind in SECTIONS.values():
-            if kind and (value := values[name]) is not None:
-                parts[kind] = parts.get(kind, 0.0) + value
+        parts = parts_of(SECTIONS.values(), values)
         return Found(
-            metrics=tuple(
-                Metric(
-                    name=name,
-                    unit=unit,
-                    better=better,
-                    value=values[name],
-                    reason="" if values[name] is not None else f"{_RESULT}, which it writes, holds no {name}",
-                )
-                for name, unit, better in self.metrics(choices)
+            metrics=metrics_of(
+                self.metrics(choices), values, lambda name: f"{_RESULT}, which it writes, holds no {name}"
             ),
             ok=ok,
             expected=expected,

@@ -1,0 +1,34 @@
+"""What other packages may add: entry points of a group, by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from difflib import get_close_matches
+from functools import lru_cache
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any
+
+from .errors import NearmetalError
+
+
+@lru_cache
+def points(group: str) -> dict[str, EntryPoint]:
+    """By name, in order of the alphabet; loads none."""
+    return {point.name: point for point in sorted(entry_points(group=group), key=lambda p: p.name)}
+
+
+def load(group: str, name: str, kind: str, failure: Callable[..., NearmetalError]) -> Any:
+    """One of them, made without arguments. kind: what it is, for messages; failure: the class of error that
+    is raised where there is none of that name, or it does not load."""
+    known = points(group)
+    point = known.get(name)
+    if point is None:
+        near = get_close_matches(name, known, n=1)
+        raise failure(
+            f"no {kind} {name!r}",
+            remedy=f"did you mean {near[0]!r}?" if near else f"there are {', '.join(sorted(known))}",
+        )
+    try:
+        return point.load()()
+    except Exception as e:  # another package's code: anything may be wrong in it
+        raise failure(f"{kind} {name!r} of {point.value} does not load: {e}") from e
