@@ -8,10 +8,12 @@ from pathlib import Path
 import pytest
 
 from nearmetal.environments import Tools
+from nearmetal.execute.application_place import find_on
 from nearmetal.execute.software import Software, find_program, from_tree
 from nearmetal.images import Image
 from nearmetal.launchers import InstalledMpi
 from nearmetal.model.study import Mpi
+from nearmetal.testing.fake_host import FakeHost
 from nearmetal.workloads.build import BuiltTools
 
 
@@ -43,6 +45,20 @@ def test_a_program_is_found_where_only_the_image_can_follow_it(tmp_path: Path) -
     (tmp_path / "tree" / "usr" / "bin").mkdir(parents=True)
     (tmp_path / "tree" / "usr" / "bin" / "mpirun").symlink_to("/etc/alternatives/mpirun")
     assert find_program(own.image, "mpirun") == "/usr/bin/mpirun"
+    assert find_program(own.image, "/usr/bin/mpirun") == "/usr/bin/mpirun"
+    assert find_program(own.image, "/opt/mpirun") is None
+
+
+def test_on_the_machine_a_path_may_be_that_of_a_library() -> None:
+    host = FakeHost(
+        files={"/lib/libblas.so.3": b"ELF"},
+        absent=("/lib/*", "/opt/*"),
+        programs={"hpcc": "/usr/bin/hpcc", "/opt/xhpl": "/opt/xhpl"},
+        missing=("/lib/libblas.so.3", "/lib/libother.so", "xhpl"),
+    )
+    find = find_on(host)
+    assert find("hpcc") == "/usr/bin/hpcc" and find("/opt/xhpl") == "/opt/xhpl" and find("xhpl") is None
+    assert find("/lib/libblas.so.3") == "/lib/libblas.so.3" and find("/lib/libother.so") is None
 
 
 @pytest.mark.parametrize("line", ["nm0 42 - 0,1 nearmetal-x-0 /g/x", "nm0 0 - - nearmetal-x-0"])
