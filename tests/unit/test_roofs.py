@@ -14,7 +14,7 @@ from nearmetal.errors import RunError
 from nearmetal.execute import roofs
 from nearmetal.model.result import Cell
 from nearmetal.model.roof import MeasuredRoof, Wanted, read_roofs, roof_record
-from nearmetal.model.study import Better
+from nearmetal.model.study import ApplicationWorkload, Better, Storage, StorageKind
 from nearmetal.report.chart_parts import PAGE
 from nearmetal.report.charts import absolute
 from nearmetal.report.markdown import markdown_text
@@ -68,6 +68,38 @@ def test_a_roof_of_other_ranks_or_units_stands_over_nothing() -> None:
     assert not under(roof("triad", 8e10, "B/s", ranks=1))
     assert not under(roof("triad", 8e10, "FLOP/s"))
     assert under(roof("triad", 8e10, "B/s", ranks=None))
+
+
+def test_applications_are_under_their_roofs() -> None:
+    fio = ApplicationWorkload(name="files", application="fio")
+    hpcc = ApplicationWorkload(name="suite", application="hpcc")
+    environments = tuple(
+        replace(e, storage=Storage(kind=kind) if kind else None)
+        for e, kind in zip(
+            sample.study().environments, (None, StorageKind.LOOP, StorageKind.TMPFS), strict=False
+        )
+    )
+    asked = replace(sample.study(), workloads=(fio, hpcc), environments=environments)
+    found = wanted(asked)
+    assert {(w.name, w.place) for w in found if w.place} == {
+        ("disk-read", "/var/tmp"),
+        ("disk-write", "/var/tmp"),
+    }
+    assert {w.ranks for w in found if w.name == "dgemm"} == {2}
+    first = sample.analysis().cells[0]
+    each = replace(first, workload="suite", metric="EP-DGEMM", unit="FLOP/s", better=Better.HIGHER)
+    reads = replace(first, workload="files", metric="read_1MiB_bandwidth", unit="B/s")
+    requests = replace(first, workload="files", metric="read_1MiB_rate", unit="op/s")
+    roofs_ = (
+        roof("dgemm", 9e10, "FLOP/s"),
+        replace(roof("disk-read", 1e9, "B/s", ranks=None), place="/var/tmp"),
+        replace(roof("disk-read", 2e9, "B/s", ranks=None), place="/elsewhere"),
+    )
+    dgemm, read, none = with_roofs(asked, (each, reads, requests), roofs_)
+    assert dgemm.roof is not None and dgemm.roof.value == 4.5e10  # of one rank of two
+    assert none.roof is None
+    assert read.roof is not None
+    assert (read.roof.value, read.roof.words) == (1e9, "sequential reads of the disk of /var/tmp")
 
 
 def test_words() -> None:

@@ -46,19 +46,20 @@ class Under:
     each: bool = False
 
 
-_BLOCKS = ("4KiB", "16KiB", "64KiB", "256KiB", "1MiB")
-#: By kernel or application, and its metric.
+#: By kernel or application, and how its metric begins; the unit has to be the roof's as well.
 UNDER: Mapping[tuple[str, str], Under] = {
     **{("stream", metric): Under(roof=TRIAD) for metric in ("copy", "scale", "add", "triad")},
     ("pingpong", "latency"): Under(roof=LATENCY),
     ("pingpong", "bandwidth"): Under(roof=BANDWIDTH),
     ("hpcc", "G-HPL"): Under(roof=DGEMM),
     ("hpcc", "EP-DGEMM"): Under(roof=DGEMM, each=True),
-    **{("fio", f"read_{size}_bandwidth"): Under(roof=DISK_READ) for size in _BLOCKS},
-    **{("fio", f"write_{size}_bandwidth"): Under(roof=DISK_WRITE) for size in _BLOCKS},
+    ("hpcc", "EP-STREAM-"): Under(roof=TRIAD, each=True),
+    ("hpl", ""): Under(roof=DGEMM),
+    ("mccalpin-stream", ""): Under(roof=TRIAD),
+    ("fio", "read_"): Under(roof=DISK_READ),
+    ("fio", "write_"): Under(roof=DISK_WRITE),
     ("bonnie", "sequential_input_block"): Under(roof=DISK_READ),
     ("bonnie", "sequential_output_block"): Under(roof=DISK_WRITE),
-    **{("hpcc", f"EP-STREAM-{m}"): Under(roof=TRIAD, each=True) for m in ("copy", "scale", "add", "triad")},
 }
 
 
@@ -104,7 +105,7 @@ def with_roofs(study: Study, cells: Sequence[Cell], roofs: Iterable[MeasuredRoof
 
 
 def _over(cell: Cell, subject: str, arm: Arm, roofs: Sequence[MeasuredRoof]) -> Roof | None:
-    under = UNDER.get((subject, cell.metric))
+    under = next((u for (s, m), u in UNDER.items() if s == subject and cell.metric.startswith(m)), None)
     needed = None if under is None else _wanted(under.roof, arm)
     if under is None or needed is None:
         return None

@@ -10,10 +10,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..errors import NearmetalError
+from ..errors import NearmetalError, UnavailableError
 from ..host import Unavailable
 from ..model.roof import (
     BANDWIDTH,
+    DGEMM,
     DISK_READ,
     DISK_WRITE,
     LATENCY,
@@ -25,6 +26,7 @@ from ..model.roof import (
 )
 from ..model.study import Better, Study, Transport
 from ..records.disk import write_file
+from .dgemm_roof import measure_dgemm_roof
 from .disk_roof import by_fio
 from .machine import Machine, cache_directory
 from .once import run_once
@@ -100,9 +102,28 @@ def by_kernel(machine: Machine, roof: Wanted, label: str, scratch: Path) -> Meas
     )
 
 
+def by_dgemm(machine: Machine, roof: Wanted, _: str, __: Path) -> MeasuredRoof:
+    """Raises NearmetalError."""
+    found = measure_dgemm_roof(machine, machine.cpus[: roof.ranks])
+    if isinstance(found, Unavailable):
+        raise UnavailableError(found.reason)
+    of = f", its kernels for {found.core}" if found.core else ""
+    return MeasuredRoof(
+        name=roof.name,
+        ranks=roof.ranks,
+        transport="",
+        value=found.together,
+        unit="FLOP/s",
+        better=Better.HIGHER,
+        measured=time.time(),
+        how=f"nm-dgemm with {found.library}{of}",
+    )
+
+
 #: What measures a roof, by its name; a roof without an entry is not measured.
 MEASURES: dict[str, Measure] = {
     **dict.fromkeys(KERNELS, by_kernel),
+    DGEMM: by_dgemm,
     **dict.fromkeys((DISK_READ, DISK_WRITE), by_fio),
 }
 
