@@ -15,6 +15,7 @@ from nearmetal.model.result import Cell, Change, Verdict
 from nearmetal.model.study import (
     Attachment,
     Better,
+    CommandWorkload,
     Design,
     Environment,
     KernelWorkload,
@@ -204,3 +205,29 @@ def test_noise_beside_a_true_overhead_is_not_blamed(seed: str) -> None:
     cell = told(study(box()), little, overhead=0.4, spread=Spread(), seed=seed)
     assert cell.attribution is not None
     assert (cell.attribution.sentence, change(cell)) == ("not explained", None)
+
+
+@pytest.mark.parametrize(
+    ("slower", "words"), [("user", "user code"), ("system", "system calls"), ("wait", "waiting")]
+)
+def test_a_command_without_mpi_is_divided_by_the_kernel_s_accounts(slower: str, words: str) -> None:
+    design = replace(study(box()).design, mode=Mode.PLAIN, runs=3)
+    command = CommandWorkload(name="cg", argv=("app",))
+    asked = replace(study(box()), workloads=(command,), design=design)
+    plan = make_plan(asked, blocks=BLOCKS, expected_blocks=BLOCKS)
+    metric = SimulatedMetric(workload="cg", metric="wall", unit="s", better=Better.LOWER, value=SECONDS)
+    records = simulate(asked, plan, metrics=[metric], overheads={ARM: 0.5}, spread=Spread())
+
+    def divided(r: TrialRecord) -> TrialRecord:
+        row = r.rows[0]
+        usual = {"user": 0.5, "system": 0.3, "wait": 0.2}
+        parts = {kind: tuple(share * SECONDS for _ in row.values) for kind, share in usual.items()}
+        parts[slower] = tuple(v - (1 - usual[slower]) * SECONDS for v in row.values)
+        return replace(r, rows=(replace(row, parts=parts),))
+
+    (cell,) = analyse(asked, plan, [divided(r) for r in records]).cells
+    assert cell.attribution is not None
+    assert cell.attribution.sentence == words
+    found = {p.name: p.overhead.centre for p in cell.attribution.parts}
+    assert found[words] == pytest.approx(0.5, abs=0.03)
+    assert sum(found.values()) == pytest.approx(0.5, abs=0.03)

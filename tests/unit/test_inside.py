@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -11,6 +12,7 @@ import pytest
 
 from nearmetal.errors import TrialFailedError
 from nearmetal.execute.inside import Inside, counted_everywhere, grown, own_sources
+from nearmetal.execute.launching import Ran
 from nearmetal.host import LocalHost, Unavailable
 from nearmetal.host.energy import EnergyMeter, energy_domains, energy_files
 from nearmetal.host.procfiles import Counters, Scale, instance_counters
@@ -76,6 +78,22 @@ def test_runs_count_what_ranks_used_and_warm_up_does_not() -> None:
         )
     # CPUs were waited for by both at once: the longest counts; faults and bytes add up.
     assert inside.scopes() == {"timed.app": {"run_delay": 0.5, "page_faults": 3.0, "rchar": 30.0}}
+
+
+@pytest.mark.parametrize(
+    ("user", "system", "wait"), [(0.5, 0.25, 0.25), (1.0, 0.01, 0.0), (1.5, 0.5, None), (0.0, 0.0, 1.0)]
+)
+def test_the_accounts_of_a_run_are_those_of_its_slowest_rank(
+    user: float, system: float, wait: float | None
+) -> None:
+    slow = replace(report(1), wall=1.0, user=user, system=system)
+    ran = Ran(stdout="", stderr="", reports=(replace(slow, wall=0.5), slow), profiles=())
+    found = ran.accounts
+    assert ran.parts is None
+    if wait is None:  # threads took more CPU time than passed: nothing to divide
+        assert found is None
+    else:
+        assert found == {"user": user, "system": system, "wait": pytest.approx(wait)}
 
 
 @pytest.mark.parametrize(

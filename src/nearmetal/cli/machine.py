@@ -20,6 +20,7 @@ from .workload_names import read_values
 if TYPE_CHECKING:
     from ..execute.machine import Machine
     from ..host import Host
+    from ..model.record import JsonValue
 
 Json = typer.Option(False, "--json", help="The result as JSON on standard output.")
 
@@ -96,13 +97,15 @@ def _inside(machine: Machine) -> list[tuple[str, str, str, str]]:
     from ..execute.inside import offered_events
     from ..host import Unavailable
     from ..host.energy import energy_domains
+    from ..report.inside import events_words
 
     offered = offered_events(machine.host, machine.tools)
-    given = [name for name, why in offered.items() if not why]
-    absent = [f"{name}: {why}" for name, why in offered.items() if why]
+    given: list[JsonValue] = [name for name, why in offered.items() if not why]
+    absent: dict[str, JsonValue] = {name: why for name, why in offered.items() if why}
     state = "not here" if not given else "works partly" if absent else "works"
-    said = "; ".join([", ".join(given), *absent]).lstrip("; ")
-    remedy = "sysctl kernel.perf_event_paranoid=2" if any("ermission" in text for text in absent) else ""
+    said = events_words({"perf_events": given, "perf_events_absent": absent})
+    forbidden = any("ermi" in why for why in offered.values())
+    remedy = "sysctl kernel.perf_event_paranoid=2" if forbidden else ""
     energy = energy_domains()
     if isinstance(energy, Unavailable):
         row = ("not here", "energy", energy.reason, "")

@@ -34,8 +34,8 @@ class Source(Protocol):
 
     def read(self) -> Counters:
         """What it has counted so far, in base units; None = unavailable. Never raises for a counter that is
-        gone. Counters that mean the same bear the names of procfiles ('steal', 'user', ...), 'run_delay' the
-        seconds that virtual CPUs waited for real ones."""
+        gone. Counters that mean the same bear the names of procfiles ('steal', 'user', ...); 'vcpu_delay' is
+        the seconds that virtual CPUs waited for real ones, added over them."""
 
 
 @runtime_checkable

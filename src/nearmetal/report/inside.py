@@ -26,7 +26,7 @@ class Inside:
         if self.cost is not None:
             out.append(("sampling", self._sampling(self.cost)))
         if self.found:
-            out.append(("perf events", self._events()))
+            out.append(("perf events", events_words(self.found)))
             out.append(("energy", self._energy()))
         return out
 
@@ -51,20 +51,22 @@ class Inside:
         share = "unknown" if cost.share is None else f"{cost.share * 100:.3f} % of a core"
         return f"{often}{share} ({plural(cost.samples, 'sample')} in {show(cost.seconds, 's')})"
 
-    def _events(self) -> str:
-        counted, absent = self.found.get("perf_events"), self.found.get("perf_events_absent")
-        said = ", ".join(map(str, counted)) if isinstance(counted, list) else ""
-        reasons: dict[str, list[str]] = {}
-        for name, why in absent.items() if isinstance(absent, dict) else ():
-            reasons.setdefault(str(why), []).append(name)
-        missing = "; ".join(f"{', '.join(names)} ({why})" for why, names in reasons.items())
-        return one_line("; ".join(s for s in (said, f"absent: {missing}" if missing else "") if s)) or "none"
-
     def _energy(self) -> str:
         domains = self.found.get("energy")
         if isinstance(domains, list):
             return one_line(f"of {', '.join(map(str, domains))}, by RAPL")
         return one_line(f"absent: {self.found.get('energy_absent')}")
+
+
+def events_words(found: Mapping[str, JsonValue]) -> str:
+    """'task_clock; absent: cycles, instructions (No such file or directory)'. found: as Inside.found."""
+    counted, absent = found.get("perf_events"), found.get("perf_events_absent")
+    said = ", ".join(map(str, counted)) if isinstance(counted, list) else ""
+    reasons: dict[str, list[str]] = {}
+    for name, why in absent.items() if isinstance(absent, dict) else ():
+        reasons.setdefault(str(why), []).append(name)
+    missing = "; ".join(f"{', '.join(names)} ({why})" for why, names in reasons.items())
+    return one_line("; ".join(s for s in (said, f"absent: {missing}" if missing else "") if s)) or "none"
 
 
 NOTHING = Inside(found={}, cost=None)
