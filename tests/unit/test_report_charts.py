@@ -14,6 +14,7 @@ from tests.golden import sample_analysis as sample
 
 from nearmetal.errors import RecordsError
 from nearmetal.model.record import Status
+from nearmetal.model.result import Roof
 from nearmetal.report.chart_parts import FILE, PAGE, Chart, finished
 from nearmetal.report.charts import MOST_POINTS, absolute, charts_of, ecdf, floor, looks, points
 from nearmetal.report.figures import Format, figures, write_figures
@@ -46,6 +47,20 @@ def test_every_figure_is_valid_vega_lite() -> None:
         seen.add((chart.kind, "log" in json.dumps(chart.spec)))
         for palette in (FILE, PAGE):
             altair.Chart.from_dict(finished(chart, palette, 480), validate=True)
+
+
+def test_causes_and_roofs_are_drawn_where_there_are_any() -> None:
+    cell = next(c for c in sample.analysis().cells if c.attribution is not None)
+    assert cell.attribution is not None
+    measured = cell.attribution.parts[0]
+    told = replace(cell.attribution, causes=(measured,), unexplained=measured.overhead)
+    over = Roof(words="a roof", value=cell.value.centre, share=1.0, baseline_share=0.9, measured=0.0)
+    drawn = {c.kind: c for c in charts_of(replace(cell, attribution=told, roof=over), EMPTY, PAGE)}
+    assert drawn["attribution"].title == "Where the time went"
+    assert drawn["causes"].title == "Why it went there"
+    assert "Dashed: the roof" in drawn["absolute"].caption
+    for chart in drawn.values():
+        altair.Chart.from_dict(finished(chart, PAGE, 480), validate=True)
 
 
 def test_captions_say_n_and_unit() -> None:

@@ -245,8 +245,8 @@ def _bars(
         "sort": order,
         "axis": {"title": None, "labelColor": p.ink},
     }
-    title = f"of the baseline's time, {unit}"
-    x: Spec = {"field": "x", "type": "quantitative", "axis": {"title": title, "tickCount": 6}}
+    along = f"of the baseline's time, {unit}"
+    x: Spec = {"field": "x", "type": "quantitative", "axis": {"title": along, "tickCount": 6}}
     bars: Spec = {
         "mark": {"type": "bar", "color": p.interval, "stroke": p.arm, "strokeWidth": 1, "tooltip": True},
         "encoding": {

@@ -14,6 +14,8 @@ from ..units import show
 from .text import one_line, plural, thin
 
 COUNTED = 2000
+TIMED = "timed."
+"""Begins the scope of what was counted in the timed part of one workload, and of no other."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,7 +104,8 @@ class RecordIndex:
         return tuple(sorted(k for k in ours if k in theirs and ours[k] != theirs[k]))
 
     def counters(self, cell: Cell) -> tuple[CounterLine, ...]:
-        """Counters of the arm's trials beside its baseline's, and in the cell's median and slowest block.
+        """Counters of the arm's trials beside its baseline's, and in the cell's median and slowest block; of
+        timed parts those of the cell's own workload.
         Medians are taken over at most COUNTED trials of each arm, evenly spaced."""
         own = self._by_arm.get(cell.arm, {})
         ranked = [b for _, b in sorted(zip(cell.d, cell.blocks, strict=False)) if b in own]
@@ -119,6 +122,7 @@ class RecordIndex:
                 slowest_block=_at(slowest, scope, counter),
             )
             for scope, counter in dict.fromkeys((*arm, *base))
+            if not scope.startswith(TIMED) or scope == f"{TIMED}{cell.workload}"
         )
 
     def _medians(self, arm: str) -> Mapping[tuple[str, str], float | None]:
