@@ -25,7 +25,7 @@ from nearmetal.workloads.build import build_tools
 SECONDS = 15.0
 WARM = 2.0
 NAMES = ("node", "node + 2 instances", "vmstat 1")
-INSTANCE = {"cpuacct": Path("/sys/fs/cgroup/cpuacct"), "memory": Path("/sys/fs/cgroup/memory")}
+INSTANCE = {name: Path("/sys/fs/cgroup") / name for name in ("cpu", "cpuacct", "memory")}
 
 
 def cpu_seconds(pid: int) -> float:

@@ -34,7 +34,10 @@ Timed = Mapping[str, float | None]
 Counted = Callable[[float, Random], tuple[Timed, Timed]]
 """Extra seconds of a trial -> what its timed part counted: counters, network."""
 
-NOTHING: tuple[Timed, Timed] = ({"run_delay": 0.0, "throttled": 0.0, "dtlb_misses": 1e6}, {})
+NOTHING: tuple[Timed, Timed] = (
+    {"run_delay": 0.0, "throttled": 0.0, "dtlb_misses": 1e6, "page_faults": 100.0},
+    {},
+)
 
 
 def study(environment: Environment, *, pinning: Pinning = Pinning.RANK, pages: Pages = Pages.HUGE) -> Study:
@@ -178,6 +181,16 @@ def test_tlb_misses_are_told_beside_a_slower_computation_alone() -> None:
     assert slower.attribution.suggestion.words == "huge pages (pages: huge)"
     talking = told(asked, many, overhead=0.3, spread=Spread(), comm=0.1).attribution
     assert talking is not None and "TLB" not in talking.sentence
+
+
+def test_page_faults_are_told_where_they_are_clearly_more() -> None:
+    def faults(times: float) -> Counted:
+        return lambda _, rng: ({"page_faults": 100 * times * rng.uniform(0.8, 1.2)}, {})
+
+    for times, said in ((8.0, True), (1.3, False)):
+        cell = told(study(box()), faults(times), overhead=0.3, spread=Spread(), in_mpi=0.1 * SECONDS)
+        assert cell.attribution is not None
+        assert ("page faults ×" in cell.attribution.sentence) is said
 
 
 @pytest.mark.parametrize("seed", [str(n) for n in range(20)])

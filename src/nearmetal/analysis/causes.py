@@ -33,9 +33,6 @@ from .network_trouble import (
 )
 from .suggestions import suggest
 
-MORE_MISSES = 1.5
-"""Times as many TLB misses as the baseline's from which they are told beside a slower computation."""
-
 
 class Cause(StrEnum):
     """In the words of the report."""
@@ -46,6 +43,25 @@ class Cause(StrEnum):
     DISK = "waiting for disks"
     MEMORY = "reclaim of memory"
     TLB = "TLB misses"
+    CACHE = "cache misses"
+    FAULTS = "page faults"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Count:
+    """A count without seconds of its own. beside: the parts that it may have made slower; least: times the
+    baseline's for the same work from which it is told."""
+
+    counter: str
+    beside: tuple[str, ...]
+    least: float
+
+
+COUNTS: Mapping[Cause, Count] = {
+    Cause.TLB: Count(counter="dtlb_misses", beside=("computation", "user code"), least=1.5),
+    Cause.CACHE: Count(counter="cache_misses", beside=("computation", "user code"), least=1.5),
+    Cause.FAULTS: Count(counter="page_faults", beside=("computation", "system calls"), least=2.0),
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -223,10 +239,12 @@ def _told(study: Study, cell: Cell, env: Side, base: Side, found: Found | None, 
         proven += [c.name for c in named]
     if slower and cell.network is not None and timeout_clause(cell.network) is not None:
         proven.insert(0, Cause.TIMEOUTS.name)
-    misses = _more_misses(cell, env, base, expected=expected) if slower else None
-    if misses is not None and had.sentence.startswith("computation"):
-        clauses.append(f"{Cause.TLB.value} ×{misses:.2g}")
-        proven.append(Cause.TLB.name)
+    for cause, count in COUNTS.items() if slower else ():
+        if had.sentence.split(";")[0] in count.beside:
+            times = _times_more(cell, env, base, count, expected=expected)
+            if times is not None:
+                clauses.append(f"{cause.value} ×{times:.2g}")
+                proven.append(cause.name)
     if found is None and cell.attribution is None and not clauses:
         return cell
     sentence = "; ".join(clauses) or (NOT_EXPLAINED if slower else had.sentence)
@@ -250,20 +268,20 @@ def _worth_saying(found: Found, cause: Cause) -> bool:
     return found.causes[cause].low > WORTH_SAYING * found.total.centre > 0
 
 
-def _more_misses(cell: Cell, env: Side, base: Side, *, expected: int) -> float | None:
-    """TLB misses for the same work, as a multiple of the baseline's; None where they are not counted or not
-    clearly more."""
+def _times_more(cell: Cell, env: Side, base: Side, count: Count, *, expected: int) -> float | None:
+    """A count for the same work, as a multiple of the baseline's; None where it is not known or not clearly
+    more."""
     logs: list[float] = []
     for block in cell.blocks:
         pair = []
         for side in (env, base):
             part = _timed_part(side, block, cell)
-            misses = side.timed(block, cell.workload).get("dtlb_misses") if part is not None else None
-            if part is None or not misses:
+            found = side.timed(block, cell.workload).get(count.counter) if part is not None else None
+            if part is None or not found:
                 return None
-            pair.append(misses / part[1])
+            pair.append(found / part[1])
         logs.append(math.log(pair[0] / pair[1]))
     if not logs:
         return None
     ratio = look_and_carry(np.asarray(logs), expected=expected, alpha=1 - cell.confidence).interval
-    return math.exp(ratio.centre) if ratio.low > math.log(MORE_MISSES) else None
+    return math.exp(ratio.centre) if ratio.low > math.log(count.least) else None

@@ -140,6 +140,7 @@ REMEDIES: tuple[Remedy, ...] = (
         change=None,
         words="huge pages (pages: huge)",
     ),
+    Remedy(cause="FAULTS", fits=_small_pages, change=None, words="huge pages (pages: huge)"),
     Remedy(
         cause="leaves shared memory",
         fits=_divided,
