@@ -10,8 +10,10 @@ import pytest
 from tests.golden import sample_analysis as sample
 
 from nearmetal.analysis.roofs import wanted, with_roofs, words
-from nearmetal.errors import RunError
+from nearmetal.errors import RunError, UnavailableError
 from nearmetal.execute import roofs
+from nearmetal.execute.dgemm_roof import DgemmRoof
+from nearmetal.host import Unavailable
 from nearmetal.model.result import Cell
 from nearmetal.model.roof import MeasuredRoof, Wanted, read_roofs, roof_record
 from nearmetal.model.study import ApplicationWorkload, Better, Storage, StorageKind
@@ -167,6 +169,29 @@ class Host:
 
 class Machine:
     built, mpi, host, cpus = Built, Mpi, Host, (0, 1)
+
+
+def test_matrix_products_are_of_as_many_cpus_as_ranks(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    asked: list[tuple[int, ...]] = []
+
+    def answer(of: DgemmRoof | Unavailable) -> None:
+        def measure(_: Any, cpus: tuple[int, ...]) -> DgemmRoof | Unavailable:
+            asked.append(tuple(cpus))
+            return of
+
+        monkeypatch.setattr(roofs, "measure_dgemm_roof", measure)
+
+    machine: Any = Machine()
+    answer(DgemmRoof(library="/blas", core="Zen", alone=3e9, each=(2e9, 2.5e9)))
+    found = roofs.by_dgemm(machine, Wanted(name="dgemm", ranks=2, transport=""), "label", tmp_path)
+    assert (found.value, found.unit, found.ranks, asked) == (4.5e9, "FLOP/s", 2, [(0, 1)])
+    assert "/blas" in found.how and "Zen" in found.how
+    answer(Unavailable("no BLAS"))
+    with pytest.raises(UnavailableError, match="no BLAS"):
+        roofs.by_dgemm(machine, Wanted(name="dgemm", ranks=1, transport=""), "label", tmp_path)
+    assert asked[-1] == (0,)
 
 
 def test_each_is_measured_once_and_kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
