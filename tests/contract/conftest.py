@@ -1,8 +1,8 @@
-"""What the contract suites share: the launcher and the first process of instances, built once."""
+"""What the contract suites share: the compiled programs, a Docker daemon, the table of backends."""
 
 from __future__ import annotations
 
-import subprocess
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,21 +12,20 @@ from tests.contract.docker_daemon import docker_daemon
 from tests.contract.not_here import not_here
 
 from nearmetal.environments import Tools
+from nearmetal.execute.machine import cache_directory
+from nearmetal.host import LocalHost
+from nearmetal.workloads.build import build_tools
 
-KERNELS = Path(__file__).parents[2] / "kernels"
-PROGRAMS = ("nm-box", "nm-init")
+TOOLS = "NEARMETAL_TEST_TOOLS"
+"""Names the directory of programs that a test session runs with instead."""
 
 
 @pytest.fixture(scope="session")
-def tools(tmp_path_factory: pytest.TempPathFactory) -> Tools:
-    """nm-box and nm-init as CMake builds them, without the kernels, which take longer."""
-    build = tmp_path_factory.mktemp("tools")
-    for step in (
-        ["cmake", "-S", str(KERNELS), "-B", str(build), "-DBUILD_TESTING=OFF"],
-        ["cmake", "--build", str(build), "--parallel", "2", "--target", *PROGRAMS],
-    ):
-        subprocess.run(step, check=True, timeout=120, capture_output=True)
-    return Tools(directory=build / "bin")
+def tools() -> Tools:
+    """Of the user's own cache, where the suites that run the tool as a user find them too: compiled once."""
+    given = os.environ.get(TOOLS)
+    built = given or build_tools(LocalHost(), cache_directory(), progress=None).directory
+    return Tools(directory=Path(built))
 
 
 @pytest.fixture(scope="session")

@@ -16,7 +16,7 @@ import pytest
 from tests.contract.answers import checked
 from tests.contract.test_backends import HOST, Rig, gone, out
 
-from nearmetal.environments import Tools, Unavailable, docker, docker_image, oci, podman
+from nearmetal.environments import Tools, Unavailable, docker, docker_daemon, docker_image, oci, podman
 from nearmetal.environments.kept import find_all, remove_any
 from nearmetal.environments.registry import get_backend
 from nearmetal.errors import NearmetalError
@@ -76,7 +76,7 @@ def test_a_program_that_hangs_is_given_up(rig: Rig, monkeypatch: pytest.MonkeyPa
     hanging.chmod(0o755)
     for module in (oci, podman, docker):
         monkeypatch.setattr(module, "START_TIMEOUT", 0.5)
-    for module in (docker, docker_image):
+    for module in (docker, docker_daemon, docker_image):
         monkeypatch.setattr(module, "COMMAND_TIMEOUT", 0.5)
     before = time.monotonic()
     with monkeypatch.context() as path:

@@ -10,7 +10,9 @@ import tempfile
 from pathlib import Path
 
 import pytest
+from tests.contract.conftest import TOOLS
 
+from nearmetal.environments import Tools
 from nearmetal.host import LocalHost
 
 NOBODY = 65534
@@ -38,9 +40,10 @@ def python_for_nobody() -> str:
 @pytest.mark.parametrize(
     "file", ["test_backends.py", "test_network_attachments.py", "test_wrapped_programs.py"]
 )
-def test_the_contract_holds_without_privileges(file: str) -> None:
+def test_the_contract_holds_without_privileges(file: str, tools: Tools) -> None:
     with tempfile.TemporaryDirectory(prefix="nm-nobody-", dir="/tmp") as directory:
         os.chown(directory, NOBODY, NOBODY)
+        programs = shutil.copytree(tools.directory, f"{directory}/programs")
         done = HOST.run(
             as_nobody(
                 *(
@@ -59,6 +62,7 @@ def test_the_contract_holds_without_privileges(file: str) -> None:
             cwd=HERE.parents[1],
             env={
                 "HOME": directory,
+                TOOLS: programs,
                 "PATH": "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin",
                 "XDG_RUNTIME_DIR": directory,
                 "PYTHONDONTWRITEBYTECODE": "1",

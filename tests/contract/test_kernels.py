@@ -15,6 +15,7 @@ from statistics import median
 import pytest
 
 from nearmetal.errors import TrialFailedError
+from nearmetal.execute.machine import cache_directory
 from nearmetal.execute.profiles import read_profiles
 from nearmetal.host import Completed, LocalHost
 from nearmetal.model.record import Status
@@ -40,8 +41,8 @@ PATIENCE = 60.0
 
 
 @pytest.fixture(scope="session")
-def tools(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build_tools(LocalHost(), tmp_path_factory.mktemp("tools"), progress=None).directory
+def tools() -> Path:
+    return build_tools(LocalHost(), cache_directory(), progress=None).directory
 
 
 def mpirun(ranks: int, transport: Transport = Transport.SHM) -> list[str]:
@@ -336,7 +337,7 @@ def test_planted_work_takes_its_share_longer(
     the same."""
     short, ranks = SHORT[name]
     micro = start(tools, tmp_path, stack, short, f"{short}:extra=0.5", ranks=ranks)
-    lines = [(micro.slice(0), micro.slice(1)) for _ in range(300)]
+    lines = [(micro.slice(0), micro.slice(1)) for _ in range(150)]
     assert all([p.work for p in a.parts] == [p.work for p in b.parts] for a, b in lines)
     plain, more = ([sum(p.seconds for p in pair[k].parts) for pair in lines] for k in (0, 1))
     assert 1.35 < median(b / a for a, b in zip(plain, more, strict=True)) < 1.65

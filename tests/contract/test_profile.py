@@ -10,10 +10,12 @@ from pathlib import Path
 
 import pytest
 
+from nearmetal.execute.machine import cache_directory
 from nearmetal.execute.profiles import read_profiles
 from nearmetal.host import Completed, LocalHost
 from nearmetal.model.profile import PeerProfile
 from nearmetal.samplers.profile import LaunchProfile, parse_profile
+from nearmetal.workloads.build import build_tools
 from nearmetal.workloads.protocol import parse_report
 
 KERNELS = Path(__file__).parents[2] / "kernels"
@@ -58,18 +60,19 @@ PEERS = (
 
 @dataclass(frozen=True, kw_only=True)
 class Built:
-    """The library and nm-rank, built for one MPI."""
+    """The library and nm-rank, built for one MPI. own: where the test programs go."""
 
     mpi: str
     directory: Path
+    own: Path
 
     def program(self, source: str) -> str:
         """A test program, compiled once by this MPI's own wrapper; MPICH's headers warn about themselves."""
-        program = self.directory / Path(source).stem
+        program = self.own / Path(source).stem
         if not program.exists():
             wrapper = "mpif90" if source.endswith(".f90") else "mpicc"
             argv = [f"{wrapper}.{self.mpi}", "-w", "-o", str(program), str(KERNELS / "tests" / source)]
-            subprocess.run(argv, check=True, timeout=60, cwd=self.directory)
+            subprocess.run(argv, check=True, timeout=60, cwd=self.own)
         return str(program)
 
     def run(self, profiles: Path, *program: str) -> Completed:
@@ -81,14 +84,8 @@ class Built:
 
 @pytest.fixture(scope="module", params=list(LAUNCHERS))
 def built(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Built:
-    build = tmp_path_factory.mktemp("build")
-    compiler = f"-DMPI_C_COMPILER=mpicc.{request.param}"
-    for step in (
-        ["cmake", "-S", str(KERNELS), "-B", str(build), compiler, "-DBUILD_TESTING=OFF"],
-        ["cmake", "--build", str(build), "--parallel", "2", "--target", "nm-profile", "nm-rank"],
-    ):
-        subprocess.run(step, check=True, timeout=120, capture_output=True)
-    return Built(mpi=request.param, directory=build / "bin")
+    made = build_tools(LocalHost(), cache_directory(), progress=None, mpicc=f"mpicc.{request.param}")
+    return Built(mpi=request.param, directory=made.directory, own=tmp_path_factory.mktemp("own"))
 
 
 def outside(profile: LaunchProfile) -> dict[str, tuple[int, int]]:
