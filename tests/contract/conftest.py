@@ -14,12 +14,12 @@ from tests.contract.not_here import not_here
 from nearmetal.environments import Tools
 
 KERNELS = Path(__file__).parents[2] / "kernels"
-PROGRAMS = ("nm-box", "nm-init")
+PROGRAMS = ("nm-box", "nm-init", "nm-guest")
 
 
 @pytest.fixture(scope="session")
 def tools(tmp_path_factory: pytest.TempPathFactory) -> Tools:
-    """nm-box and nm-init as CMake builds them, without the kernels, which take longer."""
+    """nm-box, nm-init and nm-guest as CMake builds them, without the kernels, which take longer."""
     build = tmp_path_factory.mktemp("tools")
     for step in (
         ["cmake", "-S", str(KERNELS), "-B", str(build), "-DBUILD_TESTING=OFF"],
