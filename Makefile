@@ -7,7 +7,7 @@ quick: setup
 	.venv/bin/nearmetal quick
 
 test: setup-test kernels-test
-	$(PYTHON) -m pytest tests
+	@scripts/test.sh
 
 # Prints at its end: backend, whether it works here, tests passed and failed.
 test-contract: setup-test
