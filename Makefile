@@ -1,5 +1,5 @@
 # Two commands: `make quick` sets up and measures; `make test` sets up and tests. Both skip what is there already.
-.PHONY: quick test test-contract lint format setup setup-test kernels-test sanitize wheel bench bench-kernels clean
+.PHONY: quick test test-contract test-vm lint format setup setup-test kernels-test sanitize wheel bench bench-kernels clean
 
 PYTHON := .venv/bin/python
 
@@ -12,6 +12,11 @@ test: setup-test kernels-test
 # Prints at its end: backend, whether it works here, tests passed and failed.
 test-contract: setup-test
 	$(PYTHON) -m pytest $(addprefix tests/contract/test_backends,.py _faults.py _seats.py) -q $(ARGS)
+
+# Everything about virtual machines: each guest boots in seconds by KVM, and in many by an emulator.
+test-vm: setup-test
+	$(PYTHON) -m pytest tests/unit/test_guests.py tests/unit/study_file/test_study_file_guest.py \
+	  tests/contract/test_guests.py tests/system/test_guests_run.py -q $(ARGS)
 
 setup:
 	@scripts/setup.sh run
@@ -53,6 +58,7 @@ bench: setup-test
 	$(PYTHON) -m benchmarks.profile
 	$(PYTHON) -m benchmarks.networks
 	$(PYTHON) -m benchmarks.starts
+	$(PYTHON) -m benchmarks.guest_boot
 	$(PYTHON) -m benchmarks.trial_cost
 	$(PYTHON) -m benchmarks.sampler
 	$(PYTHON) -m benchmarks.analysis

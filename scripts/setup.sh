@@ -11,6 +11,7 @@ if [ "$need" = test ]; then
     packages="$packages ethtool openvswitch-switch"
     packages="$packages bonnie++ fio ncbi-blast+"
     packages="$packages mmdebstrap squashfs-tools erofs-utils skopeo umoci"
+    packages="$packages qemu-system-x86 qemu-system-common qemu-utils e2fsprogs"
     packages="$packages bubblewrap charliecloud crun docker.io lxc podman runc slirp4netns systemd-container uidmap"
     packages="$packages hpcc libblas3 libopenblas0-pthread"
 fi

@@ -80,6 +80,12 @@ int call_main(int argc, char **argv);
  * gets its signals and is killed when it dies. call: the path that it gave. */
 _Noreturn void answer(const char *call, const char *label, char *const argv[]);
 int cma_main(int argc, char **argv);
+int guest_main(int argc, char **argv);
+int multiplex_main(int argc, char **argv);
+int tap_main(int argc, char **argv);
+int kvm_main(int argc, char **argv);
+/* A stream connection to a Unix socket. */
+int connect_to(const char *path);
 
 /* Enters the cgroups and the namespaces of pid (0: the cgroups only; only: those kinds, such as "net,uts",
  * NULL for all) and runs argv there. */

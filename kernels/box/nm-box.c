@@ -9,9 +9,11 @@ int main(int argc, char **argv) {
     static const struct {
         const char *name;
         int (*run)(int, char **);
-    } commands[] = {{"start", start_main},     {"enter", enter_main}, {"agent", agent_main},
-                    {"by-rank", by_rank_main}, {"hold", hold_main},   {"wrap", wrap_main},
-                    {"relay", relay_main},     {"call", call_main},   {"cma", cma_main}};
+    } commands[] = {{"start", start_main},     {"enter", enter_main},         {"agent", agent_main},
+                    {"by-rank", by_rank_main}, {"hold", hold_main},           {"wrap", wrap_main},
+                    {"relay", relay_main},     {"call", call_main},           {"cma", cma_main},
+                    {"guest", guest_main},     {"multiplex", multiplex_main}, {"tap", tap_main},
+                    {"kvm", kvm_main}};
     const char *called = strrchr(argv[0], '/');
     if (called != NULL && strcmp(called, "/agent") == 0)
         return agent_main(argc, argv);
@@ -19,5 +21,6 @@ int main(int argc, char **argv) {
     for (size_t i = 0; i < sizeof commands / sizeof *commands; i++)
         if (strcmp(wanted, commands[i].name) == 0)
             return commands[i].run(argc - 1, argv + 1);
-    refuse("usage: nm-box start|enter|agent|by-rank|hold|wrap|relay|call|cma ...", wanted);
+    refuse("usage: nm-box start|enter|agent|by-rank|hold|wrap|relay|call|cma|guest|multiplex|tap|kvm ...",
+           wanted);
 }

@@ -129,6 +129,7 @@ def _plain(
         placement=question.arm.placement.name,
         attachment=question.arm.environment.attachment.value,
         emulated=question.arm.placement.emulated or question.baseline.placement.emulated,
+        guest=question.arm.environment.emulation or question.baseline.environment.emulation,
         baseline=question.baseline.name,
         workload=question.row[0],
         metric=question.row[1],

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 import sys
 from dataclasses import replace
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -30,7 +31,14 @@ Force = typer.Option(False, "--force", help="Run although another run holds this
 Design = typer.Option(None, "--mode", help="slices between standing instances, or plain trials.")
 Width = typer.Option(None, "--width", help="Stop at this half-width (such as '0.7 %'), not at verdicts.")
 MaxBlocks = typer.Option(None, "--max-blocks", min=1, help="Stop after so many blocks in all.")
+RequireOption = typer.Option(None, "--require", help="kvm: refuse where guests would be emulated.")
 DryRun = typer.Option(False, "--dry-run", help="Print what would run, and start nothing.")
+
+
+class Require(StrEnum):
+    """What a run may insist on."""
+
+    KVM = "kvm"
 
 
 def changed(
@@ -95,15 +103,18 @@ def measure(
     fail_on: FailOn,
     force: bool,
     dry_run: bool,
+    require: Require | None = None,
 ) -> int:
     """Run a study to its end and show its result, or with dry_run its plan. The exit code."""
     if dry_run:
         show_plan(study, json=json, blocks=None)
         return int(ExitCode.DONE)
+    from ..execute.accelerator import with_accelerators
     from ..execute.run import start_run
 
     with View(quiet=json) as view:
         machine = machine_here(view, study.design.mpi)
+        machine, study = with_accelerators(machine, study, view, require_kvm=require is Require.KVM)
         order = order_of(results, study_text(study), force)
         outcome = start_run(machine, bounded(study, max_blocks), order, view)
     return finish(outcome, json=json, fail_on=fail_on)

@@ -23,6 +23,8 @@ from .measuring import (
     Json,
     MaxBlocks,
     Parent,
+    Require,
+    RequireOption,
     Seed,
     Time,
     Width,
@@ -69,6 +71,7 @@ def quick(
     json: bool = Json,
     fail_on: FailOn = Fail,
     force: bool = Force,
+    require: Require = RequireOption,
     dry_run: bool = DryRun,
 ) -> int:
     """Weigh a container against bare metal on this machine: no file, no argument, about 90 seconds."""
@@ -84,7 +87,16 @@ def quick(
         )
     study = with_pages(study_from(name, seed), pages)
     study = changed(study, time=time, mode=mode, width=width)
-    return measure(study, results, max_blocks, json=json, fail_on=fail_on, force=force, dry_run=dry_run)
+    return measure(
+        study,
+        results,
+        max_blocks,
+        json=json,
+        fail_on=fail_on,
+        force=force,
+        dry_run=dry_run,
+        require=require,
+    )
 
 
 def run(
@@ -99,6 +111,7 @@ def run(
     json: bool = Json,
     fail_on: FailOn = Fail,
     force: bool = Force,
+    require: Require = RequireOption,
     dry_run: bool = DryRun,
 ) -> int:
     """Run a study."""
@@ -116,13 +129,22 @@ def run(
         return run_parts(
             create(series, results),
             series,
-            _part_runner(machine, max_blocks, json=json, force=force),
+            _part_runner(machine, max_blocks, json=json, force=force, require=require),
             seconds=series.max_time,
             json=json,
             fail_on=fail_on,
         )
     study = changed(study_from(study_file, seed), time=time, mode=mode)
-    return measure(study, results, max_blocks, json=json, fail_on=fail_on, force=force, dry_run=dry_run)
+    return measure(
+        study,
+        results,
+        max_blocks,
+        json=json,
+        fail_on=fail_on,
+        force=force,
+        dry_run=dry_run,
+        require=require,
+    )
 
 
 def resume(
@@ -138,6 +160,7 @@ def resume(
     dry_run: bool = DryRun,
 ) -> int:
     """Go on with a run that was interrupted, killed, or ended without a verdict."""
+    from ..execute.accelerator import with_accelerators
     from ..execute.run import resume_run
 
     several = open_series(directory, results)
@@ -152,23 +175,33 @@ def resume(
         return int(ExitCode.DONE)
     with View(quiet=json) as view:
         machine = machine_here(view, study.design.mpi)
+        machine, study = with_accelerators(machine, study, view)
         outcome = resume_run(machine, study, found, order_of(results, found.study_yaml, force), view)
     return finish(outcome, json=json, fail_on=fail_on)
 
 
-def _part_runner(machine: Machine, max_blocks: int | None, *, json: bool, force: bool) -> Start:
+def _part_runner(
+    machine: Machine,
+    max_blocks: int | None,
+    *,
+    json: bool,
+    force: bool,
+    require: Require | None = None,
+) -> Start:
     """Runs one part of a series below its directory, or goes on with it."""
+    from ..execute.accelerator import with_accelerators
     from ..execute.run import resume_run, start_run
 
     def start(study: Study, into: SeriesDirectory, found: ResultsDirectory | None) -> Outcome:
         with View(quiet=json) as view:
+            fitting, study = with_accelerators(machine, study, view, require_kvm=require is Require.KVM)
             if found is None:
                 order = order_of(into.path, study_text(study), force)
-                return start_run(machine, bounded(study, max_blocks), order, view)
+                return start_run(fitting, bounded(study, max_blocks), order, view)
             frozen = frozen_study(found)
             again = replace(frozen, design=replace(frozen.design, max_time=study.design.max_time))
             order = order_of(into.path, found.study_yaml, force)
-            return resume_run(machine, bounded(again, max_blocks), found, order, view)
+            return resume_run(fitting, bounded(again, max_blocks), found, order, view)
 
     return start
 

@@ -10,7 +10,19 @@ import typer
 from ..errors import UsageError
 from ..model.study import ApplicationWorkload, Attachment
 from .common import FailOn, catalog, draw_seed, duration, require_images, study_from
-from .measuring import DryRun, Fail, Force, Json, Parent, Seed, Width, changed, measure
+from .measuring import (
+    DryRun,
+    Fail,
+    Force,
+    Json,
+    Parent,
+    Require,
+    RequireOption,
+    Seed,
+    Width,
+    changed,
+    measure,
+)
 from .workload_names import misplaced, named_workloads
 
 
@@ -41,6 +53,7 @@ def weigh(
     json: bool = Json,
     fail_on: FailOn = Fail,
     force: bool = Force,
+    require: Require = RequireOption,
     dry_run: bool = DryRun,
 ) -> int:
     """Measure now, without a file: weigh native namespaces -w cg, or ... -- ./my_app in.txt."""
@@ -76,7 +89,9 @@ def weigh(
             raise UsageError(f"--workload {w.name}: {why[0]}")
     require_images(study)
     study = changed(study, time=None, width=width)
-    return measure(study, results, None, json=json, fail_on=fail_on, force=force, dry_run=dry_run)
+    return measure(
+        study, results, None, json=json, fail_on=fail_on, force=force, dry_run=dry_run, require=require
+    )
 
 
 def _attachments(text: str) -> tuple[Attachment, ...]:

@@ -1,12 +1,27 @@
 """Backends: how an instance of an environment is started and stopped. Knows no workload and no network."""
 
 from ..model.network import Seat
-from .contract import OWN_ALL, Available, Backend, Instance, InstanceRequest, Seated, Tools, Unavailable
+from .contract import (
+    KERNEL,
+    OWN_ALL,
+    Available,
+    Backend,
+    Guest,
+    GuestBase,
+    Instance,
+    InstanceRequest,
+    Seated,
+    Tools,
+    Unavailable,
+)
 
 __all__ = [
+    "KERNEL",
     "OWN_ALL",
     "Available",
     "Backend",
+    "Guest",
+    "GuestBase",
     "Instance",
     "InstanceRequest",
     "Seat",

@@ -8,12 +8,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
-from ..host import Host
+from ..host import Host, Process
+from ..host.ranks import RankHolds
 from ..model.network import Seat
 from ..model.study import Environment
 
 OWN_ALL = frozenset({"mnt", "uts", "ipc", "pid", "net"})
 """Kinds of namespace, as /proc/<pid>/ns names them."""
+KERNEL = "kernel"
+"""Beside these in Backend.own: its instances are virtual machines, and offer what Guest says."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,12 +48,26 @@ class Tools:
 
 
 @dataclass(frozen=True, kw_only=True)
+class GuestBase:
+    """What a virtual machine starts from. kernel: a bzImage; initramfs: with nm-guest, modules of that kernel
+    and the tools; root: a file with the file system of the image, None for the machine's own root, shared;
+    disk: it is a disk of the user's own, whose root is there; cache: a directory for what may be kept between
+    runs."""
+
+    kernel: Path
+    initramfs: Path
+    root: Path | None
+    cache: Path
+    disk: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
 class InstanceRequest:
     """label: 'nearmetal-<run>-<slot>', names everything the instance leaves on the machine; hostname: inside;
     cpus: CPUs it may use; seat: None = the host's own network; binds: directories seen inside at the same
     path, writable; scratch: an empty directory of its own; tree: the root of its image, never written to ('/'
     for image host); user_namespace: path of the shared user
-    namespace (/proc/<pid>/ns/user) when not root, else None."""
+    namespace (/proc/<pid>/ns/user) when not root, else None; base: of a virtual machine."""
 
     label: str
     hostname: str
@@ -61,6 +78,7 @@ class InstanceRequest:
     scratch: Path
     tree: Path = Path("/")
     user_namespace: str | None = None
+    base: GuestBase | None = None
 
 
 class Instance(Protocol):
@@ -89,6 +107,34 @@ class Instance(Protocol):
 
     def command(self, argv: Sequence[str]) -> list[str]:
         """Tokens that, run on the host, run argv inside the instance (and inside its cgroups)."""
+
+
+@runtime_checkable
+class Guest(Protocol):
+    """What an instance offers besides when it has a kernel of its own: it sees no file, no FIFO and no
+    process of the machine, and has CPUs and clocks of its own. Its CPUs are numbered from 0, in the order of
+    those that the request gave it."""
+
+    def copy_in(self, paths: Sequence[Path]) -> None:
+        """Make these, and all below directories, stand at the same paths inside: files, links, FIFOs. Raises
+        RunError."""
+
+    def copy_out(self, paths: Sequence[Path]) -> None:
+        """Write the files among these paths, and below them, to the same paths on the machine; what is not
+        there is left out. Raises RunError."""
+
+    def carry(self, fifo: Path, *, inward: bool) -> Process:
+        """Carry what is written to a FIFO at the same path on both sides, until the process is ended or,
+        inward, nobody writes any more."""
+
+    def on_host(self, nanoseconds: int) -> int:
+        """A reading of its CLOCK_MONOTONIC, by that of the machine."""
+
+    def rank_holdings(self, mark: str) -> dict[int, RankHolds]:
+        """host.ranks.rank_holdings, asked inside. Raises RunError."""
+
+    def trouble(self) -> str:
+        """Why it does not run any more; empty while it does."""
 
 
 class Backend(Protocol):

@@ -22,6 +22,7 @@ from .applications import prepare_application, run_application
 from .arms import guarded, shuffled, sound, taking
 from .commands import run_command
 from .companion import companion, still_well
+from .guests import out_of_guests
 from .inside import counted_run, counted_slices
 from .network_watch import timed_run, timed_slice, timed_slices
 from .profiles import read_profiles
@@ -139,6 +140,7 @@ def _run_kernels(
     for s in sound(arms):
         with guarded(s):
             s.standing_job.ended()
+            out_of_guests(s)
             if s.profiles is not None:
                 found = read_profiles(s.profiles, s.arm.placement.ranks)
                 s.profile |= {w.name: tuple(p.kernel(k) for p in found) for k, w in enumerate(s.kernels)}

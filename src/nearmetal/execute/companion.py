@@ -62,7 +62,8 @@ def _request(session: Session, s: Standing, wanted: Companion) -> InstanceReques
     software = session.software_of(s.arm)
     own_network = "net" in session.backends[wanted.backend].own
     label, hostname, scratch = request_name(session, s, "beside")
-    every = sorted({cpu for cpus in session.cpus(s.arm) for cpu in cpus})
+    numbers = range(s.arm.placement.all_instances)
+    every = sorted({cpu for i in numbers for cpu in session.instance_cpus(s.arm, i)})
     return InstanceRequest(
         label=label,
         hostname=hostname,
@@ -79,5 +80,6 @@ def _request(session: Session, s: Standing, wanted: Companion) -> InstanceReques
         binds=(s.directory, software.tools.directory),
         scratch=scratch,
         tree=software.tree,
+        base=session.bases.get(s.arm.environment.name),
         user_namespace=session.user_namespace,
     )

@@ -21,6 +21,7 @@ from ..model.study import Better, CommandWorkload
 from ..workloads.command import parse
 from ..workloads.protocol import RankReport
 from .failures import LOGGED, end_younger, failure, require_nothing_left, timed_out
+from .guests import carried_gate, into_guests, out_of_guests
 from .network_watch import look_at_network
 from .reports import forget_reports, instance_walls, io_together, read_reports
 from .session import Session
@@ -40,6 +41,9 @@ def run_copies(session: Session, s: Standing, workload: CommandWorkload) -> tupl
         places = [stack.enter_context(own_directory(s, workload, f".{r}")) for r in ranks]
         try:
             with _gate(s.directory / "start") as gate:
+                into_guests(s, [p for p in places if p is not None])
+                for process in carried_gate(s, gate.directory):
+                    gate.callback(process.kill)
                 copies = [
                     gate.enter_context(_copy(session, s, workload, r, gate.directory, places[r]))
                     for r in ranks
@@ -47,6 +51,7 @@ def run_copies(session: Session, s: Standing, workload: CommandWorkload) -> tupl
                 gate.wait_for(copies)
                 gate.release()
                 _wait(session, s, workload, copies)
+            out_of_guests(s, [p for p in places if p is not None])
             outputs = [_outputs(s, workload, r, places[r]) for r in ranks]
             for copy, output in zip(copies, outputs, strict=True):
                 if copy.poll() != os.EX_OK:

@@ -12,6 +12,7 @@ from ..host import Completed, cgroups, processes
 from ..host.bounded import shortened
 from ..model.image import HOST
 from ..workloads.protocol import RankReport, told_by_program, told_error
+from .guests import trouble
 from .reports import found_reports
 from .session import Session
 from .standing import Standing
@@ -66,7 +67,7 @@ def failure(
         )
     bad = [r for r in found_reports(s.directory, s.arm.placement.ranks) if r.status not in exit_codes]
     ranks = f"rank {bad[0].place.rank} " if bad and s.arm.placement.ranks > 1 else ""
-    words = told or (told_by_program(done.stderr) if mpi else None) or done.last_words()
+    words = trouble(s) or told or (told_by_program(done.stderr) if mpi else None) or done.last_words()
     how = ended_how(bad[0].status if bad else done.returncode, exit_codes)
     return TrialFailedError(f"{name}: {ranks}{how}: {words}", where=place_of_logs(s))
 

@@ -6,7 +6,7 @@ import contextlib
 import os
 import select
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from ..errors import TrialFailedError
@@ -29,6 +29,7 @@ class Job:
         self._buffer = b""
         self._tokens: list[int] = []
         self._out = -1
+        self._kept: list[Process] = []
         try:
             for rank in range(ranks):
                 path = directory / f"token.{rank}"
@@ -43,6 +44,10 @@ class Job:
             raise
         self._poll = select.poll()
         self._poll.register(self._out, select.POLLIN)
+
+    def keep(self, processes: Sequence[Process]) -> None:
+        """End these when the job is closed, once the ranks have had time to end."""
+        self._kept += processes
 
     def launch(self, host: Host, launch: Launch) -> None:
         """Start the ranks; returns at once."""
@@ -103,6 +108,9 @@ class Job:
                 self._process.wait(2.0)
             self._process.kill()
             self._process = None
+        for process in self._kept:
+            process.kill()
+        self._kept = []
 
     def __enter__(self) -> Job:
         return self

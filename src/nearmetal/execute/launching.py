@@ -13,6 +13,7 @@ from ..launchers import verify_places
 from ..model.profile import RankProfile
 from ..workloads.protocol import RankReport
 from .failures import end_younger, failure, require_nothing_left, write_logs
+from .guests import into_guests, out_of_guests
 from .network_watch import look_at_network
 from .profiles import read_profiles
 from .reports import forget_reports, instance_walls, read_reports
@@ -91,6 +92,8 @@ def run_program(session: Session, s: Standing, program: Program) -> Ran:
     argv, env = _words(session, s, program)
     begin = time.clock_gettime(time.CLOCK_BOOTTIME)
     forget_reports(s.directory, s.arm.placement.ranks)
+    own = () if program.directory is None else (program.directory,)
+    into_guests(s, own)
     done = session.machine.host.run(
         argv,
         timeout=program.time_limit,
@@ -113,6 +116,7 @@ def run_program(session: Session, s: Standing, program: Program) -> Ran:
             limit=program.time_limit,
             exit_codes=program.exit_codes,
         )
+    out_of_guests(s, own)
     reports = read_reports(s.directory, s.arm.placement.ranks if program.mpi else 1)
     require_nothing_left(s, program.name, reports)
     if s.inside is not None:
@@ -146,7 +150,8 @@ def _words(session: Session, s: Standing, program: Program) -> tuple[Sequence[st
         assert s.launch is not None
         s.transport = s.transport or TransportWatch(s)
         return argv, env | dict(s.launch.env)
-    pinned = ["--cpus", cpu_list([session.instance_cpus(s.arm, 0)]), "--report", str(s.directory)]
+    first = {cpu for cpus in session.cpus(s.arm)[: s.arm.placement.tasks] for cpu in cpus}
+    pinned = ["--cpus", cpu_list([sorted(first)]), "--report", str(s.directory)]
     pinned += events_of(session)
     pinned += ["--exit-codes", ",".join(map(str, program.exit_codes))]
     if s.volumes:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 
+from ..environments import KERNEL
 from ..errors import TrialFailedError
 from ..host.network_files import PROBES, RETRANSMITTED
 from ..host.network_meter import MARKED, PROTOCOLS, QDISCS, NetworkMeter, grown
@@ -195,6 +196,8 @@ def _points(session: Session, s: Standing, stack: ExitStack) -> tuple[bool, list
                 between = _between(seat.address, network.hub_address if network.hub_apart else "")
                 points.append(_Point(f"instance.{instance.hostname}", meter, _OWN, tcp=between))
         return False, points
+    if KERNEL in session.backends[environment.backend].own:
+        return False, points  # what stays inside a guest, its own kernel counts
     for instance in s.instances:
         meter = NetworkMeter.of_process(instance.pid)
         stack.callback(meter.close)

@@ -10,7 +10,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ..environments import Backend, Instance, Tools, Unavailable
+from ..environments import Backend, GuestBase, Instance, Tools, Unavailable
 from ..environments.holder import user_namespace_holder
 from ..environments.kept import find_all, remove_any
 from ..environments.registry import get_backend
@@ -33,6 +33,7 @@ from ..samplers import Sampler
 from ..workloads.build import build_tools
 from ..workloads.protocol import EVENTS
 from .attachments import missing_networks, wanted_by
+from .bases import guest_bases, has_kernel, vcpus_of
 from .hardware import hardware_of
 from .links import Links, node_links
 from .machine import Machine, cache_directory
@@ -46,7 +47,8 @@ from .ssh import SshKeys, make_keys
 class Session:
     """One run on one machine. arms: those that can run here, by name; backends by name; networks: by (arm
     name, is the A/A arm), of those whose instances take seats; links: of emulated nodes, None where no
-    network was built; storages: where the storage is mounted that instances share; user_namespace: path of
+    network was built; storages: where the storage is mounted that instances share; bases: of virtual
+    machines, by environment; user_namespace: path of
     the shared one without root, else None; software: by image; launchers: by image and network namespace,
     where the mpirun of that image runs; launcher_groups: control groups of the mpirun that runs in no
     instance, empty where there is none; work: directory, on a disk where there is one, that those of programs
@@ -72,6 +74,7 @@ class Session:
     ssh: SshKeys | None
     node_meter: NetworkMeter | None
     storages: Mapping[Storage, Path]
+    bases: Mapping[str, GuestBase]
     events: tuple[str, ...]
     energy: EnergyMeter | None
     sampler: Sampler | None
@@ -79,11 +82,15 @@ class Session:
 
     def cpus(self, arm: Arm) -> tuple[tuple[int, ...], ...]:
         """The CPUs that each rank of an arm may use, the same for every arm of as many ranks and the same
-        pinning."""
-        return cpus_of_ranks(arm.placement, self.machine.cpus)
+        pinning; as the rank sees them, which in a guest are numbered from 0."""
+        ranks = cpus_of_ranks(arm.placement, self.machine.cpus)
+        if not has_kernel(self.backends[arm.environment.backend]):
+            return ranks
+        own = [self.instance_cpus(arm, i) for i in range(arm.placement.all_instances)]
+        return vcpus_of(arm, own, ranks)
 
     def instance_cpus(self, arm: Arm, number: int) -> tuple[int, ...]:
-        """The CPUs of one instance of an arm: those of its ranks."""
+        """The CPUs of one instance of an arm, as the machine numbers them: those of its ranks."""
         return cpus_of_instance(arm.placement, self.machine.cpus, number)
 
     def network_record(self) -> dict[str, JsonValue]:
@@ -306,6 +313,7 @@ def open_session(
             holder = stack.enter_context(user_namespace_holder(machine.host, machine.tools, label))
         user_namespace = holder.path if holder else None
         software = all_software(machine, study, stack, scratch, user_namespace, progress)
+        bases = guest_bases(machine, study, backends, software, stack, progress)
         wanted = _wanted_networks(arms, study.design.baselines[0])
         networks: dict[tuple[str, bool], Network] = {}
         groups = dict[str, Path]()
@@ -356,6 +364,7 @@ def open_session(
             arms=arms,
             backends=backends,
             storages=storages,
+            bases=bases,
             networks=networks,
             links=links,
             user_namespace=user_namespace,

@@ -160,7 +160,13 @@ def _compiled(
 
     try:
         built = build_tools_in(
-            machine.host, cache_directory(), image.digest, inside, progress=phase, mpicc=mpicc
+            machine.host,
+            cache_directory(),
+            image.digest,
+            inside,
+            progress=phase,
+            mpicc=mpicc,
+            flags=machine.built.flags,
         )
     except UnavailableError as e:
         raise _lacking(image, e.what) from e

@@ -33,6 +33,7 @@ from ..model.study import (
 from ..workloads.applications import application, choices
 from ..workloads.kernels import argument
 from ..workloads.protocol import ReadyLine
+from .guests import carry_job, trouble
 from .job import Job
 from .profiles import profile_directory
 from .seats import hostname, slot
@@ -189,6 +190,7 @@ def _request(
         scratch=scratch,
         tree=software.tree,
         user_namespace=session.user_namespace,
+        base=session.bases.get(arm.environment.name),
     )
 
 
@@ -392,9 +394,13 @@ def start_job(session: Session, standing: Standing) -> Job:
     argv = launch_of(session, standing, program, measured=False)
     assert standing.launch is not None
     network = session.networks.get((arm.name, standing.trial.aa))
-    trouble = network.trouble if network is not None else str
-    job = Job(standing.directory, arm.placement.ranks, standing.log, trouble)
+
+    def gone() -> str:
+        return (network.trouble() if network is not None else "") or trouble(standing)
+
+    job = Job(standing.directory, arm.placement.ranks, standing.log, gone)
     try:
+        carry_job(job, standing)
         job.launch(session.machine.host, Launch(argv=tuple(argv), env=standing.launch.env, transport={}))
     except BaseException:
         job.close()

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from ..environments import Instance
+from ..environments import Guest, Instance
 from ..errors import TrialFailedError
 from ..host import Unavailable, cgroups
 from ..host.counters import local_scale, snapshot
@@ -21,6 +21,7 @@ from ..host.procfiles import instance_counters, node_counters, proportional_set
 from ..model.record import STEP, Row, Status
 from ..model.study import Better, Event, EventSubject, Study
 from .arms import guarded, shuffled, taking
+from .guests import guests
 from .session import Session
 from .standing import Standing, idle_instances, start_instances
 
@@ -147,7 +148,8 @@ def _try_command(session: Session, s: Standing) -> None:
 def _first_instruction(session: Session, s: Standing) -> float:
     """Seconds from the request to the first instruction of a command: it tells its own clock, which all
     instances share with the machine (CLOCK_MONOTONIC), into a FIFO."""
-    with _fifo(s.directory / "exec") as (path, descriptor):
+    guest = next(iter(guests(s)), None)
+    with _fifo(s.directory / "exec", guest) as (path, descriptor):
         init = [session.software_of(s.arm).tools / "nm-init", "--once-fifo", str(path)]
         argv = s.instances[0].command(init)
         host = session.machine.host
@@ -166,13 +168,17 @@ def _first_instruction(session: Session, s: Standing) -> float:
             raise TrialFailedError(f"a command in the instance does not end: {e}", where=str(s.log)) from e
         finally:
             process.kill()
-    return (first - begin) / 1e9
+    return ((first if guest is None else guest.on_host(first)) - begin) / 1e9
 
 
 @contextmanager
-def _fifo(path: Path) -> Iterator[tuple[Path, int]]:
+def _fifo(path: Path, guest: Guest | None) -> Iterator[tuple[Path, int]]:
     os.mkfifo(path, 0o600)
+    carrier = None
     try:
+        if guest is not None:
+            guest.copy_in([path])
+            carrier = guest.carry(path, inward=False)
         # Opened for writing as well, so that there never is an end of file before the report.
         descriptor = os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
         try:
@@ -180,6 +186,8 @@ def _fifo(path: Path) -> Iterator[tuple[Path, int]]:
         finally:
             os.close(descriptor)
     finally:
+        if carrier is not None:
+            carrier.kill()
         path.unlink()
 
 

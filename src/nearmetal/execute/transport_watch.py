@@ -4,10 +4,11 @@ worked."""
 from __future__ import annotations
 
 from ..host import cgroups
-from ..host.ranks import Link, rank_holdings
+from ..host.ranks import Link, RankHolds, rank_holdings
 from ..launchers import JOB_VARIABLE
 from ..launchers.transport import NOT_SEEN, TransportDiffers, links_between, verify_transport
 from ..model.study import Transport
+from .guests import guests, holdings
 from .standing import Standing
 
 
@@ -26,13 +27,19 @@ class TransportWatch:
         """connected: every pair of ranks has talked. Raises TransportDiffers."""
         s = self._standing
         ranks = s.arm.placement.ranks
-        held_by = [cgroups.unique(i.cgroups)[:1] for i in s.instances]
-        groups = [directory for one in held_by for directory in one] if all(held_by) else []
-        held = {} if ranks == 1 else rank_holdings(f"{JOB_VARIABLE}={s.directory}", groups)
+        held = {} if ranks == 1 else self._held(f"{JOB_VARIABLE}={s.directory}")
         self.seen = verify_transport(held, s.arm.transport, ranks, connected=connected)
         if s.arm.transport is Transport.TCP:
             self._links = links_between(held)
             self._first = self._acked()
+
+    def _held(self, mark: str) -> dict[int, RankHolds]:
+        s = self._standing
+        if guests(s):
+            return holdings(s, mark)
+        held_by = [cgroups.unique(i.cgroups)[:1] for i in s.instances]
+        groups = [directory for one in held_by for directory in one] if all(held_by) else []
+        return rank_holdings(mark, groups)
 
     def worked(self) -> None:
         """After the ranks have exchanged messages: connections that carried none of them were for show.

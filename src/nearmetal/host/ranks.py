@@ -117,3 +117,24 @@ def shared_mappings(maps: str) -> frozenset[tuple[str, str]]:
             if not any(name in last for name in _LAUNCHERS):
                 out.add((words[3], words[4]))
     return frozenset(out)
+
+
+def told_holdings(text: str) -> dict[int, RankHolds]:
+    """The same, as nm-guest holdings tells it (kernels/guest/holdings.c)."""
+    links: dict[int, set[Link]] = {}
+    maps: dict[int, list[str]] = {}
+    rank = -1
+    for line in text.splitlines():
+        first, _, rest = line.partition(" ")
+        if first == "maps":
+            maps.setdefault(rank, []).append(rest)
+            continue
+        words = rest.split(" ")
+        rank = int(first)
+        own = links.setdefault(rank, set())
+        if words[0] == "link":
+            own.add((_endpoint(words[1].encode()), _endpoint(words[2].encode())))
+    return {
+        rank: RankHolds(links=frozenset(own), memory=shared_mappings("\n".join(maps.get(rank, []))))
+        for rank, own in links.items()
+    }

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from .guest import GuestSettings
 from .image import HOST
 from .network import NetworkSettings
 
@@ -143,9 +144,10 @@ class Companion:
 class Environment:
     """How work is wrapped. backend: name of an entry point; image: HOST or the name of one; placements: names
     of the placements it takes part in; workloads: names of those it runs, empty for all; network: of its
-    attachment; storage: None where no workload is told of any; beside: its companion in every trial, None
-    without one; transport: between its ranks; share: namespaces of the machine that its instances keep;
-    extra_work: share of additional work planted in every slice (backend handicap only, 0.03 = 3 %)."""
+    attachment; guest: of a virtual machine; storage: None where no workload is told of any; beside: its
+    companion in every trial, None without one; transport: between its ranks; share: namespaces of the machine
+    that its instances keep; extra_work: share of additional work planted in every slice (backend handicap
+    only, 0.03 = 3 %)."""
 
     name: str
     backend: str
@@ -153,6 +155,7 @@ class Environment:
     attachment: Attachment = Attachment.HOST
     network: NetworkSettings = field(default_factory=NetworkSettings)
     limits: Limits = field(default_factory=Limits)
+    guest: GuestSettings | None = None
     storage: Storage | None = None
     beside: Companion | None = None
     placements: tuple[str, ...]
@@ -160,6 +163,12 @@ class Environment:
     transport: TransportWish = TransportWish.AUTO
     share: tuple[Shared, ...] = ()
     extra_work: float = 0.0
+
+    @property
+    def emulation(self) -> str:
+        """How its guests are emulated, which stands beside every figure of theirs; empty where they are
+        not."""
+        return "" if self.guest is None else self.guest.label
 
     def takes(self, workload: str) -> bool:
         """Whether it runs the workload of that name."""

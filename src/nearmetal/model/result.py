@@ -153,15 +153,15 @@ class SliceSpread:
 class Cell:
     """One comparison of one metric. overhead, low, high: time-equivalent overhead as a share (0.03 = +3 %),
     exp(theta) - 1 of the primary interval; d: s * ln(x_env / x_base) by block; baseline_value, value: medians
-    over blocks in base units; difference: paired differences value - baseline in base units;
-    sign, mean: companion intervals of theta (mean is approximate and carries no verdict);
-    smallest_material: the smallest overhead that could have been called material;
-    blocks_needed: blocks more for a verdict at the present spread, None when decided or unknown; network:
-    None where nothing was lost, or nothing is known; emulated: a side ran on nodes that are emulated; roof:
-    None where none stands over the metric, or none was measured; total: overhead of all blocks together
-    (ratio of arithmetic means by Fieller, approximate, carries no verdict); spread: None where there are no
-    slices; e: e-value of the signs against no difference at all; discovered: whether e-BH counts it among all
-    comparisons of the study, None for A/A cells."""
+    over blocks in base units; difference: paired differences value - baseline in base units; sign, mean:
+    companion intervals of theta (mean is approximate and carries no verdict); smallest_material: the smallest
+    overhead that could have been called material; blocks_needed: blocks more for a verdict at the present
+    spread, None when decided or unknown; network: None where nothing was lost, or nothing is known; emulated:
+    a side ran on nodes that are emulated; roof: None where none stands over the metric, or none was measured;
+    total: overhead of all blocks together (ratio of arithmetic means by Fieller, approximate, carries no
+    verdict); spread: None where there are no slices; e: e-value of the signs against no difference at all;
+    discovered: whether e-BH counts it among all comparisons of the study, None for A/A cells; guest: how the
+    guests of a side are emulated, 'TCG, no KVM: why'; empty where none are."""
 
     arm: str
     environment: str
@@ -205,6 +205,7 @@ class Cell:
     spread: SliceSpread | None = None
     e: float | None = None
     discovered: bool | None = None
+    guest: str = ""
 
     @property
     def key(self) -> str:

@@ -154,10 +154,10 @@ def side(study: Study, arm_name: str) -> Side:
     """An arm in words, from the study; its bare name where the study does not hold it."""
     for arm in study.arms():
         if arm.name == arm_name:
-            p = arm.placement
+            p, guest = arm.placement, arm.environment.emulation
             return Side(
                 arm=arm_name,
-                environment=one_line(arm.environment.name),
+                environment=one_line(arm.environment.name) + (" (TCG, no KVM)" if guest else ""),
                 shape=shape_text(p),
                 network=arm.environment.attachment.value,
             )
@@ -344,11 +344,22 @@ def question_text(study: Study, analysis: Analysis) -> str:
     )
 
 
+def emulation_warnings(analysis: Analysis) -> tuple[str, ...]:
+    """A sentence for each environment whose guests were emulated."""
+    cells = (*analysis.cells, *analysis.noise_floor.cells)
+    found = dict.fromkeys((one_line(c.environment), one_line(c.guest)) for c in cells if c.guest)
+    return tuple(
+        f"Warning: {name} ({why}) is emulation: its figures say nothing of virtual machines on a processor."
+        for name, why in found
+    )
+
+
 def legend(analysis: Analysis) -> tuple[str, ...]:
     """What the symbols and the numbers mean."""
     margin = ", ".join(dict.fromkeys(margin_text(c.margin) for c in analysis.cells)) or "the margin"
     confidence = ", ".join(dict.fromkeys(f"{c.confidence * 100:.3g} %" for c in analysis.cells)) or "95 %"
     return (
+        *emulation_warnings(analysis),
         f"▲ material: slower beyond {margin}   ▼ faster beyond {margin}   "
         f"= equivalent: within {margin}, proven",
         "? no verdict yet   ! inconsistent: looks contradict each other",

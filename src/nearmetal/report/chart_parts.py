@@ -66,9 +66,11 @@ class Chart:
     spec: Spec
 
 
-def emulation_said(chart: Chart, *, emulated: bool) -> Chart:
-    """A chart of emulated nodes says so."""
-    return replace(chart, caption=f"{chart.caption} {EMULATED}") if emulated else chart
+def emulation_said(chart: Chart, *, emulated: bool, guest: str = "") -> Chart:
+    """A chart of emulated nodes or guests says so. guest: how these are."""
+    said = [EMULATED] if emulated else []
+    said += [f"Guests emulated ({one_line(guest)})."] if guest else []
+    return replace(chart, caption=" ".join([chart.caption, *said])) if said else chart
 
 
 def config(p: Palette) -> Spec:

@@ -44,7 +44,7 @@ def charts_of(cell: Cell, records: RecordIndex, p: Palette) -> tuple[Chart, ...]
         causes(cell, p),
         ecdf(cell, p),
     )
-    return tuple(emulation_said(c, emulated=cell.emulated) for c in made if c is not None)
+    return tuple(emulation_said(c, emulated=cell.emulated, guest=cell.guest) for c in made if c is not None)
 
 
 def points(cell: Cell, p: Palette) -> Chart | None:

@@ -39,6 +39,7 @@ COLUMNS = (
     "exploratory",
     "noise_floor",
     "emulated",
+    "guest",
 )
 # A spreadsheet takes a text that begins so for a formula.
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
@@ -74,6 +75,7 @@ def _row(c: Cell, *, floor: bool) -> list[str]:
         str(c.exploratory).lower(),
         str(floor).lower(),
         str(c.emulated).lower(),
+        _words(c.guest),
     ]
 
 

@@ -10,7 +10,7 @@ from enum import Enum
 from ..model.record import JsonValue
 from ..model.result import Analysis, Cell
 from ..model.study import Study
-from .cells_table import SYMBOLS, answer_sentence, floors, question_text, trust_text
+from .cells_table import SYMBOLS, answer_sentence, emulation_warnings, floors, question_text, trust_text
 from .inside import NOTHING, Inside
 
 FORMAT = 1
@@ -89,6 +89,7 @@ def json_form(
             "groups": [{"group": f.group, "half_width": to_json(f.half_width)} for f in floors(study, noise)],
             "cells": [cell_json(c, by_block=False) for c in noise.cells],
         },
+        "warnings": list(emulation_warnings(analysis)),
         "cells": [cell_json(c) for c in analysis.cells],
         "inside": inside.as_json(),
         "unused": [{"what": u.what, "reason": u.reason, "count": u.count} for u in analysis.unused],

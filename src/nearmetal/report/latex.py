@@ -6,7 +6,16 @@ import unicodedata
 
 from ..model.result import Analysis, Verdict
 from ..model.study import Study
-from .cells_table import WORDS, Entry, Group, answer_sentence, floors, margin_text, verdict_table
+from .cells_table import (
+    WORDS,
+    Entry,
+    Group,
+    answer_sentence,
+    emulation_warnings,
+    floors,
+    margin_text,
+    verdict_table,
+)
 from .text import one_line, plural
 
 _TEXT = {
@@ -77,6 +86,7 @@ def latex_text(study: Study, analysis: Analysis) -> str:
     comments = (
         "\\usepackage{booktabs} in the preamble",
         answer_sentence(study, analysis),
+        *emulation_warnings(analysis),
         f"Margin {margin}; noise floor (half-width of the baseline against itself): {floor}; "
         f"{plural(analysis.blocks, 'block')}; seed {analysis.seed:x}",
         "Interval: anytime-valid, of the time-equivalent overhead; n counts blocks",

@@ -96,7 +96,8 @@ def packing(
         height=260,
         spec={"layer": layers},
     )
-    return emulation_said(chart, emulated=any(c.emulated for c in shown))
+    guest = next((c.guest for c in shown if c.guest), "")
+    return emulation_said(chart, emulated=any(c.emulated for c in shown), guest=guest)
 
 
 def overheads(cells: Sequence[Cell], name: Callable[[str], str], p: Palette) -> Chart | None:
@@ -146,7 +147,8 @@ def overheads(cells: Sequence[Cell], name: Callable[[str], str], p: Palette) -> 
         height=max(120, metrics * (14 * arms + 10)),
         spec={"layer": layers},
     )
-    return emulation_said(chart, emulated=any(c.emulated for c in first.values()))
+    guest = next((c.guest for c in first.values() if c.guest), "")
+    return emulation_said(chart, emulated=any(c.emulated for c in first.values()), guest=guest)
 
 
 def _told_apart(field: str, names: Sequence[str]) -> tuple[Spec, Spec]:

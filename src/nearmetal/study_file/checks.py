@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from ..model.study import Attachment, Mode, Pinning, Shared, TransportWish
 from .attachments import check_network
 from .catalog import Catalog, did_you_mean
+from .guest import check_guest
 from .problems import Path, Problems
 from .storage import check_storage
 from .tree import MapNode, Node, mark_of
@@ -63,6 +64,8 @@ def check_environment(
     if section.storage is not None:
         check_storage(section.storage, node, path, problems)
     _check_share(section, node, path, problems)
+    if catalog is None or section.backend in catalog.backends:
+        check_guest(section, node, path, problems)
     unsure = broken(section, node, "attachment")
     seen: set[str] = set()
     for number, name in enumerate(section.placements or ()):

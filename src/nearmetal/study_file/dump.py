@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 from ..errors import UsageError
+from ..model.guest import GuestSettings
 from ..model.image import ImageDefinition
 from ..model.network import NetworkSettings
 from ..model.study import (
@@ -29,6 +30,7 @@ from ..model.study import (
 )
 from ..units import Dimension, exact
 from .catalog import Catalog
+from .guest import TEXTS, guest_words
 from .kernels import Known, write_number
 from .tree import MAX_BYTES, MAX_TEXT
 
@@ -67,6 +69,7 @@ def _environment(e: Environment) -> Tree:
         "attachment": str(e.attachment),
         "network": _network(e.network),
         "limits": _limits(e.limits),
+        "guest": None if e.guest is None else _guest(e.guest),
         "beside": None if e.beside is None else _beside(e.beside),
         "storage": None if e.storage is None else _storage(e.storage),
         "placements": _list(e.placements),
@@ -93,6 +96,12 @@ def _beside(c: Companion) -> Tree:
         "limits": _limits(c.limits),
         "cpus": _numbers(c.cpus) if c.cpus else None,
     }
+
+
+def _guest(g: GuestSettings) -> Tree:
+    """Keys as usual are left out; of a guest that is as usual in all, one that says so."""
+    own = {k: v for k, v in guest_words(g).items() if v is not None} or {"accelerator": str(g.accelerator)}
+    return {k: _text(v) if k in TEXTS else v for k, v in own.items()}
 
 
 def _storage(s: Storage) -> Tree:

@@ -91,7 +91,7 @@ class _Told:
         return dict(self.schema)
 
 
-def _matching(expression: str, what: str, *, numbers: bool = False, shown: bool = True) -> _Told:
+def matching(expression: str, what: str, *, numbers: bool = False, shown: bool = True) -> _Told:
     """numbers: a name that looks like one is taken in a file too; shown: the pattern in the schema."""
     compiled = re.compile(expression)
 
@@ -223,13 +223,13 @@ def _int_schema(low: int, high: int) -> WithJsonSchema:
 _ANY_TEXT = {"type": ["string", "number", "boolean"]}
 Text = Annotated[str, BeforeValidator(_text), WithJsonSchema(_ANY_TEXT)]
 SomeText = Annotated[str, BeforeValidator(_some_text), WithJsonSchema({**_ANY_TEXT, "minLength": 1})]
-Name = Annotated[str, _matching(NAME, "a name: letters, digits, - and _, not starting with -", numbers=True)]
-EnvKey = Annotated[str, _matching(ENV_KEY, "the name of an environment variable: letters, digits and _")]
-JsonPath = Annotated[str, _matching(_JSON_PATH, "a dotted path such as results.0.seconds", numbers=True)]
-Suite = Annotated[str, _matching(SUITE, "the name of a suite, such as trixie, or host")]
-Package = Annotated[str, _matching(PACKAGE, "the name of a package, such as openmpi-bin")]
-Mirror = Annotated[str, _matching(MIRROR, "the URI of a package archive, such as file:/srv/debian")]
-Source = Annotated[str, _matching(SOURCE, "a line of sources.list, such as deb file:/srv/own ./")]
+Name = Annotated[str, matching(NAME, "a name: letters, digits, - and _, not starting with -", numbers=True)]
+EnvKey = Annotated[str, matching(ENV_KEY, "the name of an environment variable: letters, digits and _")]
+JsonPath = Annotated[str, matching(_JSON_PATH, "a dotted path such as results.0.seconds", numbers=True)]
+Suite = Annotated[str, matching(SUITE, "the name of a suite, such as trixie, or host")]
+Package = Annotated[str, matching(PACKAGE, "the name of a package, such as openmpi-bin")]
+Mirror = Annotated[str, matching(MIRROR, "the URI of a package archive, such as file:/srv/debian")]
+Source = Annotated[str, matching(SOURCE, "a line of sources.list, such as deb file:/srv/own ./")]
 FileName = Annotated[
     str, BeforeValidator(_file_name), WithJsonSchema({"type": "string", "pattern": r"^[^/]"})
 ]
@@ -246,10 +246,10 @@ Cpu = Annotated[int, BeforeValidator(_whole(0, 65_535)), _int_schema(0, 65_535)]
 ExitStatus = Annotated[int, BeforeValidator(_whole(0, 255)), _int_schema(0, 255)]
 Mtu = Annotated[int, BeforeValidator(_whole(68, 65_535)), _int_schema(68, 65_535)]
 Interface = Annotated[
-    str, _matching(INTERFACE, "the name of a network interface: 1 to 15 characters, no / or :")
+    str, matching(INTERFACE, "the name of a network interface: 1 to 15 characters, no / or :")
 ]
 CongestionControl = Annotated[
-    str, _matching(r"^[a-z0-9_]{1,15}$", "the name of a congestion control, such as cubic", shown=False)
+    str, matching(r"^[a-z0-9_]{1,15}$", "the name of a congestion control, such as cubic", shown=False)
 ]
 Subnet = Annotated[str, BeforeValidator(_subnet), WithJsonSchema({"type": "string"})]
 Switch = Annotated[bool, BeforeValidator(_switch), WithJsonSchema({"enum": ["on", "off"]})]

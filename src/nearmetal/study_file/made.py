@@ -9,6 +9,7 @@ from ..model.network import NetworkSettings
 from ..model.study import Companion, Design, Environment, Limits, NodeLink, Placement, Storage, Study
 from .checks import reach_memory, usable
 from .design import baselines_of
+from .guest import guest_of
 from .problems import Path, Problems
 from .tree import MapNode, mark_of
 
@@ -89,6 +90,7 @@ def _environment(name: str, section: EnvironmentSection, placements: tuple[str, 
         attachment=section.attachment,
         network=_network(section.network),
         limits=_limits(section.limits),
+        guest=guest_of(section.guest),
         storage=_storage(section.storage),
         beside=_beside(section.beside),
         placements=placements,

@@ -75,19 +75,25 @@ def source_directory() -> Path:
 
 
 def build_tools(
-    host: Host, cache: Path, *, progress: Callable[[str], None] | None, mpicc: str = "mpicc"
+    host: Host,
+    cache: Path,
+    *,
+    progress: Callable[[str], None] | None,
+    mpicc: str = "mpicc",
+    flags: str = FLAGS,
 ) -> BuiltTools:
     """The programs, built at the first call and found by digest afterwards (milliseconds). cache: a directory
     of ours, made where missing; several processes may build at once, the first to end wins. progress: called
-    with one line before a long step; mpicc: the compiler of the MPI that they are for. Raises
+    with one line before a long step; mpicc: the compiler of the MPI that they are for; flags: of the C
+    compiler. Raises
     UnavailableError where a tool is missing, RunError where the build fails."""
     cache.mkdir(parents=True, exist_ok=True)
     source = source_directory()
     tools = _toolchain(host, lambda gcc, mpicc: _versions(host, cache, gcc, mpicc), mpicc)
     parts = (tools.gcc, tools.compiler, tools.mpicc, tools.mpi)
-    digest = _digest(source, parts, _cpu(host))
+    digest = _digest(source, parts, _cpu(host), flags)
     if _recorded(cache / digest) is None:
-        _build(host, cache, source, tools, digest, progress or (lambda _: None))
+        _build(host, cache, source, tools, digest, progress or (lambda _: None), flags)
     return _whole(cache / digest)
 
 
@@ -99,17 +105,18 @@ def build_tools_in(
     *,
     progress: Callable[[str], None] | None,
     mpicc: str = "mpicc",
+    flags: str = FLAGS,
 ) -> BuiltTools:
     """The programs for an image, built by its own compiler for its own MPI. image: digest of its tree, which
     says all of both; inside: an instance in the tree that sees these directories at their own paths. As
     build_tools in all else."""
     cache.mkdir(parents=True, exist_ok=True)
     source = source_directory()
-    digest = _digest(source, ("image", image, mpicc), _cpu(host))
+    digest = _digest(source, ("image", image, mpicc), _cpu(host), flags)
     if _recorded(cache / digest) is None:
         with inside((source, cache)) as builder:
             tools = _toolchain(builder, lambda gcc, mpicc: _ask_versions(builder, gcc, mpicc), mpicc)
-            _build(builder, cache, source, tools, digest, progress or (lambda _: None))
+            _build(builder, cache, source, tools, digest, progress or (lambda _: None), flags)
     return _whole(cache / digest)
 
 
@@ -193,10 +200,10 @@ def _sources(source: Path) -> Iterator[Path]:
                 yield Path(directory) / name
 
 
-def _digest(source: Path, toolchain: Sequence[str], cpu: str) -> str:
+def _digest(source: Path, toolchain: Sequence[str], cpu: str, flags: str) -> str:
     """toolchain: what says which compiler and MPI build."""
     sha = hashlib.sha256()
-    for part in (FLAGS, *toolchain, cpu):
+    for part in (flags, *toolchain, cpu):
         sha.update(part.encode() + b"\0")
     for file in _sources(source):
         content = file.read_bytes()
@@ -216,7 +223,13 @@ def _recorded(directory: Path) -> BuiltTools | None:
 
 
 def _build(
-    host: Builder, cache: Path, source: Path, tools: _Toolchain, digest: str, progress: Callable[[str], None]
+    host: Builder,
+    cache: Path,
+    source: Path,
+    tools: _Toolchain,
+    digest: str,
+    progress: Callable[[str], None],
+    flags: str,
 ) -> None:
     """Builds aside and renames: under its digest there is a whole build or none."""
     with tempfile.TemporaryDirectory(prefix=".build-", dir=cache, ignore_cleanup_errors=True) as aside:
@@ -224,7 +237,7 @@ def _build(
         configure = [
             *(tools.cmake, "-S", str(source), "-B", str(work), "-G", "Unix Makefiles"),
             *(f"-DCMAKE_C_COMPILER={tools.gcc}", f"-DMPI_C_COMPILER={tools.mpicc}"),
-            *(f"-DNEARMETAL_FLAGS={FLAGS}", "-DNEARMETAL_WERROR=OFF", "-DBUILD_TESTING=OFF"),
+            *(f"-DNEARMETAL_FLAGS={flags}", "-DNEARMETAL_WERROR=OFF", "-DBUILD_TESTING=OFF"),
         ]
         progress(f"compiling the kernels for {tools.mpi} (once)")
         _step(host, configure)
@@ -232,7 +245,7 @@ def _build(
         made.mkdir()
         (work / "bin").rename(made / "bin")
         built = BuiltTools(
-            directory=made / "bin", digest=digest, compiler=tools.compiler, flags=FLAGS, mpi=tools.mpi
+            directory=made / "bin", digest=digest, compiler=tools.compiler, flags=flags, mpi=tools.mpi
         )
         record = {key: value for key, value in asdict(built).items() if key != "directory"}
         _write_whole(made / RECORD, json.dumps(record))

@@ -23,6 +23,7 @@ from .environment import (
     OffloadsSection,
     StorageSection,
 )
+from .guest import GuestSection
 from .image import ImageSection
 from .placement import LinkSection, PlacementSection
 from .program import CommandSection, MetricSection, VerifySection
@@ -41,6 +42,7 @@ __all__ = [
     "DesignSection",
     "EnvironmentSection",
     "EventSection",
+    "GuestSection",
     "ImageSection",
     "KernelSection",
     "LimitsSection",

@@ -30,6 +30,7 @@ from ..fields import (
     WireRate,
 )
 from .base import Section
+from .guest import GuestSection
 
 
 class LimitsSection(Section):
@@ -152,6 +153,11 @@ class EnvironmentSection(Section):
         default_factory=lambda: LimitsSection(cpu=None, cpu_shares=None, memory=None),
         description="limits of each instance; none if omitted",
         examples=[{"cpu": "80 %", "memory": "2 GiB"}],
+    )
+    guest: GuestSection | None = Field(
+        None,
+        description="of a virtual machine (backend qemu): what it is made of",
+        examples=[{"memory": "2 GiB", "nic": "e1000"}],
     )
     storage: StorageSection | None = Field(
         None,

@@ -1,0 +1,220 @@
+/* nm-box kvm: does KVM run guests here? /dev/kvm that opens may still belong to a kernel that emulates what
+ * it cannot run, or fails at instructions that every guest uses. So a few instructions of each kind run in
+ * guests of one page, each in a child of its own that is killed after LIMIT_MS. Prints JSON. */
+#define _GNU_SOURCE
+#include "box.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <linux/kvm.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum {
+    LIMIT_MS = 1000,
+    MEMORY = 2 << 20,
+    CODE = 0x1000,
+    TABLES = 0x2000,
+    LOOPS = 100000,
+    PORT = 0x3f8,
+    BYTE = 42,
+};
+/* A processor needs less than a nanosecond for an instruction of a loop; one that traps on each, a thousand.
+ */
+static const double slowest_ns = 100;
+
+struct step {
+    const char *name;
+    bool long_mode;
+    unsigned loops;
+    unsigned char code[16]; /* between the loop and the end */
+    size_t size;
+};
+
+static const struct step steps[] = {
+    {"real mode", false, 1, {0}, 0},
+    {"long mode", true, 1, {0}, 0},
+    {"SSE", true, 1, {0x0f, 0x57, 0xc0}, 3},       /* xorps xmm0, xmm0 */
+    {"x87", true, 1, {0xd9, 0xe8, 0xdd, 0xd8}, 4}, /* fld1; fstp st0 */
+    {"cmpxchg16b", true, 1, {0xf0, 0x48, 0x0f, 0xc7, 0x0c, 0x25, 0x00, 0x50, 0x00, 0x00}, 10}, /* [0x5000] */
+    {"a loop", true, LOOPS, {0}, 0},
+};
+
+/* mov ecx, loops; 1: dec ecx; jnz 1b; the code; mov dx, PORT; mov al, BYTE; out dx, al; hlt */
+static void write_code(unsigned char *at, const struct step *step) {
+    static const unsigned char real_end[] = {0xba, 0xf8, 0x03, 0xb0, BYTE, 0xee, 0xf4};
+    static const unsigned char long_end[] = {0xba, 0xf8, 0x03, 0x00, 0x00, 0xb0, BYTE, 0xee, 0xf4};
+    static const unsigned char real_loop[] = {0x66, 0x49, 0x75, 0xfc}, long_loop[] = {0xff, 0xc9, 0x75, 0xfc};
+    if (!step->long_mode)
+        *at++ = 0x66;
+    *at++ = 0xb9;
+    memcpy(at, &step->loops, sizeof step->loops);
+    at = mempcpy(at + sizeof step->loops, step->long_mode ? long_loop : real_loop, 4);
+    at = mempcpy(at, step->code, step->size);
+    memcpy(at, step->long_mode ? long_end : real_end, step->long_mode ? sizeof long_end : sizeof real_end);
+}
+
+static struct kvm_segment segment(unsigned char type, unsigned short selector, bool code) {
+    return (struct kvm_segment){.limit = 0xffffffff,
+                                .selector = selector,
+                                .type = type,
+                                .present = 1,
+                                .db = !code,
+                                .s = 1,
+                                .l = code,
+                                .g = 1};
+}
+
+static void enter_long_mode(unsigned char *memory, struct kvm_sregs *sregs) {
+    const uint64_t tables[] = {TABLES + 0x1007, TABLES + 0x2007, 0x87}; /* three levels, one page of 2 MiB */
+    for (int i = 0; i < 3; i++)
+        memcpy(memory + TABLES + 0x1000 * i, &tables[i], sizeof tables[i]);
+    sregs->cs = segment(11, 8, true);
+    sregs->ds = sregs->es = sregs->fs = sregs->gs = sregs->ss = segment(3, 16, false);
+    sregs->cr0 = 0x80050033;
+    sregs->cr3 = TABLES;
+    sregs->cr4 = 0x620; /* PAE, OSFXSR, OSXMMEXCPT */
+    sregs->efer = 0x500;
+}
+
+static const char *exit_name(unsigned reason) {
+    static const char *const names[] = {
+        [KVM_EXIT_UNKNOWN] = "an unknown exit",     [KVM_EXIT_EXCEPTION] = "an exception",
+        [KVM_EXIT_MMIO] = "an access to no memory", [KVM_EXIT_SHUTDOWN] = "a shutdown (triple fault)",
+        [KVM_EXIT_FAIL_ENTRY] = "a failed entry",   [KVM_EXIT_INTERNAL_ERROR] = "KVM's internal error"};
+    return reason < sizeof names / sizeof *names && names[reason] != NULL ? names[reason] : "another exit";
+}
+
+static _Noreturn void tell(int fd, const char *text) {
+    if (write(fd, text, strlen(text)) < 0)
+        _exit(1);
+    _exit(0);
+}
+
+static _Noreturn void tell_error(int fd, const char *what) {
+    char text[128];
+    snprintf(text, sizeof text, "%s: %s", what, strerror(errno));
+    tell(fd, text);
+}
+
+/* In the child: answers "ok NANOSECONDS", or what went wrong. */
+static _Noreturn void run_step(int out, const struct step *step) {
+    int kvm = open("/dev/kvm", O_RDWR | O_CLOEXEC);
+    if (kvm < 0)
+        tell_error(out, "/dev/kvm");
+    if (ioctl(kvm, KVM_GET_API_VERSION, 0) != KVM_API_VERSION)
+        tell(out, "KVM of another interface than 12");
+    int vm = ioctl(kvm, KVM_CREATE_VM, 0), run_size = ioctl(kvm, KVM_GET_VCPU_MMAP_SIZE, 0);
+    if (vm < 0)
+        tell_error(out, "a virtual machine cannot be made");
+    ioctl(vm, KVM_SET_TSS_ADDR, 0xfffbd000ul);
+    unsigned char *memory = mmap(NULL, MEMORY, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED)
+        tell_error(out, "memory");
+    write_code(memory + CODE, step);
+    struct kvm_userspace_memory_region region = {.memory_size = MEMORY, .userspace_addr = (uintptr_t)memory};
+    int vcpu = ioctl(vm, KVM_SET_USER_MEMORY_REGION, &region) == 0 ? ioctl(vm, KVM_CREATE_VCPU, 0) : -1;
+    struct kvm_sregs sregs;
+    if (vcpu < 0 || ioctl(vcpu, KVM_GET_SREGS, &sregs) != 0)
+        tell_error(out, "a vCPU cannot be made");
+    struct kvm_run *run = mmap(NULL, (size_t)run_size, PROT_READ | PROT_WRITE, MAP_SHARED, vcpu, 0);
+    if (step->long_mode)
+        enter_long_mode(memory, &sregs);
+    else
+        sregs.cs.base = sregs.cs.selector = 0;
+    struct kvm_regs regs = {.rip = CODE, .rflags = 2, .rsp = 0x8000};
+    if (run == MAP_FAILED || ioctl(vcpu, KVM_SET_SREGS, &sregs) != 0 || ioctl(vcpu, KVM_SET_REGS, &regs) != 0)
+        tell_error(out, "registers");
+    uint64_t begin = now_ns();
+    if (ioctl(vcpu, KVM_RUN, 0) != 0)
+        tell_error(out, "it does not run");
+    if (run->exit_reason != KVM_EXIT_IO)
+        tell(out, exit_name(run->exit_reason));
+    double each = (double)(now_ns() - begin) / (2.0 * step->loops);
+    if (run->io.port != PORT || *((unsigned char *)run + run->io.data_offset) != BYTE)
+        tell(out, "it computed something else");
+    char text[64];
+    snprintf(text, sizeof text, "ok %.2f", each);
+    tell(out, text);
+}
+
+/* What the child of a step says; "it hangs" where it says nothing. */
+static void ask(const struct step *step, char *text, size_t room) {
+    int line[2];
+    if (pipe2(line, O_CLOEXEC) != 0)
+        die("pipe", step->name);
+    pid_t child = fork();
+    if (child < 0)
+        die("fork", step->name);
+    if (child == 0) {
+        die_with_parent();
+        run_step(line[1], step);
+    }
+    close(line[1]);
+    struct pollfd asked = {.fd = line[0], .events = POLLIN};
+    ssize_t size = poll(&asked, 1, LIMIT_MS) > 0 ? read(line[0], text, room - 1) : -1;
+    if (size > 0)
+        text[size] = '\0';
+    else
+        snprintf(text, room, size < 0 ? "it hangs" : "it died");
+    kill(child, SIGKILL);
+    waitpid(child, NULL, 0);
+    close(line[0]);
+}
+
+static const char *remedy(bool opens) {
+    if (access("/dev/kvm", F_OK) != 0)
+        return "modprobe kvm_intel or kvm_amd, with virtualisation switched on in the firmware";
+    return opens ? "a machine whose KVM is not itself emulated; guests run by TCG here"
+                 : "add this user to the group kvm, or run as root";
+}
+
+/* Ticks of the processor's time stamp counter in a millisecond: what an emulated one counts too. */
+static uint64_t tsc_khz(void) {
+#ifdef __x86_64__
+    uint64_t begin = now_ns(), first = __builtin_ia32_rdtsc(), end;
+    while ((end = now_ns()) - begin < 10000000)
+        continue;
+    return (__builtin_ia32_rdtsc() - first) * 1000000 / (end - begin);
+#else
+    return 0;
+#endif
+}
+
+int kvm_main(int argc, char **argv) {
+    (void)argc, (void)argv;
+    char text[160], reason[256] = "";
+    double each = 0;
+    bool works = true;
+    int fd = open("/dev/kvm", O_RDWR | O_CLOEXEC);
+    if (fd >= 0)
+        close(fd);
+    printf("{\"steps\": [");
+    for (size_t i = 0; works && i < sizeof steps / sizeof *steps; i++) {
+        ask(&steps[i], text, sizeof text);
+        works = strncmp(text, "ok ", 3) == 0;
+        if (works)
+            each = strtod(text + 3, NULL);
+        if (works && steps[i].loops == LOOPS && each > slowest_ns) {
+            works = false;
+            snprintf(text, sizeof text, "%.0f ns for an instruction: it is emulated itself", each);
+        }
+        if (!works)
+            snprintf(reason, sizeof reason, "%s (%s)", text, fd < 0 ? "it does not open" : steps[i].name);
+        printf("%s{\"step\": \"%s\", \"answer\": \"%s\"}", i > 0 ? ", " : "", steps[i].name, text);
+    }
+    printf("], \"works\": %s, \"reason\": \"%s\", \"remedy\": \"%s\"", works ? "true" : "false", reason,
+           works ? "" : remedy(fd >= 0));
+    if (works)
+        printf(", \"nanoseconds\": %.2f", each);
+    printf(", \"tsc_khz\": %" PRIu64 "}\n", tsc_khz());
+    return 0;
+}

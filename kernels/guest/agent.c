@@ -1,0 +1,329 @@
+/* Runs commands for the host: each a channel of the line to it. */
+#define _GNU_SOURCE
+#include "frames.h"
+#include "port.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/signalfd.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+extern char **environ;
+
+enum { MOST_CHANNELS = 128, CLOSED = -1, EXIT_NOT_FOUND = 127, EXIT_AGENT = 111 };
+
+/* One command. streams: its standard output and error; unused: bytes sent that the host has not used yet;
+ * ended: it has, and status is how; dropped: nobody wants to know. */
+struct channel {
+    uint32_t id;
+    pid_t pid;
+    int in, streams[2];
+    struct bytes waiting;
+    bool in_ends, ended, dropped;
+    uint32_t unused;
+    int status;
+};
+
+static struct channel channels[MOST_CHANNELS];
+static size_t count;
+static struct bytes sending;
+
+static void send_frame(uint32_t id, enum kind kind, const void *payload, size_t size) {
+    if (!frame_put(&sending, id, kind, payload, size))
+        give_up("out of memory", "agent");
+}
+
+static struct channel *find(uint32_t id) {
+    for (size_t i = 0; i < count; i++)
+        if (channels[i].id == id)
+            return &channels[i];
+    return NULL;
+}
+
+static void shut(int *fd) {
+    if (*fd != CLOSED)
+        close(*fd);
+    *fd = CLOSED;
+}
+
+static void forget(struct channel *c) {
+    shut(&c->in);
+    shut(&c->streams[0]);
+    shut(&c->streams[1]);
+    bytes_free(&c->waiting);
+    *c = channels[--count];
+}
+
+/* A child with its three streams; in it, what follows runs the command. */
+static _Noreturn void run_child(char *cwd, char **words, char **variables, const int streams[3]) {
+    sigset_t none;
+    sigemptyset(&none);
+    sigprocmask(SIG_SETMASK, &none, NULL);
+    setsid();
+    for (int i = 0; i < 3; i++)
+        dup2(streams[i], i);
+    if (chdir(cwd) != 0 && chdir("/") != 0)
+        _exit(EXIT_AGENT);
+    if (strcmp(words[0], "nm-guest") == 0) {
+        close_range(3, ~0u, 0); /* without exec nothing closes the streams of others */
+        int argc = 0;
+        while (words[argc] != NULL)
+            argc++;
+        int status = own_command(argc - 1, words + 1);
+        fflush(stdout);
+        _exit(status < 0 ? EXIT_NOT_FOUND : status);
+    }
+    environ = variables;
+    execvp(words[0], words);
+    dprintf(2, "nm-box: exec: %s (%s)\n", strerror(errno), words[0]);
+    _exit(errno == ENOENT ? EXIT_NOT_FOUND : EXIT_AGENT);
+}
+
+/* The texts of a RUN frame, as three lists; NULL where it is not one. */
+static char **take_texts(const char *payload, uint32_t size, char ***variables) {
+    size_t texts = 0;
+    if (size == 0 || payload[size - 1] != '\0')
+        return NULL;
+    for (uint32_t i = 0; i < size; i++)
+        texts += payload[i] == '\0';
+    char *copy = malloc(size), **list = calloc(texts + 2, sizeof *list);
+    if (copy == NULL || list == NULL)
+        give_up("out of memory", "agent");
+    memcpy(copy, payload, size);
+    size_t at = 0;
+    for (char *text = copy; at < texts; text += strlen(text) + 1)
+        list[at++] = text;
+    size_t words = texts > 1 ? strtoul(list[1], NULL, 10) : 0;
+    if (words == 0 || words + 2 > texts)
+        return NULL;
+    /* Each list has a NULL at its end: the variables move up by one. */
+    memmove(list + words + 3, list + words + 2, (texts - words - 2) * sizeof *list);
+    list[words + 2] = NULL;
+    *variables = list + words + 3;
+    return list;
+}
+
+static void refuse_run(uint32_t id, const char *why) {
+    const int32_t status = EXIT_AGENT << 8;
+    send_frame(id, ERR, why, strlen(why));
+    send_frame(id, ENDED, &status, sizeof status);
+}
+
+static void run(uint32_t id, const char *payload, uint32_t size) {
+    int in[2], out[2], err[2];
+    if (count == MOST_CHANNELS) {
+        refuse_run(id, "nm-guest: too many commands at once\n");
+        return;
+    }
+    if (pipe2(in, O_CLOEXEC) != 0 || pipe2(out, O_CLOEXEC) != 0 || pipe2(err, O_CLOEXEC) != 0)
+        give_up("pipe", "agent");
+    pid_t child = fork();
+    if (child == 0) {
+        char **variables = NULL, **texts = take_texts(payload, size, &variables);
+        if (texts == NULL)
+            _exit(EXIT_AGENT);
+        run_child(texts[0], texts + 2, variables, (const int[]){in[0], out[1], err[1]});
+    }
+    close(in[0]);
+    close(out[1]);
+    close(err[1]);
+    if (child < 0) {
+        refuse_run(id, "nm-guest: no new process\n");
+        close(in[1]);
+        close(out[0]);
+        close(err[0]);
+        return;
+    }
+    fcntl(in[1], F_SETFL, O_NONBLOCK);
+    fcntl(out[0], F_SETFL, O_NONBLOCK);
+    fcntl(err[0], F_SETFL, O_NONBLOCK);
+    channels[count++] = (struct channel){.id = id, .pid = child, .in = in[1], .streams = {out[0], err[0]}};
+}
+
+static void answer_ping(uint32_t id) {
+    struct timespec real = {0, 0};
+    clock_gettime(CLOCK_REALTIME, &real);
+    const uint64_t now[2] = {guest_now(), (uint64_t)real.tv_sec * 1000000000u + (uint64_t)real.tv_nsec};
+    send_frame(id, PONG, now, sizeof now);
+}
+
+static void handle(const struct head *head, const char *payload) {
+    struct channel *c = find(head->channel);
+    switch (head->kind) {
+    case RUN:
+        run(head->channel, payload, head->length);
+        return;
+    case PING:
+        answer_ping(head->channel);
+        return;
+    default:
+        break;
+    }
+    if (c == NULL)
+        return; /* it has ended while this was on its way */
+    switch (head->kind) {
+    case IN:
+        if (c->in != CLOSED && !bytes_put(&c->waiting, payload, head->length))
+            give_up("out of memory", "agent");
+        break;
+    case IN_END:
+        c->in_ends = true;
+        break;
+    case SIGNAL:
+        if (head->length == 1 && !c->ended)
+            kill(c->pid, payload[0]);
+        break;
+    case WINDOW: {
+        uint32_t used = 0;
+        if (head->length == sizeof used)
+            memcpy(&used, payload, sizeof used);
+        c->unused -= used < c->unused ? used : c->unused;
+        break;
+    }
+    case DROP:
+        c->dropped = true;
+        if (!c->ended)
+            kill(-c->pid, SIGKILL);
+        break;
+    default:
+        break;
+    }
+}
+
+static void feed(struct channel *c) {
+    size_t before = bytes_left(&c->waiting);
+    if (c->in != CLOSED && before > 0 && !bytes_write(c->in, &c->waiting)) {
+        c->waiting.begin = c->waiting.end; /* it reads no more */
+        shut(&c->in);
+    }
+    const uint32_t used = (uint32_t)(before - bytes_left(&c->waiting));
+    if (used > 0)
+        send_frame(c->id, WINDOW, &used, sizeof used);
+    if (c->in_ends && bytes_left(&c->waiting) == 0)
+        shut(&c->in);
+}
+
+/* Sends on what the command has written. Once it has ended nothing is waited for: what it left running may
+ * hold the other ends for ever. */
+static void drain(struct channel *c, int stream) {
+    char piece[PIECE];
+    int *fd = &c->streams[stream];
+    while (*fd != CLOSED && c->unused < WINDOW_BYTES && bytes_left(&sending) < 4 * WINDOW_BYTES) {
+        ssize_t got = read(*fd, piece, sizeof piece);
+        if (got > 0) {
+            if (!c->dropped) {
+                send_frame(c->id, stream == 0 ? OUT : ERR, piece, (size_t)got);
+                c->unused += (uint32_t)got;
+            }
+        } else if (got == 0 || errno != EAGAIN || c->ended) {
+            shut(fd);
+        } else {
+            break;
+        }
+    }
+}
+
+static void reap(void) {
+    int status;
+    for (pid_t pid; (pid = waitpid(-1, &status, WNOHANG)) > 0;)
+        for (size_t i = 0; i < count; i++)
+            if (channels[i].pid == pid && !channels[i].ended) {
+                channels[i].ended = true;
+                channels[i].status = status;
+            }
+}
+
+static void finish(void) {
+    for (size_t i = count; i-- > 0;) {
+        struct channel *c = &channels[i];
+        feed(c);
+        drain(c, 0);
+        drain(c, 1);
+        if (!c->ended || c->streams[0] != CLOSED || c->streams[1] != CLOSED)
+            continue;
+        const int32_t status = c->status;
+        if (!c->dropped)
+            send_frame(c->id, ENDED, &status, sizeof status);
+        forget(c);
+    }
+}
+
+static size_t watch(struct pollfd *asked, int port, int signals) {
+    size_t n = 0;
+    asked[n++] =
+        (struct pollfd){.fd = port, .events = (short)(POLLIN | (bytes_left(&sending) ? POLLOUT : 0))};
+    asked[n++] = (struct pollfd){.fd = signals, .events = POLLIN};
+    for (size_t i = 0; i < count; i++) {
+        struct channel *c = &channels[i];
+        if (c->in != CLOSED && bytes_left(&c->waiting) > 0)
+            asked[n++] = (struct pollfd){.fd = c->in, .events = POLLOUT};
+        for (int s = 0; s < 2; s++)
+            if (c->streams[s] != CLOSED && c->unused < WINDOW_BYTES && bytes_left(&sending) < WINDOW_BYTES)
+                asked[n++] = (struct pollfd){.fd = c->streams[s], .events = POLLIN};
+    }
+    return n;
+}
+
+/* Until the other end of the port is gone. */
+static void converse(int port, int signals) {
+    struct bytes received = {NULL, 0, 0, 0};
+    struct pollfd asked[2 + 3 * MOST_CHANNELS];
+    struct signalfd_siginfo what;
+    struct head head;
+    const char *payload;
+    for (;;) {
+        size_t n = watch(asked, port, signals);
+        if (poll(asked, n, -1) < 0 && errno != EINTR)
+            give_up("poll", "agent");
+        if (read(signals, &what, sizeof what) == (ssize_t)sizeof what)
+            reap();
+        ssize_t got = (asked[0].revents & (POLLIN | POLLHUP)) ? bytes_read(port, &received) : 1;
+        if (got == 0 || (got < 0 && errno != EAGAIN))
+            break;
+        int whole;
+        while ((whole = frame_take(&received, &head, &payload)) > 0)
+            handle(&head, payload);
+        if (whole < 0) {
+            say("what the host says is no frame", "agent");
+            break;
+        }
+        finish();
+        if (!bytes_write(port, &sending))
+            break;
+    }
+    bytes_free(&received);
+}
+
+void serve(const struct given *given, const char *hello) {
+    char text[1024];
+    sigset_t child;
+    sigemptyset(&child);
+    sigaddset(&child, SIGCHLD);
+    sigprocmask(SIG_BLOCK, &child, NULL);
+    signal(SIGPIPE, SIG_IGN);
+    int signals = signalfd(-1, &child, SFD_NONBLOCK | SFD_CLOEXEC);
+    if (signals < 0)
+        give_up("signalfd", "agent");
+    for (;;) {
+        int port = open_port(given);
+        int length = snprintf(text, sizeof text, "%s, \"agent\": %" PRIu64 "}", hello, guest_now());
+        send_frame(0, HELLO, text, (size_t)length);
+        converse(port, signals);
+        close(port);
+        sending.begin = sending.end = 0;
+        while (count > 0) { /* their caller is gone */
+            kill(-channels[0].pid, SIGKILL);
+            forget(&channels[0]);
+        }
+        usleep(20000);
+        reap();
+    }
+}

@@ -1,0 +1,41 @@
+/* What the parts of nm-guest share. It is the first process of a guest: it makes the root from what the
+ * kernel command line says, then runs commands for the host. Linked statically: it has to run in any image.
+ */
+#ifndef NM_GUEST_H
+#define NM_GUEST_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* Words of the kernel command line, without their prefix "nm."; empty where not given. root: DEVICE:FSTYPE,
+ * or TAG:virtiofs, a device being a path or serial:NAME; upper: a device with an ext4 for what is written,
+ * else memory; swap: a device; tools: where the directory /tools of the initramfs is to be seen; net:
+ * INTERFACE,ADDRESS/PREFIX[,MTU[,DESTINATION/PREFIX:GATEWAY]...]; port: virtio:NAME, tty:DEVICE or tcp:PORT;
+ * key: what a TCP peer must say first, in hex. */
+struct given {
+    char name[65], root[128], upper[64], swap[64], tools[512], net[1024], port[128], key[129];
+};
+
+/* CLOCK_MONOTONIC in nanoseconds. */
+uint64_t guest_now(void);
+/* One line on the console, which the host keeps: "nm-guest: STEP: <strerror> (DETAIL)". */
+void say(const char *step, const char *detail);
+/* The same, and the guest ends. */
+_Noreturn void give_up(const char *step, const char *detail);
+
+struct given read_given(void);
+/* Until the root stands; `when` gets the time at which modules were loaded. */
+void make_root(const struct given *given, uint64_t *modules);
+void start_swap(const struct given *given);
+void make_network(const struct given *given);
+/* Runs commands for whoever holds the other end of the port; never returns. hello: sent first. */
+_Noreturn void serve(const struct given *given, const char *hello);
+
+/* Commands that the agent has in itself (put, get, fill, drain, holdings, become); -1: it is none of them. */
+int own_command(int argc, char **argv);
+/* Of the ranks with this mark (NAME=value) in their environment; a status. */
+int print_holdings(const char *mark);
+/* A guest that was restored from the state of another gets its own name, time and network; a status. */
+int become(const char *name, const char *nanoseconds, const char *mac, const char *net);
+
+#endif

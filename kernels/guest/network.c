@@ -1,0 +1,141 @@
+/* The guest's interface, as the kernel command line has it. */
+#define _GNU_SOURCE
+#include "guest.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <net/if.h>
+#include <net/if_arp.h>
+#include <net/route.h>
+#include <netinet/in.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { INTERFACE_SECONDS = 10 };
+
+static struct ifreq named(const char *interface) {
+    struct ifreq request = {.ifr_flags = 0};
+    snprintf(request.ifr_name, sizeof request.ifr_name, "%s", interface);
+    return request;
+}
+
+static void bring_up(int fd, const char *interface) {
+    struct ifreq request = named(interface);
+    if (ioctl(fd, SIOCGIFFLAGS, &request) != 0)
+        give_up("no such interface: has the kernel its driver?", interface);
+    request.ifr_flags |= IFF_UP | IFF_RUNNING;
+    if (ioctl(fd, SIOCSIFFLAGS, &request) != 0)
+        give_up("bring up", interface);
+}
+
+static struct sockaddr ipv4(const char *text, const char *whole) {
+    struct sockaddr_in address = {.sin_family = AF_INET};
+    struct sockaddr out;
+    if (inet_pton(AF_INET, text, &address.sin_addr) != 1)
+        give_up("not an IPv4 address", whole);
+    memcpy(&out, &address, sizeof out);
+    return out;
+}
+
+static struct sockaddr mask_of(int prefix) {
+    struct sockaddr_in mask = {.sin_family = AF_INET};
+    struct sockaddr out;
+    mask.sin_addr.s_addr = prefix == 0 ? 0 : htonl(~0u << (32 - prefix));
+    memcpy(&out, &mask, sizeof out);
+    return out;
+}
+
+/* DESTINATION/PREFIX:GATEWAY */
+static void add_route(int fd, char *text) {
+    struct rtentry route = {.rt_flags = RTF_UP | RTF_GATEWAY};
+    char *slash = strchr(text, '/'), *colon = strchr(text, ':');
+    if (slash == NULL || colon == NULL)
+        give_up("not a route DESTINATION/PREFIX:GATEWAY", text);
+    *slash = *colon = '\0';
+    route.rt_dst = ipv4(text, text);
+    route.rt_genmask = mask_of(atoi(slash + 1));
+    route.rt_gateway = ipv4(colon + 1, text);
+    if (ioctl(fd, SIOCADDRT, &route) != 0 && errno != EEXIST)
+        give_up("set the route", text);
+}
+
+static void await_interface(const char *interface) {
+    for (int tries = 0; if_nametoindex(interface) == 0; tries++) {
+        if (tries == INTERFACE_SECONDS * 500)
+            give_up("no such interface: has the kernel its driver?", interface);
+        usleep(2000);
+    }
+}
+
+static void set_mac(const char *interface, const char *text) {
+    struct ifreq request = named(interface);
+    unsigned m[6];
+    int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    if (sscanf(text, "%x:%x:%x:%x:%x:%x", &m[0], &m[1], &m[2], &m[3], &m[4], &m[5]) != 6)
+        give_up("not a MAC", text);
+    request.ifr_hwaddr.sa_family = ARPHRD_ETHER;
+    for (int i = 0; i < 6; i++)
+        request.ifr_hwaddr.sa_data[i] = (char)m[i];
+    if (fd < 0 || ioctl(fd, SIOCSIFHWADDR, &request) != 0)
+        give_up("set the MAC", text);
+    close(fd);
+}
+
+int become(const char *name, const char *nanoseconds, const char *mac, const char *net) {
+    struct given given = {.name = ""};
+    long long now = atoll(nanoseconds);
+    const struct timespec real = {.tv_sec = now / 1000000000, .tv_nsec = now % 1000000000};
+    if (sethostname(name, strlen(name)) != 0 || clock_settime(CLOCK_REALTIME, &real) != 0)
+        return say("become", name), 1;
+    if (strcmp(mac, "-") == 0)
+        return 0;
+    if (strlen(net) >= sizeof given.net)
+        return say("too long", net), 1;
+    strcpy(given.net, net);
+    char interface[IFNAMSIZ];
+    snprintf(interface, sizeof interface, "%.*s", (int)strcspn(net, ","), net);
+    set_mac(interface, mac);
+    make_network(&given);
+    return 0;
+}
+
+void make_network(const struct given *given) {
+    int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    if (fd < 0)
+        give_up("socket", "network");
+    bring_up(fd, "lo");
+    char text[sizeof given->net];
+    strcpy(text, given->net);
+    char *rest = text, *interface = strsep(&rest, ","), *address = strsep(&rest, ",");
+    char *mtu = strsep(&rest, ",");
+    if (address == NULL) { /* no interface of its own */
+        close(fd);
+        return;
+    }
+    await_interface(interface);
+    char *slash = strchr(address, '/');
+    if (slash == NULL)
+        give_up("no prefix", given->net);
+    *slash = '\0';
+    struct ifreq request = named(interface);
+    request.ifr_mtu = mtu != NULL ? atoi(mtu) : 0;
+    if (request.ifr_mtu > 0 && ioctl(fd, SIOCSIFMTU, &request) != 0)
+        give_up("set the mtu", given->net);
+    request = named(interface);
+    request.ifr_addr = ipv4(address, given->net);
+    if (ioctl(fd, SIOCSIFADDR, &request) != 0)
+        give_up("set the address", given->net);
+    request = named(interface);
+    request.ifr_netmask = mask_of(atoi(slash + 1));
+    if (ioctl(fd, SIOCSIFNETMASK, &request) != 0)
+        give_up("set the prefix", given->net);
+    bring_up(fd, interface);
+    for (char *route; (route = strsep(&rest, ",")) != NULL;)
+        add_route(fd, route);
+    close(fd);
+}

@@ -1,0 +1,268 @@
+"""What the backends of virtual machines share: a guest that stands, with nm-guest as its first process; what
+is asked on its kernel's command line; its boot, step by step. Knows no hypervisor."""
+
+from __future__ import annotations
+
+import re
+import stat
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from ipaddress import IPv4Network
+from pathlib import Path
+
+from ..errors import RunError, UnavailableError
+from ..host import Host, Process, cpio, processes
+from ..host.guest_line import Clocks, GuestLine, Hello
+from ..host.ranks import RankHolds, told_holdings
+from ..model.study import Attachment
+from .contract import GuestBase, InstanceRequest, Tools
+from .program import ProgramInstance, last_words
+
+COPY_TIMEOUT = 120.0
+MOST_COPIED = 256 << 20
+"""Bytes: more is no file for a guest's memory."""
+FRESH = (Path("/tmp"), Path("/run"), Path("/dev/shm"))
+"""Directories that are a guest's own whatever its image has there."""
+LONGEST_COMMAND_LINE = 2047
+"""COMMAND_LINE_SIZE of x86, less its end."""
+CONSOLE, HYPERVISOR_LOG = "console", "hypervisor.txt"
+"""Files of an instance."""
+_PANIC = re.compile(r"Kernel panic[^\n]*|nm-guest: [^\n]*|Out of memory[^\n]*|VFS: [^\n]*")
+
+
+@dataclass(frozen=True, kw_only=True)
+class GuestInstance(ProgramInstance):
+    """See contract.Guest. socket: of the multiplexer; ahead: of its clocks; scratch: for what carriers
+    say."""
+
+    host: Host
+    tools: Tools
+    socket: Path
+    scratch: Path
+    process: Process
+    ahead: Clocks
+
+    def copy_in(self, paths: Sequence[Path]) -> None:
+        self._run(["nm-guest", "put"], cpio.pack(list(members(paths))))
+
+    def copy_out(self, paths: Sequence[Path]) -> None:
+        for member in cpio.unpack(self._run(["nm-guest", "get", *map(str, paths)])):
+            path = Path("/", member.name)
+            if not any(path.is_relative_to(p) for p in paths) or ".." in path.parts:
+                raise RunError(f"{self.label} gave {path}, which nobody asked it for")
+            if stat.S_ISREG(member.mode):
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_bytes(member.data)
+
+    def carry(self, fifo: Path, *, inward: bool) -> Process:
+        what = ("--stdin", str(fifo)) if inward else ("--stdout", str(fifo))
+        said = self.scratch / "carriers.txt"
+        return self.host.start(
+            [
+                *(self.tools / "nm-box", "guest", str(self.socket), *what),
+                *("--", "nm-guest", "fill" if inward else "drain", str(fifo)),
+            ],
+            stdout=said,
+            stderr=said,
+            env={processes.LABEL_VARIABLE: self.label},
+            cwd=Path("/"),
+        )
+
+    def on_host(self, nanoseconds: int) -> int:
+        return nanoseconds - self.ahead.monotonic
+
+    def rank_holdings(self, mark: str) -> dict[int, RankHolds]:
+        return told_holdings(self._run(["nm-guest", "holdings", mark]).decode(errors="replace"))
+
+    def trouble(self) -> str:
+        if self.process.poll() is None:
+            return ""
+        return f"guest {self.hostname} has ended: {ended_words(self.scratch)}"
+
+    def _run(self, argv: Sequence[str], stdin: bytes = b"") -> bytes:
+        with GuestLine(self.socket) as line:
+            done = line.run(argv, stdin, timeout=COPY_TIMEOUT)
+        if done.status != 0:
+            words = done.stderr.decode(errors="replace").strip() or f"exit status {done.status}"
+            raise RunError(f"{self.label}: {words}")
+        return done.stdout
+
+
+def members(paths: Sequence[Path]) -> Iterator[cpio.Member]:
+    """These and all below directories, by their paths; other kinds than files, directories, links and FIFOs
+    are left out. Raises RunError for more than a guest can hold."""
+    waiting, size = list(paths), 0
+    while waiting:
+        path = waiting.pop()
+        try:
+            found = path.lstat()
+            name = str(path).lstrip("/")
+            if stat.S_ISDIR(found.st_mode):
+                yield cpio.directory(name, stat.S_IMODE(found.st_mode))
+                waiting += sorted(path.iterdir(), reverse=True)
+            elif stat.S_ISREG(found.st_mode):
+                size += found.st_size
+                if size > MOST_COPIED:
+                    raise RunError(
+                        f"bind {paths[0]}: more than {MOST_COPIED >> 20} MiB would be copied into the guest",
+                        remedy="put it into the image",
+                    )
+                yield cpio.file(name, path.read_bytes(), stat.S_IMODE(found.st_mode))
+            elif stat.S_ISLNK(found.st_mode):
+                yield cpio.link(name, str(path.readlink()))
+            elif stat.S_ISFIFO(found.st_mode):
+                yield cpio.fifo(name, stat.S_IMODE(found.st_mode))
+        except FileNotFoundError:
+            continue  # a temporary file that has gone since
+
+
+def entered_guest(tools: Tools, socket: Path) -> tuple[str, ...]:
+    """Tokens before a command that is to run in the guest."""
+    return (tools / "nm-box", "guest", str(socket), "--")
+
+
+def require_base(request: InstanceRequest) -> GuestBase:
+    """Raises UnavailableError where nothing was handed in to boot, or a namespace is to be shared."""
+    if request.base is None:
+        raise UnavailableError(
+            f"environment {request.environment.name}: no kernel for a guest",
+            remedy="nearmetal image build debian-kernel",
+        )
+    if request.environment.share:
+        raise UnavailableError(
+            f"environment {request.environment.name}: a guest shares no namespace with the machine",
+            remedy="take share out of the environment",
+        )
+    return request.base
+
+
+def require_attachment(request: InstanceRequest, without_seat: Sequence[Attachment]) -> None:
+    """Raises UnavailableError for a network that no guest can have, or a seat that does not fit."""
+    attachment = request.environment.attachment
+    if attachment in (Attachment.HOST, Attachment.IPVLAN):
+        host = "it has no interface in common with the machine"
+        ipvlan = "ipvlan delivers by the addresses of the machine's own interface"
+        raise UnavailableError(
+            f"environment {request.environment.name}: a guest cannot have attachment {attachment.value}: "
+            f"{host if attachment is Attachment.HOST else ipvlan}",
+            remedy="attachment: veth-bridge, or none",
+        )
+    if attachment.seated != (request.seat is not None) or not (
+        attachment.seated or attachment in without_seat
+    ):
+        raise UnavailableError(
+            f"environment {request.environment.name}: attachment {attachment.value} "
+            f"{'without' if request.seat is None else 'with'} a seat on a network",
+            remedy="none and loopback take no seat; all others need one for each instance",
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """A guest's own interface. mac, address, mask: those of the seat that it takes; routes: by gateways."""
+
+    interface: str
+    mac: str
+    address: str
+    mask: str
+    mtu: int
+    routes: tuple[str, ...] = ()
+
+    def words(self) -> str:
+        """For nm.net."""
+        prefix = IPv4Network(f"0.0.0.0/{self.mask}").prefixlen
+        return ",".join([self.interface, f"{self.address}/{prefix}", str(self.mtu), *self.routes])
+
+
+def command_line(
+    request: InstanceRequest,
+    tools: Tools,
+    *,
+    root: str,
+    port: str,
+    consoles: Sequence[str],
+    place: Place | None = None,
+    upper: str = "",
+    swap: str = "",
+    more: Sequence[str] = (),
+) -> str:
+    """What the kernel and nm-guest are told (kernels/guest/guest.h).
+
+    Raises UnavailableError where that is longer than a kernel takes.
+    """
+    given = {
+        "name": request.hostname,
+        "root": root,
+        "upper": upper,
+        "swap": swap,
+        "tools": str(tools.directory.resolve()),
+        "net": place.words() if place is not None else "",
+        "port": port,
+    }
+    # A guest that panics ends: who waits for it is told at once.
+    words = [*(f"console={c}" for c in consoles), "panic=-1", "net.ifnames=0", *more]
+    words += [f"nm.{name}={value}" for name, value in given.items() if value]
+    text = " ".join(words)
+    if len(text) > LONGEST_COMMAND_LINE or any(set(w) & set(" \t\n\"'") for w in words):
+        raise UnavailableError(
+            f"environment {request.environment.name}: the kernel's command line would be {len(text)} long, "
+            "or has a space in a word",
+            remedy="fewer routes, or a cache directory of a shorter and plainer path",
+        )
+    return text
+
+
+def boot_phases(begin: int, spawned: int, hello: Hello, ahead: Clocks) -> dict[str, float]:
+    """Seconds by step of a boot. begin: of the request, spawned: of the hypervisor's process (CLOCK_MONOTONIC
+    of the host, ns). The kernel's entry is where its clock begins."""
+    at = {name: value - ahead.monotonic for name, value in hello.at.items()}
+    marks = {
+        "prepare": spawned,
+        "firmware": -ahead.monotonic,
+        "kernel": at["init"],
+        "modules": at["modules"],
+        "root": at["root"],
+        "network": at["network"],
+        "agent": at["agent"],
+    }
+    out, last = {}, begin
+    for name, mark in marks.items():
+        out[name] = max(mark - last, 0) / 1e9
+        last = max(mark, last)
+    return {**out, "first_instruction": (last - begin) / 1e9}
+
+
+def console_words(text: str) -> str:
+    """What of a console tells why a guest has ended, at most 300 characters."""
+    found = _PANIC.findall(text)
+    if found:
+        return str(found[0]).strip()[:300]
+    lines = [line.strip() for line in text.replace("\r", "").splitlines() if line.strip()]
+    return lines[-1][:300] if lines else "its console is empty"
+
+
+def read_text(file: Path) -> str:
+    """What is in a log; empty where it is not there."""
+    try:
+        return file.read_text(errors="replace")
+    except OSError:
+        return ""
+
+
+def ended_words(state: Path) -> str:
+    """Why a hypervisor has ended, by its own words, else by its guest's console. state: of the instance."""
+    return last_words(state / HYPERVISOR_LOG) or console_words(read_text(state / CONSOLE))
+
+
+def how_far(text: str) -> str:
+    """Which step of the boot a silent guest is at, by its console."""
+    if "nm-guest" in text:
+        return "in nm-guest"
+    if not text.strip():
+        return "in its firmware, or its kernel says nothing"
+    return "in its kernel"
+
+
+def host_cpus_of(request: InstanceRequest, vcpus: int) -> tuple[int, ...]:
+    """The CPU of the machine for each vCPU; empty where the instance may use any."""
+    return tuple(request.cpus[i % len(request.cpus)] for i in range(vcpus)) if request.cpus else ()

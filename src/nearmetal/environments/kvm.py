@@ -1,0 +1,50 @@
+"""Whether KVM really runs a guest here: a device that opens proves nothing (kernels/box/kvm.c)."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from ..host import Host
+from .contract import Tools
+
+PROBE_SECONDS = 20.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class KvmAnswer:
+    """reason, remedy: empty where it works; nanoseconds: that an instruction takes in a guest, None where
+    unknown; tsc_khz: of the machine's time stamp counter, 0 where it has none."""
+
+    works: bool
+    reason: str = ""
+    remedy: str = ""
+    nanoseconds: float | None = None
+    tsc_khz: int = 0
+    steps: tuple[tuple[str, str], ...] = ()
+
+
+def kvm_answer(host: Host, tools: Tools) -> KvmAnswer:
+    """Asked of the processor by small guests, each in a child that is killed after a second; once, since the
+    answer does not change while we run."""
+    asked: Any = host  # a protocol says nothing of hashing
+    return _asked(asked, tools)
+
+
+@lru_cache(maxsize=8)
+def _asked(host: Any, tools: Tools) -> KvmAnswer:
+    done = host.run([tools / "nm-box", "kvm"], timeout=PROBE_SECONDS)
+    try:
+        told = json.loads(done.stdout)
+    except ValueError:
+        return KvmAnswer(works=False, reason=done.last_words(), remedy="read the kernel's log")
+    return KvmAnswer(
+        works=told["works"],
+        reason=told["reason"],
+        remedy=told["remedy"],
+        nanoseconds=told.get("nanoseconds"),
+        tsc_khz=told["tsc_khz"],
+        steps=tuple((s["step"], s["answer"]) for s in told["steps"]),
+    )

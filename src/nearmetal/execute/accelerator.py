@@ -1,0 +1,70 @@
+"""What executes the guests of a study, settled before it begins: by KVM or by an emulator, and then the
+programs that are measured are compiled for the processor that every arm has."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ..environments import KERNEL
+from ..environments.kvm import KvmAnswer, kvm_answer
+from ..environments.registry import get_backend
+from ..errors import UnavailableError
+from ..model.guest import Accelerator, GuestSettings
+from ..model.study import Environment, Study
+from ..workloads.build import FLAGS, build_tools
+from .machine import Machine, cache_directory
+from .progress import Progress
+
+EMULATED_CPU = "-O3 -march=x86-64-v3"
+"""What QEMU's translator can since 7.2 (AVX2, FMA), and no AVX-512."""
+ANY_CPU = "-O3 -march=x86-64"
+"""For a named model, which may be of any year."""
+
+
+def with_accelerators(
+    machine: Machine, study: Study, progress: Progress, *, require_kvm: bool = False
+) -> tuple[Machine, Study]:
+    """The study with the accelerator of each of its guests; the machine with tools that run on the processors
+    of all its arms. Raises UnavailableError where KVM is required and runs no guest."""
+    if not any(_is_qemu(e) for e in study.environments):
+        return machine, study
+    answer = kvm_answer(machine.host, machine.tools)
+    environments = tuple(_resolved(e, answer, require_kvm) if _is_qemu(e) else e for e in study.environments)
+    guests = {e.name: e.guest for e in environments if e.guest is not None and _is_qemu(e)}
+    for name, settings in guests.items():
+        if settings.emulated:
+            progress.note(f"warning: {name} is emulation, not virtualisation ({settings.label})")
+    flags = [flags_of(g) for g in guests.values()]
+    wanted = next((f for f in (ANY_CPU, EMULATED_CPU) if f in flags), FLAGS)
+    if wanted != machine.built.flags:
+        built = build_tools(
+            machine.host, cache_directory(), progress=progress.phase, mpicc=machine.mpi.mpicc, flags=wanted
+        )
+        machine = replace(machine, built=built, tools=replace(machine.tools, directory=built.directory))
+    return machine, replace(study, environments=environments)
+
+
+def flags_of(settings: GuestSettings) -> str:
+    """What programs are compiled with that run in such a guest and beside it."""
+    if settings.cpu not in (None, "host", "max"):
+        return ANY_CPU
+    return EMULATED_CPU if settings.emulated else FLAGS
+
+
+def _is_qemu(environment: Environment) -> bool:
+    return environment.backend == "qemu" and KERNEL in get_backend(environment.backend).own
+
+
+def _resolved(environment: Environment, answer: KvmAnswer, require_kvm: bool) -> Environment:
+    settings = environment.guest or GuestSettings()
+    wanted = Accelerator.KVM if require_kvm else settings.accelerator
+    if answer.works and wanted is not Accelerator.TCG:
+        settings = replace(settings, accelerator=Accelerator.KVM, accelerated_not="")
+    elif wanted is Accelerator.KVM:
+        raise UnavailableError(
+            f"environment {environment.name}: KVM runs no guest here: {answer.reason}", remedy=answer.remedy
+        )
+    else:
+        why = answer.reason or "it was asked for"
+        settings = replace(settings, accelerator=Accelerator.TCG, accelerated_not=why)
+    return replace(environment, guest=settings)

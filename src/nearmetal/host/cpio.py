@@ -1,0 +1,78 @@
+"""Archives of cpio's "newc" form, which the kernel unpacks as an initramfs and nm-guest as files: bytes in,
+bytes out. Everything in them belongs to root, and has no time."""
+
+from __future__ import annotations
+
+import stat
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+_MAGIC = b"070701"
+_HEADER = 110
+_END = "TRAILER!!!"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Member:
+    """name: without a leading slash; mode: kind and permissions, as stat has them; data: of a file, or the
+    target of a link."""
+
+    name: str
+    mode: int
+    data: bytes = b""
+
+
+def directory(name: str, mode: int = 0o755) -> Member:
+    return Member(name=name, mode=stat.S_IFDIR | mode)
+
+
+def file(name: str, data: bytes, mode: int = 0o644) -> Member:
+    return Member(name=name, mode=stat.S_IFREG | mode, data=data)
+
+
+def link(name: str, target: str) -> Member:
+    return Member(name=name, mode=stat.S_IFLNK | 0o777, data=target.encode(errors="surrogateescape"))
+
+
+def fifo(name: str, mode: int = 0o600) -> Member:
+    return Member(name=name, mode=stat.S_IFIFO | mode)
+
+
+def pack(members: Iterator[Member] | list[Member]) -> bytes:
+    """One archive; the kernel takes several, one behind the other."""
+    out = bytearray()
+    for number, m in enumerate(members):
+        out += _one(m, number + 1)
+    out += _one(Member(name=_END, mode=0), 0)
+    return bytes(out)
+
+
+def _one(m: Member, inode: int) -> bytes:
+    name = m.name.encode(errors="surrogateescape") + b"\0"
+    fields = (inode, m.mode, 0, 0, 1, 0, len(m.data), 0, 0, 0, 0, len(name), 0)
+    head = _MAGIC + b"".join(b"%08x" % f for f in fields) + name
+    return _padded(head) + _padded(m.data)
+
+
+def _padded(data: bytes) -> bytes:
+    return data + b"\0" * (-len(data) % 4)
+
+
+def unpack(archive: bytes) -> Iterator[Member]:
+    """Raises ValueError for what is no whole archive."""
+    at = 0
+    while True:
+        head = archive[at : at + _HEADER]
+        if len(head) < _HEADER or not head.startswith(_MAGIC):
+            raise ValueError("not a whole archive of cpio's newc form")
+        fields = [int(head[6 + 8 * i : 14 + 8 * i], 16) for i in range(13)]
+        size, length = fields[6], fields[11]
+        begin = at + len(_padded(b"\0" * (_HEADER + length)))
+        name = archive[at + _HEADER : at + _HEADER + length - 1].decode(errors="surrogateescape")
+        if name == _END:
+            return
+        data = archive[begin : begin + size]
+        if len(data) < size:
+            raise ValueError("not a whole archive of cpio's newc form")
+        yield Member(name=name, mode=fields[1], data=data)
+        at = begin + size + -size % 4

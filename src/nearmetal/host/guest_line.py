@@ -1,0 +1,184 @@
+"""The line to a guest's agent, as a program of the host: through the multiplexer that holds it
+(kernels/guest/ frames.h says what travels). For questions and files; commands of others go by 'nm-box
+guest'."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import struct
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from pathlib import Path
+from types import TracebackType
+
+from ..errors import RunError
+
+_HEAD = struct.Struct("=III")
+_WINDOW = 1 << 17
+_PIECE = 1 << 14
+LOOK_AGAIN = 0.02
+"""Seconds between two looks at whether the guest still runs while it says nothing."""
+
+
+class Kind(IntEnum):
+    RUN = 1
+    IN = 2
+    IN_END = 3
+    SIGNAL = 4
+    WINDOW = 5
+    OUT = 6
+    ERR = 7
+    ENDED = 8
+    HELLO = 9
+    DROP = 10
+    PING = 11
+    PONG = 12
+    AWAIT = 13
+
+
+@dataclass(frozen=True, kw_only=True)
+class Hello:
+    """A guest that is ready. came: CLOCK_MONOTONIC of the host then, ns; kernel: its version; at: of its
+    start by step, CLOCK_MONOTONIC of the guest, ns."""
+
+    came: int
+    kernel: str
+    at: dict[str, int]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Clocks:
+    """What a guest's clocks are ahead of the host's, ns (CLOCK_MONOTONIC, CLOCK_REALTIME), and how far off
+    that may be: half of the round trip."""
+
+    monotonic: int
+    realtime: int
+    error: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answer:
+    """status: as of Completed."""
+
+    status: int
+    stdout: bytes
+    stderr: bytes
+
+
+class GuestLine:
+    """A connection of our own to the multiplexer. gone: asked while nothing comes; what it says ends the
+    wait.
+
+    Every method raises RunError where the guest is gone, or says nothing in time."""
+
+    def __init__(self, path: Path, gone: Callable[[], str] = str) -> None:
+        self._gone = gone
+        self._buffer = b""
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            self._socket.connect(str(path))
+        except OSError as e:
+            self._socket.close()
+            raise RunError(f"the guest cannot be reached: {e.strerror}", where=str(path)) from e
+
+    def __enter__(self) -> GuestLine:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._socket.close()
+
+    def hello(self, timeout: float) -> Hello:
+        """Wait until it is ready; what it said if it was before."""
+        self._send(Kind.AWAIT)
+        payload = self._wait(Kind.HELLO, time.monotonic() + timeout)
+        told = json.loads(payload[8:])
+        return Hello(came=struct.unpack_from("=Q", payload)[0], kernel=str(told.pop("kernel")), at=told)
+
+    def clocks(self, *, tries: int = 5, timeout: float = 10.0) -> Clocks:
+        """By the shortest of so many round trips."""
+        best: Clocks | None = None
+        for _ in range(tries):
+            real, before = time.time_ns(), time.monotonic_ns()
+            self._send(Kind.PING)
+            payload = self._wait(Kind.PONG, time.monotonic() + timeout)
+            half = (time.monotonic_ns() - before) // 2
+            monotonic, realtime = struct.unpack("=QQ", payload)
+            if best is None or half < best.error:
+                best = Clocks(
+                    monotonic=monotonic - before - half, realtime=realtime - real - half, error=half
+                )
+        assert best is not None
+        return best
+
+    def run(self, argv: Sequence[str], stdin: bytes = b"", *, timeout: float) -> Answer:
+        """Run a command to its end; one command for each connection at a time."""
+        end = time.monotonic() + timeout
+        texts = ["/", str(len(argv)), *argv, *(f"{k}={v}" for k, v in os.environ.items())]
+        self._send(Kind.RUN, b"".join(os.fsencode(t) + b"\0" for t in texts))
+        out, err, at, unused, ended = bytearray(), bytearray(), 0, 0, False
+        while True:
+            while at < len(stdin) and unused < _WINDOW:
+                piece = stdin[at : at + _PIECE]
+                self._send(Kind.IN, piece)
+                at += len(piece)
+                unused += len(piece)
+            if at == len(stdin) and not ended:
+                self._send(Kind.IN_END)
+                ended = True
+            kind, payload = self._frame(end)
+            match kind:
+                case Kind.WINDOW:
+                    unused -= struct.unpack("=I", payload)[0]
+                case Kind.OUT | Kind.ERR:
+                    (out if kind is Kind.OUT else err).extend(payload)
+                    self._send(Kind.WINDOW, struct.pack("=I", len(payload)))
+                case Kind.ENDED:
+                    status = os.waitstatus_to_exitcode(struct.unpack("=i", payload)[0])
+                    return Answer(status=status, stdout=bytes(out), stderr=bytes(err))
+                case _:
+                    continue
+
+    def _send(self, kind: Kind, payload: bytes = b"") -> None:
+        try:
+            self._socket.settimeout(None)
+            self._socket.sendall(_HEAD.pack(0, kind, len(payload)) + payload)
+        except OSError as e:
+            raise RunError(self._gone() or f"the guest has gone: {e.strerror}") from e
+
+    def _wait(self, wanted: Kind, end: float) -> bytes:
+        while True:
+            kind, payload = self._frame(end)
+            if kind is wanted:
+                return payload
+
+    def _frame(self, end: float) -> tuple[Kind, bytes]:
+        while True:
+            if len(self._buffer) >= _HEAD.size:
+                _, kind, size = _HEAD.unpack_from(self._buffer)
+                if len(self._buffer) >= _HEAD.size + size:
+                    payload = self._buffer[_HEAD.size : _HEAD.size + size]
+                    self._buffer = self._buffer[_HEAD.size + size :]
+                    return Kind(kind), payload
+            self._more(end)
+
+    def _more(self, end: float) -> None:
+        self._socket.settimeout(LOOK_AGAIN)
+        try:
+            more = self._socket.recv(1 << 16)
+        except TimeoutError:
+            if said := self._gone():
+                raise RunError(said) from None
+            if time.monotonic() > end:
+                raise RunError("the guest said nothing in time") from None
+            return
+        except OSError as e:
+            raise RunError(self._gone() or f"the guest has gone: {e.strerror}") from e
+        if not more:
+            raise RunError(self._gone() or "the guest has gone")
+        self._buffer += more

@@ -1,0 +1,153 @@
+"""The virtual machines of environments: their keys, what goes together, what they stand for, how they are
+written out."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from ..model.guest import MIB, Accelerator, Aio, Cache, GuestSettings, MachineType, Nic, StartFrom
+from ..model.image import HOST
+from ..model.study import Attachment, StorageKind
+from ..units import Dimension, exact
+from .problems import Path, Problems
+from .tree import MapNode, Node, mark_of
+from .validate import broken
+
+if TYPE_CHECKING:
+    from .sections import EnvironmentSection, GuestSection
+
+#: Backends whose instances are virtual machines.
+GUESTS = ("qemu", "libvirt", "xen")
+LEAST_MEMORY = 48 * MIB
+"""Below it no kernel unpacks its initramfs."""
+_NO_ATTACHMENT = {
+    Attachment.HOST: "a guest cannot have the machine's own network; write attachment: none, or veth-bridge",
+    Attachment.IPVLAN: "ipvlan delivers by the addresses of the machine's own interface, and a guest has its "
+    "own; write attachment: macvlan",
+}
+
+Found = Iterator[tuple[Path, str]]
+
+
+def check_guest(section: EnvironmentSection, node: Node, path: Path, problems: Problems) -> None:
+    """What a virtual machine can have, and what only it has."""
+    if section.backend not in GUESTS:
+        if section.guest is not None:
+            at: Path = ("guest",)
+            what = f"{section.backend} has no virtual machines; guest is for {', '.join(GUESTS)}"
+            problems.add(mark_of(node, at, key=True), path + at, what)
+        return
+    given = node.get("guest") if isinstance(node, MapNode) else None
+    own = frozenset(given.entries) if isinstance(given, MapNode) else frozenset[str]()
+    found = list(_around(section))
+    found += [
+        (("guest", *at), what) for at, what in (_inside(section, section.guest, own) if section.guest else ())
+    ]
+    for at, what in found:
+        if not broken(section, node, str(at[0])):
+            problems.add(mark_of(node, at), path + at, what)
+
+
+def _around(section: EnvironmentSection) -> Found:
+    """Of the environment's other keys."""
+    if section.attachment in _NO_ATTACHMENT:
+        yield ("attachment",), _NO_ATTACHMENT[section.attachment]
+    if section.share:
+        yield ("share",), "a guest shares no namespace with the machine"
+    if section.storage is not None and section.storage.kind is not StorageKind.OVERLAY:
+        yield (
+            ("storage", "kind"),
+            f"a guest has no storage {section.storage.kind}: write overlay, and guest: writable for a disk",
+        )
+    if section.limits.memory is not None:
+        yield ("limits", "memory"), "a guest has the memory that it is given; write guest: memory"
+
+
+def _inside(section: EnvironmentSection, g: GuestSection, own: frozenset[str]) -> Found:
+    """Of the guest's keys. own: those that are given."""
+    if g.memory < LEAST_MEMORY:
+        yield ("memory",), f"no guest boots in less than {exact(LEAST_MEMORY, Dimension.SIZE)}"
+    if g.memory % MIB:
+        yield ("memory",), "a guest's memory is a whole number of MiB"
+    if g.cpu == "host" and g.accelerator is Accelerator.TCG:
+        yield ("cpu",), "cpu host needs accelerator kvm; write max"
+    if g.vcpus is not None and g.numa > g.vcpus:
+        yield ("numa",), f"{g.numa} NUMA nodes want as many vCPUs, and there are {g.vcpus}"
+    if g.machine is MachineType.MICROVM:
+        yield from _microvm(section, g)
+    yield from _disks(section, g, own)
+    network = section.attachment.seated
+    if "nic" in own and not network:
+        yield ("nic",), f"attachment {section.attachment} has no network card"
+    if g.start is StartFrom.RESTORED and (g.vfio is not None or (section.image == HOST and g.disk is None)):
+        what = (
+            "a device that is passed through" if g.vfio is not None else f"image {HOST}, which it shares live"
+        )
+        yield ("start",), f"no checkpoint holds {what}; write start: cold, or an image"
+    if g.start is StartFrom.RESTORED and (g.writable is not None or g.swap is not None):
+        yield (
+            ("start",),
+            "no checkpoint holds disks that are written to; write start: cold, or leave them out",
+        )
+
+
+def _microvm(section: EnvironmentSection, g: GuestSection) -> Found:
+    if g.nic in (Nic.E1000, Nic.RTL8139):
+        yield ("nic",), f"{g.nic} is a PCI card, and microvm has no PCI; write nic: virtio"
+    if section.image == HOST and g.disk is None:
+        what = f"microvm cannot share the files of image {HOST} (virtiofs); write an image, or machine: q35"
+        yield ("machine",), what
+    if g.vfio is not None:
+        yield ("vfio",), "microvm has no PCI; write machine: q35"
+    if g.numa > 1:
+        yield ("numa",), "microvm has no NUMA nodes; write machine: q35"
+
+
+def _disks(section: EnvironmentSection, g: GuestSection, own: frozenset[str]) -> Found:
+    if g.aio is Aio.NATIVE and g.cache not in (Cache.NONE, Cache.DIRECTSYNC):
+        yield ("aio",), "aio native needs cache none or directsync"
+    if g.modules is not None and g.kernel is None:
+        yield ("modules",), "modules are of a kernel of your own; write kernel"
+    if "root_device" in own and g.disk is None:
+        yield ("root_device",), "root_device is of a disk of your own; write disk"
+    if g.disk is not None and section.image != HOST:
+        yield ("disk",), f"a disk of your own takes the place of image {section.image}; write one of the two"
+    for key in ("kernel", "modules", "disk", "root_device"):
+        text = getattr(g, key)
+        if text is not None and (not text.startswith("/") or any(c.isspace() for c in text)):
+            yield (key,), f'"{text[:60]}" is not an absolute path without spaces'
+    no_disk = g.disk is None and g.writable is None and g.swap is None and section.image == HOST
+    for key in sorted(own & {"format", "cache", "aio", "snapshot"}) if no_disk else ():
+        yield (key,), "it has no disk: its root is the machine's own, and what it writes stays in its memory"
+
+
+def guest_of(section: GuestSection | None) -> GuestSettings | None:
+    """What it stands for."""
+    if section is None:
+        return None
+    names = [f.name for f in dataclasses.fields(GuestSettings) if f.name != "accelerated_not"]
+    return GuestSettings(**{n: getattr(section, n) for n in names}, accelerated_not=section.no_kvm)
+
+
+def guest_words(g: GuestSettings) -> dict[str, str | None]:
+    """Its keys as a file has them; None for what is as usual. Texts are quoted by the caller."""
+    usual = GuestSettings()
+    out: dict[str, str | None] = {}
+    for f in dataclasses.fields(GuestSettings):
+        value = getattr(g, f.name)
+        name = "no_kvm" if f.name == "accelerated_not" else f.name
+        if value == getattr(usual, f.name):
+            out[name] = None
+        elif f.name in ("memory", "writable", "swap"):
+            out[name] = exact(value, Dimension.SIZE)
+        elif f.name == "boot_timeout":
+            out[name] = exact(value, Dimension.TIME)
+        else:
+            out[name] = str(value).lower() if isinstance(value, bool) else str(value)
+    return out
+
+
+TEXTS = frozenset({"cpu", "kernel", "modules", "disk", "root_device", "vfio", "no_kvm"})
+"""Keys of guest_words() whose value is any text."""

@@ -1,0 +1,347 @@
+"""What virtual machines keep of the contract, and what they offer besides. They boot in seconds, so one that
+is as usual serves most tests."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from tests.contract import guests
+from tests.contract.answers import checked
+from tests.contract.guests import HOST, SMALL, booted, request
+
+from nearmetal.environments import Available, Guest, Tools
+from nearmetal.environments.guest import GuestInstance
+from nearmetal.environments.initramfs import initramfs
+from nearmetal.environments.kvm import kvm_answer
+from nearmetal.environments.qemu import Qemu
+from nearmetal.errors import RunError, UnavailableError
+from nearmetal.host import Completed, processes
+from nearmetal.host.guest_line import GuestLine
+from nearmetal.host.leftovers import find, remove
+from nearmetal.model.guest import MIB, Accelerator, Cache, DiskFormat, GuestSettings, MachineType, StartFrom
+
+pytestmark = [
+    pytest.mark.skipif(os.geteuid() != 0, reason="guests need root"),
+    pytest.mark.skipif(
+        shutil.which("qemu-system-x86_64") is None and not os.environ.get("CI"),
+        reason="QEMU is not installed",
+    ),
+    pytest.mark.timeout(180),
+]
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("guests")
+
+
+@pytest.fixture(scope="module")
+def guest(tools: Tools, place: Path) -> Iterator[GuestInstance]:
+    """One with the machine's own root, and a directory of ours bound."""
+    bind = place / "bind"
+    bind.mkdir()
+    (bind / "given").write_text("from outside\n")
+    with booted(tools, request("a", guests.base(tools, place), place, binds=(bind,))) as instance:
+        yield instance
+
+
+def run(guest: GuestInstance, *argv: str, **more: object) -> Completed:
+    return HOST.run(guest.command(argv), timeout=30, **more)  # type: ignore[arg-type]
+
+
+def test_check_says_what_runs_guests_here(tools: Tools) -> None:
+    answer, kvm = checked("qemu", tools), kvm_answer(HOST, tools)
+    assert isinstance(answer, Available) and answer.version.startswith("QEMU ")
+    assert kvm.works == (not any("TCG" in note for note in answer.notes))
+    assert kvm.works or (kvm.reason and kvm.remedy and kvm.steps)
+
+
+def test_kvm_is_refused_where_it_runs_no_guest(tools: Tools, place: Path) -> None:
+    if kvm_answer(HOST, tools).works:
+        pytest.skip("KVM runs guests here")
+    asked = request("k", guests.base(tools, place), place, replace(SMALL, accelerator=Accelerator.KVM))
+    with pytest.raises(UnavailableError, match="KVM runs no guest here"), booted(tools, asked):
+        pass
+
+
+def test_a_command_has_streams_status_environment_and_directory(guest: GuestInstance) -> None:
+    assert isinstance(guest, Guest)
+    done = run(
+        guest,
+        "sh",
+        "-c",
+        "hostname; echo $GIVEN; pwd; echo bad >&2; exit 7",
+        env={"GIVEN": "a b"},
+        cwd=Path("/usr"),
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (7, "nma\na b\n/usr\n", "bad\n")
+    text = "".join(f"line {i}\n" for i in range(60_000))
+    assert run(guest, "cat", stdin=text).stdout == text
+    assert run(guest, "sh", "-c", "kill -TERM $$").returncode == -signal.SIGTERM
+    missing = run(guest, "/no/such")
+    assert (
+        missing.returncode == 127 and missing.stderr == "nm-box: exec: No such file or directory (/no/such)\n"
+    )
+
+
+def test_it_has_its_own_kernel_network_and_root(guest: GuestInstance) -> None:
+    assert run(guest, "uname", "-r").stdout.strip() != os.uname().release
+    assert run(guest, "ls", "/sys/class/net").stdout.split() == ["lo"]
+    assert run(guest, "nproc").stdout == "1\n"
+    assert run(guest, "touch", "/etc/of-the-guest").ok and not Path("/etc/of-the-guest").exists()
+    assert {
+        "firmware",
+        "kernel",
+        "modules",
+        "root",
+        "network",
+        "agent",
+        "first_instruction",
+    } <= guest.phases.keys()
+    whole = sum(v for k, v in guest.phases.items() if k != "first_instruction")
+    assert whole == pytest.approx(guest.phases["first_instruction"])
+
+
+def test_many_commands_at_once_do_not_wait_for_each_other(guest: GuestInstance) -> None:
+    begin = time.monotonic()
+    sleeping = [subprocess.Popen(guest.command(["sleep", "60"])) for _ in range(8)]
+    assert run(guest, "echo", "there").stdout == "there\n"
+    for process in sleeping:
+        process.send_signal(signal.SIGTERM)
+    assert [p.wait(20) for p in sleeping] == [-signal.SIGTERM] * 8
+    assert time.monotonic() - begin < 40
+
+
+def test_a_killed_caller_takes_its_command_along(guest: GuestInstance) -> None:
+    caller = subprocess.Popen(guest.command(["sleep", "4711"]))
+    count = "cat /proc/[0-9]*/cmdline | tr '\\0' ' ' | grep -c 'sleep [4]711'"
+    _until(lambda: run(guest, "sh", "-c", count).stdout == "1\n")
+    caller.kill()
+    caller.wait()
+    _until(lambda: run(guest, "sh", "-c", count).stdout == "0\n")
+
+
+def _until(what: object, within: float = 20.0) -> None:
+    end = time.monotonic() + within
+    while not what():  # type: ignore[operator]
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
+def test_files_links_and_fifos_go_in_and_what_was_written_comes_out(
+    guest: GuestInstance, place: Path
+) -> None:
+    bind = place / "bind"
+    assert run(guest, "cat", str(bind / "given")).stdout == "from outside\n"
+    (bind / "more").mkdir()
+    (bind / "more" / "program").write_text("#!/bin/sh\necho ran $0\n")
+    (bind / "more" / "program").chmod(0o755)
+    (bind / "link").symlink_to("more/program")
+    guest.copy_in([bind])
+    assert run(guest, str(bind / "link")).stdout == f"ran {bind / 'link'}\n"
+    run(guest, "sh", "-c", f"head -c 300000 /dev/urandom > {bind}/big; sha256sum < {bind}/big > {bind}/sum")
+    guest.copy_out([bind / "big", bind / "sum", bind / "not-there"])
+    assert (bind / "sum").read_text() == HOST.run(["sh", "-c", f"sha256sum < {bind}/big"], timeout=5).stdout
+
+
+def test_fifos_are_carried_with_their_end(guest: GuestInstance, place: Path) -> None:
+    inward, outward = place / "inward", place / "outward"
+    for path in (inward, outward):
+        os.mkfifo(path)
+    guest.copy_in([inward, outward])
+    reader = os.open(outward, os.O_RDONLY | os.O_NONBLOCK)
+    writer = os.open(inward, os.O_RDWR)
+    carriers = [guest.carry(inward, inward=True), guest.carry(outward, inward=False)]
+    command = subprocess.Popen(guest.command(["sh", "-c", f"cat {inward} > {outward}; echo end > {outward}"]))
+    try:
+        os.write(writer, b"token\n")
+        said = b""
+
+        def more() -> bytes:
+            nonlocal said
+            with contextlib.suppress(BlockingIOError):
+                said += os.read(reader, 100)
+            return said
+
+        _until(lambda: more() == b"token\n")
+        os.close(writer)
+        _until(lambda: more() == b"token\nend\n")
+        assert command.wait(20) == 0
+    finally:
+        for carrier in carriers:
+            carrier.kill()
+        command.kill()
+        os.close(reader)
+
+
+def test_its_clocks_are_known_to_a_round_trip(guest: GuestInstance) -> None:
+    with GuestLine(guest.socket) as line:
+        first, second = line.clocks(), line.clocks()
+    assert abs(first.monotonic - second.monotonic) <= first.error + second.error + 5_000_000
+    now = int(float(run(guest, "cut", "-d ", "-f1", "/proc/uptime").stdout) * 1e9)
+    assert abs(guest.on_host(now) - time.monotonic_ns()) < 5e9
+
+
+def test_ranks_are_seen_inside(guest: GuestInstance) -> None:
+    env = {"NEARMETAL_JOB": "here", "OMPI_COMM_WORLD_RANK": "3"}
+    process = subprocess.Popen(guest.command(["sleep", "60"]), env={**os.environ, **env})
+    _until(lambda: guest.rank_holdings("NEARMETAL_JOB=here").keys() == {3})
+    assert guest.rank_holdings("NEARMETAL_JOB=there") == {}
+    process.terminate()
+    process.wait(20)
+
+
+def small_image(tools: Tools, place: Path) -> Path:
+    """A tree of two programs, as a file: nothing else is needed of an image."""
+    image, tree = place / "tree.erofs", place / "tree"
+    if not image.exists():
+        for name in ("bin", "etc", "dev", "proc", "sys", "tmp", "run", "var/tmp"):
+            (tree / name).mkdir(parents=True)
+        for program in ("nm-box", "nm-guest"):
+            shutil.copy(tools / program, tree / "bin" / program)
+        assert HOST.run(["mkfs.erofs", str(image), str(tree)], timeout=30).ok
+    return image
+
+
+def test_a_microvm_with_an_image_a_disk_and_swap_finds_each_by_its_number(tools: Tools, place: Path) -> None:
+    image = small_image(tools, place)
+    settings = GuestSettings(
+        machine=MachineType.MICROVM,
+        memory=128 * MIB,
+        writable=16 * MIB,
+        swap=8 * MIB,
+        format=DiskFormat.QCOW2,
+        cache=Cache.NONE,
+    )
+    asked = request("m", guests.base(tools, place, image), place, settings)
+    with booted(tools, asked) as guest:
+        guest.copy_out([Path("/proc/swaps")])  # a file of no size: nothing is written for it
+        mounts = place / "out"
+        mounts.mkdir()
+        with GuestLine(guest.socket) as line:
+            got = line.run(["nm-guest", "get", "/bin/nm-box"], timeout=60)
+        assert got.status == 0 and len(got.stdout) > (tools.directory / "nm-box").stat().st_size
+        console = (guest.scratch / "console").read_text()
+        assert "Adding 8188k swap on /dev/vd" in console or guest.phases["root"] > 0
+        disks = Path(f"/var/tmp/{guest.label}")
+        assert {p.name for p in disks.iterdir()} == {"image", "writable", "swap"}
+    assert not disks.exists()
+
+
+def test_a_restored_guest_is_one_of_its_own(tools: Tools, place: Path) -> None:
+    """It stands in a fifth of the time of a boot, alone on the machine; here, beside other work, in half."""
+    settings = GuestSettings(memory=96 * MIB, start=StartFrom.RESTORED)
+    of = guests.base(tools, place, small_image(tools, place))
+    own = []
+    for slot in ("s1", "s2"):
+        with booted(tools, request(slot, of, place, settings)) as guest:
+            own.append(guest.phases)
+            given = place / f"given-{slot}"
+            given.write_text(slot)
+            guest.copy_in([given])
+            given.unlink()
+            guest.copy_out([given])
+            assert given.read_text() == slot
+    assert {"program", "restore", "agent"} <= own[1].keys()
+    with booted(tools, request("s3", of, place, replace(settings, start=StartFrom.COLD))) as guest:
+        assert own[1]["first_instruction"] < 0.5 * guest.phases["first_instruction"]
+    assert len(list((place / "guests").glob("*.state"))) == 1
+
+
+def test_a_guest_that_is_killed_says_so(tools: Tools, place: Path) -> None:
+    asked = request("d", guests.base(tools, place), place)
+    with booted(tools, asked) as guest:
+        command = subprocess.Popen(guest.command(["sleep", "60"]), stderr=subprocess.PIPE, text=True)
+        assert guest.trouble() == ""
+        os.kill(processes.descendant(guest.pid, "qemu-system-x86") or guest.pid, signal.SIGKILL)
+        _, said = command.communicate(timeout=20)
+        assert command.returncode == 111 and "the guest has gone while a command ran in it" in said
+        _until(lambda: guest.trouble() != "")
+        assert guest.trouble().startswith("guest nmd has ended: ")
+        with pytest.raises(RunError):
+            guest.copy_in([place / "bind"])
+    assert not processes.labelled(lambda label: label.startswith(asked.label))
+
+
+DIES = """
+import sys, time
+from pathlib import Path
+from tests.contract import guests
+from nearmetal.environments import Tools
+tools, place = Tools(directory=Path(sys.argv[1])), Path(sys.argv[2])
+with guests.booted(tools, guests.request("x", guests.base(tools, place), place)) as guest:
+    print("up", flush=True)
+    time.sleep(60)
+"""
+
+
+def test_nothing_is_left_of_one_whose_tool_was_killed(tools: Tools, place: Path) -> None:
+    child = subprocess.Popen(
+        [sys.executable, "-c", DIES, str(tools.directory), str(place)], stdout=subprocess.PIPE, text=True
+    )
+    assert child.stdout is not None and child.stdout.readline() == "up\n"
+    label = f"nearmetal-check-{child.pid}"
+    assert processes.labelled(lambda other: other.startswith(label))
+    child.kill()
+    child.wait()
+    child.stdout.close()
+    _until(lambda: not processes.labelled(lambda other: other.startswith(label)))
+    for item in find(label):
+        remove(item)
+    assert find(label) == ()
+
+
+FAULTS = (
+    ("no module", "virtiofs: has the kernel its module"),
+    ("memory", "the guest was silent for 6 s"),
+    ("time", "the guest was silent for 0.2 s, in its firmware"),
+    ("huge", "Cannot allocate memory|the guest ended"),
+    ("cpu", "the guest ended while it booted: .*nosuchcpu"),
+    ("disk", "Could not open '/no/such.raw'|No such file"),
+)
+
+
+@pytest.mark.parametrize(("fault", "told"), FAULTS, ids=[f for f, _ in FAULTS])
+def test_a_guest_that_does_not_boot_says_why(fault: str, told: str, tools: Tools, place: Path) -> None:
+    own, settings = guests.base(tools, place), SMALL
+    match fault:
+        case "no module":
+            empty = place / "modules"
+            empty.mkdir()
+            own = replace(own, initramfs=initramfs(place / "none", empty, tools))
+        case "memory":
+            settings = GuestSettings(memory=32 * MIB, boot_timeout=6.0)
+        case "time":
+            settings = replace(SMALL, boot_timeout=0.2)
+        case "huge":
+            settings = replace(SMALL, huge_pages=True, memory=1 << 40)
+        case "cpu":
+            settings = replace(SMALL, cpu="nosuchcpu")
+        case "disk":
+            own = replace(own, root=Path("/no/such.raw"), disk=True)
+    slot = fault.replace(" ", "")
+    asked = request(slot, own, place, settings)
+    with pytest.raises(RunError, match=told), booted(tools, asked):
+        pass
+    assert not processes.labelled(lambda label: label.startswith(asked.label))
+    assert not Path(f"/run/nearmetal/{asked.label}-state").exists()
+
+
+def test_qemu_is_not_asked_for_what_no_guest_has(tools: Tools, place: Path) -> None:
+    asked = request("r", guests.base(tools, place), place)
+    with (
+        pytest.raises(UnavailableError, match="no kernel for a guest"),
+        booted(tools, replace(asked, base=None)),
+    ):
+        pass
+    assert Qemu().name == "qemu"

@@ -1,0 +1,93 @@
+"""Virtual machines from the command line: measured, labelled where they are emulated, and gone again."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+from tests.contract.guests import kernel
+from tests.system.test_quick import left_behind, nearmetal, trial_lines
+
+pytestmark = [
+    pytest.mark.skipif(os.geteuid() != 0, reason="guests need root"),
+    pytest.mark.skipif(
+        shutil.which("qemu-system-x86_64") is None and not os.environ.get("CI"),
+        reason="QEMU is not installed",
+    ),
+    pytest.mark.timeout(400),
+]
+
+STUDY = """\
+name: guests
+environments:
+  native: {backend: native, workloads: [pingpong, copies, exec, density], placements: [1x2]}
+  vm:
+    backend: qemu
+    attachment: veth-bridge
+    workloads: [pingpong, copies, exec, density]
+    placements: [2x1]
+    guest: {memory: 384 MiB}
+placements:
+  1x2: {instances: 1, tasks: 2}
+  2x1: {instances: 2, tasks: 1}
+workloads:
+  pingpong: {kernel: pingpong}
+  copies: {command: [sh, -c, 'echo task'], per_task: true, verify: {regex: '^task$'}}
+  exec: {event: exec, count: 2}
+  density: {event: density, count: 2}
+design: {baseline: native, margin: 3 %, max_time: 5 min, slices: 2, min_blocks: 1, seed: 1}
+"""
+
+
+def test_two_guests_are_measured_and_labelled(tmp_path: Path) -> None:
+    assert kernel()
+    (tmp_path / "s.yaml").write_text(STUDY)
+    done = nearmetal("run", "s.yaml", "--max-blocks", "1", "--json", cwd=tmp_path, timeout=380)
+    assert done.returncode == 0, done.stderr
+    result = json.loads(done.stdout)
+    directory = tmp_path / result["results_dir"]
+    lines = {line["arm"]: line for line in trial_lines(tmp_path) if not line["aa"]}
+    vm = lines["vm/2x1"]
+    assert vm["status"] == "ok", vm
+    assert [p["host"] for p in vm["places"]] == ["nm1-0", "nm1-1"] and [p["cpus"] for p in vm["places"]] == [
+        [0],
+        [0],
+    ]
+    assert vm["transport"]["seen"] == "TCP connections between ranks"
+    assert {"start.firmware", "start.kernel", "start.agent"} <= vm["phases"].keys()
+    rows = {(r["workload"], r["metric"]): r for r in vm["rows"]}
+    assert {
+        ("pingpong", "latency"),
+        ("copies", "wall"),
+        ("exec", "exec"),
+        ("density", "memory"),
+    } <= rows.keys()
+    assert all(0 < v < 30 for v in rows["exec", "exec"]["values"])
+    emulated = [c for c in result["cells"] if c["guest"]]
+    if not emulated:
+        return  # KVM works here
+    assert all(c["guest"].startswith("TCG, no KVM: ") for c in result["cells"])
+    assert any("emulation" in w for w in result["warnings"])
+    for name in ("report.html", "report.md", "report.tex"):
+        text = (directory / name).read_text()
+        assert "(TCG, no KVM)" in text and "is emulation" in text, name
+    table = list(csv.DictReader(io.StringIO((directory / "report.csv").read_text())))
+    assert all(r["guest"].startswith("TCG") for r in table if r["environment"] == "vm")
+    assert "emulation" in done.stderr
+    assert left_behind(tmp_path) == []
+
+
+def test_kvm_that_is_required_and_runs_no_guest_ends_with_exit_code_3(tmp_path: Path) -> None:
+    checks = json.loads(nearmetal("check", "--json", cwd=tmp_path, timeout=120).stdout)["checks"]
+    qemu = next(c for c in checks if c["what"].startswith("qemu"))
+    assert qemu["state"] in ("works", "works partly"), qemu
+    if "TCG" not in qemu["why"]:
+        pytest.skip("KVM runs guests here")
+    argv = ["weigh", "native", "qemu", "-w", "npb:ep.S", "--require", "kvm", "--json"]
+    done = nearmetal(*argv, cwd=tmp_path, timeout=60)
+    assert done.returncode == 3 and "KVM runs no guest here" in done.stderr, done.stderr

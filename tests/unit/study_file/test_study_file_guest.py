@@ -1,0 +1,96 @@
+"""The keys of a virtual machine: what they stand for, and every combination that no guest can have."""
+
+from __future__ import annotations
+
+import pytest
+
+from nearmetal.errors import StudyError
+from nearmetal.model.guest import Accelerator, Aio, Cache, GuestSettings, MachineType, Nic
+from nearmetal.study_file import dump_study, load_text
+from nearmetal.study_file.catalog import Catalog
+
+STUDY = """\
+name: guests
+environments:
+  native: {{backend: native, placements: [1x1]}}
+  vm: {{backend: qemu, attachment: none, placements: [1x1]{more}}}
+placements: {{1x1: {{instances: 1, tasks: 1}}}}
+workloads: {{ep: {{kernel: ep, class: S}}}}
+design: {{baseline: native, seed: 1}}
+"""
+CATALOG = Catalog(
+    backends=("native", "namespaces", "qemu"), kernels={"ep": {"class": ("S | W", "problem size")}}
+)
+
+
+def loaded(more: str) -> GuestSettings | None:
+    study = load_text(STUDY.format(more=more), "s.yaml", CATALOG)
+    again = load_text(dump_study(study, CATALOG), "s.yaml", CATALOG)
+    assert again == study
+    return study.environments[1].guest
+
+
+def test_keys_are_read_and_written_out_again() -> None:
+    assert loaded("") is None
+    assert loaded(", guest: {accelerator: auto}") == GuestSettings()
+    full = (
+        ", image: own, guest: {accelerator: tcg, machine: microvm, memory: 512 MiB, vcpus: 2, cpu: Haswell,"
+        " huge_pages: true, pin: false, format: qcow2, cache: none, aio: native, snapshot: true,"
+        " writable: 1 GiB, swap: 64 MiB, boot_timeout: 2 min, no_kvm: 'it: hangs', start: restored,"
+        " kernel: /boot/k, modules: /lib/modules/1}"
+    )
+    found = loaded(full)
+    assert found is not None
+    assert (found.accelerator, found.machine, found.aio, found.cache) == (
+        Accelerator.TCG,
+        MachineType.MICROVM,
+        Aio.NATIVE,
+        Cache.NONE,
+    )
+    assert found.memory == 512 << 20 and found.boot_timeout == 120 and found.label == "TCG, no KVM: it: hangs"
+    assert loaded(", guest: {disk: /srv/a.qcow2, format: qcow2, root_device: /dev/vda1}") is not None
+
+
+MISTAKES = (
+    (", guest: {memory: 10 MiB}", "guest.memory: no guest boots in less than"),
+    (", guest: {memory: 100000001 B}", "guest.memory: a guest's memory is a whole number of MiB"),
+    (", guest: {cpu: host, accelerator: tcg}", "guest.cpu: cpu host needs accelerator kvm"),
+    (", guest: {numa: 2, vcpus: 1}", "guest.numa: 2 NUMA nodes"),
+    (", guest: {nic: virtio}", "guest.nic: attachment none has no network card"),
+    (", guest: {machine: microvm}", "guest.machine: microvm cannot share the files"),
+    (", image: own, guest: {machine: microvm, numa: 2}", "guest.numa: microvm has no NUMA"),
+    (", image: own, guest: {machine: microvm, vfio: '0000:01:00.0'}", "guest.vfio: microvm has no PCI"),
+    (", guest: {vfio: 'eth0'}", 'guest.vfio: "eth0" is not a PCI address'),
+    (", guest: {writable: 1 GiB, aio: native}", "guest.aio: aio native needs cache none"),
+    (", guest: {modules: /lib/modules/6}", "guest.modules: modules are of a kernel of your own"),
+    (", guest: {root_device: /dev/vda1}", "guest.root_device: root_device is of a disk of your own"),
+    (", image: own, guest: {disk: /srv/a}", "guest.disk: a disk of your own takes the place of image own"),
+    (", guest: {disk: a.qcow2}", 'guest.disk: "a.qcow2" is not an absolute path'),
+    (", guest: {cache: none}", "guest.cache: it has no disk"),
+    (", guest: {start: restored}", "guest.start: no checkpoint holds image host"),
+    (", guest: {speed: 3}", "guest.speed: unknown key"),
+    (", guest: {machine: pc}", 'guest.machine: unknown value "pc"'),
+    (", share: [ipc]", "share: a guest shares no namespace"),
+    (", limits: {memory: 1 GiB}", "limits.memory: a guest has the memory that it is given"),
+    (", storage: {kind: tmpfs}", "storage.kind: a guest has no storage tmpfs"),
+)
+
+
+@pytest.mark.parametrize(("more", "told"), MISTAKES, ids=[t.split(":")[0] for _, t in MISTAKES])
+def test_a_combination_that_no_guest_has_is_told_where_it_stands(more: str, told: str) -> None:
+    with pytest.raises(StudyError) as found:
+        load_text(STUDY.format(more=more), "s.yaml", CATALOG)
+    said = str(found.value)
+    assert f"environments.vm.{told}" in said and "s.yaml:4:" in said, said
+
+
+def test_networks_that_no_guest_has_and_guests_that_no_container_has() -> None:
+    for attachment, told in (("host", "machine's own network"), ("ipvlan", "ipvlan delivers")):
+        text = STUDY.format(more="").replace("attachment: none", f"attachment: {attachment}")
+        with pytest.raises(StudyError, match=told):
+            load_text(text, "s.yaml", CATALOG)
+    with pytest.raises(StudyError, match="namespaces has no virtual machines"):
+        load_text(STUDY.format(more=", guest: {vcpus: 1}").replace("qemu", "namespaces"), "s.yaml", CATALOG)
+    text = STUDY.format(more=", guest: {nic: e1000}").replace("attachment: none", "attachment: veth-bridge")
+    study = load_text(text, "s.yaml", CATALOG)
+    assert study.environments[1].guest == GuestSettings(nic=Nic.E1000)

@@ -1,0 +1,325 @@
+"""Virtual machines without one: what a kernel and QEMU are told, what a console says, what travels."""
+
+from __future__ import annotations
+
+import lzma
+import struct
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from nearmetal.environments import GuestBase, InstanceRequest, Seat, Tools
+from nearmetal.environments.guest import (
+    Place,
+    boot_phases,
+    command_line,
+    console_words,
+    host_cpus_of,
+    how_far,
+    members,
+    require_attachment,
+    require_base,
+)
+from nearmetal.environments.initramfs import USUAL, initramfs, kernel_version, modules_of
+from nearmetal.environments.kvm import kvm_answer
+from nearmetal.environments.qemu import accelerator_of, cpu_of, place_of
+from nearmetal.environments.qemu_argv import Disk, GuestPlan, Sockets, qemu_argv
+from nearmetal.errors import RunError, UnavailableError
+from nearmetal.execute.accelerator import ANY_CPU, EMULATED_CPU, flags_of
+from nearmetal.execute.bases import vcpus_of
+from nearmetal.host import cpio
+from nearmetal.host.guest_line import Clocks, Hello
+from nearmetal.host.ranks import RankHolds, told_holdings
+from nearmetal.model.guest import MIB, Accelerator, Cache, DiskFormat, GuestSettings, MachineType, Nic
+from nearmetal.model.study import Arm, Attachment, Environment, Pinning, Placement, Shared
+from nearmetal.testing.fake_host import FakeHost
+from nearmetal.workloads.build import FLAGS
+
+TOOLS = Tools(directory=Path("/opt/tools"))
+WORKS = '{"steps": [], "works": true, "reason": "", "remedy": "", "nanoseconds": 0.4, "tsc_khz": 2000000}'
+HANGS = (
+    '{"steps": [{"step": "long mode", "answer": "it hangs"}], "works": false,'
+    ' "reason": "it hangs (long mode)", "remedy": "another machine", "tsc_khz": 2000000}'
+)
+
+
+def environment(attachment: Attachment = Attachment.NONE, **more: object) -> Environment:
+    return Environment(name="vm", backend="qemu", attachment=attachment, placements=("1x2",), **more)  # type: ignore[arg-type]
+
+
+def asked(attachment: Attachment = Attachment.NONE, **more: object) -> InstanceRequest:
+    return InstanceRequest(
+        label="nearmetal-0123ab-0",
+        hostname="nm0",
+        environment=environment(attachment),
+        cpus=(2, 3),
+        seat=None,
+        binds=(),
+        scratch=Path("/run/x"),
+        **more,  # type: ignore[arg-type]
+    )
+
+
+USUAL_GUEST = GuestSettings()
+
+
+def plan(settings: GuestSettings = USUAL_GUEST, **more: object) -> GuestPlan:
+    fields: dict[str, object] = {
+        "accelerator": Accelerator.TCG,
+        "vcpus": 2,
+        "cpu": "max",
+        "kernel": Path("/k"),
+        "initramfs": Path("/i"),
+        "command_line": "nm.name=a",
+        "disks": (),
+        "sockets": Sockets(directory=Path("/run/x")),
+        "shared_root": False,
+        "place": None,
+        **more,
+    }
+    return GuestPlan(settings=settings, **fields)  # type: ignore[arg-type]
+
+
+def after(argv: list[str], option: str) -> list[str]:
+    return [argv[i + 1] for i, word in enumerate(argv) if word == option]
+
+
+def test_archives_hold_what_was_put_into_them() -> None:
+    every = [
+        cpio.directory("a"),
+        cpio.file("a/b", b"12345", 0o755),
+        cpio.link("a/c", "b"),
+        cpio.fifo("a/d"),
+        cpio.file("empty", b""),
+    ]
+    packed = cpio.pack(every)
+    assert list(cpio.unpack(packed)) == every and len(packed) % 4 == 0
+    for torn in (packed[:50], packed[:-30], b"x" * 200):
+        with pytest.raises(ValueError, match="not a whole archive"):
+            list(cpio.unpack(torn))
+
+
+def test_members_of_a_bind_are_those_that_a_guest_can_have(tmp_path: Path) -> None:
+    (tmp_path / "d").mkdir()
+    (tmp_path / "d" / "f").write_bytes(b"x")
+    (tmp_path / "l").symlink_to("d")
+    names = {m.name: m.mode >> 12 for m in members([tmp_path, tmp_path / "gone"])}
+    own = str(tmp_path).lstrip("/")
+    assert names == {own: 4, f"{own}/d": 4, f"{own}/d/f": 8, f"{own}/l": 10}
+    with (tmp_path / "big").open("wb") as file:
+        file.truncate(300 * MIB)
+    with pytest.raises(RunError, match="more than 256 MiB"):
+        list(members([tmp_path]))
+
+
+def bzimage(version: str) -> bytes:
+    head = bytearray(0x1000)
+    head[0x1FE:0x200] = b"\x55\xaa"
+    head[0x202:0x206] = b"HdrS"
+    struct.pack_into("<H", head, 0x20E, 0x600)
+    head[0x800 : 0x800 + len(version) + 1] = version.encode() + b"\0"
+    return bytes(head)
+
+
+def test_a_kernel_says_its_version_or_is_none(tmp_path: Path) -> None:
+    kernel = tmp_path / "vmlinuz"
+    kernel.write_bytes(bzimage("6.1.0-5-cloud (someone) #1"))
+    assert kernel_version(kernel) == "6.1.0-5-cloud"
+    for wrong, told in ((b"MZ arm64", "another architecture"), (b"\x7fELF", "an ELF file")):
+        kernel.write_bytes(wrong)
+        with pytest.raises(UnavailableError, match=told):
+            kernel_version(kernel)
+    with pytest.raises(UnavailableError, match="No such file"):
+        kernel_version(tmp_path / "none")
+
+
+def test_modules_come_in_the_order_in_which_they_need_each_other(tmp_path: Path) -> None:
+    modules = tmp_path / "6.1"
+    modules.mkdir()
+    (modules / "modules.dep").write_text(
+        "kernel/b/virtio_blk.ko.xz: kernel/a/virtio_ring.ko kernel/a/virtio.ko\n"
+        "kernel/a/virtio_ring.ko:\nkernel/a/virtio.ko: kernel/a/virtio_ring.ko\nkernel/c/other.ko:\n"
+    )
+    for name in ("a", "b"):
+        (modules / "kernel" / name).mkdir(parents=True)
+    (modules / "kernel/b/virtio_blk.ko.xz").write_bytes(lzma.compress(b"blk"))
+    (modules / "kernel/a/virtio_ring.ko").write_bytes(b"ring")
+    (modules / "kernel/a/virtio.ko").write_bytes(b"virtio")
+    names = [p.name for p in modules_of(modules, USUAL)]
+    assert names == ["virtio_ring.ko", "virtio.ko", "virtio_blk.ko.xz"]
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    (tools / "nm-guest").write_bytes(b"init")
+    (tools / "nm-box").write_bytes(b"box")
+    made = initramfs(tmp_path, modules, Tools(directory=tools))
+    inside = {m.name: m.data for m in cpio.unpack(made.read_bytes())}
+    assert inside["init"] == b"init" and inside["tools/nm-box"] == b"box" and "tools/nm-guest" not in inside
+    assert inside["modules/virtio_blk.ko"] == b"blk"
+    assert inside["modules/list"] == b"virtio_ring.ko\nvirtio.ko\nvirtio_blk.ko\n"
+    assert initramfs(tmp_path, modules, Tools(directory=tools)) == made
+    assert modules_of(tmp_path / "none", USUAL) == []
+
+
+def test_the_kernel_is_told_what_nm_guest_reads() -> None:
+    place = Place(
+        interface="eth0", mac="02:00:00:00:00:01", address="10.99.0.2", mask="255.255.255.0", mtu=1500
+    )
+    words = command_line(
+        asked(), TOOLS, root="serial:image:erofs", port="virtio:p", consoles=("ttyS0",), place=place
+    ).split()
+    assert {"console=ttyS0", "panic=-1", "nm.name=nm0", "nm.root=serial:image:erofs"} <= set(words)
+    assert "nm.net=eth0,10.99.0.2/24,1500" in words and "nm.tools=/opt/tools" in words
+    assert not any(w.startswith(("nm.upper", "nm.swap")) for w in words)
+    routed = replace(place, routes=tuple(f"10.{i}.0.0/16:10.99.0.1" for i in range(200)))
+    with pytest.raises(UnavailableError, match="command line would be"):
+        command_line(asked(), TOOLS, root="r:erofs", port="virtio:p", consoles=(), place=routed)
+
+
+def test_nm_box_tells_the_place_of_a_seat() -> None:
+    told = (
+        '{"mac": "02:aa:bb:cc:dd:ee", "mtu": 9000, "address": "10.99.0.2", "mask": "255.255.255.255", '
+        '"routes": ["10.99.0.0/24:10.99.0.1"]}'
+    )
+    assert place_of(told).words() == "eth0,10.99.0.2/32,9000,10.99.0.0/24:10.99.0.1"
+
+
+def test_qemu_gets_its_machine_disks_and_card() -> None:
+    disk = Disk(name="image", file=Path("/a,b"), format=DiskFormat.QCOW2, read_only=True, snapshot=True)
+    place = Place(interface="eth0", mac="02:00:00:00:00:01", address="10.0.0.2", mask="255.0.0.0", mtu=1500)
+    settings = GuestSettings(memory=512 * MIB, cache=Cache.NONE, nic=Nic.E1000, vfio="0000:01:00.0")
+    argv = qemu_argv(
+        "qemu", plan(settings, disks=(disk,), place=place, accelerator=Accelerator.KVM, cpu="host")
+    )
+    assert (
+        after(argv, "-accel") == ["kvm"] and after(argv, "-cpu") == ["host"] and after(argv, "-m") == ["512M"]
+    )
+    assert after(argv, "-drive") == [
+        "file=/a,,b,format=qcow2,id=image,if=none,cache=none,aio=threads,readonly=on,snapshot=on"
+    ]
+    assert after(argv, "-netdev") == ["tap,id=net,fd=30"]
+    devices = after(argv, "-device")
+    assert "e1000,netdev=net,mac=02:00:00:00:00:01" in devices and "vfio-pci,host=0000:01:00.0" in devices
+    assert "virtio-blk-pci,drive=image,serial=image" in devices and "-no-reboot" in argv
+
+
+def test_a_microvm_has_no_pci_and_vhost_a_descriptor() -> None:
+    place = Place(interface="eth0", mac="02:00:00:00:00:01", address="10.0.0.2", mask="255.0.0.0", mtu=1500)
+    argv = qemu_argv("qemu", plan(GuestSettings(machine=MachineType.MICROVM, nic=Nic.VHOST), place=place))
+    assert not any("-pci" in d for d in after(argv, "-device"))
+    assert after(argv, "-netdev") == ["tap,id=net,fd=30,vhost=on,vhostfd=31"]
+    assert after(argv, "-accel")[0].startswith("tcg")
+
+
+def test_memory_is_shared_in_huge_pages_or_divided_where_asked_for() -> None:
+    argv = qemu_argv("qemu", plan(GuestSettings(numa=2, huge_pages=True), vcpus=4))
+    assert after(argv, "-object") == [
+        f"memory-backend-memfd,id=mem{n},size=512M,share=on,hugetlb=on" for n in (0, 1)
+    ]
+    assert after(argv, "-numa") == [
+        "node,nodeid=0,memdev=mem0,cpus=0,cpus=1",
+        "node,nodeid=1,memdev=mem1,cpus=2,cpus=3",
+    ]
+    shared = qemu_argv("qemu", plan(shared_root=True))
+    assert after(shared, "-machine") == ["q35,memory-backend=mem0"] and after(shared, "-numa") == []
+    assert "vhost-user-fs-pci,chardev=files,tag=root" in after(shared, "-device")
+    assert "-object" not in qemu_argv("qemu", plan())
+
+
+def test_a_console_tells_why_a_guest_ended_and_how_far_a_silent_one_came() -> None:
+    panic = "[ 1.0] booting\n[ 2.0] Kernel panic - not syncing: VFS: Unable to mount root\n[ 2.1] CPU: 0\n"
+    assert console_words(panic) == "Kernel panic - not syncing: VFS: Unable to mount root"
+    own = "nm-guest: mount the image: has the kernel its file system?: No such device (/dev/vda:erofs)"
+    assert console_words(f"x\n{own}\nreboot: Power down\n") == own
+    assert console_words("a\r\nb\r\n\n") == "b" and console_words("") == "its console is empty"
+    assert how_far("") == "in its firmware, or its kernel says nothing"
+    assert how_far("[0.0] Linux") == "in its kernel" and how_far("nm-guest: ...") == "in nm-guest"
+
+
+def test_a_boot_is_told_by_the_clock_of_the_machine() -> None:
+    ms = 1_000_000
+    at = {"init": 800 * ms, "modules": 900 * ms, "root": 950 * ms, "network": 960 * ms, "agent": 1000 * ms}
+    ahead = Clocks(monotonic=-500 * ms, realtime=0, error=1)  # its clock began 500 ms on the host's
+    phases = boot_phases(100 * ms, 150 * ms, Hello(came=1510 * ms, kernel="6.1", at=at), ahead)
+    assert phases == pytest.approx(
+        {
+            "prepare": 0.05,
+            "firmware": 0.35,
+            "kernel": 0.8,
+            "modules": 0.1,
+            "root": 0.05,
+            "network": 0.01,
+            "agent": 0.04,
+            "first_instruction": 1.4,
+        }
+    )
+
+
+def test_ranks_are_pinned_to_the_cpus_of_their_guest() -> None:
+    two = Arm(environment=environment(), placement=Placement(name="2x2", instances=2, tasks=2))
+    assert vcpus_of(two, [(0, 1), (2, 3)], [(0,), (1,), (2,), (3,)]) == ((0,), (1,), (0,), (1,))
+    loose = replace(two, placement=replace(two.placement, pinning=Pinning.INSTANCE))
+    assert vcpus_of(loose, [(4, 6), (5, 7)], [(4, 6), (4, 6), (5, 7), (5, 7)]) == ((0, 1),) * 4
+    one = replace(two, environment=environment(guest=GuestSettings(vcpus=1)))
+    assert vcpus_of(one, [(0, 1), (2, 3)], [(0,), (1,), (2,), (3,)]) == ((0,),) * 4
+    assert host_cpus_of(asked(), 3) == (2, 3, 2)
+
+
+def test_a_guest_is_refused_what_it_cannot_have() -> None:
+    base = GuestBase(kernel=Path("/k"), initramfs=Path("/i"), root=None, cache=Path("/c"))
+    assert require_base(asked(base=base)) is base
+    with pytest.raises(UnavailableError, match="no kernel"):
+        require_base(asked())
+    shares = replace(asked(base=base), environment=environment(share=(Shared.IPC,)))
+    with pytest.raises(UnavailableError, match="shares no namespace"):
+        require_base(shares)
+    seat = Seat(netns="/run/netns/a", address="10.99.0.2", interface="eth0", port="port0")
+    require_attachment(asked(), (Attachment.NONE,))
+    require_attachment(replace(asked(Attachment.VETH), seat=seat), ())
+    for attachment, given, told in (
+        (Attachment.HOST, None, "no interface in common"),
+        (Attachment.IPVLAN, seat, "ipvlan delivers"),
+        (Attachment.VETH, None, "without a seat"),
+        (Attachment.NONE, seat, "with a seat"),
+    ):
+        with pytest.raises(UnavailableError, match=told):
+            require_attachment(replace(asked(attachment), seat=given), (Attachment.NONE,))
+
+
+def test_kvm_is_used_where_it_works_and_asked_for_in_vain_elsewhere() -> None:
+    def host(answer: str) -> FakeHost:
+        return FakeHost(commands={("/opt/tools/nm-box", "kvm"): answer})
+
+    assert kvm_answer(host(HANGS), TOOLS).reason == "it hangs (long mode)"
+    assert accelerator_of(host(WORKS), TOOLS, GuestSettings()) is Accelerator.KVM
+    assert accelerator_of(host(HANGS), TOOLS, GuestSettings()) is Accelerator.TCG
+    with pytest.raises(UnavailableError, match="KVM runs no guest here: it hangs"):
+        accelerator_of(host(HANGS), TOOLS, GuestSettings(accelerator=Accelerator.KVM))
+    assert accelerator_of(FakeHost(), TOOLS, GuestSettings(accelerator=Accelerator.TCG)) is Accelerator.TCG
+    assert (
+        cpu_of(GuestSettings(), Accelerator.KVM) == "host"
+        and cpu_of(GuestSettings(), Accelerator.TCG) == "max"
+    )
+    with pytest.raises(UnavailableError, match="needs KVM"):
+        cpu_of(GuestSettings(cpu="host"), Accelerator.TCG)
+
+
+def test_programs_are_compiled_for_the_processor_that_every_arm_has() -> None:
+    emulated = GuestSettings(accelerator=Accelerator.TCG, accelerated_not="it hangs")
+    assert flags_of(emulated) == EMULATED_CPU and emulated.label == "TCG, no KVM: it hangs"
+    assert flags_of(GuestSettings(accelerator=Accelerator.KVM)) == FLAGS
+    assert flags_of(GuestSettings(accelerator=Accelerator.KVM, cpu="Haswell")) == ANY_CPU
+
+
+def test_what_ranks_hold_is_read_as_the_agent_tells_it() -> None:
+    text = (
+        "0 process 12\n0 link 0100007F:1F90 0100007F:A000\n"
+        "maps 7f00-7f01 rw-s 00000000 00:01 77  /dev/shm/vader_segment\n"
+        "maps 7f01-7f02 r--p 00000000 08:01 5 /lib/x\n"
+        "1 process 13\n"
+    )
+    found = told_holdings(text)
+    assert found[0] == RankHolds(
+        links=frozenset({("127.0.0.1:8080", "127.0.0.1:40960")}), memory=frozenset({("00:01", "77")})
+    )
+    assert found[1] == RankHolds(links=frozenset(), memory=frozenset())
