@@ -267,7 +267,7 @@ def test_a_guest_that_is_killed_says_so(tools: Tools, place: Path) -> None:
         _, said = command.communicate(timeout=20)
         assert command.returncode == 111 and "the guest has gone while a command ran in it" in said
         _until(lambda: guest.trouble() != "")
-        assert guest.trouble().startswith("guest nmd has ended: ")
+        assert guest.trouble().startswith("guest nmd has ended: ") and isinstance(guest.console(), str)
         with pytest.raises(RunError):
             guest.copy_in([place / "bind"])
     assert not processes.labelled(lambda label: label.startswith(asked.label))

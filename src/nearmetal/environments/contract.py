@@ -136,6 +136,9 @@ class Guest(Protocol):
     def trouble(self) -> str:
         """Why it does not run any more; empty while it does."""
 
+    def console(self) -> str:
+        """What its kernel has said so far."""
+
 
 class Backend(Protocol):
     """One way of wrapping work. One file per backend, found by the entry-point group

@@ -79,6 +79,9 @@ class GuestInstance(ProgramInstance):
             return ""
         return f"guest {self.hostname} has ended: {ended_words(self.scratch)}"
 
+    def console(self) -> str:
+        return read_text(self.scratch / CONSOLE)
+
     def _run(self, argv: Sequence[str], stdin: bytes = b"") -> bytes:
         with GuestLine(self.socket) as line:
             done = line.run(argv, stdin, timeout=COPY_TIMEOUT)

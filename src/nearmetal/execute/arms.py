@@ -8,6 +8,7 @@ from contextlib import contextmanager
 
 from ..errors import NearmetalError
 from ..model.study import Workload
+from .guests import keep_consoles
 from .standing import Standing
 
 
@@ -18,6 +19,7 @@ def guarded(s: Standing) -> Iterator[None]:
         yield
     except NearmetalError as e:
         s.failure = str(e)
+        keep_consoles(s)
         if s.job is not None:
             s.job.close()
 

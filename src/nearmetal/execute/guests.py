@@ -78,6 +78,13 @@ def trouble(standing: Standing) -> str:
     return next((said for g in guests(standing) if (said := g.trouble())), "")
 
 
+def keep_consoles(standing: Standing) -> None:
+    """Write what the guests of a failed arm have said to its log."""
+    for guest, instance in zip(guests(standing), standing.instances, strict=False):
+        standing.log.mkdir(parents=True, exist_ok=True)
+        (standing.log / f"console.{instance.hostname}.txt").write_text(guest.console())
+
+
 def holdings(standing: Standing, mark: str) -> dict[int, RankHolds]:
     """See host.ranks.rank_holdings; memory of different guests is never the same."""
     found: dict[int, RankHolds] = {}
