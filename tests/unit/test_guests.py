@@ -28,11 +28,11 @@ from nearmetal.environments.guest_needs import (
     require_tree,
 )
 from nearmetal.environments.initramfs import USUAL, initramfs, kernel_version, modules_of
-from nearmetal.environments.kvm import kvm_answer
+from nearmetal.environments.kvm import KvmAnswer, kvm_answer
 from nearmetal.environments.qemu import accelerator_of, cpu_of, place_of
 from nearmetal.environments.qemu_argv import Disk, GuestPlan, Sockets, qemu_argv
 from nearmetal.errors import RunError, UnavailableError
-from nearmetal.execute.accelerator import ANY_CPU, EMULATED_CPU, flags_of
+from nearmetal.execute.accelerator import ANY_CPU, EMULATED_CPU, flags_of, resolved
 from nearmetal.execute.bases import vcpus_of
 from nearmetal.host import cpio
 from nearmetal.host.guest_line import Clocks, Hello
@@ -380,3 +380,24 @@ def test_a_device_is_passed_through_only_from_vfio(tmp_path: Path) -> None:
     (device / "driver").unlink()
     (device / "driver").symlink_to(tmp_path / "vfio-pci")
     require_device("0000:01:00.0", tmp_path)
+
+
+def test_the_accelerator_is_settled_before_a_run() -> None:
+    works, hangs = KvmAnswer(works=True), KvmAnswer(works=False, reason="it hangs", remedy="another machine")
+    plain = environment()
+
+    def settled(
+        answer: KvmAnswer, *, settings: GuestSettings | None = None, require: bool = False
+    ) -> GuestSettings:
+        found = resolved(replace(plain, guest=settings), answer, require).guest
+        assert found is not None
+        return found
+
+    assert settled(works).accelerator is Accelerator.KVM and settled(works).label == ""
+    assert settled(hangs).label == "TCG, no KVM: it hangs"
+    asked_for = GuestSettings(accelerator=Accelerator.TCG)
+    assert settled(works, settings=asked_for).label == "TCG, no KVM: it was asked for"
+    for settings, require in ((GuestSettings(accelerator=Accelerator.KVM), False), (None, True)):
+        with pytest.raises(UnavailableError, match="KVM runs no guest here: it hangs"):
+            settled(hangs, settings=settings, require=require)
+    assert settled(works, settings=asked_for, require=True).accelerator is Accelerator.KVM

@@ -29,7 +29,7 @@ def with_accelerators(
     if not any(_is_qemu(e) for e in study.environments):
         return machine, study
     answer = kvm_answer(machine.host, machine.tools)
-    environments = tuple(_resolved(e, answer, require_kvm) if _is_qemu(e) else e for e in study.environments)
+    environments = tuple(resolved(e, answer, require_kvm) if _is_qemu(e) else e for e in study.environments)
     guests = {e.name: e.guest for e in environments if e.guest is not None and _is_qemu(e)}
     for name, settings in guests.items():
         if settings.emulated:
@@ -55,7 +55,7 @@ def _is_qemu(environment: Environment) -> bool:
     return environment.backend == "qemu" and KERNEL in get_backend(environment.backend).own
 
 
-def _resolved(environment: Environment, answer: KvmAnswer, require_kvm: bool) -> Environment:
+def resolved(environment: Environment, answer: KvmAnswer, require_kvm: bool) -> Environment:
     settings = environment.guest or GuestSettings()
     wanted = Accelerator.KVM if require_kvm else settings.accelerator
     if answer.works and wanted is not Accelerator.TCG:
