@@ -57,6 +57,7 @@ class Qemu:
 
     name = "qemu"
     own = OWN_ALL | {KERNEL}
+    uses_kvm = True
     needs_user_namespace = False
 
     def check(self, host: Host, tools: Tools) -> Available | Unavailable:
