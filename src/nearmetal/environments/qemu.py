@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -49,6 +50,7 @@ REMEDY = "apt-get install qemu-system-x86 qemu-utils"
 VIRTIOFSD = ("/usr/libexec/virtiofsd", "/usr/lib/qemu/virtiofsd", "/usr/lib/virtiofsd")
 """Where the distributions put it, beside $PATH."""
 PROBE_SECONDS = 10.0
+DYING_SECONDS = 1.0
 WITHOUT_SEAT = (Attachment.NONE, Attachment.LOOPBACK)
 
 
@@ -388,6 +390,8 @@ def _booted(process: Process, sockets: Sockets, state: Path, settings: GuestSett
             return line.hello(settings.boot_timeout), line.clocks()
     except RunError as e:
         text = read_text(state / CONSOLE)
+        with contextlib.suppress(TimeoutError):
+            process.wait(DYING_SECONDS)  # its line to us goes before it has ended
         if said := _gone(process, state):
             raise RunError(said) from e
         raise RunError(
