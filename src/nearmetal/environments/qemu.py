@@ -22,6 +22,7 @@ from . import qmp
 from .contract import KERNEL, OWN_ALL, Available, GuestBase, InstanceRequest, Tools, Unavailable
 from .guest import (
     CONSOLE,
+    DYING_SECONDS,
     FRESH,
     HYPERVISOR_LOG,
     GuestInstance,
@@ -50,7 +51,6 @@ REMEDY = "apt-get install qemu-system-x86 qemu-utils"
 VIRTIOFSD = ("/usr/libexec/virtiofsd", "/usr/lib/qemu/virtiofsd", "/usr/lib/virtiofsd")
 """Where the distributions put it, beside $PATH."""
 PROBE_SECONDS = 10.0
-DYING_SECONDS = 1.0
 WITHOUT_SEAT = (Attachment.NONE, Attachment.LOOPBACK)
 
 

@@ -15,6 +15,7 @@ from ..errors import UnavailableError
 from ..images import Image, in_use, require_image
 from ..images.forms import Form, in_form
 from ..model.guest import GuestSettings
+from ..model.record import JsonValue
 from ..model.study import Arm, Environment, Study
 from .machine import Machine, cache_directory, image_store
 from .progress import Progress
@@ -43,6 +44,16 @@ def guest_bases(
         e.name: _base(machine, e, software[e.image], stack, progress)
         for e in study.environments
         if e.backend in backends and has_kernel(backends[e.backend])
+    }
+
+
+def base_record(base: GuestBase) -> dict[str, JsonValue]:
+    """For the provenance: what a virtual machine booted from."""
+    return {
+        "kernel": kernel_version(base.kernel),
+        "kernel_file": str(base.kernel),
+        "initramfs": base.initramfs.stem,
+        "root": "virtiofs of the machine's own" if base.root is None else str(base.root),
     }
 
 
