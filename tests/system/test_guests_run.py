@@ -38,9 +38,9 @@ placements:
 workloads:
   pingpong: {kernel: pingpong}
   copies: {command: [sh, -c, 'echo task'], per_task: true, verify: {regex: '^task$'}}
-  exec: {event: exec, count: 2}
-  density: {event: density, count: 2}
-design: {baseline: native, margin: 3 %, max_time: 5 min, slices: 2, min_blocks: 1, seed: 1}
+  exec: {subject: exec, count: 2}
+  density: {subject: density, count: 2}
+design: {baseline: native, margin: 3 %, max_time: 5 min, slices: 2, seed: 1}
 """
 
 

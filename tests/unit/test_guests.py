@@ -21,12 +21,18 @@ from nearmetal.environments.guest import (
     require_attachment,
     require_base,
 )
+from nearmetal.environments.guest_needs import (
+    of_one_machine,
+    require_device,
+    require_drivers,
+    require_tree,
+)
 from nearmetal.environments.initramfs import USUAL, initramfs, kernel_version, modules_of
-from nearmetal.environments.kvm import kvm_answer
+from nearmetal.environments.kvm import KvmAnswer, kvm_answer
 from nearmetal.environments.qemu import accelerator_of, cpu_of, place_of
 from nearmetal.environments.qemu_argv import Disk, GuestPlan, Sockets, qemu_argv
 from nearmetal.errors import RunError, UnavailableError
-from nearmetal.execute.accelerator import ANY_CPU, EMULATED_CPU, flags_of
+from nearmetal.execute.accelerator import ANY_CPU, EMULATED_CPU, flags_of, resolved
 from nearmetal.execute.bases import vcpus_of
 from nearmetal.host import cpio
 from nearmetal.host.guest_line import Clocks, Hello
@@ -323,3 +329,75 @@ def test_what_ranks_hold_is_read_as_the_agent_tells_it() -> None:
         links=frozenset({("127.0.0.1:8080", "127.0.0.1:40960")}), memory=frozenset({("00:01", "77")})
     )
     assert found[1] == RankHolds(links=frozenset(), memory=frozenset())
+
+
+def test_a_kernel_without_a_driver_is_refused_before_it_boots(tmp_path: Path) -> None:
+    (tmp_path / "modules.dep").write_text(
+        "kernel/fs/overlayfs/overlay.ko.xz:\nkernel/drivers/virtio-blk.ko: x\n"
+    )
+    (tmp_path / "modules.builtin").write_text(
+        "kernel/drivers/char/virtio_console.ko\nkernel/fs/erofs/erofs.ko\n"
+    )
+    plain = GuestSettings()
+    require_drivers(tmp_path, plain, shared_root=False, network=False)
+    require_drivers(None, plain, shared_root=True, network=True)
+    require_drivers(tmp_path / "none", plain, shared_root=True, network=True)
+    for settings, shared, told in (
+        (plain, True, "no driver virtiofs"),
+        (GuestSettings(nic=Nic.E1000), False, "no driver e1000"),
+    ):
+        with pytest.raises(UnavailableError, match=told):
+            require_drivers(tmp_path, settings, shared_root=shared, network=True)
+
+
+def test_an_image_of_another_architecture_or_of_one_machine_is_told(tmp_path: Path) -> None:
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "etc").mkdir()
+    (tmp_path / "bin" / "sh").write_bytes(b"\x7fELF" + bytes(14) + (183).to_bytes(2, "little"))
+    with pytest.raises(UnavailableError, match="another architecture"):
+        require_tree("arm", tmp_path)
+    (tmp_path / "bin" / "sh").write_bytes(b"\x7fELF" + bytes(14) + (62).to_bytes(2, "little"))
+    require_tree("x86", tmp_path)
+    (tmp_path / "etc" / "machine-id").touch()
+    assert of_one_machine(tmp_path) == ()
+    (tmp_path / "etc" / "hostname").write_text("node7\n")
+    assert of_one_machine(tmp_path) == ("etc/hostname",)
+
+
+def test_a_device_is_passed_through_only_from_vfio(tmp_path: Path) -> None:
+    device = tmp_path / "0000:01:00.0"
+    with pytest.raises(UnavailableError, match="there is none"):
+        require_device("01:00.0", tmp_path)
+    device.mkdir()
+    with pytest.raises(UnavailableError, match="no IOMMU"):
+        require_device("01:00.0", tmp_path)
+    (device / "iommu_group").mkdir()
+    for driver in ("ixgbevf", "vfio-pci"):
+        (tmp_path / driver).mkdir()
+    (device / "driver").symlink_to(tmp_path / "ixgbevf")
+    with pytest.raises(UnavailableError, match="its driver is ixgbevf"):
+        require_device("0000:01:00.0", tmp_path)
+    (device / "driver").unlink()
+    (device / "driver").symlink_to(tmp_path / "vfio-pci")
+    require_device("0000:01:00.0", tmp_path)
+
+
+def test_the_accelerator_is_settled_before_a_run() -> None:
+    works, hangs = KvmAnswer(works=True), KvmAnswer(works=False, reason="it hangs", remedy="another machine")
+    plain = environment()
+
+    def settled(
+        answer: KvmAnswer, *, settings: GuestSettings | None = None, require: bool = False
+    ) -> GuestSettings:
+        found = resolved(replace(plain, guest=settings), answer, require).guest
+        assert found is not None
+        return found
+
+    assert settled(works).accelerator is Accelerator.KVM and settled(works).label == ""
+    assert settled(hangs).label == "TCG, no KVM: it hangs"
+    asked_for = GuestSettings(accelerator=Accelerator.TCG)
+    assert settled(works, settings=asked_for).label == "TCG, no KVM: it was asked for"
+    for settings, require in ((GuestSettings(accelerator=Accelerator.KVM), False), (None, True)):
+        with pytest.raises(UnavailableError, match="KVM runs no guest here: it hangs"):
+            settled(hangs, settings=settings, require=require)
+    assert settled(works, settings=asked_for, require=True).accelerator is Accelerator.KVM

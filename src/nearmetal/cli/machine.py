@@ -18,6 +18,7 @@ from .view import View
 from .workload_names import read_values
 
 if TYPE_CHECKING:
+    from ..environments import Tools
     from ..execute.machine import Machine
     from ..host import Host
     from ..model.record import JsonValue
@@ -61,6 +62,8 @@ def check(json: bool = Json) -> int:
             rows.append((state, f"{name} {answer.version}".strip(), "; ".join(answer.notes), ""))
         else:
             rows.append(("not here", name, answer.reason, answer.remedy))
+    if machine is not None:
+        rows.append(_kvm(host, machine.tools))
     rows.append(_builds_images(host))
     for name, found in check_attachments(host, machine.tools).items() if machine is not None else ():
         state = "works" if found.works else "not here"
@@ -79,6 +82,17 @@ def check(json: bool = Json) -> int:
             line = f" {state:<13}{what:<{width}}  {why}".rstrip()
             print(line if not remedy else f"{line}\n{'':<16}next: {remedy}")
     return int(ExitCode.UNAVAILABLE if machine is None else ExitCode.DONE)
+
+
+def _kvm(host: Host, tools: Tools) -> tuple[str, str, str, str]:
+    """Whether the processor really runs guests, step by step."""
+    from ..environments.kvm import kvm_answer
+
+    answer = kvm_answer(host, tools)
+    steps = ", ".join(f"{step}: {said}" for step, said in answer.steps)
+    if answer.works:
+        return "works", "kvm", f"{answer.nanoseconds} ns for an instruction; {steps}", ""
+    return "not here", "kvm", f"{answer.reason}; {steps}" if steps else answer.reason, answer.remedy
 
 
 def _builds_images(host: Host) -> tuple[str, str, str, str]:

@@ -140,6 +140,14 @@ class Guest(Protocol):
         """What its kernel has said so far."""
 
 
+@runtime_checkable
+class Accelerated(Protocol):
+    """What a backend has besides whose guests the processor runs by KVM, or else an emulator. uses_kvm: so it
+    is."""
+
+    uses_kvm: bool
+
+
 class Backend(Protocol):
     """One way of wrapping work. One file per backend, found by the entry-point group
     'nearmetal.environments'. own: the kinds of namespace (OWN_ALL) that its instances do not share with the

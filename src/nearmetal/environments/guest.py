@@ -3,6 +3,7 @@ is asked on its kernel's command line; its boot, step by step. Knows no hypervis
 
 from __future__ import annotations
 
+import contextlib
 import re
 import stat
 from collections.abc import Iterator, Sequence
@@ -12,13 +13,14 @@ from pathlib import Path
 
 from ..errors import RunError, UnavailableError
 from ..host import Host, Process, cpio, processes
-from ..host.guest_line import Clocks, GuestLine, Hello
+from ..host.guest_line import Clocks, GuestLine, Hello, answers
 from ..host.ranks import RankHolds, told_holdings
 from ..model.study import Attachment
 from .contract import GuestBase, InstanceRequest, Tools
 from .program import ProgramInstance, last_words
 
 COPY_TIMEOUT = 120.0
+DYING_SECONDS = 1.0
 MOST_COPIED = 256 << 20
 """Bytes: more is no file for a guest's memory."""
 FRESH = (Path("/tmp"), Path("/run"), Path("/dev/shm"))
@@ -75,8 +77,10 @@ class GuestInstance(ProgramInstance):
         return told_holdings(self._run(["nm-guest", "holdings", mark]).decode(errors="replace"))
 
     def trouble(self) -> str:
-        if self.process.poll() is None:
+        if self.process.poll() is None and answers(self.socket):
             return ""
+        with contextlib.suppress(TimeoutError):
+            self.process.wait(DYING_SECONDS)  # its line to us goes before it has ended
         return f"guest {self.hostname} has ended: {ended_words(self.scratch)}"
 
     def console(self) -> str:

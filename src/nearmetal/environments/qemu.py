@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,6 +22,7 @@ from . import qmp
 from .contract import KERNEL, OWN_ALL, Available, GuestBase, InstanceRequest, Tools, Unavailable
 from .guest import (
     CONSOLE,
+    DYING_SECONDS,
     FRESH,
     HYPERVISOR_LOG,
     GuestInstance,
@@ -57,6 +59,7 @@ class Qemu:
 
     name = "qemu"
     own = OWN_ALL | {KERNEL}
+    uses_kvm = True
     needs_user_namespace = False
 
     def check(self, host: Host, tools: Tools) -> Available | Unavailable:
@@ -387,6 +390,8 @@ def _booted(process: Process, sockets: Sockets, state: Path, settings: GuestSett
             return line.hello(settings.boot_timeout), line.clocks()
     except RunError as e:
         text = read_text(state / CONSOLE)
+        with contextlib.suppress(TimeoutError):
+            process.wait(DYING_SECONDS)  # its line to us goes before it has ended
         if said := _gone(process, state):
             raise RunError(said) from e
         raise RunError(

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ..environments import KERNEL
+from ..environments.contract import Accelerated
 from ..environments.kvm import KvmAnswer, kvm_answer
 from ..environments.registry import get_backend
 from ..errors import UnavailableError
@@ -26,11 +26,11 @@ def with_accelerators(
 ) -> tuple[Machine, Study]:
     """The study with the accelerator of each of its guests; the machine with tools that run on the processors
     of all its arms. Raises UnavailableError where KVM is required and runs no guest."""
-    if not any(_is_qemu(e) for e in study.environments):
+    if not any(_by_kvm(e) for e in study.environments):
         return machine, study
     answer = kvm_answer(machine.host, machine.tools)
-    environments = tuple(_resolved(e, answer, require_kvm) if _is_qemu(e) else e for e in study.environments)
-    guests = {e.name: e.guest for e in environments if e.guest is not None and _is_qemu(e)}
+    environments = tuple(resolved(e, answer, require_kvm) if _by_kvm(e) else e for e in study.environments)
+    guests = {e.name: e.guest for e in environments if e.guest is not None and _by_kvm(e)}
     for name, settings in guests.items():
         if settings.emulated:
             progress.note(f"warning: {name} is emulation, not virtualisation ({settings.label})")
@@ -51,11 +51,12 @@ def flags_of(settings: GuestSettings) -> str:
     return EMULATED_CPU if settings.emulated else FLAGS
 
 
-def _is_qemu(environment: Environment) -> bool:
-    return environment.backend == "qemu" and KERNEL in get_backend(environment.backend).own
+def _by_kvm(environment: Environment) -> bool:
+    backend = get_backend(environment.backend)
+    return isinstance(backend, Accelerated) and backend.uses_kvm
 
 
-def _resolved(environment: Environment, answer: KvmAnswer, require_kvm: bool) -> Environment:
+def resolved(environment: Environment, answer: KvmAnswer, require_kvm: bool) -> Environment:
     settings = environment.guest or GuestSettings()
     wanted = Accelerator.KVM if require_kvm else settings.accelerator
     if answer.works and wanted is not Accelerator.TCG:

@@ -9,11 +9,13 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from ..environments import KERNEL, Backend, GuestBase
-from ..environments.initramfs import initramfs, kernel_version
+from ..environments.guest_needs import of_one_machine, require_device, require_drivers, require_tree
+from ..environments.initramfs import USUAL, WANTED, initramfs, kernel_version
 from ..errors import UnavailableError
 from ..images import Image, in_use, require_image
 from ..images.forms import Form, in_form
 from ..model.guest import GuestSettings
+from ..model.record import JsonValue
 from ..model.study import Arm, Environment, Study
 from .machine import Machine, cache_directory, image_store
 from .progress import Progress
@@ -45,6 +47,16 @@ def guest_bases(
     }
 
 
+def base_record(base: GuestBase) -> dict[str, JsonValue]:
+    """For the provenance: what a virtual machine booted from."""
+    return {
+        "kernel": kernel_version(base.kernel),
+        "kernel_file": str(base.kernel),
+        "initramfs": base.initramfs.stem,
+        "root": "virtiofs of the machine's own" if base.root is None else str(base.root),
+    }
+
+
 def _base(
     machine: Machine, environment: Environment, software: Software, stack: ExitStack, progress: Progress
 ) -> GuestBase:
@@ -54,10 +66,18 @@ def _base(
     if settings.disk is not None:
         root = _disk(environment, Path(settings.disk))
     elif software.image is not None:
+        require_tree(software.image.name, software.tree)
+        for name in of_one_machine(software.tree):
+            progress.note(f"image {software.image.name}: /{name} makes its guests one and the same machine")
         root = in_form(machine.host, software.image, Form.EROFS, progress=progress.phase)
+    require_drivers(modules, settings, shared_root=root is None, network=environment.attachment.seated)
+    if settings.vfio is not None:
+        require_device(settings.vfio)
     return GuestBase(
         kernel=kernel,
-        initramfs=initramfs(cache_directory(), modules, software.tools),
+        initramfs=initramfs(
+            cache_directory(), modules, software.tools, USUAL if settings.vfio is None else WANTED
+        ),
         root=root,
         cache=cache_directory(),
         disk=settings.disk is not None,

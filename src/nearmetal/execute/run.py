@@ -24,6 +24,7 @@ from ..plan import expected_blocks as blocks_within
 from ..records import ResultsDirectory, TrialWriter, completed_blocks, last_attempts
 from ..samplers import Sampler
 from .audit import applications_said, audit_arms, limits_found, met_differently, parity, storage_found
+from .bases import base_record
 from .block import run_block
 from .inside import counted_everywhere, inside_record, offered_events
 from .interrupt import interruptible
@@ -107,6 +108,7 @@ def _start(machine: Machine, study: Study, order: Order, label: str, progress: P
                 "storage": rehearsal.storage,
                 "limits": rehearsal.limits,
                 "network": session.network_record(),
+                "guests": {name: base_record(b) for name, b in session.bases.items()},
                 "inside": inside_record(session, offered),
                 "roofs": [roof_record(roof) for roof in roofs],
                 "mpi": _mpi_asked(machine, study),

@@ -69,6 +69,12 @@ class Answer:
     stderr: bytes
 
 
+def answers(path: Path) -> bool:
+    """Whether a multiplexer still holds the line to a guest."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as trying:
+        return trying.connect_ex(str(path)) == 0
+
+
 class GuestLine:
     """A connection of our own to the multiplexer. gone: asked while nothing comes; what it says ends the
     wait.

@@ -36,7 +36,7 @@ def test_keys_are_read_and_written_out_again() -> None:
     full = (
         ", image: own, guest: {accelerator: tcg, machine: microvm, memory: 512 MiB, vcpus: 2, cpu: Haswell,"
         " huge_pages: true, pin: false, format: qcow2, cache: none, aio: native, snapshot: true,"
-        " writable: 1 GiB, swap: 64 MiB, boot_timeout: 2 min, no_kvm: 'it: hangs', start: restored,"
+        " writable: 1 GiB, swap: 64 MiB, boot_timeout: 2 min, no_kvm: 'it: hangs',"
         " kernel: /boot/k, modules: /lib/modules/1}"
     )
     found = loaded(full)
@@ -68,6 +68,7 @@ MISTAKES = (
     (", guest: {disk: a.qcow2}", 'guest.disk: "a.qcow2" is not an absolute path'),
     (", guest: {cache: none}", "guest.cache: it has no disk"),
     (", guest: {start: restored}", "guest.start: no checkpoint holds image host"),
+    (", image: own, guest: {start: restored, swap: 8 MiB}", "guest.start: no checkpoint holds disks"),
     (", guest: {speed: 3}", "guest.speed: unknown key"),
     (", guest: {machine: pc}", 'guest.machine: unknown value "pc"'),
     (", share: [ipc]", "share: a guest shares no namespace"),
