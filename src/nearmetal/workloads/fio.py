@@ -324,17 +324,21 @@ def _direct(
     found: Mapping[str, Mapping[str, JsonValue]],
     devices: Mapping[str, Mapping[str, float]],
 ) -> str:
-    """What stood below O_DIRECT, as far as it can be told from outside the file system. seconds: of each job."""
+    """What stood below O_DIRECT, as far as it can be told from outside the file system. seconds: of each
+    job."""
     if not devices:
         return "not known: no block device stands below this file system (memory, network or an overlay)"
+    counted = False
     for side in ("read", "write"):
         own = [j for j in asked if j.operation == side]
         made = sum(number_at(found.get(j.name), side, "total_ios") or 0 for j in own)
         seen = sum(device[side] for device in devices.values())
-        if len(own) * seconds >= TOLD_FROM and seen < SERVED * made:
-            return f"a cache: the device saw less than {SERVED:.0%} of the {side} requests"
+        if len(own) * seconds >= TOLD_FROM:
+            counted = True
+            if seen < SERVED * made:
+                return f"a cache: the device saw less than {SERVED:.0%} of the {side} requests"
     if any(name.startswith("loop") for name in devices):
         return "a loop device, whose file may be in the machine's page cache"
     if any(name.startswith(("vd", "xvd")) for name in devices):
         return "a virtual disk, which a cache of its machine may serve"
-    return "the device"
+    return "the device" if counted else "the device, or a cache: too short to be told"
