@@ -123,6 +123,7 @@ def test_what_stands_below_direct_requests() -> None:
     assert "a cache: the device saw less than 50% of the read requests" in meets(on("sda", read_ios=0))
     assert "a cache: the device saw less than 50% of the write requests" in meets(on("sda", write_ios=8000))
     assert meets(on("sda", write_ios=8000), operation="read") == "the device"
+    assert meets(on("sda", write_ios=8000), seconds=0.1) == "the device, or a cache: too short to be told"
 
 
 def test_what_meets_the_page_cache_is_called_so() -> None:
