@@ -205,6 +205,36 @@ def test_every_setting_is_read_back(holder: UserNamespaceHolder | None, tmp_path
             assert record["got"] == network.read_back
 
 
+HOLDING = f"{CLIENT}    import time; time.sleep(5)"
+
+
+@pytest.mark.parametrize("asked", [None, 0.004])
+def test_a_least_rto_reaches_the_sockets(
+    tools: Tools, holder: UserNamespaceHolder | None, tmp_path: Path, asked: float | None
+) -> None:
+    """Read back from the route it could still be one that TCP passes over."""
+    veth = want(Attachment.VETH, rto_min=asked)
+    with standing(tmp_path, holder, veth) as (network,), ExitStack() as stack:
+        a, b = network.seats
+        first, second = start(stack, tools, network, tmp_path, holder)
+        out = tmp_path / "out"
+        for argv in (
+            first.command([PYTHON, "-c", SERVER.replace("print(address[0])", "peer.recv(1)"), a.address]),
+            second.command([PYTHON, "-c", HOLDING, a.address]),
+        ):
+            out.write_text("")
+            process = HOST.start(argv, stdout=out, stderr=out, cwd=Path("/"))
+            stack.callback(process.kill)
+            end = time.monotonic() + 5
+            while not out.read_text() and time.monotonic() < end:
+                time.sleep(0.005)
+        found = network.meters[b.netns].connections("x")
+        assert found is not None and len(found) == 1, found
+    (c,) = found
+    # Of the round trip's variation there is a little more, in ticks of the kernel's clock.
+    assert c.rto is not None and (c.rto >= 0.2 if asked is None else asked <= c.rto < 0.1), c
+
+
 def test_what_this_machine_lacks_is_refused_with_a_remedy(
     holder: UserNamespaceHolder | None, tmp_path: Path
 ) -> None:

@@ -14,6 +14,7 @@ from . import ethtool
 
 Json = dict[str, Any]
 
+RTO_MIN_LOCK = 1 << 13  # of RTAX_RTO_MIN
 _MAIN = 254  # RT_TABLE_MAIN
 _MODES = {"macvlan": "IFLA_MACVLAN_MODE", "ipvlan": "IFLA_IPVLAN_MODE"}
 
@@ -38,7 +39,7 @@ def facts(ip: IPRoute, plain: socket.socket, interface: str, index: int) -> Json
         "qdisc": link.get_attr("IFLA_QDISC"),
         "rate": _rate(ip, index),
         "congestion_control": metrics.get("RTAX_CC_ALGO") or sysctl("tcp_congestion_control"),
-        "rto_min": metrics["RTAX_RTO_MIN"] / 1000 if "RTAX_RTO_MIN" in metrics else default,
+        "rto_min": metrics["RTAX_RTO_MIN"] / 1000 if _locked(metrics) else default,
         **{name: _offload(plain, interface, name) for name in ethtool.OFFLOADS},
     }
 
@@ -49,6 +50,11 @@ def _metrics(ip: IPRoute, index: int) -> Json:
     widest = min(found, key=lambda r: r["dst_len"], default=None)
     metrics = widest.get_attr("RTA_METRICS") if widest is not None else None
     return dict(metrics["attrs"]) if metrics is not None else {}
+
+
+def _locked(metrics: Json) -> bool:
+    """Whether sockets take the route's least time-out: they pass over one without a lock."""
+    return "RTAX_RTO_MIN" in metrics and bool(metrics.get("RTAX_LOCK", 0) & RTO_MIN_LOCK)
 
 
 def _rate(ip: IPRoute, index: int) -> int | None:

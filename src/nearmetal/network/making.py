@@ -16,7 +16,7 @@ from ..host.devices import TAKEN
 from ..host.namespaces import join
 from ..host.network_meter import hand_over, open_descriptors
 from . import ethtool
-from .facts import Json, facts, write_sysctl
+from .facts import RTO_MIN_LOCK, Json, facts, write_sysctl
 
 LOOPBACK = 1  # the index of lo in every namespace
 _NETEM, _NETEM_CHILD = 0x10000, 0x10001
@@ -208,7 +208,8 @@ def _route(route: Json, place: Place) -> None:
     """Replaces the kernel's own to the same destination."""
     metrics: Json = {}
     if route["rto_min"] is not None:
-        metrics["rto_min"] = round(route["rto_min"] * 1000)
+        # Locked, or no socket takes it (tcp_rto_min() in net/ipv4/tcp_output.c; ip route locks it unasked).
+        metrics |= {"lock": RTO_MIN_LOCK, "rto_min": round(route["rto_min"] * 1000)}
     if route["congestion_control"] is not None:
         metrics["cc_algo"] = route["congestion_control"]
     wanted: Json = {"dst": route["destination"], "oif": place.index(route["interface"])}
