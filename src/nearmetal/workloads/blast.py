@@ -23,8 +23,8 @@ PROGRAMS = {
 }
 #: Every hit is told: a search that keeps only the best cannot be put together from its fragments.
 EVERY_HIT = "1000000000"
-#: Of an instance's memory, that drawn sequences may take in the working directory: it may be memory too.
-MOST_SHARE = 0.1
+#: Bytes that drawn sequences may take, as text and as a database.
+MOST_DRAWN = 16 << 30
 #: BLAST asks its maker's machine whether it may tell how it is used, unless told not to.
 ENV = {"BLAST_USAGE_REPORT": "false"}
 #: Of paths: makeblastdb and alias files divide names at these.
@@ -119,7 +119,7 @@ class Blast:
             return f"evalue: a number above 0 is needed, not {choices.word('evalue')!r}"
         if _own(choices, "fasta") or _own(choices, "database"):
             return None if _own(choices, "query") else "a database of your own needs a query of your own"
-        return _too_much(choices, place)
+        return _too_much(choices)
 
     def prepare(self, choices: Choices, place: Place) -> tuple[Invocation, ...]:
         kind = "prot" if PROGRAMS[choices.word("program")][1] else "nucl"
@@ -187,16 +187,14 @@ def _positive(text: str) -> bool:
         return False
 
 
-def _too_much(choices: Choices, place: Place) -> str | None:
+def _too_much(choices: Choices) -> str | None:
     sequences, length = choices.whole("sequences") or 0, choices.whole("length") or 0
     if (choices.whole("queries") or 0) > sequences or (choices.whole("fragments") or 0) > sequences:
         return "queries and fragments are at most as many as the sequences"
-    # The sequences as text and as a database: two bytes a letter.
-    room = MOST_SHARE * place.memory
-    if _room(place) == place.directory and 2 * sequences * length > room:
+    if 2 * sequences * length > MOST_DRAWN:
         return (
-            f"{sequences:,} sequences of {length:,} letters take more than {room / 2**20:,.0f} MiB, "
-            f"{MOST_SHARE:.0%} of an instance's memory; take fewer, or storage for one instance"
+            f"{sequences:,} sequences of {length:,} letters take more than {MOST_DRAWN >> 30} GiB; "
+            "take fewer, or a database of your own"
         )
     return None
 
