@@ -1,0 +1,37 @@
+"""What is brought into the outer machine: our sources and what they import, as a disk that is only read."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+
+import nearmetal
+
+SOURCES = Path(nearmetal.__file__).parent
+SITE = next(p for p in map(Path, __import__("sys").path) if p.name == "site-packages")
+
+
+def make_carried(directory: Path, packages: tuple[str, ...], files: Mapping[str, Path]) -> Path:
+    """An erofs image with src, site (these of the Python packages here, all where none are named) and further
+    files or directories by name. directory: empty, ours."""
+    tree = directory / "tree"
+    ignore = shutil.ignore_patterns("__pycache__", "tests")
+    shutil.copytree(SOURCES, tree / "src" / "nearmetal", ignore=ignore)
+    for name in packages or tuple(p.name for p in SITE.iterdir()):
+        found = SITE / name
+        if found.is_dir():
+            shutil.copytree(found, tree / "site" / name, ignore=ignore, symlinks=True)
+        elif found.exists():
+            shutil.copy(found, tree / "site" / name)
+    for name, path in files.items():
+        if path.is_dir():
+            shutil.copytree(path, tree / name)
+        else:
+            shutil.copy(path, tree / name)
+    image = directory / "carried.erofs"
+    argv = ["mkfs.erofs", "-zlz4", "--quiet", str(image), str(tree)]
+    subprocess.run(argv, check=True, timeout=300, capture_output=True)
+    shutil.rmtree(tree)
+    return image
