@@ -1,5 +1,5 @@
-"""Runs on the outer machine, with the sources that were carried there: the probe of KVM, and a guest by it. Prints
-what it found as JSON."""
+"""Runs on the outer machine, with the sources that were carried there: the probe of KVM, and a guest by it.
+Prints what it found as JSON."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What guests inside the outer machine boot from: its own kernel, tools for any processor, a root of busybox."""
+"""What guests inside the outer machine boot from: its own kernel, tools for any processor, a root of
+busybox."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""KVM for real, nested: a machine that is emulated with the extensions of a processor, in which our probe, our
-check and our own start of a guest run. For function alone."""
+"""KVM for real, nested: a machine that is emulated with the extensions of a processor, in which our probe,
+our check and our own start of a guest run. For function alone."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Guests of a real Xen, on a dom0 that is emulated, reached by ssh: every step that the backend has. For function
-alone."""
+"""Guests of a real Xen, on a dom0 that is emulated, reached by ssh: every step that the backend has. For
+function alone."""
 
 from __future__ import annotations
 
@@ -131,5 +131,3 @@ def test_no_xl_here_is_said(parts: Parts) -> None:
     """This machine is no dom0, and does not pretend to be."""
     answer = Xen().check(HOST, parts.tools)
     assert isinstance(answer, Unavailable) and "no xl" in answer.reason and answer.remedy
-
-

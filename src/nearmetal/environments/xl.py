@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -154,10 +155,10 @@ def cpu_set(text: str) -> frozenset[int] | None:
         return None
     found: set[int] = set()
     for part in text.split(","):
-        first, dash, last = part.partition("-")
-        if not first.isdigit() or (dash and not last.isdigit()):
+        match = re.fullmatch(r"([0-9]{1,5})(?:-([0-9]{1,5}))?", part)
+        if match is None:
             raise RunError(f"xl tells an affinity that cannot be read: {text[:60]}")
-        found.update(range(int(first), int(last or first) + 1))
+        found.update(range(int(match[1]), int(match[2] or match[1]) + 1))
     return frozenset(found)
 
 
