@@ -27,7 +27,7 @@ def make_carried(directory: Path, packages: tuple[str, ...], files: Mapping[str,
             shutil.copy(found, tree / "site" / name)
     for name, path in files.items():
         if path.is_dir():
-            shutil.copytree(path, tree / name)
+            shutil.copytree(path, tree / name, symlinks=True)
         else:
             shutil.copy(path, tree / name)
     image = directory / "carried.erofs"

@@ -59,20 +59,25 @@ class Outer:
         return done.stdout
 
 
-def outer_image() -> Image:
-    """Its root tree, built where it does not stand yet, with the other images of this user."""
-    text = (HERE / "outer.yaml").read_text()
-    definition = read_definition(text, "outer.yaml", "nested-outer")
+def outer_image(name: str = "outer") -> Image:
+    """The root tree of name.yaml, built where it does not stand yet, with the other images of this user."""
+    text = (HERE / f"{name}.yaml").read_text()
+    definition = read_definition(text, f"{name}.yaml", f"nested-{name}")
     return build(LocalHost(), image_store(), definition, progress=print)
 
 
 @contextmanager
 def outer_machine(
-    directory: Path, *, xen: bool, memory_mib: int = 2048, carried: Path | None = None
+    directory: Path,
+    *,
+    xen: bool,
+    memory_mib: int = 2048,
+    carried: Path | None = None,
+    image: Image | None = None,
 ) -> Iterator[Outer]:
     """A running one. directory: empty, for its disk, keys and console; carried: an erofs image that it has
-    under /carried."""
-    image = outer_image()
+    under /carried; image: None for the usual."""
+    image = image or outer_image()
     disk = in_form(LocalHost(), image, Form.EROFS, progress=print)
     kernel = next(image.tree.glob("boot/vmlinuz-*"))
     keys = _make_keys(directory)

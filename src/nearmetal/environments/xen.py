@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import secrets
 import time
 from collections.abc import Iterator, Mapping
@@ -14,7 +15,7 @@ from pathlib import Path
 from ..errors import UnavailableError
 from ..host import Host, runtime
 from ..model.guest import GuestSettings
-from ..model.study import Attachment
+from ..model.study import Attachment, Environment
 from ..model.xen import XenSettings, XenType
 from . import xen_config
 from .contract import KERNEL, OWN_ALL, Available, GuestBase, InstanceRequest, Tools, Unavailable
@@ -32,7 +33,7 @@ from .instance import missing_tools, require_root
 from .qemu import taken_place
 from .xen_disk import FILES, disks_made
 from .xen_dom0 import Place as Dom0Place
-from .xen_dom0 import reached
+from .xen_dom0 import reached, visited
 from .xen_kept import kept_names, remove_named
 from .xen_line import PORT, Line, answered, console_read, line_of
 from .xl import Facts, Xl, require_facts
@@ -62,6 +63,26 @@ class Xen:
         if isinstance(facts, Unavailable):
             return facts
         return Available(version=f"Xen {facts.version}", notes=_notes(facts))
+
+    def check_environment(
+        self, host: Host, tools: Tools, environment: Environment
+    ) -> Available | Unavailable | None:
+        """Asks the dom0 that it names."""
+        xen = environment.xen
+        if xen is None or xen.dom0 is None:
+            return None
+        missing = missing_tools(host, tools)
+        if missing is not None:
+            return missing
+        try:
+            with visited(xen.dom0, f"nearmetal-check-{os.getpid()}-xen") as dom0:
+                facts = Xl(dom0).facts()
+        except UnavailableError as e:
+            return Unavailable(reason=e.what, remedy=e.remedy)
+        if isinstance(facts, Unavailable):
+            return facts
+        note = f"guests on {xen.dom0.destination}, compared with what runs here"
+        return Available(version=f"Xen {facts.version}", notes=(note, *_notes(facts)))
 
     def start(
         self, host: Host, tools: Tools, request: InstanceRequest

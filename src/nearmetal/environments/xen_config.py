@@ -22,8 +22,8 @@ _MIB = 1 << 20
 
 @dataclass(frozen=True, kw_only=True)
 class Disk:
-    """target: path on dom0 of a block device or a raw file; vdev: its name in the guest ('xvda'); script: path
-    on dom0 of what attaches it, None: xl's own."""
+    """target: path on dom0 of a block device or a raw file; vdev: its name in the guest ('xvda'); script: on
+    dom0, what attaches it, None: xl's own."""
 
     target: str
     vdev: str
