@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 
 import nearmetal
 
 SOURCES = Path(nearmetal.__file__).parent
-SITE = next(p for p in map(Path, __import__("sys").path) if p.name == "site-packages")
+SITE = next(p for p in map(Path, sys.path) if p.name == "site-packages")
+
+FOR_TESTS = ("playwright", "mypy", "ruff", "statsmodels", "pip", "uv", "hypothesis", "_hypothesis", "altair")
+"""Packages of which nothing is imported in a run."""
 
 
 def make_carried(directory: Path, packages: tuple[str, ...], files: Mapping[str, Path]) -> Path:
@@ -19,7 +23,8 @@ def make_carried(directory: Path, packages: tuple[str, ...], files: Mapping[str,
     tree = directory / "tree"
     ignore = shutil.ignore_patterns("__pycache__", "tests")
     shutil.copytree(SOURCES, tree / "src" / "nearmetal", ignore=ignore)
-    for name in packages or tuple(p.name for p in SITE.iterdir()):
+    (tree / "site").mkdir()
+    for name in packages or tuple(p.name for p in SITE.iterdir() if not p.name.startswith(FOR_TESTS)):
         found = SITE / name
         if found.is_dir():
             shutil.copytree(found, tree / "site" / name, ignore=ignore, symlinks=True)
