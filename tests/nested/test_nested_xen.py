@@ -91,6 +91,9 @@ def test_a_pv_guest_is_pinned_weighed_counted_saved_and_restored(
         xl.set_share(XenScheduler.CREDIT2, g.label, weight=256, cap=0)
         before = g.counters()
         assert before["memory_bytes"] == pytest.approx(128 * MIB, rel=0.05) and before["disk_reads"] > 0
+        (source,) = [s for s in g.sources if s.name == "xen.nmguest"]
+        counted = source.read()
+        assert (counted["disk_reads"] or 0) >= before["disk_reads"] and "memory_bytes" not in counted
         uptime = float(out(g, "cat", "/proc/uptime").split()[0])
         xl.save(g.label, saved)
         assert xl.find(g.label) is None

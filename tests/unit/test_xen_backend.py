@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from nearmetal.environments import GuestBase, InstanceRequest, Unavailable
 from nearmetal.environments.xen import lacks, require_fitting_hypervisor, require_fitting_request
 from nearmetal.environments.xen_config import Disk, Domain, Interface, config_text
+from nearmetal.environments.xen_counters import HypervisorSource, look
 from nearmetal.environments.xen_disk import disks_made
 from nearmetal.environments.xen_kept import kept_names
 from nearmetal.environments.xen_line import line_of
@@ -287,3 +288,17 @@ def test_words_for_another_machine_are_quoted() -> None:
     assert remote_words(["xl", "list"], timeout=None, env=None, cwd=None) == "xl list"
     own = client(SshWay(destination="node7", config="/c f"), Path("/s"))
     assert own == ["ssh", "-F", "/c f", "-o", "BatchMode=yes", "-o", "ControlPath=/s"]
+
+
+def test_one_look_serves_all_guests_of_a_dom0_for_a_moment() -> None:
+    header = "NAME STATE CPU(sec) CPU(%) MEM(k) MEM(%) MAXMEM(k) MAXMEM(%) VCPUS NETS NETTX(k) NETRX(k) VBDS "
+    header += "VBD_OO VBD_RD VBD_WR VBD_RSECT VBD_WSECT SSID\n"
+    rows = "".join(f"{name} --b--- 9 0 131072 6 131072 6 1 0 0 0 1 0 7 0 56 0 0\n" for name in ("a", "b"))
+    host = FakeHost(name="dom0-of-looks", commands={("xentop", "-b", "-f", "-i", "1"): header + rows})
+    one, two = (HypervisorSource(name=f"xen.{n}", guest=n, xl=Xl(host)) for n in ("a", "b"))
+    assert one.read() == two.read()
+    assert one.read()["disk_reads"] == 7 and "memory_bytes" not in one.read()
+    assert len(host.calls) == 1
+    assert look(Xl(host), "a", fresh=True)["memory_bytes"] == 131072 * 1024
+    assert len(host.calls) == 2
+    assert look(Xl(host), "gone") == {}

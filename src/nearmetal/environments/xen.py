@@ -14,6 +14,7 @@ from pathlib import Path
 
 from ..errors import UnavailableError
 from ..host import Host, runtime
+from ..host.sources import Source
 from ..model.guest import GuestSettings
 from ..model.study import Attachment, Environment
 from ..model.xen import XenSettings, XenType
@@ -31,6 +32,7 @@ from .guest import (
 )
 from .instance import missing_tools, require_root
 from .qemu import taken_place
+from .xen_counters import HypervisorSource, look
 from .xen_disk import FILES, disks_made
 from .xen_dom0 import Place as Dom0Place
 from .xen_dom0 import reached, visited
@@ -104,9 +106,14 @@ class XenInstance(GuestInstance):
     xl: Xl
 
     def counters(self) -> Mapping[str, float]:
-        """What the hypervisor counts of it since its start (xen_told.counters); empty where it says
-        nothing."""
-        return self.xl.counters().get(self.label, {})
+        """What the hypervisor counts of it since its start (xen_told.counters); empty where it says nothing."""
+        return look(self.xl, self.label, fresh=True)
+
+    @property
+    def sources(self) -> tuple[Source, ...]:
+        """See host.sources.Counting: beside what a guest tells itself, the hypervisor's account of it."""
+        own = HypervisorSource(name=f"xen.{self.hostname}", guest=self.label, xl=self.xl)
+        return (*getattr(super(), "sources", ()), own)
 
 
 def settings_of(request: InstanceRequest) -> tuple[GuestSettings, XenSettings]:
