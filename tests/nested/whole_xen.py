@@ -8,16 +8,22 @@ import os
 import shutil
 from pathlib import Path
 
+import pytest
 from tests.nested.carried import make_carried
 from tests.nested.machine import outer_image, outer_machine
+from tests.nested.parts import Parts
 from tests.nested.prebuilt import prebuilt
+from tests.nested.test_nested_xen import guest, out
 
+from nearmetal.environments.xl import Xl
+from nearmetal.errors import RunError
 from nearmetal.execute.machine import image_store
 from nearmetal.host import LocalHost
 from nearmetal.images import builtin_definition
 from nearmetal.images.build import build
 from nearmetal.images.forms import Form, in_form
 from nearmetal.images.store import Image
+from nearmetal.model.xen import XenType
 
 IMAGE = "debian-mpi"
 CACHE = "/root/.cache/nearmetal"
@@ -62,6 +68,21 @@ def cached(directory: Path, image: Image) -> Path:
     (images / "names" / f"{IMAGE}.json").write_text(json.dumps({"key": image.key}))
     shutil.copytree(image.directory, images / "trees" / image.key, symlinks=True)
     return directory
+
+
+def test_a_bridge_that_is_not_there_is_told_by_xl(parts: Parts, tmp_path: Path) -> None:
+    machine, scratch = tmp_path / "machine", tmp_path / "scratch"
+    machine.mkdir()
+    scratch.mkdir()
+    with outer_machine(machine, xen=True) as outer:
+        with (
+            pytest.raises(RunError, match="is not created"),
+            guest(outer, parts, scratch, type=XenType.PV, bridge="nobridge0"),
+        ):
+            pass
+        with guest(outer, parts, scratch, type=XenType.PVH, weight=100) as g:
+            assert out(g, "cat", "/sys/hypervisor/guest_type") == "PVH"
+        assert not [d for d in Xl(outer.ssh).domains() if d.name.startswith("nearmetal-")]
 
 
 def test_mpi_over_guests_is_weighed(tmp_path: Path) -> None:

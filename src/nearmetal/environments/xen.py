@@ -106,7 +106,7 @@ class XenInstance(GuestInstance):
     xl: Xl
 
     def counters(self) -> Mapping[str, float]:
-        """What the hypervisor counts of it since its start (xen_told.counters); empty where it says nothing."""
+        """What the hypervisor counts of it since its start (xen_told.counters); empty: it says nothing."""
         return look(self.xl, self.label, fresh=True)
 
     @property
