@@ -30,7 +30,7 @@ from .guest import (
     require_attachment,
     require_base,
 )
-from .instance import missing_tools, require_root
+from .instance import missing_tools
 from .qemu import taken_place
 from .xen_counters import HypervisorSource, look
 from .xen_disk import FILES, disks_made
@@ -202,7 +202,6 @@ def require_fitting_request(request: InstanceRequest) -> GuestBase:
 @contextmanager
 def _start(host: Host, tools: Tools, request: InstanceRequest) -> Iterator[XenInstance]:
     begin = time.monotonic_ns()
-    require_root(host, request)
     base = require_fitting_request(request)
     guest, xen = settings_of(request)
     assert base.root is not None
