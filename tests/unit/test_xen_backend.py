@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,12 +21,12 @@ from nearmetal.environments.xen_line import line_of
 from nearmetal.environments.xl import Facts, Xl
 from nearmetal.errors import RunError, UnavailableError
 from nearmetal.host import Completed
-from nearmetal.host.ssh import SshWay, client, remote_words
+from nearmetal.host.ssh import SshHost, SshWay, client, remote_words, ssh_host
 from nearmetal.model.guest import MIB, GuestSettings
 from nearmetal.model.network import Seat
 from nearmetal.model.study import Attachment, Environment, Limits
 from nearmetal.model.xen import Dom0, XenDisk, XenDiskKind, XenScheduler, XenSettings, XenType
-from nearmetal.testing.fake_host import FakeHost
+from nearmetal.testing.fake_host import FakeHost, FakeProcess
 
 DOMAIN = Domain(
     name="nearmetal-3f9a1c-0-0",
@@ -302,3 +304,43 @@ def test_one_look_serves_all_guests_of_a_dom0_for_a_moment() -> None:
     assert look(Xl(host), "a", fresh=True)["memory_bytes"] == 131072 * 1024
     assert len(host.calls) == 2
     assert look(Xl(host), "gone") == {}
+
+
+def test_a_connection_that_is_lost_is_told(tmp_path: Path) -> None:
+    way, socket = SshWay(destination="node7"), tmp_path / "c"
+    argv = (*client(way, socket), "-T", "--", "node7", "timeout --kill-after=1 5 xl list")
+    local = FakeHost(commands={argv: failed("", 255)})
+    far = SshHost(local, way, socket)
+    assert far.run(["xl", "list"], timeout=5).last_words() == "the connection to node7 is lost"
+    socket.touch()
+    assert far.run(["xl", "list"], timeout=5).last_words() == "exit status 255, no output"
+    with pytest.raises(RunError, match="no descriptor can be handed"):
+        far.run(["xl", "list"], timeout=5, pass_fds=(3,))
+
+
+def test_no_connection_says_why_and_what_must_work(tmp_path: Path) -> None:
+    said = tmp_path / "ssh.err"
+    process = FakeProcess(())
+    process.end()
+
+    class Host(FakeHost):
+        def start(self, argv: Sequence[str], **_: object) -> FakeProcess:
+            said.write_text("root@node7: Permission denied (publickey).\n")
+            return process
+
+    with (
+        pytest.raises(UnavailableError, match="no connection to node7: root@node7: Perm") as caught,
+        ssh_host(
+            Host(programs={"ssh": "/usr/bin/ssh"}),
+            SshWay(destination="node7"),
+            label=f"nearmetal-testssh{os.getpid()}",
+            scratch=tmp_path,
+        ),
+    ):
+        pass
+    assert "ssh node7 true" in caught.value.remedy
+    with (
+        pytest.raises(UnavailableError, match="ssh is not installed"),
+        ssh_host(FakeHost(missing=("ssh",)), SshWay(destination="a"), label="l", scratch=tmp_path),
+    ):
+        pass

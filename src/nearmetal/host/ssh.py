@@ -17,6 +17,8 @@ from .runtime import short_directory
 CONNECT_SECONDS = 20.0
 """After which a machine that does not answer is not there."""
 READ_SECONDS = 20.0
+LOST = 255
+"""Status of ssh that lost its connection, or whose command was killed."""
 GRACE = 5.0
 """Seconds by which the client outlives its command's limit, which the other machine holds it to."""
 _LOOK_AGAIN = 0.02
@@ -87,7 +89,7 @@ class SshHost:
             argv=tuple(argv),
             returncode=done.returncode,
             stdout=done.stdout,
-            stderr=done.stderr,
+            stderr=done.stderr or self._lost(done.returncode),
             seconds=done.seconds,
         )
 
@@ -152,6 +154,11 @@ class SshHost:
     def is_root(self) -> bool:
         return self.run(["id", "-u"], timeout=READ_SECONDS).stdout.strip() == "0"
 
+    def _lost(self, code: int) -> str:
+        """What ssh does not say of a command that ended with the connection; empty for any other end."""
+        gone = code == LOST and not self._socket.exists()
+        return f"the connection to {self.name} is lost" if gone else ""
+
     def _client(self) -> list[str]:
         return [*client(self._way, self._socket), "-T", "--", self._way.destination]
 
@@ -169,7 +176,7 @@ def ssh_host(local: Host, way: SshWay, *, label: str, scratch: Path) -> Iterator
         socket, said = directory / "c", scratch / "ssh.err"
         said.unlink(missing_ok=True)
         argv = [*client(way, socket), "-M", "-N", "-o", "ControlPersist=no", "-o", "ConnectTimeout=15"]
-        argv += ["-o", "ServerAliveInterval=10", way.destination]
+        argv += ["-o", "ServerAliveInterval=15", "-o", "ServerAliveCountMax=8", way.destination]
         master = local.start(
             ["setpriv", "--pdeathsig", "KILL", "--", *argv],
             stdout=said,
