@@ -1,5 +1,5 @@
 # Two commands: `make quick` sets up and measures; `make test` sets up and tests. Both skip what is there already.
-.PHONY: quick test test-contract test-vm lint format setup setup-test kernels-test sanitize wheel bench bench-kernels clean
+.PHONY: quick test test-contract test-vm test-xen test-kvm lint format setup setup-test kernels-test sanitize wheel bench bench-kernels clean
 
 PYTHON := .venv/bin/python
 
@@ -23,6 +23,14 @@ setup:
 
 setup-test:
 	@scripts/setup.sh test
+
+# Guests of Xen on a dom0 that is emulated: all there is, an MPI job over two and a study with its verdict included.
+test-xen: setup-test
+	$(PYTHON) -m pytest tests/nested/test_nested_xen.py tests/nested/whole_xen.py -p no:randomly --timeout 1800 $(ARGS)
+
+# KVM for real, in a machine that is emulated with the extensions of a processor.
+test-kvm: setup-test
+	$(PYTHON) -m pytest tests/nested/test_nested_kvm.py $(ARGS)
 
 lint: setup-test
 	.venv/bin/ruff check .

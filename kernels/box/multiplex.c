@@ -1,6 +1,8 @@
-/* nm-box multiplex --port PATH --listen PATH --report-fd N: holds the host's end of the line to a guest's
- * agent. QEMU connects to the port; programs of the host connect to the socket, which only our user may, and
- * each gets a channel of its own. Ends when the guest does, or the thread that started us. */
+/* nm-box multiplex --port PATH | --connect LINE [--key FILE] [--seconds N] --listen PATH --report-fd N: holds
+ * the host's end of the line to a guest's agent. QEMU connects to the port; an agent that listens is called
+ * at tcp:ADDRESS:PORT or a socket that leads to it, until it answers or that many seconds have passed.
+ * Programs of the host connect to the socket, which only our user may, and each gets a channel of its own.
+ * Ends when the guest does, or the thread that started us. */
 #define _GNU_SOURCE
 #include "box.h"
 #include "frames.h"
@@ -153,10 +155,13 @@ static _Noreturn void multiplex(int guest, int listening) {
 int multiplex_main(int argc, char **argv) {
     static const struct option options[] = {{"port", required_argument, NULL, 'p'},
                                             {"connect", required_argument, NULL, 'c'},
+                                            {"key", required_argument, NULL, 'k'},
+                                            {"seconds", required_argument, NULL, 's'},
                                             {"listen", required_argument, NULL, 'l'},
                                             {"report-fd", required_argument, NULL, 'f'},
                                             {NULL, 0, NULL, 0}};
-    const char *port = NULL, *line = NULL, *path = NULL;
+    const char *port = NULL, *line = NULL, *path = NULL, *key = NULL;
+    long seconds = 60;
     int report_fd = -1;
     for (int option; (option = getopt_long(argc, argv, "+", options, NULL)) != -1;) {
         switch (option) {
@@ -165,6 +170,12 @@ int multiplex_main(int argc, char **argv) {
             break;
         case 'c':
             line = optarg;
+            break;
+        case 'k':
+            key = optarg;
+            break;
+        case 's':
+            seconds = number(optarg, 86400, "--seconds");
             break;
         case 'l':
             path = optarg;
@@ -190,8 +201,7 @@ int multiplex_main(int argc, char **argv) {
         guest = accept4(waiting, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
         close(waiting);
     } else {
-        guest = connect_to(line);
-        fcntl(guest, F_SETFL, O_NONBLOCK);
+        guest = call_agent(line, key, seconds);
     }
     if (guest < 0)
         die("accept", "guest");

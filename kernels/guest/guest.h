@@ -11,9 +11,11 @@
  * or TAG:virtiofs, a device being a path or serial:NAME; upper: a device with an ext4 for what is written,
  * else memory; swap: a device; tools: where the directory /tools of the initramfs is to be seen; net:
  * INTERFACE,ADDRESS/PREFIX[,MTU[,DESTINATION/PREFIX:GATEWAY]...]; port: virtio:NAME, tty:DEVICE or tcp:PORT;
- * key: what a TCP peer must say first, in hex. */
+ * key: what a TCP peer must say first, in hex; mac: of net's interface, which gets its name then; line:
+ * MAC,ADDRESS/PREFIX of an interface for the agent alone. */
 struct given {
-    char name[65], root[128], upper[64], swap[64], tools[512], net[1024], port[128], key[129];
+    char name[65], root[128], upper[64], swap[64], tools[512], net[1024], port[128], key[129], mac[18],
+        line[64];
 };
 
 /* CLOCK_MONOTONIC in nanoseconds. */
@@ -28,6 +30,8 @@ struct given read_given(void);
 void make_root(const struct given *given, uint64_t *modules);
 void start_swap(const struct given *given);
 void make_network(const struct given *given);
+/* Waits for the interface of that MAC, and gives it the name. */
+void name_interface(const char *mac, const char *name);
 /* Runs commands for whoever holds the other end of the port; never returns. hello: sent first. */
 _Noreturn void serve(const struct given *given, const char *hello);
 

@@ -104,11 +104,42 @@ int become(const char *name, const char *nanoseconds, const char *mac, const cha
     return 0;
 }
 
+/* ADDRESS/PREFIX */
+static void set_address(int fd, const char *interface, char *address, const char *whole) {
+    char *slash = strchr(address, '/');
+    if (slash == NULL)
+        give_up("no prefix", whole);
+    *slash = '\0';
+    struct ifreq request = named(interface);
+    request.ifr_addr = ipv4(address, whole);
+    if (ioctl(fd, SIOCSIFADDR, &request) != 0)
+        give_up("set the address", whole);
+    request = named(interface);
+    request.ifr_netmask = mask_of(atoi(slash + 1));
+    if (ioctl(fd, SIOCSIFNETMASK, &request) != 0)
+        give_up("set the prefix", whole);
+    bring_up(fd, interface);
+}
+
+/* MAC,ADDRESS/PREFIX */
+static void make_line(int fd, const struct given *given) {
+    static const char name[] = "nm-line";
+    char text[sizeof given->line];
+    strcpy(text, given->line);
+    char *address = text, *mac = strsep(&address, ",");
+    if (address == NULL)
+        give_up("not MAC,ADDRESS/PREFIX", given->line);
+    name_interface(mac, name);
+    set_address(fd, name, address, given->line);
+}
+
 void make_network(const struct given *given) {
     int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
     if (fd < 0)
         give_up("socket", "network");
     bring_up(fd, "lo");
+    if (given->line[0] != '\0')
+        make_line(fd, given);
     char text[sizeof given->net];
     strcpy(text, given->net);
     char *rest = text, *interface = strsep(&rest, ","), *address = strsep(&rest, ",");
@@ -117,24 +148,14 @@ void make_network(const struct given *given) {
         close(fd);
         return;
     }
+    if (given->mac[0] != '\0')
+        name_interface(given->mac, interface);
     await_interface(interface);
-    char *slash = strchr(address, '/');
-    if (slash == NULL)
-        give_up("no prefix", given->net);
-    *slash = '\0';
     struct ifreq request = named(interface);
     request.ifr_mtu = mtu != NULL ? atoi(mtu) : 0;
     if (request.ifr_mtu > 0 && ioctl(fd, SIOCSIFMTU, &request) != 0)
         give_up("set the mtu", given->net);
-    request = named(interface);
-    request.ifr_addr = ipv4(address, given->net);
-    if (ioctl(fd, SIOCSIFADDR, &request) != 0)
-        give_up("set the address", given->net);
-    request = named(interface);
-    request.ifr_netmask = mask_of(atoi(slash + 1));
-    if (ioctl(fd, SIOCSIFNETMASK, &request) != 0)
-        give_up("set the prefix", given->net);
-    bring_up(fd, interface);
+    set_address(fd, interface, address, given->net);
     for (char *route; (route = strsep(&rest, ",")) != NULL;)
         add_route(fd, route);
     close(fd);

@@ -61,7 +61,9 @@ struct given read_given(void) {
                copy_word(given.tools, sizeof given.tools, word, "nm.tools=") ||
                copy_word(given.net, sizeof given.net, word, "nm.net=") ||
                copy_word(given.port, sizeof given.port, word, "nm.port=") ||
-               copy_word(given.key, sizeof given.key, word, "nm.key="));
+               copy_word(given.key, sizeof given.key, word, "nm.key=") ||
+               copy_word(given.mac, sizeof given.mac, word, "nm.mac=") ||
+               copy_word(given.line, sizeof given.line, word, "nm.line="));
     return given;
 }
 

@@ -7,12 +7,15 @@ import os
 import shutil
 
 NO_PACKAGE = {"apptainer": "apptainer is not installed, and Debian 12 has no package of it"}
+NO_HYPERVISOR = "this machine is no dom0 of Xen; tests/nested asks one that is emulated"
 NEED_ROOT = ("apptainer", "crun", "docker", "lxc", "nspawn", "runc")
 
 
 def not_here() -> dict[str, str]:
     """Reason by backend. One that is installed all the same is tested."""
     without = {name: why for name, why in NO_PACKAGE.items() if shutil.which(name) is None}
+    if shutil.which("xl") is None:
+        without["xen"] = NO_HYPERVISOR
     if os.geteuid() != 0:
         without |= dict.fromkeys(NEED_ROOT, "needs root (for image host)")
     return without

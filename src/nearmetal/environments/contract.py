@@ -173,3 +173,13 @@ class Seated(Protocol):
 
     def seated(self, host: Host, tools: Tools, request: InstanceRequest) -> AbstractContextManager[object]:
         """request: of a seat, with the host name of the instances that will take it; its label is free."""
+
+
+@runtime_checkable
+class Elsewhere(Protocol):
+    """What a backend has besides whose instances may stand on another machine than this."""
+
+    def check_environment(
+        self, host: Host, tools: Tools, environment: Environment
+    ) -> Available | Unavailable | None:
+        """check() of the machine that an environment names; None where it names none, and check() answers."""

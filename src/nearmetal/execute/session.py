@@ -10,7 +10,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ..environments import Backend, GuestBase, Instance, Tools, Unavailable
+from ..environments import Backend, GuestBase, Instance, Tools
 from ..environments.holder import user_namespace_holder
 from ..environments.kept import find_all, remove_any
 from ..environments.registry import get_backend
@@ -33,6 +33,7 @@ from ..samplers import Sampler
 from ..workloads.build import build_tools
 from ..workloads.protocol import EVENTS
 from .attachments import missing_networks, wanted_by
+from .available import usable_backends
 from .bases import guest_bases, has_kernel, vcpus_of
 from .hardware import hardware_of
 from .links import Links, node_links
@@ -179,25 +180,11 @@ def usable_arms(
     Raises UsageError when a placement asks for more CPUs than there are, UnavailableError when a baseline
     cannot run.
     """
-    backends: dict[str, Backend] = {}
-    missing: dict[str, str] = {}
-    beside = [e.beside.backend for e in study.environments if e.beside is not None]
-    for name in (*(e.backend for e in study.environments), *beside):
-        if name in backends or name in missing:
-            continue
-        backend = get_backend(name)
-        answer = backend.check(machine.host, machine.tools)
-        if isinstance(answer, Unavailable):
-            missing[name] = f"{answer.reason}; {answer.remedy}"
-            progress.note(f"{name} cannot run here: {answer.reason}. Next: {answer.remedy}")
-        else:
-            backends[name] = backend
-            for text in answer.notes:
-                progress.note(f"{name}: {text}")
+    usable = usable_backends(machine, study, progress)
     arms: dict[str, Arm] = {}
     absent: dict[str, str] = {}
     for arm in study.arms():
-        why = missing.get(arm.environment.backend) or _no_companion(machine, arm, missing)
+        why = usable.lacks(arm.environment) or _no_companion(machine, arm, usable.missing)
         why = why or _no_storage(machine, arm)
         if why is None:
             arms[arm.name] = arm
@@ -226,7 +213,7 @@ def usable_arms(
     first = study.design.baselines[0]
     if not any(a.environment.name == first for a in arms.values()):
         raise UnavailableError(f"the baseline {first} cannot run here: {next(iter(absent.values()), '')}")
-    return arms, backends, absent
+    return arms, dict(usable.backends), absent
 
 
 def _no_companion(machine: Machine, arm: Arm, missing: Mapping[str, str]) -> str | None:

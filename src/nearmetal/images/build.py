@@ -107,7 +107,8 @@ def _run(
     epoch: int,
     progress: Callable[[str], None],
 ) -> None:
-    env = {"SOURCE_DATE_EPOCH": str(epoch), "LC_ALL": "C", processes.LABEL_VARIABLE: label}
+    # INITRD: the packages of a kernel make no initramfs (initramfs-tools); a guest gets one of ours.
+    env = {"SOURCE_DATE_EPOCH": str(epoch), "LC_ALL": "C", "INITRD": "No", processes.LABEL_VARIABLE: label}
     process = host.start(argv, stdout=log, stderr=log, env=env, cwd=Path("/"))
     end, told = time.monotonic() + BUILD_SECONDS, ""
     try:

@@ -8,6 +8,7 @@ from enum import StrEnum
 from .guest import GuestSettings
 from .image import HOST
 from .network import NetworkSettings
+from .xen import XenSettings
 
 
 class Transport(StrEnum):
@@ -156,6 +157,7 @@ class Environment:
     network: NetworkSettings = field(default_factory=NetworkSettings)
     limits: Limits = field(default_factory=Limits)
     guest: GuestSettings | None = None
+    xen: XenSettings | None = None
     storage: Storage | None = None
     beside: Companion | None = None
     placements: tuple[str, ...]

@@ -13,6 +13,7 @@ from .problems import Path, Problems
 from .storage import check_storage
 from .tree import MapNode, Node, mark_of
 from .validate import broken
+from .xen import check_xen
 
 if TYPE_CHECKING:
     from .sections import EnvironmentSection, PlacementSection
@@ -66,6 +67,7 @@ def check_environment(
     _check_share(section, node, path, problems)
     if catalog is None or section.backend in catalog.backends:
         check_guest(section, node, path, problems)
+        check_xen(section, node, path, problems)
     unsure = broken(section, node, "attachment")
     seen: set[str] = set()
     for number, name in enumerate(section.placements or ()):

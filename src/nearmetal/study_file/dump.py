@@ -28,11 +28,13 @@ from ..model.study import (
     VerifySpec,
     Workload,
 )
+from ..model.xen import XenSettings
 from ..units import Dimension, exact
 from .catalog import Catalog
 from .guest import TEXTS, guest_words
 from .kernels import Known, write_number
 from .tree import MAX_BYTES, MAX_TEXT
+from .xen import PLAIN, xen_words
 
 #: First line of every study file that is written, so that editors complete and check it.
 SCHEMA_LINE = "# yaml-language-server: $schema=./nearmetal.schema.json"
@@ -70,6 +72,7 @@ def _environment(e: Environment) -> Tree:
         "network": _network(e.network),
         "limits": _limits(e.limits),
         "guest": None if e.guest is None else _guest(e.guest),
+        "xen": None if e.xen is None else _xen(e.xen),
         "beside": None if e.beside is None else _beside(e.beside),
         "storage": None if e.storage is None else _storage(e.storage),
         "placements": _list(e.placements),
@@ -102,6 +105,19 @@ def _guest(g: GuestSettings) -> Tree:
     """Keys as usual are left out; of a guest that is as usual in all, one that says so."""
     own = {k: v for k, v in guest_words(g).items() if v is not None} or {"accelerator": str(g.accelerator)}
     return {k: _text(v) if k in TEXTS else v for k, v in own.items()}
+
+
+def _xen(x: XenSettings) -> Tree:
+    """As _guest()."""
+    own = {k: v for k, v in xen_words(x).items() if v} or {"type": str(x.type)}
+    return {
+        k: {name: text if name in PLAIN else _text(text) for name, text in v.items()}
+        if isinstance(v, dict)
+        else v
+        if k in PLAIN
+        else _text(v)
+        for k, v in own.items()
+    }
 
 
 def _storage(s: Storage) -> Tree:

@@ -112,7 +112,7 @@ def _truth(value: object) -> bool:
     return text == "true"
 
 
-def _whole(low: int, high: int) -> Callable[[object], int]:
+def whole(low: int, high: int) -> Callable[[object], int]:
     def check(value: object) -> int:
         text = _scalar(value).strip()
         if not _WHOLE.fullmatch(text):
@@ -238,13 +238,13 @@ Tolerance = Annotated[
     float, BeforeValidator(_small), WithJsonSchema({"type": "number", "minimum": 0, "maximum": 1})
 ]
 Truth = Annotated[bool, BeforeValidator(_truth), WithJsonSchema({"type": "boolean"})]
-Seed = Annotated[int, BeforeValidator(_whole(0, 2**63 - 1)), _int_schema(0, 2**63 - 1)]
-Number = Annotated[int, BeforeValidator(_whole(1, 100_000)), _int_schema(1, 100_000)]
-NumberOrNone = Annotated[int, BeforeValidator(_whole(0, 100_000)), _int_schema(0, 100_000)]
-Shares = Annotated[int, BeforeValidator(_whole(2, 262_144)), _int_schema(2, 262_144)]
-Cpu = Annotated[int, BeforeValidator(_whole(0, 65_535)), _int_schema(0, 65_535)]
-ExitStatus = Annotated[int, BeforeValidator(_whole(0, 255)), _int_schema(0, 255)]
-Mtu = Annotated[int, BeforeValidator(_whole(68, 65_535)), _int_schema(68, 65_535)]
+Seed = Annotated[int, BeforeValidator(whole(0, 2**63 - 1)), _int_schema(0, 2**63 - 1)]
+Number = Annotated[int, BeforeValidator(whole(1, 100_000)), _int_schema(1, 100_000)]
+NumberOrNone = Annotated[int, BeforeValidator(whole(0, 100_000)), _int_schema(0, 100_000)]
+Shares = Annotated[int, BeforeValidator(whole(2, 262_144)), _int_schema(2, 262_144)]
+Cpu = Annotated[int, BeforeValidator(whole(0, 65_535)), _int_schema(0, 65_535)]
+ExitStatus = Annotated[int, BeforeValidator(whole(0, 255)), _int_schema(0, 255)]
+Mtu = Annotated[int, BeforeValidator(whole(68, 65_535)), _int_schema(68, 65_535)]
 Interface = Annotated[
     str, matching(INTERFACE, "the name of a network interface: 1 to 15 characters, no / or :")
 ]

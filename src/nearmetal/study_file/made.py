@@ -12,6 +12,7 @@ from .design import baselines_of
 from .guest import guest_of
 from .problems import Path, Problems
 from .tree import MapNode, mark_of
+from .xen import xen_of
 
 if TYPE_CHECKING:
     from .sections import (
@@ -91,6 +92,7 @@ def _environment(name: str, section: EnvironmentSection, placements: tuple[str, 
         network=_network(section.network),
         limits=_limits(section.limits),
         guest=guest_of(section.guest),
+        xen=xen_of(section.xen),
         storage=_storage(section.storage),
         beside=_beside(section.beside),
         placements=placements,

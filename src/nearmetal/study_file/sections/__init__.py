@@ -34,12 +34,14 @@ from .workload import (
     NpbSection,
     NpbWorkloadSection,
 )
+from .xen import Dom0Section, XenDiskSection, XenSection
 
 __all__ = [
     "ApplicationSection",
     "BesideSection",
     "CommandSection",
     "DesignSection",
+    "Dom0Section",
     "EnvironmentSection",
     "EventSection",
     "GuestSection",
@@ -56,6 +58,8 @@ __all__ = [
     "StorageSection",
     "TopSection",
     "VerifySection",
+    "XenDiskSection",
+    "XenSection",
 ]
 
 

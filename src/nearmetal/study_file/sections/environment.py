@@ -31,6 +31,7 @@ from ..fields import (
 )
 from .base import Section
 from .guest import GuestSection
+from .xen import XenSection
 
 
 class LimitsSection(Section):
@@ -156,8 +157,13 @@ class EnvironmentSection(Section):
     )
     guest: GuestSection | None = Field(
         None,
-        description="of a virtual machine (backend qemu): what it is made of",
+        description="of a virtual machine (backends qemu and xen): what it is made of",
         examples=[{"memory": "2 GiB", "nic": "e1000"}],
+    )
+    xen: XenSection | None = Field(
+        None,
+        description="of a guest of Xen (backend xen): what only that has",
+        examples=[{"type": "pv", "weight": 512}],
     )
     storage: StorageSection | None = Field(
         None,

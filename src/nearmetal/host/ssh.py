@@ -1,0 +1,204 @@
+"""Another machine, by ssh: one connection (ControlMaster) that all commands share, nothing of it left."""
+
+from __future__ import annotations
+
+import shlex
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..errors import RunError, UnavailableError
+from .base import Completed, Host, Launched, Process, Unavailable
+from .processes import LABEL_VARIABLE
+from .runtime import short_directory
+
+CONNECT_SECONDS = 20.0
+"""After which a machine that does not answer is not there."""
+READ_SECONDS = 20.0
+LOST = 255
+"""Status of ssh that lost its connection, or whose command was killed."""
+GRACE = 5.0
+"""Seconds by which the client outlives its command's limit, which the other machine holds it to."""
+_LOOK_AGAIN = 0.02
+
+
+@dataclass(frozen=True, kw_only=True)
+class SshWay:
+    """How a machine is reached. destination: as ssh takes it ('root@node7', 'ssh://root@node7:2222');
+    config: a file for ssh -F, None: the user's own."""
+
+    destination: str
+    config: str | None = None
+
+
+def client(way: SshWay, socket: Path) -> list[str]:
+    """Tokens of ssh up to its options; pure. socket: of the shared connection."""
+    config = ["-F", way.config] if way.config is not None else []
+    return ["ssh", *config, "-o", "BatchMode=yes", "-o", f"ControlPath={socket}"]
+
+
+def remote_words(
+    argv: Sequence[str], *, timeout: float | None, env: Mapping[str, str] | None, cwd: Path | None
+) -> str:
+    """The one text that ssh hands to the other machine's shell, every word quoted; pure. timeout: seconds
+    after which the command is ended there, since the end of the client would not end it."""
+    words = ["env", *(["-C", str(cwd)] if cwd else []), *(f"{k}={v}" for k, v in (env or {}).items())]
+    limit = ["timeout", "--kill-after=1", f"{timeout:g}"] if timeout is not None else []
+    return shlex.join([*(words if len(words) > 1 else ()), *limit, *argv])
+
+
+class SshHost:
+    """Implements base.Host for another machine; made by ssh_host()."""
+
+    def __init__(self, local: Host, way: SshWay, socket: Path) -> None:
+        self.name = way.destination
+        self._local, self._way, self._socket = local, way, socket
+
+    def words(self, argv: Sequence[str]) -> list[str]:
+        """Tokens that, run here, run argv there."""
+        return [*self._client(), shlex.join(argv)]
+
+    def forward(self, socket: Path, address: str, port: int) -> None:
+        """Have the connection join a socket here, only for our user, to an address as it is seen there, for
+        as long as it stands. Raises RunError."""
+        argv = [*client(self._way, self._socket), "-O", "forward", "-L", f"{socket}:{address}:{port}"]
+        done = self._local.run([*argv, "--", self._way.destination], timeout=GRACE)
+        if not done.ok:
+            raise RunError(f"{self.name}: nothing is forwarded: {done.last_words()}")
+
+    def run(
+        self,
+        argv: Sequence[str],
+        *,
+        timeout: float,
+        env: Mapping[str, str] | None = None,
+        cwd: Path | None = None,
+        stdin: str | None = None,
+        pass_fds: Sequence[int] = (),
+        each_second: Callable[[], None] | None = None,
+    ) -> Completed:
+        if pass_fds:
+            raise RunError(f"{self.name}: no descriptor can be handed to another machine")
+        text = remote_words(argv, timeout=timeout, env=env, cwd=cwd)
+        done = self._local.run(
+            [*self._client(), text], timeout=timeout + GRACE, stdin=stdin, each_second=each_second
+        )
+        return Completed(
+            argv=tuple(argv),
+            returncode=done.returncode,
+            stdout=done.stdout,
+            stderr=done.stderr or self._lost(done.returncode),
+            seconds=done.seconds,
+        )
+
+    def start(
+        self,
+        argv: Sequence[str],
+        *,
+        stdout: Path,
+        stderr: Path,
+        env: Mapping[str, str] | None = None,
+        cwd: Path | None = None,
+        pass_fds: Sequence[int] = (),
+    ) -> Process:
+        """stdout, stderr: files here. The process is the client's: its end closes the command's input and
+        output, which ends most programs."""
+        if pass_fds:
+            raise RunError(f"{self.name}: no descriptor can be handed to another machine")
+        text = remote_words(argv, timeout=None, env=env, cwd=cwd)
+        return self._local.start([*self._client(), text], stdout=stdout, stderr=stderr)
+
+    def launch(
+        self, argv: Sequence[str], *, expect: Set[str], timeout: float, env: Mapping[str, str] | None = None
+    ) -> Launched:
+        raise RunError(f"{self.name}: helpers that report by a descriptor run on this machine only")
+
+    def copy(self, source: Path, target: str, *, timeout: float) -> None:
+        """A file of ours to a path there. Raises RunError."""
+        config = ["-F", self._way.config] if self._way.config is not None else []
+        to = self._way.destination
+        where = f"scp://{to.removeprefix('ssh://')}/{target}" if to.startswith("ssh://") else f"{to}:{target}"
+        done = self._local.run(
+            [
+                "scp",
+                "-q",
+                *config,
+                "-o",
+                "BatchMode=yes",
+                "-o",
+                f"ControlPath={self._socket}",
+                str(source),
+                where,
+            ],
+            timeout=timeout,
+        )
+        if not done.ok:
+            raise RunError(f"{self.name}: {source.name} is not copied: {done.last_words()}")
+
+    def read(self, path: str | Path) -> bytes | Unavailable:
+        done = self.run(["cat", str(path)], timeout=READ_SECONDS)
+        return done.stdout.encode() if done.ok else Unavailable(f"{path}: {done.last_words()}")
+
+    def which(self, program: str) -> str | None:
+        """Also where the administrator's programs are, which a command by ssh often does not see."""
+        done = self.run(["which", program, f"/usr/sbin/{program}", f"/sbin/{program}"], timeout=READ_SECONDS)
+        found = done.stdout.split()
+        return found[0] if found else None
+
+    def cpus(self) -> tuple[int, ...]:
+        done = self.run(["nproc"], timeout=READ_SECONDS)
+        return tuple(range(int(done.stdout))) if done.ok and done.stdout.strip().isdigit() else ()
+
+    def is_root(self) -> bool:
+        return self.run(["id", "-u"], timeout=READ_SECONDS).stdout.strip() == "0"
+
+    def _lost(self, code: int) -> str:
+        """What ssh does not say of a command that ended with the connection; empty for any other end."""
+        gone = code == LOST and not self._socket.exists()
+        return f"the connection to {self.name} is lost" if gone else ""
+
+    def _client(self) -> list[str]:
+        return [*client(self._way, self._socket), "-T", "--", self._way.destination]
+
+
+@contextmanager
+def ssh_host(local: Host, way: SshWay, *, label: str, scratch: Path) -> Iterator[SshHost]:
+    """A connection until the body is left. label: by which its process and socket are found after a kill -9;
+    scratch: where that is noted.
+
+    Raises UnavailableError where no connection comes about, with ssh's own words.
+    """
+    if local.which("ssh") is None:
+        raise UnavailableError("ssh is not installed", remedy="apt-get install openssh-client")
+    with short_directory(f"{label}-ssh", scratch) as directory:
+        socket, said = directory / "c", scratch / "ssh.err"
+        said.unlink(missing_ok=True)
+        argv = [*client(way, socket), "-M", "-N", "-o", "ControlPersist=no", "-o", "ConnectTimeout=15"]
+        argv += ["-o", "ServerAliveInterval=15", "-o", "ServerAliveCountMax=8", way.destination]
+        master = local.start(
+            ["setpriv", "--pdeathsig", "KILL", "--", *argv],
+            stdout=said,
+            stderr=said,
+            env={LABEL_VARIABLE: label},
+            cwd=Path("/"),
+        )
+        try:
+            _await_connection(way, master, socket, said)
+            yield SshHost(local, way, socket)
+        finally:
+            master.kill()
+
+
+def _await_connection(way: SshWay, master: Process, socket: Path, said: Path) -> None:
+    end = time.monotonic() + CONNECT_SECONDS
+    while not socket.exists():
+        if master.poll() is not None or time.monotonic() > end:
+            lines = [line.strip() for line in said.read_text(errors="replace").splitlines() if line.strip()]
+            words = lines[-1][:300] if lines else f"no answer within {CONNECT_SECONDS:g} s"
+            raise UnavailableError(
+                f"no connection to {way.destination}: {words}",
+                remedy=f"ssh {way.destination} true  must work without a question (keys, known hosts)",
+            )
+        time.sleep(_LOOK_AGAIN)

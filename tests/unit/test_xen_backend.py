@@ -1,0 +1,346 @@
+"""The backend xen without a hypervisor: what it writes, what it refuses, what it makes of xl's answers."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nearmetal.environments import GuestBase, InstanceRequest, Unavailable
+from nearmetal.environments.xen import lacks, require_fitting_hypervisor, require_fitting_request
+from nearmetal.environments.xen_config import Disk, Domain, Interface, config_text
+from nearmetal.environments.xen_counters import HypervisorSource, look
+from nearmetal.environments.xen_disk import disks_made
+from nearmetal.environments.xen_kept import kept_names
+from nearmetal.environments.xen_line import line_of
+from nearmetal.environments.xl import Facts, Xl
+from nearmetal.errors import RunError, UnavailableError
+from nearmetal.host import Completed
+from nearmetal.host.ssh import SshHost, SshWay, client, remote_words, ssh_host
+from nearmetal.model.guest import MIB, GuestSettings
+from nearmetal.model.network import Seat
+from nearmetal.model.study import Attachment, Environment, Limits
+from nearmetal.model.xen import Dom0, XenDisk, XenDiskKind, XenScheduler, XenSettings, XenType
+from nearmetal.testing.fake_host import FakeHost, FakeProcess
+
+DOMAIN = Domain(
+    name="nearmetal-3f9a1c-0-0",
+    type=XenType.PV,
+    kernel="/boot/vmlinuz",
+    ramdisk="/run/initramfs",
+    command_line="console=hvc0 nm.name=a",
+    memory=128 * MIB,
+    vcpus=2,
+)
+FACTS = Facts(
+    version="4.17.7",
+    cpus=2,
+    scheduler=XenScheduler.CREDIT2,
+    capabilities=frozenset({"xen-3.0-x86_64", "hvm-3.0-x86_64", "hap"}),
+    free_memory=1 << 30,
+)
+
+
+def request(
+    *, attachment: Attachment = Attachment.NONE, seat: Seat | None = None, **fields: object
+) -> InstanceRequest:
+    environment = Environment(
+        name="vm",
+        backend="xen",
+        image="small",
+        attachment=attachment,
+        placements=(),
+        **fields,  # type: ignore[arg-type]
+    )
+    base = GuestBase(kernel=Path("/k"), initramfs=Path("/i"), root=Path("/r"), cache=Path("/c"))
+    return InstanceRequest(
+        label="nearmetal-3f9a1c-0-0",
+        hostname="nm0",
+        environment=environment,
+        cpus=(0,),
+        seat=seat,
+        binds=(),
+        scratch=Path("/s"),
+        base=base,
+    )
+
+
+def failed(words: str, code: int = 1) -> Completed:
+    return Completed(argv=(), returncode=code, stdout="", stderr=words, seconds=0.0)
+
+
+def test_a_configuration_says_all_that_was_asked() -> None:
+    disks = (
+        Disk(target="/srv/root.erofs", vdev="xvda", writable=False),
+        Disk(target="/dev/vg0/w", vdev="xvdb", writable=True, script="/run/attach"),
+    )
+    vifs = (
+        Interface(mac="00:16:3e:00:00:01", bridge="line:169.254.1.1/30", script="/run/vif"),
+        Interface(mac=None, bridge="xenbr0"),
+    )
+    text = config_text(replace(DOMAIN, disks=disks, interfaces=vifs, weight=300, cap=50, cpus=(0, 3)))
+    assert text == (
+        'name = "nearmetal-3f9a1c-0-0"\ntype = "pv"\nkernel = "/boot/vmlinuz"\nramdisk = "/run/initramfs"\n'
+        'cmdline = "console=hvc0 nm.name=a"\nmemory = 128\nvcpus = 2\n'
+        'on_poweroff = "destroy"\non_reboot = "destroy"\non_crash = "preserve"\n'
+        'cpus = "0,3"\ncpu_weight = 300\ncap = 50\n'
+        'disk = ["format=raw,vdev=xvda,access=ro,target=/srv/root.erofs", '
+        '"format=raw,vdev=xvdb,access=rw,script=/run/attach,target=/dev/vg0/w"]\n'
+        'vif = ["mac=00:16:3e:00:00:01,bridge=line:169.254.1.1/30,script=/run/vif", "bridge=xenbr0"]\n'
+    )
+
+
+def test_a_guest_with_emulated_devices_gets_no_screen() -> None:
+    text = config_text(replace(DOMAIN, type=XenType.HVM))
+    assert 'vga = "none"\n' in text and "vnc = 0\n" in text
+
+
+@given(st.text(max_size=40), st.text(max_size=40), st.text(max_size=40))
+def test_no_text_becomes_another_setting(target: str, bridge: str, line: str) -> None:
+    """Whatever a path or a name holds, the file has its one line for each key, or is refused."""
+    domain = replace(
+        DOMAIN,
+        command_line=line,
+        disks=(Disk(target=target, vdev="xvda", writable=False),),
+        interfaces=(Interface(mac=None, bridge=bridge),),
+    )
+    try:
+        text = config_text(domain)
+    except UnavailableError:
+        return
+    lines = text.split("\n")
+    assert [entry.partition(" = ")[0] for entry in lines[:-1]] == [
+        *("name", "type", "kernel", "ramdisk", "cmdline", "memory", "vcpus"),
+        *("on_poweroff", "on_reboot", "on_crash", "disk", "vif"),
+    ]
+    assert lines[4] == f'cmdline = "{line}"'
+    assert lines[-3] == f'disk = ["format=raw,vdev=xvda,access=ro,target={target}"]'
+    assert lines[-2] == f'vif = ["bridge={bridge}"]'
+
+
+@pytest.mark.parametrize(
+    ("fields", "what"),
+    [
+        ({"xen": XenSettings(scheduler=XenScheduler.CREDIT)}, "runs the scheduler credit2"),
+        ({"guest": GuestSettings(memory=2 << 30)}, "wants 2048 MiB, the hypervisor has 1024 MiB"),
+        ({"guest": GuestSettings(memory=16 * MIB)}, "too little to boot in"),
+    ],
+)
+def test_what_the_hypervisor_cannot_do_is_refused(fields: dict[str, object], what: str) -> None:
+    with pytest.raises(UnavailableError, match=what) as caught:
+        require_fitting_hypervisor(FACTS, request(**fields))  # type: ignore[arg-type]  # the fields that a case varies
+    assert caught.value.remedy
+    require_fitting_hypervisor(FACTS, request())
+
+
+def test_types_of_guests_need_what_they_need() -> None:
+    without = replace(FACTS, capabilities=frozenset({"xen-3.0-x86_64"}))
+    assert lacks(FACTS, XenType.HVM) is None and lacks(without, XenType.PV) is None
+    assert "no virtualisation" in (lacks(without, XenType.PVH) or "")
+    with pytest.raises(UnavailableError, match="no pvh guests here"):
+        require_fitting_hypervisor(without, request())
+    with pytest.raises(UnavailableError, match="only credit and credit2"):
+        require_fitting_hypervisor(replace(FACTS, scheduler=None), request(xen=XenSettings(weight=2)))
+    with pytest.raises(UnavailableError, match="CPU 2 is asked for, 2 are there"):
+        require_fitting_hypervisor(FACTS, replace(request(), cpus=(0, 2)))
+
+
+SEAT = Seat(netns="/run/netns/x", address="10.99.0.2", interface="eth0", port="eth1")
+
+
+@pytest.mark.parametrize(
+    ("asked", "what"),
+    [
+        (replace(request(), base=None), "no kernel for a guest"),
+        (request(attachment=Attachment.HOST), "cannot have attachment host"),
+        (request(limits=Limits(cpu_quota=0.5)), "no control group does"),
+        (
+            request(
+                attachment=Attachment.VETH_BRIDGE, seat=SEAT, xen=XenSettings(dom0=Dom0(destination="far"))
+            ),
+            "reaches no guest on far",
+        ),
+    ],
+)
+def test_what_no_guest_of_xen_can_be_is_refused(asked: InstanceRequest, what: str) -> None:
+    with pytest.raises(UnavailableError, match=what) as caught:
+        require_fitting_request(asked)
+    assert caught.value.remedy
+
+
+def test_image_host_is_refused() -> None:
+    asked = request()
+    assert asked.base is not None
+    with pytest.raises(UnavailableError, match="no image host"):
+        require_fitting_request(replace(asked, base=replace(asked.base, root=None)))
+
+
+def test_a_machine_without_a_hypervisor_says_which_way_it_lacks_one() -> None:
+    assert isinstance(none := Xl(FakeHost(missing=("xl",))).facts(), Unavailable)
+    assert "no xl on fake" in none.reason and none.remedy
+    there = FakeHost(
+        programs={"xl": "/usr/sbin/xl"},
+        commands={("xl", "info"): failed("xencall: error: Could not obtain handle on privileged command\n")},
+    )
+    assert isinstance(silent := Xl(there).facts(), Unavailable)
+    assert "Could not obtain handle" in silent.reason
+    user = FakeHost(programs={"xl": "/usr/sbin/xl"}, root=False)
+    assert isinstance(asked := Xl(user).facts(), Unavailable) and "needs root" in asked.reason
+
+
+def test_what_xl_says_first_is_the_cause() -> None:
+    host = FakeHost(
+        commands={
+            ("xl", "create", "-p", "/c"): failed(
+                "Parsing config from /c\n"
+                "libxl: error: libxl_exec.c:117:libxl_report_child_exitstatus: script failed\n"
+                "libxl: error: libxl_create.c:1921:domcreate_attach_devices: unable to add vif devices\n",
+                3,
+            ),
+            ("xl", "pause", "g"): failed("", 124),
+        }
+    )
+    with pytest.raises(RunError, match=r"^the guest is not created: libxl_exec\.c:117"):
+        Xl(host).create("/c")
+    with pytest.raises(RunError, match="did not end within 20 s"):
+        Xl(host).pause("g")
+
+
+def test_a_share_that_is_not_held_is_told() -> None:
+    listed = "Name ID Weight Cap\ng 1 256 0\n"
+    host = FakeHost(
+        commands={
+            ("xl", "sched-credit2", "-d", "g", "-w", "300"): "",
+            ("xl", "sched-credit2", "-d", "g"): listed,
+        }
+    )
+    with pytest.raises(RunError, match="weight 300 and cap None were asked for"):
+        Xl(host).set_share(XenScheduler.CREDIT2, "g", weight=300, cap=None)
+    assert Xl(host).set_share(XenScheduler.CREDIT2, "g", weight=None, cap=None).weight == 256
+
+
+def test_each_virtual_cpu_is_pinned_and_read_back() -> None:
+    listed = "g 1 0 1 -b- 0.1 1 / all\ng 1 1 0 -b- 0.1 {} / all\n"
+    commands: dict[tuple[str, ...], str] = {
+        ("xl", "vcpu-pin", "g", str(n), str(cpu)): "" for n, cpu in enumerate((1, 0))
+    }
+    host = FakeHost(commands={**commands, ("xl", "vcpu-list", "g"): listed.format("0")})
+    Xl(host).pin("g", (1, 0))
+    host = FakeHost(commands={**commands, ("xl", "vcpu-list", "g"): listed.format("1")})
+    with pytest.raises(RunError, match="vCPU 1 was pinned to CPU 0"):
+        Xl(host).pin("g", (1, 0))
+
+
+def test_a_line_takes_addresses_that_nobody_has() -> None:
+    host = FakeHost(commands={("ip", "-4", "-oneline", "address", "show"): "1: lo inet 127.0.0.1/8\n"})
+    lines = {line_of(host, "k").dom0 for _ in range(50)}
+    assert len(lines) > 40 and all(a.startswith("169.254.") for a in lines)
+    one = line_of(host, "k")
+    assert one.mac.startswith("00:16:3e:") and one.dom0 != one.guest
+
+
+def test_a_device_that_holds_something_is_not_touched() -> None:
+    disk = XenDisk(kind=XenDiskKind.BLOCK, path="/dev/sdx")
+    host = FakeHost(
+        commands={
+            ("test", "-b", "/dev/sdx"): "",
+            ("wipefs", "--noheadings", "/dev/sdx"): "DEVICE OFFSET TYPE\nsdx 0x438 ext4\n",
+        }
+    )
+    with (
+        pytest.raises(UnavailableError, match="holds something"),
+        disks_made(host, disk, "nearmetal-3f9a1c-0-0", writable=MIB, swap=None),
+    ):
+        pass
+    assert not any(call[0].startswith("mk") for call in host.calls)
+
+
+def test_volumes_are_made_and_go() -> None:
+    name, target = "nearmetal-3f9a1c-0-0-writable", "/dev/vg0/nearmetal-3f9a1c-0-0-writable"
+    make = ("lvcreate", "--yes", "--wipesignatures", "y", "--name", name, "--size", "64m", "vg0")
+    host = FakeHost(
+        programs={"lvcreate": "/usr/sbin/lvcreate"},
+        commands={
+            make: "",
+            ("mkfs.ext4", "-q", "-F", "-E", "nodiscard", target): failed("no room\n"),
+            ("lvremove", "--force", f"vg0/{name}"): "",
+        },
+    )
+    disk = XenDisk(kind=XenDiskKind.LVM, path="vg0")
+    with (
+        pytest.raises(RunError, match="is not formatted: no room"),
+        disks_made(host, disk, "nearmetal-3f9a1c-0-0", writable=64 * MIB, swap=None),
+    ):
+        pass
+    assert host.calls[-1][0] == "lvremove"
+
+
+def test_a_machine_that_is_no_dom0_keeps_nothing() -> None:
+    assert kept_names(FakeHost(missing=("xl",))) == ()
+
+
+def test_words_for_another_machine_are_quoted() -> None:
+    text = remote_words(["echo", "a b; rm -rf /", "$HOME"], timeout=5, env={"A": "b c"}, cwd=Path("/x y"))
+    assert text == "env -C '/x y' 'A=b c' timeout --kill-after=1 5 echo 'a b; rm -rf /' '$HOME'"
+    assert remote_words(["xl", "list"], timeout=None, env=None, cwd=None) == "xl list"
+    own = client(SshWay(destination="node7", config="/c f"), Path("/s"))
+    assert own == ["ssh", "-F", "/c f", "-o", "BatchMode=yes", "-o", "ControlPath=/s"]
+
+
+def test_one_look_serves_all_guests_of_a_dom0_for_a_moment() -> None:
+    header = "NAME STATE CPU(sec) CPU(%) MEM(k) MEM(%) MAXMEM(k) MAXMEM(%) VCPUS NETS NETTX(k) NETRX(k) VBDS "
+    header += "VBD_OO VBD_RD VBD_WR VBD_RSECT VBD_WSECT SSID\n"
+    rows = "".join(f"{name} --b--- 9 0 131072 6 131072 6 1 0 0 0 1 0 7 0 56 0 0\n" for name in ("a", "b"))
+    host = FakeHost(name="dom0-of-looks", commands={("xentop", "-b", "-f", "-i", "1"): header + rows})
+    one, two = (HypervisorSource(name=f"xen.{n}", guest=n, xl=Xl(host)) for n in ("a", "b"))
+    assert one.read() == two.read()
+    assert one.read()["disk_reads"] == 7 and "memory_bytes" not in one.read()
+    assert len(host.calls) == 1
+    assert look(Xl(host), "a", fresh=True)["memory_bytes"] == 131072 * 1024
+    assert len(host.calls) == 2
+    assert look(Xl(host), "gone") == {}
+
+
+def test_a_connection_that_is_lost_is_told(tmp_path: Path) -> None:
+    way, socket = SshWay(destination="node7"), tmp_path / "c"
+    argv = (*client(way, socket), "-T", "--", "node7", "timeout --kill-after=1 5 xl list")
+    local = FakeHost(commands={argv: failed("", 255)})
+    far = SshHost(local, way, socket)
+    assert far.run(["xl", "list"], timeout=5).last_words() == "the connection to node7 is lost"
+    socket.touch()
+    assert far.run(["xl", "list"], timeout=5).last_words() == "exit status 255, no output"
+    with pytest.raises(RunError, match="no descriptor can be handed"):
+        far.run(["xl", "list"], timeout=5, pass_fds=(3,))
+
+
+def test_no_connection_says_why_and_what_must_work(tmp_path: Path) -> None:
+    said = tmp_path / "ssh.err"
+    process = FakeProcess(())
+    process.end()
+
+    class Host(FakeHost):
+        def start(self, argv: Sequence[str], **_: object) -> FakeProcess:
+            said.write_text("root@node7: Permission denied (publickey).\n")
+            return process
+
+    with (
+        pytest.raises(UnavailableError, match="no connection to node7: root@node7: Perm") as caught,
+        ssh_host(
+            Host(programs={"ssh": "/usr/bin/ssh"}),
+            SshWay(destination="node7"),
+            label=f"nearmetal-testssh{os.getpid()}",
+            scratch=tmp_path,
+        ),
+    ):
+        pass
+    assert "ssh node7 true" in caught.value.remedy
+    with (
+        pytest.raises(UnavailableError, match="ssh is not installed"),
+        ssh_host(FakeHost(missing=("ssh",)), SshWay(destination="a"), label="l", scratch=tmp_path),
+    ):
+        pass
