@@ -36,6 +36,7 @@ class ForOther(LocalHost):
         stdin: str | None = None,
         pass_fds: Sequence[int] = (),
         each_second: Callable[[], None] | None = None,
+        most: int | None = None,
     ) -> Completed:
         # The record says what was asked for; the compiler is asked for what every processor can.
         own = [word.replace(f"-DNEARMETAL_FLAGS={FLAGS}", f"-DNEARMETAL_FLAGS={ANY_CPU}") for word in argv]
@@ -47,6 +48,7 @@ class ForOther(LocalHost):
             stdin=stdin,
             pass_fds=pass_fds,
             each_second=each_second,
+            most=most,
         )
 
 

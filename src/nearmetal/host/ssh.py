@@ -78,12 +78,13 @@ class SshHost:
         stdin: str | None = None,
         pass_fds: Sequence[int] = (),
         each_second: Callable[[], None] | None = None,
+        most: int | None = None,
     ) -> Completed:
         if pass_fds:
             raise RunError(f"{self.name}: no descriptor can be handed to another machine")
         text = remote_words(argv, timeout=timeout, env=env, cwd=cwd)
         done = self._local.run(
-            [*self._client(), text], timeout=timeout + GRACE, stdin=stdin, each_second=each_second
+            [*self._client(), text], timeout=timeout + GRACE, stdin=stdin, each_second=each_second, most=most
         )
         return Completed(
             argv=tuple(argv),
@@ -102,13 +103,14 @@ class SshHost:
         env: Mapping[str, str] | None = None,
         cwd: Path | None = None,
         pass_fds: Sequence[int] = (),
+        most: int | None = None,
     ) -> Process:
         """stdout, stderr: files here. The process is the client's: its end closes the command's input and
         output, which ends most programs."""
         if pass_fds:
             raise RunError(f"{self.name}: no descriptor can be handed to another machine")
         text = remote_words(argv, timeout=None, env=env, cwd=cwd)
-        return self._local.start([*self._client(), text], stdout=stdout, stderr=stderr)
+        return self._local.start([*self._client(), text], stdout=stdout, stderr=stderr, most=most)
 
     def launch(
         self, argv: Sequence[str], *, expect: Set[str], timeout: float, env: Mapping[str, str] | None = None
