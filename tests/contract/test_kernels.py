@@ -6,6 +6,7 @@ import json
 import os
 import select
 import subprocess
+import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
@@ -32,7 +33,11 @@ from nearmetal.workloads.protocol import (
     parse_report,
 )
 
-MPI_ENVIRONMENT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+MPI_ENVIRONMENT = {
+    "OMPI_ALLOW_RUN_AS_ROOT": "1",
+    "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+    "NEARMETAL_STORAGE": tempfile.gettempdir(),  # for kernels that write; they remove it again
+}
 BTL = {
     Transport.SHM: ("--mca", "btl", "vader,self"),
     Transport.TCP: ("--mca", "btl", "tcp,self", "--mca", "btl_tcp_if_include", "lo"),
