@@ -272,7 +272,7 @@ def studies(draw: st.DrawFn) -> Study:
 
 
 @given(study=studies())
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_a_frozen_study_loads_back_equal(catalog: Catalog, study: Study) -> None:
     text = dump_study(study, catalog)
     assert text.startswith(f"{SCHEMA_LINE}\n")
