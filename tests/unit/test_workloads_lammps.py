@@ -192,3 +192,4 @@ def test_the_input() -> None:
     assert "dump" not in Lammps().command(choices(), place()).files[name]
     assert not Lammps().prepare(choices(), place())
     assert Lammps().needs(choices()).packages == ("lammps",)
+    assert [Lammps().needs(choices(write_every=n)).storage for n in (0, 10)] == [False, True]

@@ -8,7 +8,7 @@ from pathlib import Path
 from ..errors import UnavailableError
 from ..host import Host, Unavailable
 from ..model.image import HOST
-from ..model.study import ApplicationWorkload, Arm, Study
+from ..model.study import ApplicationWorkload, Arm, Environment, Study
 from ..workloads.application import Needs, Place
 from ..workloads.applications import application, choices
 from .hardware import Hardware
@@ -24,15 +24,14 @@ def place_of(
 ) -> Place:
     """Where an arm runs it.
 
-    An arm with a limit bounds all, for every arm must be asked for the same work.
+    An arm with a limit bounds all, task by task, for every arm must be asked for the same work however its
+    tasks are spread over instances.
     """
-    shares = [
-        machine.memory // a.placement.instances for a in study.arms() if a.environment.takes(workload.name)
-    ]
-    limits = [
-        a.environment.limits.memory
-        for a in study.arms()
-        if a.environment.takes(workload.name) and a.environment.limits.memory is not None
+    takers = [a for a in study.arms() if a.environment.takes(workload.name)]
+    of_task = [
+        min(machine.memory // a.placement.instances, _own_memory(a.environment) or machine.memory)
+        // a.placement.tasks
+        for a in takers
     ]
     storage = arm.environment.storage
     return Place(
@@ -41,9 +40,7 @@ def place_of(
         tasks=arm.placement.tasks,
         directory=directory,
         storage=None if storage is None else directory / "storage",
-        memory=min([*shares, *limits]),
-        cpu_flags=machine.cpu_flags,
-        rdma=machine.rdma,
+        memory=min(of_task) * arm.placement.tasks,
     )
 
 
@@ -72,6 +69,11 @@ def problems_of(workload: ApplicationWorkload, study: Study, machine: Hardware) 
             if what is not None:
                 found.setdefault(what, {})[arm.placement.name] = None
     return tuple(f"{what} (placement {', '.join(places)})" for what, places in found.items())
+
+
+def _own_memory(environment: Environment) -> int | None:
+    """Bytes of an instance; None where nothing holds it to any."""
+    return environment.limits.memory if environment.guest is None else environment.guest.memory
 
 
 def runs_mpi(workload: ApplicationWorkload, study: Study) -> bool:

@@ -20,8 +20,8 @@ class Place:
     directory: its working directory, on the machine's own disk and at the same path in every instance, empty
     but for staged files; storage: of the first instance, for an application that
     Needs it, else None (in argv `{storage}` stands for that of each rank); memory: bytes each instance may
-    use, the least that any arm gives it; cpu_flags: of the machine's processors, as in /proc/cpuinfo, empty
-    where it names none; rdma: names of its RDMA devices.
+    use: for each of its tasks the least that any arm gives a task; cpu_flags: of the machine's processors, as
+    in /proc/cpuinfo, empty where it names none; rdma: names of its RDMA devices.
     """
 
     nodes: int

@@ -115,7 +115,7 @@ class Lammps:
     parameters = PARAMETERS
 
     def needs(self, choices: Choices) -> Needs:
-        return Needs(programs=("lmp",), packages=("lammps",))
+        return Needs(programs=("lmp",), packages=("lammps",), storage=bool(choices.whole("write_every")))
 
     def problem(self, choices: Choices, place: Place) -> str | None:
         count, wanted = atoms(choices, place), memory(choices, place)
