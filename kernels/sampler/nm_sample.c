@@ -3,7 +3,7 @@
  * counter: what to read comes as lines on descriptor COMMANDS.
  *
  *   + SCOPE NAME EVERY PATH   from now on read PATH in every EVERYth sample
- *   ! SCOPE                   read all of it now
+ *   ! SCOPE                   read all of it now, and write out
  *   - SCOPE                   read all of it once more and let it go
  *
  * When COMMANDS ends (also because whoever held it was killed): everything once more, and the end. A file
@@ -245,6 +245,8 @@ static void obey(char *line) {
     sample(scope, 0);
     if (*verb == '-')
         let_go(scope);
+    else
+        flush();
 }
 
 /* Obeys the whole lines that have come; false when there will be no more. */

@@ -11,7 +11,8 @@ import pytest
 
 from nearmetal.execute.machine import cache_directory
 from nearmetal.host import LocalHost
-from nearmetal.samplers import Sampler, read_samples
+from nearmetal.host.counters import local_scale
+from nearmetal.samplers import GuestSampler, Header, Sampler, Stream, in_windows, read_samples, read_sections
 from nearmetal.samplers.frames import raw_beside
 from nearmetal.workloads.build import build_tools
 
@@ -113,3 +114,59 @@ def test_wrong_use(program: str, argv: list[str]) -> None:
     done = subprocess.run([program, *argv], capture_output=True, text=True, timeout=5, check=False)
     assert done.returncode == 2
     assert done.stderr
+
+
+def test_a_mark_is_on_the_disk_at_once(tmp_path: Path, program: str) -> None:
+    (tmp_path / "cpuacct.usage").write_text("1000000000\n")
+    with Sampler(tmp_path, writer="w", host=LocalHost(), program=program, period=60.0) as sampler:
+        stream = Stream(sampler.raw, local_scale())
+        sampler.add_instance("a", {"cpuacct": tmp_path})
+        sampler.mark("node")
+        scope, begin = sampler.scope_of("a"), time.monotonic()
+        assert stream.until(scope, 0.0, 5.0)[-1].monotonic - begin < 5.0
+        (tmp_path / "cpuacct.usage").write_text("3000000000\n")
+        begin = time.monotonic()
+        sampler.mark(scope, "node")
+        own = [s.monotonic for s in stream.until("node", begin, 5.0) if scope in s.scopes]
+        counted = in_windows(stream.until("node", begin, 0.0), scope, [(own[0], own[-1])])
+        assert counted["cpu"] == 2.0
+    assert sampler.problem is None
+
+
+def test_a_sampler_in_a_guest_is_told_and_its_lines_are_kept(tmp_path: Path, program: str) -> None:
+    argv = [program, *GuestSampler.arguments(0.1)]
+    made = GuestSampler(LocalHost(), argv, "g", tmp_path / "g.jsonl", local_scale())
+    begin = time.monotonic()
+    with made:
+        made.stream.until(made.scope, begin, 5.0)
+        time.sleep(0.25)
+        before = time.monotonic()
+        made.mark()
+        found = made.stream.until(made.scope, before, 5.0)
+    assert len(found) >= 3
+    counted = in_windows(found, made.scope, [(found[0].monotonic, found[-1].monotonic)])
+    assert (counted["idle"] or 0) + (counted["busy"] or 0) > 0
+    assert counted["memory_active"] and counted["memory_inactive"] and counted["context_switches"]
+    windows = {"lammps": ((begin, before),)}
+    head = Header(scale=local_scale(), time_ahead=-10.0, monotonic_ahead=100.0, trial="b0-1", windows=windows)
+    made.keep(tmp_path / "guests.jsonl.zst", head)
+    made.keep(tmp_path / "guests.jsonl.zst", Header(scale=local_scale()))
+    sections = list(read_sections(tmp_path / "guests.jsonl.zst"))
+    assert [s.header for s in sections] == [head, Header(scale=local_scale())]
+    assert len(sections[0].samples) == len(sections[1].samples)
+    kept = read_samples(tmp_path / "guests.jsonl.zst")
+    half = len(kept.samples) // 2
+    assert not kept.torn and half >= len(found)
+    right, raw = kept.samples[0], kept.samples[half]
+    assert (right.time, right.monotonic) == (raw.time + 10.0, raw.monotonic - 100.0)
+
+
+def test_a_guest_that_has_gone_ends_its_sampler_alone(tmp_path: Path) -> None:
+    made = GuestSampler(LocalHost(), ["/bin/false"], "g", tmp_path / "g.jsonl", local_scale())
+    with made:
+        assert made.stream.until("guest.g", 0.0, 0.05) == []
+        made.mark()
+    absent = [str(tmp_path / "none")]
+    broken = GuestSampler(LocalHost(), absent, "g", tmp_path / "h.jsonl", local_scale())
+    with pytest.raises(FileNotFoundError), broken:
+        pass

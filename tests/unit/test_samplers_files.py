@@ -55,6 +55,7 @@ class SamplingHost(FakeHost):
         stderr: Path,
         env: Mapping[str, str] | None = None,
         cwd: Path | None = None,
+        stdin: int | None = None,
         pass_fds: Sequence[int] = (),
         most: int | None = None,
     ) -> Process:
@@ -79,6 +80,7 @@ class HostWithout(FakeHost):
         stderr: Path,
         env: Mapping[str, str] | None = None,
         cwd: Path | None = None,
+        stdin: int | None = None,
         pass_fds: Sequence[int] = (),
         most: int | None = None,
     ) -> Process:

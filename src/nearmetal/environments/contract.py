@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 from ..host import Host, Process
+from ..host.guest_line import Clocks
 from ..host.ranks import RankHolds
 from ..model.network import Seat
 from ..model.study import Environment
@@ -138,6 +139,13 @@ class Guest(Protocol):
 
     def console(self) -> str:
         """What its kernel has said so far."""
+
+    def clocks(self) -> Clocks:
+        """What its clocks are ahead of the machine's now. Raises RunError."""
+
+    @property
+    def threads(self) -> tuple[int, ...]:
+        """Those of the machine that are its CPUs, empty where they are not known."""
 
 
 @runtime_checkable

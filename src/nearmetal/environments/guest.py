@@ -34,8 +34,8 @@ _PANIC = re.compile(r"Kernel panic[^\n]*|nm-guest: [^\n]*|Out of memory[^\n]*|VF
 
 @dataclass(frozen=True, kw_only=True)
 class GuestInstance(ProgramInstance):
-    """See contract.Guest. socket: of the multiplexer; ahead: of its clocks; scratch: for what carriers
-    say."""
+    """See contract.Guest. socket: of the multiplexer; ahead: of its clocks when it was ready; scratch: for
+    what carriers say."""
 
     host: Host
     tools: Tools
@@ -43,6 +43,7 @@ class GuestInstance(ProgramInstance):
     scratch: Path
     process: Process
     ahead: Clocks
+    threads: tuple[int, ...] = ()
 
     def copy_in(self, paths: Sequence[Path]) -> None:
         self._run(["nm-guest", "put"], cpio.pack(list(members(paths))))
@@ -85,6 +86,10 @@ class GuestInstance(ProgramInstance):
 
     def console(self) -> str:
         return read_text(self.scratch / CONSOLE)
+
+    def clocks(self) -> Clocks:
+        with GuestLine(self.socket) as line:
+            return line.clocks()
 
     def _run(self, argv: Sequence[str], stdin: bytes = b"") -> bytes:
         with GuestLine(self.socket) as line:

@@ -150,8 +150,9 @@ def _start(host: Host, tools: Tools, request: InstanceRequest) -> Iterator[Guest
             restored = time.monotonic_ns()
             ahead = woken(vm.plan.sockets.agent, request, place, partial(_gone, vm.process, state))
             phases = restored_phases(begin, vm.begun, spawned, restored)
-        if settings.pin and request.cpus:
-            with Monitor(vm.plan.sockets.qmp) as monitor:
+        with Monitor(vm.plan.sockets.qmp) as monitor:
+            threads = monitor.threads()
+            if settings.pin and request.cpus:
                 monitor.pin(host_cpus_of(request, vm.plan.vcpus))
         instance = GuestInstance(
             label=request.label,
@@ -166,6 +167,7 @@ def _start(host: Host, tools: Tools, request: InstanceRequest) -> Iterator[Guest
             scratch=state,
             process=vm.process,
             ahead=ahead,
+            threads=threads,
         )
         binds = [b for b in request.binds if _is_hidden(b, tools, base)]
         if binds:

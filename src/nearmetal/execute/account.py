@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 
-from ..environments import Instance
+from ..environments import Guest, Instance
 from ..host.counters import Snapshot, delta, disturbance, flags, snapshot
 from ..host.procfiles import Counters
 from .inside import Inside, grown, own_sources, sources_of
@@ -63,7 +63,8 @@ class Account:
         if session.sampler is not None:
             for s in arms:
                 for i in members(s).values():
-                    session.sampler.add_instance(i.label, i.cgroups)
+                    threads = i.threads if isinstance(i, Guest) else ()
+                    session.sampler.add_instance(i.label, i.cgroups, threads)
                     stack.callback(session.sampler.remove_instance, i.label)
         for s in arms:
             s.watch = watch_network(session, s, stack)

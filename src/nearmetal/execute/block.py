@@ -22,6 +22,7 @@ from .applications import prepare_application, run_application
 from .arms import guarded, shuffled, sound, taking
 from .commands import run_command
 from .companion import companion, still_well
+from .each_instance import timed_each, watch_each
 from .guests import out_of_guests
 from .inside import counted_run, counted_slices
 from .network_watch import timed_run, timed_slice, timed_slices
@@ -73,6 +74,9 @@ def _run_group(
         if while_standing is not None:
             while_standing(sound(arms))
         account = Account(session, arms, stack)
+        for s in sound(arms):
+            with guarded(s):
+                s.each = watch_each(session, s, stack)
         execs(session, arms, rows, rng)
         if kernels:
             _run_kernels(session, arms, kernels, rows, stack, rng)
@@ -84,6 +88,10 @@ def _run_group(
                 with guarded(s):
                     still_well(s.beside)
         window = account.close()
+        for s in sound(arms):
+            if s.each is not None:
+                with guarded(s):
+                    s.counted = s.each.counters()
     for s in arms:
         rows[s.trial.id] += start_and_stop_rows(session, s)
     fold = Fold.PAIRED if len(trials) > 1 else Fold.MEDIAN
@@ -214,7 +222,12 @@ def _run_programs(
     rounds: dict[str, list[tuple[Row, ...]]] = {s.trial.id: [] for s in arms}
     for _ in range(design.runs):
         for s in shuffled(arms, rng):
-            with guarded(s), timed_run(s, workload.name), counted_run(s, workload.name):
+            with (
+                guarded(s),
+                timed_each(s, workload.name),
+                timed_run(s, workload.name),
+                counted_run(s, workload.name),
+            ):
                 rounds[s.trial.id].append(_run_once(session, s, workload))
     for s in arms:
         rows[s.trial.id] += _merge_rounds(rounds[s.trial.id])
@@ -302,7 +315,7 @@ def _record(
         rows=tuple(rows),
         places=s.places,
         transport=transport,
-        counters=window.counters(s),
+        counters={**window.counters(s), **s.counted},
         disturbance=window.disturbance,
         flags=window.flags,
         phases=s.phases,

@@ -46,6 +46,7 @@ from .together import Group, Start, Stopped, started
 if TYPE_CHECKING:
     from ..network.build import Network
     from .companion import Beside
+    from .each_instance import EachInstance
     from .inside import Inside
     from .network_watch import NetworkWatch
     from .transport_watch import TransportWatch
@@ -91,6 +92,8 @@ class Standing:
     shared_memory: Path | None = None
     watch: NetworkWatch | None = None
     inside: Inside | None = None
+    each: EachInstance | None = None
+    counted: dict[str, Mapping[str, float | None]] = field(default_factory=dict)
     transport: TransportWatch | None = None
 
     @property

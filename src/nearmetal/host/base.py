@@ -93,11 +93,13 @@ class Host(Protocol):
         stderr: Path,
         env: Mapping[str, str] | None = None,
         cwd: Path | None = None,
+        stdin: int | None = None,
         pass_fds: Sequence[int] = (),
         most: int | None = None,
     ) -> Process:
-        """Start in a session of its own, output appended to files. most: bytes of each, as in run(); the
-        files are then whole once kill() has returned."""
+        """Start in a session of its own, output appended to files. stdin: a descriptor that it reads, which
+        stays the caller's to close; None: nothing to read. most: bytes of each, as in run(); the files are
+        then whole once kill() has returned."""
 
     def launch(
         self,

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from .base import Host
 from .counter_files import cgroup_paths, node_paths, read_files
-from .procfiles import Counters, Scale, instance_counters, node_counters
+from .procfiles import LEVELS, Counters, Scale, instance_counters, node_counters
 
 OTHER_CPU_LIMIT = 0.02
 STEAL_LIMIT = 0.01
@@ -23,8 +23,8 @@ _COARSEST_TICK = 0.01
 
 #: Levels of which a difference says nothing.
 _LEVELS = frozenset(("load1", "load5", "load15", "memory_total", "swap_total"))
-#: What may fall: levels, and the idle times, which kernels are known to correct downwards.
-_MAY_FALL = frozenset(("memory", "memory_free", "memory_available", "swap", "swap_free", "idle", "iowait"))
+#: What may fall: heights, and the idle times, which kernels are known to correct downwards.
+_MAY_FALL = LEVELS | {"idle", "iowait"}
 
 
 @dataclass(frozen=True, kw_only=True)

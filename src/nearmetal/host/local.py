@@ -110,6 +110,7 @@ class LocalHost:
         stderr: Path,
         env: Mapping[str, str] | None = None,
         cwd: Path | None = None,
+        stdin: int | None = None,
         pass_fds: Sequence[int] = (),
         most: int | None = None,
     ) -> Process:
@@ -128,7 +129,7 @@ class LocalHost:
                 list(argv),
                 env={**os.environ, **env} if env else None,
                 cwd=cwd,
-                stdin=subprocess.DEVNULL,
+                stdin=subprocess.DEVNULL if stdin is None else stdin,
                 stdout=ends[0],
                 stderr=ends[1],
                 start_new_session=True,

@@ -16,6 +16,8 @@ _MEMINFO = {
     b"MemTotal:": "memory_total",
     b"MemFree:": "memory_free",
     b"MemAvailable:": "memory_available",
+    b"Active:": "memory_active",
+    b"Inactive:": "memory_inactive",
     b"SwapTotal:": "swap_total",
     b"SwapFree:": "swap_free",
 }
@@ -30,6 +32,11 @@ _CPU_STAT = (
 )
 _LOADS = ("load1", "load5", "load15")
 _PRESSURES = ("cpu", "memory", "io")
+SCHEDSTAT = "schedstat."
+"""Begins the name of a file /proc/<pid>/task/<tid>/schedstat of a thread that is a CPU of a guest."""
+
+#: Counters that stand at a height instead of growing.
+LEVELS = frozenset((*_MEMINFO.values(), *_LOADS, "memory", "swap"))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,7 +77,8 @@ def instance_counters(files: Mapping[str, bytes], scale: Scale) -> Counters:
     """Counters of an instance from raw files of its cgroups, v1 or v2, by file name. cpu, user, system:
     seconds; throttled: seconds that its CPU quota held it up, added over CPUs; throttled_periods: of the
     quota, in which it was; memory, swap: bytes now; page_faults, major_faults; limit_hits: how often the
-    memory limit was met; blocks_in, blocks_out: bytes; pressure: seconds (v2 only)."""
+    memory limit was met; blocks_in, blocks_out: bytes; pressure: seconds (v2 only). Of a guest also vcpu,
+    vcpu_delay: seconds that the threads which are its CPUs ran, and waited for a CPU."""
     names = ("cpu", "user", "system", "throttled", "throttled_periods", "memory", "swap")
     out: Counters = dict.fromkeys((*names, "page_faults", "major_faults", "limit_hits"))
     stat = dict(_pairs(files.get("cpu.stat", b"")))
@@ -100,6 +108,12 @@ def instance_counters(files: Mapping[str, bytes], scale: Scale) -> Counters:
     out |= _blocks(files)
     for resource in _PRESSURES:
         out |= _pressure(resource, files.get(f"{resource}.pressure", b""))
+    threads = [files[name].split() for name in files if name.startswith(SCHEDSTAT)]
+    if threads:
+        for place, name in enumerate(("vcpu", "vcpu_delay")):
+            own = [_number(words[place]) if len(words) > place else None for words in threads]
+            known = [nanoseconds for nanoseconds in own if nanoseconds is not None]
+            out[name] = sum(known) / 1e9 if len(known) == len(own) else None
     return out
 
 

@@ -102,6 +102,7 @@ class SshHost:
         stderr: Path,
         env: Mapping[str, str] | None = None,
         cwd: Path | None = None,
+        stdin: int | None = None,
         pass_fds: Sequence[int] = (),
         most: int | None = None,
     ) -> Process:
@@ -110,7 +111,9 @@ class SshHost:
         if pass_fds:
             raise RunError(f"{self.name}: no descriptor can be handed to another machine")
         text = remote_words(argv, timeout=None, env=env, cwd=cwd)
-        return self._local.start([*self._client(), text], stdout=stdout, stderr=stderr, most=most)
+        return self._local.start(
+            [*self._client(), text], stdout=stdout, stderr=stderr, stdin=stdin, most=most
+        )
 
     def launch(
         self, argv: Sequence[str], *, expect: Set[str], timeout: float, env: Mapping[str, str] | None = None

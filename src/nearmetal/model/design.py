@@ -54,7 +54,8 @@ class Design:
     slices: slices per kernel and instance (mode slices), None = USUAL_SLICES and more of noisy kernels, as
     the rehearsal shows; runs: runs per instance (mode plain); profile: every MPI rank of every arm runs with
     the profile of its calls; perf_events: ranks count cycles and misses where every arm's can; sample_every:
-    seconds between two samples of node and instances; starts: how the instances of an arm start; mpi: None =
+    seconds between two samples of node and instances; instance_counters: what every instance counts over the
+    timed runs of programs is kept; starts: how the instances of an arm start; mpi: None =
     the one that mpirun is; reach, single_copy: alike for all arms."""
 
     baselines: tuple[str, ...]
@@ -73,6 +74,7 @@ class Design:
     profile: bool = False
     perf_events: bool = True
     sample_every: float = 1.0
+    instance_counters: bool = False
     starts: Starts = Starts.TOGETHER
     mpi: Mpi | None = None
     reach: Reach = Reach.AGENT

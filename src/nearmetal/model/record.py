@@ -60,6 +60,9 @@ class RankPlace:
 STEP = "step."
 """Begins the kind of a part that is a step of an event (Row.parts); a side without it spent nothing on it."""
 
+RUNS = "runs."
+"""Begins the scope of what an instance counted over the timed runs of a workload: runs.<workload>.<scope>."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Connection:
@@ -89,7 +92,9 @@ class Connection:
 @dataclass(frozen=True, kw_only=True)
 class TrialRecord:
     """One trial. begin, end: Unix seconds; attempt counts from 1 (a torn block is run again as a whole);
-    counters: differences over the trial by scope ('node', 'instance.<name>') and counter; disturbance: other
+    counters: differences over the trial by scope ('node', 'instance.<name>') and counter, and where the study
+    asks over the timed runs of a program ('runs.<workload>.node', '.instance.<name>', '.guest.<name>' by its
+    own kernel), with means of memory and swap; disturbance: other
     processes' CPU share of the node, steal share; None = unavailable (never zero); flags: 'disturbed', ...
     with the number they rest on; pages: bytes in huge pages and in all ('huge', 'total') by workload, as the
     ranks found them; profile: by workload, one per rank: of a kernel its verified run in full (before, init

@@ -1,15 +1,25 @@
 """Counters of the node and its instances, one to ten times a second, kept raw, parsed when asked."""
 
-from .reading import Sample, Samples, parse, read_samples
+from .reading import Header, Sample, Samples, Section, parse, read_samples, read_sections
 from .sampler import Sampler, SamplingCost, costs_in, sampling_cost
+from .stream import GUESTS, GuestSampler, Stream
+from .windows import Window, in_windows
 
 __all__ = [
+    "GUESTS",
+    "GuestSampler",
+    "Header",
     "Sample",
     "Sampler",
     "Samples",
     "SamplingCost",
+    "Section",
+    "Stream",
+    "Window",
     "costs_in",
+    "in_windows",
     "parse",
     "read_samples",
+    "read_sections",
     "sampling_cost",
 ]

@@ -4,27 +4,54 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from ..errors import RecordsError
 from ..host.procfiles import Counters, Scale, instance_counters, node_counters
 from .frames import frames, raw_beside, whole_lines
-from .sampler import SCHEMA
+from .sampler import INSTANCE, SCHEMA
 
 _PIECE = 1 << 20
 
 
 @dataclass(frozen=True, kw_only=True)
 class Sample:
-    """time: Unix seconds; monotonic: seconds of the node's clock; scopes: counters (host.procfiles) of 'node'
-    and of each 'instance.<name>' that stood. A counter that the machine does not give is None."""
+    """time: Unix seconds; monotonic: seconds of the clock of the kernel that counted; scopes: counters
+    (host.procfiles) of 'node', of each 'instance.<name>' that stood, of 'guest.<name>' as its own kernel
+    counts. A counter that the machine does not give is None."""
 
     time: float
     monotonic: float
     scopes: Mapping[str, Mapping[str, float | None]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Header:
+    """What stands before lines of samples. time_ahead, monotonic_ahead: seconds by which the clocks of the
+    kernel that counted are ahead of the node's, which reading takes out; of a guest: trial: its id; windows:
+    timed runs by workload, seconds of the node's CLOCK_MONOTONIC."""
+
+    scale: Scale
+    time_ahead: float = 0.0
+    monotonic_ahead: float = 0.0
+    trial: str = ""
+    windows: Mapping[str, Sequence[tuple[float, float]]] = field(default_factory=dict)
+
+    def line(self) -> bytes:
+        own = {k: v for k, v in vars(self).items() if k != "scale" and v}
+        scale = {"schema": SCHEMA, "tick": self.scale.tick, "page": self.scale.page}
+        return json.dumps(scale | own).encode() + b"\n"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Section:
+    """Samples behind one header."""
+
+    header: Header
+    samples: tuple[Sample, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,9 +66,16 @@ class Samples:
 def parse(raw: Mapping[str, Mapping[str, bytes]], scale: Scale) -> dict[str, Counters]:
     """Raw files by scope and name -> counters by scope; pure."""
     return {
-        scope: node_counters(files, scale) if scope == "node" else instance_counters(files, scale)
+        scope: instance_counters(files, scale) if scope.startswith(INSTANCE) else node_counters(files, scale)
         for scope, files in raw.items()
     }
+
+
+def parse_lines(lines: bytes, scale: Scale, path: Path) -> list[Sample]:
+    """Samples of raw lines, a torn last one left out. path: where they are from. Raises RecordsError."""
+    whole = lines[: lines.rfind(b"\n") + 1]
+    header = Header(scale=scale)
+    return [_sample(_object(line, path), header, path) for line in whole.splitlines()]
 
 
 def read_samples(path: Path) -> Samples:
@@ -49,7 +83,7 @@ def read_samples(path: Path) -> Samples:
     goes on, or was killed). Raises RecordsError when the file cannot be read, is of another schema or is
     corrupt inside a whole frame or line."""
     samples: list[Sample] = []
-    scale: Scale | None = None
+    header: Header | None = None
     whole, torn, last = 0, False, b""
     try:
         for content, end in frames(path):
@@ -57,19 +91,32 @@ def read_samples(path: Path) -> Samples:
             for last in content.splitlines(keepends=True):
                 data = _object(last, path)
                 if "schema" in data:
-                    scale = _scale(data, path)
+                    header = _header(data, path)
                 else:
-                    samples.append(_sample(data, scale, path))
+                    samples.append(_sample(data, header, path))
         torn = path.stat().st_size > whole
         raw = raw_beside(path)
         if raw.exists():
             with raw.open("rb") as file:
                 for lines in whole_lines(file, _PIECE, last):
-                    samples += [_sample(_object(line, raw), scale, raw) for line in lines.splitlines()]
+                    samples += [_sample(_object(line, raw), header, raw) for line in lines.splitlines()]
                 torn = torn or not _ends_whole(file)
     except OSError as e:
         raise RecordsError(f"cannot be read: {e.strerror or e}", where=str(path)) from e
     return Samples(samples=tuple(samples), torn=torn)
+
+
+def read_sections(path: Path) -> Iterator[Section]:
+    """Of a file of frames that begin with a header each, as samplers of guests leave it. Raises
+    RecordsError."""
+    try:
+        for content, _ in frames(path):
+            head, _, lines = content.partition(b"\n")
+            header = _header(_object(head, path), path)
+            samples = (_sample(_object(line, path), header, path) for line in lines.splitlines())
+            yield Section(header=header, samples=tuple(samples))
+    except OSError as e:
+        raise RecordsError(f"cannot be read: {e.strerror or e}", where=str(path)) from e
 
 
 def _ends_whole(file: BinaryIO) -> bool:
@@ -88,27 +135,40 @@ def _object(line: bytes, path: Path) -> dict[str, Any]:
     return data
 
 
-def _scale(data: Mapping[str, Any], path: Path) -> Scale:
-    if data["schema"] != SCHEMA:
+def _header(data: Mapping[str, Any], path: Path) -> Header:
+    if data.get("schema") != SCHEMA:
         raise RecordsError(
-            f"sample schema {data['schema']!r} is not known to this nearmetal, which reads {SCHEMA}",
+            f"sample schema {data.get('schema')!r} is not known to this nearmetal, which reads {SCHEMA}",
             where=str(path),
             remedy="read it with the nearmetal that wrote it, or upgrade this one",
         )
     try:
-        return Scale(tick=int(data["tick"]), page=int(data["page"]))
-    except (KeyError, ValueError, TypeError) as e:
+        return Header(
+            scale=Scale(tick=int(data["tick"]), page=int(data["page"])),
+            time_ahead=float(data.get("time_ahead", 0.0)),
+            monotonic_ahead=float(data.get("monotonic_ahead", 0.0)),
+            trial=str(data.get("trial", "")),
+            windows={
+                str(workload): tuple((float(begin), float(end)) for begin, end in own)
+                for workload, own in data.get("windows", {}).items()
+            },
+        )
+    except (KeyError, ValueError, TypeError, AttributeError) as e:
         raise RecordsError(f"corrupt header of samples: {e!r}", where=str(path)) from e
 
 
-def _sample(data: Mapping[str, Any], scale: Scale | None, path: Path) -> Sample:
-    if scale is None:
+def _sample(data: Mapping[str, Any], header: Header | None, path: Path) -> Sample:
+    if header is None:
         raise RecordsError("samples without a header", where=str(path))
     try:
         raw = {
             str(scope): {str(name): text.encode("latin-1") for name, text in files.items()}
             for scope, files in data["scopes"].items()
         }
-        return Sample(time=float(data["time"]), monotonic=float(data["monotonic"]), scopes=parse(raw, scale))
+        return Sample(
+            time=float(data["time"]) - header.time_ahead,
+            monotonic=float(data["monotonic"]) - header.monotonic_ahead,
+            scopes=parse(raw, header.scale),
+        )
     except (KeyError, ValueError, TypeError, AttributeError) as e:
         raise RecordsError(f"corrupt sample: {e!r}", where=str(path)) from e

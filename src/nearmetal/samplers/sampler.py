@@ -12,7 +12,7 @@ import contextlib
 import json
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import TracebackType
@@ -20,9 +20,11 @@ from types import TracebackType
 from ..host import Host, Process
 from ..host.counter_files import NODE_FILES, cgroup_paths
 from ..host.counters import local_scale
+from ..host.procfiles import SCHEDSTAT
 from .frames import FrameWriter, raw_beside, whole_lines
 
 SCHEMA = 1
+INSTANCE = "instance."
 _SELDOM_EVERY = 5
 _SELDOM = frozenset(
     ("meminfo", "loadavg", "memory.stat", "memory.swap.current", "memory.failcnt", "memory.events")
@@ -98,14 +100,30 @@ class Sampler:
         except OSError as e:
             self.problem = self.problem or f"{self._path}: {e.strerror or e}"
 
-    def add_instance(self, name: str, cgroups: Mapping[str, Path]) -> None:
+    def add_instance(self, name: str, cgroups: Mapping[str, Path], threads: Sequence[int] = ()) -> None:
         """From now on sample this instance's cgroups (directory by v1 controller, or {'unified': ...}) as
-        scope 'instance.<name>', first of all now. An instance without cgroups has nothing to sample."""
-        self._tell(_lines(_scope(name), cgroup_paths(cgroups)))
+        scope 'instance.<name>', first of all now. An instance without cgroups has nothing to sample.
+        threads: those of the machine that are a guest's CPUs."""
+        cpus = {f"{SCHEDSTAT}{n}": f"/proc/{thread}/schedstat" for n, thread in enumerate(threads)}
+        self._tell(_lines(_scope(name), cgroup_paths(cgroups) | cpus))
 
     def remove_instance(self, name: str) -> None:
         """Take a last sample of it and let its files go; harmless when it is not known."""
         self._tell(f"- {_scope(name)}\n")
+
+    @property
+    def raw(self) -> Path:
+        """Where its lines lie until the end."""
+        return self._raw
+
+    @staticmethod
+    def scope_of(instance: str) -> str:
+        """The scope of an instance that was added by that name."""
+        return _scope(instance)
+
+    def mark(self, *scopes: str) -> None:
+        """Sample these now, and write out what was sampled so far."""
+        self._tell("".join(f"! {scope}\n" for scope in scopes))
 
     def _start(self) -> None:
         reader, self._commands = os.pipe()
@@ -218,7 +236,7 @@ def _cost(raw: Path) -> SamplingCost:
 
 
 def _scope(name: str) -> str:
-    return "instance." + re.sub(r"[^A-Za-z0-9._-]", "_", name)
+    return INSTANCE + re.sub(r"[^A-Za-z0-9._-]", "_", name)
 
 
 def _lines(scope: str, paths: Mapping[str, str]) -> str:

@@ -264,6 +264,7 @@ def _design(d: Design) -> Tree:
         "profile": "true" if d.profile else "false",
         "perf_events": "true" if d.perf_events else "false",
         "sample_every": exact(d.sample_every, Dimension.TIME),
+        "instance_counters": "true" if d.instance_counters else "false",
         "mpi": None if d.mpi is None else str(d.mpi),
         "reach": str(d.reach),
         "single_copy": str(d.single_copy),

@@ -159,6 +159,7 @@ def _design(section: DesignSection, baselines: tuple[str, ...], seed: int) -> De
         profile=section.profile,
         perf_events=section.perf_events,
         sample_every=section.sample_every,
+        instance_counters=section.instance_counters,
         starts=section.starts,
         mpi=section.mpi,
         reach=section.reach,

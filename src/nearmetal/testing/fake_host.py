@@ -102,6 +102,7 @@ class FakeHost:
         stderr: Path,
         env: Mapping[str, str] | None = None,
         cwd: Path | None = None,
+        stdin: int | None = None,
         pass_fds: Sequence[int] = (),
         most: int | None = None,
     ) -> Process:

@@ -115,6 +115,12 @@ class DesignSection(Section):
         examples=["100 ms"],
         json_schema_extra={"default": exact(Design.sample_every, Dimension.TIME)},
     )
+    instance_counters: Truth = Field(
+        Design.instance_counters,
+        description="keep what every instance counts over the timed runs of programs, a guest by its own"
+        " kernel: CPU time by kind, memory, blocks, interrupts, context switches",
+        examples=[True],
+    )
     mpi: MpiWord | None = Field(
         Design.mpi,
         description="which MPI starts the ranks, the kernels compiled for it; the one that mpirun is if"

@@ -1,0 +1,120 @@
+"""What a sampler has written so far, read while it goes on; and a sampler inside a guest, whose lines come
+out of it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+
+from ..host import Host, Process
+from ..host.counter_files import NODE_FILES
+from ..host.procfiles import Scale
+from .frames import FrameWriter
+from .reading import Header, Sample, parse_lines
+
+GUEST = "guest."
+GUESTS = "guests.jsonl.zst"
+"""Beside what is sampled on the machine: what was sampled in guests."""
+_LOOK_AGAIN = 0.005
+_END_LIMIT = 5.0
+
+
+class Stream:
+    """The lines that stand behind what was in a file when this was made."""
+
+    def __init__(self, path: Path, scale: Scale) -> None:
+        self.path, self._scale = path, scale
+        self._begin = path.stat().st_size if path.exists() else 0
+
+    def lines(self) -> bytes:
+        with contextlib.suppress(FileNotFoundError), self.path.open("rb") as file:
+            file.seek(self._begin)
+            return file.read()
+        return b""
+
+    def until(self, scope: str, monotonic: float, limit: float) -> list[Sample]:
+        """All samples so far, once one of that scope is there that was taken at that moment or later (by the
+        clock of the samples); after `limit` seconds those that are there."""
+        end = time.monotonic() + limit
+        while True:
+            found = parse_lines(self.lines(), self._scale, self.path)
+            there = any(s.monotonic >= monotonic and scope in s.scopes for s in reversed(found))
+            if there or time.monotonic() > end:
+                return found
+            time.sleep(_LOOK_AGAIN)
+
+
+class GuestSampler:
+    """nm-sample in a guest from `with` to its end, the counters of its own kernel as scope 'guest.<name>'.
+
+    argv: tokens that run nm-sample in there, with what it is told on its standard input; raw: where its lines
+    go on this side. A guest that ends takes its sampler along: what came until then is there."""
+
+    def __init__(self, host: Host, argv: Sequence[str], name: str, raw: Path, scale: Scale) -> None:
+        self.scope, self._raw = GUEST + name, raw
+        self._host, self._argv = host, tuple(argv)
+        self._commands = -1
+        self._process: Process | None = None
+        self.stream = Stream(raw, scale)
+
+    def keep(self, path: Path, header: Header) -> None:
+        """Append what came to a file for read_sections and read_samples. Raises OSError."""
+        lines = self.stream.lines()
+        frames = FrameWriter(path)
+        try:
+            frames.append(header.line() + lines[: lines.rfind(b"\n") + 1])
+        finally:
+            frames.close()
+
+    @staticmethod
+    def arguments(period: float) -> tuple[str, ...]:
+        """Of nm-sample: told on standard input, it writes to standard output, sample by sample."""
+        milliseconds = str(round(period * 1000))
+        return "0", "/proc/self/fd/1", milliseconds, milliseconds
+
+    def __enter__(self) -> GuestSampler:
+        reader, self._commands = os.pipe()
+        try:
+            self._process = self._host.start(
+                self._argv, stdout=self._raw, stderr=self._raw.with_suffix(".stderr.txt"), stdin=reader
+            )
+        except BaseException:
+            self._hang_up()
+            raise
+        finally:
+            os.close(reader)
+        files = [f"+ {self.scope} {name} 1 {path}\n" for name, path in NODE_FILES.items()]
+        self._tell("".join(files))
+        self.mark()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._hang_up()
+        if self._process is not None:
+            with contextlib.suppress(TimeoutError):
+                self._process.wait(_END_LIMIT)
+            self._process.kill()
+            self._process = None
+
+    def mark(self) -> None:
+        """Take a sample now."""
+        self._tell(f"! {self.scope}\n")
+
+    def _tell(self, lines: str) -> None:
+        if self._commands < 0:
+            return
+        try:
+            os.write(self._commands, lines.encode())
+        except BrokenPipeError:
+            self._hang_up()
+
+    def _hang_up(self) -> None:
+        if self._commands >= 0:
+            os.close(self._commands)
+            self._commands = -1

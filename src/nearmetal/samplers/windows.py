@@ -1,0 +1,71 @@
+"""Samples -> what was counted in windows of time: differences of what grows, means of what stands at a
+height. Pure."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from itertools import pairwise
+
+from ..host.procfiles import LEVELS, Counters
+from .reading import Sample
+
+Window = tuple[float, float]
+"""Begin and end, seconds of the node's CLOCK_MONOTONIC."""
+Series = Sequence[tuple[float, float]]
+
+
+def in_windows(
+    samples: Sequence[Sample], scope: str, windows: Sequence[Window], ahead: float = 0.0
+) -> Counters:
+    """Of one scope over all windows together, with 'seconds', their length. ahead: seconds by which the clock
+    of the samples is ahead of that of the windows.
+
+    Between two samples a counter is taken to grow evenly, and a height to move so. None where no sample lies
+    at or before the begin of a window or at or behind its end, and where a counter ran backwards.
+    """
+    out: Counters = {"seconds": sum(end - begin for begin, end in windows)}
+    own = [(s.monotonic - ahead, s.scopes[scope]) for s in samples if scope in s.scopes]
+    for name in dict.fromkeys(key for _, counters in own for key in counters):
+        series = [(at, value) for at, c in own if (value := c.get(name)) is not None]
+        out[name] = _mean(series, windows) if name in LEVELS else _grown(series, windows)
+    return out
+
+
+def _grown(series: Series, windows: Sequence[Window]) -> float | None:
+    total = 0.0
+    for begin, end in windows:
+        first, last = _at(series, begin), _at(series, end)
+        if first is None or last is None or last < first:
+            return None
+        total += last - first
+    return total
+
+
+def _mean(series: Series, windows: Sequence[Window]) -> float | None:
+    """Over the time of all windows."""
+    area = whole = 0.0
+    for begin, end in windows:
+        ends = _at(series, begin), _at(series, end)
+        if ends[0] is None or ends[1] is None:
+            return None
+        within = [point for point in series if begin < point[0] < end]
+        points = [(begin, ends[0]), *within, (end, ends[1])]
+        for (t0, a), (t1, b) in pairwise(points):
+            area += (t1 - t0) * (a + b) / 2
+        whole += end - begin
+    return area / whole if whole > 0 else None
+
+
+def _at(series: Series, time: float) -> float | None:
+    """The value at a moment that lies between two samples, or on one."""
+    right = bisect_right(series, time, key=lambda point: point[0])
+    if right == 0:
+        return None
+    t0, a = series[right - 1]
+    if t0 == time:
+        return a
+    if right == len(series):
+        return None
+    t1, b = series[right]
+    return a + (b - a) * (time - t0) / (t1 - t0)
