@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,8 @@ from nearmetal.analysis import analyse
 from nearmetal.cli.common import catalog
 from nearmetal.cli.series import _open
 from nearmetal.errors import RecordsError, UsageError
-from nearmetal.execute.series import budget, setting_planned
+from nearmetal.execute.series import budget
+from nearmetal.execute.series_2015 import containers_planned
 from nearmetal.model.profile import RankProfile
 from nearmetal.model.published import Likeness, Quantity
 from nearmetal.model.series import Part, Scale, Series
@@ -128,7 +130,7 @@ def test_parts_are_chosen_in_order_and_share_what_time_is_left() -> None:
 
 
 def test_a_plan_starts_nothing_and_says_so() -> None:
-    setting = setting_planned(2)
+    setting = containers_planned(2, None)
     assert setting.container in ("lxc", "namespaces")
     assert setting.container == "namespaces" or "the run finds out" in setting.notes[0]
 
@@ -317,10 +319,10 @@ def test_parts_that_are_not_there_are_a_mistake() -> None:
     from nearmetal.cli.common import in_parts
     from nearmetal.cli.series import Asked, make_series
 
-    wrong = Asked(scale=Scale.SMALL, only=["q1,q9"], seconds=None, seed=1)
+    wrong = Asked(name="containers-2015", scale=Scale.SMALL, only=["q1,q9"], seconds=None, seed=1)
     with pytest.raises(UsageError, match="no part q9"):
-        make_series(wrong, Setting(cores=2, container="namespaces"))
-    assert in_parts("containers-2015", Scale.SMALL, ["q1"])
-    assert not in_parts("quick", None, [])
+        make_series(wrong, partial(containers_2015, Setting(cores=2, container="namespaces")))
+    assert in_parts("containers-2015", scale=Scale.SMALL, only=["q1"])
+    assert not in_parts("quick")
     with pytest.raises(UsageError, match="--only belongs to studies in parts"):
-        in_parts("quick", None, ["q1"])
+        in_parts("quick", only=["q1"])

@@ -115,15 +115,19 @@ def study_from(text_or_path: str, seed: int | None) -> Study:
     return study if seed is None else replace(study, design=replace(study.design, seed=seed))
 
 
-def in_parts(study: str, scale: Scale | None, only: Sequence[str]) -> bool:
-    """Whether that is a study in parts. Raises UsageError where what belongs to one is asked of another."""
+def in_parts(
+    study: str, *, scale: Scale | None = None, only: Sequence[str] = (), backend: str | None = None
+) -> bool:
+    """Whether a study is a built-in one in parts, which alone has scales, parts to choose and a backend."""
     from ..studies import SERIES
 
     found = study in SERIES and not Path(study).exists()
-    if not found and (scale is not None or only):
-        given = "--scale" if scale is not None else "--only"
+    options = {"--scale": scale is not None, "--only": bool(only), "--backend": backend is not None}
+    given = [name for name, asked in options.items() if asked]
+    if not found and given:
         raise UsageError(
-            f"{given} belongs to studies in parts, and {study} is none", remedy=f"one of: {', '.join(SERIES)}"
+            f"{given[0]} belongs to studies in parts, and {study} is none",
+            remedy=f"one of: {', '.join(SERIES)}",
         )
     return found
 

@@ -58,14 +58,22 @@ def plan(
     blocks: int = typer.Option(None, "--blocks", min=1, help="How many blocks to print."),
     scale: Scale = typer.Option(None, "--scale", help="Of a study in parts: small or paper."),
     only: list[str] = typer.Option([], "--only", help="Of a study in parts: those to print."),
+    backend: str = typer.Option(None, "--backend", help="Of a study in parts: what its instances are."),
     time: str = typer.Option(None, "--time", help="Of a study in parts: time budget of all."),
     json: bool = typer.Option(False, "--json", help="The plan as JSON on standard output."),
 ) -> int:
     """Print the order of the trials as the seed gives it, and an estimate of the time."""
-    if in_parts(study_file, scale, only):
+    if in_parts(study_file, scale=scale, only=only, backend=backend):
         from .series import Asked, planned_series, show_series
 
-        asked = Asked(scale=scale or Scale.SMALL, only=only, seconds=duration(time), seed=seed)
+        asked = Asked(
+            name=study_file,
+            scale=scale or Scale.SMALL,
+            only=only,
+            seconds=duration(time),
+            seed=seed,
+            backend=backend,
+        )
         show_series(planned_series(asked), json=json, blocks=blocks)
         return int(ExitCode.DONE)
     show_plan(study_from(study_file, seed), json=json, blocks=blocks, shown=study_file)

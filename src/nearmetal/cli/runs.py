@@ -48,6 +48,7 @@ if TYPE_CHECKING:
 InParts = "Of a study in parts: "
 ScaleOption = typer.Option(None, "--scale", help=f"{InParts}small, or paper for the paper's sizes.")
 Only = typer.Option([], "--only", help=f"{InParts}those to run, such as q1 or q1,q2; repeatable.")
+Backend = typer.Option(None, "--backend", help=f"{InParts}what its instances are, such as qemu or lxc.")
 
 
 def register(app: typer.Typer) -> None:
@@ -107,6 +108,7 @@ def run(
     mode: Mode = Design,
     scale: Scale = ScaleOption,
     only: list[str] = Only,
+    backend: str = Backend,
     results: Path = Parent,
     json: bool = Json,
     fail_on: FailOn = Fail,
@@ -115,17 +117,24 @@ def run(
     dry_run: bool = DryRun,
 ) -> int:
     """Run a study."""
-    if in_parts(study_file, scale, only):
-        from ..execute.series import setting_here
+    if in_parts(study_file, scale=scale, only=only, backend=backend):
+        from ..execute.series import make_here
         from .series import Asked, create, make_series, planned_series, run_parts, show_series
 
-        asked = Asked(scale=scale or Scale.SMALL, only=only, seconds=duration(time), seed=seed)
+        asked = Asked(
+            name=study_file,
+            scale=scale or Scale.SMALL,
+            only=only,
+            seconds=duration(time),
+            seed=seed,
+            backend=backend,
+        )
         if dry_run:
             show_series(planned_series(asked), json=json, blocks=None)
             return int(ExitCode.DONE)
         with View(quiet=json) as view:
             machine = machine_here(view, None)
-            series = make_series(asked, setting_here(machine, view))
+            series = make_series(asked, make_here(asked.name, machine, view, backend))
         return run_parts(
             create(series, results),
             series,

@@ -18,10 +18,11 @@ from .present import write_report
 
 if TYPE_CHECKING:
     from ..execute.run import Outcome
+    from ..execute.series import Make
     from ..model.result import Analysis
     from ..records import ResultsDirectory, SeriesDirectory
     from ..report.series import PartResult
-    from ..studies.containers_2015 import Setting
+    from ..samplers import Section
 
 NO_TIME = "no time was left for it"
 Start = Callable[[Study, "SeriesDirectory", "ResultsDirectory | None"], "Outcome"]
@@ -30,40 +31,40 @@ Start = Callable[[Study, "SeriesDirectory", "ResultsDirectory | None"], "Outcome
 
 @dataclass(frozen=True, kw_only=True)
 class Asked:
-    """What the command line says of a series. only: keys of parts, as given; seconds: for all parts."""
+    """What the command line says of a series. name: of studies.SERIES; only: keys of parts, as given;
+    seconds: for all parts; backend: of its instances, None for the paper's or the nearest to it."""
 
+    name: str
     scale: Scale
     only: Sequence[str]
     seconds: float | None
     seed: int | None
+    backend: str | None = None
 
 
-def make_series(asked: Asked, setting: Setting) -> Series:
+def make_series(asked: Asked, make: Make) -> Series:
     """Raises UsageError for a part that is not there."""
-    from ..studies.containers_2015 import USUAL_TIME, containers_2015, part_keys
+    from ..execute.series import kind
 
-    known = part_keys()
+    of = kind(asked.name)
     keys = [k for text in asked.only for k in text.split(",") if k]
     for key in keys:
-        if key not in known:
-            raise UsageError(f"--only: no part {key}", remedy=f"one of {', '.join(known)}")
-    return containers_2015(
-        setting,
+        if key not in of.parts:
+            raise UsageError(f"--only: no part {key}", remedy=f"one of {', '.join(of.parts)}")
+    return make(
         scale=asked.scale,
         seed=draw_seed() if asked.seed is None else asked.seed,
-        max_time=asked.seconds or USUAL_TIME[asked.scale],
+        max_time=asked.seconds or of.usual_time[asked.scale],
         only=keys,
     )
 
 
 def planned_series(asked: Asked) -> Series:
     """As a plan shows it, which starts nothing."""
-    from ..execute.series import setting_planned
+    from ..execute.series import make_planned
     from ..host import LocalHost
-    from ..host.topology import topology
 
-    host = LocalHost()
-    return make_series(asked, setting_planned(topology(host, host.cpus()).cores))
+    return make_series(asked, make_planned(asked.name, LocalHost(), asked.backend))
 
 
 def show_series(series: Series, *, json: bool, blocks: int | None) -> None:
@@ -222,9 +223,18 @@ def part_results(directory: SeriesDirectory, series: Series) -> tuple[PartResult
                 analysis=analysis,
                 records=records,
                 why=why,
+                guests=_sampled_in_guests(found.path),
             )
         )
     return tuple(out)
+
+
+def _sampled_in_guests(directory: Path) -> Sequence[Section]:
+    """Empty where there were no guests."""
+    from ..samplers import GUESTS, read_sections
+
+    path = directory / "samples" / GUESTS
+    return tuple(read_sections(path)) if path.exists() else ()
 
 
 def tell(directory: SeriesDirectory, series: Series, *, json: bool, fail_on: FailOn) -> ExitCode:

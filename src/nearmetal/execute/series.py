@@ -1,62 +1,83 @@
-"""A series on this machine: what it offers, and how the time is shared out over the parts."""
+"""The series by name: what each stands on here, and how the time is shared out over the parts."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Protocol
 
-from ..environments import Unavailable
-from ..environments.registry import backend_names, get_backend
-from ..errors import UnavailableError
-from ..host import devices
-from ..model.network import NetworkSettings
-from ..model.series import Part
-from ..model.study import Attachment
-from ..network.plan import Want
-from ..studies.containers_2015 import CURES, Setting
-from .attachments import try_networks
+from ..environments.registry import get_backend
+from ..host import Host
+from ..host.topology import topology
+from ..model.series import Part, Scale, Series
+from ..studies import containers_2015 as containers
+from ..studies import two_vm_2009 as two_vm
 from .machine import Machine
 from .progress import Progress
-
-#: Backends that may stand for the containers of the paper, the paper's own first.
-CONTAINERS = ("lxc", "namespaces")
-
-
-def setting_here(machine: Machine, progress: Progress) -> Setting:
-    """What this machine offers, by really starting an instance of each backend in turn until one works, and
-    by building the networks that some part asks for."""
-    notes: list[str] = []
-    known = [name for name in CONTAINERS if name in backend_names()]
-    container = known[-1]  # the run itself says why the last one cannot run, as for every other study
-    for name in known:
-        progress.phase(f"does {name} work here")
-        answer = get_backend(name).check(machine.host, machine.tools)
-        if not isinstance(answer, Unavailable):
-            container = name
-            break
-        notes.append(f"Not by {name}, as the paper has it: {answer.reason}.")
-    progress.phase("which attachments can be built here")
-    functions = devices.physical_functions(machine.host)
-    built = {Attachment.SRIOV: "no network card with SR-IOV"} if not functions else {}
-    wanted = [a for a in CURES if not a.on_device]
-    wants = [Want(attachment=a, settings=NetworkSettings(), instances=2) for a in wanted]
-    tried = zip(wanted, try_networks(machine.host, machine.tools, wants), strict=True)
-    lacking = {a: e.what for a, e in tried if isinstance(e, UnavailableError)} | built
-    return Setting(
-        cores=machine.cores,
-        container=container,
-        attachments=tuple(a for a in CURES if a not in lacking),
-        lacking=lacking,
-        functions=functions,
-        notes=tuple(notes),
-    )
+from .series_2009 import PROGRAM, two_vm_here, two_vm_planned
+from .series_2015 import containers_here, containers_planned
 
 
-def setting_planned(cores: int) -> Setting:
-    """What a plan stands on, which starts nothing: the containers of the paper where they are known here."""
-    first, *others = [name for name in CONTAINERS if name in backend_names()]
-    notes = (f"{first} where it works here, else {' or '.join(others)}: the run finds out",) if others else ()
-    likely = tuple(a for a in CURES if not a.on_device)
-    return Setting(cores=cores, container=first, attachments=likely, notes=notes)
+class Make(Protocol):
+    """A series for the setting that was found. only: keys of the parts to ask, all where it is empty."""
+
+    def __call__(self, *, scale: Scale, seed: int, max_time: float, only: Sequence[str] = ()) -> Series: ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Kind:
+    """parts: their keys; usual_time: where nobody says otherwise, seconds; here: starts what it has to, to
+    find out what works; planned: starts nothing. The last argument of both: the backend asked for."""
+
+    parts: tuple[str, ...]
+    usual_time: Mapping[Scale, float]
+    here: Callable[[Machine, Progress, str | None], Make]
+    planned: Callable[[Host, str | None], Make]
+
+
+def kind(name: str) -> Kind:
+    """Of a name in studies.SERIES."""
+    return _KINDS[name]
+
+
+def make_here(name: str, machine: Machine, progress: Progress, backend: str | None) -> Make:
+    """Raises UnavailableError for a backend that is not there."""
+    if backend is not None:
+        get_backend(backend)
+    return kind(name).here(machine, progress, backend)
+
+
+def make_planned(name: str, host: Host, backend: str | None) -> Make:
+    """Raises UnavailableError for a backend that is not there."""
+    if backend is not None:
+        get_backend(backend)
+    return kind(name).planned(host, backend)
+
+
+_KINDS = {
+    containers.NAME: Kind(
+        parts=containers.part_keys(),
+        usual_time=containers.USUAL_TIME,
+        here=lambda machine, progress, backend: partial(
+            containers.containers_2015, containers_here(machine, progress, backend)
+        ),
+        planned=lambda host, backend: partial(
+            containers.containers_2015, containers_planned(topology(host, host.cpus()).cores, backend)
+        ),
+    ),
+    two_vm.NAME: Kind(
+        parts=two_vm.part_keys(),
+        usual_time=two_vm.USUAL_TIME,
+        here=lambda machine, progress, backend: partial(
+            two_vm.two_vm_2009, two_vm_here(machine, progress, backend)
+        ),
+        planned=lambda host, backend: partial(
+            two_vm.two_vm_2009,
+            two_vm_planned(topology(host, host.cpus()).order, host.which(PROGRAM) is not None, backend),
+        ),
+    ),
+}
 
 
 def budget(part: Part, waiting: Iterable[Part], left: float) -> float:

@@ -64,7 +64,8 @@ class Standing:
     profile: what they wrote, by workload; facts: what applications told, by
     workload; ssh: tokens of the client that reaches the instances, empty where
     an agent does; shared_memory: a directory of the machine's own /dev/shm for the ranks' segments, None
-    where the instances do not see it."""
+    where the instances do not see it; each, counted: what its instances count over timed runs, and what came
+    of it by scope."""
 
     trial: TrialSpec
     arm: Arm

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Iterator, Mapping
+from decimal import Decimal
 from importlib import resources
 from typing import Any
 
@@ -20,9 +21,14 @@ def published(key: str) -> Published | None:
 
 
 def read(text: str) -> Published:
-    """From our own form: [paper], [times] with a row of (percent, milliseconds) by phase, [[figure]]."""
+    """From our own form: [paper], [times] with a row of (percent, milliseconds) by phase, [[figure]],
+    [[inside]] with a row of numbers by place and the names of its columns."""
     data = tomllib.loads(text)
-    figures = (*_times(data["times"]), *map(_figure, data["figure"]))
+    figures = (
+        *(_times(data["times"]) if "times" in data else ()),
+        *map(_figure, data["figure"]),
+        *(f for entry in data.get("inside", ()) for f in _inside(entry)),
+    )
     return Published(paper=Paper(**data["paper"]), figures=figures)
 
 
@@ -73,3 +79,23 @@ def _figure(entry: Mapping[str, Any]) -> PublishedFigure:
         workloads=tuple(entry.get("workloads", ())),
         **words,
     )
+
+
+def _inside(entry: Mapping[str, Any]) -> Iterator[PublishedFigure]:
+    scale = Decimal("0.01") if entry["unit"] == "share" else Decimal(str(entry.get("scale", 1)))
+    for place, row in entry["place"].items():
+        for name, value in zip(entry["names"], row, strict=True):
+            yield PublishedFigure(
+                part=entry["part"],
+                what=f"{entry['what']} {name}, {place}",
+                quantity=Quantity.INSIDE,
+                low=float(Decimal(str(value)) * scale),
+                high=float(Decimal(str(value)) * scale),
+                unit=entry["unit"],
+                source=entry["source"],
+                likeness=Likeness(entry["likeness"]),
+                differs=entry["differs"],
+                workloads=tuple(entry["workloads"]),
+                arm=place,
+                phase=f"{entry['of']}.{name}",
+            )

@@ -4,14 +4,14 @@ nothing of a paper into an estimate."""
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 
 from ..model.profile import RankProfile
 from ..model.published import PublishedFigure, Quantity
 from ..model.record import JsonValue
-from ..model.result import Analysis, Cell
-from ..model.study import KernelWorkload, Study
+from ..model.result import Analysis, Cell, Interval
+from ..model.study import ApplicationWorkload, KernelWorkload, Study
 from ..units import show, show_effect
 from .cells_table import bounded
 from .profile_table import ProfileLine, profile_lines
@@ -19,7 +19,7 @@ from .seen import RecordIndex
 from .text import one_line
 
 Ranks = Sequence[RankProfile]
-WHOLE = ("rate", "bandwidth")
+WHOLE = ("rate", "bandwidth", "wall")
 """Metrics that speak for the whole of a kernel."""
 
 
@@ -89,6 +89,8 @@ def printed_text(f: PublishedFigure) -> str:
         return f"{low} %" if low == high else f"{low} to {high} %"
     if f.quantity is Quantity.TIME:
         return f"{1000 * f.low:.8g} ms"  # every digit that was printed
+    if f.quantity is Quantity.WALL:
+        return f"{f.low:g} {f.unit}"
     return show(f.low, f.unit) if f.unit else f"{f.low:g}"
 
 
@@ -105,6 +107,7 @@ def beside(
     if study is None or analysis is None:
         return tuple(Beside(figure=f, found=(), lacking=f"not measured: {why}") for f in figures)
     kernels = {w.name: w.kernel for w in study.workloads if isinstance(w, KernelWorkload)}
+    kernels |= {w.name: w.application for w in study.workloads if isinstance(w, ApplicationWorkload)}
     lines = profile_lines(tuple(dict.fromkeys(places.values())), records)
     return tuple(_one(f, places, kernels, analysis, lines) for f in figures)
 
@@ -125,12 +128,27 @@ def _one(
     if f.quantity in (Quantity.TIME, Quantity.TIME_SHARE):
         found = tuple(_phase(f, line) for line in lines if line.arm == arm and line.workload in wanted)
         return Beside(figure=f, found=found[:1], lacking="" if found else "not measured: no profile")
+    if f.quantity is Quantity.WALL:
+        found = tuple(_wall(f.what, values) for values in _walls(analysis, arm, wanted))
+        return Beside(figure=f, found=found, lacking="" if found else "not measured yet")
     cells = [c for c in analysis.cells if c.arm == arm and c.workload in wanted and c.metric in WHOLE]
     if f.quantity is Quantity.OVERHEAD:
         found = tuple(_overhead(c) for c in cells if c.baseline == baseline)
     else:  # of the arm's own trials, whatever it is compared with
         found = tuple(_trouble(f, c) for c in {c.workload: c for c in cells}.values())
     return Beside(figure=f, found=found, lacking="" if found else "not measured yet")
+
+
+def _walls(analysis: Analysis, arm: str, wanted: Set[str]) -> list[Interval]:
+    """Of the first cell that holds the arm, on either side."""
+    for c in analysis.cells:
+        if c.workload in wanted and c.metric == "wall" and arm in (c.arm, c.baseline):
+            return [c.value if arm == c.arm else c.baseline_value]
+    return []
+
+
+def _wall(what: str, v: Interval) -> Found:
+    return Found(what=what, value=v.centre, low=v.low, high=v.high, text=show(v.centre, "s"))
 
 
 def _overhead(c: Cell) -> Found:

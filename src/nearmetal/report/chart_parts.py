@@ -229,3 +229,15 @@ def short(value: float) -> float:
 
 def thinned(shown: int, of: int, what: str) -> str:
     return f" Thinned for drawing: {shown:,} of {of:,} {what}; the figures use all." if shown < of else ""
+
+
+def told_apart(field: str, names: Sequence[str]) -> tuple[Spec, Spec]:
+    """By colour and by shape, in one legend: both have the same domain."""
+    own = dict.fromkeys(names)
+    domain: list[JsonValue] = list(own)
+    long = max(map(len, own), default=0) > 12
+    both: Spec = {"field": field, "type": "nominal", **({"legend": {"columns": 1}} if long else {})}
+    return (
+        {**both, "scale": {"domain": domain, "scheme": "tableau10"}},
+        {**both, "scale": {"domain": domain}},
+    )

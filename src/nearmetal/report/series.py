@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from ..analysis.inside import InsideFigures
 from ..model.published import Published, PublishedFigure, Quantity
 from ..model.record import JsonValue, TrialRecord
 from ..model.result import Analysis, Cell
 from ..model.series import Part, Series
 from ..model.study import KernelWorkload, Study
 from ..records.disk import failure, write_file
+from ..samplers import Section
 from ..units import show, show_clock
 from .beside import Beside, beside, phases
 from .bundle import vega_bundle
 from .cells_table import answer_sentence, entry, metric_label, side, trust_text, verdict_text
 from .chart_parts import PAGE, Chart
+from .inside_charts import inside_charts, runs_of
+from .inside_table import inside_blocks, inside_json, inside_of, printed_grids, printed_json
 from .json_form import json_form
 from .markdown import escape as markdown_escape
 from .markup import Markup, join
@@ -32,7 +36,7 @@ from .text import plural
 @dataclass(frozen=True, kw_only=True)
 class PartResult:
     """One part with what is on disk of it. directory: below the series'; study, analysis: None where nothing
-    was measured; why: how it stopped, or why there is nothing."""
+    was measured; why: how it stopped, or why there is nothing; guests: what was sampled inside them."""
 
     part: Part
     directory: Path | None
@@ -40,6 +44,7 @@ class PartResult:
     analysis: Analysis | None
     records: Sequence[TrialRecord]
     why: str
+    guests: Sequence[Section] = ()
 
 
 def series_files(directory: Path) -> tuple[Path, Path]:
@@ -108,6 +113,8 @@ def _paper_json(paper: Published) -> dict[str, JsonValue]:
 
 
 def _part_json(r: PartResult, paper: Published | None, results_dir: str) -> dict[str, JsonValue]:
+    records, figures = RecordIndex(r.records), _figures(r, paper)
+    inside = inside_of(r.study, records) if r.study is not None else ()
     own: JsonValue = None
     if r.study is not None and r.analysis is not None and r.directory is not None:
         own = json_form(r.study, r.analysis, results_dir=str(Path(results_dir) / r.directory))
@@ -119,7 +126,11 @@ def _part_json(r: PartResult, paper: Published | None, results_dir: str) -> dict
         "emulated": r.study is not None and any(a.placement.emulated for a in r.study.arms()),
         "places": dict(r.part.places),
         "result": own,
-        "published": [b.as_json() for b in _beside(r, _figures(r, paper), RecordIndex(r.records))],
+        "inside": inside_json(inside),
+        "published": [
+            *(b.as_json() for b in _beside(r, figures, records)),
+            *printed_json(figures, r.part.places, inside),
+        ],
     }
 
 
@@ -177,12 +188,14 @@ def _figures(r: PartResult, paper: Published | None) -> tuple[PublishedFigure, .
 
 
 def _beside(r: PartResult, figures: Sequence[PublishedFigure], records: RecordIndex) -> tuple[Beside, ...]:
+    figures = [f for f in figures if f.quantity is not Quantity.INSIDE]
     return beside(figures, r.part.places, r.study, r.analysis, records, r.why)
 
 
 def _part(r: PartResult, paper: Published | None) -> Leaf:
     records = RecordIndex(r.records)
     pairs = _beside(r, _figures(r, paper), records)
+    inside = inside_of(r.study, records) if r.study is not None else ()
     blocks: list[Block] = [Words(text=note, quiet=True) for note in r.part.notes]
     if r.study is None or r.analysis is None or not r.analysis.blocks:
         blocks.insert(0, Words(text=f"Nothing was measured: {r.why}."))
@@ -192,12 +205,16 @@ def _part(r: PartResult, paper: Published | None) -> Leaf:
         blocks = [Words(text=answer, link=link), *blocks]
         blocks += [c for c in _charts(r, pairs) if c is not None]
         blocks += _grids(r.study, r.analysis)
+        blocks += inside_blocks(r.study, inside)
+        blocks += _second_by_second(r, inside, records)
     times = [b for b in pairs if b.figure.quantity in (Quantity.TIME, Quantity.TIME_SHARE)]
     if times and r.analysis is not None:
         blocks.append(_times(r, times, records))
     claims = [b for b in pairs if b not in times]
     if claims:
         blocks.append(_claims(claims))
+    printed = [f for f in _figures(r, paper) if f.quantity is Quantity.INSIDE]
+    blocks += printed_grids(printed, r.part.places, inside)
     return Leaf(key=f"part-{r.part.key}", title=r.part.title, blocks=tuple(blocks))
 
 
@@ -208,6 +225,23 @@ def _charts(r: PartResult, pairs: Sequence[Beside]) -> tuple[Chart | None, ...]:
         return (packing(r.analysis.cells, packed, [b.figure for b in pairs], PAGE),)
     study = r.study
     return (overheads(r.analysis.cells, lambda arm: side(study, arm).title, PAGE),)
+
+
+def _second_by_second(
+    r: PartResult, inside: Sequence[InsideFigures], records: RecordIndex
+) -> Iterator[Chart]:
+    """A typical run of each arm whose guests were sampled: the one with the median wall time."""
+    assert r.study is not None
+    for f in inside:
+        walls = sorted(
+            (row.values[-1], t.trial)
+            for t in records.trials(f.arm)
+            for row in t.rows
+            if row.workload == f.workload and row.metric == "wall" and row.values
+        )
+        if walls:
+            runs = runs_of(r.guests, walls[len(walls) // 2][1], f.workload)
+            yield from inside_charts(side(r.study, f.arm).title, runs)
 
 
 def _grids(study: Study, analysis: Analysis) -> list[Block]:

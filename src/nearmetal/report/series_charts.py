@@ -8,7 +8,7 @@ from ..model.published import PublishedFigure, Quantity
 from ..model.record import JsonValue
 from ..model.result import Cell
 from .cells_table import bounded, metric_label
-from .chart_parts import Chart, Palette, Spec, emulation_said, metric_axis, short, tip
+from .chart_parts import Chart, Palette, Spec, emulation_said, metric_axis, short, tip, told_apart
 from .text import one_line
 
 FACTOR_BEYOND = 2.0
@@ -62,7 +62,7 @@ def packing(
         "scale": {"domain": order, "padding": 0.5},
         "axis": {"title": "containers on each node", "labelAngle": 0},
     }
-    colour, shape = _told_apart("workload", [one_line(c.workload) for c in shown])
+    colour, shape = told_apart("workload", [one_line(c.workload) for c in shown])
     offset: Spec = {"field": "workload"}
     tips: list[JsonValue] = [
         tip("metric", "metric", None),
@@ -118,7 +118,7 @@ def overheads(cells: Sequence[Cell], name: Callable[[str], str], p: Palette) -> 
         *(tip(k, k, ".3~f") for k in ("low", "value", "high")),
         tip("n", "n (blocks)"),
     ]
-    colour, shape = _told_apart("arm", [one_line(name(c.arm)) for c in first.values()])
+    colour, shape = told_apart("arm", [one_line(name(c.arm)) for c in first.values()])
     base: Spec = {
         "y": y,
         "yOffset": {"field": "arm"},
@@ -149,18 +149,6 @@ def overheads(cells: Sequence[Cell], name: Callable[[str], str], p: Palette) -> 
     )
     guest = next((c.guest for c in first.values() if c.guest), "")
     return emulation_said(chart, emulated=any(c.emulated for c in first.values()), guest=guest)
-
-
-def _told_apart(field: str, names: Sequence[str]) -> tuple[Spec, Spec]:
-    """By colour and by shape, in one legend: both have the same domain."""
-    own = dict.fromkeys(names)
-    domain: list[JsonValue] = list(own)
-    long = max(map(len, own), default=0) > 12
-    both: Spec = {"field": field, "type": "nominal", **({"legend": {"columns": 1}} if long else {})}
-    return (
-        {**both, "scale": {"domain": domain, "scheme": "tableau10"}},
-        {**both, "scale": {"domain": domain}},
-    )
 
 
 def _none(axis: Overheads, channel: str, p: Palette) -> Spec:

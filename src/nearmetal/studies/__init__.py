@@ -6,7 +6,7 @@ from importlib import resources
 
 from ..errors import UsageError
 
-SERIES = ("containers-2015",)
+SERIES = ("containers-2015", "two-vm-scenarios-2009")
 """Names of the studies that are asked in parts, made for the machine (one module each)."""
 
 

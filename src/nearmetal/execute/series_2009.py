@@ -1,0 +1,60 @@
+"""What the study of two virtual machine scenarios stands on: virtual machines that work here, or what was
+asked for in their place, and an image with LAMMPS."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..environments import KERNEL, Unavailable
+from ..environments.registry import backend_names, get_backend
+from ..errors import UnavailableError
+from ..images import require_image
+from ..model.image import HOST
+from ..studies.two_vm_2009 import IMAGE, Setting
+from .machine import Machine, image_store
+from .progress import Progress
+
+#: Backends that may stand for the virtual machines of the paper.
+VIRTUAL = ("qemu", "xen")
+PROGRAM = "lmp"
+
+
+def two_vm_here(machine: Machine, progress: Progress, backend: str | None) -> Setting:
+    """backend: the only one to try. Raises UnavailableError where none works, or the image is not built."""
+    reasons: list[str] = []
+    for name in _candidates(backend):
+        progress.phase(f"does {name} work here")
+        answer = get_backend(name).check(machine.host, machine.tools)
+        if not isinstance(answer, Unavailable):
+            has_lammps = machine.host.which(PROGRAM) is not None
+            found = _setting(machine.cpus, name, has_lammps, answer.notes)
+            if found.image != HOST:
+                require_image(machine.host, image_store(), found.image, {})
+            return found
+        reasons.append(f"{name}: {answer.reason}; {answer.remedy}")
+    raise UnavailableError(
+        f"no virtual machine runs here: {'; '.join(reasons)}",
+        remedy="--backend lxc, or namespaces: containers in their place",
+    )
+
+
+def two_vm_planned(cpus: Sequence[int], has_lammps: bool, backend: str | None) -> Setting:
+    """What a plan stands on, which starts nothing."""
+    return _setting(tuple(cpus), _candidates(backend)[0], has_lammps, ())
+
+
+def _candidates(backend: str | None) -> tuple[str, ...]:
+    return (backend,) if backend else tuple(name for name in VIRTUAL if name in backend_names())
+
+
+def _setting(cpus: tuple[int, ...], backend: str, has_lammps: bool, notes: Sequence[str]) -> Setting:
+    virtual = KERNEL in get_backend(backend).own
+    # Containers share the machine's root; a guest boots what an image brings.
+    image = IMAGE if virtual or not has_lammps else HOST
+    return Setting(
+        cpus=cpus,
+        backend=backend,
+        virtual=virtual,
+        image=image,
+        notes=tuple(f"{backend}: {note}." for note in notes),
+    )

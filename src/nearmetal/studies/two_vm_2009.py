@@ -1,0 +1,257 @@
+"""The study of 'Performance comparison of two virtual machine scenarios using an HPC application' (2009),
+asked again of one machine: two virtual machines on each node with one task in each, or one with both. Pure:
+what the machine has is told."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from ..model.guest import GuestSettings
+from ..model.image import HOST
+from ..model.series import Part, Scale, Series
+from ..model.study import (
+    ApplicationWorkload,
+    Attachment,
+    Design,
+    Environment,
+    Limits,
+    Placement,
+    Storage,
+    Study,
+)
+
+NAME = "two-vm-scenarios-2009"
+TITLE = "Two virtual machines on each node, or one? The study of 2009, asked of this machine"
+#: Time where nobody says otherwise, seconds.
+USUAL_TIME = {Scale.SMALL: 1200.0, Scale.PAPER: 8 * 3600.0}
+#: Nodes of the paper, each with two tasks.
+NODES = 8
+#: An image with LAMMPS, an MPI and a kernel for guests.
+IMAGE = "debian-lammps"
+MIB = 1 << 20
+#: Bytes of memory for each task: of an instance with one task, and half of one with two. The paper's: 256 MB.
+TASK_MEMORY = {Scale.SMALL: 128 * MIB, Scale.PAPER: 256 * MIB}
+#: Lattice cells along each edge of a task's own box: 32,000 and 340,736 atoms, of which a task takes about 47
+#: and 155 MB. The paper's task takes 231 MB, of guests whose kernel left more of their memory.
+CELLS = {Scale.SMALL: 20, Scale.PAPER: 44}
+STEPS = {Scale.SMALL: 20, Scale.PAPER: 1000}
+#: The paper's second setting.
+MORE = 1.2
+#: Of each guest: for what LAMMPS writes, and so that memory can be committed that is not there.
+DISK, SWAP = 1024 * MIB, 512 * MIB
+BARE = "bare"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setting:
+    """What the machine offers. cpus: usable ones, in the order in which ranks take them; backend: of the
+    instances; virtual: they are virtual machines; image: of every arm; notes: what is not as the study would
+    have it."""
+
+    cpus: tuple[int, ...]
+    backend: str
+    virtual: bool
+    image: str = HOST
+    notes: tuple[str, ...] = ()
+
+    @property
+    def words(self) -> tuple[str, str]:
+        """What two of its instances are called, and one."""
+        return ("two-vms", "one-vm") if self.virtual else ("two-containers", "one-container")
+
+
+def part_keys() -> tuple[str, ...]:
+    return tuple(_PARTS)
+
+
+def two_vm_2009(
+    setting: Setting, *, scale: Scale, seed: int, max_time: float, only: Sequence[str] = ()
+) -> Series:
+    """only: keys of the parts to ask, all where it is empty."""
+    return Series(
+        name=NAME,
+        title=TITLE,
+        scale=scale,
+        paper=NAME,
+        seed=seed,
+        max_time=max_time,
+        parts=tuple(make(setting, scale, seed) for key, make in _PARTS.items() if not only or key in only),
+        notes=(*_notes(setting, scale), *setting.notes),
+    )
+
+
+def _notes(setting: Setting, scale: Scale) -> Iterator[str]:
+    memory = TASK_MEMORY[scale] // MIB
+    yield (
+        f"Instances by {setting.backend}: {memory} MiB for each task, so {2 * memory} MiB for two in one. "
+        f"LAMMPS melts {4 * CELLS[scale] ** 3:,} atoms for each task, {STEPS[scale]} steps."
+    )
+    if setting.virtual:
+        yield f"Each guest has a disk of its own to write on and {SWAP // MIB} MiB of swap."
+    else:
+        yield (
+            "Containers stand in for virtual machines: they have no kernel of their own that could tell why "
+            "it waits, so only their user and system time and their blocks are known."
+        )
+
+
+def _study(
+    key: str,
+    question: str,
+    setting: Setting,
+    scale: Scale,
+    seed: int,
+    *,
+    nodes: int,
+    cpus_of_node: int,
+    memory: float,
+) -> tuple[Study, dict[str, str]]:
+    """And its arms by the paper's words. cpus_of_node: one for both tasks, or two; memory: of a task,
+    bytes."""
+    cpus = tuple(
+        setting.cpus[node * cpus_of_node + task % cpus_of_node] for node in range(nodes) for task in range(2)
+    )
+
+    def placement(instances: int, tasks: int) -> Placement:
+        shape = f"{instances}x{tasks}"
+        return Placement(
+            name=shape if nodes == 1 else f"emulated-{nodes}x{shape}",
+            nodes=nodes,
+            instances=instances,
+            tasks=tasks,
+            cpus=cpus,
+            oversubscribe=cpus_of_node == 1,
+        )
+
+    apart, together = placement(2, 1), placement(1, 2)
+    two, one = setting.words
+    study = Study(
+        name=f"{NAME}-{key}",
+        question=question,
+        environments=(
+            _instances(setting, one, together, 2 * memory),
+            _instances(setting, two, apart, memory),
+            Environment(
+                name=BARE,
+                backend="native",
+                image=setting.image,
+                storage=Storage(),
+                placements=(together.name,),
+            ),
+        ),
+        placements=(apart, together),
+        workloads=(
+            ApplicationWorkload(
+                name="lammps",
+                application="lammps",
+                params={
+                    "cells": CELLS[scale],
+                    "scaling": "ranks",
+                    "steps": STEPS[scale],
+                    "write_every": STEPS[scale],
+                },
+                time_limit=3600.0,
+            ),
+        ),
+        design=Design(
+            baselines=(one,),
+            margin=0.03,
+            confidence=0.95,
+            seed=seed,
+            warm_up=0,
+            inside=True,
+        ),
+    )
+    return study, {
+        "scenario 1": f"{two}/{apart.name}",
+        "scenario 2": f"{one}/{together.name}",
+        "bare": f"{BARE}/{together.name}",
+    }
+
+
+def _instances(setting: Setting, name: str, place: Placement, memory: float) -> Environment:
+    size = int(memory) // MIB * MIB
+    return Environment(
+        name=name,
+        backend=setting.backend,
+        image=setting.image,
+        attachment=Attachment.VETH_BRIDGE,
+        limits=Limits() if setting.virtual else Limits(memory=size),
+        guest=GuestSettings(memory=size, writable=DISK, swap=SWAP) if setting.virtual else None,
+        storage=Storage(),
+        placements=(place.name,),
+    )
+
+
+def _nodes(scale: Scale, cpus: int) -> int:
+    """How many of the paper's nodes there are CPUs for; those beyond the first are emulated."""
+    return 1 if scale is Scale.SMALL else max(1, min(NODES, cpus))
+
+
+_SHARED = "Both tasks of a node share one CPU, as on the paper's nodes; MPI yields it while it waits."
+
+
+def _scenarios(setting: Setting, scale: Scale, seed: int) -> Part:
+    study, places = _study(
+        "scenarios",
+        "What do two instances on each node with one task in each cost, against one with both?",
+        setting,
+        scale,
+        seed,
+        nodes=_nodes(scale, len(setting.cpus)),
+        cpus_of_node=1,
+        memory=TASK_MEMORY[scale],
+    )
+    return Part(
+        key="scenarios",
+        title="The two scenarios",
+        share=0.4,
+        study=study,
+        places=places,
+        notes=(_SHARED,),
+    )
+
+
+def _memory(setting: Setting, scale: Scale, seed: int) -> Part:
+    study, places = _study(
+        "memory",
+        "And with 20 % more memory for each instance?",
+        setting,
+        scale,
+        seed,
+        nodes=_nodes(scale, len(setting.cpus)),
+        cpus_of_node=1,
+        memory=MORE * TASK_MEMORY[scale],
+    )
+    return Part(
+        key="memory",
+        title="20 % more memory",
+        share=0.3,
+        study=study,
+        places=places,
+        notes=(_SHARED,),
+    )
+
+
+def _cores(setting: Setting, scale: Scale, seed: int) -> Part:
+    title, share = "A core for each task", 0.3
+    nodes = min(_nodes(scale, len(setting.cpus)), len(setting.cpus) // 2)
+    if nodes < 1:
+        return Part(
+            key="cores", title=title, share=share, study=None, places={}, absent="this machine has one CPU"
+        )
+    study, places = _study(
+        "cores",
+        "And where each task has a CPU of its own, as on nodes of today?",
+        setting,
+        scale,
+        seed,
+        nodes=nodes,
+        cpus_of_node=2,
+        memory=TASK_MEMORY[scale],
+    )
+    return Part(key="cores", title=title, share=share, study=study, places=places)
+
+
+_PARTS = {"scenarios": _scenarios, "memory": _memory, "cores": _cores}

@@ -1,0 +1,354 @@
+"""The study of two virtual machine scenarios: its parts, the paper's figures, and both side by side."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nearmetal.analysis import analyse
+from nearmetal.analysis.inside import inside_figures
+from nearmetal.cli.common import catalog
+from nearmetal.errors import UnavailableError
+from nearmetal.execute.application_place import place_of
+from nearmetal.execute.series import kind, make_planned
+from nearmetal.host.procfiles import Scale as Counted
+from nearmetal.images.builtin import builtin_definition
+from nearmetal.model.guest import GuestSettings
+from nearmetal.model.image import HOST
+from nearmetal.model.published import PublishedFigure, Quantity
+from nearmetal.model.record import TrialRecord
+from nearmetal.model.series import Part, Scale, Series
+from nearmetal.model.study import ApplicationWorkload, Better, Study
+from nearmetal.plan import make_plan
+from nearmetal.published import published
+from nearmetal.report.series import PartResult, series_json, series_text, write_series
+from nearmetal.samplers import Header, Sample, Section
+from nearmetal.studies import SERIES
+from nearmetal.studies.two_vm_2009 import (
+    CELLS,
+    IMAGE,
+    NAME,
+    TASK_MEMORY,
+    Setting,
+    part_keys,
+    two_vm_2009,
+)
+from nearmetal.study_file import dump_study, load_text
+from nearmetal.testing.fake_host import FakeHost
+from nearmetal.testing.simulate import SimulatedMetric, Spread, simulate
+from nearmetal.workloads.lammps import Lammps, memory
+from nearmetal.workloads.parameter import Choices
+
+BLOCKS = 12
+MB = 1e6
+
+
+def series(cpus: int, *, virtual: bool = True, scale: Scale = Scale.SMALL) -> Series:
+    backend = "qemu" if virtual else "namespaces"
+    setting = Setting(
+        cpus=tuple(range(cpus)), backend=backend, virtual=virtual, image=IMAGE if virtual else HOST
+    )
+    return two_vm_2009(setting, scale=scale, seed=7, max_time=900.0)
+
+
+def study(of: Series, key: str) -> Study:
+    found = next(p for p in of.parts if p.key == key).study
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize("cpus", [2, 3, 8, 24])
+@pytest.mark.parametrize("scale", Scale)
+@pytest.mark.parametrize("virtual", [True, False])
+def test_every_part_is_a_study_that_its_own_file_holds(cpus: int, scale: Scale, virtual: bool) -> None:
+    known = replace(catalog(), no_image=lambda _name, _own, _file: None)  # whether it is built or not
+    for p in series(cpus, scale=scale, virtual=virtual).parts:
+        assert p.study is not None, p.absent
+        assert load_text(dump_study(p.study, known), "s.yaml", known) == p.study
+        assert set(p.places.values()) == {a.name for a in p.study.arms()}
+        assert {c.arm for c in p.study.comparisons()} == {p.places["scenario 1"], p.places["bare"]}
+        assert {c.baseline for c in p.study.comparisons()} == {p.places["scenario 2"]}
+        assert p.study.design.inside
+
+
+def test_memory_is_split_between_the_tasks_and_a_fifth_is_added() -> None:
+    asked = series(2)
+    for key, factor in (("scenarios", 1.0), ("memory", 1.2), ("cores", 1.0)):
+        sizes = {
+            a.environment.name: a.environment.guest.memory
+            for a in study(asked, key).arms()
+            if a.environment.guest is not None
+        }
+        own = TASK_MEMORY[Scale.SMALL]
+        assert sizes["two-vms"] == pytest.approx(factor * own, rel=0.01)
+        assert sizes["one-vm"] == pytest.approx(2 * factor * own, rel=0.01)
+    guests = [a.environment.guest for a in study(asked, "memory").arms()]
+    assert all(g is None or (g.swap and g.writable) for g in guests)
+    containers = study(series(2, virtual=False), "scenarios")
+    limits = {a.environment.name: a.environment.limits.memory for a in containers.arms()}
+    assert limits == {"two-containers": own, "one-container": 2 * own, "bare": None}
+
+
+def test_both_tasks_share_a_cpu_as_on_the_papers_nodes_and_then_each_has_its_own() -> None:
+    asked = series(4)
+    assert {a.placement.cpus for a in study(asked, "scenarios").arms()} == {(0, 0)}
+    assert all(a.placement.oversubscribe for a in study(asked, "memory").arms())
+    assert {a.placement.cpus for a in study(asked, "cores").arms()} == {(0, 1)}
+    assert not any(a.placement.oversubscribe for a in study(asked, "cores").arms())
+    eight = study(series(4, scale=Scale.PAPER), "scenarios")
+    assert {a.placement.cpus for a in eight.arms()} == {(0, 0, 1, 1, 2, 2, 3, 3)}
+    assert all(a.placement.emulated for a in eight.arms())
+
+
+def test_one_cpu_says_what_it_cannot_ask() -> None:
+    parts = {p.key: p for p in series(1).parts}
+    assert parts["cores"].study is None and "one CPU" in parts["cores"].absent
+    assert parts["scenarios"].study is not None
+
+
+@pytest.mark.parametrize("scale", Scale)
+def test_every_arm_is_asked_for_the_same_work_that_fits(scale: Scale) -> None:
+    """However the tasks are spread, and whatever memory the bare machine has."""
+    asked = study(series(2, scale=scale), "scenarios")
+    (load,) = asked.workloads
+    assert isinstance(load, ApplicationWorkload)
+    given = Choices(values={p.name: p.default for p in Lammps.parameters} | dict(load.params))
+    places = [place_of(load, a, asked, 24 << 30, Path("/")) for a in asked.arms()]
+    assert {p.memory // p.tasks for p in places} == {TASK_MEMORY[scale]}
+    commands = {str(Lammps().command(given, replace(p, storage=Path("/s"))).files) for p in places}
+    assert len(commands) == 1
+    assert all(Lammps().problem(given, p) is None for p in places)
+    assert memory(given, places[0]) / places[0].memory == pytest.approx(0.5, abs=0.2)
+    assert given.whole("cells") == CELLS[scale]
+
+
+def test_guests_without_their_own_settings_have_the_usual_memory() -> None:
+    asked = study(series(2), "scenarios")
+    (load,) = asked.workloads
+    assert isinstance(load, ApplicationWorkload)
+    wide = replace(asked.environments[0], guest=GuestSettings())
+    one = replace(asked, environments=(wide, *asked.environments[1:]))
+    assert place_of(load, one.arms()[0], one, 24 << 30, Path("/")).memory == 2 * TASK_MEMORY[Scale.SMALL]
+
+
+def test_the_image_brings_lammps_an_mpi_and_a_kernel() -> None:
+    definition = builtin_definition(IMAGE)
+    assert definition is not None
+    wanted = {"lammps", "openmpi-bin", "linux-image-cloud-amd64"}
+    assert wanted <= set(definition.packages)
+
+
+def test_a_plan_starts_nothing() -> None:
+    host = FakeHost(absent=("/sys/*", "/proc/*"), programs={"lmp": "/usr/bin/lmp"}, cpus=(0, 1))
+    assert NAME in SERIES and kind(NAME).parts == part_keys()
+    made = make_planned(NAME, host, "namespaces")(scale=Scale.SMALL, seed=1, max_time=60.0, only=["cores"])
+    assert made.keys == ("cores",) and "Containers stand in" in made.notes[1]
+    assert study(made, "cores").environments[0].image == HOST
+    bare = FakeHost(absent=("/sys/*", "/proc/*"), missing=("lmp",), cpus=(0, 1))
+    asked = make_planned(NAME, bare, "namespaces")(scale=Scale.SMALL, seed=1, max_time=60.0)
+    assert study(asked, "cores").environments[0].image == IMAGE
+    with pytest.raises(UnavailableError, match="no backend"):
+        make_planned(NAME, host, "no-such-backend")
+
+
+def test_the_paper_says_where_each_figure_stands() -> None:
+    paper = published(NAME)
+    assert paper is not None
+    assert {f.part for f in paper.figures} == {"scenarios", "memory"}
+    assert all(f.source and f.differs and f.low == f.high for f in paper.figures)
+    inside = {(f.arm, f.phase): f.low for f in paper.of_part("scenarios") if f.quantity is Quantity.INSIDE}
+    node = [inside["scenario 1", f"node.{name}"] for name in ("user", "system", "wait", "idle")]
+    assert node == [0.538, 0.022, 0.026, 0.414]
+    assert inside["scenario 1", "memory.committed"] == 285.57e6
+    assert inside["scenario 2", "rates.blocks sent"] == 19.99 * 1024
+
+
+#: A second of a guest of 100 ticks a second: user, nice, system, idle, iowait, irq, softirq, steal.
+BUSY = (27.4, 0.0, 1.0, 39.2, 4.1, 0.0, 0.0, 28.3)
+CPU = ("user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal")
+
+
+def guest_counters(share: tuple[float, ...] = BUSY, seconds: float = 10.0) -> dict[str, float | None]:
+    counted = {name: seconds * v / 100 for name, v in zip(CPU, share, strict=True)}
+    return {
+        "seconds": seconds,
+        **counted,
+        "busy": sum(counted[n] for n in ("user", "nice", "system", "irq", "softirq")),
+        "memory_total": 236.7 * MB,
+        "memory_free": 8.71 * MB,
+        "memory_inactive": 53.4 * MB,
+        "memory_active": 164.5 * MB,
+        "swap_total": 512 * MB,
+        "swap_free": 512 * MB - 57.54 * MB,
+        "blocks_in": 25.76 * 1024 * seconds,
+        "blocks_out": 32.76 * 1024 * seconds,
+        "interrupts": 680.7 * seconds,
+        "context_switches": 651.14 * seconds,
+        "clock_ahead": 0.008,
+        "clock_error": 0.0002,
+        "clock_drift": -0.00001,
+    }
+
+
+def counted(trial: TrialRecord, instances: int) -> TrialRecord:
+    """With what two guests like the paper's, or one, counted over the run."""
+    scopes: dict[str, dict[str, float | None]] = {"timed.lammps.node": {"seconds": 10.0}}
+    for i in range(instances):
+        scopes[f"timed.lammps.instance.nm1-{i}"] = {"seconds": 10.0, "vcpu": 2.84, "vcpu_delay": 1.42}
+        scopes[f"timed.lammps.guest.nm1-{i}"] = guest_counters()
+    return replace(trial, counters={**trial.counters, **scopes})
+
+
+@pytest.fixture(scope="module")
+def measured() -> tuple[Series, tuple[PartResult, ...]]:
+    asked = two_vm_2009(
+        Setting(cpus=(0, 1), backend="qemu", virtual=True, image=IMAGE),
+        scale=Scale.SMALL,
+        seed=7,
+        max_time=900.0,
+        only=["scenarios"],
+    )
+    return asked, (result(asked.parts[0]),)
+
+
+def result(part: Part) -> PartResult:
+    assert part.study is not None
+    plan = make_plan(part.study, blocks=BLOCKS, expected_blocks=BLOCKS)
+    metrics = [
+        SimulatedMetric(workload="lammps", metric="wall", unit="s", better=Better.LOWER, value=10.0),
+        SimulatedMetric(workload="lammps", metric="loop", unit="s", better=Better.LOWER, value=8.0),
+    ]
+    records = simulate(
+        part.study, plan, metrics=metrics, overheads={part.places["scenario 1"]: 0.1}, spread=Spread()
+    )
+    guests = {part.places["scenario 1"]: 2, part.places["scenario 2"]: 1}
+    records = [counted(r, guests[r.arm]) if r.arm in guests else r for r in records]
+    return PartResult(
+        part=part,
+        directory=Path("x"),
+        study=part.study,
+        analysis=analyse(part.study, plan, records),
+        records=records,
+        why="every comparison has its verdict",
+        guests=tuple(sampled(r.trial) for r in records for _ in range(guests.get(r.arm, 0))),
+    )
+
+
+def sampled(trial: str) -> Section:
+    """Of one guest, second by second."""
+    told = {k: v for k, v in guest_counters(seconds=1.0).items() if not k.startswith(("clock", "seconds"))}
+    heights = ("memory", "swap")
+    samples = tuple(
+        Sample(
+            time=float(at),
+            monotonic=float(at),
+            scopes={"guest.g": {k: v if k.startswith(heights) else at * (v or 0.0) for k, v in told.items()}},
+        )
+        for at in range(12)
+    )
+    header = Header(
+        scale=Counted(tick=100, page=4096), trial=trial, windows={"lammps": ((0.5, 3.0), (4.0, 10.5))}
+    )
+    return Section(header=header, samples=samples)
+
+
+def test_the_figures_of_the_paper_come_out_of_its_own_numbers(
+    measured: tuple[Series, tuple[PartResult, ...]],
+) -> None:
+    """Two guests that count what its first virtual machine did."""
+    _, (found,) = measured
+    assert found.study is not None
+    arm = next(a for a in found.study.arms() if a.name == found.part.places["scenario 1"])
+    figures = inside_figures(arm, "lammps", [r for r in found.records if r.arm == arm.name])
+    assert figures is not None and figures.trials == BLOCKS and figures.kernels
+    node = {k: round(100 * v, 1) for k, v in figures.node.items()}
+    assert node == {"user": 54.8, "system": 2.0, "wait": 2.5, "idle": 40.7, "excess": 0.0}
+    assert [round(100 * i["steal"], 1) for i in figures.instances] == [28.3, 28.3]
+    assert figures.memory["committed"] == pytest.approx(285.53 * MB)
+    assert figures.memory["swap"] == pytest.approx(0.2015, abs=1e-4)
+    assert figures.rates["blocks sent"] == pytest.approx(2 * 32.76 * 1024)
+    assert figures.mean_rates["interrupts"] == pytest.approx(680.7)
+    assert figures.run_delay == pytest.approx(1 / 3) and figures.accounting == pytest.approx(1.0)
+    assert (figures.clock_ahead, figures.clock_drift) == (0.008, -0.00001)
+    assert inside_figures(arm, "other", found.records) is None
+
+
+def test_the_tables_and_figures_stand_beside_the_papers(
+    measured: tuple[Series, tuple[PartResult, ...]], tmp_path: Path
+) -> None:
+    asked, found = measured
+    paper = published(asked.paper)
+    page, markdown = write_series(tmp_path, asked, found, paper)
+    html, text = page.read_text().replace("\u00a0", " "), markdown.read_text()
+    for form in (html, text):
+        assert "CPU time inside" in form and "40.7 %" in form and "41.4 %" in form
+        assert "A node: here, and in section 4.2" in form
+        assert "1686 s" in form and "around" in form
+        assert "the printed figures need 236.7 and 488.5" in form
+        assert "The guests' own accounts against the machine's" in form.replace("&#x27;", "'").replace(
+            "&#39;", "'"
+        )
+    for n in (1, 2):
+        assert f"CPU time: two-vms, 2 instances × 1 task, oversubscribed, guest {n}" in html
+    for title in ("Memory", "Disk traffic", "Interrupts and context switches"):
+        assert f"{title}: one-vm, 1 instance × 2 tasks, oversubscribed" in html
+    told = series_text(asked, found, paper)
+    assert "Memory: here, and in section 4.3" in told
+    told_json = series_json(asked, found, paper, results_dir="r", report="r/report.html")
+    json.dumps(told_json, allow_nan=False)
+    parts: Any = told_json["parts"]
+    (own,) = parts
+    assert [f["arm"] for f in own["inside"]] == ["one-vm/1x2", "two-vms/2x1"]
+    beside = {(b["what"]): b for b in own["published"]}
+    overhead = beside["two virtual machines on each node against one: around"]
+    assert overhead["ours"][0]["value"] == pytest.approx(0.1, abs=0.02)
+    assert beside["wall time, one virtual machine on each node"]["ours"][0]["value"] == pytest.approx(
+        10, rel=0.02
+    )
+    assert beside["CPU time of a node wait, scenario 1"]["value"] == pytest.approx(0.025, abs=1e-3)
+
+
+def test_containers_tell_what_their_groups_do() -> None:
+    asked = study(series(2, virtual=False), "cores")
+    arm = next(a for a in asked.arms() if a.placement.instances == 2)
+    plan = make_plan(asked, blocks=1, expected_blocks=1)
+    metric = SimulatedMetric(workload="lammps", metric="wall", unit="s", better=Better.LOWER, value=1.0)
+    trials = [
+        replace(
+            r,
+            counters={
+                f"timed.lammps.instance.nm1-{i}": {
+                    "seconds": 4.0,
+                    "user": 3.0,
+                    "system": 0.5,
+                    "blocks_in": 4096.0,
+                    "blocks_out": None,
+                }
+                for i in range(2)
+            },
+        )
+        for r in simulate(asked, plan, metrics=[metric], overheads={}, spread=Spread())
+        if r.arm == arm.name
+    ]
+    found = inside_figures(arm, "lammps", trials)
+    assert found is not None and not found.kernels
+    assert found.node == {"user": 0.75, "system": 0.125}
+    assert found.instances == ({"user": 0.75, "system": 0.125},) * 2
+    assert found.rates == {"blocks received": 2048.0} and found.memory == {}
+    assert found.run_delay is None and found.accounting is None and found.clock_error is None
+
+
+def test_a_figure_of_a_place_that_was_not_measured_is_left_open() -> None:
+    from nearmetal.report.inside_table import printed_grids, printed_json
+
+    paper = published(NAME)
+    assert paper is not None
+    own: list[PublishedFigure] = [f for f in paper.of_part("memory") if f.quantity is Quantity.INSIDE]
+    (grid,) = printed_grids(own, {}, ())
+    assert grid.rows == (("swap", "not measured", "0 %", "not measured", "0 %"),)
+    values: Any = printed_json(own, {}, ())
+    assert [v["value"] for v in values] == [None, None]
