@@ -31,7 +31,7 @@ placements:
   1x2: {instances: 1, tasks: 2}
 workloads:
   melt: {application: lammps, cells: 8, steps: 20, write_every: 20}
-design: {baseline: bare, margin: 3 %, inside: true, warm_up: 0, max_time: 5 min, seed: 7}
+design: {baseline: bare, margin: 3 %, instance_counters: true, warm_up: 0, max_time: 5 min, seed: 7}
 """
 
 
@@ -52,7 +52,7 @@ def test_containers_stand_in_and_the_papers_figures_beside_them(here: Path) -> N
     form: dict[str, Any] = json.loads(done.stdout)
     (part,) = form["parts"]
     assert part["why"] == "1 blocks are done" and part["result"]["failed_trials"] == 0, done.stderr
-    arms = {f["arm"]: f for f in part["inside"]}
+    arms = {f["arm"]: f for f in part["instances"]}
     assert list(arms) == ["one-container/1x2", "two-containers/2x1", "bare/1x2"]
     for arm in arms.values():
         # Both tasks on one CPU: their user and system time fill it, and no more than it.
@@ -81,7 +81,7 @@ def test_a_guest_counts_by_its_own_kernel_and_clock(here: Path) -> None:
     (directory,) = (here / "results").iterdir()
     trials = {r["arm"]: r for r in trial_lines(here) if not r["aa"]}
     counters: dict[str, dict[str, Any]] = trials["one/1x2"]["counters"]
-    (scope,) = [s for s in counters if s.startswith("timed.melt.guest.")]
+    (scope,) = [s for s in counters if s.startswith("runs.melt.guest.")]
     guest, machine = counters[scope], counters[scope.replace(".guest.", ".instance.")]
     walls = [r["values"][0] for r in trials["one/1x2"]["rows"] if r["metric"] == "wall"]
     assert guest["seconds"] >= walls[0]
@@ -102,4 +102,4 @@ def test_a_guest_counts_by_its_own_kernel_and_clock(here: Path) -> None:
     inside = [s for s in read_samples(kept).samples if begin <= s.monotonic <= end]
     assert len(inside) >= int(end - begin) - 1, "once a second"
     html = (directory / "report.html").read_text()
-    assert "Inside the instances" in html and "run delay of vCPUs" in html
+    assert "What the instances counted" in html and "run delay of vCPUs" in html

@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 
 from nearmetal.analysis import analyse
-from nearmetal.analysis.inside import inside_figures
+from nearmetal.analysis.instances import instance_figures
 from nearmetal.cli.common import catalog
 from nearmetal.errors import UnavailableError
 from nearmetal.execute.application_place import place_of
+from nearmetal.execute.hardware import Hardware
 from nearmetal.execute.series import kind, make_planned
 from nearmetal.host.procfiles import Scale as Counted
 from nearmetal.images.builtin import builtin_definition
@@ -45,6 +46,7 @@ from nearmetal.workloads.parameter import Choices
 
 BLOCKS = 12
 MB = 1e6
+MACHINE = Hardware(memory=24 << 30)
 
 
 def series(cpus: int, *, virtual: bool = True, scale: Scale = Scale.SMALL) -> Series:
@@ -72,7 +74,7 @@ def test_every_part_is_a_study_that_its_own_file_holds(cpus: int, scale: Scale, 
         assert set(p.places.values()) == {a.name for a in p.study.arms()}
         assert {c.arm for c in p.study.comparisons()} == {p.places["scenario 1"], p.places["bare"]}
         assert {c.baseline for c in p.study.comparisons()} == {p.places["scenario 2"]}
-        assert p.study.design.inside
+        assert p.study.design.instance_counters
 
 
 def test_memory_is_split_between_the_tasks_and_a_fifth_is_added() -> None:
@@ -117,7 +119,7 @@ def test_every_arm_is_asked_for_the_same_work_that_fits(scale: Scale) -> None:
     (load,) = asked.workloads
     assert isinstance(load, ApplicationWorkload)
     given = Choices(values={p.name: p.default for p in Lammps.parameters} | dict(load.params))
-    places = [place_of(load, a, asked, 24 << 30, Path("/")) for a in asked.arms()]
+    places = [place_of(load, a, asked, MACHINE, Path("/")) for a in asked.arms()]
     assert {p.memory // p.tasks for p in places} == {TASK_MEMORY[scale]}
     commands = {str(Lammps().command(given, replace(p, storage=Path("/s"))).files) for p in places}
     assert len(commands) == 1
@@ -132,7 +134,7 @@ def test_guests_without_their_own_settings_have_the_usual_memory() -> None:
     assert isinstance(load, ApplicationWorkload)
     wide = replace(asked.environments[0], guest=GuestSettings())
     one = replace(asked, environments=(wide, *asked.environments[1:]))
-    assert place_of(load, one.arms()[0], one, 24 << 30, Path("/")).memory == 2 * TASK_MEMORY[Scale.SMALL]
+    assert place_of(load, one.arms()[0], one, MACHINE, Path("/")).memory == 2 * TASK_MEMORY[Scale.SMALL]
 
 
 def test_the_image_brings_lammps_an_mpi_and_a_kernel() -> None:
@@ -160,7 +162,7 @@ def test_the_paper_says_where_each_figure_stands() -> None:
     assert paper is not None
     assert {f.part for f in paper.figures} == {"scenarios", "memory"}
     assert all(f.source and f.differs and f.low == f.high for f in paper.figures)
-    inside = {(f.arm, f.phase): f.low for f in paper.of_part("scenarios") if f.quantity is Quantity.INSIDE}
+    inside = {(f.arm, f.phase): f.low for f in paper.of_part("scenarios") if f.quantity is Quantity.INSTANCES}
     node = [inside["scenario 1", f"node.{name}"] for name in ("user", "system", "wait", "idle")]
     assert node == [0.538, 0.022, 0.026, 0.414]
     assert inside["scenario 1", "memory.committed"] == 285.57e6
@@ -196,10 +198,10 @@ def guest_counters(share: tuple[float, ...] = BUSY, seconds: float = 10.0) -> di
 
 def counted(trial: TrialRecord, instances: int) -> TrialRecord:
     """With what two guests like the paper's, or one, counted over the run."""
-    scopes: dict[str, dict[str, float | None]] = {"timed.lammps.node": {"seconds": 10.0}}
+    scopes: dict[str, dict[str, float | None]] = {"runs.lammps.node": {"seconds": 10.0}}
     for i in range(instances):
-        scopes[f"timed.lammps.instance.nm1-{i}"] = {"seconds": 10.0, "vcpu": 2.84, "vcpu_delay": 1.42}
-        scopes[f"timed.lammps.guest.nm1-{i}"] = guest_counters()
+        scopes[f"runs.lammps.instance.nm1-{i}"] = {"seconds": 10.0, "vcpu": 2.84, "vcpu_delay": 1.42}
+        scopes[f"runs.lammps.guest.nm1-{i}"] = guest_counters()
     return replace(trial, counters={**trial.counters, **scopes})
 
 
@@ -263,7 +265,7 @@ def test_the_figures_of_the_paper_come_out_of_its_own_numbers(
     _, (found,) = measured
     assert found.study is not None
     arm = next(a for a in found.study.arms() if a.name == found.part.places["scenario 1"])
-    figures = inside_figures(arm, "lammps", [r for r in found.records if r.arm == arm.name])
+    figures = instance_figures(arm, "lammps", [r for r in found.records if r.arm == arm.name])
     assert figures is not None and figures.trials == BLOCKS and figures.kernels
     node = {k: round(100 * v, 1) for k, v in figures.node.items()}
     assert node == {"user": 54.8, "system": 2.0, "wait": 2.5, "idle": 40.7, "excess": 0.0}
@@ -274,7 +276,7 @@ def test_the_figures_of_the_paper_come_out_of_its_own_numbers(
     assert figures.mean_rates["interrupts"] == pytest.approx(680.7)
     assert figures.run_delay == pytest.approx(1 / 3) and figures.accounting == pytest.approx(1.0)
     assert (figures.clock_ahead, figures.clock_drift) == (0.008, -0.00001)
-    assert inside_figures(arm, "other", found.records) is None
+    assert instance_figures(arm, "other", found.records) is None
 
 
 def test_the_tables_and_figures_stand_beside_the_papers(
@@ -285,7 +287,7 @@ def test_the_tables_and_figures_stand_beside_the_papers(
     page, markdown = write_series(tmp_path, asked, found, paper)
     html, text = page.read_text().replace("\u00a0", " "), markdown.read_text()
     for form in (html, text):
-        assert "CPU time inside" in form and "40.7 %" in form and "41.4 %" in form
+        assert "CPU time of the instances" in form and "40.7 %" in form and "41.4 %" in form
         assert "A node: here, and in section 4.2" in form
         assert "1686 s" in form and "around" in form
         assert "the printed figures need 236.7 and 488.5" in form
@@ -302,7 +304,7 @@ def test_the_tables_and_figures_stand_beside_the_papers(
     json.dumps(told_json, allow_nan=False)
     parts: Any = told_json["parts"]
     (own,) = parts
-    assert [f["arm"] for f in own["inside"]] == ["one-vm/1x2", "two-vms/2x1"]
+    assert [f["arm"] for f in own["instances"]] == ["one-vm/1x2", "two-vms/2x1"]
     beside = {(b["what"]): b for b in own["published"]}
     overhead = beside["two virtual machines on each node against one: around"]
     assert overhead["ours"][0]["value"] == pytest.approx(0.1, abs=0.02)
@@ -321,7 +323,7 @@ def test_containers_tell_what_their_groups_do() -> None:
         replace(
             r,
             counters={
-                f"timed.lammps.instance.nm1-{i}": {
+                f"runs.lammps.instance.nm1-{i}": {
                     "seconds": 4.0,
                     "user": 3.0,
                     "system": 0.5,
@@ -334,7 +336,7 @@ def test_containers_tell_what_their_groups_do() -> None:
         for r in simulate(asked, plan, metrics=[metric], overheads={}, spread=Spread())
         if r.arm == arm.name
     ]
-    found = inside_figures(arm, "lammps", trials)
+    found = instance_figures(arm, "lammps", trials)
     assert found is not None and not found.kernels
     assert found.node == {"user": 0.75, "system": 0.125}
     assert found.instances == ({"user": 0.75, "system": 0.125},) * 2
@@ -343,11 +345,11 @@ def test_containers_tell_what_their_groups_do() -> None:
 
 
 def test_a_figure_of_a_place_that_was_not_measured_is_left_open() -> None:
-    from nearmetal.report.inside_table import printed_grids, printed_json
+    from nearmetal.report.instances_table import printed_grids, printed_json
 
     paper = published(NAME)
     assert paper is not None
-    own: list[PublishedFigure] = [f for f in paper.of_part("memory") if f.quantity is Quantity.INSIDE]
+    own: list[PublishedFigure] = [f for f in paper.of_part("memory") if f.quantity is Quantity.INSTANCES]
     (grid,) = printed_grids(own, {}, ())
     assert grid.rows == (("swap", "not measured", "0 %", "not measured", "0 %"),)
     values: Any = printed_json(own, {}, ())

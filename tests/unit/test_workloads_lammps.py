@@ -167,7 +167,7 @@ def test_the_box_is_scaled_to_ranks_and_to_memory() -> None:
     assert box(choices(scaling="ranks"), two) == (40, 20, 20)
     assert box(choices(scaling="ranks"), place(instances=2, tasks=1)) == (40, 20, 20)
     for scaling in ("fixed", "ranks"):
-        filled = choices(cells="auto", scaling=scaling, fill=50)
+        filled = choices(cells="auto", scaling=scaling, fill=0.5)
         larger = choices(cells=box(filled, two)[1] + 1, scaling=scaling)
         assert memory(filled, two) <= 0.5 * two.memory < memory(larger, two)
     tiny = place(memory=int(RANK_BYTES))
@@ -193,3 +193,7 @@ def test_the_input() -> None:
     assert not Lammps().prepare(choices(), place())
     assert Lammps().needs(choices()).packages == ("lammps",)
     assert [Lammps().needs(choices(write_every=n)).storage for n in (0, 10)] == [False, True]
+    own = choices(program="/opt/lammps/bin/lmp")
+    assert Lammps().needs(own).programs == ("/opt/lammps/bin/lmp",) and not Lammps().needs(own).packages
+    assert Lammps().command(own, place()).argv[0] == "/opt/lammps/bin/lmp"
+    assert "absolute path" in (Lammps().problem(choices(program="bin/lmp"), place()) or "")

@@ -15,6 +15,7 @@ from ..errors import RunError, UnavailableError
 from ..host import Host, Process, cpio, processes
 from ..host.guest_line import Clocks, GuestLine, Hello, answers
 from ..host.ranks import RankHolds, told_holdings
+from ..host.sources import Source, VcpuSource
 from ..model.study import Attachment
 from .contract import GuestBase, InstanceRequest, Tools
 from .program import ProgramInstance, last_words
@@ -44,6 +45,11 @@ class GuestInstance(ProgramInstance):
     process: Process
     ahead: Clocks
     threads: tuple[int, ...] = ()
+
+    @property
+    def sources(self) -> tuple[Source, ...]:
+        vcpus = VcpuSource(name=f"vcpu.{self.hostname}", host=self.host, threads=self.threads)
+        return (vcpus,) if self.threads else ()
 
     def copy_in(self, paths: Sequence[Path]) -> None:
         self._run(["nm-guest", "put"], cpio.pack(list(members(paths))))

@@ -33,7 +33,9 @@ _CPU_STAT = (
 _LOADS = ("load1", "load5", "load15")
 _PRESSURES = ("cpu", "memory", "io")
 SCHEDSTAT = "schedstat."
-"""Begins the name of a file /proc/<pid>/task/<tid>/schedstat of a thread that is a CPU of a guest."""
+"""Begins the name of a file /proc/<tid>/schedstat of a thread that is a CPU of a guest."""
+VCPU = ("vcpu", "vcpu_delay")
+"""What such files count: seconds that the threads ran, and waited for a CPU."""
 
 #: Counters that stand at a height instead of growing.
 LEVELS = frozenset((*_MEMINFO.values(), *_LOADS, "memory", "swap"))
@@ -110,7 +112,7 @@ def instance_counters(files: Mapping[str, bytes], scale: Scale) -> Counters:
         out |= _pressure(resource, files.get(f"{resource}.pressure", b""))
     threads = [files[name].split() for name in files if name.startswith(SCHEDSTAT)]
     if threads:
-        for place, name in enumerate(("vcpu", "vcpu_delay")):
+        for place, name in enumerate(VCPU):
             own = [_number(words[place]) if len(words) > place else None for words in threads]
             known = [nanoseconds for nanoseconds in own if nanoseconds is not None]
             out[name] = sum(known) / 1e9 if len(known) == len(own) else None

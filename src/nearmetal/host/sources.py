@@ -13,7 +13,7 @@ from typing import Protocol, runtime_checkable
 from .base import Host
 from .counter_files import read_files
 from .counters import local_scale
-from .procfiles import Counters, instance_counters, node_counters
+from .procfiles import SCHEDSTAT, VCPU, Counters, instance_counters, node_counters
 
 #: Of a group what a timed part is asked for; its memory.stat is dear to gather.
 _TIMED_FILES: Mapping[str, tuple[str, ...]] = {
@@ -75,3 +75,21 @@ class NodeSource:
     def read(self) -> Counters:
         found = node_counters(read_files(self.host, {"stat": "/proc/stat"}), local_scale())
         return {name: found[name] for name in ("steal", "iowait")}
+
+
+@dataclass(frozen=True, kw_only=True)
+class VcpuSource:
+    """The threads of this machine that are a guest's CPUs: seconds that they ran (vcpu), and waited for one
+    of the machine's (vcpu_delay)."""
+
+    name: str
+    host: Host
+    threads: tuple[int, ...]
+
+    def read(self) -> Counters:
+        paths = {f"{SCHEDSTAT}{n}": f"/proc/{t}/schedstat" for n, t in enumerate(self.threads)}
+        files = read_files(self.host, paths)
+        if len(files) < len(self.threads):
+            return dict.fromkeys(VCPU)
+        found = instance_counters(files, local_scale())
+        return {name: found.get(name) for name in VCPU}

@@ -9,8 +9,7 @@ from enum import StrEnum
 class Quantity(StrEnum):
     """What a printed figure measures. TIME: seconds of one phase of a process; TIME_SHARE: the same as a
     share of its life; OVERHEAD: more time than the baseline takes, as a share; GAIN: less time, as a share;
-    COUNT: events; WAIT: seconds; WALL: seconds of a whole run; INSIDE: what instances count over timed runs.
-    """
+    COUNT: events; WAIT: seconds; WALL: seconds of a whole run; INSTANCES: what those count in timed runs."""
 
     TIME = "time"
     TIME_SHARE = "share of the time"
@@ -19,7 +18,7 @@ class Quantity(StrEnum):
     COUNT = "count"
     WAIT = "wait"
     WALL = "wall time"
-    INSIDE = "inside"
+    INSTANCES = "instances"
 
 
 class Likeness(StrEnum):
@@ -46,7 +45,7 @@ class PublishedFigure:
     """One printed figure in base units (s; shares as 0.13), low = high for a single number. part: of the
     study that asks the same; source: table or section; size: class of the NAS benchmark; arm, baseline: by
     place ('container', 'shared memory', ...), '' where there is none; phase: of a process, '' for the whole,
-    and of INSIDE which of the figures ('node.user', analysis.inside);
+    and of INSTANCES which of the figures ('node.user', analysis.instances);
     differs: what is not as in our measurement."""
 
     part: str

@@ -22,12 +22,12 @@ def published(key: str) -> Published | None:
 
 def read(text: str) -> Published:
     """From our own form: [paper], [times] with a row of (percent, milliseconds) by phase, [[figure]],
-    [[inside]] with a row of numbers by place and the names of its columns."""
+    [[instances]] with a row of numbers by place and the names of its columns."""
     data = tomllib.loads(text)
     figures = (
         *(_times(data["times"]) if "times" in data else ()),
         *map(_figure, data["figure"]),
-        *(f for entry in data.get("inside", ()) for f in _inside(entry)),
+        *(f for entry in data.get("instances", ()) for f in _instances(entry)),
     )
     return Published(paper=Paper(**data["paper"]), figures=figures)
 
@@ -81,14 +81,14 @@ def _figure(entry: Mapping[str, Any]) -> PublishedFigure:
     )
 
 
-def _inside(entry: Mapping[str, Any]) -> Iterator[PublishedFigure]:
+def _instances(entry: Mapping[str, Any]) -> Iterator[PublishedFigure]:
     scale = Decimal("0.01") if entry["unit"] == "share" else Decimal(str(entry.get("scale", 1)))
     for place, row in entry["place"].items():
         for name, value in zip(entry["names"], row, strict=True):
             yield PublishedFigure(
                 part=entry["part"],
                 what=f"{entry['what']} {name}, {place}",
-                quantity=Quantity.INSIDE,
+                quantity=Quantity.INSTANCES,
                 low=float(Decimal(str(value)) * scale),
                 high=float(Decimal(str(value)) * scale),
                 unit=entry["unit"],

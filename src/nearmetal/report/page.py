@@ -18,7 +18,7 @@ from . import curves, inside_sections, sections
 from .cells_table import answer_sentence, question_text, trust_text
 from .chart_parts import PAGE, Chart, config
 from .inside import NOTHING, Inside
-from .inside_table import inside_blocks, inside_of
+from .instances_table import instances_blocks, instances_of
 from .markup import Markup, escape, join, json_for_script, tag
 from .seen import RecordIndex
 from .sheet import Leaf, html_of
@@ -71,7 +71,7 @@ def page_html(study: Study, analysis: Analysis, context: Context, *, bundle: str
         sections.cells(study, analysis, records, drawings.figure),
         curves.section(analysis.cells, drawings.figure),
         sections.time_spent(study, analysis, records),
-        *_inside(study, records, drawings),
+        *_instances(study, records, drawings),
         sections.what_ran(study, analysis, records),
         inside_sections.roofs(analysis),
         inside_sections.counted(context.inside),
@@ -98,10 +98,10 @@ def page_html(study: Study, analysis: Analysis, context: Context, *, bundle: str
     )
 
 
-def _inside(study: Study, records: RecordIndex, drawings: Drawings) -> list[Markup]:
+def _instances(study: Study, records: RecordIndex, drawings: Drawings) -> list[Markup]:
     """What instances counted themselves; nothing where nothing was asked."""
-    blocks = inside_blocks(study, inside_of(study, records))
-    leaf = Leaf(key="inside", title="Inside the instances", blocks=tuple(blocks))
+    blocks = instances_blocks(study, instances_of(study, records))
+    leaf = Leaf(key="instances", title="What the instances counted", blocks=tuple(blocks))
     return [html_of(leaf, drawings.figure)] if blocks else []
 
 

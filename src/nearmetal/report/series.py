@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..analysis.inside import InsideFigures
+from ..analysis.instances import InstanceFigures
 from ..model.published import Published, PublishedFigure, Quantity
 from ..model.record import JsonValue, TrialRecord
 from ..model.result import Analysis, Cell
@@ -20,8 +20,8 @@ from .beside import Beside, beside, phases
 from .bundle import vega_bundle
 from .cells_table import answer_sentence, entry, metric_label, side, trust_text, verdict_text
 from .chart_parts import PAGE, Chart
-from .inside_charts import inside_charts, runs_of
-from .inside_table import inside_blocks, inside_json, inside_of, printed_grids, printed_json
+from .instances_charts import instances_charts, runs_of
+from .instances_table import instances_blocks, instances_json, instances_of, printed_grids, printed_json
 from .json_form import json_form
 from .markdown import escape as markdown_escape
 from .markup import Markup, join
@@ -114,7 +114,7 @@ def _paper_json(paper: Published) -> dict[str, JsonValue]:
 
 def _part_json(r: PartResult, paper: Published | None, results_dir: str) -> dict[str, JsonValue]:
     records, figures = RecordIndex(r.records), _figures(r, paper)
-    inside = inside_of(r.study, records) if r.study is not None else ()
+    counted = instances_of(r.study, records) if r.study is not None else ()
     own: JsonValue = None
     if r.study is not None and r.analysis is not None and r.directory is not None:
         own = json_form(r.study, r.analysis, results_dir=str(Path(results_dir) / r.directory))
@@ -126,10 +126,10 @@ def _part_json(r: PartResult, paper: Published | None, results_dir: str) -> dict
         "emulated": r.study is not None and any(a.placement.emulated for a in r.study.arms()),
         "places": dict(r.part.places),
         "result": own,
-        "inside": inside_json(inside),
+        "instances": instances_json(counted),
         "published": [
             *(b.as_json() for b in _beside(r, figures, records)),
-            *printed_json(figures, r.part.places, inside),
+            *printed_json(figures, r.part.places, counted),
         ],
     }
 
@@ -188,14 +188,14 @@ def _figures(r: PartResult, paper: Published | None) -> tuple[PublishedFigure, .
 
 
 def _beside(r: PartResult, figures: Sequence[PublishedFigure], records: RecordIndex) -> tuple[Beside, ...]:
-    figures = [f for f in figures if f.quantity is not Quantity.INSIDE]
+    figures = [f for f in figures if f.quantity is not Quantity.INSTANCES]
     return beside(figures, r.part.places, r.study, r.analysis, records, r.why)
 
 
 def _part(r: PartResult, paper: Published | None) -> Leaf:
     records = RecordIndex(r.records)
     pairs = _beside(r, _figures(r, paper), records)
-    inside = inside_of(r.study, records) if r.study is not None else ()
+    counted = instances_of(r.study, records) if r.study is not None else ()
     blocks: list[Block] = [Words(text=note, quiet=True) for note in r.part.notes]
     if r.study is None or r.analysis is None or not r.analysis.blocks:
         blocks.insert(0, Words(text=f"Nothing was measured: {r.why}."))
@@ -205,16 +205,16 @@ def _part(r: PartResult, paper: Published | None) -> Leaf:
         blocks = [Words(text=answer, link=link), *blocks]
         blocks += [c for c in _charts(r, pairs) if c is not None]
         blocks += _grids(r.study, r.analysis)
-        blocks += inside_blocks(r.study, inside)
-        blocks += _second_by_second(r, inside, records)
+        blocks += instances_blocks(r.study, counted)
+        blocks += _second_by_second(r, counted, records)
     times = [b for b in pairs if b.figure.quantity in (Quantity.TIME, Quantity.TIME_SHARE)]
     if times and r.analysis is not None:
         blocks.append(_times(r, times, records))
     claims = [b for b in pairs if b not in times]
     if claims:
         blocks.append(_claims(claims))
-    printed = [f for f in _figures(r, paper) if f.quantity is Quantity.INSIDE]
-    blocks += printed_grids(printed, r.part.places, inside)
+    printed = [f for f in _figures(r, paper) if f.quantity is Quantity.INSTANCES]
+    blocks += printed_grids(printed, r.part.places, counted)
     return Leaf(key=f"part-{r.part.key}", title=r.part.title, blocks=tuple(blocks))
 
 
@@ -228,11 +228,11 @@ def _charts(r: PartResult, pairs: Sequence[Beside]) -> tuple[Chart | None, ...]:
 
 
 def _second_by_second(
-    r: PartResult, inside: Sequence[InsideFigures], records: RecordIndex
+    r: PartResult, counted: Sequence[InstanceFigures], records: RecordIndex
 ) -> Iterator[Chart]:
     """A typical run of each arm whose guests were sampled: the one with the median wall time."""
     assert r.study is not None
-    for f in inside:
+    for f in counted:
         walls = sorted(
             (row.values[-1], t.trial)
             for t in records.trials(f.arm)
@@ -241,7 +241,7 @@ def _second_by_second(
         )
         if walls:
             runs = runs_of(r.guests, walls[len(walls) // 2][1], f.workload)
-            yield from inside_charts(side(r.study, f.arm).title, runs)
+            yield from instances_charts(side(r.study, f.arm).title, runs)
 
 
 def _grids(study: Study, analysis: Analysis) -> list[Block]:

@@ -160,7 +160,7 @@ def _study(
             confidence=0.95,
             seed=seed,
             warm_up=0,
-            inside=True,
+            instance_counters=True,
         ),
     )
     return study, {

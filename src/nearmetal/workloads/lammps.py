@@ -9,6 +9,7 @@ from ..model.record import JsonValue
 from ..model.study import Better
 from .application import Found, Invocation, Needs, Output, Place, metrics_of
 from .parameter import Choices, Kind, Parameter
+from .several import program_parameter, program_problem
 
 #: Atoms in a cell of the face-centred cubic lattice.
 EACH = 4
@@ -38,7 +39,9 @@ SECTIONS = {
     "Other": "other",
 }
 _TIMED = (("loop", "s", Better.LOWER), ("timesteps", "op/s", Better.HIGHER))
-_INPUT, _DUMP = "in.melt", "positions.dump"
+_PROGRAM, _INPUT = "lmp", "in.melt"
+#: By its end LAMMPS writes it in binary: what is measured is the disk, not the printing of numbers.
+_DUMP = "positions.bin"
 
 PARAMETERS = (
     Parameter(
@@ -52,10 +55,11 @@ PARAMETERS = (
     ),
     Parameter(
         name="fill",
-        kind=Kind.WHOLE,
-        default=50,
-        most=120,
-        doc="percent of the instances' memory that cells: auto fills",
+        kind=Kind.SHARE,
+        default=0.5,
+        least=0.01,
+        most=1.5,
+        doc="how much of the instances' memory cells: auto fills",
     ),
     Parameter(
         name="scaling",
@@ -73,6 +77,7 @@ PARAMETERS = (
         most=1 << 30,
         doc="steps from one writing of all positions into the storage to the next; 0: none",
     ),
+    program_parameter(_PROGRAM),
 )
 
 
@@ -91,7 +96,7 @@ def box(choices: Choices, place: Place) -> tuple[int, int, int]:
     factors = grid(place.ranks) if choices.word("scaling") == "ranks" else (1, 1, 1)
     cells = choices.whole("cells")
     if cells is None:
-        atoms = ((choices.real("fill") / 100) * place.memory / place.tasks - RANK_BYTES) / ATOM_BYTES
+        atoms = (choices.real("fill") * place.memory / place.tasks - RANK_BYTES) / ATOM_BYTES
         each = max(atoms, 0.0) * place.ranks / math.prod(factors) / EACH
         cells = max(4, int(each ** (1 / 3) + 1e-9))
     x, y, z = (cells * f for f in factors)
@@ -115,9 +120,16 @@ class Lammps:
     parameters = PARAMETERS
 
     def needs(self, choices: Choices) -> Needs:
-        return Needs(programs=("lmp",), packages=("lammps",), storage=bool(choices.whole("write_every")))
+        program = choices.word("program")
+        return Needs(
+            programs=(program,),
+            packages=("lammps",) if program == _PROGRAM else (),
+            storage=bool(choices.whole("write_every")),
+        )
 
     def problem(self, choices: Choices, place: Place) -> str | None:
+        if (what := program_problem(choices)) is not None:
+            return what
         count, wanted = atoms(choices, place), memory(choices, place)
         if count > MOST_ATOMS:
             return f"{count:,} atoms: LAMMPS numbers at most {MOST_ATOMS:,}; take fewer cells"
@@ -133,7 +145,7 @@ class Lammps:
 
     def command(self, choices: Choices, place: Place) -> Invocation:
         return Invocation(
-            argv=("lmp", "-in", _INPUT, "-log", "none", "-nocite"),
+            argv=(choices.word("program"), "-in", _INPUT, "-log", "none", "-nocite"),
             mpi=True,
             env={"OMP_NUM_THREADS": "1"},  # a thread of its own for each CPU would differ between the arms
             files={_INPUT: _melt(choices, place)},

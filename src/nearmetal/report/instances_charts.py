@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from ..analysis.inside import CPU, RATES, memory_of, rates_of, shares_of
+from ..analysis.instances import CPU, RATES, memory_of, rates_of, shares_of
 from ..model.record import JsonValue
 from ..samplers import Section, in_windows
 from ..units import scale_of
@@ -52,7 +52,7 @@ def _points(section: Section, window: tuple[float, float]) -> list[tuple[float, 
     return out
 
 
-def inside_charts(arm: str, runs: Sequence[GuestRun]) -> list[Chart]:
+def instances_charts(arm: str, runs: Sequence[GuestRun]) -> list[Chart]:
     """arm: in words. Of each guest its CPU time; memory, disk traffic and system figures of all together."""
     shown = [r for r in runs if r.points]
     if not shown:
@@ -87,7 +87,7 @@ def _cpu(arm: str, run: GuestRun, guests: int) -> Chart:
         },
     }
     return Chart(
-        kind="inside",
+        kind="instances",
         title=f"CPU time: {arm}{which}",
         caption="Shares of each second of a typical run, as the guest's own kernel counts them.",
         height=HEIGHT,
@@ -139,7 +139,7 @@ def _lines(
         "system": "Interrupts and context switches of each guest.",
     }[key]
     return Chart(
-        kind="inside",
+        kind="instances",
         title=f"{title}: {arm}",
         caption=f"{said} One typical run, second by second"
         + (", a dash for each guest." if several else "."),

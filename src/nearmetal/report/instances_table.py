@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from ..analysis.inside import CPU, MEMORY, RATES, InsideFigures, inside_figures
+from ..analysis.instances import CPU, MEMORY, RATES, InstanceFigures, instance_figures
 from ..model.published import PublishedFigure, Quantity
 from ..model.record import JsonValue
 from ..model.study import Study
@@ -18,15 +18,17 @@ NOT_TOLD = "not told"
 _BYTES = frozenset(("blocks received", "blocks sent"))
 
 
-def inside_of(study: Study, records: RecordIndex) -> tuple[InsideFigures, ...]:
+def instances_of(study: Study, records: RecordIndex) -> tuple[InstanceFigures, ...]:
     """Of every arm and workload of which something was counted, in the order of the study."""
     found = (
-        inside_figures(arm, w.name, records.trials(arm.name)) for w in study.workloads for arm in study.arms()
+        instance_figures(arm, w.name, records.trials(arm.name))
+        for w in study.workloads
+        for arm in study.arms()
     )
     return tuple(f for f in found if f is not None)
 
 
-def value_of(f: InsideFigures, key: str) -> float | None:
+def value_of(f: InstanceFigures, key: str) -> float | None:
     """By the key of a published figure: 'node.user', 'instance 1.steal', 'memory.swap', ..."""
     group, _, name = key.partition(".")
     number = group.removeprefix("instance ")
@@ -44,13 +46,13 @@ def shown(value: float | None, unit: str) -> str:
     return f"{100 * value:.3g} %" if unit == "share" else show(value, unit)
 
 
-def inside_blocks(study: Study, figures: Sequence[InsideFigures]) -> list[Block]:
+def instances_blocks(study: Study, figures: Sequence[InstanceFigures]) -> list[Block]:
     """Tables of CPU time, memory, rates, and how the accounts of guests agree with the machine's."""
     if not figures:
         return []
     several = len({f.workload for f in figures}) > 1
 
-    def row(f: InsideFigures, what: str = "") -> str:
+    def row(f: InstanceFigures, what: str = "") -> str:
         load = f"{one_line(f.workload)}, " if several else ""
         return f"{load}{side(study, f.arm).title}{f', {what}' if what else ''}"
 
@@ -67,7 +69,7 @@ def inside_blocks(study: Study, figures: Sequence[InsideFigures]) -> list[Block]
         for f in figures
         for what, shares in _cpu_rows(f)
     ]
-    out.append(Grid(title="CPU time inside", heads=("arm", *CPU), rows=tuple(cpu), numbers=True))
+    out.append(Grid(title="CPU time of the instances", heads=("arm", *CPU), rows=tuple(cpu), numbers=True))
     memory = [
         (row(f), *(shown(f.memory.get(n), "B" if n == "committed" else "share") for n in MEMORY))
         for f in figures
@@ -95,7 +97,7 @@ def inside_blocks(study: Study, figures: Sequence[InsideFigures]) -> list[Block]
     return out
 
 
-def _meaning(figures: Sequence[InsideFigures]) -> str:
+def _meaning(figures: Sequence[InstanceFigures]) -> str:
     said = (
         "A node's user and system time are the sums of its instances'; what is left is split as their wait "
         "stands to wait + idle + steal."
@@ -116,19 +118,19 @@ def _meaning(figures: Sequence[InsideFigures]) -> str:
     return said
 
 
-def _cpu_rows(f: InsideFigures) -> Iterable[tuple[str, Mapping[str, float]]]:
+def _cpu_rows(f: InstanceFigures) -> Iterable[tuple[str, Mapping[str, float]]]:
     each = [(f"instance {n}", shares) for n, shares in enumerate(f.instances, 1)]
     return [*(each if len(each) > 1 or f.kernels else []), ("node", f.node)]
 
 
-def _rate(f: InsideFigures, name: str) -> str:
+def _rate(f: InstanceFigures, name: str) -> str:
     if name not in f.rates:
         return NOT_TOLD
     unit = "B/s" if name in _BYTES else "op/s"
     return f"{show(f.rates[name], unit)} ({show(f.mean_rates[name], unit)})"
 
 
-def _accounts(f: InsideFigures) -> tuple[str, ...]:
+def _accounts(f: InstanceFigures) -> tuple[str, ...]:
     def seconds(value: float | None) -> str:
         return NOT_TOLD if value is None else show(value, "s", signed=True)
 
@@ -141,7 +143,7 @@ def _accounts(f: InsideFigures) -> tuple[str, ...]:
     )
 
 
-def inside_json(figures: Sequence[InsideFigures]) -> list[JsonValue]:
+def instances_json(figures: Sequence[InstanceFigures]) -> list[JsonValue]:
     """Shares, seconds, bytes and counts a second."""
     return [
         {
@@ -165,11 +167,11 @@ def inside_json(figures: Sequence[InsideFigures]) -> list[JsonValue]:
 
 
 def printed_grids(
-    figures: Sequence[PublishedFigure], places: Mapping[str, str], inside: Sequence[InsideFigures]
+    figures: Sequence[PublishedFigure], places: Mapping[str, str], counted: Sequence[InstanceFigures]
 ) -> list[Grid]:
     """What a paper printed of its instances, beside ours: one table for each of its own. places: our arm by
     the paper's word."""
-    ours = {f.arm: f for f in inside}
+    ours = {f.arm: f for f in counted}
     out = []
     for group in _by(figures, lambda f: f"{f.source}|{f.phase.partition('.')[0]}|{f.unit}").values():
         columns = tuple(dict.fromkeys(f.arm for f in group))
@@ -207,13 +209,13 @@ def _named(key: str) -> str:
 
 
 def printed_json(
-    figures: Sequence[PublishedFigure], places: Mapping[str, str], inside: Sequence[InsideFigures]
+    figures: Sequence[PublishedFigure], places: Mapping[str, str], counted: Sequence[InstanceFigures]
 ) -> list[JsonValue]:
     """What a paper printed of its instances, each figure with ours in its unit; null where none is."""
-    ours = {f.arm: f for f in inside}
+    ours = {f.arm: f for f in counted}
     out: list[JsonValue] = []
     for f in figures:
-        if f.quantity is not Quantity.INSIDE:
+        if f.quantity is not Quantity.INSTANCES:
             continue
         own = ours.get(places.get(f.arm, ""))
         out.append(

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean, median
 
-from ..model.record import TIMED, TrialRecord
+from ..model.record import RUNS, TrialRecord
 from ..model.study import Arm
 from .guests import Accounting, GuestCpu, GuestMemory, combined, mean_memory, node_cpu
 
@@ -27,7 +27,7 @@ _LAST_NUMBER = re.compile(r"(\d+)$")
 
 
 @dataclass(frozen=True, kw_only=True)
-class InsideFigures:
+class InstanceFigures:
     """Medians over the trials of an arm; what no trial tells is left out. instances: shares of each
     instance's CPU time by CPU, in their order on a node; node: shares of the CPU time of a node (without
     steal), and 'excess'; memory: by MEMORY, of one guest; rates: by RATES, summed over the instances of a
@@ -64,9 +64,9 @@ class _Trial:
     clocks: Mapping[str, float]
 
 
-def inside_figures(arm: Arm, workload: str, trials: Iterable[TrialRecord]) -> InsideFigures | None:
+def instance_figures(arm: Arm, workload: str, trials: Iterable[TrialRecord]) -> InstanceFigures | None:
     """None where no trial counted anything over runs of that workload."""
-    begin = f"{TIMED}{workload}."
+    begin = f"{RUNS}{workload}."
     found, kernels = [], False
     for t in trials:
         own = {k.removeprefix(begin): v for k, v in t.counters.items() if k.startswith(begin)}
@@ -77,7 +77,7 @@ def inside_figures(arm: Arm, workload: str, trials: Iterable[TrialRecord]) -> In
             found.append(_trial(arm, guests, groups))
     if not found:
         return None
-    return InsideFigures(
+    return InstanceFigures(
         arm=arm.name,
         workload=workload,
         trials=len(found),
