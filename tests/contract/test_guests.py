@@ -74,6 +74,18 @@ def test_kvm_is_refused_where_it_runs_no_guest(tools: Tools, place: Path) -> Non
         pass
 
 
+def test_its_clocks_and_cpus_are_told(guest: GuestInstance) -> None:
+    first, second = guest.clocks(), guest.clocks()
+    assert 0 < first.error < 50e6, "half of a round trip"
+    assert abs(first.monotonic - second.monotonic) <= first.error + second.error + 1e6
+    (source,) = guest.sources
+    before = source.read()
+    assert run(guest, "sh", "-c", "i=0; while [ $i -lt 2000 ]; do i=$((i + 1)); done").ok
+    after = source.read()
+    assert (after["vcpu"] or 0) > (before["vcpu"] or 0) > 0, "its thread ran"
+    assert (after["vcpu_delay"] or 0) >= (before["vcpu_delay"] or 0)
+
+
 def test_a_command_has_streams_status_environment_and_directory(guest: GuestInstance) -> None:
     assert isinstance(guest, Guest)
     done = run(

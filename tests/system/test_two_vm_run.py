@@ -10,11 +10,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.contract.guests import kernel
 from tests.system.test_quick import left_behind, nearmetal, trial_lines
 
 from nearmetal.samplers import GUESTS, read_samples, read_sections
 
-pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="guests and named network namespaces need root")
+pytestmark = [
+    pytest.mark.skipif(os.geteuid() != 0, reason="guests and named network namespaces need root"),
+    pytest.mark.timeout(400),
+]
 
 GUEST = """
 name: guest
@@ -75,6 +79,7 @@ def test_containers_stand_in_and_the_papers_figures_beside_them(here: Path) -> N
 
 
 def test_a_guest_counts_by_its_own_kernel_and_clock(here: Path) -> None:
+    assert kernel()
     (here / "guest.yaml").write_text(GUEST)
     done = nearmetal("run", "guest.yaml", "--max-blocks", "1", "--json", cwd=here, timeout=300)
     assert done.returncode == 0, done.stderr
