@@ -9,7 +9,7 @@ said=$(mktemp)
 nested=$!
 trap 'kill "$nested" 2>/dev/null; rm -f "$said"' EXIT
 trap 'exit 130' INT TERM
-"$python" -m pytest tests/unit tests/golden tests/statistical
+"$python" -m pytest -n 2 --dist worksteal tests/unit tests/golden tests/statistical
 computing=$?
 wait "$nested"
 booting=$?
