@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from tests.contract.answers import checked
 from tests.contract.not_here import not_here
-from tests.contract.test_backends import HOST, Rig, out
+from tests.contract.test_backends import HOST, Rig, is_container, out
 from tests.contract.test_network_attachments import CLIENT, PYTHON, SERVER, exchange, standing, want
 
 from nearmetal.environments import InstanceRequest, Seated, Tools, Unavailable
@@ -21,7 +21,8 @@ from nearmetal.model.study import Attachment
 from nearmetal.network.build import Network
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="most backends take seats as root alone")
-NAMES = [n for n in backend_names() if n not in not_here() and "net" in get_backend(n).own]
+CONTAINERS = [n for n in backend_names() if n not in not_here() and is_container(n)]
+NAMES = [n for n in CONTAINERS if "net" in get_backend(n).own]
 
 
 @pytest.fixture

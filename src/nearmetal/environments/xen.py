@@ -38,7 +38,7 @@ from .xen_dom0 import Place as Dom0Place
 from .xen_dom0 import reached, visited
 from .xen_kept import kept_names, remove_named
 from .xen_line import PORT, Line, answered, console_read, line_of
-from .xl import Facts, Xl, require_facts
+from .xl import CREATE_SECONDS, Facts, Xl, require_facts
 
 WITHOUT_SEAT = (Attachment.NONE, Attachment.LOOPBACK)
 BRIDGE = "nmbridge"
@@ -225,7 +225,7 @@ def _start(host: Host, tools: Tools, request: InstanceRequest) -> Iterator[XenIn
         # Registered before the guest is there: xl may fail half-way.
         stack.callback(xl.destroy, request.label)
         spawned = time.monotonic_ns()
-        xl.create(config)
+        xl.create(config, max(CREATE_SECONDS, guest.boot_timeout))
         if guest.pin and request.cpus:
             xl.pin(request.label, host_cpus_of(request, vcpus))
         if facts.scheduler is not None and (xen.weight, xen.cap) != (None, None):

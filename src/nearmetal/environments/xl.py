@@ -66,10 +66,10 @@ class Xl:
             free_memory=xen_told.free_memory(said.stdout),
         )
 
-    def create(self, config: str) -> None:
+    def create(self, config: str, timeout: float = CREATE_SECONDS) -> None:
         """Start the guest of a configuration file on dom0, paused. Raises RunError."""
         # -p: until its console and its vCPUs are as they should be, it has run nothing.
-        self._do(["create", "-p", config], "the guest is not created", timeout=CREATE_SECONDS)
+        self._do(["create", "-p", config], "the guest is not created", timeout=timeout)
 
     def unpause(self, name: str) -> None:
         self._do(["unpause", name], f"{name} does not go on")
