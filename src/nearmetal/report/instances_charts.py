@@ -61,7 +61,7 @@ def instances_charts(arm: str, runs: Sequence[GuestRun]) -> list[Chart]:
         *(_cpu(arm, r, len(shown)) for r in shown),
         _lines(arm, shown, "memory", "Memory", _MEMORY, "B"),
         _lines(arm, shown, "disk", "Disk traffic", RATES[:2], "B/s"),
-        _lines(arm, shown, "system", "Interrupts and context switches", RATES[2:], "op/s"),
+        _lines(arm, shown, "system", "Interrupts and context switches", RATES[2:], ""),
     )
     return [c for c in made if c is not None]
 

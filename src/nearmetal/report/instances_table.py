@@ -40,10 +40,12 @@ def value_of(f: InstanceFigures, key: str) -> float | None:
 
 
 def shown(value: float | None, unit: str) -> str:
-    """Shares in percent."""
+    """Shares in percent, counts as they are."""
     if value is None:
         return NOT_TOLD
-    return f"{100 * value:.3g} %" if unit == "share" else show(value, unit)
+    if unit == "share":
+        return f"{100 * value:.3g} %"
+    return show(value, unit) if unit else f"{value:,.6g}"
 
 
 def instances_blocks(study: Study, figures: Sequence[InstanceFigures]) -> list[Block]:
@@ -65,7 +67,7 @@ def instances_blocks(study: Study, figures: Sequence[InstanceFigures]) -> list[B
         )
     ]
     cpu = [
-        (row(f, what), *(shown(shares.get(name), "share") for name in CPU))
+        (row(f, what), *(_share(shares, name) for name in CPU))
         for f in figures
         for what, shares in _cpu_rows(f)
     ]
@@ -123,11 +125,17 @@ def _cpu_rows(f: InstanceFigures) -> Iterable[tuple[str, Mapping[str, float]]]:
     return [*(each if len(each) > 1 or f.kernels else []), ("node", f.node)]
 
 
+def _share(shares: Mapping[str, float], name: str) -> str:
+    in_idle = name == "steal" and name not in shares and "idle" in shares
+    return "in idle" if in_idle else shown(shares.get(name), "share")
+
+
 def _rate(f: InstanceFigures, name: str) -> str:
     if name not in f.rates:
         return NOT_TOLD
-    unit = "B/s" if name in _BYTES else "op/s"
-    return f"{show(f.rates[name], unit)} ({show(f.mean_rates[name], unit)})"
+    unit = "B/s" if name in _BYTES else ""
+    whole, each = ((v if unit else round(v)) for v in (f.rates[name], f.mean_rates[name]))
+    return f"{shown(whole, unit)} ({shown(each, unit)})"
 
 
 def _accounts(f: InstanceFigures) -> tuple[str, ...]:
