@@ -31,7 +31,7 @@ def here(tmp_path: Path) -> Iterator[Path]:
     yield tmp_path
     done = run(tmp_path, "clean", "--dry-run", "--json")
     assert json.loads(done.stdout)["found"] == []
-    assert not list(Path("/var/tmp").glob("nearmetal-*-work"))
+    assert not list(Path("/var/tmp").glob("nearmetal-??????-work"))
 
 
 def run(cwd: Path, *words: str) -> subprocess.CompletedProcess[str]:
