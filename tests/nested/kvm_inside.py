@@ -46,7 +46,11 @@ def main(carried: Path, kernel: Path) -> None:
                 cache=Path(scratch),
             ),
         )
+        host.run(
+            ["mount", "-t", "debugfs", "debugfs", "/sys/kernel/debug"], timeout=10
+        )  # often there already
         with Qemu().start(host, tools, request) as guest:
+            found["exits"] = {k: v for source in guest.sources for k, v in source.read().items()}
             for name, argv in {
                 "hostname": ("cat", "/proc/sys/kernel/hostname"),
                 "messages": ("dmesg",),

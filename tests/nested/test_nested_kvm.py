@@ -34,4 +34,5 @@ def test_a_guest_by_kvm_where_the_processor_runs_it(parts: Parts, tmp_path: Path
     assert found["hostname"] == "nminner\n"
     assert "Hypervisor detected: KVM" in found["messages"]
     assert " svm" in found["processor"] or "hypervisor" in found["processor"]
+    assert found["exits"]["exits"] > 100 and found["exits"]["io_exits"] > 0, found["exits"]
     assert found["phases"]["first_instruction"] > 0

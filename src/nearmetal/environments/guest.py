@@ -15,7 +15,7 @@ from ..errors import RunError, UnavailableError
 from ..host import Host, Process, cpio, processes
 from ..host.guest_line import Clocks, GuestLine, Hello, answers
 from ..host.ranks import RankHolds, told_holdings
-from ..host.sources import Source, VcpuSource
+from ..host.sources import Source, VcpuSource, exit_sources
 from ..model.study import Attachment
 from .contract import GuestBase, InstanceRequest, Tools
 from .program import ProgramInstance, last_words
@@ -49,7 +49,8 @@ class GuestInstance(ProgramInstance):
     @property
     def sources(self) -> tuple[Source, ...]:
         vcpus = VcpuSource(name=f"vcpu.{self.hostname}", host=self.host, threads=self.threads)
-        return (vcpus,) if self.threads else ()
+        exits = exit_sources(f"exits.{self.hostname}", self.host, self.pid)
+        return (*((vcpus,) if self.threads else ()), *exits)
 
     def copy_in(self, paths: Sequence[Path]) -> None:
         self._run(["nm-guest", "put"], cpio.pack(list(members(paths))))

@@ -93,3 +93,49 @@ class VcpuSource:
             return dict.fromkeys(VCPU)
         found = instance_counters(files, local_scale())
         return {name: found.get(name) for name in VCPU}
+
+
+KVM_STATISTICS = Path("/sys/kernel/debug/kvm")
+EXITS = (
+    "exits",
+    "io_exits",
+    "mmio_exits",
+    "halt_exits",
+    "irq_exits",
+    "irq_window_exits",
+    "nmi_window_exits",
+    "signal_exits",
+    "request_irq_exits",
+    "hypercalls",
+    "insn_emulation",
+    "tlb_flush",
+    "pf_fixed",
+)
+"""Of what KVM counts for a virtual machine: how often it left guest code, by reason (io_exits: an emulated
+port, mmio_exits: an emulated device's memory, halt_exits: nothing to do, irq_exits: an interrupt of the
+machine), what it flushed, and how many pages it mapped for it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExitSource:
+    """Why KVM left a guest, from its own statistics, in which `perf kvm stat` counts too. directory: of the
+    virtual machine, '<process>-<descriptor>' below KVM_STATISTICS."""
+
+    name: str
+    host: Host
+    directory: Path
+
+    def read(self) -> Counters:
+        found = read_files(self.host, {name: str(self.directory / name) for name in EXITS})
+        return {name: float(text) for name, text in found.items() if text.strip().isdigit()}
+
+
+def exit_sources(
+    name: str, host: Host, pid: int, statistics: Path = KVM_STATISTICS
+) -> tuple[ExitSource, ...]:
+    """Of the virtual machine of a process; none where the kernel shows none: no KVM, no debugfs, no root."""
+    try:
+        own = sorted(statistics.glob(f"{pid}-*"))
+    except OSError:
+        return ()
+    return tuple(ExitSource(name=name, host=host, directory=d) for d in own[:1])
