@@ -21,8 +21,8 @@ ENDS: Mapping[str, float] = {"temp": 3.079440, "current": 0.0238497}
 TOLERANCE = 1e-3
 #: Degrees and g/kg by which the mean may differ from what came in through the surface: rounding alone.
 CLOSED = 1e-9
-#: Bytes for each cell of the grid that Veros takes, and what it takes besides: measured at 36,000 and 576,000
-#: cells.
+#: Bytes for each cell of the grid that Veros takes, and what it takes besides: an estimate, rather too much,
+#: to refuse grids that cannot fit.
 CELL_BYTES, BASE_BYTES = 4000, 250e6
 
 _PROGRAM, _RESULT = "veros_setup.py", "ocean.json"
