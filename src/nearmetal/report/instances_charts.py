@@ -11,7 +11,7 @@ from ..analysis.instances import CPU, RATES, memory_of, rates_of, shares_of
 from ..model.record import JsonValue
 from ..samplers import Section, in_windows
 from ..units import scale_of
-from .chart_parts import Chart, Spec, short, tip, told_apart
+from .chart_parts import PAGE, Chart, Spec, short, tip, told_apart
 
 HEIGHT = 170
 _MEMORY = ("swap", "free", "inactive", "active")
@@ -116,7 +116,8 @@ def _lines(
         if name in found
     ]
     colour, shapes = told_apart("what", names)
-    dash: Spec = {"field": "guest", "type": "nominal"}
+    legend: Spec = {"symbolType": "stroke", "symbolSize": 300, "symbolStrokeColor": PAGE.quiet}
+    dash: Spec = {"field": "guest", "type": "nominal", "legend": legend}
     label = {"memory": f"memory, {prefix}", "disk": f"read and written, {prefix}", "system": "a second"}[key]
     tips: list[JsonValue] = [
         tip("guest", "guest", None),
