@@ -11,7 +11,7 @@ from ..analysis.instances import CPU, RATES, memory_of, rates_of, shares_of
 from ..model.record import JsonValue
 from ..samplers import Section, in_windows
 from ..units import scale_of
-from .chart_parts import PAGE, Chart, Spec, short, tip, told_apart
+from .chart_parts import Chart, Spec, short, tip, told_apart
 
 HEIGHT = 170
 _MEMORY = ("swap", "free", "inactive", "active")
@@ -116,8 +116,7 @@ def _lines(
         if name in found
     ]
     colour, shapes = told_apart("what", names)
-    legend: Spec = {"symbolType": "stroke", "symbolSize": 300, "symbolStrokeColor": PAGE.quiet}
-    dash: Spec = {"field": "guest", "type": "nominal", "legend": legend}
+    dash: Spec = {"field": "guest", "type": "nominal", "legend": None}
     label = {"memory": f"memory, {prefix}", "disk": f"read and written, {prefix}", "system": "a second"}[key]
     tips: list[JsonValue] = [
         tip("guest", "guest", None),
@@ -143,7 +142,7 @@ def _lines(
         kind="instances",
         title=f"{title}: {arm}",
         caption=f"{said} One typical run, second by second"
-        + (", a dash for each guest." if several else "."),
+        + (", a line style for each guest, the first drawn through." if several else "."),
         height=HEIGHT,
         spec={
             "data": {"values": rows},
