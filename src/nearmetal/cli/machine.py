@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from dataclasses import asdict
+from functools import partial
 from typing import TYPE_CHECKING
 
 import typer
@@ -70,6 +71,7 @@ def check(json: bool = Json) -> int:
         rows.append((state, f"attachment {name}", found.detail or found.reason, found.remedy))
     rows += _storages(host)
     rows += _applications(host)
+    rows += _in_images()
     rows += [] if machine is None else _inside(machine)
     facts = provenance(host)
     if json:
@@ -163,6 +165,28 @@ def _applications(host: Host) -> list[tuple[str, str, str, str]]:
             rows.append(("not here", f"application {name}", problem, ""))
         else:
             rows.append(("works", f"application {name}", "", ""))
+    return rows
+
+
+def _in_images() -> list[tuple[str, str, str, str]]:
+    """A row for each image that stands: which applications of packages it holds, what brings the others."""
+    from ..execute.application_place import lacking
+    from ..execute.machine import image_store
+    from ..execute.software import find_program
+    from ..model.study import ApplicationWorkload
+    from ..workloads.applications import application, application_names, choices
+
+    named = {
+        name: application(name).needs(choices(ApplicationWorkload(name=name, application=name)))
+        for name in application_names()
+    }
+    rows = []
+    for image in image_store().all():
+        absent = {n: w for n, w in named.items() if w.packages and lacking(w, partial(find_program, image))}
+        there = [n for n, w in named.items() if w.packages and n not in absent]
+        more = "; ".join(f"{' '.join(w.packages)} for {n}" for n, w in absent.items())
+        holds = f"holds {', '.join(there) or 'none of the applications'}"
+        rows.append(("works", f"image {image.name}", holds, f"add to its packages: {more}" if more else ""))
     return rows
 
 
