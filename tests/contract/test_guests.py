@@ -315,7 +315,7 @@ def test_nothing_is_left_of_one_whose_tool_was_killed(tools: Tools, place: Path)
 
 FAULTS = (
     ("no module", "virtiofs: has the kernel its module"),
-    ("memory", "the guest was silent for 6 s"),
+    ("memory", "the guest was silent for 6 s|the guest ended while it booted"),
     ("time", "the guest was silent for 0.2 s, in its firmware"),
     ("huge", "Cannot allocate memory|the guest ended"),
     ("cpu", "the guest ended while it booted: .*nosuchcpu"),

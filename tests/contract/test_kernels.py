@@ -345,7 +345,7 @@ def test_planted_work_takes_its_share_longer(
     lines = [(micro.slice(0), micro.slice(1)) for _ in range(150)]
     assert all([p.work for p in a.parts] == [p.work for p in b.parts] for a, b in lines)
     plain, more = ([sum(p.seconds for p in pair[k].parts) for pair in lines] for k in (0, 1))
-    assert 1.35 < median(b / a for a, b in zip(plain, more, strict=True)) < 1.65
+    assert 1.3 < median(b / a for a, b in zip(plain, more, strict=True)) < 1.65
 
 
 def report_of(directory: Path, rank: int) -> RankReport:

@@ -212,7 +212,7 @@ def test_a_rank_that_dies_before_mpi_init_ends_its_trial_at_once(mpi: Mpi) -> No
         records = list(run_block(replace(session, study=asked), make_block(asked, 1), 1))
     assert {r.arm for r in records} == {"native/1x2", "two/2x1", "two-shm/2x1"}
     for r in records:
-        assert "own ended with 3: sorry" in r.reason, r
+        assert "own: rank 1 ended with 3: sorry" in r.reason, r
         assert r.end - r.begin < 10, r
 
 

@@ -102,4 +102,4 @@ def test_a_placeholder_without_its_program_is_named(tmp_path: Path) -> None:
     (tmp_path / "own.yaml").write_text(text + STUDY[STUDY.index("design:") :])
     done = nearmetal("run", "own.yaml", cwd=tmp_path)
     assert done.returncode == 4
-    assert "own ended with 1: ./app.2 cannot be started: No such file or directory" in done.stderr
+    assert "own: ./app.2 cannot be started: No such file or directory" in done.stderr

@@ -211,3 +211,10 @@ def test_a_compiler_tells_its_mpi() -> None:
     assert mpi_of_compiler("Open MPI 5.0.7 (Language: C)") == (Mpi.OPENMPI, (5, 0, 7))
     assert mpi_of_compiler("mpicc for MPICH version 4.3") == (Mpi.MPICH, (4, 3, 0))
     assert mpi_of_compiler("icx 2024.1") is None
+
+
+def test_of_two_mpis_side_by_side_the_compiler_of_the_wanted_one_is_taken() -> None:
+    names = ("mpirun", "mpicc", "mpiexec.hydra", "mpirun.mpich", "mpicc.mpich", "mpirun.openmpi")
+    there = {name: f"/usr/bin/{name}" for name in (*names, "mpicc.openmpi")}
+    assert programs_of(there.get, Mpi.OPENMPI) == ("/usr/bin/mpirun.openmpi", "mpicc.openmpi")
+    assert programs_of(there.get, Mpi.MPICH) == ("/usr/bin/mpirun.mpich", "mpicc.mpich")

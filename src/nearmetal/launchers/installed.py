@@ -68,7 +68,9 @@ def mpi_of_compiler(said: str) -> tuple[Mpi, tuple[int, int, int]] | None:
 def programs_of(which: Callable[[str], str | None], wanted: Mpi | None) -> tuple[str | None, str]:
     """Path of mpirun, None where it is missing, and name of the compiler, by name alone: what cannot be
     asked, an image before anything runs in it. wanted: as in find_mpi."""
-    for mpirun, mpicc in reversed(_NAMES[wanted]) if wanted is not None else ():
+    # First the compiler that bears the name of its MPI: mpicc may be that of another one.
+    names = sorted(_NAMES[wanted][::-1], key=lambda n: n[1] == "mpicc") if wanted is not None else []
+    for mpirun, mpicc in names:
         path = which(mpirun)
         if path is not None and which(mpicc) is not None:
             return path, mpicc
