@@ -69,7 +69,7 @@ def programs_of(which: Callable[[str], str | None], wanted: Mpi | None) -> tuple
     """Path of mpirun, None where it is missing, and name of the compiler, by name alone: what cannot be
     asked, an image before anything runs in it. wanted: as in find_mpi."""
     # First the compiler that bears the name of its MPI: mpicc may be that of another one.
-    names = sorted(_NAMES[wanted][::-1], key=lambda n: n[1] == "mpicc") if wanted is not None else []
+    names = sorted(_NAMES[wanted], key=lambda n: n[1] == "mpicc") if wanted is not None else []
     for mpirun, mpicc in names:
         path = which(mpirun)
         if path is not None and which(mpicc) is not None:
