@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from nearmetal.host import LocalHost
@@ -9,15 +10,18 @@ from nearmetal.host.sources import exit_sources
 
 
 def test_the_statistics_of_the_one_virtual_machine_are_read(tmp_path: Path) -> None:
-    for machine in ("41-9", "412-11", "412-x"):
+    """Its CPUs are threads of the process that it is named after, which need not be the one we started."""
+    own = os.getpid()
+    for machine in ("1-9", f"{own}-11", f"{own}0-x"):
         (tmp_path / machine).mkdir()
     for name, text in (("exits", "1203\n"), ("io_exits", "17\n"), ("mmio_exits", "none\n"), ("other", "5")):
-        (tmp_path / "412-11" / name).write_text(text)
-    (source,) = exit_sources("exits.vm", LocalHost(), 412, tmp_path)
+        (tmp_path / f"{own}-11" / name).write_text(text)
+    (source,) = exit_sources("exits.vm", LocalHost(), (own,), tmp_path)
     assert source.name == "exits.vm"
     assert source.read() == {"exits": 1203.0, "io_exits": 17.0}
 
 
 def test_where_there_are_none_there_is_no_source(tmp_path: Path) -> None:
-    assert exit_sources("exits.vm", LocalHost(), 412, tmp_path) == ()
-    assert exit_sources("exits.vm", LocalHost(), 412, tmp_path / "absent") == ()
+    for threads in ((), (os.getpid(),), (1 << 30,)):
+        assert exit_sources("exits.vm", LocalHost(), threads, tmp_path) == ()
+        assert exit_sources("exits.vm", LocalHost(), threads, tmp_path / "absent") == ()

@@ -49,7 +49,7 @@ class GuestInstance(ProgramInstance):
     @property
     def sources(self) -> tuple[Source, ...]:
         vcpus = VcpuSource(name=f"vcpu.{self.hostname}", host=self.host, threads=self.threads)
-        exits = exit_sources(f"exits.{self.hostname}", self.host, self.pid)
+        exits = exit_sources(f"exits.{self.hostname}", self.host, self.threads)
         return (*((vcpus,) if self.threads else ()), *exits)
 
     def copy_in(self, paths: Sequence[Path]) -> None:

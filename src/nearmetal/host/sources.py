@@ -5,7 +5,8 @@ the others (see execute/inside.py)."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, runtime_checkable
@@ -131,11 +132,16 @@ class ExitSource:
 
 
 def exit_sources(
-    name: str, host: Host, pid: int, statistics: Path = KVM_STATISTICS
+    name: str, host: Host, threads: Sequence[int], statistics: Path = KVM_STATISTICS
 ) -> tuple[ExitSource, ...]:
-    """Of the virtual machine of a process; none where the kernel shows none: no KVM, no debugfs, no root."""
+    """Of the virtual machine whose CPUs these threads are; none where the kernel shows none: no KVM, no
+    debugfs, no root."""
+    status = host.read(f"/proc/{threads[0]}/status") if threads else b""
+    process = re.search(rb"^Tgid:\s*(\d+)$", status, re.MULTILINE) if isinstance(status, bytes) else None
+    if process is None:
+        return ()
     try:
-        own = sorted(statistics.glob(f"{pid}-*"))
+        own = sorted(statistics.glob(f"{int(process[1])}-*"))
     except OSError:
         return ()
     return tuple(ExitSource(name=name, host=host, directory=d) for d in own[:1])
