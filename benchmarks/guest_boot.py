@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -42,11 +42,24 @@ class Recording(LocalHost):
 
     argv: tuple[str, ...] = ()
 
-    def start(self, argv: Sequence[str], **more: object) -> Process:
+    def start(
+        self,
+        argv: Sequence[str],
+        *,
+        stdout: Path,
+        stderr: Path,
+        env: Mapping[str, str] | None = None,
+        cwd: Path | None = None,
+        stdin: int | None = None,
+        pass_fds: Sequence[int] = (),
+        most: int | None = None,
+    ) -> Process:
         if "-machine" in argv:
             at = max(i for i, word in enumerate(argv[: list(argv).index("-machine")]) if word == "--")
             self.argv = tuple(argv[at + 1 :])
-        return super().start(argv, **more)  # type: ignore[arg-type]
+        return super().start(
+            argv, stdout=stdout, stderr=stderr, env=env, cwd=cwd, stdin=stdin, pass_fds=pass_fds, most=most
+        )
 
 
 def image(tools: Tools, place: Path) -> Path:

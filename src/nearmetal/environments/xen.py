@@ -113,7 +113,7 @@ class XenInstance(GuestInstance):
     def sources(self) -> tuple[Source, ...]:
         """See host.sources.Counting: beside what a guest tells itself, the hypervisor's account of it."""
         own = HypervisorSource(name=f"xen.{self.hostname}", guest=self.label, xl=self.xl)
-        return (*getattr(super(), "sources", ()), own)
+        return (*super().sources, own)
 
 
 def settings_of(request: InstanceRequest) -> tuple[GuestSettings, XenSettings]:
