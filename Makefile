@@ -15,8 +15,9 @@ test-contract: setup-test
 
 # Everything about virtual machines: each guest boots in seconds by KVM, and in many by an emulator.
 test-vm: setup-test
-	$(PYTHON) -m pytest tests/unit/test_guests.py tests/unit/study_file/test_study_file_guest.py \
-	  tests/contract/test_guests.py tests/system/test_guests_run.py -q $(ARGS)
+	$(PYTHON) -m pytest tests/unit/test_guests_parts.py tests/unit/test_libvirt.py \
+	  tests/unit/study_file/test_study_file_guest.py \
+	  tests/contract/test_guests.py tests/contract/test_libvirt_guests.py tests/system/test_guests_run.py -q $(ARGS)
 
 setup:
 	@scripts/setup.sh run
@@ -24,9 +25,11 @@ setup:
 setup-test:
 	@scripts/setup.sh test
 
-# Guests of Xen on a dom0 that is emulated: all there is, an MPI job over two and a study with its verdict included.
+# Guests of Xen on a dom0 that is emulated: all there is, an MPI job over two, a study with its verdict, boots
+# with Xen against boots without, and the study of 2009. Fifty minutes on two cores.
 test-xen: setup-test
-	$(PYTHON) -m pytest tests/nested/test_nested_xen.py tests/nested/whole_xen.py -p no:randomly --timeout 1800 $(ARGS)
+	$(PYTHON) -m pytest $(addprefix tests/nested/,test_nested_xen.py whole_xen.py boots_xen.py two_vm_xen.py) \
+	  -p no:randomly --timeout 3600 $(ARGS)
 
 # KVM for real, in a machine that is emulated with the extensions of a processor.
 test-kvm: setup-test
@@ -47,12 +50,12 @@ format:
 
 kernels-test:
 	cmake -S kernels -B build/kernels >/dev/null
-	cmake --build build/kernels
+	cmake --build build/kernels --parallel 2
 	ctest --test-dir build/kernels --output-on-failure
 
 sanitize:
 	cmake -S kernels -B build/sanitize -DNEARMETAL_SANITIZE=address,undefined >/dev/null
-	cmake --build build/sanitize
+	cmake --build build/sanitize --parallel 2
 	ctest --test-dir build/sanitize --output-on-failure
 
 wheel: setup

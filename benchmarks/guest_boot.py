@@ -1,6 +1,6 @@
 """What starting a guest costs beyond QEMU itself: the time until its agent answers, against the same QEMU
-command by hand; restored from a checkpoint against booted; a command in a ready guest; idle guests of 128
-MiB.
+command by hand, and by libvirt; restored from a checkpoint against booted; a command in a ready guest; idle
+guests of 128 MiB.
 
 python -m benchmarks.guest_boot [ROUNDS], as root, with the image debian-kernel built."""
 
@@ -23,6 +23,7 @@ from benchmarks.paired import interleaved, ratio, shown
 
 from nearmetal.environments import GuestBase, InstanceRequest, Tools
 from nearmetal.environments.initramfs import initramfs
+from nearmetal.environments.libvirt import Libvirt
 from nearmetal.environments.qemu import Qemu
 from nearmetal.execute.bases import KERNEL_IMAGE, kernel_of
 from nearmetal.execute.machine import cache_directory, image_store
@@ -35,6 +36,7 @@ from nearmetal.model.guest import MIB, GuestSettings, StartFrom
 from nearmetal.model.study import Attachment, Environment
 
 IDLE = 8
+QEMU = Qemu()
 
 
 class Recording(LocalHost):
@@ -122,16 +124,18 @@ def main(rounds: int) -> None:
         )
         cold = GuestSettings(memory=128 * MIB)
 
-        def start(settings: GuestSettings) -> float:
-            with Qemu().start(host, tools, request(base, scratch, settings)) as guest:
+        def start(settings: GuestSettings, backend: Qemu | Libvirt = QEMU) -> float:
+            with backend.start(host, tools, request(base, scratch, settings)) as guest:
                 return guest.phases["first_instruction"]
 
         start(replace(cold, start=StartFrom.RESTORED))  # makes the checkpoint
         start(cold)
         argv = host.argv
+        start(cold, Libvirt())  # it looks at QEMU when it is new
         seconds = interleaved(
             {
                 "nearmetal": lambda: start(cold),
+                "libvirt": lambda: start(cold, Libvirt()),
                 "by hand": lambda: by_hand(argv, place),
                 "restored": lambda: start(replace(cold, start=StartFrom.RESTORED)),
             },
@@ -140,6 +144,7 @@ def main(rounds: int) -> None:
         for name, values in seconds.items():
             print(f"{name:<12}{median(values):8.3f} s")
         print(f"nearmetal / by hand  {shown(ratio(seconds['nearmetal'], seconds['by hand']))}  limit 1.15")
+        print(f"libvirt / nearmetal  {shown(ratio(seconds['libvirt'], seconds['nearmetal']))}")
         print(f"restored / cold      {shown(ratio(seconds['restored'], seconds['nearmetal']))}  limit 0.2")
         with Qemu().start(host, tools, request(base, scratch, cold)) as guest:
             commands = []

@@ -2,8 +2,8 @@
 
 By hand: python -m benchmarks.sampler [rounds]. Each round starts all side by side, in an order and at a
 distance drawn anew, and takes their CPU time by the scheduler's clock over the same seconds, once they are
-warm: nm-sample with all that it reads of the node, nm-sample with two instances besides (cgroup v1), and
-vmstat, which reads a part of it."""
+warm: nm-sample with all that it reads of the node, nm-sample with two instances besides, in control groups
+like those of a run and with a process each, and vmstat, which reads a part of the node's."""
 
 from __future__ import annotations
 
@@ -15,17 +15,43 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+from nearmetal.environments.instance import CONTROLLERS
+from nearmetal.errors import UnavailableError
 from nearmetal.execute.machine import cache_directory
-from nearmetal.host import LocalHost
+from nearmetal.execute.session import new_label
+from nearmetal.host import LocalHost, Unavailable, cgroups
 from nearmetal.samplers import Sampler
 from nearmetal.workloads.build import build_tools
 
 SECONDS = 15.0
 WARM = 2.0
 NAMES = ("node", "node + 2 instances", "vmstat 1")
-INSTANCE = {name: Path("/sys/fs/cgroup") / name for name in ("cpu", "cpuacct", "memory")}
+INSTANCES = ("a", "b")
+Groups = Mapping[str, Path]
+
+
+@contextmanager
+def lived_in_groups(label: str) -> Iterator[Groups]:
+    """As an instance has them, with a process in them that does something ten times a second."""
+    parents = cgroups.machine_parents()
+    if isinstance(parents, Unavailable):
+        raise UnavailableError(f"no control group can be made here: {parents.reason}")
+    made = cgroups.directories(parents, label, CONTROLLERS - {"cpuset"})
+    try:
+        cgroups.create(made, cgroups.GroupLimits())
+        process = subprocess.Popen([sys.executable, "-c", "import time\nwhile True: time.sleep(0.1)"])
+        try:
+            cgroups.take(made, process.pid)
+            yield made
+        finally:
+            process.kill()
+            process.wait()
+    finally:
+        cgroups.remove(cgroups.unique(made))
 
 
 def cpu_seconds(pid: int) -> float:
@@ -34,8 +60,8 @@ def cpu_seconds(pid: int) -> float:
     return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks.iterdir()) / 1e9
 
 
-def measure_round(scratch: Path, program: str) -> dict[str, float]:
-    """CPU seconds per second by name, all running at the same time."""
+def measure_round(scratch: Path, program: str, groups: Mapping[str, Groups]) -> dict[str, float]:
+    """CPU seconds per second by name, all running at the same time. groups: of each instance."""
     host = LocalHost()
     pids: dict[str, int] = {}
     samplers = {
@@ -48,8 +74,8 @@ def measure_round(scratch: Path, program: str) -> dict[str, float]:
                 sampler = samplers[name].__enter__()
                 pids[name] = newest_child()
                 if name != "node":
-                    sampler.add_instance("a", INSTANCE)
-                    sampler.add_instance("b", INSTANCE)
+                    for label, own in groups.items():
+                        sampler.add_instance(label, own)
             else:
                 vmstat = subprocess.Popen(["vmstat", "1"], stdout=subprocess.DEVNULL)
                 pids[name] = vmstat.pid
@@ -78,9 +104,12 @@ def main(rounds: int) -> None:
     tools = build_tools(LocalHost(), cache_directory(), progress=print)
     print(f"{rounds} rounds of {SECONDS:.0f} s, {os.cpu_count()} CPUs; CPU microseconds per second")
     found = []
-    with tempfile.TemporaryDirectory() as scratch:
+    with ExitStack() as stack:
+        scratch = stack.enter_context(tempfile.TemporaryDirectory())
+        label = new_label()
+        groups = {name: stack.enter_context(lived_in_groups(f"{label}-{name}")) for name in INSTANCES}
         for _ in range(rounds):
-            found.append(measure_round(Path(scratch), str(tools.directory / "nm-sample")))
+            found.append(measure_round(Path(scratch), str(tools.directory / "nm-sample"), groups))
             print("  " + "   ".join(f"{name} {found[-1][name] * 1e6:.0f}" for name in NAMES))
     for name in NAMES[:2]:
         logs = [math.log(f[name] / f[NAMES[2]]) for f in found]

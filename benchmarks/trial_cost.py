@@ -14,13 +14,16 @@ import subprocess
 import sys
 import tempfile
 import time
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
 
 from benchmarks.paired import difference, interleaved, interval, shown
 
 from nearmetal.execute.block import run_block
+from nearmetal.execute.inside import counted_everywhere
 from nearmetal.execute.progress import Silent
+from nearmetal.execute.run import REHEARSAL
 from nearmetal.execute.running import RunningAnalysis
 from nearmetal.execute.session import new_label, open_session, prepare_machine, usable_arms
 from nearmetal.host import LocalHost
@@ -68,9 +71,12 @@ def main(rounds: int, reframe: str | None) -> None:
     numbers = count(1)
     with (
         tempfile.TemporaryDirectory(dir=Path.cwd()) as here,
-        open_session(machine, STUDY, backends, new_label(), Silent()) as session,
+        open_session(machine, STUDY, backends, new_label(), Silent()) as opened,
         TrialWriter(Path(here) / "local.jsonl", directory=Path(here)) as writer,
     ):
+        rehearsal = tuple(run_block(opened, make_block(STUDY, REHEARSAL), 1))
+        # As in a run: the events that this kernel has, not all that were tried.
+        session = replace(opened, events=counted_everywhere(opened.events, rehearsal))
         alone = os.open(Path(here) / "alone", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
 
         def whole() -> float:
@@ -83,7 +89,7 @@ def main(rounds: int, reframe: str | None) -> None:
 
         tools = machine.tools
         enter = [tools / "nm-box", "enter", "--pid", "0", "--label", session.label, "--cpus", "0", "--"]
-        rank = [tools / "nm-rank", "--cpus", "0", "--report", here, "--"]
+        rank = [tools / "nm-rank", "--cpus", "0", "--report", str(session.scratch), "--"]
 
         def launched(argv: list[str]) -> float:
             begin = time.perf_counter()

@@ -1,19 +1,50 @@
 #!/bin/sh
-# All tests. First those that only compute, beside those that boot emulated machines; then, alone on the machine,
-# those that start instances and measure.
+# All tests. First, side by side, those that compute, those that boot emulated machines, and of the rest those
+# that measure nothing (marked "beside"); then, alone on the machine, those that start instances and measure.
 set -u
 cd "$(dirname "$0")/.."
 python=.venv/bin/python
-said=$(mktemp)
-"$python" -m pytest tests/nested >"$said" 2>&1 &
-nested=$!
-trap 'kill "$nested" 2>/dev/null; rm -f "$said"' EXIT
+said=$(mktemp -d)
+lanes=
+# Sessions side by side would each take /run/netns away when it had made it.
+mkdir /run/netns 2>/dev/null && made=/run/netns || made=
+
+# lane NAME ARGUMENT...: a session of its own, whose words are kept.
+lane() {
+  name=$1
+  shift
+  "$python" -m pytest --durations 10 --durations-min 5 "$@" >"$said/$name" 2>&1 &
+  lanes="$lanes $name:$!"
+}
+
+tidy() {
+  [ -n "$made" ] || return
+  while umount "$made" 2>/dev/null; do :; done
+  rmdir "$made" 2>/dev/null
+  made=
+}
+
+ended() {
+  for lane in $lanes; do kill "${lane#*:}" 2>/dev/null; done
+  wait
+  tidy
+  rm -rf "$said"
+}
+trap ended EXIT
 trap 'exit 130' INT TERM
-"$python" -m pytest -n 2 --dist worksteal tests/unit tests/golden tests/statistical
-computing=$?
-wait "$nested"
-booting=$?
-cat "$said"
-"$python" -m pytest tests/contract tests/system
-measuring=$?
-[ "$computing" = 0 ] && [ "$booting" = 0 ] && [ "$measuring" = 0 ]
+
+echo "side by side: what computes, emulated machines, and what measures nothing"
+lane computing -n 2 --dist worksteal tests/unit tests/golden tests/statistical
+lane nested tests/nested
+lane contract -m "beside and not alone" tests/contract
+lane system -m "beside and not alone" tests/system # one session, for a run holds the machine
+failed=0
+for lane in $lanes; do
+  wait "${lane#*:}" || failed=1
+  lanes=${lanes#* "$lane"}
+  cat "$said/${lane%:*}"
+done
+tidy
+"$python" -m pytest -m "alone or not beside" --durations 40 --durations-min 5 tests/contract tests/system || failed=1
+grep -hE '^(FAILED|ERROR) ' "$said"/* # again, at the end
+[ "$failed" = 0 ]

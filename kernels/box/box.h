@@ -83,7 +83,12 @@ int cma_main(int argc, char **argv);
 int guest_main(int argc, char **argv);
 int multiplex_main(int argc, char **argv);
 int tap_main(int argc, char **argv);
+/* A descriptor of the character device of a macvtap of this network namespace, for QEMU. */
+int open_macvtap(const char *interface);
 int kvm_main(int argc, char **argv);
+int trip_main(int argc, char **argv);
+int reap_main(int argc, char **argv);
+int cpuid_main(int argc, char **argv);
 /* A stream connection to a Unix socket. */
 int connect_to(const char *path);
 /* A line to an agent that listens at "tcp:ADDRESS:PORT" or behind a Unix socket, and has spoken. Calls until

@@ -23,7 +23,10 @@ enum {
     MEMORY = 2 << 20,
     CODE = 0x1000,
     TABLES = 0x2000,
-    LOOPS = 100000,
+    /* Many, since a guest's way in and out takes milliseconds where KVM runs in a guest itself. */
+    LOOPS = 400000,
+    TRIES = 5,
+    TRY_MS = 400,
     PORT = 0x3f8,
     BYTE = 42,
 };
@@ -170,6 +173,23 @@ static void ask(const struct step *step, char *text, size_t room) {
     close(line[0]);
 }
 
+/* Whether a step ends as it should; each: ns for an instruction. A loop is run again where it was slow,
+ * TRY_MS long, for on a busy machine the child may have waited for its processor meanwhile. */
+static bool run_fastest(const struct step *step, char *text, size_t room, double *each) {
+    uint64_t begin = now_ns();
+    for (int i = 0; i < (step->loops == LOOPS ? TRIES : 1); i++) {
+        ask(step, text, room);
+        if (strncmp(text, "ok ", 3) != 0)
+            return false;
+        double ns = strtod(text + 3, NULL);
+        if (i == 0 || ns < *each)
+            *each = ns;
+        if (*each <= slowest_ns || now_ns() - begin > TRY_MS * 1000000ull)
+            break;
+    }
+    return true;
+}
+
 static const char *remedy(bool opens) {
     if (access("/dev/kvm", F_OK) != 0)
         return "modprobe kvm_intel or kvm_amd, with virtualisation switched on in the firmware";
@@ -199,10 +219,7 @@ int kvm_main(int argc, char **argv) {
         close(fd);
     printf("{\"steps\": [");
     for (size_t i = 0; works && i < sizeof steps / sizeof *steps; i++) {
-        ask(&steps[i], text, sizeof text);
-        works = strncmp(text, "ok ", 3) == 0;
-        if (works)
-            each = strtod(text + 3, NULL);
+        works = run_fastest(&steps[i], text, sizeof text, &each);
         if (works && steps[i].loops == LOOPS && each > slowest_ns) {
             works = false;
             snprintf(text, sizeof text, "%.0f ns for an instruction: it is emulated itself", each);

@@ -1,8 +1,9 @@
 /* nm-box tap --netns PATH --interface NAME: gives a virtual machine the place of an interface. A bridge joins
- * the interface to a tap; the guest takes over its MAC and its address, so that to the others nothing has
- * changed. Without a command: makes the bridge, where it is not there, and tells what the guest has to know,
- * as JSON. With one: opens a tap on it as descriptor TAP_FD (and vhost as VHOST_FD, with --vhost) and becomes
- * the command. The tap goes with its last descriptor, the bridge with the namespace. */
+ * the interface to a tap, or with --macvtap it is one itself; the guest takes over its MAC and its address,
+ * so that to the others nothing has changed. Without a command: makes the bridge, where it is not there, and
+ * tells what the guest has to know, as JSON. With one: opens the tap as descriptor TAP_FD (and vhost as
+ * VHOST_FD, with --vhost) and becomes the command. A tap goes with its last descriptor, the bridge with the
+ * namespace. */
 #define _GNU_SOURCE
 #include "box.h"
 
@@ -19,10 +20,12 @@
 #include <net/if.h>
 #include <net/if_arp.h>
 #include <sched.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 enum { TAP_FD = 30, VHOST_FD = 31 };
@@ -159,10 +162,10 @@ static void tell(int fd, const char *interface) {
     print_routes(interface);
 }
 
-static void open_tap(int fd, const char *interface, bool vhost) {
+static int open_tap(int fd, const char *interface) {
     struct ifreq request = named("nmtap%d");
     request.ifr_flags = IFF_TAP | IFF_NO_PI | IFF_VNET_HDR;
-    int tap = open("/dev/net/tun", O_RDWR);
+    int tap = open("/dev/net/tun", O_RDWR | O_CLOEXEC);
     if (tap < 0 || ioctl(tap, TUNSETIFF, &request) != 0)
         die("open a tap", "/dev/net/tun");
     struct ifreq mtu = ask(fd, SIOCGIFMTU, interface, "mtu of");
@@ -171,6 +174,10 @@ static void open_tap(int fd, const char *interface, bool vhost) {
         die("mtu of the tap", request.ifr_name);
     add_port(fd, request.ifr_name);
     bring_up(fd, request.ifr_name);
+    return tap;
+}
+
+static void hand_over(int tap, bool vhost) {
     if (dup2(tap, TAP_FD) != TAP_FD)
         die("dup2", "tap");
     int host = vhost ? open("/dev/vhost-net", O_RDWR) : -1;
@@ -178,13 +185,30 @@ static void open_tap(int fd, const char *interface, bool vhost) {
         die("open", "/dev/vhost-net");
 }
 
+/* Two guests of one seat would both answer for its address: the first holds a name of this network namespace
+ * as long as it lives, whatever ends it. */
+static void take_seat(const char *interface) {
+    struct sockaddr_un name = {.sun_family = AF_UNIX};
+    snprintf(name.sun_path + 1, sizeof name.sun_path - 1, "nearmetal-guest-%s", interface);
+    int fd = socket(AF_UNIX, SOCK_DGRAM, 0);
+    socklen_t size = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + strlen(name.sun_path + 1));
+    if (fd < 0)
+        die("socket", "seat");
+    if (bind(fd, (struct sockaddr *)&name, size) == 0)
+        return;
+    if (errno == EADDRINUSE)
+        refuse("another guest has this address already", interface);
+    die("bind", interface);
+}
+
 int tap_main(int argc, char **argv) {
     static const struct option options[] = {{"netns", required_argument, NULL, 'n'},
                                             {"interface", required_argument, NULL, 'i'},
                                             {"vhost", no_argument, NULL, 'v'},
+                                            {"macvtap", no_argument, NULL, 'm'},
                                             {NULL, 0, NULL, 0}};
     const char *netns = NULL, *interface = NULL;
-    bool vhost = false;
+    bool vhost = false, macvtap = false;
     for (int option; (option = getopt_long(argc, argv, "+", options, NULL)) != -1;) {
         if (option == 'n')
             netns = optarg;
@@ -192,6 +216,8 @@ int tap_main(int argc, char **argv) {
             interface = optarg;
         else if (option == 'v')
             vhost = true;
+        else if (option == 'm')
+            macvtap = true;
         else
             refuse("unknown option", "tap");
     }
@@ -201,11 +227,13 @@ int tap_main(int argc, char **argv) {
     int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
     if (fd < 0)
         die("socket", "tap");
-    make_bridge(fd, interface);
+    if (!macvtap)
+        make_bridge(fd, interface);
     if (optind >= argc) {
         tell(fd, interface);
         return 0;
     }
-    open_tap(fd, interface, vhost);
+    take_seat(interface);
+    hand_over(macvtap ? open_macvtap(interface) : open_tap(fd, interface), vhost);
     execute(argv + optind);
 }

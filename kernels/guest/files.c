@@ -204,7 +204,9 @@ int own_command(int argc, char **argv) {
         return drain_fifo(argv[1]);
     if (argc == 2 && strcmp(argv[0], "holdings") == 0)
         return print_holdings(argv[1]);
-    if (argc == 5 && strcmp(argv[0], "become") == 0)
-        return become(argv[1], argv[2], argv[3], argv[4]);
+    if (argc == 2 && strcmp(argv[0], "network") == 0)
+        return print_network(argv[1]);
+    if (argc == 6 && strcmp(argv[0], "become") == 0)
+        return become(argv[1], argv[2], argv[3], argv[4], argv[5]);
     return -1;
 }

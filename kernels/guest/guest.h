@@ -12,17 +12,20 @@
  * else memory; swap: a device; tools: where the directory /tools of the initramfs is to be seen; net:
  * INTERFACE,ADDRESS/PREFIX[,MTU[,DESTINATION/PREFIX:GATEWAY]...]; port: virtio:NAME, tty:DEVICE or tcp:PORT;
  * key: what a TCP peer must say first, in hex; mac: of net's interface, which gets its name then; line:
- * MAC,ADDRESS/PREFIX of an interface for the agent alone. */
+ * MAC,ADDRESS/PREFIX of an interface for the agent alone; tune: what is set at net's interface and at its
+ * routes (tune.c). */
 struct given {
     char name[65], root[128], upper[64], swap[64], tools[512], net[1024], port[128], key[129], mac[18],
-        line[64];
+        line[64], tune[256];
 };
 
 /* CLOCK_MONOTONIC in nanoseconds. */
 uint64_t guest_now(void);
 /* One line on the console, which the host keeps: "nm-guest: STEP: <strerror> (DETAIL)". */
 void say(const char *step, const char *detail);
-/* The same, and the guest ends. */
+/* A line on the console, "nm-step: NAME": what is begun, for a host that waits in vain. */
+void begin_step(const char *name);
+/* The same as say(), and the guest ends. */
 _Noreturn void give_up(const char *step, const char *detail);
 
 struct given read_given(void);
@@ -30,16 +33,22 @@ struct given read_given(void);
 void make_root(const struct given *given, uint64_t *modules);
 void start_swap(const struct given *given);
 void make_network(const struct given *given);
+/* Sets the interface and its routes as text says, KEY=VALUE[,...]: rto_min (ms), congestion_control,
+ * queue_length (packets), tso, gso, gro (0 or 1); gives up where the kernel refuses. */
+void tune(const char *interface, const char *text);
+/* How it stands, as JSON; a status. */
+int print_network(const char *interface);
 /* Waits for the interface of that MAC, and gives it the name. */
 void name_interface(const char *mac, const char *name);
 /* Runs commands for whoever holds the other end of the port; never returns. hello: sent first. */
 _Noreturn void serve(const struct given *given, const char *hello);
 
-/* Commands that the agent has in itself (put, get, fill, drain, holdings, become); -1: it is none of them. */
+/* Commands that the agent has in itself (put, get, fill, drain, holdings, network, become); -1: it is none of
+ * them. */
 int own_command(int argc, char **argv);
 /* Of the ranks with this mark (NAME=value) in their environment; a status. */
 int print_holdings(const char *mark);
 /* A guest that was restored from the state of another gets its own name, time and network; a status. */
-int become(const char *name, const char *nanoseconds, const char *mac, const char *net);
+int become(const char *name, const char *nanoseconds, const char *mac, const char *net, const char *tune);
 
 #endif

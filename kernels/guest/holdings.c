@@ -54,8 +54,11 @@ static void print_link(long rank, const char *table, unsigned long wanted) {
 }
 
 static void print_links(long rank, const char *pid) {
-    char path[64], file[400], target[64];
+    char path[64], file[400], target[64], tables[2][64];
     snprintf(path, sizeof path, "/proc/%.16s/fd", pid);
+    /* Of its own network: a container in the guest may have one. */
+    snprintf(tables[0], sizeof tables[0], "/proc/%.16s/net/tcp", pid);
+    snprintf(tables[1], sizeof tables[1], "/proc/%.16s/net/tcp6", pid);
     DIR *held = opendir(path);
     for (struct dirent *entry; held != NULL && (entry = readdir(held)) != NULL;) {
         unsigned long inode;
@@ -63,8 +66,8 @@ static void print_links(long rank, const char *pid) {
         ssize_t size = readlink(file, target, sizeof target - 1);
         target[size > 0 ? size : 0] = '\0';
         if (sscanf(target, "socket:[%lu]", &inode) == 1) {
-            print_link(rank, "/proc/net/tcp", inode);
-            print_link(rank, "/proc/net/tcp6", inode);
+            print_link(rank, tables[0], inode);
+            print_link(rank, tables[1], inode);
         }
     }
     if (held != NULL)

@@ -47,8 +47,8 @@ void name_interface(const char *mac, const char *name) {
     int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
     if (fd < 0)
         give_up("socket", "interfaces");
-    for (int tries = 0; !find_mac(fd, mac, found); tries++) {
-        if (tries == INTERFACE_SECONDS * 500)
+    for (uint64_t begin = guest_now(); !find_mac(fd, mac, found);) {
+        if (guest_now() - begin > INTERFACE_SECONDS * UINT64_C(1000000000))
             give_up("no interface of this MAC: has the kernel its driver?", mac);
         usleep(2000);
     }

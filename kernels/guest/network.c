@@ -50,8 +50,9 @@ static struct sockaddr mask_of(int prefix) {
     return out;
 }
 
-/* DESTINATION/PREFIX:GATEWAY */
-static void add_route(int fd, char *text) {
+/* DESTINATION/PREFIX:GATEWAY. A gateway that no address of ours shares a network with is on the link itself.
+ */
+static void add_route(int fd, char *interface, char *text) {
     struct rtentry route = {.rt_flags = RTF_UP | RTF_GATEWAY};
     char *slash = strchr(text, '/'), *colon = strchr(text, ':');
     if (slash == NULL || colon == NULL)
@@ -60,13 +61,20 @@ static void add_route(int fd, char *text) {
     route.rt_dst = ipv4(text, text);
     route.rt_genmask = mask_of(atoi(slash + 1));
     route.rt_gateway = ipv4(colon + 1, text);
-    if (ioctl(fd, SIOCADDRT, &route) != 0 && errno != EEXIST)
+    struct rtentry gateway = {.rt_flags = RTF_UP | RTF_HOST,
+                              .rt_dst = route.rt_gateway,
+                              .rt_genmask = mask_of(32),
+                              .rt_dev = interface};
+    bool done = ioctl(fd, SIOCADDRT, &route) == 0 || errno == EEXIST;
+    if (!done && errno == ENETUNREACH && ioctl(fd, SIOCADDRT, &gateway) == 0)
+        done = ioctl(fd, SIOCADDRT, &route) == 0;
+    if (!done)
         give_up("set the route", text);
 }
 
 static void await_interface(const char *interface) {
-    for (int tries = 0; if_nametoindex(interface) == 0; tries++) {
-        if (tries == INTERFACE_SECONDS * 500)
+    for (uint64_t begin = guest_now(); if_nametoindex(interface) == 0;) {
+        if (guest_now() - begin > INTERFACE_SECONDS * UINT64_C(1000000000))
             give_up("no such interface: has the kernel its driver?", interface);
         usleep(2000);
     }
@@ -86,7 +94,7 @@ static void set_mac(const char *interface, const char *text) {
     close(fd);
 }
 
-int become(const char *name, const char *nanoseconds, const char *mac, const char *net) {
+int become(const char *name, const char *nanoseconds, const char *mac, const char *net, const char *tune) {
     struct given given = {.name = ""};
     long long now = atoll(nanoseconds);
     const struct timespec real = {.tv_sec = now / 1000000000, .tv_nsec = now % 1000000000};
@@ -94,9 +102,10 @@ int become(const char *name, const char *nanoseconds, const char *mac, const cha
         return say("become", name), 1;
     if (strcmp(mac, "-") == 0)
         return 0;
-    if (strlen(net) >= sizeof given.net)
+    if (strlen(net) >= sizeof given.net || strlen(tune) >= sizeof given.tune)
         return say("too long", net), 1;
     strcpy(given.net, net);
+    strcpy(given.tune, strcmp(tune, "-") == 0 ? "" : tune);
     char interface[IFNAMSIZ];
     snprintf(interface, sizeof interface, "%.*s", (int)strcspn(net, ","), net);
     set_mac(interface, mac);
@@ -157,6 +166,7 @@ void make_network(const struct given *given) {
         give_up("set the mtu", given->net);
     set_address(fd, interface, address, given->net);
     for (char *route; (route = strsep(&rest, ",")) != NULL;)
-        add_route(fd, route);
+        add_route(fd, interface, route);
     close(fd);
+    tune(interface, given->tune);
 }

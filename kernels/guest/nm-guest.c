@@ -25,6 +25,10 @@ void say(const char *step, const char *detail) {
     fprintf(stderr, "nm-guest: %s: %s (%s)\n", step, strerror(errno), detail);
 }
 
+void begin_step(const char *name) {
+    fprintf(stderr, "nm-step: %s\n", name);
+}
+
 void give_up(const char *step, const char *detail) {
     say(step, detail);
     fflush(stderr);
@@ -63,7 +67,8 @@ struct given read_given(void) {
                copy_word(given.port, sizeof given.port, word, "nm.port=") ||
                copy_word(given.key, sizeof given.key, word, "nm.key=") ||
                copy_word(given.mac, sizeof given.mac, word, "nm.mac=") ||
-               copy_word(given.line, sizeof given.line, word, "nm.line="));
+               copy_word(given.line, sizeof given.line, word, "nm.line=") ||
+               copy_word(given.tune, sizeof given.tune, word, "nm.tune="));
     return given;
 }
 
@@ -90,10 +95,12 @@ int main(int argc, char **argv) {
     mount_own("proc", "/proc", NULL);
     mount_own("sysfs", "/sys", NULL);
     struct given given = read_given();
+    begin_step("modules");
     make_root(&given, &modules);
     uint64_t root = guest_now();
     if (given.name[0] != '\0' && sethostname(given.name, strlen(given.name)) != 0)
         say("sethostname", given.name);
+    begin_step("swap and network");
     start_swap(&given);
     make_network(&given);
     uint64_t network = guest_now();
@@ -102,6 +109,7 @@ int main(int argc, char **argv) {
     struct utsname system;
     char hello[512];
     uname(&system);
+    begin_step("agent");
     snprintf(hello, sizeof hello,
              "{\"kernel\": \"%s\", \"init\": %" PRIu64 ", \"modules\": %" PRIu64 ", \"root\": %" PRIu64
              ", \"network\": %" PRIu64,

@@ -150,6 +150,7 @@ void make_root(const struct given *given, uint64_t *modules) {
     static const char *const kept[] = {"/dev", "/proc", "/sys"};
     load_modules();
     *modules = guest_now();
+    begin_step("root");
     mount_image(given);
     mount_upper(given);
     make_directory("/new", 0755);

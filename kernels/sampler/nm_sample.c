@@ -4,8 +4,9 @@
  *
  *   + SCOPE NAME EVERY PATH   from now on read PATH in every EVERYth sample
  *   ! SCOPE                   read all of it now, and write out
- *   - SCOPE                   read all of it once more and let it go
+ *   - SCOPE                   let it go
  *
+ * A file is opened when it is first read: of what comes and goes between two samples none ever is.
  * When COMMANDS ends (also because whoever held it was killed): everything once more, and the end. A file
  * that cannot be opened or read is left out: missing, not empty. Exit status: 0; 2 wrong use; 3 OUT cannot be
  * written, with the reason on standard error and only whole lines left in OUT. */
@@ -29,6 +30,8 @@ enum {
     /* A longer read may not be all: the kernel hands out some files page by page. */
     SURELY_ALL = 3968,
     WRITE_AT = 1 << 20,
+    NOT_YET = -1,
+    NEVER = -2,
 };
 
 struct bytes {
@@ -51,8 +54,8 @@ static const struct cut cuts[] = {
 };
 
 struct file {
-    char *scope, *name;
-    int fd;
+    char *scope, *name, *path;
+    int fd; /* NOT_YET opened, or NEVER, since it could not be */
     unsigned every;
 };
 
@@ -183,7 +186,7 @@ static void sample(const char *only, unsigned number) {
     const char *scope = NULL;
     bool first = true;
     for (size_t i = 0; i < file_count; i++) {
-        const struct file *f = &files[i];
+        struct file *f = &files[i];
         if (only && strcmp(only, f->scope) != 0)
             continue;
         if (!scope || strcmp(scope, f->scope) != 0) {
@@ -193,7 +196,11 @@ static void sample(const char *only, unsigned number) {
             scope = f->scope;
             first = true;
         }
-        if (number % f->every != 0 || !read_whole(f->fd))
+        if (number % f->every != 0)
+            continue;
+        if (f->fd == NOT_YET && (f->fd = open(f->path, O_RDONLY | O_CLOEXEC)) < 0)
+            f->fd = NEVER;
+        if (f->fd == NEVER || !read_whole(f->fd))
             continue;
         cut_down(f->name);
         add_text(&out, first ? "" : ",");
@@ -208,12 +215,9 @@ static void sample(const char *only, unsigned number) {
 }
 
 static void hold(const char *scope, const char *name, unsigned every, const char *path) {
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
-        return;
     files = need(realloc(files, (file_count + 1) * sizeof *files));
-    files[file_count++] =
-        (struct file){.scope = need(strdup(scope)), .name = need(strdup(name)), .fd = fd, .every = every};
+    files[file_count++] = (struct file){need(strdup(scope)), need(strdup(name)), need(strdup(path)),
+                                        .fd = NOT_YET, .every = every};
 }
 
 static void let_go(const char *scope) {
@@ -223,9 +227,11 @@ static void let_go(const char *scope) {
             files[kept++] = files[i];
             continue;
         }
-        close(files[i].fd);
+        if (files[i].fd >= 0)
+            close(files[i].fd);
         free(files[i].scope);
         free(files[i].name);
+        free(files[i].path);
     }
     file_count = kept;
 }
@@ -242,11 +248,12 @@ static void obey(char *line) {
             hold(scope, name, (unsigned)n, rest);
         return;
     }
-    sample(scope, 0);
-    if (*verb == '-')
+    if (*verb == '-') {
         let_go(scope);
-    else
+    } else {
+        sample(scope, 0);
         flush();
+    }
 }
 
 /* Obeys the whole lines that have come; false when there will be no more. */

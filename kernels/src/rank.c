@@ -120,15 +120,27 @@ static char *entry_of(const char *list, int rank) {
     return copy;
 }
 
-/* Every "{storage}" of an argument as the path. */
-static char *with_storage(const char *argument, const char *path) {
-    static const char mark[] = "{storage}";
+/* An argument with every mark as a value. */
+static char *with_value(const char *argument, const char *mark, const char *value) {
     Text text = {0};
     const char *at = argument, *next;
-    for (; (next = strstr(at, mark)) != NULL; at = next + sizeof mark - 1)
-        text_add(&text, "%.*s%s", (int)(next - at), at, path);
+    for (; (next = strstr(at, mark)) != NULL; at = next + strlen(mark))
+        text_add(&text, "%.*s%s", (int)(next - at), at, value);
     text_add(&text, "%s", at);
     return text.data; /* for as long as the program runs */
+}
+
+static void fill_in(char **program, const char *mark, const char *value) {
+    for (char **word = program; *word; word++)
+        if (strstr(*word, mark))
+            *word = with_value(*word, mark, value);
+}
+
+/* Who a program runs as is known only where it runs: in a user namespace it is another than outside. */
+static void fill_in_ids(char **program) {
+    char ids[32];
+    snprintf(ids, sizeof ids, "%u:%u", (unsigned)geteuid(), (unsigned)getegid());
+    fill_in(program, "{uid:gid}", ids);
 }
 
 /* One file, written when the program has ended, and read only after this process has, too. */
@@ -315,11 +327,10 @@ int rank_main(int count, char **arguments) {
     if (storage) {
         char *path = entry_of(storage, rank);
         set_variable("NEARMETAL_STORAGE", path);
-        for (char **word = program; *word; word++)
-            if (strstr(*word, "{storage}"))
-                *word = with_storage(*word, path);
+        fill_in(program, "{storage}", path);
         free(path);
     }
+    fill_in_ids(program);
     if (directory && chdir(directory))
         fail("--directory: %s: %s", directory, strerror(errno));
     if (cpus)

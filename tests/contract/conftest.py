@@ -1,4 +1,4 @@
-"""What the contract suites share: the compiled programs, a Docker daemon, the table of backends."""
+"""What the contract suites share: the compiled programs, a Docker daemon, Apptainer, a table of backends."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from tests.contract.answers import backend_of, table
+from tests.contract.apptainer_program import offer_apptainer
 from tests.contract.docker_daemon import docker_daemon
 from tests.contract.not_here import not_here
 
@@ -18,6 +19,11 @@ from nearmetal.workloads.build import build_tools
 
 TOOLS = "NEARMETAL_TEST_TOOLS"
 """Names the directory of programs that a test session runs with instead."""
+
+
+def pytest_configure() -> None:
+    """Before the suites ask what is installed."""
+    offer_apptainer()
 
 
 @pytest.fixture(scope="session")

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 
+import pytest
+from tests.nested.machine import outer_image
+
 from nearmetal.environments import GuestBase, InstanceRequest, Tools
 from nearmetal.environments.guest import GuestInstance
 from nearmetal.environments.initramfs import initramfs
+from nearmetal.environments.libvirt import Libvirt
 from nearmetal.environments.qemu import Qemu
 from nearmetal.execute.bases import KERNEL_IMAGE, kernel_of
 from nearmetal.execute.machine import image_store
@@ -22,7 +27,23 @@ from nearmetal.model.guest import MIB, GuestSettings
 from nearmetal.model.study import Attachment, Environment
 
 HOST = LocalHost()
-SMALL = GuestSettings(memory=256 * MIB)
+QEMU = Qemu()
+SMALL = GuestSettings(memory=256 * MIB, boot_timeout=150.0)
+NEEDED = (
+    pytest.mark.skipif(os.geteuid() != 0, reason="guests need root"),
+    pytest.mark.skipif(
+        shutil.which("qemu-system-x86_64") is None and not os.environ.get("CI"),
+        reason="QEMU is not installed",
+    ),
+)
+
+
+@cache
+def generic_kernel() -> tuple[Path, Path]:
+    """As GENERIC_KERNEL_IMAGE has it, of an image that the nested tests need in any case."""
+    found = kernel_of(outer_image().tree)
+    assert found is not None
+    return found
 
 
 @cache
@@ -35,9 +56,10 @@ def kernel() -> tuple[Path, Path]:
     return found
 
 
-def base(tools: Tools, directory: Path, root: Path | None = None) -> GuestBase:
-    """directory: for the initramfs; root: a file with a root file system, None for the machine's own."""
-    vmlinuz, modules = kernel()
+def base(tools: Tools, directory: Path, root: Path | None = None, *, generic: bool = False) -> GuestBase:
+    """directory: for the initramfs; root: a file with a root file system, None for the machine's own;
+    generic: a kernel with drivers of real cards."""
+    vmlinuz, modules = generic_kernel() if generic else kernel()
     return GuestBase(
         kernel=vmlinuz, initramfs=initramfs(directory, modules, tools), root=root, cache=directory
     )
@@ -68,6 +90,6 @@ def request(
 
 
 @contextmanager
-def booted(tools: Tools, asked: InstanceRequest) -> Iterator[GuestInstance]:
-    with scratch_directory(f"{asked.label}-run"), Qemu().start(HOST, tools, asked) as guest:
+def booted(tools: Tools, asked: InstanceRequest, backend: Qemu | Libvirt = QEMU) -> Iterator[GuestInstance]:
+    with scratch_directory(f"{asked.label}-run"), backend.start(HOST, tools, asked) as guest:
         yield guest

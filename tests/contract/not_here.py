@@ -6,7 +6,9 @@ from __future__ import annotations
 import os
 import shutil
 
-NO_PACKAGE = {"apptainer": "apptainer is not installed, and Debian 12 has no package of it"}
+NO_PACKAGE = {
+    "apptainer": "apptainer is not installed, and no tree with it stands: make setup-test as root builds one"
+}
 NO_HYPERVISOR = "this machine is no dom0 of Xen; tests/nested asks one that is emulated"
 NEED_ROOT = ("apptainer", "crun", "docker", "lxc", "nspawn", "runc")
 

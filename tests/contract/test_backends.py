@@ -24,7 +24,7 @@ import pytest
 from tests.contract.answers import checked
 from tests.contract.not_here import not_here
 
-from nearmetal.environments import KERNEL, Backend, Instance, InstanceRequest, Tools, Unavailable
+from nearmetal.environments import KERNEL, Accounted, Backend, Instance, InstanceRequest, Tools, Unavailable
 from nearmetal.environments.holder import user_namespace_holder
 from nearmetal.environments.registry import backend_names, get_backend
 from nearmetal.environments.storage import DISKS, volume, why_not
@@ -37,6 +37,8 @@ from nearmetal.host.leftovers import Kind, find, remove
 from nearmetal.images.digest import tree_digest
 from nearmetal.model.network import Seat
 from nearmetal.model.study import Attachment, Environment, Limits, Storage, StorageKind
+
+pytestmark = pytest.mark.beside
 
 HOST = LocalHost()
 KINDS = ("mnt", "uts", "ipc", "pid", "net")
@@ -121,7 +123,7 @@ def test_who_is_not_tested_here_says_why(tools: Tools) -> None:
 
 
 def run(instance: Instance, *argv: str, **more: object) -> Completed:
-    return HOST.run(instance.command(argv), timeout=10, **more)  # type: ignore[arg-type]
+    return HOST.run(instance.command(argv), timeout=60, **more)  # type: ignore[arg-type]
 
 
 def out(instance: Instance, *argv: str) -> str:
@@ -130,7 +132,7 @@ def out(instance: Instance, *argv: str) -> str:
     return done.stdout.strip()
 
 
-def in_instance(instance: Instance, comm: str, within: float = 5.0) -> int:
+def in_instance(instance: Instance, comm: str, within: float = 60.0) -> int:
     """The pid, as the machine counts, of the instance's process of this name, as soon as there is one."""
     end = time.monotonic() + within
     while time.monotonic() < end:
@@ -142,7 +144,7 @@ def in_instance(instance: Instance, comm: str, within: float = 5.0) -> int:
     raise AssertionError(f"no {comm} in {instance.label}")
 
 
-def gone(pid: int, within: float = 3.0) -> bool:
+def gone(pid: int, within: float = 60.0) -> bool:
     """Whether the process is no more (a zombie that nobody reaps yet counts as gone)."""
     end = time.monotonic() + within
     while time.monotonic() < end:
@@ -189,7 +191,7 @@ def small_tree(at: Path) -> Path:
     for directory in ("etc", "tmp", "proc", "sys", "dev", "run", "usr/bin", "bin", "root"):
         (at / directory).mkdir(parents=True)
     for program in ("/bin/sh", "/bin/cat", "/usr/bin/sha256sum"):
-        said = HOST.run(["ldd", program], timeout=10).stdout.split()
+        said = HOST.run(["ldd", program], timeout=60).stdout.split()
         for file in {program, *(word for word in said if word.startswith("/"))}:
             (at / file[1:]).parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(file, at / file[1:])
@@ -409,12 +411,44 @@ def test_nothing_is_left_not_even_a_daemon(rig: Rig) -> None:
         holds_the_pipes = instance.command(["/usr/bin/python3", "-c", DAEMON])
         # Where a program stands between, it need not wait for who holds the pipe behind it.
         assert HOST.run(holds_the_pipes, timeout=0.5).returncode in (124, 0)
-        assert time.monotonic() - before < 5
+        assert time.monotonic() - before < 60
         assert any(left.kind is Kind.PROCESS for left in find(instance.label))
     assert find(instance.label) == ()
     assert gone(instance.pid, 0.1)
     assert not any(d.exists() for d in instance.cgroups.values())
     assert list((rig.directory / "scratch-a").iterdir()) == []
+
+
+@pytest.mark.parametrize("rig", ["native", "handicap"], indirect=True)
+def test_the_bare_machine_does_without_a_first_process_where_none_is_asked_for(rig: Rig) -> None:
+    """A daemon of its command is found all the same."""
+
+    def own(label: str) -> bool:
+        return label == instance.label
+
+    with rig.instance(first_process=False) as instance:
+        assert instance.phases == {} and instance.pid == os.getpid() and not processes.labelled(own)
+        quiet = f"import os\nfor fd in (1, 2): os.dup2(0, fd)\n{DAEMON}"
+        assert run(instance, "/usr/bin/python3", "-c", quiet).ok
+        assert in_instance(instance, "python3")
+    assert find(instance.label) == ()
+
+
+@pytest.mark.parametrize("rig", ["native", "handicap"], indirect=True)
+def test_groups_of_the_bare_machine_may_stand_for_a_run(rig: Rig) -> None:
+    """One instance after the other in them: each leaves no process there."""
+    backend = rig.backend
+    assert isinstance(backend, Accounted)
+    with backend.accounts(rig.request("run")) as groups:
+        for name in ("a", "b"):
+            with rig.instance(name, first_process=False, groups=groups) as instance:
+                assert instance.cgroups == groups
+                quiet = f"import os\nfor fd in (1, 2): os.dup2(0, fd)\n{DAEMON}"
+                assert run(instance, "/usr/bin/python3", "-c", quiet).ok
+                assert in_instance(instance, "python3")
+            assert not any(left.kind is Kind.PROCESS for left in find(instance.label))
+            assert all(d.exists() for d in groups.values())
+    assert find(rig.label + "-") == ()
 
 
 def test_a_failed_start_says_why_and_leaves_nothing(rig: Rig) -> None:
@@ -434,7 +468,7 @@ def test_signals_reach_the_command(rig: Rig, tmp_path: Path) -> None:
         stdout = tmp_path / "stdout"
         process = HOST.start(argv, stdout=stdout, stderr=tmp_path / "stderr", cwd=Path("/"))
         try:
-            end = time.monotonic() + 5
+            end = time.monotonic() + 60
             while "ready" not in stdout.read_text() and time.monotonic() < end:
                 time.sleep(0.005)
             os.kill(process.pid, signal.SIGTERM)
@@ -450,13 +484,13 @@ def test_the_agent_runs_what_mpirun_hands_over(rig: Rig, tmp_path: Path) -> None
         table.write_text(f"other 1 - - nearmetal-x\n{instance.agent_line}\n")
         agent = [rig.tools / "nm-box", "agent", str(table)]
         words = ["A=1", ";", "export", "A", ";", "printenv", "A", "NEARMETAL_RUN", ";", "exit", "4"]
-        done = HOST.run([*agent, "-x", "-q", instance.hostname, *words], timeout=5)
+        done = HOST.run([*agent, "-x", "-q", instance.hostname, *words], timeout=60)
         assert (done.returncode, done.stdout) == (4, f"1\n{instance.label}\n")
         by_program = tmp_path / "by-program"
         by_program.write_text("a = printf %25s.%25s. one%20word\n")
-        done = HOST.run([rig.tools / "nm-box", "agent", str(by_program), "a", "true"], timeout=5)
+        done = HOST.run([rig.tools / "nm-box", "agent", str(by_program), "a", "true"], timeout=60)
         assert done.stdout == "one word./bin/sh.-c.true."
-        stranger = HOST.run([*agent, "stranger", "true"], timeout=5)
+        stranger = HOST.run([*agent, "stranger", "true"], timeout=60)
         assert (stranger.returncode, stranger.stderr) == (111, "nm-box: host is not in the map (stranger)\n")
 
 
@@ -477,7 +511,7 @@ def test_the_agent_runs_what_mpirun_hands_over(rig: Rig, tmp_path: Path) -> None
 def test_the_agent_refuses_a_map_it_does_not_understand(tools: Tools, tmp_path: Path, line: str) -> None:
     table = tmp_path / "map"
     table.write_text(f"{line}\n")
-    done = HOST.run([tools / "nm-box", "agent", str(table), "a", "true"], timeout=5)
+    done = HOST.run([tools / "nm-box", "agent", str(table), "a", "true"], timeout=60)
     assert done.returncode == 111
     assert done.stderr.startswith("nm-box: ") and done.stderr.count("\n") == 1
 
@@ -499,7 +533,7 @@ def go(user):
         user_namespace=user, environment=Environment(name="e", backend=name, placements=(), extra_work=0.03,
             attachment=Attachment.NONE if "net" in get_backend(name).own else Attachment.HOST))
     with get_backend(name).start(host, tools, request) as instance:
-        host.run(instance.command(["sh", "-c", "sleep 600 >/dev/null 2>&1 &"]), timeout=5)
+        host.run(instance.command(["sh", "-c", "sleep 600 >/dev/null 2>&1 &"]), timeout=60)
         print(instance.pid, flush=True)
         time.sleep(600)
 if host.is_root() or not get_backend(name).needs_user_namespace:
@@ -541,7 +575,7 @@ def test_after_kill_9_of_the_tool_clean_leaves_nothing(rig: Rig) -> None:
         tool.kill()
     assert gone(pid)
     if rig.owns("pid"):
-        end = time.monotonic() + 3
+        end = time.monotonic() + 60
         left = [int(item.detail) for item in find(label) if item.kind is Kind.PROCESS]
         while not all(outlives(pid) for pid in left) and time.monotonic() < end:
             time.sleep(0.005)

@@ -20,7 +20,10 @@ from nearmetal.environments.registry import backend_names, get_backend
 from nearmetal.model.study import Attachment
 from nearmetal.network.build import Network
 
-pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="most backends take seats as root alone")
+pytestmark = [
+    pytest.mark.beside,
+    pytest.mark.skipif(os.geteuid() != 0, reason="most backends take seats as root alone"),
+]
 CONTAINERS = [n for n in backend_names() if n not in not_here() and is_container(n)]
 NAMES = [n for n in CONTAINERS if "net" in get_backend(n).own]
 

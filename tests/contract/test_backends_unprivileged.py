@@ -15,6 +15,8 @@ from tests.contract.conftest import TOOLS
 from nearmetal.environments import Tools
 from nearmetal.host import LocalHost
 
+pytestmark = pytest.mark.beside
+
 NOBODY = 65534
 HERE = Path(__file__).parent
 HOST = LocalHost()
@@ -31,16 +33,29 @@ def python_for_nobody() -> str:
     """An interpreter of our version that nobody may run: ours may lie in a home directory."""
     version = f"{sys.version_info.major}.{sys.version_info.minor}"
     for candidate in (sys.executable, f"/usr/bin/python{version}", f"/usr/local/bin/python{version}"):
-        if HOST.run(as_nobody(candidate, "--version"), timeout=10, cwd=Path("/")).ok:
+        if HOST.run(as_nobody(candidate, "--version"), timeout=60, cwd=Path("/")).ok:
             return candidate
     raise AssertionError(f"no python{version} that an unprivileged user may run")
 
 
+ATTACHMENTS = "test_network_attachments.py"
+
+
+@pytest.mark.timeout(900)
 @pytest.mark.skipif(os.geteuid() != 0, reason="runs as an unprivileged user already")
-@pytest.mark.parametrize(
-    "file", ["test_backends.py", "test_network_attachments.py", "test_wrapped_programs.py"]
-)
+@pytest.mark.parametrize("file", ["test_backends.py", ATTACHMENTS, "test_wrapped_programs.py"])
 def test_the_contract_holds_without_privileges(file: str, tools: Tools) -> None:
+    hold_as_nobody(file, "not alone", tools)
+
+
+@pytest.mark.alone
+@pytest.mark.skipif(os.geteuid() != 0, reason="runs as an unprivileged user already")
+def test_nothing_is_left_without_privileges(tools: Tools) -> None:
+    hold_as_nobody(ATTACHMENTS, "alone", tools)
+
+
+def hold_as_nobody(file: str, marked: str, tools: Tools) -> None:
+    """Runs the tests of a file that are so marked; what failed is told first."""
     with tempfile.TemporaryDirectory(prefix="nm-nobody-", dir="/tmp") as directory:
         os.chown(directory, NOBODY, NOBODY)
         programs = shutil.copytree(tools.directory, f"{directory}/programs")
@@ -52,13 +67,14 @@ def test_the_contract_holds_without_privileges(file: str, tools: Tools) -> None:
                     "pytest",
                     str(HERE / file),
                     "-q",
-                    "-rs",
+                    "-rfEs",
+                    *("-m", marked),
                     "-p",
                     "no:cacheprovider",
                 ),
                 *("--rootdir", str(HERE.parents[1]), "--basetemp", f"{directory}/pytest"),
             ),
-            timeout=200,
+            timeout=800,
             cwd=HERE.parents[1],
             env={
                 "HOME": directory,
@@ -69,5 +85,6 @@ def test_the_contract_holds_without_privileges(file: str, tools: Tools) -> None:
                 "PYTHONPATH": f"{HERE.parents[1] / 'src'}:{sysconfig.get_paths()['purelib']}",
             },
         )
-    assert done.ok, done.stdout[-6000:] + done.stderr[-2000:]
+    lost = [line for line in done.stdout.splitlines() if line.startswith(("FAILED", "ERROR"))]
+    assert done.ok, "\n".join([*lost, done.stdout[-6000:], done.stderr[-2000:]])
     assert "skipped" not in done.stdout or "CI" not in os.environ, done.stdout[-2000:]

@@ -20,6 +20,8 @@ from nearmetal.workloads.application import Invocation, Output, Place
 from nearmetal.workloads.blast import MERGED, PROGRAMS, WHOLE, Blast
 from nearmetal.workloads.parameter import Choices, Value
 
+pytestmark = pytest.mark.beside
+
 KERNELS = Path(__file__).parents[2] / "kernels"
 OWN = ("nm-blast", "nm-sequences")
 ENVIRONMENT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
@@ -164,7 +166,7 @@ def searching_by(own: Path, directory: Path, script: str | None) -> Invocation:
 
 
 def wait_for(condition: Callable[[], bool]) -> None:
-    until = time.monotonic() + 20
+    until = time.monotonic() + 60
     while not condition():
         assert time.monotonic() < until
         time.sleep(0.05)

@@ -15,6 +15,7 @@ from nearmetal.environments.registry import get_backend
 from nearmetal.execute.inside import Inside, offered_events
 from nearmetal.execute.machine import cache_directory
 from nearmetal.host import LocalHost
+from nearmetal.host.counter_files import CounterFiles, cgroup_paths
 from nearmetal.host.sources import GroupSource
 from nearmetal.model.study import Attachment, Environment, Limits
 from nearmetal.samplers import Sampler, costs_in
@@ -23,15 +24,19 @@ from nearmetal.workloads.protocol import EVENTS, RankReport, SliceLine, parse_li
 
 HOST = LocalHost()
 PAGES = 2000
-#: Touches so many pages, reads one file, and writes 4 MiB into another.
+#: Seconds on a CPU: many ticks of the kernel's accounts, by which it divides user from system time.
+APPETITE_CPU = 0.1
+#: Touches so many pages, writes 4 MiB into a file, reads it again, and computes to so much CPU time in all.
 APPETITE = f"""
-import mmap, sys
+import mmap, sys, time
 memory = mmap.mmap(-1, {PAGES} * mmap.PAGESIZE)
 for page in range({PAGES}):
     memory[page * mmap.PAGESIZE] = 1
 with open(sys.argv[1], 'wb') as file:
     file.write(bytes(4 << 20))
 open(sys.argv[1], 'rb').read()
+while time.process_time() < {APPETITE_CPU}:
+    pass
 """
 
 
@@ -45,6 +50,13 @@ def measured(tools: Tools, directory: Path, *program: str, events: Sequence[str]
     argv = [tools / "nm-rank", "--report", str(directory), "--events", ",".join(events), "--", *program]
     assert HOST.run(argv, timeout=60).ok
     return parse_report((directory / "rank.0.json").read_text())
+
+
+def cpu_time(report: RankReport, why: str) -> float:
+    """Seconds by task_clock; by the kernel's accounts where it gives no task_clock, of which it says why."""
+    clock = report.used["task_clock"]
+    assert (clock is None) == bool(why), why
+    return report.user + report.system if clock is None else clock
 
 
 def test_what_a_program_touches_reads_and_writes(tools: Tools, tmp_path: Path) -> None:
@@ -62,36 +74,40 @@ def test_events_that_are_offered_are_counted_and_others_are_absent(tools: Tools,
     found = measured(tools, tmp_path, *spin)
     for name, why in offered.items():
         assert (found.used[name] is not None) == (why == ""), (name, why)
-    clock = found.used["task_clock"]
-    if clock is not None:
-        # nm-rank itself only waits; the program's children are counted with it.
-        assert clock == pytest.approx(found.user + found.system, rel=0.2, abs=0.02)
+    # nm-rank itself only waits; without an event for it the CPU time is that of the accounts.
+    clock = cpu_time(found, offered["task_clock"])
+    assert clock == pytest.approx(found.user + found.system, rel=0.2, abs=0.02) and clock > 0
     none = measured(tools, tmp_path, *spin, events=("x",)).used
     assert all(none[name] is None for name in EVENTS)
 
 
-def test_events_of_children_are_counted_with_their_parent(tools: Tools, tmp_path: Path) -> None:
-    if offered_events(HOST, tools)["task_clock"]:
-        pytest.skip("the kernel gives no task_clock here")
-    spin = "i=0; while [ $i -lt 100000 ]; do i=$((i+1)); done"
-    found = measured(tools, tmp_path, "sh", "-c", f"({spin}) & ({spin}); wait")
-    clock = found.used["task_clock"]
-    assert clock is not None and clock > 0.7 * found.user
+def test_what_children_used_is_counted_with_their_parent(tools: Tools, tmp_path: Path) -> None:
+    program = ("/usr/bin/python3", "-c", APPETITE, str(tmp_path / "file"))
+    twice = ("sh", "-c", '"$@" & "$@"; wait', "sh", *program)
+    found = measured(tools, tmp_path, *twice)
+    alone = measured(tools, tmp_path, *program)
+    faults, of_one = found.used["page_faults"], alone.used["page_faults"]
+    assert faults is not None and of_one is not None and faults >= 2 * PAGES
+    assert 2 * of_one - PAGES < faults < 2 * of_one + PAGES
+    # What each of them used, and not only the one that ended last.
+    why = offered_events(HOST, tools)["task_clock"]
+    assert APPETITE_CPU * 0.95 < cpu_time(alone, why) < 2 * APPETITE_CPU * 0.95 < cpu_time(found, why)
+    assert found.user + found.system > 2 * APPETITE_CPU * 0.95
 
 
 def test_slices_say_what_all_ranks_used(tools: Tools) -> None:
     argv = [tools / "nm-micro", "--once", "--slices", "2", "--events", "task_clock", "ep:class=S"]
     env = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
     done = HOST.run(argv, timeout=60, env=env)
+    offered = not offered_events(HOST, tools)["task_clock"]
     lines = [parse_line(text) for text in done.stdout.splitlines() if text.startswith("{")]
     slices = [line for line in lines if isinstance(line, SliceLine)]
     assert len(slices) == 2
     for line in slices:
         assert line.used["cycles"] is None  # not asked for
         assert line.used["run_delay"] is not None
-        if not offered_events(HOST, tools)["task_clock"]:
-            clock = line.used["task_clock"]
-            assert clock is not None and 0 < clock < 2 * line.parts[0].seconds + 0.05
+        clock, most = line.used["task_clock"], 2 * line.parts[0].seconds + 0.05
+        assert (clock is not None and 0 < clock < most) if offered else clock is None
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="control groups need root here")
@@ -114,7 +130,9 @@ def test_a_quota_shows_as_throttled_seconds(tools: Tools, tmp_path: Path) -> Non
     )
     with ExitStack() as stack:
         instance = stack.enter_context(get_backend("namespaces").start(HOST, tools, request))
-        inside = Inside((GroupSource(name="a", host=HOST, cgroups=instance.cgroups),))
+        files = CounterFiles(HOST, cgroup_paths(instance.cgroups), held=True)
+        stack.callback(files.close)
+        inside = Inside((GroupSource(name="a", files=files),))
         spin = "i=0; while [ $i -lt 60000 ]; do i=$((i+1)); done"
         rank = [tools / "nm-rank", "--report", str(tmp_path), "--", "sh", "-c", spin]
         with inside.timed("spin"):
@@ -134,7 +152,7 @@ def test_sampling_ten_times_a_second_tells_its_cost(tools: Tools, tmp_path: Path
     with Sampler(tmp_path, writer="w", host=HOST, program=program, period=0.1):
         time.sleep(1.05)
     found = costs_in(tmp_path)
-    assert found is not None and found.samples >= 8 and found.seconds == pytest.approx(1.05, abs=0.5)
+    assert found is not None and found.samples >= 5 and 1.0 < found.seconds < 60
     assert found.share is not None and 0 < found.share < 0.05
     with Sampler(tmp_path, writer="w", host=HOST, program=program, period=0.1):
         time.sleep(0.3)

@@ -10,17 +10,23 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from nearmetal.environments import InstanceRequest, Tools
 from nearmetal.environments.native import Native
+from nearmetal.errors import RunError
 from nearmetal.execute.links import Links, node_links
+from nearmetal.execute.progress import Silent
+from nearmetal.execute.session import prepare_machine
+from nearmetal.execute.socket_roof import by_sockets
 from nearmetal.host import LocalHost
 from nearmetal.host.leftovers import find
 from nearmetal.host.namespaces import entered
 from nearmetal.model.network import NetworkSettings
+from nearmetal.model.roof import SOCKETS, Wanted
 from nearmetal.model.study import Attachment, Environment, NodeLink
 from nearmetal.network.build import Emulation, Network, build_networks
 from nearmetal.network.plan import Want
@@ -75,6 +81,25 @@ def sent(near: str, far: str, address: str, size: int) -> bool:
     return bytes(got) == data
 
 
+def test_the_roof_of_a_network_holds_its_delay_and_loopback_none(tools: Tools, tmp_path: Path) -> None:
+    machine = prepare_machine(HOST, Silent())
+    if len(machine.cpus) < 2:
+        pytest.skip("both ends spin, each on a CPU of its own")
+
+    def latency(network: Network, arm: str) -> float:
+        wanted = Wanted(name=SOCKETS, ranks=2, transport="tcp", place=arm)
+        roof = by_sockets({"nodes/2": network}, machine, wanted, "label", tmp_path)
+        assert (roof.name, roof.place, roof.unit) == (SOCKETS, arm, "s")
+        return roof.value
+
+    with standing(tools, tmp_path, delay=0.002) as (network, _, _):
+        assert 0.002 <= latency(network, "nodes/2") < 0.05
+        assert 0 < latency(network, "") < 0.002
+        gone = replace(network, seats=(network.seats[0], replace(network.seats[1], address="10.255.255.1")))
+        with pytest.raises(RunError, match=r"nodes/2: nm-box: listen: .*10\.255\.255\.1"):
+            latency(gone, "nodes/2")
+
+
 def test_links_have_the_rate_and_the_delay_asked_for(tools: Tools, tmp_path: Path) -> None:
     with standing(tools, tmp_path, rate=RATE, delay=0.002) as (network, links, emulation):
         record = links.record(network)
@@ -124,7 +149,7 @@ def test_a_bare_node_is_the_machine_by_another_name_on_another_network(tools: To
         )
         with Native().start(HOST, tools, request) as instance:
             code = "import os; print(os.uname().nodename, os.readlink('/proc/self/ns/net'), os.getcwd())"
-            done = HOST.run(instance.command([sys.executable, "-c", code]), timeout=20, cwd=tmp_path)
+            done = HOST.run(instance.command([sys.executable, "-c", code]), timeout=60, cwd=tmp_path)
             name, netns, where = done.stdout.split()
             assert (name, where) == ("nm-node", str(tmp_path)), done.stderr
             assert netns == f"net:[{Path(network.seats[1].netns).stat().st_ino}]"

@@ -17,27 +17,22 @@ from pathlib import Path
 import pytest
 from tests.contract import guests
 from tests.contract.answers import checked
-from tests.contract.guests import HOST, SMALL, booted, request
+from tests.contract.guests import HOST, NEEDED, SMALL, booted, request
 
-from nearmetal.environments import Available, Guest, Tools
+from nearmetal.environments import Available, Enclosed, Guest, InstanceRequest, Tools
 from nearmetal.environments.guest import GuestInstance
 from nearmetal.environments.initramfs import initramfs
 from nearmetal.environments.kvm import kvm_answer
+from nearmetal.environments.namespaces import Namespaces
 from nearmetal.environments.qemu import Qemu
 from nearmetal.errors import RunError, UnavailableError
 from nearmetal.host import Completed, processes
 from nearmetal.host.guest_line import GuestLine
 from nearmetal.host.leftovers import find, remove
 from nearmetal.model.guest import MIB, Accelerator, Cache, DiskFormat, GuestSettings, MachineType, StartFrom
+from nearmetal.model.study import Attachment, Environment, Limits
 
-pytestmark = [
-    pytest.mark.skipif(os.geteuid() != 0, reason="guests need root"),
-    pytest.mark.skipif(
-        shutil.which("qemu-system-x86_64") is None and not os.environ.get("CI"),
-        reason="QEMU is not installed",
-    ),
-    pytest.mark.timeout(180),
-]
+pytestmark = [pytest.mark.beside, *NEEDED, pytest.mark.timeout(180)]
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +51,7 @@ def guest(tools: Tools, place: Path) -> Iterator[GuestInstance]:
 
 
 def run(guest: GuestInstance, *argv: str, **more: object) -> Completed:
-    return HOST.run(guest.command(argv), timeout=30, **more)  # type: ignore[arg-type]
+    return HOST.run(guest.command(argv), timeout=60, **more)  # type: ignore[arg-type]
 
 
 def test_check_says_what_runs_guests_here(tools: Tools) -> None:
@@ -75,7 +70,7 @@ def test_kvm_is_refused_where_it_runs_no_guest(tools: Tools, place: Path) -> Non
 
 
 def test_its_clocks_and_cpus_are_told(guest: GuestInstance) -> None:
-    first, second = guest.clocks(), guest.clocks()
+    first, second = sorted((guest.clocks() for _ in range(5)), key=lambda clocks: clocks.error)[:2]
     assert 0 < first.error < 50e6, "half of a round trip"
     assert abs(first.monotonic - second.monotonic) <= first.error + second.error + 1e6
     (source,) = guest.sources
@@ -120,7 +115,8 @@ def test_it_has_its_own_kernel_network_and_root(guest: GuestInstance) -> None:
         "agent",
         "first_instruction",
     } <= guest.phases.keys()
-    whole = sum(v for k, v in guest.phases.items() if k != "first_instruction")
+    whole = sum(v for k, v in guest.phases.items() if k not in ("first_instruction", "first_command"))
+    assert 0 < guest.phases["first_command"] < 60
     assert whole == pytest.approx(guest.phases["first_instruction"])
 
 
@@ -143,7 +139,7 @@ def test_a_killed_caller_takes_its_command_along(guest: GuestInstance) -> None:
     _until(lambda: run(guest, "sh", "-c", count).stdout == "0\n")
 
 
-def _until(what: object, within: float = 20.0) -> None:
+def _until(what: object, within: float = 60.0) -> None:
     end = time.monotonic() + within
     while not what():  # type: ignore[operator]
         assert time.monotonic() < end
@@ -163,7 +159,7 @@ def test_files_links_and_fifos_go_in_and_what_was_written_comes_out(
     assert run(guest, str(bind / "link")).stdout == f"ran {bind / 'link'}\n"
     run(guest, "sh", "-c", f"head -c 300000 /dev/urandom > {bind}/big; sha256sum < {bind}/big > {bind}/sum")
     guest.copy_out([bind / "big", bind / "sum", bind / "not-there"])
-    assert (bind / "sum").read_text() == HOST.run(["sh", "-c", f"sha256sum < {bind}/big"], timeout=5).stdout
+    assert (bind / "sum").read_text() == HOST.run(["sh", "-c", f"sha256sum < {bind}/big"], timeout=60).stdout
 
 
 def test_fifos_are_carried_with_their_end(guest: GuestInstance, place: Path) -> None:
@@ -213,6 +209,71 @@ def test_ranks_are_seen_inside(guest: GuestInstance) -> None:
     process.wait(20)
 
 
+def inner(place: Path, slot: str, **more: object) -> InstanceRequest:
+    """Of a container in a guest that stands."""
+    scratch = place / f"scratch-{slot}"
+    scratch.mkdir()
+    environment = Environment(name="box", backend="namespaces", inside="tested", placements=(), **more)  # type: ignore[arg-type]
+    return InstanceRequest(
+        label=f"nearmetal-check-{os.getpid()}-{slot}",
+        hostname=f"nm{slot}",
+        environment=environment,
+        cpus=(0,),
+        seat=None,
+        binds=(scratch,),
+        scratch=scratch,
+    )
+
+
+def test_a_container_stands_inside_it_on_the_same_kernel(
+    guest: GuestInstance, tools: Tools, place: Path
+) -> None:
+    backend = Namespaces()
+    assert isinstance(backend, Enclosed)
+    asked = inner(place, "i1", attachment=Attachment.NONE)
+    (asked.scratch / "given").write_text("from outside\n")
+    count = "cat /proc/[0-9]*/cmdline | tr '\\0' ' ' | grep -c '[n]m-init'"
+    with backend.start_inside(guest, tools, asked, alone=False) as box:
+        assert isinstance(box, Guest) and isinstance(box, GuestInstance) and box.hostname == "nmi1"
+        told = run(
+            box,
+            "sh",
+            "-c",
+            "hostname; uname -r; echo $$; ls /sys/class/net; cat $1",
+            "-",
+            f"{asked.scratch}/given",
+        )
+        kernel_of_guest = run(guest, "uname", "-r").stdout.strip()
+        name, kernel_inside, pid, *devices, given = told.stdout.splitlines()
+        assert (name, kernel_inside, devices, given) == ("nmi1", kernel_of_guest, ["lo"], "from outside")
+        assert int(pid) < 50, "it counts processes of its own"
+        assert run(box, "touch", "/etc/of-the-box", "/tmp/of-the-box").ok
+        assert not run(guest, "ls", "/etc/of-the-box", "/tmp/of-the-box").stdout
+        assert run(guest, "sh", "-c", count).stdout == "1\n"
+        # Its clock is the guest's, turned to ours.
+        assert 0 < box.phases["first_instruction"] < 30 and {"copy", "spawn", "root"} <= box.phases.keys()
+        assert (box.cgroups, box.threads, box.sources) == ({}, (), ()), "the guest is not its alone"
+        with backend.start_inside(guest, tools, inner(place, "i2"), alone=True) as other:
+            assert run(other, "hostname").stdout == "nmi2\n" and other.cgroups == guest.cgroups
+            assert other.threads == guest.threads
+            process = subprocess.Popen(
+                box.command(["sleep", "60"]), env={**os.environ, "NEARMETAL_JOB": "box", "PMI_RANK": "1"}
+            )
+            _until(lambda: box.rank_holdings("NEARMETAL_JOB=box").keys() == {1})
+    assert process.wait(20) != 0, "its commands end with it"
+    assert run(guest, "sh", "-c", count).stdout == "0\n" and guest.trouble() == ""
+    for wrong, told_why in (
+        ({"limits": Limits(cpu_quota=0.5)}, "no control groups"),
+        ({"attachment": Attachment.VETH_BRIDGE}, "no network is built inside a guest"),
+    ):
+        refused = inner(place, f"w{len(told_why)}", **wrong)
+        with (
+            pytest.raises(UnavailableError, match=told_why),
+            backend.start_inside(guest, tools, refused, alone=True),
+        ):
+            pass
+
+
 def small_image(tools: Tools, place: Path) -> Path:
     """A tree of two programs, as a file: nothing else is needed of an image."""
     image, tree = place / "tree.erofs", place / "tree"
@@ -221,7 +282,7 @@ def small_image(tools: Tools, place: Path) -> Path:
             (tree / name).mkdir(parents=True)
         for program in ("nm-box", "nm-guest"):
             shutil.copy(tools / program, tree / "bin" / program)
-        assert HOST.run(["mkfs.erofs", str(image), str(tree)], timeout=30).ok
+        assert HOST.run(["mkfs.erofs", str(image), str(tree)], timeout=60).ok
     return image
 
 
@@ -276,7 +337,7 @@ def test_a_guest_that_is_killed_says_so(tools: Tools, place: Path) -> None:
         command = subprocess.Popen(guest.command(["sleep", "60"]), stderr=subprocess.PIPE, text=True)
         assert guest.trouble() == ""
         os.kill(processes.descendant(guest.pid, "qemu-system-x86") or guest.pid, signal.SIGKILL)
-        _, said = command.communicate(timeout=20)
+        _, said = command.communicate(timeout=60)
         assert command.returncode == 111 and "the guest has gone while a command ran in it" in said
         _until(lambda: guest.trouble() != "")
         assert guest.trouble().startswith("guest nmd has ended: ") and isinstance(guest.console(), str)
@@ -317,7 +378,8 @@ FAULTS = (
     ("no module", "virtiofs: has the kernel its module"),
     ("memory", "the guest was silent for 6 s|the guest ended while it booted"),
     ("time", "the guest was silent for 0.2 s, in its firmware"),
-    ("huge", "Cannot allocate memory|the guest ended"),
+    ("huge", "guest nmhuge: 1048576 MiB of memory are wanted, .* MiB in huge pages are free"),
+    ("room", "guest nmroom: 16777216 MiB of memory are wanted, .* MiB are free"),
     ("cpu", "the guest ended while it booted: .*nosuchcpu"),
     ("disk", "Could not open '/no/such.raw'|No such file"),
 )
@@ -337,13 +399,15 @@ def test_a_guest_that_does_not_boot_says_why(fault: str, told: str, tools: Tools
             settings = replace(SMALL, boot_timeout=0.2)
         case "huge":
             settings = replace(SMALL, huge_pages=True, memory=1 << 40)
+        case "room":
+            settings = replace(SMALL, memory=1 << 44)
         case "cpu":
             settings = replace(SMALL, cpu="nosuchcpu")
         case "disk":
             own = replace(own, root=Path("/no/such.raw"), disk=True)
     slot = fault.replace(" ", "")
     asked = request(slot, own, place, settings)
-    with pytest.raises(RunError, match=told), booted(tools, asked):
+    with pytest.raises((RunError, UnavailableError), match=told), booted(tools, asked):
         pass
     assert not processes.labelled(lambda label: label.startswith(asked.label))
     assert not Path(f"/run/nearmetal/{asked.label}-state").exists()

@@ -21,6 +21,8 @@ from nearmetal.images.forms import Form, in_form
 from nearmetal.images.importing import import_image
 from nearmetal.model.image import ImageDefinition
 
+pytestmark = pytest.mark.beside
+
 HOST = LocalHost()
 BEFORE = 1_700_000_000
 

@@ -25,6 +25,8 @@ from nearmetal.model.study import Attachment, Environment
 from nearmetal.network.build import Network, attempted_networks, build_networks
 from nearmetal.network.plan import Want
 
+pytestmark = pytest.mark.beside
+
 HOST = LocalHost()
 LABEL = f"nearmetal-net{os.getpid()}"
 PYTHON = "/usr/bin/python3"
@@ -47,7 +49,9 @@ with socket.create_connection((sys.argv[1], 7000), 5) as s:
 """
 
 
-ATTACHMENTS = [(a, m) for a in Attachment if a.seated and not a.on_device for m in (a.modes or (None,))]
+ATTACHMENTS = [
+    (a, m) for a in Attachment if a.seated and not (a.on_device or a.of_guests) for m in (a.modes or (None,))
+]
 
 
 def lacking(attachment: Attachment) -> bool:
@@ -69,7 +73,7 @@ def lacking(attachment: Attachment) -> bool:
                 "ipvlan",
             ]
         ]
-        return "Unknown device type" in HOST.run(made, timeout=10).stderr
+        return "Unknown device type" in HOST.run(made, timeout=60).stderr
     if attachment is Attachment.OVS:
         return not os.access("/dev/net/tun", os.W_OK)
     return False
@@ -144,10 +148,10 @@ def exchange(server: list[str], client: list[str], directory: Path) -> tuple[str
     heard.write_text("")
     process = HOST.start(server, stdout=heard, stderr=directory / "server-err", cwd=Path("/"))
     try:
-        end = time.monotonic() + 5
+        end = time.monotonic() + 60
         while "listening" not in heard.read_text() and time.monotonic() < end:
             time.sleep(0.005)
-        done = HOST.run(client, timeout=10, cwd=Path("/"))
+        done = HOST.run(client, timeout=60, cwd=Path("/"))
         assert done.ok, (done, (directory / "server-err").read_text())
         assert process.wait(5) == 0
         return done.stdout.strip(), heard.read_text().split()[-1]
@@ -225,14 +229,15 @@ def test_a_least_rto_reaches_the_sockets(
             out.write_text("")
             process = HOST.start(argv, stdout=out, stderr=out, cwd=Path("/"))
             stack.callback(process.kill)
-            end = time.monotonic() + 5
+            end = time.monotonic() + 60
             while not out.read_text() and time.monotonic() < end:
                 time.sleep(0.005)
         found = network.meters[b.netns].connections("x")
         assert found is not None and len(found) == 1, found
     (c,) = found
-    # Of the round trip's variation there is a little more, in ticks of the kernel's clock.
-    assert c.rto is not None and (c.rto >= 0.2 if asked is None else asked <= c.rto < 0.1), c
+    # Above the round trip it is the least one, or what that varies by where this is more.
+    assert c.rto is not None and c.rtt is not None
+    assert c.rto >= 0.2 if asked is None else asked <= c.rto < c.rtt + 0.2, c
 
 
 def test_what_this_machine_lacks_is_refused_with_a_remedy(
@@ -271,12 +276,12 @@ def test_what_the_kernel_refuses_is_told(
 def test_an_interface_that_vanishes_is_noticed(holder: UserNamespaceHolder | None, tmp_path: Path) -> None:
     with standing(tmp_path, holder, want(Attachment.MACVLAN)) as (network,):
         code = "from pyroute2 import IPRoute; ip = IPRoute(); ip.link('del', ifname='device0')"
-        assert HOST.run(network.hub_command([sys.executable, "-c", code]), timeout=10, cwd=Path("/")).ok
+        assert HOST.run(network.hub_command([sys.executable, "-c", code]), timeout=60, cwd=Path("/")).ok
         assert "network interface eth0 has gone (attachment macvlan" in network.trouble()
 
 
 def test_the_hub_command_carries_the_label_and_hands_back_its_end(network: Network) -> None:
-    done = HOST.run(network.hub_command(["sh", "-c", "printenv NEARMETAL_RUN; exit 6"]), timeout=5)
+    done = HOST.run(network.hub_command(["sh", "-c", "printenv NEARMETAL_RUN; exit 6"]), timeout=60)
     assert (done.returncode, done.stdout) == (6, f"{LABEL}\n")
 
 
@@ -327,7 +332,7 @@ def test_connections_are_seen_in_the_namespace_that_holds_them(network: Network,
         for argv in (server, client):
             out = tmp_path / f"{len(started)}"
             started.append(HOST.start(argv, stdout=out, stderr=out, cwd=Path("/")))
-            end = time.monotonic() + 5
+            end = time.monotonic() + 60
             while not out.read_text() and time.monotonic() < end:
                 time.sleep(0.005)
         found = network.meters[network.hub_netns].connections("x")
@@ -341,6 +346,7 @@ def test_connections_are_seen_in_the_namespace_that_holds_them(network: Network,
             process.kill()
 
 
+@pytest.mark.alone
 def test_nothing_is_left(holder: UserNamespaceHolder | None, tmp_path: Path) -> None:
     was_there = NETNS_DIRECTORY.exists()
     links = sorted(p.name for p in Path("/sys/class/net").iterdir())

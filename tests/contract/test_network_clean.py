@@ -15,7 +15,10 @@ from nearmetal.host.leftovers import Kind, find, remove
 
 LABEL = f"nearmetal-netclean{os.getpid()}"
 
-pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="named network namespaces need root")
+pytestmark = [
+    pytest.mark.beside,
+    pytest.mark.skipif(os.geteuid() != 0, reason="named network namespaces need root"),
+]
 
 
 CODE = """

@@ -16,6 +16,8 @@ from nearmetal.samplers import GuestSampler, Header, Sampler, Stream, in_windows
 from nearmetal.samplers.frames import raw_beside
 from nearmetal.workloads.build import build_tools
 
+TICK = local_scale().tick
+
 
 @pytest.fixture(scope="module")
 def program() -> str:
@@ -27,20 +29,30 @@ def children_of(pid: int) -> list[int]:
 
 
 def wait_until_gone(pid: int) -> None:
-    for _ in range(100):
+    for _ in range(1200):
         if not Path(f"/proc/{pid}").exists():
             return
         time.sleep(0.05)
     pytest.fail(f"process {pid} still runs")
 
 
+def wait_for_samples(raw: Path, scope: str, count: int) -> None:
+    """Until so many lines of the sampler tell of a scope: on a busy machine they come late."""
+    end = time.monotonic() + 60
+    while not raw.exists() or raw.read_bytes().count(f'"{scope}":'.encode()) < count:
+        assert time.monotonic() < end, f"no {count} samples of {scope}"
+        time.sleep(0.02)
+
+
 def test_counters_of_the_node_and_of_an_instance(tmp_path: Path, program: str) -> None:
     (tmp_path / "cpuacct.usage").write_text("2500000000\n")
-    with Sampler(tmp_path, writer="w", host=LocalHost(), program=program, period=0.1) as sampler:
+    (tmp_path / "cpuacct.stat").write_text(f"user {2 * TICK}\nsystem {TICK}\n")
+    with Sampler(tmp_path, writer="w", host=LocalHost(), program=program, period=0.1, flush=0.1) as sampler:
         sampler.add_instance("a", {"cpuacct": tmp_path})
-        time.sleep(0.35)
+        sampler.mark(sampler.scope_of("a"))
+        wait_for_samples(sampler.raw, "instance.a", 3)
         sampler.remove_instance("a")
-        time.sleep(0.15)
+        wait_for_samples(sampler.raw, "node", sampler.raw.read_bytes().count(b'"node":') + 2)
     assert sampler.problem is None
     found = read_samples(tmp_path / "w.jsonl.zst")
     assert not found.torn
@@ -53,16 +65,28 @@ def test_counters_of_the_node_and_of_an_instance(tmp_path: Path, program: str) -
         assert before is not None, name
         assert after is not None, name
     assert (last["context_switches"] or 0) > (first["context_switches"] or 0)
-    usage = [s.scopes["instance.a"]["cpu"] for s in found.samples if "instance.a" in s.scopes]
-    assert len(usage) >= 4
-    assert set(usage) == {2.5}
+    instances = [s.scopes["instance.a"] for s in found.samples if "instance.a" in s.scopes]
+    assert len(instances) >= 3
+    assert {(i["user"], i["system"]) for i in instances} == {(2.0, 1.0)}
+    assert instances[0]["cpu"] == 2.5 and {i["cpu"] for i in instances} == {2.5, None}, "in every fifth"
     assert "instance.a" not in found.samples[-1].scopes
+
+
+def test_what_comes_and_goes_between_two_samples_costs_none(tmp_path: Path, program: str) -> None:
+    (tmp_path / "cpuacct.usage").write_text("2500000000\n")
+    with Sampler(tmp_path, writer="w", host=LocalHost(), program=program, period=60.0) as sampler:
+        sampler.add_instance("a", {"cpuacct": tmp_path})
+        sampler.add_instance("b", {"cpuacct": tmp_path, "memory": tmp_path})
+        sampler.remove_instance("a")
+    last = read_samples(tmp_path / "w.jsonl.zst").samples[-1].scopes
+    assert last.keys() == {"node", "instance.b"} and last["instance.b"]["cpu"] == 2.5
+    assert last["instance.b"]["memory"] is None, "a file that is not there is missing"
 
 
 def test_long_files_are_cut_to_what_is_parsed(tmp_path: Path, program: str) -> None:
     with Sampler(tmp_path, writer="w", host=LocalHost(), program=program):
-        time.sleep(0.1)
         raw = raw_beside(tmp_path / "w.jsonl.zst")
+        wait_for_samples(raw, "node", 1)
     assert not raw.exists()
     (sample, *_) = read_samples(tmp_path / "w.jsonl.zst").samples
     missing = [n for n in ("swap_in", "swap_out", "steal", "softirq") if sample.scopes["node"][n] is None]
@@ -73,7 +97,8 @@ def test_it_ends_with_a_killed_tool_and_its_lines_stay(tmp_path: Path, program: 
     script = (
         "import sys, time; from pathlib import Path; from nearmetal.host import LocalHost;"
         "from nearmetal.samplers import Sampler\n"
-        "with Sampler(Path(sys.argv[1]), writer='w', host=LocalHost(), program=sys.argv[2], period=0.05):\n"
+        "how = {'writer': 'w', 'program': sys.argv[2], 'period': 0.05, 'flush': 0.1}\n"
+        "with Sampler(Path(sys.argv[1]), host=LocalHost(), **how):\n"
         "    print('on', flush=True); time.sleep(60)\n"
     )
     argv = [sys.executable, "-c", script, str(tmp_path), program]
@@ -81,7 +106,7 @@ def test_it_ends_with_a_killed_tool_and_its_lines_stay(tmp_path: Path, program: 
         assert tool.stdout is not None
         assert tool.stdout.readline() == "on\n"
         (sampler,) = children_of(tool.pid)
-        time.sleep(0.4)
+        wait_for_samples(raw_beside(tmp_path / "w.jsonl.zst"), "node", 4)
         os.kill(tool.pid, signal.SIGKILL)
     wait_until_gone(sampler)
     killed = len(read_samples(tmp_path / "w.jsonl.zst").samples)
@@ -100,7 +125,7 @@ def test_a_full_disk_is_said_and_leaves_whole_lines(tmp_path: Path, program: str
     with subprocess.Popen(limited, pass_fds=(reader,), stderr=subprocess.PIPE, text=True) as child:
         os.close(reader)
         os.write(writer, f"+ node big 1 {tmp_path / 'big'}\n".encode())
-        _, said = child.communicate(timeout=10)
+        _, said = child.communicate(timeout=60)
     os.close(writer)
     assert child.returncode == 3
     assert "File too large" in said
@@ -111,7 +136,7 @@ def test_a_full_disk_is_said_and_leaves_whole_lines(tmp_path: Path, program: str
 
 @pytest.mark.parametrize("argv", [[], ["0", "out", "x", "1"], ["0", "out", "-1", "1"]])
 def test_wrong_use(program: str, argv: list[str]) -> None:
-    done = subprocess.run([program, *argv], capture_output=True, text=True, timeout=5, check=False)
+    done = subprocess.run([program, *argv], capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 2
     assert done.stderr
 
@@ -121,13 +146,13 @@ def test_a_mark_is_on_the_disk_at_once(tmp_path: Path, program: str) -> None:
     with Sampler(tmp_path, writer="w", host=LocalHost(), program=program, period=60.0) as sampler:
         stream = Stream(sampler.raw, local_scale())
         sampler.add_instance("a", {"cpuacct": tmp_path})
-        sampler.mark("node")
+        sampler.mark(sampler.scope_of("a"), "node")
         scope, begin = sampler.scope_of("a"), time.monotonic()
-        assert stream.until(scope, 0.0, 5.0)[-1].monotonic - begin < 5.0
+        assert stream.until(scope, 0.0, 30.0)[-1].monotonic - begin < 30.0
         (tmp_path / "cpuacct.usage").write_text("3000000000\n")
         begin = time.monotonic()
         sampler.mark(scope, "node")
-        own = [s.monotonic for s in stream.until("node", begin, 5.0) if scope in s.scopes]
+        own = [s.monotonic for s in stream.until("node", begin, 30.0) if scope in s.scopes]
         counted = in_windows(stream.until("node", begin, 0.0), scope, [(own[0], own[-1])])
         assert counted["cpu"] == 2.0
     assert sampler.problem is None
@@ -138,11 +163,11 @@ def test_a_sampler_in_a_guest_is_told_and_its_lines_are_kept(tmp_path: Path, pro
     made = GuestSampler(LocalHost(), argv, "g", tmp_path / "g.jsonl", local_scale())
     begin = time.monotonic()
     with made:
-        made.stream.until(made.scope, begin, 5.0)
+        made.stream.until(made.scope, begin, 30.0)
         time.sleep(0.25)
         before = time.monotonic()
         made.mark()
-        found = made.stream.until(made.scope, before, 5.0)
+        found = made.stream.until(made.scope, before, 30.0)
     assert len(found) >= 3
     counted = in_windows(found, made.scope, [(found[0].monotonic, found[-1].monotonic)])
     assert (counted["idle"] or 0) + (counted["busy"] or 0) > 0

@@ -17,6 +17,8 @@ from nearmetal.host.leftovers import Kind, find, remove
 from nearmetal.host.runtime import scratch_directory
 from nearmetal.model.study import Storage, StorageKind
 
+pytestmark = pytest.mark.beside
+
 HOST = LocalHost()
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="mounting needs root")
 

@@ -19,6 +19,8 @@ from nearmetal.host import LocalHost
 from nearmetal.host.leftovers import find
 from nearmetal.model.study import Attachment, Environment
 
+pytestmark = pytest.mark.beside
+
 HOST = LocalHost()
 LABEL = f"nearmetal-test{os.getpid()}-w"
 TREE = ("dev", "etc", "proc", "run", "sys", "tmp", "usr", "var")
@@ -63,7 +65,7 @@ def test_an_instance_stands_in_the_tree_of_its_image(name: str, tools: Tools, as
         inside = Path(f"/proc/{instance.pid}/root")
         assert (inside / "mark").read_text() == "tree\n" and not (inside / "usr/bin").exists()
         # No other program is there: nm-box says that it lacks its arguments.
-        done = HOST.run(instance.command([tools / "nm-box"]), timeout=10, cwd=Path("/"))
+        done = HOST.run(instance.command([tools / "nm-box"]), timeout=60, cwd=Path("/"))
         assert (done.returncode, done.stderr[:14]) == (111, "nm-box: usage:")
     assert sorted(p.name for p in asked.tree.iterdir()) == sorted([*TREE, "mark"])
     assert find(LABEL) == ()

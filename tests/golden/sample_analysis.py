@@ -262,7 +262,10 @@ def analysis(blocks: int = 39, question: str = "") -> Analysis:
         unused=(
             Unused(what="trial 12.container/two", reason="torn by an interruption, run again", count=5),
             Unused(
-                what="native-tcp: stream-large.add", reason="verification failed: 1.2e-3 > 1e-13", count=1
+                what="native-tcp: stream-large.add",
+                reason="verification failed: 1.2e-3 > 1e-13",
+                count=1,
+                failed=True,
             ),
         ),
         disturbance={"flagged": 0.03, "other_cpu": 0.012, "steal": None},

@@ -31,6 +31,7 @@ def make_carried(directory: Path, packages: tuple[str, ...], files: Mapping[str,
         elif found.exists():
             shutil.copy(found, tree / "site" / name)
     for name, path in files.items():
+        (tree / name).parent.mkdir(parents=True, exist_ok=True)
         if path.is_dir():
             shutil.copytree(path, tree / name, symlinks=True)
         else:

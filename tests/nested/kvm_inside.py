@@ -22,7 +22,7 @@ def main(carried: Path, kernel: Path) -> None:
     found: dict[str, object] = {"probe": asdict(kvm_answer(host, tools))}
     check = Qemu().check(host, tools)
     found["check"] = asdict(check)
-    settings = GuestSettings(accelerator=Accelerator.KVM, memory=128 * MIB, boot_timeout=120)
+    settings = GuestSettings(accelerator=Accelerator.KVM, memory=128 * MIB, boot_timeout=300)
     with tempfile.TemporaryDirectory() as scratch:
         request = InstanceRequest(
             label="nearmetal-test-kvm",

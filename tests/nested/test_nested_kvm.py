@@ -1,5 +1,6 @@
-"""KVM for real, nested: a machine that is emulated with the extensions of a processor, in which our probe,
-our check and our own start of a guest run. For function alone."""
+"""KVM and control groups of version 2 for real, nested: a machine that is emulated with the extensions of a
+processor, in which our probe, our check, our own start of a guest and containers under limits run. For
+function alone."""
 
 from __future__ import annotations
 
@@ -16,12 +17,14 @@ pytestmark = pytest.mark.timeout(900)  # everything is emulated
 HERE = Path(__file__).parent
 
 
-def test_a_guest_by_kvm_where_the_processor_runs_it(parts: Parts, tmp_path: Path) -> None:
+def test_a_guest_by_kvm_and_limits_by_control_groups_of_version_2(parts: Parts, tmp_path: Path) -> None:
     files = {
         "tools": parts.tools.directory,
         "initramfs": parts.base.initramfs,
         "root.erofs": parts.base.root or Path(),
         "kvm_inside.py": HERE / "kvm_inside.py",
+        "limits_inside.py": HERE / "limits_inside.py",
+        "tests/contract/burning.py": HERE.parent / "contract" / "burning.py",
     }
     carried, machine = tmp_path / "carried", tmp_path / "machine"
     carried.mkdir()
@@ -29,9 +32,14 @@ def test_a_guest_by_kvm_where_the_processor_runs_it(parts: Parts, tmp_path: Path
     disk = make_carried(carried, ("qemu",), files)
     with outer_machine(machine, xen=False, carried=disk) as outer:
         argv = ["python3", "/carried/kvm_inside.py", "/carried", f"/boot/{parts.base.kernel.name}"]
-        done = outer.ssh.run(argv, timeout=240, env={"PYTHONPATH": "/carried/src:/carried/site"})
+        env = {"PYTHONPATH": "/carried/src:/carried/site:/carried"}
+        done = outer.ssh.run(argv, timeout=600, env=env)
+        argv = ["python3", "/carried/limits_inside.py", "/carried/tools"]
+        limited = outer.ssh.run(argv, timeout=600, env=env)
     assert done.ok, done.stderr[-3000:]
+    assert limited.ok, limited.stderr[-3000:]
     found = json.loads(done.stdout)
+    print(found["probe"])
     assert found["probe"]["works"], found["probe"]
     assert not any("no KVM" in note for note in found["check"]["notes"])
     assert found["hostname"] == "nminner\n"
@@ -39,3 +47,13 @@ def test_a_guest_by_kvm_where_the_processor_runs_it(parts: Parts, tmp_path: Path
     assert " svm" in found["processor"] or "hypervisor" in found["processor"]
     assert found["exits"]["exits"] > 100 and found["exits"]["io_exits"] > 0, found["exits"]
     assert found["phases"]["first_instruction"] > 0
+    got = json.loads(limited.stdout)
+    read_back = got["read_back"]
+    assert got["parents"]["unified"], got["parents"]
+    assert read_back["quarter"]["cpu_quota"] == pytest.approx(0.25)
+    assert 0.15 < got["quarter"] < 0.35, got
+    assert read_back["heavy"]["cpu_shares"] == pytest.approx(1024, rel=0.05)
+    assert got["heavy"] > 2 * got["light"] > 0, got
+    assert read_back["small"]["memory"] == 128 << 20
+    assert got["modest"] == 0 and got["greedy"] in (-9, 137), got
+    assert got["left"] == []

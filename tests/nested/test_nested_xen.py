@@ -46,7 +46,7 @@ def guest(
         image="busybox",
         attachment=Attachment.NONE,
         placements=(),
-        guest=settings or GuestSettings(memory=128 * MIB, boot_timeout=180),
+        guest=settings or GuestSettings(memory=128 * MIB, boot_timeout=400),
         xen=XenSettings(dom0=there, **xen),  # type: ignore[arg-type]  # the fields that a test varies
     )
     request = InstanceRequest(
@@ -64,7 +64,7 @@ def guest(
 
 
 def out(instance: XenInstance, *argv: str) -> str:
-    done = HOST.run(instance.command(argv), timeout=60)
+    done = HOST.run(instance.command(argv), timeout=120)
     assert done.ok, done
     return done.stdout.strip()
 
@@ -72,7 +72,7 @@ def out(instance: XenInstance, *argv: str) -> str:
 def test_a_pv_guest_is_pinned_weighed_counted_saved_and_restored(
     dom0: Outer, parts: Parts, tmp_path: Path
 ) -> None:
-    settings = GuestSettings(memory=128 * MIB, boot_timeout=180, writable=64 * MIB, swap=32 * MIB)
+    settings = GuestSettings(memory=128 * MIB, boot_timeout=400, writable=64 * MIB, swap=32 * MIB)
     xl, saved = Xl(dom0.ssh), "/var/tmp/saved"
     with guest(
         dom0, parts, tmp_path, settings=settings, type=XenType.PV, scheduler=XenScheduler.CREDIT2, weight=300

@@ -20,6 +20,7 @@ from nearmetal.analysis.sign_interval import sign_interval
 from nearmetal.analysis.signed_rank import Walsh, critical
 from nearmetal.analysis.verdict import judge
 from nearmetal.model.result import Verdict
+from nearmetal.plan import fewer_blocks
 
 FloatArray = NDArray[np.float64]
 BLOCKS, REPLICATES, ALPHA = 200, 2000, 0.05
@@ -182,3 +183,23 @@ def test_anytime_mean_covers_when_normal_and_not_under_jitter() -> None:
         missed.append(np.mean([not i.low <= mean <= i.high for i in intervals]))
     assert missed[0] <= ALPHA + 3 * math.sqrt(ALPHA * (1 - ALPHA) / 1500)
     assert 0.17 <= missed[1] <= 0.70
+
+
+def test_n_lowered_by_how_long_blocks_last_misses_at_most_alpha() -> None:
+    # A block lasts as long as the work in it: the very noise that d is made of.
+    rng = np.random.default_rng(20261121)
+    noise = np.exp(0.8 * rng.standard_normal((REPLICATES, 2 * 60)))
+    d = in_random_order(np.log(noise), rng)
+    seconds = noise.reshape(REPLICATES, 60, 2).sum(axis=2)
+    budget, lowered, misses = 40.0, 0, 0
+    for row, lasting in zip(d, seconds, strict=True):
+        gone = np.cumsum(lasting)
+        half = int(np.searchsorted(gone, budget / 2)) + 1
+        expected = 40
+        if half < math.ceil(2 * expected / 3):
+            expected = fewer_blocks(expected, half, [*lasting[:half]], budget - gone[half - 1])
+        lowered += expected < 40
+        carried = look_and_carry(row[: int(np.searchsorted(gone, budget))], expected=expected, alpha=ALPHA)
+        misses += not carried.low <= 0 <= carried.high
+    assert lowered > REPLICATES / 2
+    assert misses / REPLICATES <= ALPHA + SLACK

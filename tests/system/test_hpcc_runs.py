@@ -11,7 +11,10 @@ from typing import Any
 import pytest
 from tests.conftest import NAME, NEARMETAL, RealImage, nearmetal
 
+from nearmetal.host import LocalHost
+from nearmetal.host.provenance import cpu_flags
 from nearmetal.workloads.application import Output, Place
+from nearmetal.workloads.blas import core_for
 from nearmetal.workloads.parameter import Choices
 from nearmetal.workloads.perftest import Perftest
 
@@ -80,7 +83,7 @@ def run(
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        timeout=280,
+        timeout=600,
         check=False,
     )
     files = results.glob("*/trials/*.jsonl")
@@ -105,9 +108,9 @@ def test_hpcc_hpl_and_osu_natively_and_in_a_container(tmp_path: Path) -> None:
         assert told["hpcc"]["grid"] == "1x2" and told["hpcc"]["blas"] == "openblas"
         assert told["curve"]["blas"] == "reference" and told["curve"]["openblas_core"] is None
         assert told["curve"]["nb"] == [16, 32, 64]
-    # OpenBLAS's kernels by the same name on both sides.
+    # OpenBLAS's kernels by the same name on both sides: those that suit this machine.
     (core,) = {r["facts"]["hpcc"]["openblas_core"] for r in records}
-    assert core
+    assert core.lower() == (core_for(cpu_flags(LocalHost())) or core).lower()
 
 
 def test_a_program_that_stops_half_way_fails_and_leaves_what_it_wrote(tmp_path: Path) -> None:
@@ -132,6 +135,8 @@ def test_a_grid_that_does_not_fit_and_rdma_without_a_device_start_nothing(tmp_pa
     assert done.returncode == 2 and "no RDMA device: /sys/class/infiniband is empty" in done.stderr
 
 
+@pytest.mark.beside
+@pytest.mark.timeout(900)
 def test_an_image_without_hpcc_names_the_packages(debian_mpi: RealImage, tmp_path: Path) -> None:
     text = STUDY.replace("{backend: native}", f"{{backend: native, image: {NAME}}}")
     text = text[: text.index("  curve:")] + text[text.index("design:") :]
@@ -158,7 +163,7 @@ def test_perftest_server_and_client_find_each_other(tmp_path: Path) -> None:
         )
         for rank in (0, 1, 2)
     ]
-    assert [rank.communicate(timeout=30)[1] for rank in ranks] == [b"", b"", b""]
+    assert [rank.communicate(timeout=60)[1] for rank in ranks] == [b"", b"", b""]
     assert [rank.returncode for rank in ranks] == [0, 0, 0]
     assert (tmp_path / "server").read_text().strip() != ""
     written = (tmp_path / "client.txt").read_text()

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from nearmetal.errors import UnavailableError
-from nearmetal.execute import ssh, standing
+from nearmetal.execute import ssh, starting
 from nearmetal.execute.audit import ALLOWED, CMA, audit_arms
 from nearmetal.execute.block import run_block
 from nearmetal.execute.progress import Silent
@@ -255,7 +255,7 @@ def test_cma_is_asked_about_in_every_arm_and_refused_where_one_forbids_it(
 
 
 def test_a_backend_that_keeps_a_namespace_to_itself_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(standing, "same_namespace", lambda *_: False)
+    monkeypatch.setattr(starting, "same_namespace", lambda *_: False)
     record = run(study("native", "two-shm"))["two-shm/2x1"]
     assert "a namespace of its own (ipc)" in record.reason
 

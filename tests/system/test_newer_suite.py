@@ -11,7 +11,11 @@ from typing import Any
 import pytest
 from tests.conftest import nearmetal
 
-pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="an sshd is started in the instances")
+pytestmark = [
+    pytest.mark.beside,
+    pytest.mark.timeout(1500),
+    pytest.mark.skipif(os.geteuid() != 0, reason="an sshd is started in the instances"),
+]
 
 STUDY = """\
 name: newer
@@ -37,7 +41,7 @@ def env(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     directory = tmp_path_factory.mktemp("newer")
     env = {**os.environ, "XDG_CACHE_HOME": str(directory)}
     (directory / "study.yaml").write_text(STUDY.replace(", DESIGN", ""))
-    done = nearmetal(env, "image", "build", "newer", "--file", str(directory / "study.yaml"), timeout=400)
+    done = nearmetal(env, "image", "build", "newer", "--file", str(directory / "study.yaml"), timeout=800)
     assert done.returncode == 0, done.stderr
     return env
 

@@ -27,11 +27,11 @@ workloads:
   ep: {kernel: ep, class: S}
   latency: {kernel: pingpong, bytes: 8 B}
   start: {subject: start}
-design: {baseline: native, margin: 3 %, slices: 2, max_time: 60 s}
+design: {baseline: native, margin: 3 %, slices: 2}
 """
 
 
-def nearmetal(*words: str, cwd: Path, timeout: float = 120) -> subprocess.CompletedProcess[str]:
+def nearmetal(*words: str, cwd: Path, timeout: float = 400) -> subprocess.CompletedProcess[str]:
     """Run the tool as a user would."""
     return subprocess.run(
         [*NEARMETAL, *words], cwd=cwd, capture_output=True, text=True, timeout=timeout, check=False
@@ -126,7 +126,7 @@ def test_killed_anywhere_it_resumes_with_the_block_in_flight(here: Path) -> None
     wait_for(lambda: len(trial_lines(here)) >= 4)
     time.sleep(0.3)  # into the middle of a block
     run.send_signal(signal.SIGKILL)
-    run.communicate(timeout=20)
+    run.communicate(timeout=60)
     before = trial_lines(here)
     resumed = nearmetal("resume", "--max-blocks", "3", "--json", cwd=here)
     assert resumed.returncode == 0, resumed.stderr

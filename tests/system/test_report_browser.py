@@ -14,6 +14,8 @@ from tests.golden import sample_analysis as sample
 
 from nearmetal.report.write import write_report
 
+pytestmark = pytest.mark.beside
+
 ARGUMENTS = (
     "--no-sandbox",
     "--disable-gpu",

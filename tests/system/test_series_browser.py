@@ -13,6 +13,8 @@ from tests.unit import test_containers_2015 as sample
 from nearmetal.published import published
 from nearmetal.report.series import write_series
 
+pytestmark = pytest.mark.beside
+
 browser = single.browser
 
 
@@ -31,8 +33,8 @@ def test_the_summary_draws_fits_and_is_legible(
     browser: Browser, summary: str, width: int, scheme: Literal["light", "dark"], tmp_path: Path
 ) -> None:
     with single.opened(browser, summary, width=width, scheme=scheme) as page:
-        assert page.locator("main section").count() == 8, "overview, six parts, the paper"
-        assert single.drawn(page, "main") == 6
+        assert page.locator("main section").count() == 9, "overview, seven parts, the paper"
+        assert single.drawn(page, "main") == 7
         assert page.evaluate("document.documentElement.scrollWidth") <= width
         assert [f for f in page.evaluate(single.CONTRAST) if f[0] < 4.5] == []
         told = page.locator("#part-q2 table").last.inner_text().replace("\u00a0", " ")

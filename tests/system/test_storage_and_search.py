@@ -11,6 +11,7 @@ import pytest
 from tests.conftest import nearmetal
 
 from nearmetal.host.leftovers import find
+from nearmetal.model.record import TOO_SHORT
 
 STUDY = """\
 name: disk
@@ -36,7 +37,7 @@ workloads:
     seconds: 0.1 s
   bonnie: {application: bonnie, size: 16 MiB}
   blast: {application: blast, sequences: 1000, queries: 4, fragments: 4}
-design: {baseline: native, mode: plain, warm_up: 0, max_time: 2 min}
+design: {baseline: native, mode: plain, warm_up: 0}
 """
 FULL = """\
 name: full
@@ -48,7 +49,7 @@ placements: {1x1: {instances: 1, tasks: 1}}
 workloads:
   fio: {application: fio, pattern: random, operation: read, size: 16 MiB, seconds: 0.1 s}
   bonnie: {application: bonnie, size: 16 MiB}
-design: {baseline: disk, mode: plain, warm_up: 0, max_time: 1 min}
+design: {baseline: disk, mode: plain, warm_up: 0}
 """
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="mounts storage")
@@ -97,9 +98,10 @@ def test_applications_in_storage_of_two_kinds(tmp_path: Path) -> None:
             ("buffered", "randread_64KiB_p99"),
             ("blast", "search"),
         }
-        # 16 MiB in a cache are too fast for bonnie++, which is a reason and no number.
+        # 16 MiB in a cache are too fast for bonnie++, and its user time may be for the clock.
         told = [r for (w, _), r in rows.items() if w == "bonnie" and not r["values"]]
-        assert all("too fast" in r["reason"] and r["status"] == "failed" for r in told)
+        assert all("too fast" in r["reason"] or r["reason"].endswith(TOO_SHORT) for r in told)
+        assert {r["status"] for r in told} <= {"failed"}
         assert trial["facts"]["bonnie"]["version"]
         assert rows["blast", "search"]["verification"]["ok"] is True
         assert sum(trial["facts"]["blast"]["fragments_by_rank"].values()) == 4
@@ -121,4 +123,5 @@ def test_a_full_disk_is_a_failed_trial_that_says_so(tmp_path: Path) -> None:
         assert "ended with 1" in failed["reason"]
         assert "No space left on device" in (log / f"{workload}.stderr.txt").read_text()
     assert "No space left on device" in by_arm["full/1x1"]["reason"]
+    assert "next: a larger storage" in by_arm["full/1x1"]["reason"]
     assert not list(tmp_path.glob("nearmetal*")) and not left_behind(results)

@@ -12,7 +12,7 @@ from nearmetal.analysis.fieller import fieller
 from nearmetal.analysis.mean_interval import anytime_mean, geometric_mean, paired_t, variance, welch
 from nearmetal.analysis.quantiles import median_interval, quantile_interval, quantile_ranks, quantiles
 from nearmetal.analysis.sign_interval import log_e_value, sign_interval, sign_rank
-from nearmetal.analysis.variance_components import variance_components
+from nearmetal.analysis.variance_components import unequal_components, variance_components
 
 FloatArray = NDArray[np.float64]
 SAMPLES = st.lists(st.floats(-5, 5), min_size=1, max_size=80).map(lambda x: np.array(x, dtype=np.float64))
@@ -82,9 +82,26 @@ def test_spread_of_one_value_is_unknown_not_zero() -> None:
         lambda: welch(np.array([1.0]), np.array([1.0, 2.0]), 0.95),
         lambda: fieller(np.array([1.0]), np.array([1.0]), 0.95),
         lambda: variance_components(np.array([[1.0], [2.0]])),
+        lambda: unequal_components(np.array([[1.0, 2.0], [2.0, 3.0]]), np.array([2, 1])),
     ):
         with pytest.raises(ValueError):
             call()
+
+
+@given(st.integers(2, 6), st.integers(2, 6), st.integers(0, 2**32 - 1))
+def test_components_of_groups_of_any_length(groups: int, longest: int, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    values = rng.normal(size=(groups, longest))
+    same = np.full(groups, longest)
+    assert unequal_components(values, same) == pytest.approx(variance_components(values).t2)
+    lengths = rng.integers(2, longest, size=groups, endpoint=True)
+    within, between = unequal_components(values, lengths)
+    own = [values[i, :n] for i, n in enumerate(lengths)]
+    assert within == pytest.approx(np.mean([x.var(ddof=1) for x in own]))
+    owed = np.mean([x.var(ddof=1) / x.size for x in own])
+    assert between == pytest.approx(np.var([x.mean() for x in own], ddof=1) - owed)
+    behind = np.where(np.arange(longest) < lengths[:, None], values, np.nan)
+    assert unequal_components(behind, lengths) == (within, between)
 
 
 def test_variance_does_not_subtract_squares() -> None:

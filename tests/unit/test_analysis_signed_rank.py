@@ -7,7 +7,7 @@ import time
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
@@ -58,7 +58,6 @@ def test_counting_equals_listing(kind: str, n: int) -> None:
         assert np.sum(listed < theta - exact) <= walsh.below(theta) <= np.sum(listed < theta + exact)
 
 
-@settings(deadline=None)
 @given(d=st.lists(VALUES, min_size=LIST_UP_TO + 1, max_size=LIST_UP_TO + 20).map(np.array), data=st.data())
 def test_counting_equals_listing_on_anything(d: FloatArray, data: st.DataObject) -> None:
     walsh = Walsh(d)

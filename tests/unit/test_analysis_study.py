@@ -502,13 +502,15 @@ def test_stops_at_width_blocks_and_time() -> None:
         stopped(noisy, replace(STUDY, design=replace(DESIGN, max_blocks=12)), 24.0, 2.0)
         == "12 blocks are done"
     )
+    three = replace(STUDY, design=replace(DESIGN, max_blocks=3))
+    assert stopped(run(3, {}, spread=0.2), three, 6.0, 2.0) == "3 blocks are done, too few for an interval"
     timed = replace(STUDY, design=replace(DESIGN, max_time=90.0))
     assert stopped(noisy, timed, 87.9, 2.0) is None
     assert stopped(noisy, timed, 88.1, 2.0) == "the time budget of 90 s is used up"
 
 
-def states(levels: list[float], *, seed: int) -> list[Analysis]:
-    return [run(12, {}, level=x, seed=seed + i, spread=0.002) for i, x in enumerate(levels)]
+def states(levels: list[float], *, seed: int) -> list[list[Analysis]]:
+    return [[run(12, {}, level=x, seed=seed + i, spread=0.002)] for i, x in enumerate(levels)]
 
 
 def state(cells: tuple[StateCell, ...], workload: str = "cg") -> StateCell:
@@ -540,3 +542,28 @@ def test_one_boot_each_is_shown_and_never_a_verdict() -> None:
     assert "no verdict" in c.reason
     with pytest.raises(ValueError):
         compare_boots([], [1.0], Better.LOWER, 0.95)
+
+
+def test_runs_of_one_boot_are_one_replicate() -> None:
+    before, after = states([0.0, 0.01, -0.01], seed=1), states([0.21, 0.2, 0.19], seed=50)
+    one_boot = [[a for boot in after for a in boot]]
+    c = state(compare_states(before, one_boot, margin=0.03, confidence=0.95))
+    assert c.boots == (3, 1) and c.verdict is Verdict.NONE and c.high == math.inf
+    assert c.overhead == pytest.approx(math.expm1(0.2), abs=0.03)
+
+
+def test_an_arm_of_one_boot_state_against_another_of_the_other() -> None:
+    before, after = states([0.0, 0.01, -0.01], seed=1), states([0.21, 0.2, 0.19], seed=50)
+    arms = {c.arm for c in compare_states(before, after, margin=0.03, confidence=0.95)}
+    other = next(a for a in sorted(arms) if not a.startswith("native"))
+    environment = other.partition("/")[0]
+
+    def pairs(*against: tuple[str, str]) -> set[tuple[str, str]]:
+        cells = compare_states(before, after, margin=0.03, confidence=0.95, against=against)
+        return {(c.arm, c.other) for c in cells}
+
+    assert pairs(("native/one", other)) == {("native/one", other)}
+    found = pairs(("native", environment))
+    assert ("native/one", other) in found
+    assert found <= {("native/one", f"{environment}/one"), ("native/two", f"{environment}/two")}
+    assert pairs((other, other)) == {(other, other)} and pairs(("native/one", "nothing")) == set()

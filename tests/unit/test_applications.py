@@ -169,10 +169,10 @@ def _weighed(own: tuple[object, ...], ranks: int) -> Study:
 
 def test_the_least_memory_of_any_arm_counts_for_all() -> None:
     study = load_text(TEXT, "s.yaml", catalog())
-    places = [
-        place_of(_ours(study), arm, study, Hardware(memory=8 << 30), Path("/d")) for arm in study.arms()
-    ]
+    machine = Hardware(memory=8 << 30, cpu_flags=frozenset({"avx2", "fma"}), rdma=("mlx5_0",))
+    places = [place_of(_ours(study), arm, study, machine, Path("/d")) for arm in study.arms()]
     assert [p.memory for p in places] == [1 << 30, 1 << 30]
+    assert {(p.cpu_flags, p.rdma) for p in places} == {(machine.cpu_flags, machine.rdma)}
     assert runs_mpi(_ours(study), study)
 
 

@@ -109,13 +109,21 @@ def test_cures_are_those_that_can_be_built_and_the_others_are_named() -> None:
         "loopback",
         "veth-bridge",
         "macvlan",
-        "ovs",
     ]
     assert cures.notes[1] == "Not on this machine: sriov: no network card with virtual functions."
     bare = containers_2015(
         Setting(cores=2, container="namespaces"), scale=Scale.SMALL, seed=1, max_time=1.0, only=["cures"]
     )
     assert study(bare, "cures").design.baselines == ("native",)
+
+
+def test_open_vswitch_has_a_part_of_its_own_for_its_blocks_last_long() -> None:
+    own = study(series(2), "ovs")
+    assert [e.name for e in own.environments] == ["native", "container", "container-ovs"]
+    assert own.design.slices == 1
+    bare = Setting(cores=2, container="namespaces", lacking={Attachment.OVS: "not installed"})
+    without = containers_2015(bare, scale=Scale.SMALL, seed=1, max_time=1.0, only=["ovs"])
+    assert part(without, "ovs").absent == "not installed"
 
 
 def test_parts_are_chosen_in_order_and_share_what_time_is_left() -> None:
@@ -126,7 +134,7 @@ def test_parts_are_chosen_in_order_and_share_what_time_is_left() -> None:
     assert one == pytest.approx(100 * first.share / (first.share + second.share))
     assert budget(second, [second], 70.0) == 70.0, "what the first left"
     assert sum(p.share for p in series(2).parts) <= 1.0 + 1e-9
-    assert part_keys() == ("q1", "q2", "q3", "rto", "cures", "appendix")
+    assert part_keys() == ("q1", "q2", "q3", "rto", "cures", "ovs", "appendix")
 
 
 def test_a_plan_starts_nothing_and_says_so() -> None:

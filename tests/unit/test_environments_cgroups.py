@@ -263,3 +263,11 @@ def test_own_group_is_found_in_every_hierarchy(tmp_path: Path) -> None:
 def test_unescape_undoes_what_the_kernel_does(text: str) -> None:
     escaped = text.translate({ord(c): f"\\{ord(c):03o}" for c in " \t\n\\"})
     assert cgroups.unescape(escaped) == text
+
+
+def test_what_holds_something_is_kept(tmp_path: Path) -> None:
+    empty, full = tmp_path / "empty", tmp_path / "full"
+    empty.mkdir()
+    (full / "child").mkdir(parents=True)
+    assert cgroups.remove_empty((empty, full, tmp_path / "never-made")) == [full]
+    assert not empty.exists()

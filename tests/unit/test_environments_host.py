@@ -160,8 +160,9 @@ def test_what_a_living_run_uses_is_not_found(machine: Path) -> None:
 
 def test_a_stale_lock_is_found_and_removed(machine: Path) -> None:
     (machine / "lock").write_text("{}\n")
-    assert [left.kind for left in leftovers.find("nearmetal-unit")] == [Kind.LOCK]
-    leftovers.remove(leftovers.find("nearmetal-unit")[0])
+    assert leftovers.find("nearmetal-unit") == (), "it bears no label"
+    (lock,) = (left for left in leftovers.find() if left.kind is Kind.LOCK)
+    leftovers.remove(lock)
     assert not (machine / "lock").exists()
 
 
@@ -173,6 +174,26 @@ def test_scratch_is_gone_afterwards(tmp_path: Path, monkeypatch: pytest.MonkeyPa
             pass
         assert scratch.is_dir()
     assert not (tmp_path / "nearmetal").exists()
+
+
+@pytest.mark.parametrize("allowed", [True, False])
+def test_scratch_in_memory_is_unmounted_and_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, allowed: bool
+) -> None:
+    done: list[str] = []
+
+    def mount(source: str, target: Path, kind: str, *, options: str) -> None:
+        if not allowed:
+            raise RunError("mount: not permitted")
+        done.append(f"{source} {kind} {target}")
+
+    monkeypatch.setattr(runtime, "runtime_directory", lambda: tmp_path / "nearmetal")
+    monkeypatch.setattr(namespaces, "mount", mount)
+    monkeypatch.setattr(namespaces, "detach", lambda path: done.append(f"detach {path}"))
+    with runtime.memory_scratch_directory("nearmetal-x") as scratch:
+        assert scratch.is_dir()
+    assert not scratch.exists()
+    assert done == ([f"nearmetal-x tmpfs {scratch}", f"detach {scratch}"] if allowed else [])
 
 
 def test_a_runtime_directory_that_is_not_ours_is_refused(

@@ -210,3 +210,15 @@ def test_only_labels_of_ours_are_taken_from_a_daemon(monkeypatch: pytest.MonkeyP
     for item in found:
         kept.remove_any(LocalHost(), item)
     assert keeper.names == ["mine"]
+
+
+def test_where_asking_disturbs_a_run_asks_for_what_is_noted(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Quiet(Keeper):
+        def kept_noted(self, host: Host) -> tuple[str, ...]:
+            return ("nearmetal-0a1b2d",)
+
+    monkeypatch.setattr(kept, "_keepers", lambda: (Keeper(), Quiet()))
+    monkeypatch.setattr(kept, "find", lambda prefix: ())
+    both = ["nearmetal-0a1b2c-0", "nearmetal-0a1b2c"]
+    assert [i.name for i in kept.find_all(LocalHost())] == both * 2
+    assert [i.name for i in kept.find_all(LocalHost(), quietly=True)] == [*both, "nearmetal-0a1b2d"]

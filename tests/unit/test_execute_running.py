@@ -1,6 +1,7 @@
 """The analysis between blocks: never later than a look, and cheap where blocks are short."""
 
 import time
+from dataclasses import replace
 
 import pytest
 
@@ -39,3 +40,22 @@ def test_it_stops_by_what_is_done_not_by_what_is_known() -> None:
     analysis, _ = kept.after((), 0)
     assert kept.stop(analysis, 29, 0.0, 0.0) is None
     assert kept.stop(analysis, 30, 0.0, 0.0) == "30 blocks are done"
+
+
+def test_dearer_blocks_than_rehearsed_lower_n_once_half_the_time_is_gone_and_before_any_look() -> None:
+    study = replace(STUDY, design=replace(STUDY.design, max_time=130.0))
+    slow = [10.0, 11.0, 12.0]
+
+    def running(study: Study) -> RunningAnalysis:
+        return RunningAnalysis(study, make_plan(study, blocks=0, expected_blocks=19))
+
+    kept = running(study)
+    assert kept.expect_fewer(5, slow, 60.0) is None, "less than half of the time"
+    assert kept.expect_fewer(13, slow, 70.0) is None, "the first look was taken"
+    assert kept.expect_fewer(12, [1.0], 70.0) is None, "as fast as expected"
+    kept.after((), 4)
+    assert kept.expect_fewer(5, slow, 65.0) == 12 and kept.expected == 12
+    assert kept.after((), 5)[1] and kept.after((), 8)[1], "looks are those of the new N: after 8, 12, ..."
+    asked = replace(study, design=replace(study.design, expected_blocks=19))
+    assert running(asked).expect_fewer(5, slow, 65.0) is None, "asked for in the study"
+    assert running(STUDY).expect_fewer(5, slow, 65.0) is None, "no limit of time"

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from nearmetal.environments import GuestBase, InstanceRequest, Seat, Tools
+from nearmetal.environments import GuestBase, InstanceRequest, Seat, Tools, Unavailable
 from nearmetal.environments.guest import (
     Place,
     boot_phases,
@@ -20,25 +20,43 @@ from nearmetal.environments.guest import (
     members,
     require_attachment,
     require_base,
+    tuning,
 )
 from nearmetal.environments.guest_needs import (
+    congestion_drivers,
+    device_helps,
     of_one_machine,
     require_device,
     require_drivers,
+    require_memory,
     require_tree,
+    require_vhost,
 )
+from nearmetal.environments.guest_tap import USER_PLACE, place_of, taken_place, tap_argv
 from nearmetal.environments.initramfs import USUAL, initramfs, kernel_version, modules_of
 from nearmetal.environments.kvm import KvmAnswer, kvm_answer
-from nearmetal.environments.qemu import accelerator_of, cpu_of, place_of
-from nearmetal.environments.qemu_argv import Disk, GuestPlan, Sockets, qemu_argv
+from nearmetal.environments.qemu import Qemu, user_network
+from nearmetal.environments.qemu_argv import Disk, GuestPlan, Sockets, Wire, qemu_argv
+from nearmetal.environments.qemu_guest import accelerator_of, cpu_of
 from nearmetal.errors import RunError, UnavailableError
 from nearmetal.execute.accelerator import ANY_CPU, EMULATED_CPU, flags_of, resolved
-from nearmetal.execute.bases import vcpus_of
-from nearmetal.host import cpio
+from nearmetal.execute.bases import require_room, vcpus_of
+from nearmetal.host import Completed, cpio
 from nearmetal.host.guest_line import Clocks, Hello
 from nearmetal.host.ranks import RankHolds, told_holdings
 from nearmetal.model.guest import MIB, Accelerator, Cache, DiskFormat, GuestSettings, MachineType, Nic
-from nearmetal.model.study import Arm, Attachment, Environment, Pinning, Placement, Shared
+from nearmetal.model.network import NetworkSettings
+from nearmetal.model.study import (
+    Arm,
+    Attachment,
+    Design,
+    Environment,
+    Mode,
+    Pinning,
+    Placement,
+    Shared,
+    Study,
+)
 from nearmetal.testing.fake_host import FakeHost
 from nearmetal.workloads.build import FLAGS
 
@@ -190,6 +208,77 @@ def test_nm_box_tells_the_place_of_a_seat() -> None:
     assert place_of(told).words() == "eth0,10.99.0.2/32,9000,10.99.0.0/24:10.99.0.1"
 
 
+def test_a_seat_is_handed_over_by_a_tap_of_its_own_kind() -> None:
+    seat = Seat(netns="/run/netns/a", address="10.99.0.2", interface="eth0", port="port0")
+    plain = ["/opt/tools/nm-box", "tap", "--netns", "/run/netns/a", "--interface", "eth0"]
+    assert tap_argv(TOOLS, seat, Attachment.VETH, vhost=True) == [*plain, "--vhost"]
+    assert tap_argv(TOOLS, seat, Attachment.MACVTAP) == [*plain, "--macvtap"]
+    told = (
+        '{"mac": "02:aa:bb:cc:dd:ee", "mtu": 1500, "address": "10.99.0.2", "mask": "255.0.0.0", "routes": []}'
+    )
+    host = FakeHost(commands={(*plain, "--macvtap"): told})
+    assert taken_place(host, TOOLS, seat, Attachment.MACVTAP).mac == "02:aa:bb:cc:dd:ee"
+    said = Completed(
+        argv=(), returncode=111, seconds=0.0, stdout="", stderr="nm-box: find the device of the macvtap: x"
+    )
+    with pytest.raises(RunError, match="the guest cannot take eth0: nm-box: find the device"):
+        taken_place(FakeHost(commands={(*plain, "--macvtap"): said}), TOOLS, seat, Attachment.MACVTAP)
+
+
+def test_a_guest_is_told_what_its_network_is_to_have() -> None:
+    asked_for = NetworkSettings(
+        rto_min=0.004, congestion_control="reno", queue_length=77, tso=False, gro=True, mtu=1400, rate=1e6
+    )
+    words = "rto_min=4,congestion_control=reno,queue_length=77,tso=0,gro=1"
+    assert tuning(asked_for) == words and tuning(NetworkSettings(mtu=1400)) == ""
+    own = replace(asked(), environment=replace(environment(Attachment.USER), network=asked_for))
+    given = {"root": "r:erofs", "port": "virtio:p", "consoles": ()}
+    line = command_line(own, TOOLS, **given, place=USER_PLACE)  # type: ignore[arg-type]
+    assert f" nm.tune={words}" in line and "nm.net=eth0,10.0.2.15/24,1500,0.0.0.0/0:10.0.2.2" in line
+    assert "nm.tune" not in command_line(own, TOOLS, **given)  # type: ignore[arg-type]
+    assert congestion_drivers("reno") == () and congestion_drivers("bbr") == ("tcp_bbr",)
+
+
+def test_a_card_leads_to_a_tap_to_a_router_of_qemus_own_or_nowhere() -> None:
+    for wire, netdev in (
+        (Wire.TAP, "tap,id=net,fd=30"),
+        (Wire.USER, "user,id=net,ipv6=off"),
+        (Wire.NOTHING, "hubport,id=net,hubid=0"),
+    ):
+        assert after(qemu_argv("qemu", plan(place=USER_PLACE, wire=wire)), "-netdev") == [netdev]
+    assert after(qemu_argv("qemu", plan()), "-netdev") == []
+
+
+def test_what_this_machine_gives_no_guest_is_said_with_what_mends_it(tmp_path: Path) -> None:
+    vhost, groups = tmp_path / "vhost-net", tmp_path / "groups"
+    with pytest.raises(UnavailableError, match=r"nic vhost: there is no .*vhost-net") as caught:
+        require_vhost(vhost)
+    assert "modprobe vhost_net" in caught.value.remedy
+    lacks = device_helps(vhost, groups)
+    assert {what: found is not None and bool(found.remedy) for what, found in lacks.items()} == {
+        "guest nic vhost": True,
+        "guest vfio": True,
+    }
+    vhost.touch()
+    (groups / "7").mkdir(parents=True)
+    require_vhost(vhost)
+    assert set(device_helps(vhost, groups).values()) == {None}
+
+
+def test_a_network_in_user_mode_is_what_qemu_was_built_with() -> None:
+    program = "/usr/bin/qemu-system-x86_64"
+    asking = (program, "-netdev", "help")
+    have = {"qemu-system-x86_64": program}
+    told = "Available netdev backend types:\nsocket\nuser\ntap\n"
+    assert user_network(FakeHost(programs=have, commands={asking: told})) == program
+    for host, reason in (
+        (FakeHost(programs=have, commands={asking: "tap\n"}), "without libslirp"),
+        (FakeHost(missing=("qemu-system-x86_64",)), "is not installed"),
+    ):
+        found = user_network(host)
+        assert isinstance(found, Unavailable) and reason in found.reason and found.remedy
+
+
 def test_qemu_gets_its_machine_disks_and_card() -> None:
     disk = Disk(name="image", file=Path("/a,b"), format=DiskFormat.QCOW2, read_only=True, snapshot=True)
     place = Place(interface="eth0", mac="02:00:00:00:00:01", address="10.0.0.2", mask="255.0.0.0", mtu=1500)
@@ -205,7 +294,10 @@ def test_qemu_gets_its_machine_disks_and_card() -> None:
     ]
     assert after(argv, "-netdev") == ["tap,id=net,fd=30"]
     devices = after(argv, "-device")
-    assert "e1000,netdev=net,mac=02:00:00:00:00:01" in devices and "vfio-pci,host=0000:01:00.0" in devices
+    assert (
+        "e1000,netdev=net,romfile=,mac=02:00:00:00:00:01" in devices
+        and "vfio-pci,host=0000:01:00.0" in devices
+    )
     assert "virtio-blk-pci,drive=image,serial=image" in devices and "-no-reboot" in argv
 
 
@@ -239,7 +331,61 @@ def test_a_console_tells_why_a_guest_ended_and_how_far_a_silent_one_came() -> No
     assert console_words(f"x\n{own}\nreboot: Power down\n") == own
     assert console_words("a\r\nb\r\n\n") == "b" and console_words("") == "its console is empty"
     assert how_far("") == "in its firmware, or its kernel says nothing"
-    assert how_far("[0.0] Linux") == "in its kernel" and how_far("nm-guest: ...") == "in nm-guest"
+    assert how_far("[0.0] Linux") == "in its kernel" and how_far("nm-guest: ...") == "in its init"
+
+
+REGISTERS = "\nCPU#0\nRAX=0000000000000000 RBX=0\n{name}={at} RFL=00000046 [---Z-P-] CPL=0\nES =0000\n"
+
+
+def test_a_guest_that_hangs_is_told_by_its_last_step_else_by_where_its_cpu_is() -> None:
+    marks = "nm-step: modules\nnm-step: root\n"
+    assert how_far(f"[0.0] Linux\n{marks}") == "in its init, at root"
+    assert console_words(f"Loading x\n{marks}") == "Loading x", "a mark is no reason"
+    in_kernel = REGISTERS.format(name="RIP", at="ffffffff81000000")
+    in_firmware = REGISTERS.format(name="EIP", at="0000fff0")
+    assert how_far("", in_kernel) == "in its kernel"
+    assert how_far("", in_firmware).startswith("in its firmware")
+    assert how_far(marks, in_firmware) == "in its init, at root"
+
+
+MEMINFO = """\
+MemTotal:       24576000 kB
+MemAvailable:    2097152 kB
+HugePages_Free:       16
+Hugepagesize:       2048 kB
+"""
+
+
+def test_more_memory_than_is_free_is_refused_before_a_start() -> None:
+    host = FakeHost(files={"/proc/meminfo": MEMINFO})
+    require_memory(host, "guest nm0", 2 << 30, huge=False)
+    require_memory(host, "guest nm0", 32 * MIB, huge=True)
+    with pytest.raises(UnavailableError, match="guest nm0: 2049 MiB of memory are wanted, 2048 MiB are free"):
+        require_memory(host, "guest nm0", 2049 * MIB, huge=False)
+    with pytest.raises(UnavailableError, match="33 MiB of memory are wanted, 32 MiB in huge pages") as caught:
+        require_memory(host, "guest nm0", 33 * MIB, huge=True)
+    assert "vm.nr_hugepages" in caught.value.remedy
+    require_memory(FakeHost(absent=("/proc/meminfo",)), "guest nm0", 1 << 50, huge=False)
+
+
+def test_guests_that_stand_at_once_are_counted_together() -> None:
+    host = FakeHost(files={"/proc/meminfo": MEMINFO})
+    guest = environment(guest=GuestSettings(memory=900 * MIB))
+    places = (Placement(name="1x2", instances=1, tasks=2), Placement(name="2x1", instances=2, tasks=1))
+    asked_for = Study(
+        name="s",
+        question="",
+        environments=(replace(guest, name="a"), replace(guest, name="b", placements=("2x1",))),
+        placements=places,
+        workloads=(),
+        design=Design(baselines=("a",), margin=0.03, confidence=0.95, seed=1, mode=Mode.PLAIN),
+    )
+    backends = {"qemu": Qemu()}
+    require_room(host, asked_for, backends)  # one after the other
+    sliced = replace(asked_for, design=replace(asked_for.design, mode=Mode.SLICES))
+    # The baseline stands twice: against itself too.
+    with pytest.raises(UnavailableError, match="guests that stand at the same time: 3600 MiB"):
+        require_room(host, sliced, backends)
 
 
 def test_a_boot_is_told_by_the_clock_of_the_machine() -> None:

@@ -14,13 +14,15 @@ from nearmetal.errors import TrialFailedError
 from nearmetal.execute.inside import Inside, counted_everywhere, grown, own_sources
 from nearmetal.execute.launching import Ran
 from nearmetal.host import LocalHost, Unavailable
+from nearmetal.host.counter_files import NODE_FILES, CounterFiles
 from nearmetal.host.energy import EnergyMeter, energy_domains, energy_files
 from nearmetal.host.procfiles import Counters, Scale, instance_counters
 from nearmetal.host.sources import GroupSource, NodeSource
-from nearmetal.model.record import Fold, RankPlace, Status, TrialRecord
+from nearmetal.model.record import RankPlace, TrialRecord
 from nearmetal.report.inside import inside_of
 from nearmetal.samplers import SamplingCost, costs_in, sampling_cost
 from nearmetal.samplers.sampler import _cost
+from nearmetal.testing.plain import PLAIN
 from nearmetal.workloads.protocol import RankReport, SliceLine, parse_offered
 
 SCALE = Scale(tick=100, page=4096)
@@ -113,22 +115,8 @@ def test_instances_may_bring_sources_of_their_own() -> None:
 
 def test_events_are_counted_on_all_sides_or_on_none() -> None:
     def record(arm: str, **counted: float) -> TrialRecord:
-        return TrialRecord(
-            run="r",
-            trial=arm,
-            block=0,
-            attempt=1,
-            arm=arm,
-            aa=False,
-            position=0,
-            begin=0.0,
-            end=1.0,
-            fold=Fold.PAIRED,
-            status=Status.OK,
-            reason="",
-            rows=(),
-            counters={"node": {}, "timed.cg": counted},
-        )
+        counters = {"node": {}, "timed.cg": counted}
+        return replace(PLAIN, trial=arm, arm=arm, rows=(), counters=counters)
 
     here = record("a", page_faults=1.0, cycles=5.0, task_clock=1.0)
     asked = ("task_clock", "cycles", "instructions")
@@ -159,11 +147,14 @@ def test_faults_and_limit_hits_of_both_versions() -> None:
 
 def test_a_group_that_is_gone_tells_nothing(tmp_path: Path) -> None:
     (tmp_path / "cpu.stat").write_text("nr_throttled 1\nthrottled_time 1000000000\n")
-    source = GroupSource(name="a", host=LocalHost(), cgroups={"cpu": tmp_path})
-    assert source.read()["throttled"] == 1.0
+    files = CounterFiles(LocalHost(), {"cpu.stat": str(tmp_path / "cpu.stat")}, held=False)
+    source = GroupSource(name="a", files=files)
+    assert source.parse(source.take())["throttled"] == 1.0
     (tmp_path / "cpu.stat").unlink()
-    assert source.read()["throttled"] is None
-    assert set(NodeSource(host=LocalHost()).read()) == {"steal", "iowait"}
+    assert source.parse(source.take())["throttled"] is None
+    node = CounterFiles(LocalHost(), NODE_FILES, held=False)
+    of_node = NodeSource(files=node)
+    assert set(of_node.parse(of_node.take())) == {"steal", "iowait"}
 
 
 def package(root: Path, number: int, energy: int) -> Path:

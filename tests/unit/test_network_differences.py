@@ -75,6 +75,11 @@ def test_modes_by_word_or_number(kind: str, mode: str, got: object, good: bool) 
     ("kind", "said", "mends"),
     [
         ("ipvlan", "ipvlan eth0: Operation not supported", "modprobe ipvlan (a kernel with CONFIG_IPVLAN)"),
+        (
+            "macvtap",
+            "macvtap eth0: Operation not supported",
+            "modprobe macvtap (a kernel with CONFIG_MACVTAP)",
+        ),
         ("", "route to x with congestion_control y: Invalid argument", "modprobe tcp_NAME"),
         ("veth", "veth port0: Operation not permitted", "run as root, or let this user make user namespaces"),
         (

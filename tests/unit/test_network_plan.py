@@ -101,6 +101,14 @@ def test_modes_of_macvlan(mode: str, devices: int) -> None:
     assert [link.hairpin for link in ports] == [mode == "vepa"] * devices
 
 
+def test_a_macvtap_is_a_macvlan_with_a_device() -> None:
+    for mode in Attachment.MACVTAP.modes:
+        tap, plain = (one(a, 3, mode=mode).topology for a in (Attachment.MACVTAP, Attachment.MACVLAN))
+        own = [link for link in tap.links if link.kind == "macvtap"]
+        assert [link.options for link in own] == [{"macvtap_mode": mode}] * 3
+        assert [(k.at, k.name, k.over) for k in tap.links] == [(k.at, k.name, k.over) for k in plain.links]
+
+
 def test_modes_of_ipvlan_are_numbers_of_the_kernel() -> None:
     for mode, number in (("l2", 0), ("l3", 1)):
         links = one(Attachment.IPVLAN, mode=mode).topology.links

@@ -49,6 +49,15 @@ def test_create_freeze_open(tmp_path: Path) -> None:
         made.freeze(seed=8, expected_blocks=40, arms=["a"], provenance={})
 
 
+def test_n_may_be_changed_once_and_what_it_was_is_kept(directory: ResultsDirectory) -> None:
+    assert directory.plan().rehearsed_blocks is None
+    changed = directory.expect(12)
+    assert (changed.expected_blocks, changed.rehearsed_blocks) == (12, 40)
+    assert ResultsDirectory.open(directory.path).plan() == changed
+    with pytest.raises(RecordsError, match="changed already"):
+        directory.expect(10)
+
+
 def test_two_runs_in_one_second_get_directories_of_their_own(tmp_path: Path) -> None:
     names = {ResultsDirectory.create(tmp_path, "q", study_yaml="").name for _ in range(5)}
     assert len(names) == 5

@@ -54,7 +54,7 @@ def test_causes_and_roofs_are_drawn_where_there_are_any() -> None:
     assert cell.attribution is not None
     measured = cell.attribution.parts[0]
     told = replace(cell.attribution, causes=(measured,), unexplained=measured.overhead)
-    over = Roof(words="a roof", value=cell.value.centre, share=1.0, baseline_share=0.9, measured=0.0)
+    over = Roof(words="a roof", value=cell.value.centre, share=1.0, measured=0.0)
     drawn = {c.kind: c for c in charts_of(replace(cell, attribution=told, roof=over), EMPTY, PAGE)}
     assert drawn["attribution"].title == "Where the time went"
     assert drawn["causes"].title == "Why it went there"

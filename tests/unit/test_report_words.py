@@ -12,7 +12,7 @@ import pytest
 from tests.golden import sample_analysis as sample
 
 from nearmetal.analysis.two_level import StateCell
-from nearmetal.model.result import Analysis, Cell, NoiseFloor, Verdict
+from nearmetal.model.result import Analysis, Cell, NoiseFloor, Unused, Verdict
 from nearmetal.model.study import Better
 from nearmetal.report import boots
 from nearmetal.report.cells_table import (
@@ -22,7 +22,6 @@ from nearmetal.report.cells_table import (
     bounded,
     cause_text,
     effect,
-    floors,
     next_steps,
     question_text,
     trust_text,
@@ -30,6 +29,7 @@ from nearmetal.report.cells_table import (
     verdict_text,
 )
 from nearmetal.report.csv_form import csv_text
+from nearmetal.report.floors import floors
 from nearmetal.report.json_form import json_form, to_json
 from nearmetal.report.latex import latex_text
 from nearmetal.report.markdown import markdown_text
@@ -136,12 +136,16 @@ def test_the_question_is_made_where_there_is_none() -> None:
     assert question_text(sample.study(), replace(analysis, question="Why?")) == "Why?"
 
 
-def test_the_noise_floor_is_the_widest_of_its_kind_and_never_a_guess() -> None:
+def test_the_noise_floor_is_the_widest_of_its_kind_save_what_stands_apart_and_never_a_guess() -> None:
     floor = sample.noise_floor()
     found = {f.group: f for f in floors(sample.study(), floor)}
     assert list(found) == ["compute", "memory", "MPI", "start"]
     compute = [c for c in floor.cells if c.workload in ("ep.S", "cg.S")]
-    assert found["compute"].half_width == max((c.high - c.low) / 2 for c in compute)
+    widths = [(c.high - c.low) / 2 for c in compute]
+    assert found["compute"].half_width == max(widths) and not found["compute"].apart
+    wide = [replace(c, low=-0.6, high=5.0) if c.metric == "latency" else c for c in floor.cells]
+    mpi = {f.group: f for f in floors(sample.study(), replace(floor, cells=tuple(wide)))}["MPI"]
+    assert mpi.text == f"{found['MPI'].text.replace('0.8', '0.6')} (1 of 2 wider: pingpong.latency ±280.0 %)"
     early = floors(sample.study(), sample.noise_floor(5))
     assert all(f.text == f"{f.group} not known yet" for f in early)
 
@@ -201,6 +205,7 @@ def test_a_hostile_name_reaches_no_terminal() -> None:
 def state(low: float, high: float, verdict: Verdict, reason: str, boots_: tuple[int, int]) -> StateCell:
     return StateCell(
         arm="native/one",
+        other="native/one",
         workload="cg.S",
         metric="rate",
         unit="op/s",
@@ -230,3 +235,16 @@ def test_boot_states_count_boots() -> None:
     assert isinstance(form, list) and isinstance(form[1], dict)
     assert form[1]["low"] is None and form[1]["high"] is None and form[1]["boots"] == [1, 1]
     assert boots.boots_text([]).startswith("The two have no arm")
+
+
+def test_what_failed_stands_below_the_table_by_its_reason() -> None:
+    failed = [
+        Unused(what=f"{arm}/one: w.m", reason="no number\x1b[31m", count=2, failed=True) for arm in "ab"
+    ]
+    more = [Unused(what=f"a/one: w.{n}", reason=f"reason {n}", count=1, failed=True) for n in range(6)]
+    rehearsed = Unused(what="trials of block 0", reason="rehearsal", count=3)
+    analysis = replace(sample.analysis(), unused=(*failed, rehearsed, *more))
+    text = terminal_text(sample.study(), analysis, results_dir="r", report=None, width=100).plain
+    assert "Failed: a/one: w.m (2 ×), b/one: w.m (2 ×): no number" in text and "\x1b" not in text
+    assert "reason 3" in text and "reason 4" not in text and "2 further reasons in the report" in text
+    assert "Logs: r/logs" in text and "rehearsal" not in text

@@ -24,7 +24,7 @@ from nearmetal.report.seen import RecordIndex
 
 def roof(name: str, value: float, unit: str, **more: Any) -> MeasuredRoof:
     ranks, transport = more.get("ranks", 2), more.get("transport", "")
-    better = more.get("better", Better.HIGHER)
+    better, place = more.get("better", Better.HIGHER), more.get("place", "")
     return MeasuredRoof(
         name=name,
         ranks=ranks,
@@ -34,6 +34,7 @@ def roof(name: str, value: float, unit: str, **more: Any) -> MeasuredRoof:
         better=better,
         measured=1.7e9,
         how="measured",
+        place=place,
     )
 
 
@@ -46,22 +47,44 @@ def under(*known: MeasuredRoof) -> dict[str, Cell]:
 def test_each_roof_of_a_study_is_wanted_once() -> None:
     found = wanted(sample.study())
     assert len(found) == len(set(found))
-    assert {w.name for w in found} >= {"triad", "latency", "bandwidth"}
-    assert {w.transport for w in found if w.name == "latency"} == {"shm", "tcp"}
+    assert {w.name for w in found} >= {"triad", "latency", "sockets", "bandwidth"}
+    assert {w.transport for w in found if w.name == "latency"} == {"shm"}
+    # Native over TCP uses loopback; two containers the network that they sit on.
+    assert {w.place for w in found if w.name == "sockets"} == {"", "container/two"}
     assert {w.ranks for w in found if w.name == "triad"} == {2}
 
 
 def test_a_rate_and_a_latency_as_shares() -> None:
-    latency = roof("latency", 1e-7, "s", transport="tcp", better=Better.LOWER)
+    latency = roof("sockets", 1e-7, "s", transport="tcp", better=Better.LOWER)
     found = under(roof("triad", 80e9, "B/s"), latency)
     assert found
     for name, c in found.items():
         assert c.roof is not None
         ratio = c.roof.value / c.value.centre
         assert c.roof.share == pytest.approx(1 / ratio if c.better is Better.HIGHER else ratio)
-        if "latency" in name:  # of what goes over TCP alone; the baseline may share memory
-            assert c.roof.words.endswith("over loopback")
+        if "latency" in name:  # of what goes over loopback alone; the baseline shares memory
+            assert c.roof.words.endswith("over loopback") and c.baseline_roof is None
+        else:
+            assert c.baseline_roof is not None and c.baseline_roof.words == c.roof.words
     assert not any("cg" in name for name in found)
+
+
+def test_each_side_is_under_the_roof_of_its_own_way() -> None:
+    memory = roof("latency", 9e-8, "s", transport="shm", better=Better.LOWER)
+    seats = roof("sockets", 4e-6, "s", transport="tcp", better=Better.LOWER, place="container/two")
+    cells = with_roofs(sample.study(), sample.analysis().cells, (memory, seats))
+    (cell,) = [
+        c for c in cells if (c.baseline, c.arm, c.metric) == ("native/one", "container/two", "latency")
+    ]
+    assert cell.roof is not None and cell.baseline_roof is not None
+    assert cell.roof.words == "latency of plain TCP sockets over the network of container/two"
+    assert cell.baseline_roof.words == "latency between ranks in shared memory"
+    assert 0 < cell.roof.share < 1 and 0 < cell.baseline_roof.share < 1
+    analysis = replace(sample.analysis(), cells=(cell,))
+    assert [(line.arm, line.roof.partition(" (")[2]) for line in roof_lines(analysis)] == [
+        ("native/one", f"{cell.baseline_roof.words})"),
+        ("container/two", f"{cell.roof.words})"),
+    ]
 
 
 def test_a_roof_of_other_ranks_or_units_stands_over_nothing() -> None:
@@ -169,22 +192,29 @@ def test_each_is_measured_once_and_kept(monkeypatch: pytest.MonkeyPatch, tmp_pat
         asked.append(wish)
         if wish.name == "bandwidth":
             raise RunError("no message came")
-        return roof(wish.name, 1.0, "B/s", ranks=wish.ranks, transport=wish.transport)
+        return roof(wish.name, 1.0, "B/s", ranks=wish.ranks, transport=wish.transport, place=wish.place)
 
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     (tmp_path / "nearmetal").mkdir()
     monkeypatch.setattr(roofs, "MEASURES", dict.fromkeys(roofs.KERNELS, measure))
+    monkeypatch.setattr(roofs, "by_sockets", lambda _, *others: measure(*others))
+    networks = {"container/two": "a network"}
     said = Quiet()
 
     def found() -> tuple[MeasuredRoof, ...]:
-        arguments: Any = (Machine(), sample.study(), "label", tmp_path, said)
+        arguments: Any = (Machine(), sample.study(), "label", tmp_path, networks, said)
         return roofs.measured_roofs(*arguments)
 
     first = found()
     assert first and said.notes and "no roof bandwidth: no message came" in said.notes[0]
-    before = [w for w in asked if w.name != "bandwidth"]
+    kept = [w for w in asked if w.name != "bandwidth" and not w.place]
     assert found() == first
-    assert [w for w in asked if w.name != "bandwidth"] == before  # the second time from the cache
+
+    def measured(place: str) -> list[Wanted]:
+        return [w for w in asked if w.name != "bandwidth" and w.place == place]
+
+    assert measured("") == kept  # the second time from the cache
+    assert len(measured("container/two")) == 2  # a network is of one run
     monkeypatch.setattr(Built, "digest", "another")
     found()
-    assert len([w for w in asked if w.name != "bandwidth"]) == 2 * len(before)
+    assert len(measured("")) == 2 * len(kept)

@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nearmetal.host.counter_files import cgroup_paths, node_paths
-from nearmetal.host.counters import delta, disturbance, flags, snapshot
+from nearmetal.host import LocalHost
+from nearmetal.host.counter_files import CounterFiles, cgroup_paths, node_paths
+from nearmetal.host.counters import Snapshot, delta, disturbance, flags, online_cpus, snapshot
 from nearmetal.host.procfiles import Scale, instance_counters, node_counters
 from nearmetal.samplers import parse
 from nearmetal.testing.fake_host import FakeHost
@@ -234,3 +235,26 @@ def test_files_of_cgroups() -> None:
     assert joined["cpu.stat"] == "/c/cpu.stat"
     assert len(joined) == 6
     assert cgroup_paths({"unified": Path("/u")})["io.stat"] == "/u/io.stat"
+
+
+@pytest.mark.parametrize("held", [True, False])
+def test_files_that_are_read_again_and_again(tmp_path: Path, held: bool) -> None:
+    file = tmp_path / "usage"
+    file.write_bytes(b"1\n")
+    paths = {"usage": str(file), "absent": str(tmp_path / "absent"), "other": "/proc/loadavg"}
+    files = CounterFiles(LocalHost(), paths, held=held)
+    try:
+        assert files.read(("usage", "absent")) == {"usage": b"1\n"}
+        file.write_bytes(b"x" * 200_000)  # more than one read gives
+        assert files.read()["usage"] == b"x" * 200_000
+        file.write_bytes(b"3\n")
+        assert files.read().keys() == {"usage", "other"}
+        assert files.read(["usage"])["usage"] == b"3\n"
+    finally:
+        files.close()
+        files.close()
+
+
+def test_the_node_tells_how_many_cpus_it_has() -> None:
+    assert online_cpus(snapshot(fake())) == 1
+    assert online_cpus(Snapshot(node=True, files={})) == 0

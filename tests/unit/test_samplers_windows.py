@@ -53,6 +53,12 @@ def test_what_is_not_known_is_not_made_up(samples: list[Sample]) -> None:
     assert in_windows(samples, "guest.a", [(0.5, 1.5)]).get("user") is None
 
 
+def test_idle_times_that_the_kernel_corrects_downwards_have_not_grown() -> None:
+    samples = [sample(0, idle=5.0, iowait=1.0, user=5.0), sample(2, idle=4.9, iowait=2.0, user=4.9)]
+    found = in_windows(samples, "guest.a", [(0.0, 2.0)])
+    assert found == {"seconds": 2.0, "idle": 0.0, "iowait": 1.0, "user": None}
+
+
 @given(st.lists(st.floats(0, 100), min_size=2, max_size=20), st.floats(0, 1), st.floats(0, 1))
 def test_windows_beside_each_other_add_up(steps: list[float], first: float, second: float) -> None:
     total, samples = 0.0, []

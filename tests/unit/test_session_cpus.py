@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from nearmetal.execute.mpi_job import cpu_list
 from nearmetal.execute.session import cpus_of_instance, cpus_of_ranks
-from nearmetal.execute.standing import cpu_list
 from nearmetal.model.study import Pinning, Placement
 
 ORDER = (0, 2, 1, 3)

@@ -111,7 +111,7 @@ def watched(monkeypatch: pytest.MonkeyPatch, *acknowledged: int | None) -> Trans
     monkeypatch.setattr(transport_watch, "rank_holdings", lambda *_: TALKING)
     arm = SimpleNamespace(placement=SimpleNamespace(ranks=2), transport=Transport.TCP)
     network = SimpleNamespace(acknowledged=lambda links: next(told) if links == {A, B} else -1)
-    s: Any = SimpleNamespace(arm=arm, instances=(), directory="/run/t", watch=network)
+    s: Any = SimpleNamespace(arm=arm, instances=(), guests=(), directory="/run/t", watch=network)
     return TransportWatch(cast(Standing, s))
 
 

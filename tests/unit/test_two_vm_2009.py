@@ -16,6 +16,7 @@ from nearmetal.errors import UnavailableError
 from nearmetal.execute.application_place import place_of
 from nearmetal.execute.hardware import Hardware
 from nearmetal.execute.series import kind, make_planned
+from nearmetal.execute.series_2009 import xen_settings
 from nearmetal.host.procfiles import Scale as Counted
 from nearmetal.images.builtin import builtin_definition
 from nearmetal.model.guest import GuestSettings
@@ -24,6 +25,7 @@ from nearmetal.model.published import PublishedFigure, Quantity
 from nearmetal.model.record import TrialRecord
 from nearmetal.model.series import Part, Scale, Series
 from nearmetal.model.study import ApplicationWorkload, Better, Study
+from nearmetal.model.xen import XenType
 from nearmetal.plan import make_plan
 from nearmetal.published import published
 from nearmetal.report.series import PartResult, series_json, series_text, write_series
@@ -155,6 +157,41 @@ def test_a_plan_starts_nothing() -> None:
     assert study(asked, "cores").environments[0].image == IMAGE
     with pytest.raises(UnavailableError, match="no backend"):
         make_planned(NAME, host, "no-such-backend")
+
+
+def test_a_plan_by_xen_is_of_guests_alike_those_of_qemu() -> None:
+    host = FakeHost(absent=("/sys/*", "/proc/*"), programs={"lmp": "/usr/bin/lmp"}, cpus=(0,))
+    planned = {
+        backend: make_planned(NAME, host, backend)(scale=Scale.SMALL, seed=1, max_time=60.0)
+        for backend in ("xen", "qemu")
+    }
+    assert "Instances by xen" in planned["xen"].notes[0]
+    own, other = (study(planned[b], "scenarios") for b in ("xen", "qemu"))
+    assert [a.name for a in own.arms()] == ["one-vm/1x2", "two-vms/2x1", "bare/1x2"]
+    guests = [e for e in own.environments if e.backend == "xen"]
+    assert len(guests) == 2 and {e.image for e in own.environments} == {IMAGE}
+    alike = tuple(replace(e, backend="qemu") if e in guests else e for e in own.environments)
+    assert replace(own, environments=alike) == other
+    (cores,) = (p for p in planned["xen"].parts if p.key == "cores")
+    assert cores.study is None and cores.absent == "this machine has one CPU"
+
+
+@pytest.mark.parametrize(
+    ("caps", "kind_of_guest"),
+    [("xen-3.0-x86_64 hvm-3.0-x86_64", None), ("xen-3.0-x86_64", XenType.PV)],
+)
+def test_a_xen_without_help_of_the_processor_has_guests_that_need_none(
+    caps: str, kind_of_guest: XenType | None
+) -> None:
+    told = f"xen_major : 4\nxen_minor : 17\nxen_caps : {caps}\nxen_scheduler : credit2\n"
+    dom0 = FakeHost(programs={"xl": "/usr/sbin/xl"}, commands={("xl", "info"): told}, root=True)
+    found = xen_settings(dom0)
+    assert (found and found.type) == kind_of_guest
+    setting = Setting(cpus=(0,), backend="xen", virtual=True, image=IMAGE, xen=found)
+    own = study(two_vm_2009(setting, scale=Scale.SMALL, seed=7, max_time=60.0), "scenarios")
+    known = replace(catalog(), no_image=lambda _name, _own, _file: None)
+    assert load_text(dump_study(own, known), "s.yaml", known) == own
+    assert [e.xen and e.xen.type for e in own.environments] == [kind_of_guest, kind_of_guest, None]
 
 
 def test_the_paper_says_where_each_figure_stands() -> None:
@@ -350,7 +387,8 @@ def test_a_figure_of_a_place_that_was_not_measured_is_left_open() -> None:
     paper = published(NAME)
     assert paper is not None
     own: list[PublishedFigure] = [f for f in paper.of_part("memory") if f.quantity is Quantity.INSTANCES]
-    (grid,) = printed_grids(own, {}, ())
+    (grid,) = printed_grids(own, {}, (), {"scenario 1": " (TCG, no KVM)"})
     assert grid.rows == (("swap", "not measured", "0 %", "not measured", "0 %"),)
+    assert grid.heads[1] == "scenario 1, here (TCG, no KVM)" and grid.heads[3] == "scenario 2, here"
     values: Any = printed_json(own, {}, ())
     assert [v["value"] for v in values] == [None, None]

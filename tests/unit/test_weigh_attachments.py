@@ -7,17 +7,23 @@ import pytest
 from nearmetal.cli.weigh import _attachments
 from nearmetal.environments.registry import get_backend
 from nearmetal.errors import UsageError
-from nearmetal.execute.weigh import weigh_study
-from nearmetal.model.study import Attachment, KernelWorkload, Study, Transport
+from nearmetal.execute.weigh import weigh_study, with_time_limit
+from nearmetal.model.study import Attachment, CommandWorkload, KernelWorkload, StorageKind, Study, Transport
 
 PINGPONG = KernelWorkload(name="pingpong", kernel="pingpong", params={})
 
 
-def weigh(*names: str, attachments: str = "", instances: int | None = None, ranks: int = 2) -> Study:
+def weigh(
+    *names: str,
+    attachments: str = "",
+    instances: int | None = None,
+    ranks: int = 2,
+    command: tuple[str, ...] = (),
+) -> Study:
     return weigh_study(
         {name: get_backend(name) for name in names},
-        workloads=(PINGPONG,),
-        command=(),
+        workloads=() if command else (PINGPONG,),
+        command=command,
         ranks=ranks,
         instances=instances,
         mpi=False,
@@ -82,3 +88,33 @@ def test_mistakes_on_the_command_line(text: str, said: str) -> None:
     with pytest.raises(UsageError) as caught:
         _attachments(text)
     assert said in caught.value.what
+
+
+@pytest.mark.parametrize(
+    ("command", "kinds"),
+    [
+        (("dd", "of={storage}/x"), [StorageKind.OVERLAY] * 2),
+        (("sh", "-c", 'cd "$NEARMETAL_STORAGE"'), [StorageKind.OVERLAY] * 2),
+        (("true",), [None, None]),
+    ],
+)
+def test_a_command_that_names_the_storage_has_some(
+    command: tuple[str, ...], kinds: list[StorageKind | None]
+) -> None:
+    study = with_time_limit(weigh("native", "namespaces", command=command), 7.0)
+    (program,) = study.workloads
+    assert isinstance(program, CommandWorkload) and program.time_limit == 7.0
+    assert [e.storage and e.storage.kind for e in study.environments] == kinds
+    _, guest = weigh("native", "qemu", command=command).environments
+    assert (guest.guest is not None and guest.guest.writable is not None) == bool(guest.storage)
+
+
+def test_what_virtual_machines_alone_have_is_refused_to_containers() -> None:
+    with pytest.raises(UsageError, match="namespaces cannot have attachment macvtap"):
+        weigh("native", "namespaces", attachments="macvtap")
+    both = weigh("native", "namespaces", "qemu", attachments="macvtap,veth-bridge")
+    assert [(e.name, e.attachment) for e in both.environments[1:]] == [
+        ("namespaces", Attachment.VETH_BRIDGE),
+        ("qemu-macvtap", Attachment.MACVTAP),
+        ("qemu-veth-bridge", Attachment.VETH_BRIDGE),
+    ]

@@ -84,7 +84,7 @@ def test_characters_are_left_out_where_they_are_not_asked_for() -> None:
 
 def test_arguments() -> None:
     argv = Bonnie().command(choices(size=500 * MIB, chunk=1024), place()).argv
-    assert argv[:2] == ("sh", "-c") and argv[3] == "/usr/sbin/bonnie++" and "{storage}" in argv
+    assert argv[:3] == ("/usr/sbin/bonnie++", "-u", "{uid:gid}") and "{storage}" in argv
     assert argv[argv.index("-s") + 1] == "500:1024" and argv[argv.index("-r") + 1] == "250"
     assert "-f" in argv and "-D" not in argv
     beyond = (

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
+import math
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nearmetal.model.record import Row, Status
+from nearmetal.model.record import TOO_SHORT, Row, Status
 from nearmetal.model.study import Better, CommandWorkload, MetricSpec, VerifySpec
-from nearmetal.workloads.command import parse
+from nearmetal.workloads.command import parse, used_rows, value_row
 from nearmetal.workloads.program_output import SEARCHED
 from nearmetal.workloads.protocol import told_by_program
 
@@ -189,3 +190,10 @@ def test_the_number_of_ranks_stands_for_its_placeholder_and_nothing_else_does() 
 )
 def test_what_a_program_says_is_told_from_what_mpirun_says(output: str, said: str | None) -> None:
     assert told_by_program(output) == said
+
+
+def test_a_time_below_the_clock_is_no_failure_but_has_no_value() -> None:
+    """A program that sleeps uses no system time that the kernel's accounts could tell."""
+    rows = {r.metric: r for r in used_rows("w", wall=0.2, user=0.001, system=0.0, max_rss=1)}
+    assert rows["system"].values == () and rows["system"].reason == f"system: {TOO_SHORT}"
+    assert "nan s is not" in value_row("w", "m", "s", Better.LOWER, math.nan).reason

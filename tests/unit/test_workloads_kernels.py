@@ -101,7 +101,7 @@ def test_stream_chunks_hold_elements_and_stand_a_quarter_apart(llc: int, element
     n, chunks, sweeps = int(found["elements"]), int(found["chunks"]), int(found["sweeps"])
     assert chunks == 1 or chunks % 4 == 0
     assert 1 <= n // chunks <= 3_000_000
-    assert sweeps == 1 or sweeps * n <= (6_000_000 if chunks == 1 else 3_000_000 * chunks)
+    assert sweeps == 1 or sweeps * n <= (4_000_000 if chunks == 1 else 3_000_000 * chunks)
 
 
 @given(st.sampled_from(list(Transport)), st.integers(0, 1 << 30))

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nearmetal.environments import GuestBase, InstanceRequest, Unavailable, xen_kept
+from nearmetal.environments import GuestBase, InstanceRequest, Unavailable, xen_kept, xen_line
 from nearmetal.environments.xen import lacks, require_fitting_hypervisor, require_fitting_request
 from nearmetal.environments.xen_config import Disk, Domain, Interface, config_text
 from nearmetal.environments.xen_counters import HypervisorSource, look
 from nearmetal.environments.xen_disk import disks_made
+from nearmetal.environments.xen_dom0 import Noted
 from nearmetal.environments.xen_kept import kept_names
 from nearmetal.environments.xen_line import line_of
 from nearmetal.environments.xl import Facts, Xl
@@ -43,6 +46,7 @@ FACTS = Facts(
     scheduler=XenScheduler.CREDIT2,
     capabilities=frozenset({"xen-3.0-x86_64", "hvm-3.0-x86_64", "hap"}),
     free_memory=1 << 30,
+    virtual=False,
 )
 
 
@@ -207,7 +211,7 @@ def test_what_xl_says_first_is_the_cause() -> None:
     )
     with pytest.raises(RunError, match=r"^the guest is not created: libxl_exec\.c:117"):
         Xl(host).create("/c")
-    with pytest.raises(RunError, match="did not end within 20 s"):
+    with pytest.raises(RunError, match="did not end within 60 s"):
         Xl(host).pause("g")
 
 
@@ -244,17 +248,21 @@ def test_a_line_takes_addresses_that_nobody_has() -> None:
     assert one.mac.startswith("00:16:3e:") and one.dom0 != one.guest
 
 
-def test_a_device_that_holds_something_is_not_touched() -> None:
+@pytest.mark.parametrize(
+    ("asked", "what"), [(MIB, "holds something"), (9 * MIB, "8 MiB large, 9 MiB are asked for")]
+)
+def test_a_device_that_holds_something_or_too_little_is_not_touched(asked: int, what: str) -> None:
     disk = XenDisk(kind=XenDiskKind.BLOCK, path="/dev/sdx")
     host = FakeHost(
         commands={
             ("test", "-b", "/dev/sdx"): "",
+            ("blockdev", "--getsize64", "/dev/sdx"): f"{8 * MIB}\n",
             ("wipefs", "--noheadings", "/dev/sdx"): "DEVICE OFFSET TYPE\nsdx 0x438 ext4\n",
         }
     )
     with (
-        pytest.raises(UnavailableError, match="holds something"),
-        disks_made(host, disk, "nearmetal-3f9a1c-0-0", writable=MIB, swap=None),
+        pytest.raises(UnavailableError, match=what),
+        disks_made(host, disk, "nearmetal-3f9a1c-0-0", writable=asked, swap=None),
     ):
         pass
     assert not any(call[0].startswith("mk") for call in host.calls)
@@ -345,3 +353,74 @@ def test_no_connection_says_why_and_what_must_work(tmp_path: Path) -> None:
         ssh_host(FakeHost(missing=("ssh",)), SshWay(destination="a"), label="l", scratch=tmp_path),
     ):
         pass
+
+
+def test_a_guest_that_nobody_can_tell_of_is_not_taken_for_gone() -> None:
+    """xl list may not answer on a dom0 that its guests leave no CPU."""
+    answers: list[str | Completed] = [failed("", 124), "g 1 128 1 -b---- 0.1\n", failed("", 124), "Name\n"]
+    host = FakeHost(
+        commands={("xl", "list"): lambda _: answers.pop(0), ("xl", "destroy", "g"): failed("busy\n")}
+    )
+    Xl(host).destroy("g")
+    assert not answers and host.calls.count(("xl", "destroy", "g")) == 4
+    with pytest.raises(RunError, match="the guests are not told: xl list did not end within 60 s"):
+        Xl(FakeHost(commands={("xl", "list"): failed("", 124)})).find("g")
+
+
+def test_a_booting_guest_is_looked_at_and_waited_for_while_nobody_can_tell(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(xen_line, "_LOOK_AT_GUEST", 0.0)
+    monkeypatch.setattr(xen_line, "_APART", 0.0)
+    answers: list[str | Completed] = []
+    host = FakeHost(commands={("xl", "list"): lambda _: answers.pop(0)})
+    line = FakeProcess(())
+    said = tmp_path / "console"
+    said.write_text("Kernel panic - not syncing: no root\n")
+    gone = xen_line._gone(Xl(host), "g", line, xen_line.Console(file=said))
+
+    def told(answer: str | Completed) -> str:
+        answers.append(answer)
+        return gone()
+
+    assert told("g 1 128 1 -b---- 0.1\n") == "" and told(failed("", 124)) == ""
+    assert "Kernel panic" in told("g 1 128 1 ---sc- 0.1\n") and "Kernel panic" in told("Name\n")
+    line.end()
+    assert told("g 1 128 1 -b---- 0.1\n") == told(failed("", 124)) == "the line to the guest is closed"
+
+
+def test_looks_keep_a_distance_that_their_cost_sets(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    now = [0.0]
+    monkeypatch.setattr(xen_line, "time", SimpleNamespace(monotonic=lambda: now[0]))
+
+    def slow(_: Sequence[str]) -> str:
+        now[0] += 3.0
+        return "g 1 128 1 -b---- 0.1\n"
+
+    host = FakeHost(commands={("xl", "list"): slow})
+    gone = xen_line._gone(Xl(host), "g", FakeProcess(()), xen_line.Console(file=tmp_path / "none"))
+    for _ in range(70):
+        now[0] += 1.0
+        assert gone() == ""
+    assert len(host.calls) == 2  # after 2 s, and a minute after the first had answered
+
+
+def test_a_dom0_that_is_gone_keeps_nobody_from_removing_on_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    here = FakeHost(name="here")
+    names = {"here": {"nearmetal-3f9a1c-0-0"}}
+    removed: list[str] = []
+
+    def visit(dom0: Dom0 | None, _: str) -> AbstractContextManager[FakeHost]:
+        if dom0 is not None:
+            raise UnavailableError("no connection to far", remedy="ssh far true")
+        return nullcontext(here)
+
+    places = tuple(Noted(dom0=d, disks="/var/tmp") for d in (Dom0(destination="far"), None))
+    monkeypatch.setattr(xen_kept, "visited", visit)
+    monkeypatch.setattr(xen_kept, "_places", lambda _: places)
+    monkeypatch.setattr(xen_kept, "_names", lambda dom0, _: names[dom0.name])
+    monkeypatch.setattr(xen_kept, "_remove", lambda _, __, name: removed.append(name))
+    xen_kept.remove_named(here, "nearmetal-3f9a1c-0-0")
+    assert removed == ["nearmetal-3f9a1c-0-0"]
+    with pytest.raises(UnavailableError, match="no connection to far"):
+        xen_kept.remove_named(here, "nearmetal-3f9a1c-9-9")

@@ -10,13 +10,14 @@ from itertools import pairwise
 from statistics import median
 
 from ..model.plan import Plan
-from ..model.record import Status, TrialRecord
+from ..model.record import TOO_SHORT, Status, TrialRecord
 from ..model.result import Analysis, Unused
 from ..model.study import Event, EventSubject, Study
 from .attribution import attribute
 from .causes import with_causes
 from .cells import Answer, QuantilesOf, Question, answer, with_discoveries, with_holm
 from .fold import Folded, RowName, fold
+from .hypervisor import with_hypervisor
 from .network_trouble import with_network
 from .noise_floor import disturbances, noise_floor
 
@@ -55,6 +56,7 @@ def analyse(study: Study, plan: Plan, records: Sequence[TrialRecord], *, detail:
         cells = tuple(replace(c, attribution=found.get(c.key)) for c in cells)
         cells = with_network(cells, folded.used)
         cells = with_causes(study, cells, folded.used, expected=plan.expected_blocks)
+        cells = with_hypervisor(study, cells, folded.used, expected=plan.expected_blocks)
     disturbance = disturbances(folded.used)
     return Analysis(
         study=study.name,
@@ -130,11 +132,17 @@ def _not_measured(
     absent = [a.name for a in study.arms() if a.name not in measured]
     out += [Unused(what=name, reason="no trial of this arm in a complete block", count=0) for name in absent]
     trials = Counter((arm, reason) for (arm, _), by in folded.silent.items() for reason in by.values())
-    out += [Unused(what=f"trials of {arm}", reason=reason, count=n) for (arm, reason), n in trials.items()]
+    out += [
+        Unused(what=f"trials of {arm}", reason=reason, count=n, failed=True)
+        for (arm, reason), n in trials.items()
+    ]
     rows = Counter(
         (side[0], ".".join(row), reason) for (side, row), by in folded.lost.items() for reason in by.values()
     )
-    out += [Unused(what=f"{arm}: {row}", reason=reason, count=n) for (arm, row, reason), n in rows.items()]
+    out += [
+        Unused(what=f"{arm}: {row}", reason=reason, count=n, failed=not reason.endswith(TOO_SHORT))
+        for (arm, row, reason), n in rows.items()
+    ]
     missing = set(absent)
     have = {(a.cell.arm, a.cell.baseline, a.cell.workload, a.cell.metric) for a in answers}
     for q in questions:

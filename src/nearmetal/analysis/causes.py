@@ -135,14 +135,12 @@ def with_causes(
     change that may help. records: those of complete blocks."""
     arms = {arm.name: arm for arm in study.arms()}
     sides = by_sides(records)
-    processes = {w.name: _processes_of(w) for w in study.workloads}
 
     def told(cell: Cell) -> Cell:
-        count = processes.get(cell.workload)
+        env, base = (side_of(study, arms[name], sides, cell.workload) for name in (cell.arm, cell.baseline))
         material = cell.verdict in (Verdict.SLOWER, Verdict.FASTER)
-        if count is None or (cell.attribution is None and not material):
+        if env is None or base is None or (cell.attribution is None and not material):
             return cell
-        env, base = (_side(arms[name], sides, count(arms[name])) for name in (cell.arm, cell.baseline))
         found = find(study, cell, env, base, expected=expected)
         return _told(study, cell, env, base, found, expected=expected)
 
@@ -160,10 +158,14 @@ def _processes_of(workload: object) -> Callable[[Arm], int] | None:
     return None
 
 
-def _side(arm: Arm, sides: Mapping[tuple[str, bool], ByBlock], processes: int) -> Side:
+def side_of(study: Study, arm: Arm, sides: Mapping[tuple[str, bool], ByBlock], workload: str) -> Side | None:
+    """An arm's side of a comparison by one workload; None where that has no processes of its own."""
+    count = next((_processes_of(w) for w in study.workloads if w.name == workload), None)
+    if count is None:
+        return None
     records = sides.get((arm.name, False), {})
     rto = rto_or_least(smallest_rto(list(records.values())))
-    return Side(arm=arm, records=records, rto=rto, processes=processes)
+    return Side(arm=arm, records=records, rto=rto, processes=count(arm))
 
 
 def find(study: Study, cell: Cell, env: Side, base: Side, *, expected: int) -> Found | None:
@@ -176,7 +178,7 @@ def find(study: Study, cell: Cell, env: Side, base: Side, *, expected: int) -> F
     seconds: dict[Cause, list[float]] = {cause: [] for cause in SECONDS}
     seen: set[Cause] = set()
     for block in cell.blocks:
-        pair = [_timed_part(side, block, cell) for side in (env, base)]
+        pair = [timed_part(side, block, cell) for side in (env, base)]
         if pair[0] is None or pair[1] is None:
             return None
         (ours, our_work, our_part), (theirs, their_work, their_part) = pair[0], pair[1]
@@ -210,7 +212,7 @@ def find(study: Study, cell: Cell, env: Side, base: Side, *, expected: int) -> F
     )
 
 
-def _timed_part(side: Side, block: int, cell: Cell) -> tuple[float, float, float] | None:
+def timed_part(side: Side, block: int, cell: Cell) -> tuple[float, float, float] | None:
     """Seconds and work of the cell's metric in one trial, and its share of the seconds that were counted."""
     record = side.records.get(block)
     found = time_and_work(record, cell) if record is not None else None
@@ -275,7 +277,7 @@ def _times_more(cell: Cell, env: Side, base: Side, count: Count, *, expected: in
     for block in cell.blocks:
         pair = []
         for side in (env, base):
-            part = _timed_part(side, block, cell)
+            part = timed_part(side, block, cell)
             found = side.timed(block, cell.workload).get(count.counter) if part is not None else None
             if part is None or not found:
                 return None

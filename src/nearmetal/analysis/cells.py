@@ -123,13 +123,16 @@ def _plain(
             carried, n=n, expected=expected, alpha=question.alpha, margin=margin, min_blocks=least
         )
     base = folded.series[question.sides[1], question.row]
+    sides = question.arm.environment, question.baseline.environment
+    guest = sides[0].emulation or sides[1].emulation
     return Cell(
         arm=question.arm.name,
         environment=question.arm.environment.name,
         placement=question.arm.placement.name,
         attachment=question.arm.environment.attachment.value,
         emulated=question.arm.placement.emulated or question.baseline.placement.emulated,
-        guest=question.arm.environment.emulation or question.baseline.environment.emulation,
+        guest=guest,
+        guest_of=tuple(dict.fromkeys(e.name for e in sides if guest and e.emulation == guest)),
         baseline=question.baseline.name,
         workload=question.row[0],
         metric=question.row[1],

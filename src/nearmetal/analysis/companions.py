@@ -14,7 +14,7 @@ from .fieller import fieller
 from .fold import FloatArray, Paired, Series
 from .multiplicity import e_bh
 from .sign_interval import log_e_value
-from .variance_components import variance_components
+from .variance_components import unequal_components
 
 
 def totals(paired: Paired, better: Better, confidence: float) -> Interval | None:
@@ -28,23 +28,24 @@ def totals(paired: Paired, better: Better, confidence: float) -> Interval | None
 
 
 def slice_spread(env: Series, base: Series, paired: Paired, block_seconds: float) -> SliceSpread | None:
-    """The two levels of the paired log ratios; None where blocks have no slices, or not all as many, or a
-    slice's time is not known."""
+    """The two levels of the paired log ratios; None where blocks have no slices, or a slice's time is
+    not known."""
     lengths = env.lengths[paired.env_rows]
-    if not bool(np.all(paired.together)) or lengths.size < 2 or lengths.min() != lengths.max():
+    if not bool(np.all(paired.together)) or lengths.size < 2 or lengths.min() < 2:
         return None
-    width = int(lengths[0])
-    if width < 2 or env.seconds is None or base.seconds is None:
+    if env.seconds is None or base.seconds is None:
         return None
+    width = int(lengths.max())
     table = env.logs[paired.env_rows, :width] - base.logs[paired.base_rows, :width]
-    found = variance_components(table)
-    each = float(np.median(env.seconds[paired.env_rows]) + np.median(base.seconds[paired.base_rows]))
+    within, between = unequal_components(table, lengths)
+    each = float(np.nanmedian(env.seconds[paired.env_rows]) + np.nanmedian(base.seconds[paired.base_rows]))
+    slices = round(float(np.median(lengths)))
     return SliceSpread(
-        slices=width,
-        slice_variance=found.t2[0],
-        block_variance=found.t2[1],
+        slices=slices,
+        slice_variance=within,
+        block_variance=between,
         slice_seconds=each,
-        other_seconds=max(block_seconds - width * each, 0.0),
+        other_seconds=max(block_seconds - slices * each, 0.0),
     )
 
 

@@ -64,7 +64,9 @@ def should_stop(
         elif decided(analysis):
             return "every comparison has its verdict"
     if blocks >= design.max_blocks:
-        return f"{design.max_blocks} blocks are done"
+        done = "1 block is done" if design.max_blocks == 1 else f"{design.max_blocks} blocks are done"
+        unbounded = bool(cells) and all(math.isinf(half_width(c)) for c in cells)
+        return f"{done}, too few for an interval" if unbounded else done
     if design.max_time is not None and elapsed + block_seconds > design.max_time:
         return f"the time budget of {design.max_time:.3g} s is used up"
     return None

@@ -13,6 +13,7 @@ from ..model.roof import (
     DISK_READ,
     DISK_WRITE,
     LATENCY,
+    SOCKETS,
     TRIAD,
     MeasuredRoof,
     Wanted,
@@ -31,6 +32,7 @@ from ..model.study import (
 WORDS: Mapping[str, str] = {
     TRIAD: "memory bandwidth, STREAM Triad",
     LATENCY: "latency between ranks",
+    SOCKETS: "latency of plain TCP sockets",
     BANDWIDTH: "bandwidth between ranks",
     DGEMM: "peak of matrix multiplication, DGEMM",
     DISK_READ: "sequential reads of the disk",
@@ -54,6 +56,7 @@ UNDER: Mapping[tuple[str, str], Under] = {
     **{("stream", metric): Under(roof=TRIAD) for metric in ("copy", "scale", "add", "triad")},
     ("pingpong", "latency"): Under(roof=LATENCY),
     ("pingpong", "bandwidth"): Under(roof=BANDWIDTH),
+    ("tcp", "latency"): Under(roof=SOCKETS),
     ("hpcc", "G-HPL"): Under(roof=DGEMM),
     ("hpcc", "EP-DGEMM"): Under(roof=DGEMM, each=True),
     **{("fio", f"read_{size}_bandwidth"): Under(roof=DISK_READ) for size in _BLOCKS},
@@ -82,14 +85,23 @@ def wanted(study: Study) -> tuple[Wanted, ...]:
 
 
 def _wanted(kind: str, alone: bool, arm: Arm) -> Wanted | None:
-    """None where no disk of the machine stands below the storage of an arm."""
+    """None where no disk of the machine stands below the storage of an arm. What goes over TCP is under the
+    sockets of its own way: its seats, or loopback."""
     if kind in (DISK_READ, DISK_WRITE):
         storage = arm.environment.storage
         disk = "" if storage is None else storage.disk
         return Wanted(name=kind, ranks=1, transport="", place=disk) if disk else None
+    if kind == SOCKETS or (kind == LATENCY and arm.transport is Transport.TCP):
+        return Wanted(name=SOCKETS, ranks=2, transport=Transport.TCP.value, place=_seats(arm))
     if kind in (LATENCY, BANDWIDTH):
         return Wanted(name=kind, ranks=2, transport=arm.transport.value)
     return Wanted(name=kind, ranks=1 if alone else arm.placement.ranks, transport="")
+
+
+def _seats(arm: Arm) -> str:
+    """The arm's name where its ranks meet over a network of its own; else ''."""
+    apart = arm.environment.attachment.seated or arm.placement.emulated
+    return arm.name if apart and arm.placement.all_instances > 1 else ""
 
 
 def _subject(workload: Workload) -> str:
@@ -105,15 +117,24 @@ def with_roofs(study: Study, cells: Sequence[Cell], roofs: Iterable[MeasuredRoof
     arms = {arm.name: arm for arm in study.arms()}
     subjects = {w.name: _subject(w) for w in study.workloads if not isinstance(w, EventSubject)}
     return tuple(
-        replace(c, roof=_over(c, subjects.get(c.workload, ""), arms[c.arm], known)) if c.arm in arms else c
+        replace(
+            c,
+            roof=_over(c, c.value.centre, subjects.get(c.workload, ""), arms.get(c.arm), known),
+            baseline_roof=_over(
+                c, c.baseline_value.centre, subjects.get(c.workload, ""), arms.get(c.baseline), known
+            ),
+        )
         for c in cells
     )
 
 
-def _over(cell: Cell, subject: str, arm: Arm, roofs: Sequence[MeasuredRoof]) -> Roof | None:
+def _over(
+    cell: Cell, median: float, subject: str, arm: Arm | None, roofs: Sequence[MeasuredRoof]
+) -> Roof | None:
+    """median: of that arm, which is one side of the cell."""
     under = UNDER.get((subject, cell.metric)) or UNDER.get((subject, cell.metric.rstrip("0123456789")))
-    needed = None if under is None else _wanted(under.roof, under.alone, arm)
-    if under is None or needed is None:
+    needed = None if under is None or arm is None else _wanted(under.roof, under.alone, arm)
+    if under is None or arm is None or needed is None:
         return None
     for roof in roofs:
         fits = (roof.name, roof.transport, roof.place) == (needed.name, needed.transport, needed.place)
@@ -122,8 +143,7 @@ def _over(cell: Cell, subject: str, arm: Arm, roofs: Sequence[MeasuredRoof]) -> 
             return Roof(
                 words=words(roof),
                 value=value,
-                share=_share(cell.value.centre, value, cell.better),
-                baseline_share=_share(cell.baseline_value.centre, value, cell.better),
+                share=_share(median, value, cell.better),
                 measured=roof.measured,
             )
     return None
@@ -134,7 +154,10 @@ def _share(value: float, roof: float, better: Better) -> float:
 
 
 def words(roof: MeasuredRoof) -> str:
-    """'memory bandwidth, STREAM Triad, of 2 ranks'; 'sequential reads of the disk of /scratch'."""
+    """'memory bandwidth, STREAM Triad, of 2 ranks'; 'sequential reads of the disk of /scratch'; 'latency of
+    plain TCP sockets over the network of lxc/2x1'."""
+    if roof.name == SOCKETS:
+        return f"{WORDS[SOCKETS]} over {f'the network of {roof.place}' if roof.place else 'loopback'}"
     if roof.place:
         return f"{WORDS.get(roof.name, roof.name)} of {roof.place}"
     carrier = {Transport.SHM.value: " in shared memory", Transport.TCP.value: " over loopback"}

@@ -1,13 +1,13 @@
 """Boot states: what cannot change within a block (kernel, machine, day) is compared unpaired, boot by boot.
 
-Each boot (one results directory) gives one mean of logs per arm and metric; n is the number of boots, never
-that of blocks: pooling blocks of one boot as independent makes half of all verdicts false."""
+Each boot gives one mean of logs per arm and metric, however often it was measured; n is the number of boots,
+never that of blocks: pooling blocks of one boot as independent makes half of all verdicts false."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -21,12 +21,14 @@ LEAST_BOOTS = 2
 
 @dataclass(frozen=True, kw_only=True)
 class StateCell:
-    """Boot state `after` against `before` for one arm and metric. boots: (before, after); before, after:
+    """Boot state `after` against `before` for one arm and metric. other: the arm of `after`, which is that of
+    `before` unless two were set against each other; boots: (before, after); before, after:
     geometric means of the boot means, base units; overhead, low, high: time-equivalent share, infinite ends
     with one boot on a side; verdict: NONE with one boot on a side, whatever the figures are; reason: in
-    words."""
+    words; guest: see model.result.Cell, of either state."""
 
     arm: str
+    other: str
     workload: str
     metric: str
     unit: str
@@ -41,6 +43,7 @@ class StateCell:
     confidence: float
     verdict: Verdict
     reason: str
+    guest: str = ""
 
 
 def compare_boots(
@@ -62,49 +65,113 @@ def compare_boots(
 
 
 def compare_states(
-    before: Sequence[Analysis], after: Sequence[Analysis], *, margin: float, confidence: float
+    before: Sequence[Sequence[Analysis]],
+    after: Sequence[Sequence[Analysis]],
+    *,
+    margin: float,
+    confidence: float,
+    against: Sequence[tuple[str, str]] = (),
 ) -> tuple[StateCell, ...]:
-    """Every arm and metric that both boot states have. before, after: one Analysis per boot, in any order."""
+    """Every arm and metric that both boot states have. before, after: by boot, in any order, what was run in
+    it; against: arms of `before` and of `after` ('bare/1x1') or environments ('bare', placement by placement)
+    to set against each other, empty for each against itself."""
     old, new = [_boot_means(a) for a in before], [_boot_means(a) for a in after]
     out: list[StateCell] = []
     for key in dict.fromkeys(k for boot in old for k in boot):
         left = [boot[key] for boot in old if key in boot]
-        right = [boot[key] for boot in new if key in boot]
-        if not right:
-            continue
-        arm, workload, metric, unit, better = key
-        theta = compare_boots(left, right, better, confidence)
-        enough = min(len(left), len(right)) >= LEAST_BOOTS
-        verdict = judge(theta.low, theta.high, n=1 if enough else 0, margin=margin, min_blocks=1)
-        out.append(
-            StateCell(
-                arm=arm,
-                workload=workload,
-                metric=metric,
-                unit=unit,
-                better=better,
-                boots=(len(left), len(right)),
-                before=math.exp(math.fsum(left) / len(left)),
-                after=math.exp(math.fsum(right) / len(right)),
-                overhead=math.expm1(theta.centre),
-                low=math.expm1(theta.low),
-                high=math.expm1(min(theta.high, 709.0)) if math.isfinite(theta.high) else math.inf,
-                margin=margin,
-                confidence=confidence,
-                verdict=verdict,
-                reason=_reason(len(left), len(right), verdict),
-            )
-        )
+        for arm in _others(key.arm, against):
+            right = [boot[own] for boot in new if (own := replace(key, arm=arm)) in boot]
+            if right:
+                out.append(_cell(key, arm, left, right, margin=margin, confidence=confidence))
     return tuple(out)
 
 
-def _boot_means(analysis: Analysis) -> Mapping[tuple[str, str, str, str, Better], float]:
-    """Mean over blocks of the log of the instance's median, by arm and metric."""
-    out: dict[tuple[str, str, str, str, Better], float] = {}
+@dataclass(frozen=True, kw_only=True)
+class _Key:
+    """What is compared."""
+
+    arm: str
+    workload: str
+    metric: str
+    unit: str
+    better: Better
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Mean:
+    """Of one boot. log: of the values; guest: see StateCell."""
+
+    log: float
+    guest: str
+
+
+def _others(arm: str, against: Sequence[tuple[str, str]]) -> tuple[str, ...]:
+    """The arms that one is set against."""
+    if not against:
+        return (arm,)
+    environment, _, placement = arm.partition("/")
+    whole = [after for before, after in against if before == arm]
+    parts = [f"{after}/{placement}" for before, after in against if before == environment]
+    return tuple(dict.fromkeys((*whole, *parts)))
+
+
+def _cell(
+    key: _Key,
+    other: str,
+    before: Sequence[_Mean],
+    after: Sequence[_Mean],
+    *,
+    margin: float,
+    confidence: float,
+) -> StateCell:
+    left, right = [m.log for m in before], [m.log for m in after]
+    theta = compare_boots(left, right, key.better, confidence)
+    enough = min(len(left), len(right)) >= LEAST_BOOTS
+    verdict = judge(theta.low, theta.high, n=1 if enough else 0, margin=margin, min_blocks=1)
+    return StateCell(
+        arm=key.arm,
+        other=other,
+        workload=key.workload,
+        metric=key.metric,
+        unit=key.unit,
+        better=key.better,
+        boots=(len(left), len(right)),
+        before=math.exp(math.fsum(left) / len(left)),
+        after=math.exp(math.fsum(right) / len(right)),
+        overhead=math.expm1(theta.centre),
+        low=math.expm1(theta.low),
+        high=math.expm1(min(theta.high, 709.0)) if math.isfinite(theta.high) else math.inf,
+        margin=margin,
+        confidence=confidence,
+        verdict=verdict,
+        reason=_reason(len(left), len(right), verdict),
+        guest=next((m.guest for m in (*after, *before) if m.guest), ""),
+    )
+
+
+def _boot_means(runs: Sequence[Analysis]) -> Mapping[_Key, _Mean]:
+    """Mean over the runs of a boot of that over blocks of the log of the instance's median, by arm and
+    metric."""
+    found: dict[_Key, list[_Mean]] = {}
+    for analysis in runs:
+        for key, mean in _run_means(analysis).items():
+            found.setdefault(key, []).append(mean)
+    return {
+        key: _Mean(log=math.fsum(m.log for m in means) / len(means), guest=means[0].guest)
+        for key, means in found.items()
+    }
+
+
+def _run_means(analysis: Analysis) -> Mapping[_Key, _Mean]:
+    out: dict[_Key, _Mean] = {}
     for cell in (*analysis.noise_floor.cells, *analysis.cells):
         for arm, values in ((cell.baseline, cell.baseline_values), (cell.arm, cell.values)):
-            key = (arm, cell.workload, cell.metric, cell.unit, cell.better)
-            out.setdefault(key, math.fsum(math.log(v) for v in values) / len(values))
+            key = _Key(
+                arm=arm, workload=cell.workload, metric=cell.metric, unit=cell.unit, better=cell.better
+            )
+            mean = math.fsum(math.log(v) for v in values) / len(values)
+            own = not cell.guest_of or arm.partition("/")[0] in cell.guest_of
+            out.setdefault(key, _Mean(log=mean, guest=cell.guest if own else ""))
     return out
 
 

@@ -36,6 +36,7 @@ def calibrate(
     dry_run: bool = DryRun,
 ) -> int:
     """Show that the method tells the truth on this machine: nothing is called nothing, a cost is found."""
+    from ..execute.accelerator import with_accelerators
     from ..execute.calibration import judge, table
     from ..execute.run import start_run
 
@@ -49,7 +50,7 @@ def calibrate(
         study = study_from(name, seed)
         study = replace(study, design=replace(study.design, mode=mode, max_time=budget * share))
         with View(quiet=json) as view:
-            machine = machine_here(view, study.design.mpi)
+            machine, study = with_accelerators(machine_here(view, study.design.mpi), study, view)
             outcome = start_run(machine, study, order_of(results, study_text(study), force), view)
         if outcome.interrupted or outcome.directory is None:
             return finish(outcome, json=json, fail_on=FailOn.NOTHING)

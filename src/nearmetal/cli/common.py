@@ -132,8 +132,8 @@ def in_parts(
     return found
 
 
-def duration(text: str | None) -> float | None:
-    """Seconds of '90s', '10m', '1h30m', for --time."""
+def duration(text: str | None, option: str = "--time") -> float | None:
+    """Seconds of '90s', '10m', '1h30m'; option: what errors name."""
     from ..units import Dimension, UnitError, parse
 
     if text is None:
@@ -141,9 +141,9 @@ def duration(text: str | None) -> float | None:
     try:
         seconds = parse(text, Dimension.TIME)
     except UnitError as e:
-        raise UsageError(f"--time: {e}", remedy="write 90s, 10m or 1h30m") from e
+        raise UsageError(f"{option}: {e}", remedy="write 90s, 10m or 1h30m") from e
     if seconds <= 0:
-        raise UsageError("--time: must be longer than nothing", remedy="write 90s, 10m or 1h30m")
+        raise UsageError(f"{option}: must be longer than nothing", remedy="write 90s, 10m or 1h30m")
     return seconds
 
 

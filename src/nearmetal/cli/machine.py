@@ -65,6 +65,7 @@ def check(json: bool = Json) -> int:
             rows.append(("not here", name, answer.reason, answer.remedy))
     if machine is not None:
         rows.append(_kvm(host, machine.tools))
+    rows += _guest_devices()
     rows.append(_builds_images(host))
     for name, found in check_attachments(host, machine.tools).items() if machine is not None else ():
         state = "works" if found.works else "not here"
@@ -95,6 +96,16 @@ def _kvm(host: Host, tools: Tools) -> tuple[str, str, str, str]:
     if answer.works:
         return "works", "kvm", f"{answer.nanoseconds} ns for an instruction; {steps}", ""
     return "not here", "kvm", f"{answer.reason}; {steps}" if steps else answer.reason, answer.remedy
+
+
+def _guest_devices() -> list[tuple[str, str, str, str]]:
+    """What devices of this machine can do for guests."""
+    from ..environments.guest_needs import device_helps
+
+    return [
+        ("works", what, "", "") if lacks is None else ("not here", what, lacks.reason, lacks.remedy)
+        for what, lacks in device_helps().items()
+    ]
 
 
 def _builds_images(host: Host) -> tuple[str, str, str, str]:

@@ -54,6 +54,9 @@ def print_result(directory: ResultsDirectory, study: Study, analysis: Analysis, 
     from rich.console import Console
 
     from ..host.provenance import cpu_summary
+    from ..report.boot_table import boot_leaf
+    from ..report.seen import RecordIndex
+    from ..report.sheet import text_of
     from ..report.terminal import terminal_text
 
     on_terminal = sys.stdout.isatty()
@@ -71,6 +74,9 @@ def print_result(directory: ResultsDirectory, study: Study, analysis: Analysis, 
         Console().print(text, soft_wrap=True)
     else:
         print(text.plain)
+    boots = boot_leaf(study, RecordIndex(directory.records()), directory.provenance)
+    if boots is not None:
+        print(f"\n{text_of(boots)}")
 
 
 def write_report(

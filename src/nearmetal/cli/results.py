@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -25,6 +26,8 @@ from .common import (
 from .present import print_result, write_report
 
 if TYPE_CHECKING:
+    from ..model.result import Analysis
+    from ..model.study import Design
     from ..records import Verification
 
 Directory = typer.Argument(None, help="A results directory; without one the newest below results/.")
@@ -120,28 +123,59 @@ def compare(
     second: Path = typer.Argument(..., help="Results directories of the second."),
     more_first: list[Path] = typer.Option([], "--and-first", help="Further boots of the first state."),
     more_second: list[Path] = typer.Option([], "--and-second", help="Further boots of the second state."),
+    against: list[str] = typer.Option(
+        [],
+        "--arms",
+        help="FIRST=SECOND: environments, or arms such as bare/1x1, to set against each other; else each is "
+        "set against itself.",
+    ),
     json: bool = Json,
 ) -> int:
-    """Two boot states (kernels, machines, days) compared unpaired: the boot is the replicate."""
+    """Two boot states (kernels, machines, with a hypervisor and without) compared unpaired: the boot is the
+    replicate."""
     from ..analysis import compare_states
     from ..report.boots import boots_json, boots_text
 
-    before = [analysed(open_results(d)) for d in (first, *more_first)]
-    after = [analysed(open_results(d)) for d in (second, *more_second)]
-    design = before[0][0].design
-    cells = compare_states(
-        [a for _, a, _ in before],
-        [a for _, a, _ in after],
-        margin=design.margin,
-        confidence=design.confidence,
-    )
+    pairs = [_pair(text) for text in against]
+    before, design = _by_boot((first, *more_first))
+    after, _ = _by_boot((second, *more_second))
+    cells = compare_states(before, after, margin=design.margin, confidence=design.confidence, against=pairs)
     if not cells:
-        raise UsageError(f"{first} and {second} have no arm and metric in common")
+        raise UsageError(
+            f"{first} and {second} have no arm and metric in common",
+            remedy="--arms FIRST=SECOND, with names that nearmetal analyze shows",
+        )
     if json:
         print_json(boots_json(cells))
     else:
         print(boots_text(cells))
     return int(ExitCode.DONE)
+
+
+def _pair(text: str) -> tuple[str, str]:
+    first, _, second = text.partition("=")
+    if not first or not second or "=" in second:
+        raise UsageError(f'--arms: "{text[:60]}" is not FIRST=SECOND', remedy="--arms bare=pv")
+    return first, second
+
+
+def _by_boot(paths: Sequence[Path]) -> tuple[list[list[Analysis]], Design]:
+    """By boot what was measured in it, and the design of the first directory."""
+    boots: dict[str, list[Analysis]] = {}
+    designs = []
+    for path in paths:
+        found = open_results(path)
+        study, analysis, _ = analysed(found)
+        boot = found.provenance.get("boot")
+        boots.setdefault(boot if isinstance(boot, str) else str(found.path), []).append(analysis)
+        designs.append(study.design)
+    if len(boots) < len(paths):
+        print(
+            f"{len(paths)} results directories are of {len(boots)} boot{'s' if len(boots) != 1 else ''}: "
+            "those of one boot count as one",
+            file=sys.stderr,
+        )
+    return list(boots.values()), designs[0]
 
 
 def report(

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, TextIO
 
 from ..execute.progress import BlockDone
-from ..model.result import Analysis, Cell
+from ..model.result import Analysis, Cell, Verdict
 from ..units import show_clock, show_effect
 
 if TYPE_CHECKING:
@@ -27,10 +27,15 @@ def headline(done: BlockDone) -> str:
     """Where the run is, in one line."""
     cells = done.analysis.cells
     decided = len(cells) - len(done.analysis.undecided)
-    return (
+    line = (
         f"block {done.number} ({done.expected} expected) · {show_clock(done.elapsed)} gone,"
         f" at most {show_clock(done.left)} left · {decided} of {len(cells)} cells decided"
     )
+    floor = done.analysis.noise_floor.cells
+    if decided == len(cells) and (open_ := sum(c.verdict is Verdict.NONE for c in floor)):
+        # Else a run that goes on with everything decided looks as if it hung.
+        line += f", {open_} of {len(floor)} of the noise floor not yet"
+    return line
 
 
 def running(cell: Cell) -> str:

@@ -48,6 +48,9 @@ def weigh(
     margin: str = typer.Option("3 %", "--margin", help="What counts as material."),
     width: str = Width,
     time: str = typer.Option("90s", "--time", help="Time budget, such as 90s or 10m."),
+    time_limit: str = typer.Option(
+        "1h", "--time-limit", help="A run of a program that takes longer is ended, and has failed."
+    ),
     seed: int = Seed,
     results: Path = Parent,
     json: bool = Json,
@@ -58,7 +61,7 @@ def weigh(
 ) -> int:
     """Measure now, without a file: weigh native namespaces -w cg, or ... -- ./my_app in.txt."""
     from ..environments.registry import get_backend
-    from ..execute.weigh import weigh_study
+    from ..execute.weigh import weigh_study, with_time_limit
     from ..units import UnitError, parse_share
 
     names, command = _split_command(environments)
@@ -88,6 +91,8 @@ def weigh(
         if isinstance(w, ApplicationWorkload) and (why := misplaced(w, study)):
             raise UsageError(f"--workload {w.name}: {why[0]}")
     require_images(study)
+    if (limit := duration(time_limit, "--time-limit")) is not None:
+        study = with_time_limit(study, limit)
     study = changed(study, time=None, width=width)
     return measure(
         study, results, None, json=json, fail_on=fail_on, force=force, dry_run=dry_run, require=require

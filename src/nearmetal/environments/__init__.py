@@ -4,9 +4,11 @@ from ..model.network import Seat
 from .contract import (
     KERNEL,
     OWN_ALL,
+    Accounted,
     Available,
     Backend,
     Elsewhere,
+    Enclosed,
     Guest,
     GuestBase,
     Instance,
@@ -19,9 +21,11 @@ from .contract import (
 __all__ = [
     "KERNEL",
     "OWN_ALL",
+    "Accounted",
     "Available",
     "Backend",
     "Elsewhere",
+    "Enclosed",
     "Guest",
     "GuestBase",
     "Instance",

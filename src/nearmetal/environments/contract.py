@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
@@ -12,6 +12,7 @@ from ..host import Host, Process
 from ..host.guest_line import Clocks
 from ..host.ranks import RankHolds
 from ..model.network import Seat
+from ..model.record import JsonValue
 from ..model.study import Environment
 
 OWN_ALL = frozenset({"mnt", "uts", "ipc", "pid", "net"})
@@ -37,6 +38,10 @@ class Unavailable:
     remedy: str
 
 
+FIRST_COMMAND = "first_command"
+"""A phase: seconds that the first command took in a virtual machine that was ready."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Tools:
     """Where the compiled helpers are (nm-box, nm-init, nm-rank, nm-micro): one directory, same path inside
@@ -45,7 +50,7 @@ class Tools:
     directory: Path
 
     def __truediv__(self, name: str) -> str:
-        return str(self.directory / name)
+        return f"{self.directory}/{name}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,8 +72,10 @@ class InstanceRequest:
     """label: 'nearmetal-<run>-<slot>', names everything the instance leaves on the machine; hostname: inside;
     cpus: CPUs it may use; seat: None = the host's own network; binds: directories seen inside at the same
     path, writable; scratch: an empty directory of its own; tree: the root of its image, never written to ('/'
-    for image host); user_namespace: path of the shared user
-    namespace (/proc/<pid>/ns/user) when not root, else None; base: of a virtual machine."""
+    for image host); user_namespace: path of the shared user namespace (/proc/<pid>/ns/user) when not root,
+    else None; base: of a virtual machine; first_process: whether one is needed where the environment can do
+    without, on the bare machine: its start is a subject, say; groups: control groups that stand for the run
+    (Accounted), empty where the instance makes its own."""
 
     label: str
     hostname: str
@@ -80,11 +87,14 @@ class InstanceRequest:
     tree: Path = Path("/")
     user_namespace: str | None = None
     base: GuestBase | None = None
+    first_process: bool = True
+    groups: Mapping[str, Path] = field(default_factory=dict)
 
 
 class Instance(Protocol):
-    """A running instance. pid: its first process, as the host counts; phases: seconds by step of the start,
-    'first_instruction' among them (from the request to the first instruction inside);
+    """A running instance. pid: its first process, as the host counts, or ours where it has none; phases:
+    seconds by step of the start, 'first_instruction' among them (from the request to the first instruction
+    inside), and of virtual machines FIRST_COMMAND, which comes after it; empty without a first process;
     cgroups: directory by v1 controller, or {'unified': dir}; empty where there is none."""
 
     @property
@@ -130,6 +140,11 @@ class Guest(Protocol):
 
     def on_host(self, nanoseconds: int) -> int:
         """A reading of its CLOCK_MONOTONIC, by that of the machine."""
+
+    def network(self, interface: str) -> Mapping[str, JsonValue]:
+        """How its kernel has set one of its interfaces, and the route that leaves by it: mtu, queue_length,
+        congestion_control, rto_min (seconds, None where no route sets one), tso, gso, gro, driver. Raises
+        RunError."""
 
     def rank_holdings(self, mark: str) -> dict[int, RankHolds]:
         """host.ranks.rank_holdings, asked inside. Raises RunError."""
@@ -184,6 +199,24 @@ class Seated(Protocol):
 
 
 @runtime_checkable
+class Accounted(Protocol):
+    """What a backend has besides whose instances' control groups are our account of them and no part of
+    them: they can stand for a whole run, one instance after the other in them."""
+
+    def accounts(self, request: InstanceRequest) -> AbstractContextManager[Mapping[str, Path]]:
+        """request: of any of those instances; empty where no group can be made."""
+
+
+@runtime_checkable
+class Nested(Protocol):
+    """What a backend has besides whose guests run under a hypervisor that may itself be no machine's."""
+
+    def nested(self, host: Host, tools: Tools, environment: Environment) -> str:
+        """In what that of an environment stands, 'Xen in TCG: where'; empty where it stands on a machine, and
+        where there is none that could be asked."""
+
+
+@runtime_checkable
 class Elsewhere(Protocol):
     """What a backend has besides whose instances may stand on another machine than this."""
 
@@ -191,3 +224,15 @@ class Elsewhere(Protocol):
         self, host: Host, tools: Tools, environment: Environment
     ) -> Available | Unavailable | None:
         """check() of the machine that an environment names; None where it names none, and check() answers."""
+
+
+@runtime_checkable
+class Enclosed(Protocol):
+    """What a backend has besides whose instances may stand inside a guest, which then offer what Guest
+    says."""
+
+    def start_inside(
+        self, guest: Instance, tools: Tools, request: InstanceRequest, *, alone: bool
+    ) -> AbstractContextManager[Instance]:
+        """start() in a guest that stands, of whichever backend. alone: nothing else runs in the guest, so
+        that what the machine counts of it is this instance's. Raises UnavailableError or RunError."""

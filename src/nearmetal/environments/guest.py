@@ -4,8 +4,10 @@ is asked on its kernel's command line; its boot, step by step. Knows no hypervis
 from __future__ import annotations
 
 import contextlib
+import json
 import re
 import stat
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from ipaddress import IPv4Network
@@ -16,8 +18,10 @@ from ..host import Host, Process, cpio, processes
 from ..host.guest_line import Clocks, GuestLine, Hello, answers
 from ..host.ranks import RankHolds, told_holdings
 from ..host.sources import Source, VcpuSource, exit_sources
+from ..model.network import NetworkSettings
+from ..model.record import JsonValue
 from ..model.study import Attachment
-from .contract import GuestBase, InstanceRequest, Tools
+from .contract import FIRST_COMMAND, GuestBase, InstanceRequest, Tools
 from .program import ProgramInstance, last_words
 
 COPY_TIMEOUT = 120.0
@@ -30,6 +34,8 @@ LONGEST_COMMAND_LINE = 2047
 """COMMAND_LINE_SIZE of x86, less its end."""
 CONSOLE, HYPERVISOR_LOG = "console", "hypervisor.txt"
 """Files of an instance."""
+_STEP = re.compile(r"nm-step: ([^\n]*)")
+_POINTER = re.compile(r"^[RE]IP=([0-9a-f]{8,16})\b", re.MULTILINE)
 _PANIC = re.compile(r"Kernel panic[^\n]*|nm-guest: [^\n]*|Out of memory[^\n]*|VFS: [^\n]*")
 
 
@@ -83,6 +89,9 @@ class GuestInstance(ProgramInstance):
 
     def rank_holdings(self, mark: str) -> dict[int, RankHolds]:
         return told_holdings(self._run(["nm-guest", "holdings", mark]).decode(errors="replace"))
+
+    def network(self, interface: str) -> dict[str, JsonValue]:
+        return dict(json.loads(self._run(["nm-guest", "network", interface])))
 
     def trouble(self) -> str:
         if self.process.poll() is None and answers(self.socket):
@@ -172,7 +181,7 @@ def require_attachment(request: InstanceRequest, without_seat: Sequence[Attachme
         raise UnavailableError(
             f"environment {request.environment.name}: attachment {attachment.value} "
             f"{'without' if request.seat is None else 'with'} a seat on a network",
-            remedy="none and loopback take no seat; all others need one for each instance",
+            remedy="none, loopback and user take no seat; all others need one for each instance",
         )
 
 
@@ -191,6 +200,14 @@ class Place:
         """For nm.net."""
         prefix = IPv4Network(f"0.0.0.0/{self.mask}").prefixlen
         return ",".join([self.interface, f"{self.address}/{prefix}", str(self.mtu), *self.routes])
+
+
+def tuning(network: NetworkSettings) -> str:
+    """What nm-guest sets at its interface and its routes (kernels/guest/tune.c): rto_min in ms."""
+    words = [f"rto_min={round(network.rto_min * 1000)}"] if network.rto_min is not None else []
+    words += [f"congestion_control={network.congestion_control}"] if network.congestion_control else []
+    words += [f"queue_length={network.queue_length}"] if network.queue_length is not None else []
+    return ",".join([*words, *(f"{name}={int(on)}" for name, on in network.offloads.items())])
 
 
 def command_line(
@@ -216,6 +233,7 @@ def command_line(
         "swap": swap,
         "tools": str(tools.directory.resolve()),
         "net": place.words() if place is not None else "",
+        "tune": tuning(request.environment.network) if place is not None else "",
         "port": port,
     }
     # A guest that panics ends: who waits for it is told at once.
@@ -251,12 +269,20 @@ def boot_phases(begin: int, spawned: int, hello: Hello, ahead: Clocks) -> dict[s
     return {**out, "first_instruction": (last - begin) / 1e9}
 
 
+def first_command(socket: Path) -> dict[str, float]:
+    """A phase beyond the start: what a first command takes that does nearly nothing. Raises RunError."""
+    begin = time.monotonic_ns()
+    with GuestLine(socket) as line:
+        line.run(["nm-guest", "network", "lo"], timeout=COPY_TIMEOUT)
+    return {FIRST_COMMAND: (time.monotonic_ns() - begin) / 1e9}
+
+
 def console_words(text: str) -> str:
     """What of a console tells why a guest has ended, at most 300 characters."""
     found = _PANIC.findall(text)
     if found:
         return str(found[0]).strip()[:300]
-    lines = [line.strip() for line in text.replace("\r", "").splitlines() if line.strip()]
+    lines = [line.strip() for line in _STEP.sub("", text.replace("\r", "")).splitlines() if line.strip()]
     return lines[-1][:300] if lines else "its console is empty"
 
 
@@ -273,13 +299,17 @@ def ended_words(state: Path) -> str:
     return last_words(state / HYPERVISOR_LOG) or console_words(read_text(state / CONSOLE))
 
 
-def how_far(text: str) -> str:
-    """Which step of the boot a silent guest is at, by its console."""
+def how_far(text: str, registers: str = "") -> str:
+    """Which step of the boot a silent guest is at, by its console, else by where its CPU is: a kernel is in
+    the upper half of the addresses (Documentation/arch/x86/x86_64/mm.rst). registers: as QEMU prints them."""
+    if steps := _STEP.findall(text):
+        return f"in its init, at {steps[-1].strip()}"
     if "nm-guest" in text:
-        return "in nm-guest"
-    if not text.strip():
-        return "in its firmware, or its kernel says nothing"
-    return "in its kernel"
+        return "in its init"
+    at = _POINTER.search(registers)
+    if at is None:
+        return "in its kernel" if text.strip() else "in its firmware, or its kernel says nothing"
+    return "in its kernel" if int(at[1], 16) >> 63 else "in its firmware, or where its kernel begins"
 
 
 def host_cpus_of(request: InstanceRequest, vcpus: int) -> tuple[int, ...]:

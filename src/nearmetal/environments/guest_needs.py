@@ -3,12 +3,18 @@ architecture that is no particular machine's, a device that may be passed throug
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from ..errors import UnavailableError
+from ..host import Host
+from ..host import Unavailable as Absent
 from ..model.guest import GuestSettings, Nic
+from .contract import Unavailable
 
 _CARDS = {Nic.VIRTIO: "virtio_net", Nic.VHOST: "virtio_net", Nic.E1000: "e1000", Nic.RTL8139: "8139cp"}
+VHOST = Path("/dev/vhost-net")
+_MEMINFO = re.compile(r"^(\w+): +(\d+)", re.MULTILINE)
 _X86_64 = 62
 """e_machine of ELF (System V ABI, AMD64 supplement)."""
 _PROGRAMS = ("bin/sh", "usr/bin/env", "sbin/init")
@@ -29,26 +35,38 @@ def missing_drivers(modules: Path, wanted: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(w for w in wanted if w not in known) if known else ()
 
 
-def drivers_of(settings: GuestSettings, *, shared_root: bool, network: bool) -> tuple[str, ...]:
-    """What a guest cannot do without. shared_root: its root is the machine's; network: it has a card."""
+def drivers_of(
+    settings: GuestSettings, *, shared_root: bool, network: bool, congestion_control: str = ""
+) -> tuple[str, ...]:
+    """What a guest cannot do without. shared_root: its root is the machine's; network: it has a card;
+    congestion_control: that its routes are to have."""
     root = ("virtiofs",) if shared_root else () if settings.disk is not None else ("virtio_blk", "erofs")
     card = (_CARDS[settings.nic],) if network else ()
-    return ("virtio_console", "overlay", *root, *card)
+    return ("virtio_console", "overlay", *root, *card, *congestion_drivers(congestion_control))
+
+
+def congestion_drivers(name: str) -> tuple[str, ...]:
+    """The module of a congestion control of TCP; reno is in every kernel."""
+    return () if name in ("", "reno") else (f"tcp_{name}",)
 
 
 def require_drivers(
-    modules: Path | None, settings: GuestSettings, *, shared_root: bool, network: bool
+    modules: Path | None,
+    settings: GuestSettings,
+    *,
+    shared_root: bool,
+    network: bool,
+    congestion_control: str = "",
 ) -> None:
     """Raises UnavailableError for a kernel that could not boot such a guest; None: it tells of none."""
-    missing = (
-        missing_drivers(modules, drivers_of(settings, shared_root=shared_root, network=network))
-        if modules
-        else ()
+    wanted = drivers_of(
+        settings, shared_root=shared_root, network=network, congestion_control=congestion_control
     )
+    missing = missing_drivers(modules, wanted) if modules else ()
     if missing:
         raise UnavailableError(
             f"kernel {modules.name if modules else ''} has no driver {', '.join(missing)}",
-            remedy="a kernel that has: guest: kernel, or an image with linux-image-amd64 among its packages",
+            remedy="nearmetal image build debian-kernel-generic, and guest: kernel: debian-kernel-generic",
         )
 
 
@@ -70,6 +88,53 @@ def of_one_machine(tree: Path) -> tuple[str, ...]:
     """Files by which a tree is a particular machine: guests of it would share a name, an identity or a
     MAC."""
     return tuple(f for f in _OF_ONE_MACHINE if (tree / f).is_file() and (tree / f).stat().st_size > 0)
+
+
+def require_memory(host: Host, what: str, wanted: int, *, huge: bool) -> None:
+    """Raises UnavailableError where the machine has not as much memory free. what: who wants these bytes;
+    huge: in huge pages."""
+    text = host.read("/proc/meminfo")
+    if isinstance(text, Absent):
+        return
+    found = {m[1]: int(m[2]) for m in _MEMINFO.finditer(text.decode(errors="replace"))}
+    free = found.get("MemAvailable", wanted) << 10
+    if huge:
+        free = found.get("HugePages_Free", 0) * found.get("Hugepagesize", 0) << 10
+    if wanted > free:
+        raise UnavailableError(
+            f"{what}: {wanted >> 20} MiB of memory are wanted, {free >> 20} MiB "
+            f"{'in huge pages ' if huge else ''}are free",
+            remedy="more huge pages: sysctl vm.nr_hugepages" if huge else "guest: memory, or fewer instances",
+        )
+
+
+def device_helps(
+    vhost: Path = VHOST, groups: Path = Path("/sys/kernel/iommu_groups")
+) -> dict[str, Unavailable | None]:
+    """What devices of the machine can do for guests, and what mends it where they cannot; None: they can."""
+    iommu = groups.is_dir() and any(groups.iterdir())
+    no_iommu = Unavailable(
+        reason="the machine has no IOMMU, or it is switched off",
+        remedy="intel_iommu=on or amd_iommu=on on the machine's kernel command line, and in its firmware",
+    )
+    return {
+        "guest nic vhost": _no_vhost(vhost),
+        "guest vfio": None if iommu else no_iommu,
+    }
+
+
+def require_vhost(device: Path = VHOST) -> None:
+    """Raises UnavailableError where the kernel moves no frames of guests itself."""
+    lacks = _no_vhost(device)
+    if lacks is not None:
+        raise UnavailableError(f"nic vhost: {lacks.reason}", remedy=lacks.remedy)
+
+
+def _no_vhost(device: Path) -> Unavailable | None:
+    if device.exists():
+        return None
+    remedy = "modprobe vhost_net (a kernel with CONFIG_VHOST_NET), or nic: virtio"
+    return Unavailable(reason=f"there is no {device}", remedy=remedy)
 
 
 def require_device(address: str, devices: Path = Path("/sys/bus/pci/devices")) -> None:

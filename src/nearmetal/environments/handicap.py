@@ -3,14 +3,16 @@ machine: a CPU quota held here, or extra work that the workload itself plants (E
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import AbstractContextManager
+from pathlib import Path
 
 from ..host import Host, cgroups
 from ..host import Unavailable as NoGroups
 from ..model.study import Attachment
 from .contract import Available, InstanceRequest, Tools, Unavailable
-from .instance import BoxInstance, missing_tools
-from .native import start_native
+from .instance import BoxInstance, control_groups, missing_tools
+from .native import ACCOUNTS, start_native
 from .probe import probe
 
 PERIOD_US = 5000
@@ -42,3 +44,6 @@ class Handicap:
         self, host: Host, tools: Tools, request: InstanceRequest
     ) -> AbstractContextManager[BoxInstance]:
         return start_native(host, tools, request, period_us=PERIOD_US)
+
+    def accounts(self, request: InstanceRequest) -> AbstractContextManager[Mapping[str, Path]]:
+        return control_groups(request, ACCOUNTS, period_us=PERIOD_US)

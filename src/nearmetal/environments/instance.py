@@ -53,9 +53,11 @@ def make_instance(
     namespaces_of: int,
     groups: Mapping[str, Path],
     phases: Mapping[str, float],
+    hostname: str | None = None,
 ) -> BoxInstance:
     """namespaces_of: the process whose namespaces a command joins; 0 = none, the command stays on the
-    host."""
+    host. hostname: that its ranks report, where it is not the one of the request."""
+    hostname = hostname or request.hostname
     user = namespaces_of != 0 and request.user_namespace is not None
     cpus = ",".join(map(str, request.cpus))
     directories = [str(d) for d in cgroups.unique(groups)]
@@ -66,10 +68,10 @@ def make_instance(
         enter += ["--cpus", cpus]
     for directory in directories:
         enter += ["--cgroup", directory]
-    words = [request.hostname, str(namespaces_of), "user" if user else "-", cpus or "-", request.label]
+    words = [hostname, str(namespaces_of), "user" if user else "-", cpus or "-", request.label]
     return BoxInstance(
         label=request.label,
-        hostname=request.hostname,
+        hostname=hostname,
         pid=pid,
         phases=phases,
         cgroups=groups,
@@ -127,6 +129,15 @@ def control_groups(
         cgroups.remove(cgroups.unique(made))
 
 
+@contextmanager
+def occupied(groups: Mapping[str, Path]) -> Iterator[Mapping[str, Path]]:
+    """Groups that stand longer than the instance in them: on leaving all its processes end, not they."""
+    try:
+        yield groups
+    finally:
+        cgroups.kill_members(cgroups.unique(groups))
+
+
 def group_notes() -> tuple[str, ...]:
     """What differs here for want of control groups."""
     parents = cgroups.machine_parents()
@@ -149,22 +160,32 @@ def require_limits(limits: Limits, found: Mapping[str, float | None]) -> None:
             raise RunError(f"limit {name}: {wanted:g} was asked for, the kernel holds to {got}")
 
 
+def end(launched: Launched, pid: int) -> None:
+    """Kill the first process; await_end() is to follow."""
+    if launched.process.poll() is None:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+
+
+def await_end(launched: Launched, label: str, groups: Mapping[str, Path]) -> None:
+    """Wait until the first process is gone; where no control group holds the others, find them by their
+    label."""
+    try:
+        launched.process.wait(5)
+    except TimeoutError as e:
+        raise RunError(f"{label} does not end: {e}", remedy="nearmetal clean") from e
+    if not groups:
+        processes.kill_labelled(label)
+
+
 @contextmanager
 def ended(launched: Launched, pid: int, label: str, groups: Mapping[str, Path]) -> Iterator[None]:
-    """On leaving: end the first process and wait until it is gone; where no control group holds the others,
-    find them by their label."""
+    """On leaving: end() and await_end()."""
     try:
         yield
     finally:
-        if launched.process.poll() is None:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-            try:
-                launched.process.wait(5)
-            except TimeoutError as e:
-                raise RunError(f"{label} does not end: {e}", remedy="nearmetal clean") from e
-        if not groups:
-            processes.kill_labelled(label)
+        end(launched, pid)
+        await_end(launched, label, groups)
 
 
 @contextmanager
@@ -173,7 +194,11 @@ def box(
 ) -> Iterator[Mapping[str, int]]:
     """A launch of nm-box start (box_argv) until the body is left: what it reports (BOX_REPORTS)."""
     launched = host.launch(
-        argv, expect=BOX_REPORTS, timeout=START_TIMEOUT, env={processes.LABEL_VARIABLE: label}
+        argv,
+        expect=BOX_REPORTS,
+        timeout=START_TIMEOUT,
+        env={processes.LABEL_VARIABLE: label},
+        inherit=False,
     )
     with ended(launched, launched.facts["pid"], label, groups):
         yield launched.facts
@@ -215,6 +240,11 @@ def require_seat(request: InstanceRequest) -> None:
     """Raises UnavailableError where attachment and seat do not fit: what was not asked for would be
     measured."""
     attachment = request.environment.attachment
+    if attachment.of_guests:
+        raise UnavailableError(
+            f"environment {request.environment.name}: attachment {attachment.value} is of virtual machines",
+            remedy="attachment: macvlan, or none",
+        )
     if attachment.seated != (request.seat is not None):
         raise UnavailableError(
             f"environment {request.environment.name}: attachment {attachment.value} "
@@ -224,7 +254,12 @@ def require_seat(request: InstanceRequest) -> None:
 
 
 def box_argv(
-    tools: Tools, request: InstanceRequest, options: Sequence[str], groups: Sequence[Path]
+    tools: Tools,
+    request: InstanceRequest,
+    options: Sequence[str],
+    groups: Sequence[Path],
+    *,
+    report_fd: int = REPORT_FD,
 ) -> list[str]:
     """Tokens of nm-box that start nm-init over the tree of the request. options: which namespaces it gets.
 
@@ -251,8 +286,8 @@ def box_argv(
         argv += ["--bind", str(bind)]
     if request.cpus:
         argv += ["--cpus", ",".join(map(str, request.cpus))]
-    init = [str(own / "nm-init"), "--first-fd", str(REPORT_FD)]
-    return [*argv, "--report-fd", str(REPORT_FD), "--", *init]
+    init = [str(own / "nm-init"), "--first-fd", str(report_fd)]
+    return [*argv, "--report-fd", str(report_fd), "--", *init]
 
 
 def box_phases(facts: Mapping[str, int]) -> dict[str, float]:

@@ -10,7 +10,7 @@ from ..host import Host
 from ..host.leftovers import Kind, Leftover, find, remove, wanted_names
 from .registry import backend_names, get_backend
 
-__all__ = ["Keeps", "find_all", "remove_any"]
+__all__ = ["Keeps", "KeepsNotes", "find_all", "remove_any"]
 
 
 @runtime_checkable
@@ -27,13 +27,22 @@ class Keeps(Protocol):
         """End and remove one; harmless where it is gone. Raises RunError."""
 
 
-def find_all(host: Host, prefix: str | None = None) -> tuple[Leftover, ...]:
-    """leftovers.find() with the containers first: with one go its processes and mounts."""
+@runtime_checkable
+class KeepsNotes(Protocol):
+    """What such a backend may have besides, where asking a daemon may disturb what is measured next."""
+
+    def kept_noted(self, host: Host) -> tuple[str, ...]:
+        """kept() of those daemons alone that instances of ours have noted."""
+
+
+def find_all(host: Host, prefix: str | None = None, *, quietly: bool = False) -> tuple[Leftover, ...]:
+    """leftovers.find() with the containers first: with one go its processes and mounts. quietly: nobody is
+    asked who need not have anything of ours (KeepsNotes)."""
     wanted = wanted_names(prefix)
     containers = tuple(
         Leftover(kind=Kind.CONTAINER, name=name, detail=keeper.name)
         for keeper in _keepers()
-        for name in keeper.kept(host)
+        for name in _names(keeper, host, quietly)
         if wanted(name)
     )
     return (*containers, *find(prefix))
@@ -47,6 +56,10 @@ def remove_any(host: Host, leftover: Leftover) -> None:
     for keeper in _keepers():
         if keeper.name == leftover.detail:
             keeper.remove_kept(host, leftover.name)
+
+
+def _names(keeper: Keeps, host: Host, quietly: bool) -> tuple[str, ...]:
+    return keeper.kept_noted(host) if quietly and isinstance(keeper, KeepsNotes) else keeper.kept(host)
 
 
 def _keepers() -> tuple[Keeps, ...]:

@@ -12,7 +12,9 @@ from pathlib import Path
 from ..errors import UnavailableError
 from ..host import Host, cgroups
 from ..model.study import Attachment
-from .contract import OWN_ALL, Available, InstanceRequest, Tools, Unavailable
+from .contract import OWN_ALL, Available, Instance, InstanceRequest, Tools, Unavailable
+from .guest import GuestInstance
+from .in_guest import started_in_guest
 from .instance import (
     CONTROLLERS,
     BoxInstance,
@@ -47,22 +49,34 @@ class Namespaces:
     ) -> AbstractContextManager[BoxInstance]:
         return _start(host, tools, request)
 
+    def start_inside(
+        self, guest: Instance, tools: Tools, request: InstanceRequest, *, alone: bool
+    ) -> AbstractContextManager[GuestInstance]:
+        """See contract.Enclosed."""
+        assert isinstance(guest, GuestInstance)
+        return started_in_guest(guest, tools, request, namespace_options(request), alone=alone)
+
 
 def start_argv(tools: Tools, request: InstanceRequest, groups: tuple[Path, ...]) -> list[str]:
     """Tokens that start the instance; pure.
 
     Raises UnavailableError when the attachment and the seat do not fit.
     """
+    require_seat(request)
+    return box_argv(tools, request, namespace_options(request), groups)
+
+
+def namespace_options(request: InstanceRequest) -> list[str]:
+    """Of nm-box start: its name, and which namespaces it gets."""
     options = ["--hostname", request.hostname]
     attachment = request.environment.attachment
-    require_seat(request)
     if request.seat is not None:
         options += ["--netns", request.seat.netns]
     elif attachment is not Attachment.HOST:
         options.append("--new-net")
     for kind in request.environment.share:
         options += ["--share", kind.value]
-    return box_argv(tools, request, options, groups)
+    return options
 
 
 @contextmanager

@@ -1,13 +1,13 @@
-"""Backend native: the bare machine. The same first process as everywhere, no namespace; a control group
-only for the accounts. In an image: the same, its root changed to the tree (tree.py)."""
+"""Backend native: the bare machine. No namespace, a control group only for the accounts, and where starts
+are looked at the same first process as everywhere. In an image always with it, its root changed to the tree
+(tree.py)."""
 
 from __future__ import annotations
 
 import os
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
-from dataclasses import replace
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 
 from ..errors import UnavailableError
@@ -19,10 +19,12 @@ from .contract import Available, InstanceRequest, Tools, Unavailable
 from .instance import (
     START_TIMEOUT,
     BoxInstance,
+    await_end,
     control_groups,
-    ended,
+    end,
     make_instance,
     missing_tools,
+    occupied,
     seconds,
 )
 from .probe import probe
@@ -50,6 +52,9 @@ class Native:
         self, host: Host, tools: Tools, request: InstanceRequest
     ) -> AbstractContextManager[BoxInstance]:
         return start_native(host, tools, request, period_us=cgroups.DEFAULT_PERIOD_US)
+
+    def accounts(self, request: InstanceRequest) -> AbstractContextManager[Mapping[str, Path]]:
+        return control_groups(request, ACCOUNTS)
 
 
 def native_argv(tools: Tools, request: InstanceRequest) -> list[str]:
@@ -81,30 +86,52 @@ def start_native(
             f"environment {request.environment.name}: an emulated bare node has image host only",
             remedy=f"image: {HOST}, or containers on the nodes",
         )
-    with control_groups(request, ACCOUNTS, period_us=period_us) as groups:
-        within = _bare if request.environment.image == HOST else in_tree
-        with within(host, tools, request, groups) as instance:
-            yield instance
+    own = (
+        occupied(request.groups) if request.groups else control_groups(request, ACCOUNTS, period_us=period_us)
+    )
+    with ExitStack() as last, own as groups:
+        if request.environment.image != HOST:
+            with in_tree(host, tools, request, groups) as instance:
+                yield instance
+        elif request.seat is not None or request.first_process:
+            with _bare(host, tools, request, groups, last) as instance:
+                yield instance
+        else:
+            if not groups:
+                last.callback(processes.kill_labelled, request.label)
+            yield make_instance(
+                tools,
+                request,
+                hostname=os.uname().nodename,
+                pid=os.getpid(),
+                namespaces_of=0,
+                groups=groups,
+                phases={},
+            )
 
 
 @contextmanager
 def _bare(
-    host: Host, tools: Tools, request: InstanceRequest, groups: Mapping[str, Path]
+    host: Host, tools: Tools, request: InstanceRequest, groups: Mapping[str, Path], last: ExitStack
 ) -> Iterator[BoxInstance]:
+    """last: left when the groups are gone, in none of which the first process is."""
     spawning = time.monotonic_ns()
     launched = host.launch(
         native_argv(tools, request),
         expect={"first"} if request.seat is None else {"first", "pid"},
         timeout=START_TIMEOUT,
         env={processes.LABEL_VARIABLE: request.label},
+        inherit=False,
     )
     first = launched.facts["first"]
     pid = launched.facts.get("pid", launched.process.pid)
-    with ended(launched, pid, request.label, groups):
+    last.callback(await_end, launched, request.label, groups)
+    try:
         yield make_instance(
             tools,
-            # Nothing is unshared: the host name stays the machine's own, and its ranks report it.
-            request if request.seat is not None else replace(request, hostname=os.uname().nodename),
+            request,
+            # Where nothing is unshared the host name stays the machine's own, and its ranks report it.
+            hostname=os.uname().nodename if request.seat is None else None,
             pid=pid,
             namespaces_of=0 if request.seat is None else pid,
             groups=groups,
@@ -114,3 +141,5 @@ def _bare(
                 "first_instruction": seconds(spawning, first),
             },
         )
+    finally:
+        end(launched, pid)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
 
 from ..model.guest import MIB, Accelerator, DiskFormat, GuestSettings, MachineType, Nic
@@ -13,7 +14,17 @@ TAP_FD, VHOST_FD = 30, 31
 """As nm-box tap gives them."""
 AGENT = "nm.agent"
 """Name of the virtio-serial port."""
+TB_CACHE = 128 * MIB
+"""Bytes for translated code: it is not to take the memory of all vCPUs."""
 CONSOLES = {MachineType.Q35: "ttyS0", MachineType.MICROVM: "ttyS0"}
+
+
+class Wire(StrEnum):
+    """What the card of a guest is joined to: a tap, QEMU's own router in user mode, nothing."""
+
+    TAP = "tap"
+    USER = "user"
+    NOTHING = "nothing"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,7 +71,7 @@ class Sockets:
 @dataclass(frozen=True, kw_only=True)
 class GuestPlan:
     """Everything that QEMU is told. vcpus: resolved; cpu: resolved; shared_root: the root comes by virtiofs;
-    unconnected: its card leads nowhere; incoming: it waits for a checkpoint."""
+    wire: of its card, where it has a place; incoming: it waits for a checkpoint."""
 
     settings: GuestSettings
     accelerator: Accelerator
@@ -73,8 +84,12 @@ class GuestPlan:
     sockets: Sockets
     shared_root: bool
     place: Place | None
-    unconnected: bool = False
+    wire: Wire = Wire.TAP
     incoming: bool = False
+
+    def vcpus_of(self, node: int) -> list[int]:
+        """The numbers of those in a NUMA node."""
+        return [c for c in range(self.vcpus) if c * self.settings.numa // self.vcpus == node]
 
 
 def qemu_argv(program: str, plan: GuestPlan) -> list[str]:
@@ -116,8 +131,8 @@ def _escaped(path: Path) -> str:
 def _accel(plan: GuestPlan) -> str:
     if plan.accelerator is Accelerator.KVM:
         return "kvm"
-    # As many translators as vCPUs; the block of translated code is not to take the memory of all of them.
-    return "tcg,thread=multi,tb-size=128"
+    # As many translators as vCPUs.
+    return f"tcg,thread=multi,tb-size={TB_CACHE // MIB}"
 
 
 def _device(name: str, micro: bool) -> str:
@@ -135,7 +150,7 @@ def _memory(plan: GuestPlan) -> tuple[list[str], str]:
     out: list[str] = []
     for node in range(s.numa):
         out += ["-object", f"memory-backend-memfd,id=mem{node},size={size}M,share=on{huge}"]
-        cpus = ",".join(f"cpus={c}" for c in range(plan.vcpus) if c * s.numa // plan.vcpus == node)
+        cpus = ",".join(f"cpus={c}" for c in plan.vcpus_of(node))
         if s.numa == 1:
             return out, ",memory-backend=mem0"
         out += ["-numa", f"node,nodeid={node},memdev=mem{node}{',' + cpus if cpus else ''}"]
@@ -158,18 +173,18 @@ def _disk(disk: Disk, s: GuestSettings, *, micro: bool) -> list[str]:
 def _network(plan: GuestPlan, *, micro: bool) -> list[str]:
     if plan.place is None:
         return []
-    if plan.unconnected:
-        return [
-            "-netdev",
-            "user,id=net,restrict=on",
-            "-device",
-            f"{_card(plan.settings.nic, micro)},mac={plan.place.mac}",
-        ]
     vhost = f",vhost=on,vhostfd={VHOST_FD}" if plan.settings.nic is Nic.VHOST else ""
+    netdevs: Mapping[Wire, str] = {
+        Wire.TAP: f"tap,id=net,fd={TAP_FD}{vhost}",
+        Wire.USER: "user,id=net,ipv6=off",
+        Wire.NOTHING: "hubport,id=net,hubid=0",
+    }
     card = f"{_card(plan.settings.nic, micro)},mac={plan.place.mac}"
-    return ["-netdev", f"tap,id=net,fd={TAP_FD}{vhost}", "-device", card]
+    return ["-netdev", netdevs[plan.wire], "-device", card]
 
 
 def _card(nic: Nic, micro: bool) -> str:
     names: Mapping[Nic, str] = {Nic.E1000: "e1000", Nic.RTL8139: "rtl8139"}
-    return f"{names.get(nic) or _device('virtio-net', micro)},netdev=net"
+    # Nobody boots over the network, so the firmware is not to run the card's own program for that.
+    rom = "" if micro else ",romfile="
+    return f"{names.get(nic) or _device('virtio-net', micro)},netdev=net{rom}"

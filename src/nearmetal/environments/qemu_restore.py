@@ -14,7 +14,7 @@ from ..errors import RunError
 from ..host.guest_line import Clocks, GuestLine
 from ..model.guest import Accelerator, GuestSettings
 from .contract import GuestBase, InstanceRequest, Tools
-from .guest import Place
+from .guest import Place, tuning
 from .qmp import Monitor
 
 TEMPLATE = "nm-template"
@@ -46,7 +46,10 @@ def checkpoint(
         len(request.cpus),
         tools.directory,
     ]
-    parts += [request.seat is not None, *(p.stat().st_mtime_ns for p in (base.kernel, base.initramfs))]
+    parts += [
+        request.environment.attachment.interfaced,
+        *(p.stat().st_mtime_ns for p in (base.kernel, base.initramfs)),
+    ]
     key = hashlib.sha256(repr(parts).encode()).hexdigest()[:32]
     directory = base.cache / "guests"
     directory.mkdir(parents=True, exist_ok=True)
@@ -115,6 +118,7 @@ def _await(monitor: Monitor) -> None:
 def woken(agent: Path, request: InstanceRequest, place: Place | None, gone: Callable[[], str]) -> Clocks:
     """Give a restored guest its name, its network and the time of day. Raises RunError."""
     words = [place.mac, place.words()] if place is not None else ["-", "-"]
+    words += [tuning(request.environment.network) or "-"]
     with GuestLine(agent, gone) as line:
         argv = ["nm-guest", "become", request.hostname, str(time.time_ns()), *words]
         done = line.run(argv, timeout=MIGRATE_SECONDS)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import importlib
-import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -56,11 +55,3 @@ class Monitor:
         """The host's thread of each vCPU, by its number."""
         found = self.ask("query-cpus-fast")
         return tuple(int(c["thread-id"]) for c in sorted(found, key=lambda c: int(c["cpu-index"])))
-
-    def pin(self, cpus: Sequence[int]) -> None:
-        """Each vCPU to the CPU at its place in cpus."""
-        for thread, cpu in zip(self.threads(), cpus, strict=True):
-            try:
-                os.sched_setaffinity(thread, {cpu})
-            except OSError as e:
-                raise RunError(f"a vCPU cannot be pinned to CPU {cpu}: {e.strerror}") from e

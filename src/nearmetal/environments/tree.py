@@ -8,7 +8,6 @@ import os
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 
 from ..errors import UnavailableError
@@ -48,7 +47,8 @@ def in_tree(
     with box(host, request.label, argv, groups) as facts:
         yield make_instance(
             tools,
-            replace(request, hostname=os.uname().nodename),
+            request,
+            hostname=os.uname().nodename,
             pid=facts["pid"],
             namespaces_of=facts["pid"],
             groups=groups,

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 
-from ..errors import UnavailableError
+from ..errors import RunError, UnavailableError
 from ..host import Host, runtime
 from ..host.sources import Source
 from ..model.guest import GuestSettings
@@ -26,24 +26,28 @@ from .guest import (
     boot_phases,
     command_line,
     entered_guest,
+    first_command,
     host_cpus_of,
     require_attachment,
     require_base,
 )
+from .guest_tap import taken_place
 from .instance import missing_tools
-from .qemu import taken_place
 from .xen_counters import HypervisorSource, look
 from .xen_disk import FILES, disks_made
 from .xen_dom0 import Place as Dom0Place
 from .xen_dom0 import reached, visited
 from .xen_kept import kept_names, remove_named
 from .xen_line import PORT, Line, answered, console_read, line_of
+from .xen_nested import nested
 from .xl import CREATE_SECONDS, Facts, Xl, require_facts
 
 WITHOUT_SEAT = (Attachment.NONE, Attachment.LOOPBACK)
 BRIDGE = "nmbridge"
 """As nm-box tap makes it in the network namespace of a seat."""
-ROOT, UPPER, SWAP = "xvda", "xvdb", "xvdc"
+DISKS = ("xvda", "xvdb", "xvdc")
+HVM_DISKS = ("xvde", "xvdf", "xvdg")
+"""The first four of an HVM guest are emulated as IDE's too, which cannot be read-only (libxl_dm.c)."""
 LEAST_MEMORY = 64 << 20
 """Below this no kernel of today unpacks its initramfs."""
 
@@ -86,6 +90,16 @@ class Xen:
         note = f"guests on {xen.dom0.destination}, compared with what runs here"
         return Available(version=f"Xen {facts.version}", notes=(note, *_notes(facts)))
 
+    def nested(self, host: Host, tools: Tools, environment: Environment) -> str:
+        """Asks the dom0 that it names, or this machine."""
+        label, dom0 = f"nearmetal-check-{os.getpid()}-xen", environment.xen.dom0 if environment.xen else None
+        try:
+            with visited(dom0, label) as there:
+                facts = Xl(there).facts()
+                return nested(there, tools, label) if isinstance(facts, Facts) and facts.virtual else ""
+        except (RunError, UnavailableError):
+            return ""  # no guest is started on it either
+
     def start(
         self, host: Host, tools: Tools, request: InstanceRequest
     ) -> AbstractContextManager[XenInstance]:
@@ -111,7 +125,7 @@ class XenInstance(GuestInstance):
 
     @property
     def sources(self) -> tuple[Source, ...]:
-        """See host.sources.Counting: beside what a guest tells itself, the hypervisor's account of it."""
+        """See host.sources: beside what a guest tells itself, the hypervisor's account of it."""
         own = HypervisorSource(name=f"xen.{self.hostname}", guest=self.label, xl=self.xl)
         return (*super().sources, own)
 
@@ -182,6 +196,11 @@ def require_fitting_request(request: InstanceRequest) -> GuestBase:
         )
     if xen.bridge is None or request.seat is not None:
         require_attachment(request, WITHOUT_SEAT)
+    if request.environment.attachment.of_guests:
+        raise UnavailableError(
+            f"environment {name}: xl joins a guest to a bridge, not by {request.environment.attachment}",
+            remedy="attachment: macvlan, or none",
+        )
     if request.seat is not None and xen.dom0 is not None:
         raise UnavailableError(
             f"environment {name}: a network built here reaches no guest on {xen.dom0.destination}",
@@ -215,7 +234,9 @@ def _start(host: Host, tools: Tools, request: InstanceRequest) -> Iterator[XenIn
         upper, swap = stack.enter_context(
             disks_made(at.host, xen.disk, request.label, writable=guest.writable, swap=guest.swap)
         )
-        place = taken_place(host, tools, request.seat) if request.seat is not None else None
+        place = None
+        if request.seat is not None:
+            place = taken_place(host, tools, request.seat, request.environment.attachment)
         line = line_of(at.host, secrets.token_hex(32))
         vcpus = guest.vcpus or len(request.cpus) or 1
         domain = _domain(
@@ -241,7 +262,10 @@ def _start(host: Host, tools: Tools, request: InstanceRequest) -> Iterator[XenIn
             label=request.label,
             hostname=request.hostname,
             pid=there.process.pid,
-            phases=boot_phases(begin, spawned, there.hello, there.ahead),
+            phases={
+                **boot_phases(begin, spawned, there.hello, there.ahead),
+                **first_command(there.socket),
+            },
             cgroups={},
             enter=entered_guest(tools, there.socket),
             host=host,
@@ -285,11 +309,13 @@ def _domain(
     assert base.root is not None
     attach = at.write("disk", _script("xen-disk"), executable=True)
     image = at.keep(base.root, fingerprint(base.root))
-    disks = [xen_config.Disk(target=image, vdev=ROOT, writable=False, script=attach)]
-    for target, vdev in ((upper, UPPER), (swap, SWAP)):
+    root_name, upper_name, swap_name = HVM_DISKS if xen.type is XenType.HVM else DISKS
+    disks = [xen_config.Disk(target=image, vdev=root_name, writable=False, script=attach)]
+    for target, vdev in ((upper, upper_name), (swap, swap_name)):
         disks += [xen_config.Disk(target=target, vdev=vdev, writable=True, script=attach)] if target else []
     # A disk of the user's own has its root where QEMU's guests would see it as vda.
-    device = guest.root_device.replace("/dev/vd", "/dev/xvd", 1) if base.disk else f"/dev/{ROOT}"
+    root = f"/dev/{root_name}"
+    device = guest.root_device.replace("/dev/vda", root, 1) if base.disk else root
     return xen_config.Domain(
         name=request.label,
         type=xen.type,
@@ -299,8 +325,8 @@ def _domain(
             request,
             tools,
             root=f"{device}:{'auto' if base.disk else 'erofs'}",
-            upper=f"/dev/{UPPER}" if upper else "",
-            swap=f"/dev/{SWAP}" if swap else "",
+            upper=f"/dev/{upper_name}" if upper else "",
+            swap=f"/dev/{swap_name}" if swap else "",
             port=f"tcp:{PORT}",
             consoles=("hvc0",),
             place=place,

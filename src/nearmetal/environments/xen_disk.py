@@ -52,15 +52,22 @@ def _made(dom0: Host, disk: XenDisk, name: str, size: int) -> Iterator[str]:
             finally:
                 remove_volume(dom0, f"{group}/{name}")
         case XenDiskKind.BLOCK:
-            yield _device(dom0, disk)
+            yield _device(dom0, disk, size)
 
 
-def _device(dom0: Host, disk: XenDisk) -> str:
-    """The device, where it may be written over. Raises UnavailableError."""
+def _device(dom0: Host, disk: XenDisk, size: int) -> str:
+    """The device, where it may be written over and is no smaller than size. Raises UnavailableError,
+    RunError."""
     path = disk.path or ""
     if not dom0.run(["test", "-b", path], timeout=MAKE_SECONDS).ok:
         raise UnavailableError(
             f"{path} is no block device of {dom0.name}", remedy="lsblk shows what there is"
+        )
+    has = int(_must(dom0, ["blockdev", "--getsize64", path], f"{path} does not tell its size"))
+    if has < size:
+        raise UnavailableError(
+            f"{path} of {dom0.name} is {has // _MIB} MiB large, {-(-size // _MIB)} MiB are asked for",
+            remedy="a larger device, or a smaller writable",
         )
     holds = dom0.run(["wipefs", "--noheadings", path], timeout=MAKE_SECONDS).stdout.strip()
     if holds and not disk.overwrite:
@@ -92,7 +99,8 @@ def volumes(dom0: Host) -> tuple[str, ...]:
     return tuple("/".join(words) for words in lines if len(words) == 2) if said.ok else ()
 
 
-def _must(host: Host, argv: list[str], failed: str) -> None:
+def _must(host: Host, argv: list[str], failed: str) -> str:
     done = host.run(argv, timeout=MAKE_SECONDS)
     if not done.ok:
         raise RunError(f"{failed}: {done.last_words()}")
+    return done.stdout

@@ -91,12 +91,12 @@ def reached(host: Host, dom0: Dom0 | None, disks: str, label: str, state: Path) 
 def noted() -> tuple[Noted, ...]:
     """Where runs of this user have guests, or had when they were killed."""
     found: dict[Noted, None] = {}
-    for note in sorted(runtime.runtime_directory().glob(f"*/{NOTE}")):
+    for note in runtime.own_notes(NOTE):
         try:
-            told = json.loads(note.read_text())
+            told = json.loads(note)
             dom0 = Dom0(**told["dom0"]) if told["dom0"] is not None else None
             found[Noted(dom0=dom0, disks=str(told["disks"]))] = None
-        except (OSError, ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError):
             continue
     return tuple(found)
 

@@ -30,6 +30,8 @@ _CONSOLE_SECONDS = 10.0
 _LOOK_AGAIN = 0.05
 _LOOK_AT_GUEST = 2.0
 """Seconds between two looks at whether it still runs; each is a call of xl."""
+_APART = 20.0
+"""Times as long as a look took, the next one comes after it at the soonest."""
 _SHORT = 10.0
 
 
@@ -156,16 +158,24 @@ def answered(
 
 def _gone(xl: Xl, name: str, multiplexer: Process, console: Console) -> Callable[[], str]:
     """What tells why a guest answers no more: '' while it still runs."""
-    looked = time.monotonic()
+    again = time.monotonic() + _LOOK_AT_GUEST
 
     def gone() -> str:
-        nonlocal looked
-        if multiplexer.poll() is None and time.monotonic() - looked < _LOOK_AT_GUEST:
+        nonlocal again
+        begin = time.monotonic()
+        if multiplexer.poll() is None and begin < again:
             return ""
-        looked = time.monotonic()
-        found = xl.find(name)
+        closed = "" if multiplexer.poll() is None else "the line to the guest is closed"
+        try:
+            found = xl.find(name)
+        except RunError:
+            return closed  # nobody can tell, so it is waited for
+        finally:
+            end = time.monotonic()
+            # The look must not take the CPU that guests boot on.
+            again = end + max(_LOOK_AT_GUEST, _APART * (end - begin))
         if found is not None and not set(found.state) & set("scd"):
-            return "" if multiplexer.poll() is None else "the line to the guest is closed"
+            return closed
         return f"the guest ended while it booted: {console_words(console.text())}"
 
     return gone

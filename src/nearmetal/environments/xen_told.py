@@ -21,6 +21,7 @@ _COUNTED = {
 }
 _LIMIT = re.compile(r"no limit")
 _STATES = "rbpscd"
+_HYPERVISOR = 1 << 31
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -138,6 +139,13 @@ def capabilities(info: str) -> frozenset[str]:
     ('hap')."""
     lines: list[tuple[str, str]] = re.findall(r"^(xen_caps|virt_caps)\s*:[ \t]*(.*)$", info, re.MULTILINE)
     return frozenset(word for _, words in lines for word in words.split())
+
+
+def in_virtual_machine(info: str) -> bool:
+    """Of `xl info`: whether the hypervisor's processor says that it is one of a virtual machine (CPUID leaf
+    1, ECX bit 31: the second word of hw_caps)."""
+    match = re.search(r"^hw_caps\s*:\s*[0-9a-f]{8}:([0-9a-f]{8})\b", info, re.MULTILINE)
+    return match is not None and bool(int(match[1], 16) & _HYPERVISOR)
 
 
 def free_memory(info: str) -> int | None:

@@ -12,6 +12,7 @@ from ..errors import UnavailableError
 from ..model.guest import Accelerator, GuestSettings
 from ..model.study import Environment, Study
 from ..workloads.build import FLAGS, build_tools
+from .emulation import with_emulation
 from .machine import Machine, cache_directory
 from .progress import Progress
 
@@ -24,12 +25,18 @@ ANY_CPU = "-O3 -march=x86-64"
 def with_accelerators(
     machine: Machine, study: Study, progress: Progress, *, require_kvm: bool = False
 ) -> tuple[Machine, Study]:
-    """The study with the accelerator of each of its guests; the machine with tools that run on the processors
-    of all its arms. Raises UnavailableError where KVM is required and runs no guest."""
+    """The study with the accelerator of each of its guests and what else is emulated; the machine with tools
+    that run on the processors of all its arms. Raises UnavailableError where KVM is required and runs no
+    guest."""
+    study = with_emulation(machine, study, progress)
     if not any(_by_kvm(e) for e in study.environments):
         return machine, study
     answer = kvm_answer(machine.host, machine.tools)
     environments = tuple(resolved(e, answer, require_kvm) if _by_kvm(e) else e for e in study.environments)
+    around = {e.name: e.guest for e in environments}
+    environments = tuple(
+        e if e.inside is None else replace(e, guest=around.get(e.inside)) for e in environments
+    )
     guests = {e.name: e.guest for e in environments if e.guest is not None and _by_kvm(e)}
     for name, settings in guests.items():
         if settings.emulated:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from pathlib import Path
 
 from ..environments import Guest, Instance
-from ..host.counters import Snapshot, delta, disturbance, flags, snapshot
+from ..host.counter_files import CounterFiles, cgroup_paths
+from ..host.counters import Snapshot, delta, disturbance, flags, online_cpus
 from ..host.procfiles import Counters
 from .inside import Inside, grown, own_sources, sources_of
+from .kept_groups import HELD_INSTANCES
 from .network_watch import NetworkAccount, watch_network
 from .session import Session
 from .standing import Standing
@@ -60,31 +62,46 @@ class Account:
 
     def __init__(self, session: Session, arms: Sequence[Standing], stack: ExitStack) -> None:
         self._session, self._arms = session, arms
+        self._members = {s.trial.id: members(s) for s in arms}
+        self._sources = {s.trial.id: own_sources(s.instances) for s in arms}
+        everyone = {i.label: i for s in arms for i in (*s.instances, *self._members[s.trial.id].values())}
+        held = len(everyone) <= HELD_INSTANCES
+        self._launcher = self._files_of(session.launcher_groups, held, stack)
+        self._files = {
+            i.label: kept.files
+            if (kept := session.kept.get(i.label)) is not None
+            else self._files_of(i.cgroups, held, stack)
+            for i in everyone.values()
+        }
         if session.sampler is not None:
-            for s in arms:
-                for i in members(s).values():
-                    threads = i.threads if isinstance(i, Guest) else ()
-                    session.sampler.add_instance(i.label, i.cgroups, threads)
-                    stack.callback(session.sampler.remove_instance, i.label)
+            for i in everyone.values():
+                threads = i.threads if isinstance(i, Guest) else ()
+                session.sampler.add_instance(i.label, i.cgroups, threads)
+                stack.callback(session.sampler.remove_instance, i.label)
         for s in arms:
             s.watch = watch_network(session, s, stack)
-            s.inside = Inside(sources_of(session, s, alone=len(arms) == 1))
+            s.inside = Inside(sources_of(session, s, self._files, alone=len(arms) == 1))
         self._before = self._read()
 
+    def _files_of(self, groups: Mapping[str, Path], held: bool, stack: ExitStack) -> CounterFiles:
+        files = CounterFiles(self._session.machine.host, cgroup_paths(groups), held=held)
+        stack.callback(files.close)
+        return files
+
     def _read(self) -> _Reading:
-        host = self._session.machine.host
+        energy = self._session.energy
         return _Reading(
             unix=time.time(),
             own=time.process_time(),
-            node=snapshot(host),
-            energy=None if self._session.energy is None else self._session.energy.read()["energy"],
-            launcher=snapshot(host, self._session.launcher_groups),
+            node=Snapshot(node=True, files=self._session.node_files.read()),
+            energy=None if energy is None else energy.read()["energy"],
+            launcher=Snapshot(node=False, files=self._launcher.read()),
             instances={
-                s.trial.id: tuple(snapshot(host, i.cgroups) for i in members(s).values()) for s in self._arms
+                trial: tuple(Snapshot(node=False, files=self._files[i.label].read()) for i in own.values())
+                for trial, own in self._members.items()
             },
             sources={
-                s.trial.id: {source.name: source.read() for source in own_sources(s.instances)}
-                for s in self._arms
+                trial: {source.name: source.read() for source in own} for trial, own in self._sources.items()
             },
         )
 
@@ -96,18 +113,18 @@ class Account:
         if last.energy is not None:
             node["energy"] = grown(first.energy, last.energy)
         instances = {
-            s.trial.id: {
+            trial: {
                 scope: delta(a, b, seconds)
-                for scope, a, b in zip(
-                    members(s), first.instances[s.trial.id], last.instances[s.trial.id], strict=True
-                )
+                for scope, a, b in zip(own, first.instances[trial], last.instances[trial], strict=True)
             }
-            for s in self._arms
+            for trial, own in self._members.items()
         }
-        ours = [counters for by_name in instances.values() for counters in by_name.values()]
+        # What stands inside another arm's guest has no group of its own: its time is that guest's.
+        lodgers = {s.trial.id for s in self._arms if s.arm.environment.inside is not None and not s.alone}
+        ours = [c for trial, named in instances.items() if trial not in lodgers for c in named.values()]
         if self._session.launcher_groups:
             ours.append(delta(first.launcher, last.launcher, seconds))
-        noise = disturbance(node, ours, last.own - first.own, seconds, os.cpu_count() or 1)
+        noise = disturbance(node, ours, last.own - first.own, seconds, online_cpus(last.node))
         return Window(
             begin=first.unix,
             end=last.unix,

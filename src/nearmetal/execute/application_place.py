@@ -41,6 +41,8 @@ def place_of(
         directory=directory,
         storage=None if storage is None else directory / "storage",
         memory=min(of_task) * arm.placement.tasks,
+        cpu_flags=machine.cpu_flags,
+        rdma=machine.rdma,
     )
 
 

@@ -7,8 +7,9 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
-from ..environments import Tools
+from ..environments import Tools, Unavailable
 from ..environments.holder import user_namespace_holder
+from ..environments.qemu import user_network
 from ..errors import NearmetalError, UnavailableError
 from ..host import Host, devices
 from ..host.runtime import scratch_directory
@@ -29,6 +30,9 @@ class Answer:
     detail: str = ""
     reason: str = ""
     remedy: str = ""
+
+
+_FOR_ROOT = Answer(works=False, reason="no user may make the node of its device", remedy="run as root")
 
 
 def wanted_by(arm: Arm) -> Want | None:
@@ -86,17 +90,27 @@ def check_attachments(host: Host, tools: Tools) -> dict[str, Answer]:
         for mode in (a.modes or (None,))
     }
     out = {a.value: Answer(works=True) for a in Attachment if not a.seated}
+    out[Attachment.USER.value] = _user(host)
     for name, found in zip(wants, try_networks(host, tools, tuple(wants.values())), strict=True):
         out[name] = (
             Answer(works=False, reason=found.what, remedy=found.remedy)
             if isinstance(found, UnavailableError)
             else Answer(works=True, detail=_detail(found))
         )
+    if not host.is_root():
+        out |= {name: _FOR_ROOT for name, want in wants.items() if want.attachment is Attachment.MACVTAP}
     return {**out, Attachment.PHYS.value: _phys(host), Attachment.SRIOV.value: _sriov(host)}
 
 
 def _detail(network: Network) -> str:
     return f"datapath {network.mode}" if network.attachment is Attachment.OVS else ""
+
+
+def _user(host: Host) -> Answer:
+    found = user_network(host)
+    if isinstance(found, Unavailable):
+        return Answer(works=False, reason=found.reason, remedy=found.remedy)
+    return Answer(works=True, detail="one guest, which reaches out and is not reached")
 
 
 def _phys(host: Host) -> Answer:

@@ -9,20 +9,36 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from ..environments import KERNEL, Backend, GuestBase
-from ..environments.guest_needs import of_one_machine, require_device, require_drivers, require_tree
+from ..environments.contract import Accelerated
+from ..environments.guest_needs import (
+    congestion_drivers,
+    of_one_machine,
+    require_device,
+    require_drivers,
+    require_memory,
+    require_tree,
+    require_vhost,
+)
 from ..environments.initramfs import USUAL, WANTED, initramfs, kernel_version
+from ..environments.qemu_files import find_virtiofsd
 from ..errors import UnavailableError
+from ..host import Host
 from ..images import Image, in_use, require_image
 from ..images.forms import Form, in_form
-from ..model.guest import GuestSettings
+from ..model.guest import GuestSettings, Nic
+from ..model.image import ImageDefinition
 from ..model.record import JsonValue
-from ..model.study import Arm, Environment, Study
+from ..model.study import Arm, Environment, Mode, Study
+from ..plan import aa_arms
 from .machine import Machine, cache_directory, image_store
+from .own_suite import root_of_own_suite
 from .progress import Progress
 from .software import Software
 
 KERNEL_IMAGE = "debian-kernel"
 """Has a kernel for images that bring none."""
+GENERIC_KERNEL_IMAGE = "debian-kernel-generic"
+"""The same with drivers of cards that exist."""
 
 
 def has_kernel(backend: Backend) -> bool:
@@ -40,11 +56,30 @@ def guest_bases(
 ) -> dict[str, GuestBase]:
     """By environment, of those that are virtual machines; no image that they boot from is removed before the
     stack is left. Raises UnavailableError for a kernel or a disk that cannot be booted, RunError."""
+    require_room(machine.host, study, backends)
+    own = {i.name: i for i in study.images}
     return {
-        e.name: _base(machine, e, software[e.image], stack, progress)
+        e.name: _base(machine, e, software[e.image], own, stack, progress)
         for e in study.environments
         if e.backend in backends and has_kernel(backends[e.backend])
     }
+
+
+def require_room(host: Host, study: Study, backends: Mapping[str, Backend]) -> None:
+    """Raises UnavailableError where this machine cannot hold the guests that stand at the same time: in
+    slices those of every arm."""
+    design = study.design
+    twice = aa_arms(study) if design.mode is Mode.SLICES else ()
+    own = [
+        (a.environment.guest or GuestSettings(), a.placement.all_instances)
+        for a in (*study.arms(), *twice)
+        if isinstance(backends.get(a.environment.backend), Accelerated)
+    ]
+    for huge in (False, True):
+        sizes = [g.memory * count for g, count in own if g.huge_pages is huge]
+        at_once = sum(sizes) if design.mode is Mode.SLICES else max(sizes, default=0)
+        if at_once:
+            require_memory(host, "guests that stand at the same time", at_once, huge=huge)
 
 
 def base_record(base: GuestBase) -> dict[str, JsonValue]:
@@ -58,10 +93,15 @@ def base_record(base: GuestBase) -> dict[str, JsonValue]:
 
 
 def _base(
-    machine: Machine, environment: Environment, software: Software, stack: ExitStack, progress: Progress
+    machine: Machine,
+    environment: Environment,
+    software: Software,
+    own: Mapping[str, ImageDefinition],
+    stack: ExitStack,
+    progress: Progress,
 ) -> GuestBase:
     settings = environment.guest or GuestSettings()
-    kernel, modules = _kernel(machine, settings, software.image, stack)
+    kernel, modules = _kernel(machine, settings, software.image, own, stack)
     root = None
     if settings.disk is not None:
         root = _disk(environment, Path(settings.disk))
@@ -70,13 +110,27 @@ def _base(
         for name in of_one_machine(software.tree):
             progress.note(f"image {software.image.name}: /{name} makes its guests one and the same machine")
         root = in_form(machine.host, software.image, Form.EROFS, progress=progress.phase)
-    require_drivers(modules, settings, shared_root=root is None, network=environment.attachment.seated)
+    elif find_virtiofsd(machine.host) is None:
+        root = root_of_own_suite(machine, environment.name, stack, progress)
+    congestion = environment.network.congestion_control or ""
+    require_drivers(
+        modules,
+        settings,
+        shared_root=root is None,
+        network=environment.attachment.interfaced,
+        congestion_control=congestion,
+    )
+    if settings.nic is Nic.VHOST and environment.attachment.interfaced:
+        require_vhost()
     if settings.vfio is not None:
         require_device(settings.vfio)
     return GuestBase(
         kernel=kernel,
         initramfs=initramfs(
-            cache_directory(), modules, software.tools, USUAL if settings.vfio is None else WANTED
+            cache_directory(),
+            modules,
+            software.tools,
+            (*(USUAL if settings.vfio is None else WANTED), *congestion_drivers(congestion)),
         ),
         root=root,
         cache=cache_directory(),
@@ -93,10 +147,17 @@ def _disk(environment: Environment, path: Path) -> Path:
 
 
 def _kernel(
-    machine: Machine, settings: GuestSettings, image: Image | None, stack: ExitStack
+    machine: Machine,
+    settings: GuestSettings,
+    image: Image | None,
+    own: Mapping[str, ImageDefinition],
+    stack: ExitStack,
 ) -> tuple[Path, Path | None]:
-    """A kernel and its lib/modules/<version>, None where it has none: the user's own, that of the image, the
-    machine's own for its own root, that of KERNEL_IMAGE. Raises UnavailableError."""
+    """A kernel and its lib/modules/<version>, None where it has none: the user's own, that of an image that
+    is named, that of its image, the machine's own for its own root, that of KERNEL_IMAGE or, for other cards,
+    of GENERIC_KERNEL_IMAGE. Raises UnavailableError."""
+    if settings.kernel_image is not None:
+        return _kernel_in(machine, settings.kernel_image, own, stack)
     if settings.kernel is not None:
         kernel = Path(settings.kernel)
         version = kernel_version(kernel)
@@ -106,18 +167,26 @@ def _kernel(
         return kernel, next((m for m in beside if m.is_dir()), None)
     if image is None:
         release = os.uname().release
-        own = Path(f"/boot/vmlinuz-{release}"), Path(f"/lib/modules/{release}")
-        if own[0].is_file() and (own[1] / "modules.dep").is_file():
-            return own
+        running = Path(f"/boot/vmlinuz-{release}"), Path(f"/lib/modules/{release}")
+        if running[0].is_file() and (running[1] / "modules.dep").is_file():
+            return running
     elif (found := kernel_of(image.tree)) is not None:
         return found
-    other = require_image(machine.host, image_store(), KERNEL_IMAGE, {})
-    stack.enter_context(in_use(other))
-    found = kernel_of(other.tree)
+    usual = KERNEL_IMAGE if settings.nic in (Nic.VIRTIO, Nic.VHOST) else GENERIC_KERNEL_IMAGE
+    return _kernel_in(machine, usual, {}, stack)
+
+
+def _kernel_in(
+    machine: Machine, name: str, own: Mapping[str, ImageDefinition], stack: ExitStack
+) -> tuple[Path, Path]:
+    """That of an image, which is not removed before the stack is left."""
+    image = require_image(machine.host, image_store(), name, own)
+    stack.enter_context(in_use(image))
+    found = kernel_of(image.tree)
     if found is None:
         raise UnavailableError(
-            f"image {KERNEL_IMAGE} has no kernel",
-            remedy=f"nearmetal image remove {KERNEL_IMAGE}, and build it",
+            f"image {name} has no kernel",
+            remedy="build it anew with linux-image-cloud-amd64 among its packages, or name another",
         )
     return found
 

@@ -7,28 +7,31 @@ import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import replace
+from statistics import median
 
 from ..launchers import verify_places
-from ..model.design import USUAL_SLICES
+from ..model.design import REHEARSED_SLICES
 from ..model.plan import Block, TrialSpec
-from ..model.record import Fold, Row, Status, TrialRecord
+from ..model.record import Fold, Row, Status, TrialRecord, slice_phase
 from ..model.study import ApplicationWorkload, CommandWorkload, KernelWorkload, Mode
 from ..records import safe_name
 from ..workloads.kernels import rows as kernel_rows
 from ..workloads.protocol import SliceLine, VerifyLine
 from .account import Account, Window
 from .applications import prepare_application, run_application
-from .arms import guarded, shuffled, sound, taking
+from .arms import borrow_guest, guarded, rounds, shuffled, sound, taking
 from .commands import run_command
 from .companion import companion, still_well
 from .each_instance import timed_each, watch_each
-from .guests import out_of_guests
+from .guests import guests_among, out_of_guests, settled_networks
 from .inside import counted_run, counted_slices
+from .job import READY_LIMIT
+from .mpi_job import make_reachable, start_job
 from .network_watch import timed_run, timed_slice, timed_slices
 from .profiles import read_profiles
 from .session import Session
-from .standing import Standing, reachable, start_instances, start_job
+from .standing import Standing
+from .starting import start_instances
 from .subjects import cycle, densities, execs, start_and_stop_rows
 from .transport_watch import TransportWatch
 
@@ -49,8 +52,7 @@ def run_block(
     groups = [block.trials] if together else [(t,) for t in block.trials]
     rng = random.Random(block.slice_seed)
     for group in groups:
-        for record in _run_group(session, group, rng, attempt, while_standing):
-            yield replace(record, members=len(block.trials))
+        yield from _run_group(session, group, rng, attempt, len(block.trials), while_standing)
 
 
 def _run_group(
@@ -58,6 +60,7 @@ def _run_group(
     trials: Sequence[TrialSpec],
     rng: random.Random,
     attempt: int,
+    members: int,
     while_standing: Callable[[Sequence[Standing]], None] | None,
 ) -> list[TrialRecord]:
     workloads = session.study.workloads
@@ -95,7 +98,7 @@ def _run_group(
     for s in arms:
         rows[s.trial.id] += start_and_stop_rows(session, s)
     fold = Fold.PAIRED if len(trials) > 1 else Fold.MEDIAN
-    return [_record(session, s, rows[s.trial.id], window, attempt, fold) for s in arms]
+    return [_record(session, s, rows[s.trial.id], window, attempt, members, fold) for s in arms]
 
 
 def _standing(session: Session, trial: TrialSpec, attempt: int) -> Standing:
@@ -109,12 +112,16 @@ def _standing(session: Session, trial: TrialSpec, attempt: int) -> Standing:
 
 
 def _start_all(session: Session, arms: Sequence[Standing], stack: ExitStack) -> None:
-    """Start every arm's instances in the order of the block."""
-    for s in sound(arms):
+    """Start every arm's instances in the order of the block, guests before what stands inside them."""
+    for s in sorted(sound(arms), key=lambda s: s.arm.environment.inside is not None):
         with guarded(s):
+            borrow_guest(s, arms)
             s.instances = stack.enter_context(start_instances(session, s))
-            stack.enter_context(reachable(session, s))
-            s.beside = stack.enter_context(companion(session, s))
+            s.guests = guests_among(s.instances)
+            settled_networks(s)
+            make_reachable(session, s, stack)
+            if s.arm.environment.beside is not None:
+                s.beside = stack.enter_context(companion(session, s, s.arm.environment.beside))
 
 
 def _run_kernels(
@@ -164,11 +171,13 @@ def _run_kernel(
     """Verify on every arm, then slices in random order: never two at once."""
     design, wanted = (
         session.study.design,
-        session.slices.get(workload.name, session.study.design.slices or USUAL_SLICES),
+        session.slices.get(workload.name, session.study.design.slices or REHEARSED_SLICES),
     )
     slices: dict[str, list[SliceLine]] = {s.trial.id: [] for s in arms}
+    whole: dict[str, list[float]] = {s.trial.id: [] for s in arms}
     verified: dict[str, VerifyLine] = {}
-    for s in shuffled(arms, rng):
+    order = rng.sample(arms, len(arms))
+    for s in sound(order):
         with guarded(s):
             k = s.kernels.index(workload)
             # The full verified run warms the slices up as well; further warm-up is discarded by rule.
@@ -176,20 +185,28 @@ def _run_kernel(
             for _ in range(design.warm_up):
                 s.standing_job.slice(k)
     with timed_slices(arms, workload.name), counted_slices(arms, workload.name):
-        for _ in range(wanted):
-            for s in shuffled(arms, rng):
-                with guarded(s), timed_slice(s, workload.name):
-                    line = s.standing_job.slice(s.kernels.index(workload))
-                    slices[s.trial.id].append(line)
-                    if s.inside is not None:
-                        s.inside.slice(workload.name, line)
+        for s in rounds(arms, rng, wanted, after=order[-1] if order else None):
+            with guarded(s), timed_slice(s, workload.name):
+                begin = time.monotonic()
+                line = s.standing_job.slice(s.kernels.index(workload))
+                whole[s.trial.id].append(time.monotonic() - begin)
+                slices[s.trial.id].append(line)
+                if s.inside is not None:
+                    s.inside.slice(workload.name, line)
     for s in arms:
         if len(slices[s.trial.id]) == wanted:
             rows[s.trial.id] += kernel_rows(workload, slices[s.trial.id], verified.get(s.trial.id))
+            s.phases[slice_phase(workload.name)] = median(whole[s.trial.id])
+
+
+def _ready_limit(session: Session) -> float:
+    """Seconds. Ranks of every arm start while guests of others still boot, and as slowly as these."""
+    guests = (arm.environment.guest for arm in session.arms.values())
+    return max([READY_LIMIT, *(guest.boot_timeout for guest in guests if guest is not None)])
 
 
 def _await_ready(session: Session, s: Standing, begin: float) -> None:
-    s.ready = s.standing_job.ready()
+    s.ready = s.standing_job.ready(_ready_limit(session))
     s.phases |= {
         "ready": time.monotonic() - begin,
         "mpi_init": s.ready.init_seconds,
@@ -219,18 +236,17 @@ def _run_programs(
         for s in shuffled(arms, rng):
             with guarded(s):
                 _run_once(session, s, workload)
-    rounds: dict[str, list[tuple[Row, ...]]] = {s.trial.id: [] for s in arms}
-    for _ in range(design.runs):
-        for s in shuffled(arms, rng):
-            with (
-                guarded(s),
-                timed_each(s, workload.name),
-                timed_run(s, workload.name),
-                counted_run(s, workload.name),
-            ):
-                rounds[s.trial.id].append(_run_once(session, s, workload))
+    ran: dict[str, list[tuple[Row, ...]]] = {s.trial.id: [] for s in arms}
+    for s in rounds(arms, rng, design.runs):
+        with (
+            guarded(s),
+            timed_each(s, workload.name),
+            timed_run(s, workload.name),
+            counted_run(s, workload.name),
+        ):
+            ran[s.trial.id].append(_run_once(session, s, workload))
     for s in arms:
-        rows[s.trial.id] += _merge_rounds(rounds[s.trial.id])
+        rows[s.trial.id] += _merge_rounds(ran[s.trial.id])
 
 
 def _run_once(
@@ -242,6 +258,8 @@ def _run_once(
 
 
 def _merge_rounds(rounds: Sequence[tuple[Row, ...]]) -> list[Row]:
+    if len(rounds) == 1:
+        return list(rounds[0])
     out: list[Row] = []
     by_name = [{r.metric: r for r in run} for run in rounds]
     for metric in by_name[0] if by_name else ():
@@ -287,7 +305,13 @@ def _nothing_usable(rows: Sequence[Row]) -> str:
 
 
 def _record(
-    session: Session, s: Standing, rows: Sequence[Row], window: Window, attempt: int, fold: Fold
+    session: Session,
+    s: Standing,
+    rows: Sequence[Row],
+    window: Window,
+    attempt: int,
+    members: int,
+    fold: Fold,
 ) -> TrialRecord:
     failure = s.failure or _nothing_usable(rows)
     transport = dict(s.launch.transport) if s.launch is not None else {}
@@ -324,4 +348,5 @@ def _record(
         connections=network.connections if network else None,
         profile=s.profile,
         facts=s.facts,
+        members=members,
     )

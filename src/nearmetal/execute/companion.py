@@ -13,7 +13,8 @@ from ..errors import TrialFailedError
 from ..host import Process
 from ..model.study import Attachment, Companion, Environment
 from .session import Session
-from .standing import Standing, request_name
+from .standing import Standing
+from .starting import request_name
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,13 +27,8 @@ class Beside:
 
 
 @contextmanager
-def companion(session: Session, s: Standing) -> Iterator[Beside | None]:
-    """Ended, and its instance gone, on leaving; None where the arm has none. Raises RunError,
-    UnavailableError."""
-    wanted = s.arm.environment.beside
-    if wanted is None:
-        yield None
-        return
+def companion(session: Session, s: Standing, wanted: Companion) -> Iterator[Beside]:
+    """Ended, and its instance gone, on leaving. Raises RunError, UnavailableError."""
     s.log.mkdir(parents=True, exist_ok=True)
     host, tools = session.machine.host, session.software_of(s.arm).tools
     backend = session.backends[wanted.backend]

@@ -22,11 +22,12 @@ from ..workloads.command import parse
 from ..workloads.protocol import RankReport
 from .failures import LOGGED, end_younger, failure, require_nothing_left, timed_out
 from .guests import carried_gate, into_guests, out_of_guests
+from .mpi_job import cpu_list, events_of
 from .network_watch import look_at_network
 from .reports import forget_reports, instance_walls, io_together, read_reports
 from .session import Session
 from .staging import KEPT, compared, own_directory, read_outputs
-from .standing import Standing, cpu_list, events_of
+from .standing import Standing
 
 ARRIVE_LIMIT = 60.0
 """Seconds until all copies must wait at the gate."""
@@ -35,7 +36,7 @@ ARRIVE_LIMIT = 60.0
 def run_copies(session: Session, s: Standing, workload: CommandWorkload) -> tuple[Row, ...]:
     """Run them once; raises TrialFailedError when one does not end in time, or ends with an error."""
     ranks = range(s.arm.placement.ranks)
-    forget_reports(s.directory, len(ranks))
+    forget_reports(s)
     begin = time.clock_gettime(time.CLOCK_BOOTTIME)
     with ExitStack() as stack:
         places = [stack.enter_context(own_directory(s, workload, f".{r}")) for r in ranks]

@@ -28,7 +28,7 @@ COMMAND = 1.0
 
 @dataclass(frozen=True, kw_only=True)
 class Estimate:
-    """blocks: expected; block_seconds: of one; seconds: of all, the rehearsal included."""
+    """blocks: expected; block_seconds: of one; seconds: of all, one rehearsal included."""
 
     blocks: int
     block_seconds: float

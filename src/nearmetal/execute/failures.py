@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 from collections.abc import Sequence
@@ -21,6 +22,12 @@ from .standing import Standing
 LOGGED = 1 << 20
 TIMED_OUT = 124  # what Host.run returns then
 _CANNOT_START = " cannot be started: "
+#: By what a program says last: what mends it.
+_KNOWN = {
+    "does not support O_DIRECT": "this storage takes no direct requests: buffered ones (mode: buffered), or "
+    "another storage, such as {kind: loop, size: 1 GiB}; of a guest the disk that guest: writable gives it",
+    "No space left on device": "a larger storage, or a smaller size",
+}
 
 
 def write_logs(s: Standing, name: str, stdout: str, stderr: str) -> None:
@@ -63,21 +70,26 @@ def failure(
     told = told_error(done.stderr)
     if told is not None and _CANNOT_START in told:
         return TrialFailedError(
-            f"{name}: {told}", where=place_of_logs(s), remedy=start_remedy(session, s, program)
+            f"{name}: {told}", where=place_of_logs(s), remedy=start_remedy(session, s, program, told)
         )
     bad = [r for r in found_reports(s.directory, s.arm.placement.ranks) if r.status not in exit_codes]
     ranks = f"rank {bad[0].place.rank} " if bad and s.arm.placement.ranks > 1 else ""
-    words = trouble(s) or told or (told_by_program(done.stderr) if mpi else None) or done.last_words()
+    last = done.last_words() if (done.stderr + done.stdout).strip() else "it printed nothing"
+    words = trouble(s) or told or (told_by_program(done.stderr) if mpi else None) or last
     how = ended_how(bad[0].status if bad else done.returncode, exit_codes)
-    return TrialFailedError(f"{name}: {ranks}{how}: {words}", where=place_of_logs(s))
+    remedy = next((mends for said, mends in _KNOWN.items() if said in words), "")
+    return TrialFailedError(f"{name}: {ranks}{how}: {words}", where=place_of_logs(s), remedy=remedy)
 
 
-def start_remedy(session: Session, s: Standing, program: str) -> str:
-    """What to do about a program that is not there."""
+def start_remedy(session: Session, s: Standing, program: str, told: str) -> str:
+    """What to do about a program that is not there, or is none. told: why it could not be started."""
+    if os.strerror(errno.EACCES) in told:
+        return f"chmod +x {program}, if it is a program; else name what runs it: [python3, {program}]"
     image = s.arm.environment.image
     here = session.machine.host.which(program) is not None
     if image == HOST:
-        return "" if here else "install it, or write its absolute path into command"
+        absolute = program.startswith("/")
+        return "" if here else "install it" if absolute else "install it, or name it by its absolute path"
     has = "this machine has it, the image has not: " if here else ""
     return f"{has}add its package to image {image} and build it again, or copy it there by files"
 

@@ -5,14 +5,15 @@ in base units, run_delay that of the rank that waited longest."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 
 from ..environments import Instance, Tools
 from ..errors import RunError
 from ..host import Host, Unavailable
+from ..host.counter_files import CounterFiles
 from ..host.energy import energy_domains
 from ..host.procfiles import Counters
-from ..host.sources import Counting, GroupSource, NodeSource, Source
+from ..host.sources import FileSource, GroupSource, NodeSource, Source
 from ..model.record import JsonValue, TrialRecord
 from ..workloads.protocol import RankReport, SliceLine, Used, parse_offered
 from .session import Session
@@ -22,24 +23,33 @@ TIMED = "timed."
 _LONGEST = "run_delay"
 
 
-def sources_of(session: Session, s: Standing, *, alone: bool) -> tuple[Source, ...]:
-    """alone: no other arm stands meanwhile, so that what the node waits for and takes is this arm's."""
-    host = session.machine.host
-    groups = [GroupSource(name=i.label, host=host, cgroups=i.cgroups) for i in s.instances if i.cgroups]
+def sources_of(
+    session: Session, s: Standing, files: Mapping[str, CounterFiles], *, alone: bool
+) -> tuple[Source | FileSource, ...]:
+    """files: of the instances' groups, by label; alone: no other arm stands meanwhile, so that what the node
+    waits for and takes is this arm's. What is counted of a guest that two arms share belongs to neither:
+    their ranks alone tell."""
+    if not s.alone:
+        return ()
+    groups = [GroupSource(name=i.label, files=files[i.label]) for i in s.instances if i.cgroups]
+    node = NodeSource(files=session.node_files)
     energy = () if session.energy is None else (session.energy,)
-    return (*groups, *own_sources(s.instances), *((NodeSource(host=host), *energy) if alone else ()))
+    return (*groups, *own_sources(s.instances), *((node, *energy) if alone else ()))
 
 
 def own_sources(instances: Iterable[Instance]) -> tuple[Source, ...]:
-    """What instances bring themselves."""
-    return tuple(source for i in instances if isinstance(i, Counting) for source in i.sources)
+    """What instances bring themselves (host.sources)."""
+    # Not by isinstance, which takes as long for a protocol as a file to read, and is asked in every trial.
+    return tuple(source for i in instances for source in getattr(i, "sources", ()))
 
 
 class Inside:
     """Of one standing arm."""
 
-    def __init__(self, sources: Sequence[Source]) -> None:
-        self._sources = tuple(sources)
+    def __init__(self, sources: Sequence[Source | FileSource]) -> None:
+        self._files = [s for s in sources if isinstance(s, FileSource)]
+        self._sources = [s for s in sources if not isinstance(s, FileSource)]
+        self._taken: list[tuple[str, FileSource, Mapping[str, bytes], Mapping[str, bytes]]] = []
         self._found: dict[str, Counters] = {}
         self._warm_up = True
 
@@ -47,11 +57,14 @@ class Inside:
     def timed(self, workload: str) -> Iterator[None]:
         """What is counted meanwhile belongs to the timed part of that workload."""
         before = [source.read() for source in self._sources]
+        files = [source.take() for source in self._files]
         self._warm_up = False
         try:
             yield
         finally:
             self._warm_up = True
+            for source, taken in zip(self._files, files, strict=True):
+                self._taken.append((workload, source, taken, source.take()))
             after = [source.read() for source in self._sources]
             for first, last in zip(before, after, strict=True):
                 self._add(workload, {k: grown(first.get(k), v) for k, v in last.items()})
@@ -71,6 +84,10 @@ class Inside:
 
     def scopes(self) -> dict[str, Counters]:
         """By scope, without what nobody could tell."""
+        for workload, source, before, after in self._taken:
+            first, last = source.parse(before), source.parse(after)
+            self._add(workload, {k: grown(first.get(k), v) for k, v in last.items()})
+        self._taken.clear()
         told = {w: {k: v for k, v in c.items() if v is not None} for w, c in self._found.items()}
         return {f"{TIMED}{w}": {**counters} for w, counters in told.items() if counters}
 
@@ -103,14 +120,9 @@ def counted_slices(arms: Iterable[Standing], workload: str) -> Iterator[None]:
         yield
 
 
-@contextmanager
-def counted_run(s: Standing, workload: str) -> Iterator[None]:
+def counted_run(s: Standing, workload: str) -> AbstractContextManager[None]:
     """A whole run of a program."""
-    if s.inside is None:
-        yield
-    else:
-        with s.inside.timed(workload):
-            yield
+    return nullcontext() if s.inside is None else s.inside.timed(workload)
 
 
 def offered_events(host: Host, tools: Tools) -> dict[str, str]:

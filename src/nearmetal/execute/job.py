@@ -15,6 +15,7 @@ from ..launchers import Launch
 from ..workloads.protocol import Line, ReadyLine, SliceLine, VerifyLine, parse_line, told_by_program
 
 READY_LIMIT = 60.0
+END_LIMIT = 60.0
 TOKEN_LIMIT = 120.0
 
 
@@ -59,9 +60,9 @@ class Job:
             stderr=self.log / "stderr.txt",
         )
 
-    def ready(self) -> ReadyLine:
-        """Wait until all ranks stand; raises TrialFailedError."""
-        line = self._line(READY_LIMIT)
+    def ready(self, limit: float = READY_LIMIT) -> ReadyLine:
+        """Wait until all ranks stand; raises TrialFailedError after so many seconds without an answer."""
+        line = self._line(limit)
         if not isinstance(line, ReadyLine):
             raise self._unexpected(line)
         return line
@@ -86,7 +87,7 @@ class Job:
         """Tell the ranks to end; returns at once."""
         self._send("q\n")
 
-    def ended(self, limit: float = 10.0) -> None:
+    def ended(self, limit: float = END_LIMIT) -> None:
         """Wait until they have; raises TrialFailedError when they do not end, or end with an error."""
         assert self._process is not None
         try:

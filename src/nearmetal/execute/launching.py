@@ -14,12 +14,13 @@ from ..model.profile import RankProfile
 from ..workloads.protocol import RankReport
 from .failures import end_younger, failure, require_nothing_left, write_logs
 from .guests import into_guests, out_of_guests
+from .mpi_job import cpu_list, events_of, launch_of
 from .network_watch import look_at_network
 from .profiles import read_profiles
 from .reports import forget_reports, instance_walls, read_reports
 from .session import Session
 from .staging import KEPT
-from .standing import Standing, cpu_list, events_of, launch_of
+from .standing import Standing
 from .transport_watch import TransportWatch
 
 CLOCKS_APART = 0.02
@@ -91,14 +92,13 @@ def run_program(session: Session, s: Standing, program: Program) -> Ran:
     """Run it once; raises TrialFailedError when it does not end in time, or ends with an error."""
     argv, env = _words(session, s, program)
     begin = time.clock_gettime(time.CLOCK_BOOTTIME)
-    forget_reports(s.directory, s.arm.placement.ranks)
+    forget_reports(s)
     own = () if program.directory is None else (program.directory,)
     into_guests(s, own)
     done = session.machine.host.run(
         argv,
         timeout=program.time_limit,
         env=env,
-        cwd=Path.cwd(),
         # Its connections go when it ends: what a run of less than a second did to them, only counters tell.
         each_second=partial(look_at_network, session, s),
         most=KEPT,

@@ -178,6 +178,8 @@ def _points(session: Session, s: Standing, stack: ExitStack) -> tuple[bool, list
     """Whether the machine's own network is used, and where to count."""
     node = session.node_meter
     environment = s.arm.environment
+    if environment.inside is not None:
+        return False, []  # what stays inside a guest, its own kernel counts
     own = "net" in session.backends[environment.backend].own and environment.attachment is not Attachment.HOST
     network = session.networks.get((s.arm.name, s.trial.aa))
     if not own and network is None:

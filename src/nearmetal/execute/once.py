@@ -20,8 +20,8 @@ from ..units import show
 from ..workloads.kernels import argument, counts_operations, kernel, rows
 from ..workloads.protocol import SliceLine, VerifyLine, parse_line, parse_report, told_error
 from .machine import Machine
+from .mpi_job import cpu_list
 from .profiles import profile_directory, read_profiles
-from .standing import cpu_list
 
 LIMIT = 3600.0
 SLICES = 9

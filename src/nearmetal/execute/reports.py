@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ..errors import TrialFailedError
+from ..host.counter_files import whole_file
 from ..workloads.protocol import RankReport, parse_report
+
+if TYPE_CHECKING:
+    from .standing import Standing
 
 
 def read_reports(directory: Path, ranks: int) -> list[RankReport]:
@@ -24,17 +30,28 @@ def found_reports(directory: Path, ranks: int) -> list[RankReport]:
     return found
 
 
-def forget_reports(directory: Path, ranks: int) -> None:
-    """What an earlier run left is not to be taken for this one's."""
-    for rank in range(ranks):
-        (directory / f"rank.{rank}.json").unlink(missing_ok=True)
+def forget_reports(s: Standing) -> None:
+    """What an earlier run left is not to be taken for that of the one which follows."""
+    if s.reported:
+        for rank in range(s.arm.placement.ranks):
+            (s.directory / _name(rank)).unlink(missing_ok=True)
+    s.reported = True
 
 
 def _report(directory: Path, rank: int) -> RankReport:
     try:
-        return parse_report((directory / f"rank.{rank}.json").read_text())
+        descriptor = os.open(f"{directory}/{_name(rank)}", os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            text = whole_file(descriptor)
+        finally:
+            os.close(descriptor)
     except OSError as e:
         raise TrialFailedError(f"rank {rank} did not report: {e}", where=str(directory)) from e
+    return parse_report(text.decode(errors="replace"))
+
+
+def _name(rank: int) -> str:
+    return f"rank.{rank}.json"
 
 
 def io_together(reports: Sequence[RankReport]) -> dict[str, int]:

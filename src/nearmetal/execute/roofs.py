@@ -8,16 +8,19 @@ import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from ..errors import NearmetalError
 from ..host import Unavailable
+from ..host.provenance import BOOT_ID
 from ..model.roof import (
     BANDWIDTH,
     DGEMM,
     DISK_READ,
     DISK_WRITE,
     LATENCY,
+    SOCKETS,
     TRIAD,
     MeasuredRoof,
     Wanted,
@@ -25,6 +28,7 @@ from ..model.roof import (
     roof_record,
 )
 from ..model.study import Better, Study, Transport
+from ..network.build import Network
 from ..records.disk import write_file
 from ..workloads.blas import Blas, package
 from .dgemm_roof import measure_dgemm
@@ -32,6 +36,7 @@ from .disk_roof import by_fio
 from .machine import Machine, cache_directory
 from .once import run_once
 from .progress import Progress
+from .socket_roof import by_sockets
 
 KEPT = "roofs.json"
 LONG, SHORT = 1 << 20, 8
@@ -127,30 +132,37 @@ MEASURES: dict[str, Measure] = {
 
 
 def measured_roofs(
-    machine: Machine, study: Study, label: str, scratch: Path, progress: Progress
+    machine: Machine,
+    study: Study,
+    label: str,
+    scratch: Path,
+    networks: Mapping[str, Network],
+    progress: Progress,
 ) -> tuple[MeasuredRoof, ...]:
-    """The roofs over the study's metrics; one that cannot be measured is left out and said. The caller holds
-    the machine, and nothing else runs."""
+    """The roofs over the study's metrics; one that cannot be measured is left out and said. networks: by arm;
+    a roof over one is of this run alone. The caller holds the machine, and nothing else runs."""
     from ..analysis.roofs import wanted
 
     key = _key(machine)
     file = cache_directory() / KEPT
     kept = list(_read(file, key))
+    measures: dict[str, Measure] = {**MEASURES, SOCKETS: partial(by_sockets, networks)}
     out: list[MeasuredRoof] = []
     for roof in wanted(study):
-        if roof.name not in MEASURES or roof.ranks > len(machine.cpus):
+        if roof.name not in measures or roof.ranks > len(machine.cpus):
             continue
         found = next((k for k in kept if _is(k, roof)), None)
         if found is None:
             of = roof.place or f"{roof.ranks} ranks"
             progress.phase(f"measuring a roof of this machine: {roof.name}, {of}")
             try:
-                found = MEASURES[roof.name](machine, roof, label, scratch)
+                found = measures[roof.name](machine, roof, label, scratch)
             except NearmetalError as e:
                 progress.note(f"no roof {roof.name}: {e.what}")
                 continue
-            kept.append(found)
-            _keep(file, key, kept)
+            if roof.place not in networks:
+                kept.append(found)
+                _keep(file, key, kept)
         out.append(found)
     return tuple(out)
 
@@ -162,7 +174,7 @@ def _is(kept: MeasuredRoof, roof: Wanted) -> bool:
 
 def _key(machine: Machine) -> str:
     """What a roof is of: this boot, these tools, this MPI, these CPUs."""
-    boot = machine.host.read("/proc/sys/kernel/random/boot_id")
+    boot = machine.host.read(BOOT_ID)
     named = "" if isinstance(boot, Unavailable) else boot.decode().strip()
     return f"{named} {machine.built.digest} {machine.mpi.title} {','.join(map(str, machine.cpus))}"
 

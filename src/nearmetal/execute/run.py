@@ -5,23 +5,25 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from itertools import count
 from pathlib import Path
+from statistics import median
 
 from ..errors import RunError, UsageError
+from ..host.boot_records import boot_records
 from ..host.energy import energy_files
 from ..host.lock import machine_lock
 from ..host.provenance import boot_state, provenance
-from ..model.record import JsonValue, Status, TrialRecord
+from ..model.record import TOO_SHORT, JsonValue, Status, TrialRecord
 from ..model.result import Analysis
 from ..model.roof import roof_record
 from ..model.study import Arm, Limits, Study
-from ..plan import added_seconds, make_block, make_plan, plan_slices
+from ..plan import LONGEST_BLOCK, SlicePlanner, block_pace, make_block, make_plan
 from ..plan import expected_blocks as blocks_within
-from ..records import ResultsDirectory, TrialWriter, completed_blocks, last_attempts
+from ..records import ResultsDirectory, TrialWriter, by_attempt, completed_blocks, last_attempts
 from ..samplers import Sampler
 from .audit import applications_said, audit_arms, limits_found, met_differently, parity, storage_found
 from .bases import base_record
@@ -36,6 +38,10 @@ from .session import Session, new_label, open_session, sweep, usable_arms
 from .standing import Standing
 
 REHEARSAL = 0
+CHEAP_REHEARSAL = 0.05
+"""Share of the time budget that further rehearsals may take; without a budget, LONGEST_BLOCK."""
+REHEARSALS = 3
+"""At most."""
 WRITER = "local"
 
 
@@ -82,21 +88,21 @@ def _start(machine: Machine, study: Study, order: Order, label: str, progress: P
     study = narrowed(study, arms)
     begin = time.monotonic()
     with open_session(machine, study, backends, label, progress) as session:
-        roofs = measured_roofs(machine, study, label, session.scratch, progress)
+        networks = {arm: network for (arm, aa), network in session.networks.items() if not aa}
+        roofs = measured_roofs(machine, study, label, session.scratch, networks, progress)
         directory = ResultsDirectory.create(order.parent, study.name, study_yaml=order.text)
         session = replace(session, logs=directory.path / "logs")
-        progress.phase("rehearsal: one block, discarded")
+        progress.phase("rehearsal: block 0, discarded")
         rehearsal = _rehearse(session)
         for text in rehearsal.notes:
             progress.note(text)
-        slices = plan_slices(study, rehearsal.records, rehearsal.seconds)
-        session = replace(session, slices=slices)
-        seconds = rehearsal.seconds + added_seconds(rehearsal.records, slices)
+        planner = SlicePlanner(study, rehearsal.warm, rehearsal.seconds)
+        slices = planner.slices()
         offered = offered_events(machine.host, machine.tools)
-        session = replace(session, events=counted_everywhere(session.events, rehearsal.records))
+        session = replace(session, events=counted_everywhere(session.events, rehearsal.every))
         directory.freeze(
             seed=study.design.seed,
-            expected_blocks=expected_blocks(study, seconds, time.monotonic() - begin),
+            expected_blocks=expected_blocks(study, planner.block_seconds(slices), time.monotonic() - begin),
             arms=tuple(arms),
             provenance={
                 **provenance(machine.host),
@@ -108,6 +114,7 @@ def _start(machine: Machine, study: Study, order: Order, label: str, progress: P
                 "storage": rehearsal.storage,
                 "limits": rehearsal.limits,
                 "network": session.network_record(),
+                "boots": boot_records(machine.host) if session.bases else {},
                 "guests": {name: base_record(b) for name, b in session.bases.items()},
                 "inside": inside_record(session, offered),
                 "roofs": [roof_record(roof) for roof in roofs],
@@ -115,10 +122,10 @@ def _start(machine: Machine, study: Study, order: Order, label: str, progress: P
                 "run": label,
                 "rehearsal_seconds": rehearsal.seconds,
             },
-            rehearsal=rehearsal.records,
+            rehearsal=rehearsal.every,
             slices=slices,
         )
-        return _blocks(session, directory, begin, progress)
+        return _blocks(session, directory, planner, begin, progress)
 
 
 def _mpi_asked(machine: Machine, study: Study) -> dict[str, JsonValue]:
@@ -169,10 +176,16 @@ def _resume(
         session = replace(
             session,
             logs=directory.path / "logs",
-            slices=directory.plan().slices,
             events=_events_then(directory),
         )
-        return _blocks(session, directory, begin, progress)
+        return _blocks(session, directory, _planner_then(study, directory), begin, progress)
+
+
+def _planner_then(study: Study, directory: ResultsDirectory) -> SlicePlanner:
+    """As after this run's rehearsal."""
+    seconds = directory.provenance.get("rehearsal_seconds")
+    blocks = [records for _, records in sorted(by_attempt(directory.rehearsal()).items())]
+    return SlicePlanner(study, blocks[1:] or blocks, seconds if isinstance(seconds, float) else 0.0)
 
 
 def _events_then(directory: ResultsDirectory) -> tuple[str, ...]:
@@ -231,16 +244,21 @@ def expected_blocks(study: Study, block_seconds: float, spent: float) -> int:
 
 @dataclass(frozen=True, kw_only=True)
 class _Rehearsal:
+    """every: records of all of its blocks; warm: of those that the plan rests on, without the first one from
+    cold caches where there are others; seconds: of one of these."""
+
     seconds: float
     parity: dict[str, JsonValue]
     storage: dict[str, JsonValue]
     limits: dict[str, JsonValue]
-    records: tuple[TrialRecord, ...]
+    every: tuple[TrialRecord, ...]
+    warm: tuple[tuple[TrialRecord, ...], ...]
     notes: tuple[str, ...]
 
 
 def _rehearse(session: Session) -> _Rehearsal:
-    """One block that is not used: it fills caches, shows what fails, and tells how long a block takes."""
+    """A block that is not used, and where that is cheap more of them: it fills caches, shows what fails, and
+    tells how long a block takes and how noisy its slices are."""
     facts: dict[str, dict[str, str]] = {}
     storage: dict[str, JsonValue] = {}
     limits: dict[str, JsonValue] = {}
@@ -254,26 +272,48 @@ def _rehearse(session: Session) -> _Rehearsal:
         limits.update({s.arm.name: limits_found(s) for s in standing if s.arm.environment.limits != Limits()})
         audit_seconds += time.monotonic() - at
 
-    begin = time.monotonic()
-    records = tuple(run_block(session, make_block(session.study, REHEARSAL), 1, while_standing=audit))
-    failed = [r for r in records if r.status is Status.FAILED]
-    if len(failed) == len(records):
-        raise RunError(f"every arm failed in the rehearsal: {failed[0].reason}")
-    seconds = time.monotonic() - begin - audit_seconds
-    said = applications_said(records)
+    def rehearse(attempt: int) -> tuple[float, tuple[TrialRecord, ...]]:
+        begin = time.monotonic()
+        records = _rehearsed(session, attempt, audit if attempt == 1 else None)
+        return time.monotonic() - begin - (audit_seconds if attempt == 1 else 0.0), records
+
+    # The first is dearer than any other block: caches were cold. And one alone may meet a quiet spell.
+    blocks = [rehearse(1)]
+    limit = session.study.design.max_time
+    left = LONGEST_BLOCK if limit is None else CHEAP_REHEARSAL * limit
+    while len(blocks) < REHEARSALS and blocks[-1][0] < left:
+        blocks.append(rehearse(len(blocks) + 1))
+        left -= blocks[-1][0]
+    every = tuple(r for _, records in blocks for r in records)
+    used = blocks[1:] or blocks
+    said = applications_said(every)
     for arm, told in said.items():
         facts.setdefault(arm, {}).update(told)
     return _Rehearsal(
-        seconds=seconds,
+        seconds=median(seconds for seconds, _ in used),
         parity=parity(facts),
         storage=storage,
         limits=limits,
-        records=records,
+        every=every,
+        warm=tuple(records for _, records in used),
         notes=met_differently(said),
     )
 
 
-def _blocks(session: Session, directory: ResultsDirectory, begin: float, progress: Progress) -> Outcome:
+def _rehearsed(
+    session: Session, attempt: int, audit: Callable[[Sequence[Standing]], None] | None
+) -> tuple[TrialRecord, ...]:
+    block = make_block(session.study, REHEARSAL)
+    records = tuple(run_block(session, block, attempt, while_standing=audit))
+    failed = [r for r in records if r.status is Status.FAILED]
+    if len(failed) == len(records) and attempt == 1:
+        raise RunError(f"every arm failed in the rehearsal: {failed[0].reason}")
+    return records
+
+
+def _blocks(
+    session: Session, directory: ResultsDirectory, planner: SlicePlanner, begin: float, progress: Progress
+) -> Outcome:
     """Run the blocks that are not on disk yet; each is on disk before the next begins."""
     machine = session.machine
     sampling = Sampler(
@@ -286,27 +326,44 @@ def _blocks(session: Session, directory: ResultsDirectory, begin: float, progres
     )
     try:
         with directory.writer(WRITER) as writer, sampling as sampler:
-            stopped = _loop(replace(session, sampler=sampler), directory, writer, begin, progress)
+            stopped = _loop(replace(session, sampler=sampler), directory, planner, writer, begin, progress)
         return Outcome(directory=directory, stopped=stopped, interrupted=False)
     except KeyboardInterrupt:
         return Outcome(directory=directory, stopped="interrupted", interrupted=True)
 
 
 def _loop(
-    session: Session, directory: ResultsDirectory, writer: TrialWriter, begin: float, progress: Progress
+    session: Session,
+    directory: ResultsDirectory,
+    planner: SlicePlanner,
+    writer: TrialWriter,
+    begin: float,
+    progress: Progress,
 ) -> str:
     """Block after block until the stop rule speaks: why it did."""
-    study, expected = session.study, directory.plan().expected_blocks
-    running = RunningAnalysis(study, make_plan(study, blocks=0, expected_blocks=expected))
+    study, planned = session.study, directory.plan()
+    running = RunningAnalysis(study, make_plan(study, blocks=0, expected_blocks=planned.expected_blocks))
+    may_change = planned.rehearsed_blocks is None
     records = list(directory.trials().records)
     attempts = last_attempts(records)
-    done = completed_blocks(records, len(make_block(study, REHEARSAL).trials))
+    members = len(make_block(study, REHEARSAL).trials)
+    done = completed_blocks(records, members)
+    for whole in by_attempt(records).values():
+        if len(whole) == members:
+            planner.saw(whole)
+    session = replace(session, slices=planner.slices())
     told: set[str] = set()
     number, block_seconds = 0, 0.0
+    durations: list[float] = []
     while True:
+        elapsed = time.monotonic() - begin
+        if may_change and (fewer := running.expect_fewer(len(done), durations, elapsed)) is not None:
+            directory.expect(fewer)
+            progress.note(f"blocks last longer than in the rehearsal: {fewer} are expected now")
+            may_change = False
         analysis, fresh = running.after(records, len(done))
         if block_seconds and fresh:
-            _tell_block(analysis, expected, block_seconds, begin, study, progress)
+            _tell_block(analysis, running.expected, block_seconds, begin, study, progress)
         if session.sampler is not None and session.sampler.problem is not None:
             _tell_once(f"no more samples: {session.sampler.problem}", told, progress)
         elapsed = time.monotonic() - begin
@@ -321,14 +378,24 @@ def _loop(
             )
         at = time.monotonic()
         block = make_block(study, number, without=settled)
+        if not settled:  # which arms are left tells what was found, which no block's slices may follow from
+            left = None if study.design.max_time is None else study.design.max_time - elapsed
+            longest = block_pace(running.expected, len(done), left)
+            session = replace(session, slices=planner.slices(longest))
+        whole = []
         for record in run_block(session, block, attempts.get(number, 0) + 1):
             writer.append(record)
-            records.append(record)
+            whole.append(record)
             for reason in (record.reason, *(r.reason and f"{r.workload}: {r.reason}" for r in record.rows)):
-                if reason:
+                if reason and not reason.endswith(TOO_SHORT):
                     _tell_once(f"{record.arm} failed: {reason}", told, progress)
-        done.add(number)
+        records += whole
         block_seconds = time.monotonic() - at
+        if not settled:
+            planner.saw(whole)
+            planner.took(session.slices, block_seconds)
+        done.add(number)
+        durations.append(block_seconds)
 
 
 def _tell_once(text: str, told: set[str], progress: Progress) -> None:

@@ -4,12 +4,17 @@ asked for in their place, and an image with LAMMPS."""
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from ..environments import KERNEL, Unavailable
 from ..environments.registry import backend_names, get_backend
+from ..environments.xen import lacks
+from ..environments.xl import Facts, Xl
 from ..errors import UnavailableError
+from ..host import Host
 from ..images import require_image
 from ..model.image import HOST
+from ..model.xen import XenSettings, XenType
 from ..studies.two_vm_2009 import IMAGE, Setting
 from .machine import Machine, image_store
 from .progress import Progress
@@ -30,7 +35,7 @@ def two_vm_here(machine: Machine, progress: Progress, backend: str | None) -> Se
             found = _setting(machine.cpus, name, has_lammps, answer.notes)
             if found.image != HOST:
                 require_image(machine.host, image_store(), found.image, {})
-            return found
+            return replace(found, xen=xen_settings(machine.host)) if name == "xen" else found
         reasons.append(f"{name}: {answer.reason}; {answer.remedy}")
     raise UnavailableError(
         f"no virtual machine runs here: {'; '.join(reasons)}",
@@ -41,6 +46,13 @@ def two_vm_here(machine: Machine, progress: Progress, backend: str | None) -> Se
 def two_vm_planned(cpus: Sequence[int], has_lammps: bool, backend: str | None) -> Setting:
     """What a plan stands on, which starts nothing."""
     return _setting(tuple(cpus), _candidates(backend)[0], has_lammps, ())
+
+
+def xen_settings(host: Host) -> XenSettings | None:
+    """Guests that need nothing of the processor, where a dom0's starts no others; None: the usual ones."""
+    facts = Xl(host).facts()
+    plain = isinstance(facts, Facts) and lacks(facts, XenSettings().type) is not None
+    return XenSettings(type=XenType.PV) if plain else None
 
 
 def _candidates(backend: str | None) -> tuple[str, ...]:

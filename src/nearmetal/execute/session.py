@@ -3,6 +3,7 @@ everything left behind is found."""
 
 from __future__ import annotations
 
+import gc
 import os
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,10 +19,11 @@ from ..environments.storage import DISKS, SHARED, mounted_once, why_not
 from ..errors import NearmetalError, UnavailableError, UsageError
 from ..host import Host, LocalHost, cgroups
 from ..host import Unavailable as Absent
+from ..host.counter_files import CounterFiles, node_paths
 from ..host.energy import EnergyMeter, energy_domains
 from ..host.network_meter import NetworkMeter, open_descriptors
 from ..host.provenance import llc_bytes
-from ..host.runtime import outside_directory, scratch_directory
+from ..host.runtime import memory_scratch_directory, outside_directory
 from ..host.topology import topology
 from ..launchers import find_mpi
 from ..model.image import HOST
@@ -36,6 +38,7 @@ from .attachments import missing_networks, wanted_by
 from .available import usable_backends
 from .bases import guest_bases, has_kernel, vcpus_of
 from .hardware import hardware_of
+from .kept_groups import KeptGroups, kept_groups
 from .links import Links, node_links
 from .machine import Machine, cache_directory
 from .progress import Progress
@@ -52,11 +55,13 @@ class Session:
     machines, by environment; user_namespace: path of
     the shared one without root, else None; software: by image; launchers: by image and network namespace,
     where the mpirun of that image runs; launcher_groups: control groups of the mpirun that runs in no
-    instance, empty where there is none; work: directory, on a disk where there is one, that those of programs
-    are made in, None where none has any; logs: a directory for each trial's output; slices: by kernel
-    workload, as planned, USUAL_SLICES until then; ssh: where instances are reached by it, else None;
-    node_meter: of the machine's own network, None where no arm uses any; events: perf events that the ranks
-    count; energy: None where it cannot be read; sampler: None in the rehearsal."""
+    instance, empty where there is none; kept: control groups that stand for the run, by the label of their
+    instances; work: directory, on a disk where there is one, that those of programs are made in, None where
+    none has any; logs: a directory for each trial's output; slices: by kernel workload, as planned,
+    REHEARSED_SLICES until then; ssh: where instances are reached by it, else None;
+    node_files: the machine's counters, held open; node_meter: of its own network, None where no arm uses any;
+    events: perf events that the ranks count; energy: None where it cannot be read; sampler: None in the
+    rehearsal."""
 
     machine: Machine
     study: Study
@@ -72,7 +77,9 @@ class Session:
     software: Mapping[str, Software]
     launchers: Mapping[tuple[str, str], Instance]
     launcher_groups: Mapping[str, Path]
+    kept: Mapping[str, KeptGroups]
     ssh: SshKeys | None
+    node_files: CounterFiles
     node_meter: NetworkMeter | None
     storages: Mapping[Storage, Path]
     bases: Mapping[str, GuestBase]
@@ -85,7 +92,7 @@ class Session:
         """The CPUs that each rank of an arm may use, the same for every arm of as many ranks and the same
         pinning; as the rank sees them, which in a guest are numbered from 0."""
         ranks = cpus_of_ranks(arm.placement, self.machine.cpus)
-        if not has_kernel(self.backends[arm.environment.backend]):
+        if not has_kernel(self.backends[arm.environment.backend]) and arm.environment.inside is None:
             return ranks
         own = [self.instance_cpus(arm, i) for i in range(arm.placement.all_instances)]
         return vcpus_of(arm, own, ranks)
@@ -135,6 +142,7 @@ def cpus_of_instance(place: Placement, usable: Sequence[int], number: int) -> tu
     return tuple(sorted({cpu for cpus in ranks for cpu in cpus}))
 
 
+_NOT_COMPARED = ("loadavg",)  # averages of the last minutes say nothing of a trial
 _OUTSIDE = ("OMPI_MCA_", "PRTE_MCA_", "PMIX_MCA_", "MPIR_CVAR_", "MPICH_", "HYDRA_", "UCX_", "FI_")
 
 
@@ -181,10 +189,16 @@ def usable_arms(
     cannot run.
     """
     usable = usable_backends(machine, study, progress)
+    by_name = {e.name: e for e in study.environments}
     arms: dict[str, Arm] = {}
     absent: dict[str, str] = {}
     for arm in study.arms():
-        why = usable.lacks(arm.environment) or _no_companion(machine, arm, usable.missing)
+        around = by_name.get(arm.environment.inside or "", arm.environment)
+        why = (
+            usable.lacks(around)
+            or usable.lacks(arm.environment)
+            or _no_companion(machine, arm, usable.missing)
+        )
         why = why or _no_storage(machine, arm)
         if why is None:
             arms[arm.name] = arm
@@ -194,6 +208,11 @@ def usable_arms(
         del arms[name]
         absent[name] = f"{error.what}; {error.remedy}"
         progress.note(f"{name} cannot run here: {error.what}. Next: {error.remedy}")
+    standing = {arm.environment.name for arm in arms.values()}
+    for arm in [a for a in arms.values() if a.environment.inside not in (None, *standing)]:
+        del arms[arm.name]
+        absent[arm.name] = f"its guest {arm.environment.inside} cannot run here"
+        progress.note(f"{arm.name} cannot run here: {absent[arm.name]}")
     for arm in arms.values():
         wanted = set(arm.placement.cpus)
         shared = arm.placement.oversubscribe
@@ -239,7 +258,7 @@ def sweep(progress: Progress, label: str | None = None) -> None:
     that this one measures on. label: what bears this label instead, of whichever run."""
     removed: set[str] = set()
     host = LocalHost()
-    for item in find_all(host, label):
+    for item in find_all(host, label, quietly=True):
         try:
             remove_any(host, item)
             removed.add(item.kind)
@@ -288,7 +307,7 @@ def open_session(
     arms = {a.name: a for a in study.arms()}
     with ExitStack() as stack:
         sweep(progress)
-        scratch = stack.enter_context(scratch_directory(label))
+        scratch = stack.enter_context(memory_scratch_directory(label))
         work = None
         if any(has_directory(w) for w in study.workloads):
             work = stack.enter_context(outside_directory(DISKS / f"{label}-work", scratch))
@@ -338,6 +357,13 @@ def open_session(
         if wanted or any(arm.transport is Transport.TCP for arm in arms.values()):
             node_meter = NetworkMeter(open_descriptors())
             stack.callback(node_meter.close)
+        node = {name: path for name, path in node_paths(machine.host).items() if name not in _NOT_COMPARED}
+        node_files = CounterFiles(machine.host, node, held=True)
+        stack.callback(node_files.close)
+        # What set-up has made stands as long as the run: no trial need wait while it is searched for garbage.
+        gc.collect()
+        gc.freeze()
+        stack.callback(gc.unfreeze)
         yield Session(
             machine=machine,
             study=study,
@@ -345,8 +371,10 @@ def open_session(
             scratch=scratch,
             work=work,
             launcher_groups=groups,
+            kept=kept_groups(machine.host, study, arms, backends, label, scratch, stack),
             logs=scratch,
             ssh=ssh,
+            node_files=node_files,
             node_meter=node_meter,
             arms=arms,
             backends=backends,

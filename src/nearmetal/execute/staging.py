@@ -7,7 +7,7 @@ import os
 import shutil
 import stat
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import BinaryIO
 
@@ -23,13 +23,16 @@ from .standing import Standing
 KEPT = SEARCHED - 100
 
 
-@contextmanager
-def own_directory(s: Standing, workload: CommandWorkload, part: str = "") -> Iterator[Path | None]:
+def own_directory(
+    s: Standing, workload: CommandWorkload, part: str = ""
+) -> AbstractContextManager[Path | None]:
     """Where one run of a program takes place, with what it brings along; None where it runs in that of
     nearmetal itself. part: of the name, where several run at once. Raises TrialFailedError."""
-    if not workload.staged:
-        yield None
-        return
+    return _staged(s, workload, part) if workload.staged else nullcontext()
+
+
+@contextmanager
+def _staged(s: Standing, workload: CommandWorkload, part: str) -> Iterator[Path]:
     assert s.work is not None
     directory = s.work / f"{workload.name}{part}"
     try:

@@ -8,7 +8,7 @@ import os
 import random
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,10 +20,10 @@ from ..host.helper import wait_readable
 from ..host.procfiles import instance_counters, node_counters, proportional_set
 from ..model.record import STEP, Row, Status
 from ..model.study import Better, Event, EventSubject, Study
-from .arms import guarded, shuffled, taking
-from .guests import guests
+from .arms import guarded, shuffled, sound, taking
 from .session import Session
-from .standing import Standing, idle_instances, start_instances
+from .standing import Standing
+from .starting import guest_around, idle_instances, start_instances
 
 COMMAND_LIMIT = 20.0
 """Seconds after which a command in a standing instance has failed; a good one takes milliseconds."""
@@ -38,12 +38,19 @@ def event_subjects(study: Study, *events: Event) -> list[EventSubject]:
 def cycle(session: Session, arms: Sequence[Standing], rng: random.Random) -> None:
     """Start and stop every arm's instances as often as its subjects ask, in random order: the start of those
     that then stay counts as one start more."""
+    if not event_subjects(session.study, Event.START, Event.STOP):
+        return
     wanted = {s.trial.id: _cycles(session, s) for s in arms}
-    for turn in range(max(wanted.values(), default=0)):
-        for s in shuffled(arms, rng):
-            if turn < wanted[s.trial.id]:
-                with guarded(s), start_instances(session, s, time_stop=turn < _stops(session, s)):
-                    pass
+    with ExitStack() as stack:
+        for s in sound(arms):
+            if wanted[s.trial.id]:
+                with guarded(s):
+                    stack.enter_context(guest_around(session, s))
+        for turn in range(max(wanted.values(), default=0)):
+            for s in shuffled(arms, rng):
+                if turn < wanted[s.trial.id]:
+                    with guarded(s), start_instances(session, s, time_stop=turn < _stops(session, s)):
+                        pass
 
 
 def _cycles(session: Session, s: Standing) -> int:
@@ -79,7 +86,7 @@ def densities(
     """Idle instances at once, one arm after the other in random order; before the arms themselves stand."""
     for w in event_subjects(session.study, Event.DENSITY):
         for s in shuffled(taking(arms, w), rng):
-            with guarded(s):
+            with guarded(s), guest_around(session, s):  # whose memory is none of its instances'
                 rows[s.trial.id] += _density(session, s, w)
 
 
@@ -88,7 +95,9 @@ def _density(session: Session, s: Standing, subject: EventSubject) -> list[Row]:
     before = _available(session)
     with idle_instances(session, s, n) as group:
         after = _available(session)
-        own = [_memory(session, i) for i in group.instances]
+        # A process in a guest has no memory of the machine's that it could be told apart by.
+        inside = s.arm.environment.inside is not None
+        own = [None if inside else _memory(session, i) for i in group.instances]
     known = [v for v in own if v is not None]
     each = sum(known) / n if len(known) == n else None
     per_gib = None if not each else GIB / each
@@ -148,7 +157,7 @@ def _try_command(session: Session, s: Standing) -> None:
 def _first_instruction(session: Session, s: Standing) -> float:
     """Seconds from the request to the first instruction of a command: it tells its own clock, which all
     instances share with the machine (CLOCK_MONOTONIC), into a FIFO."""
-    guest = next(iter(guests(s)), None)
+    guest = next(iter(s.guests), None)
     with _fifo(s.directory / "exec", guest) as (path, descriptor):
         init = [session.software_of(s.arm).tools / "nm-init", "--once-fifo", str(path)]
         argv = s.instances[0].command(init)

@@ -13,6 +13,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field
 
 from ..environments import Instance
+from ..environments.contract import FIRST_COMMAND
 from ..errors import TrialFailedError
 from ..host.helper import wait_readable
 
@@ -50,7 +51,7 @@ def started(starts: Sequence[Start], *, together: bool, time_stop: bool = False)
     start or a stop, once all the others are undone."""
     side_by_side = together and len(starts) > 1
     with ExitStack() as stack:
-        own = stack.enter_context(_side_by_side(starts) if side_by_side else _in_turn(starts))
+        own = stack.enter_context(_side_by_side(starts)) if side_by_side else _in_turn(starts, stack)
         yield own
         ends = _Ends(own.instances) if time_stop else None
         begin = time.monotonic()
@@ -61,18 +62,18 @@ def started(starts: Sequence[Start], *, together: bool, time_stop: bool = False)
         own.stopped = Stopped(ended=min(ends.last(), removed) - begin, removed=removed - begin)
 
 
-@contextmanager
-def _in_turn(starts: Sequence[Start]) -> Iterator[Group]:
+def _in_turn(starts: Sequence[Start], stack: ExitStack) -> Group:
     instances: list[Instance] = []
     seconds: list[float] = []
-    with ExitStack() as stack:
-        origin = time.monotonic()
-        for start in starts:
-            begin = time.monotonic()
-            instance = stack.enter_context(start())
-            instances.append(instance)
-            seconds.append(begin - origin + instance.phases["first_instruction"])
-        yield Group(instances=tuple(instances), seconds=tuple(seconds), steps=_steps(instances))
+    origin = time.monotonic()
+    for start in starts:
+        begin = time.monotonic()
+        instance = stack.enter_context(start())
+        # The first commands of those before it are no part of its start.
+        commands = sum(i.phases.get(FIRST_COMMAND, 0.0) for i in instances)
+        instances.append(instance)
+        seconds.append(begin - origin - commands + _first_instruction(instance))
+    return Group(instances=tuple(instances), seconds=tuple(seconds), steps=_steps(instances))
 
 
 @contextmanager
@@ -89,7 +90,7 @@ def _side_by_side(starts: Sequence[Start]) -> Iterator[Group]:
         for worker in workers:
             worker.up.wait()
         _raise_first(workers)
-        seconds = [w.begin - origin + w.standing.phases["first_instruction"] for w in workers]
+        seconds = [w.begin - origin + _first_instruction(w.standing) for w in workers]
         yield Group(
             instances=tuple(w.standing for w in workers),
             seconds=tuple(seconds),
@@ -103,11 +104,16 @@ def _side_by_side(starts: Sequence[Start]) -> Iterator[Group]:
     _raise_first(workers)
 
 
+def _first_instruction(instance: Instance) -> float:
+    """Seconds; 0 where it has no first process, whose start nobody asks for."""
+    return instance.phases["first_instruction"] if instance.phases else 0.0
+
+
 def _steps(instances: Sequence[Instance]) -> dict[str, float]:
     out: dict[str, float] = {}
     for instance in instances:
         for name, spent in instance.phases.items():
-            if name != "first_instruction":
+            if name not in ("first_instruction", FIRST_COMMAND):
                 out[name] = out.get(name, 0.0) + spent
     return out
 

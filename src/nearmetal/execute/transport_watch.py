@@ -8,7 +8,7 @@ from ..host.ranks import Link, RankHolds, rank_holdings
 from ..launchers import JOB_VARIABLE
 from ..launchers.transport import NOT_SEEN, TransportDiffers, links_between, verify_transport
 from ..model.study import Transport
-from .guests import guests, holdings
+from .guests import holdings
 from .standing import Standing
 
 
@@ -35,7 +35,7 @@ class TransportWatch:
 
     def _held(self, mark: str) -> dict[int, RankHolds]:
         s = self._standing
-        if guests(s):
+        if s.guests:
             return holdings(s, mark)
         held_by = [cgroups.unique(i.cgroups)[:1] for i in s.instances]
         groups = [directory for one in held_by for directory in one] if all(held_by) else []

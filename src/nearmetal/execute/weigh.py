@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
-from ..environments import Backend
+from ..environments import KERNEL, Backend
 from ..errors import UsageError
+from ..model.guest import GuestSettings
 from ..model.image import HOST
 from ..model.study import (
     ApplicationWorkload,
@@ -23,6 +25,10 @@ from ..model.study import (
 )
 from ..workloads.applications import needs_storage
 from ..workloads.kernels import kernel
+from .bases import has_kernel
+
+DISK = 4 << 30
+"""Bytes of the disk of a guest with storage, of which only what is written takes place on the machine's."""
 
 
 def weigh_study(
@@ -44,10 +50,15 @@ def weigh_study(
     each backend with every one that it can have; by default veth-bridge where it has a network of its own.
 
     A command and applications alone run whole, in plain trials; kernels run by slices. Instances have storage
-    where an application or a kernel needs it. Raises UsageError.
+    where an application or a kernel needs it, or the command is told of it. Raises UsageError.
     """
     if bool(command) == bool(workloads):
-        raise UsageError("name either --workload or, behind --, a command")
+        raise UsageError(
+            "name either --workload or, behind --, a command",
+            remedy="nearmetal weigh native namespaces -w cg; or ... -- ./my_app",
+        )
+    if command and not command[0].strip():
+        raise UsageError("an empty text is no program")
     if instances is None:
         instances = ranks if any(a.seated for a in attachments) else 1
     if ranks % instances:
@@ -56,7 +67,12 @@ def weigh_study(
     many = Placement(name=f"{instances}x{ranks // instances}", instances=instances, tasks=ranks // instances)
     applications = [w for w in workloads if isinstance(w, ApplicationWorkload)]
     writers = [w for w in workloads if isinstance(w, KernelWorkload) and kernel(w.kernel).storage]
-    storage = Storage() if writers or any(map(needs_storage, applications)) else None
+    own: tuple[Workload, ...] = tuple(workloads)
+    told = ""
+    if command:
+        program = CommandWorkload(name=command_name(command), argv=tuple(command), mpi=mpi)
+        own, told = (program,), program.told_of_storage
+    storage = Storage() if told or writers or any(map(needs_storage, applications)) else None
     environments = [
         Environment(
             name=label,
@@ -64,6 +80,7 @@ def weigh_study(
             image=image,
             attachment=attachment,
             storage=storage,
+            guest=None if storage is None else _guest(b),
             placements=((many if attachment.seated else one).name,),
         )
         for name, b in backends.items()
@@ -71,9 +88,6 @@ def weigh_study(
     ]
     if len(environments) < 2:
         raise UsageError("weigh needs two environments or more", remedy="nearmetal weigh native namespaces")
-    own: tuple[Workload, ...] = tuple(workloads)
-    if command:
-        own = (CommandWorkload(name=command_name(command), argv=tuple(command), mpi=mpi),)
     first, *others = (e.name for e in environments)
     what = shlex.join(command) or "these workloads"
     return Study(
@@ -94,13 +108,36 @@ def weigh_study(
     )
 
 
+def _guest(backend: Backend) -> GuestSettings | None:
+    """A guest with a disk for its storage: in memory many a kernel takes no direct requests. None for what is
+    no guest."""
+    return GuestSettings(writable=DISK) if has_kernel(backend) else None
+
+
+def with_time_limit(study: Study, seconds: float) -> Study:
+    """Whose programs are ended after so many seconds of a run."""
+    own = (
+        replace(w, time_limit=seconds) if isinstance(w, ApplicationWorkload | CommandWorkload) else w
+        for w in study.workloads
+    )
+    return replace(study, workloads=tuple(own))
+
+
 def _attached(name: str, backend: Backend, attachments: Sequence[Attachment]) -> dict[str, Attachment]:
     """Names of environments with their attachments: the backend's own name where it has but one."""
     own = "net" in backend.own
     if not attachments:
         return {name: Attachment.VETH_BRIDGE if own else Attachment.HOST}
     bare = (Attachment.HOST, Attachment.LOOPBACK)
-    can = [a for a in attachments if own or a in bare] or [Attachment.HOST]
+    guests = KERNEL in backend.own
+    can = [a for a in attachments if a in bare or (own and (guests or not a.of_guests))]
+    if own and not can:
+        words = " or ".join(a.value for a in attachments)
+        raise UsageError(
+            f"{name} cannot have attachment {words}, which is of virtual machines",
+            remedy="macvlan for containers, qemu for macvtap and user",
+        )
+    can = can or [Attachment.HOST]
     return {name: can[0]} if len(can) == 1 else {f"{name}-{a.value}": a for a in can}
 
 

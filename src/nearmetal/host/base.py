@@ -108,9 +108,11 @@ class Host(Protocol):
         expect: Set[str],
         timeout: float,
         env: Mapping[str, str] | None = None,
+        inherit: bool = True,
     ) -> Launched:
         """Start a helper fast, in a session of its own, and read what it reports on descriptor REPORT_FD:
-        lines {"key": integer, ...} until every expected key is there. argv[0] is an absolute path.
+        lines {"key": integer, ...} until every expected key is there. argv[0] is an absolute path. inherit:
+        env is added to the tool's own; else it is all that the helper gets, which takes less to hand over.
 
         Raises RunError with the helper's last words when it ends first or says nothing for `timeout`
         seconds; it is ended then. The helper dies with the calling thread if it asks to (PR_SET_PDEATHSIG).

@@ -204,11 +204,8 @@ def directories(parents: Parents, label: str, controllers: Set[str]) -> dict[str
     """The directories that create() would make, by controller, or {'unified': ...}; pure."""
     if parents.unified is not None:
         return {UNIFIED: parents.unified / label} if controllers & parents.controllers else {}
-    return {
-        name: parents.version1[name] / label
-        for name in CONTROLLERS
-        if name in controllers & parents.controllers
-    }
+    usable = controllers & parents.controllers
+    return {name: parents.version1[name] / label for name in CONTROLLERS if name in usable}
 
 
 def at_the_top(parents: Parents) -> Parents:
@@ -259,6 +256,16 @@ def create(made: Mapping[str, Path], limits: GroupLimits) -> None:
             _write(path, text)
     except OSError as e:
         raise RunError(f"control group: {e.filename or next(iter(made.values()), '')}: {e.strerror}") from e
+
+
+def take(made: Mapping[str, Path], pid: int) -> None:
+    """Bring a process, with all its threads, into groups of create(). Raises RunError when the kernel
+    refuses."""
+    try:
+        for directory in unique(made):
+            _write(directory / "cgroup.procs", str(pid))
+    except OSError as e:
+        raise RunError(f"process {pid} does not come into its control groups: {e.strerror}") from e
 
 
 def settings(made: Mapping[str, Path], limits: GroupLimits) -> list[tuple[Path, str]]:
@@ -379,14 +386,29 @@ def of_every_hierarchy(label: str) -> tuple[Path, ...]:
     return tuple(group for point in points if (group := Path(point) / label).is_dir())
 
 
+def remove_empty(groups: Iterable[Path]) -> list[Path]:
+    """Remove those without members and children: the others."""
+    kept = []
+    for group in groups:
+        try:
+            group.rmdir()
+        except FileNotFoundError:
+            continue
+        except OSError:
+            kept.append(group)
+    return kept
+
+
 def remove(groups: Sequence[Path], *, timeout: float = 5.0) -> None:
     """Kill the members and remove the groups with those below them; those that are not there are no matter.
 
     Raises RunError when the kernel holds one for longer than timeout seconds.
     """
-    kill_members(groups, timeout=timeout)
+    # Most are empty by now, and gone without a look inside.
+    kept = remove_empty(groups)
+    kill_members(kept, timeout=timeout)
     deadline = time.monotonic() + timeout
-    for directory in with_children(groups):
+    for directory in with_children(kept):
         while True:
             try:
                 directory.rmdir()

@@ -6,7 +6,7 @@ trial of a millisecond feels; a pidfd is there at once."""
 from __future__ import annotations
 
 import os
-import selectors
+import select
 import subprocess
 import time
 from collections.abc import Callable
@@ -16,23 +16,30 @@ from .bounded import Bounded
 
 _READ = 1 << 16
 _WRITE = 1 << 12  # a pipe that poll calls writable takes so much without blocking (pipe(7), PIPE_BUF)
+_LONGEST_WAIT = 3600.0  # seconds; poll takes no more than 24 days at once
 
 
 class Conversation:
-    """With a child whose stdout and stderr are pipes, and stdin where there is something to say. The child is
-    the caller's to kill and to reap. most: bytes of each that are kept, None for all."""
+    """With a child that is the caller's to kill and to reap. pipes: where its stdout and its stderr are read,
+    the caller's to close; stdin: said to it, where it was given a pipe for it. most: bytes of each stream
+    that are kept, None for all."""
 
-    def __init__(self, child: subprocess.Popen[bytes], stdin: str | None, most: int | None = None) -> None:
-        assert child.stdout is not None and child.stderr is not None
+    def __init__(
+        self,
+        child: subprocess.Popen[bytes],
+        pipes: tuple[int, int],
+        stdin: str | None,
+        most: int | None = None,
+    ) -> None:
         self._child = child
-        self._heard = {pipe.fileno(): Bounded(most) for pipe in (child.stdout, child.stderr)}
+        self._heard = {fd: Bounded(most) for fd in pipes}
         self._unsaid = (stdin or "").encode()
-        self._open = selectors.DefaultSelector()
+        self._poll, self._open = select.poll(), set[int]()
         self._end = os.pidfd_open(child.pid)
-        for fd in (*self._heard, self._end):
-            self._open.register(fd, selectors.EVENT_READ)
+        for fd in (*pipes, self._end):
+            self._attend_to(fd, select.POLLIN)
         if child.stdin is not None:
-            self._open.register(child.stdin.fileno(), selectors.EVENT_WRITE)
+            self._attend_to(child.stdin.fileno(), select.POLLOUT)
 
     def __enter__(self) -> Conversation:
         return self
@@ -40,22 +47,21 @@ class Conversation:
     def __exit__(
         self, kind: type[BaseException] | None, e: BaseException | None, t: TracebackType | None
     ) -> None:
-        self._open.close()
         os.close(self._end)
 
     def until(self, deadline: float, each_second: Callable[[], None] | None) -> bool:
         """Whether the child has ended and its pipes are closed by the deadline (CLOCK_MONOTONIC, seconds)."""
         tick = time.monotonic() + 1
-        while self._open.get_map():
+        while self._open:
             now = time.monotonic()
             if now >= deadline:
                 return False
             if each_second is not None and now >= tick:
                 each_second()
                 tick = time.monotonic() + 1
-            wait = min(deadline, tick) if each_second is not None else deadline
-            for key, _ in self._open.select(max(wait - now, 0)):
-                self._attend(key.fd)
+            until = min(deadline, tick) if each_second is not None else deadline
+            for fd, _ in self._poll.poll(1000 * min(max(until - now, 0), _LONGEST_WAIT)):
+                self._attend(fd)
         return True
 
     def texts(self) -> tuple[str, str]:
@@ -63,15 +69,23 @@ class Conversation:
         out, err = (said.content().decode(errors="replace") for said in self._heard.values())
         return _lines(out), _lines(err)
 
+    def _attend_to(self, fd: int, event: int) -> None:
+        self._poll.register(fd, event)
+        self._open.add(fd)
+
+    def _done(self, fd: int) -> None:
+        self._poll.unregister(fd)
+        self._open.remove(fd)
+
     def _attend(self, fd: int) -> None:
         if fd == self._end:
-            self._open.unregister(fd)
+            self._done(fd)
         elif fd in self._heard:
             data = os.read(fd, _READ)
             if data:
                 self._heard[fd].take(data)
             else:
-                self._open.unregister(fd)
+                self._done(fd)
         else:
             self._say(fd)
 
@@ -82,7 +96,7 @@ class Conversation:
             self._unsaid = b""
         if not self._unsaid:
             assert self._child.stdin is not None
-            self._open.unregister(fd)
+            self._done(fd)
             self._child.stdin.close()
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from .base import Host
 from .counter_files import cgroup_paths, node_paths, read_files
-from .procfiles import LEVELS, Counters, Scale, instance_counters, node_counters
+from .procfiles import LEVELS, MAY_FALL, Counters, Scale, instance_counters, node_counters
 
 OTHER_CPU_LIMIT = 0.02
 STEAL_LIMIT = 0.01
@@ -23,8 +23,7 @@ _COARSEST_TICK = 0.01
 
 #: Levels of which a difference says nothing.
 _LEVELS = frozenset(("load1", "load5", "load15", "memory_total", "swap_total"))
-#: What may fall: heights, and the idle times, which kernels are known to correct downwards.
-_MAY_FALL = LEVELS | {"idle", "iowait"}
+_MAY_FALL = LEVELS | MAY_FALL
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,16 +55,17 @@ def delta(before: Snapshot, after: Snapshot, seconds: float) -> Counters:
     out: Counters = {"seconds": seconds}
     for name, value in last.items():
         if name not in _LEVELS:
-            out[name] = _difference(name, first.get(name), value)
+            had = first.get(name)
+            if had is None or value is None or (value < had and name not in _MAY_FALL):
+                out[name] = None  # a counter that ran backwards was reset: unknown, not negative
+            else:
+                out[name] = value - had
     return out
 
 
-def _difference(name: str, first: float | None, last: float | None) -> float | None:
-    if first is None or last is None:
-        return None
-    if last < first and name not in _MAY_FALL:
-        return None  # a counter that ran backwards was reset: unknown, not negative
-    return last - first
+def online_cpus(node: Snapshot) -> int:
+    """How many CPUs a snapshot of the node tells of."""
+    return node.files.get("stat", b"").count(b"\ncpu")
 
 
 def disturbance(

@@ -62,7 +62,7 @@ def wait_readable(fd: int, timeout: float) -> bool:
 
 
 def launch_helper(
-    argv: Sequence[str], *, expect: Set[str], timeout: float, env: Mapping[str, str] | None
+    argv: Sequence[str], *, expect: Set[str], timeout: float, env: Mapping[str, str] | None, inherit: bool
 ) -> Launched:
     """See Host.launch. The report pipe is the helper's standard error too, so that one read hears both."""
     reader, writer = os.pipe()
@@ -71,7 +71,7 @@ def launch_helper(
             pid = os.posix_spawn(
                 argv[0],
                 list(argv),
-                {**os.environ, **env} if env else os.environ,
+                {**(os.environ if inherit else {}), **(env or {})},
                 file_actions=[
                     (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDWR, 0),
                     (os.POSIX_SPAWN_DUP2, 0, 1),

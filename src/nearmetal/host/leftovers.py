@@ -67,7 +67,7 @@ def find(prefix: str | None = None) -> tuple[Leftover, ...]:
         *_groups(wanted),
         *_storage(wanted),
         *_scratch(wanted),
-        *_lock(alive),
+        *(_lock() if prefix is None else ()),
     )
 
 
@@ -254,7 +254,8 @@ def _storage(wanted: Callable[[str], bool]) -> Iterator[Leftover]:
                     yield Leftover(kind=Kind.STORAGE, name=path.name, detail=str(path))
 
 
-def _lock(alive: tuple[RunInfo, ...]) -> Iterator[Leftover]:
+def _lock() -> Iterator[Leftover]:
     path = lock_path()
-    if not alive and path.exists():
+    # Asked again: a run may have begun since the look for all the rest.
+    if not living_runs() and path.exists():
         yield Leftover(kind=Kind.LOCK, name=path.name, detail=str(path))

@@ -74,32 +74,45 @@ class LocalHost:
         most: int | None = None,
     ) -> Completed:
         begin = time.monotonic()
+        # Plain descriptors: file objects around them would take as long as the start itself.
+        (out, out_end), (err, err_end) = os.pipe(), os.pipe()
         try:
-            child = subprocess.Popen(
-                list(argv),
-                env={**os.environ, **env} if env else None,
-                cwd=cwd,
-                stdin=subprocess.PIPE if stdin is not None else subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                start_new_session=True,
-                pass_fds=tuple(pass_fds),
-            )
-        except (FileNotFoundError, PermissionError, NotADirectoryError) as e:
-            return Completed(argv=tuple(argv), returncode=127, stdout="", stderr=str(e), seconds=0.0)
-        with child, Conversation(child, stdin, most) as said:
             try:
-                ended = said.until(begin + timeout, each_second)
-            except BaseException:
-                _kill_session(child)
-                raise
-            if not ended:
-                _kill_session(child)
-                said.until(time.monotonic() + _LAST_WORDS, None)
-            code = child.wait() if ended else 124
-            out, err = said.texts()
+                child = subprocess.Popen(
+                    list(argv),
+                    env={**os.environ, **env} if env else None,
+                    cwd=cwd,
+                    stdin=subprocess.PIPE if stdin is not None else subprocess.DEVNULL,
+                    stdout=out_end,
+                    stderr=err_end,
+                    start_new_session=True,
+                    pass_fds=tuple(pass_fds),
+                )
+            except (FileNotFoundError, PermissionError, NotADirectoryError) as e:
+                return Completed(argv=tuple(argv), returncode=127, stdout="", stderr=str(e), seconds=0.0)
+            finally:
+                os.close(out_end)
+                os.close(err_end)
+            with child, Conversation(child, (out, err), stdin, most) as said:
+                try:
+                    ended = said.until(begin + timeout, each_second)
+                except BaseException:
+                    _kill_session(child)
+                    raise
+                if not ended:
+                    _kill_session(child)
+                    said.until(time.monotonic() + _LAST_WORDS, None)
+                code = child.wait() if ended else 124
+                words = said.texts()
+        finally:
+            os.close(out)
+            os.close(err)
         return Completed(
-            argv=tuple(argv), returncode=code, stdout=out, stderr=err, seconds=time.monotonic() - begin
+            argv=tuple(argv),
+            returncode=code,
+            stdout=words[0],
+            stderr=words[1],
+            seconds=time.monotonic() - begin,
         )
 
     def start(
@@ -144,8 +157,9 @@ class LocalHost:
         expect: Set[str],
         timeout: float,
         env: Mapping[str, str] | None = None,
+        inherit: bool = True,
     ) -> Launched:
-        return launch_helper(argv, expect=expect, timeout=timeout, env=env)
+        return launch_helper(argv, expect=expect, timeout=timeout, env=env, inherit=inherit)
 
     def read(self, path: str | Path) -> bytes | Unavailable:
         # Without a buffered file object: counters are read some twenty times per trial.

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 Counters = dict[str, float | None]
@@ -11,16 +11,21 @@ Counters = dict[str, float | None]
 #: Columns of the cpu line (proc_stat(5)); a kernel that lacks one leaves it out at the end.
 _CPU = ("user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal")
 _IDLE = ("idle", "iowait", "steal")
-_VMSTAT = {b"pgpgin ": "blocks_in", b"pgpgout ": "blocks_out", b"pswpin ": "swap_in", b"pswpout ": "swap_out"}
-_MEMINFO = {
-    b"MemTotal:": "memory_total",
-    b"MemFree:": "memory_free",
-    b"MemAvailable:": "memory_available",
-    b"Active:": "memory_active",
-    b"Inactive:": "memory_inactive",
-    b"SwapTotal:": "swap_total",
-    b"SwapFree:": "swap_free",
-}
+_VMSTAT = (
+    (b"\npgpgin ", "blocks_in"),
+    (b"\npgpgout ", "blocks_out"),
+    (b"\npswpin ", "swap_in"),
+    (b"\npswpout ", "swap_out"),
+)
+_MEMINFO = (
+    (b"\nMemTotal:", "memory_total"),
+    (b"\nMemFree:", "memory_free"),
+    (b"\nMemAvailable:", "memory_available"),
+    (b"\nActive:", "memory_active"),
+    (b"\nInactive:", "memory_inactive"),
+    (b"\nSwapTotal:", "swap_total"),
+    (b"\nSwapFree:", "swap_free"),
+)
 #: Counters out of cpu.stat: version 2 counts microseconds, version 1 throttled time in nanoseconds.
 _CPU_STAT = (
     ("cpu", "usage_usec", 1e-6),
@@ -38,7 +43,9 @@ VCPU = ("vcpu", "vcpu_delay")
 """What such files count: seconds that the threads ran, and waited for a CPU."""
 
 #: Counters that stand at a height instead of growing.
-LEVELS = frozenset((*_MEMINFO.values(), *_LOADS, "memory", "swap"))
+LEVELS = frozenset((*(name for _, name in _MEMINFO), *_LOADS, "memory", "swap"))
+#: Counters that may fall all the same: idle times, which kernels are known to correct downwards.
+MAY_FALL = frozenset(("idle", "iowait"))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,13 +64,13 @@ def node_counters(files: Mapping[str, bytes], scale: Scale) -> Counters:
 
     'busy' comes from the scheduler's clock where the root cgroup gives it (a running task's last tick may be
     missing), else from /proc/stat (sampled at ticks)."""
-    out: Counters = _stat(files.get("stat", b""), scale)
+    out = cpu_counters(files.get("stat", b""), scale)
     out |= dict.fromkeys(_LOADS)
     units = {"blocks_in": 1024, "blocks_out": 1024, "swap_in": scale.page, "swap_out": scale.page}
-    for key, name in _VMSTAT.items():
-        out[name] = _times(_line(files.get("vmstat", b""), key), units[name])
-    for key, name in _MEMINFO.items():
-        out[name] = _times(_line(files.get("meminfo", b""), key), 1024)
+    for name, number in _lines(files.get("vmstat", b""), _VMSTAT):
+        out[name] = _times(number, units[name])
+    for name, number in _lines(files.get("meminfo", b""), _MEMINFO):
+        out[name] = _times(number, 1024)
     if out["memory_free"] is None:
         out["memory_free"] = _times(_line(files.get("vmstat", b""), b"nr_free_pages "), scale.page)
     for name, word in zip(_LOADS, files.get("loadavg", b"").split(), strict=False):
@@ -86,11 +93,12 @@ def instance_counters(files: Mapping[str, bytes], scale: Scale) -> Counters:
     stat = dict(_pairs(files.get("cpu.stat", b"")))
     for name, key, unit in _CPU_STAT:
         out[name] = stat[key] * unit if key in stat else out[name]
-    memory = files.get("memory.stat", b"")
-    for name, line in (("page_faults", b"pgfault "), ("major_faults", b"pgmajfault ")):
-        # Version 1 tells the group's own, and under this name those of the groups below with them.
-        total = _line(memory, b"total_" + line)
-        out[name] = _line(memory, line) if total is None else total
+    if memory := files.get("memory.stat"):
+        for name, line in (("page_faults", b"pgfault "), ("major_faults", b"pgmajfault ")):
+            # Version 1 tells the group's own, and under this name those of the groups below with them.
+            total = _line(memory, b"total_" + line)
+            out[name] = _line(memory, line) if total is None else total
+        out["swap"] = _line(memory, b"total_swap ")
     out["limit_hits"] = _line(files.get("memory.events", b""), b"max ")
     if "memory.failcnt" in files:
         out["limit_hits"] = _number(files["memory.failcnt"].strip())
@@ -105,8 +113,6 @@ def instance_counters(files: Mapping[str, bytes], scale: Scale) -> Counters:
             out["memory"] = _number(files[name].strip())
     if "memory.swap.current" in files:
         out["swap"] = _number(files["memory.swap.current"].strip())
-    swapped = _line(memory, b"total_swap ")
-    out["swap"] = out["swap"] if swapped is None else swapped
     out |= _blocks(files)
     for resource in _PRESSURES:
         out |= _pressure(resource, files.get(f"{resource}.pressure", b""))
@@ -125,18 +131,14 @@ def proportional_set(rollup: bytes) -> float | None:
     return _times(_line(rollup, b"Pss:"), 1024)
 
 
-def _stat(text: bytes, scale: Scale) -> Counters:
-    out: Counters = dict.fromkeys((*_CPU, "busy", "interrupts", "context_switches"))
-    for line in text.splitlines():
-        word, _, rest = line.partition(b" ")
-        if word == b"cpu":
-            for name, field in zip(_CPU, rest.split(), strict=False):
-                ticks = _number(field)
-                out[name] = ticks / scale.tick if ticks is not None else None
-        elif word == b"intr":
-            out["interrupts"] = _number(rest.split(None, 1)[0]) if rest.strip() else None
-        elif word == b"ctxt":
-            out["context_switches"] = _number(rest.strip())
+def cpu_counters(text: bytes, scale: Scale) -> Counters:
+    """Those of /proc/stat: seconds of CPU time by kind and 'busy', interrupts, context_switches."""
+    out: Counters = dict.fromkeys(_CPU)
+    for name, field in zip(_CPU, _rest(text, b"cpu ").split(), strict=False):
+        ticks = _number(field)
+        out[name] = ticks / scale.tick if ticks is not None else None
+    out["interrupts"] = _line(text, b"intr ")
+    out["context_switches"] = _line(text, b"ctxt ")
     kinds = [out[name] for name in _CPU if name not in _IDLE]
     known = [seconds for seconds in kinds if seconds is not None]
     out["busy"] = sum(known) if len(known) == len(kinds) else None
@@ -156,12 +158,10 @@ def _pressure(resource: str, text: bytes) -> Counters:
     """Seconds in which some (or all, 'full') tasks stalled; the kernel counts microseconds in 'total='."""
     kinds = ("some",) if resource == "cpu" else ("some", "full")
     out: Counters = {f"pressure_{resource}_{kind}": None for kind in kinds}
-    for line in text.splitlines():
-        kind, _, rest = line.partition(b" ")
-        name = f"pressure_{resource}_{kind.decode('ascii', 'replace')}"
-        total = _number(rest.rpartition(b"total=")[2]) if b"total=" in rest else None
-        if name in out and total is not None:
-            out[name] = total / 1e6
+    for kind in kinds if text else ():
+        _, found, total = _rest(text, kind.encode() + b" ").rpartition(b"total=")
+        microseconds = _number(total) if found else None
+        out[f"pressure_{resource}_{kind}"] = None if microseconds is None else microseconds / 1e6
     return out
 
 
@@ -185,11 +185,33 @@ def _blocks(files: Mapping[str, bytes]) -> Counters:
 
 def _line(text: bytes, head: bytes) -> float | None:
     """The number after `head` at the beginning of a line; much quicker than splitting a file of 200 lines."""
-    at = 0 if text.startswith(head) else text.find(b"\n" + head) + 1
-    if not at and not text.startswith(head):
-        return None
-    words = text[at + len(head) : at + len(head) + 64].split(None, 1)
+    at = _behind(text, head)
+    words = text[at : at + 64].split(None, 1) if at else ()
     return _number(words[0]) if words else None
+
+
+def _lines(text: bytes, wanted: Iterable[tuple[bytes, str]]) -> Iterator[tuple[str, float | None]]:
+    """_line() of many: the number by name. wanted: line break and head, and the name."""
+    text = b"\n" + text
+    for head, name in wanted:
+        at = text.find(head)
+        words = text[at + len(head) : at + len(head) + 64].split(None, 1) if at >= 0 else ()
+        yield name, _number(words[0]) if words else None
+
+
+def _rest(text: bytes, head: bytes) -> bytes:
+    """What stands behind `head` at the beginning of a line, to its end."""
+    at = _behind(text, head)
+    end = text.find(b"\n", at)
+    return text[at : end if end >= 0 else None] if at else b""
+
+
+def _behind(text: bytes, head: bytes) -> int:
+    """Where `head`, which is not empty, ends in the line that begins with it; 0 where none does."""
+    if text.startswith(head):
+        return len(head)
+    at = text.find(b"\n" + head)
+    return at + 1 + len(head) if at >= 0 else 0
 
 
 def _times(number: float | None, unit: float) -> float | None:
@@ -209,6 +231,6 @@ def _pairs(text: bytes) -> list[tuple[str, float]]:
 
 def _number(word: bytes) -> float | None:
     """A number as kernels write it: digits, perhaps with one dot; anything else is None."""
-    if len(word) > 30 or not word.replace(b".", b"", 1).isdigit():
-        return None
-    return float(word)
+    if (word.isdigit() or word.replace(b".", b"", 1).isdigit()) and len(word) <= 30:
+        return float(word)
+    return None

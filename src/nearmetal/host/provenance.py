@@ -15,6 +15,8 @@ from .base import Host, Unavailable
 
 _CPU = "/sys/devices/system/cpu"
 _VERSION_LIMIT = 10.0
+BOOT_ID = "/proc/sys/kernel/random/boot_id"
+"""Drawn anew at each boot."""
 _SIZES = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 _VULNERABILITIES = (
     *("gather_data_sampling", "indirect_target_selection", "itlb_multihit", "l1tf", "mds", "meltdown"),
@@ -42,8 +44,8 @@ _TIMING_OPTIONS = frozenset(
 
 
 def provenance(host: Host) -> dict[str, Any]:
-    """JSON-ready facts by section: cpu, memory, kernel, settings, hypervisor, limits, versions, distribution,
-    cgroup. Raises nothing: what is missing is {"unavailable": reason}."""
+    """JSON-ready facts by section: cpu, memory, kernel, settings, hypervisor, boot, limits, versions,
+    distribution, cgroup. Raises nothing: what is missing is {"unavailable": reason}."""
     info = _text(host, "/proc/cpuinfo")
     return {
         "cpu": _cpu(host, info),
@@ -52,6 +54,7 @@ def provenance(host: Host) -> dict[str, Any]:
         "settings": _settings(host),
         "mitigations": _mitigations(host),
         "hypervisor": _hypervisor(host, info),
+        "boot": _read(host, BOOT_ID),
         "cgroup": _cgroup(host),
         "limits": _limits(host),
         "distribution": _distribution(host),

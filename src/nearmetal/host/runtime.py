@@ -11,6 +11,7 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 from ..errors import RunError
+from . import namespaces
 
 OUTSIDE = "outside"
 """The file in a scratch directory that names what its run has made elsewhere."""
@@ -64,6 +65,42 @@ def scratch_directory(label: str) -> Iterator[Path]:
             parent.rmdir()
 
 
+@contextmanager
+def memory_scratch_directory(label: str) -> Iterator[Path]:
+    """scratch_directory() in memory, whatever /run stands on: what trials write there waits for no disk, and
+    no disk is busy with it when records are written. Where we may not mount it stands on what is there."""
+    with scratch_directory(label) as path:
+        mounted = False
+        try:
+            with contextlib.suppress(RunError):
+                namespaces.mount(label, path, "tmpfs", options="mode=0755")
+                mounted = True
+            yield path
+        finally:
+            if mounted:
+                with contextlib.suppress(OSError):  # somebody has unmounted it already
+                    namespaces.detach(path)
+
+
+def own_notes(name: str) -> Iterator[str]:
+    """What files of this name in scratch directories say. Of this user's alone, and not through links: in
+    /tmp anybody could have made them."""
+    if not _own(runtime_directory(), stat.S_IFDIR):
+        return
+    for file in sorted(runtime_directory().glob(f"nearmetal-*/{name}")):
+        if _own(file.parent, stat.S_IFDIR) and _own(file, stat.S_IFREG):
+            with contextlib.suppress(OSError):
+                yield file.read_text(errors="replace")
+
+
+def _own(path: Path, kind: int) -> bool:
+    try:
+        found = path.lstat()
+    except OSError:
+        return False
+    return stat.S_IFMT(found.st_mode) == kind and found.st_uid == os.geteuid()
+
+
 def note_outside(scratch: Path, path: Path) -> None:
     """Note in a run's scratch directory what it is about to make elsewhere, so that it is found after a kill
     -9. path: a directory whose name begins with the run's label, without a newline."""
@@ -72,7 +109,9 @@ def note_outside(scratch: Path, path: Path) -> None:
 
 
 def noted_outside(scratch: Path) -> tuple[Path, ...]:
-    """What a run has noted; empty where it has noted nothing."""
+    """What a run of this user has noted; empty where it has noted nothing."""
+    if not (_own(scratch, stat.S_IFDIR) and _own(scratch / OUTSIDE, stat.S_IFREG)):
+        return ()
     try:
         text = (scratch / OUTSIDE).read_text(encoding="utf-8", errors="surrogateescape")
     except OSError:
@@ -91,7 +130,10 @@ def shared_memory_directory(label: str) -> Iterator[Path]:
         path.mkdir(mode=0o700)
         yield path
     finally:
-        shutil.rmtree(path, ignore_errors=True)
+        try:
+            path.rmdir()  # ranks that end well leave nothing
+        except OSError:
+            shutil.rmtree(path, ignore_errors=True)
 
 
 @contextmanager

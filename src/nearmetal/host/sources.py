@@ -1,7 +1,7 @@
 """Sources of counters: whatever counts for an instance of an arm, beside the files that the sampler holds
-open. An instance of a backend may bring further ones (Counting): the counters inside a guest, the run delay
-of its virtual CPUs. Their names become scopes of the record; what they count in timed parts is added up with
-the others (see execute/inside.py)."""
+open. An instance of a backend may bring further ones in an attribute `sources`: the counters inside a guest,
+the run delay of its virtual CPUs. Their names become scopes of the record; what they count in timed parts is
+added up with the others (see execute/inside.py)."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol, runtime_checkable
+from typing import Protocol
 
 from .base import Host
-from .counter_files import read_files
+from .counter_files import CounterFiles, read_files
 from .counters import local_scale
-from .procfiles import SCHEDSTAT, VCPU, Counters, instance_counters, node_counters
+from .procfiles import SCHEDSTAT, VCPU, Counters, cpu_counters, instance_counters
 
 #: Of a group what a timed part is asked for; its memory.stat is dear to gather.
-_TIMED_FILES: Mapping[str, tuple[str, ...]] = {
-    "cpu": ("cpu.stat",),
-    "cpuacct": ("cpuacct.usage", "cpuacct.stat"),
-    "memory": ("memory.failcnt",),
-    "unified": ("cpu.stat", "memory.events", "cpu.pressure", "memory.pressure", "io.pressure"),
-}
+_TIMED_FILES = frozenset(
+    (
+        *("cpu.stat", "cpuacct.usage", "cpuacct.stat", "memory.failcnt"),
+        *("memory.events", "cpu.pressure", "memory.pressure", "io.pressure"),
+    )
+)
 #: Levels, and what these files do not tell.
 _NOT_HERE = frozenset(("memory", "swap", "page_faults", "major_faults", "blocks_in", "blocks_out"))
 
@@ -39,30 +39,20 @@ class Source(Protocol):
         the seconds that virtual CPUs waited for real ones, added over them."""
 
 
-@runtime_checkable
-class Counting(Protocol):
-    """An instance with sources of its own."""
-
-    @property
-    def sources(self) -> tuple[Source, ...]: ...
-
-
 @dataclass(frozen=True, kw_only=True)
 class GroupSource:
-    """The control groups of an instance (directory by v1 controller, or {'unified': directory})."""
+    """The control groups of an instance."""
 
     name: str
-    host: Host
-    cgroups: Mapping[str, Path]
+    files: CounterFiles
 
-    def read(self) -> Counters:
-        paths = {
-            file: f"{directory}/{file}"
-            for controllers, directory in self.cgroups.items()
-            for controller in controllers.split(",")
-            for file in _TIMED_FILES.get(controller, ())
-        }
-        found = instance_counters(read_files(self.host, paths), local_scale())
+    def take(self) -> Mapping[str, bytes]:
+        """What the files hold now, for parse()."""
+        return self.files.read(_TIMED_FILES)
+
+    def parse(self, taken: Mapping[str, bytes]) -> Counters:
+        """See Source.read."""
+        found = instance_counters(taken, local_scale())
         return {name: value for name, value in found.items() if name not in _NOT_HERE}
 
 
@@ -70,12 +60,21 @@ class GroupSource:
 class NodeSource:
     """What the whole node waited for: of use while one arm alone is busy on it."""
 
-    host: Host
+    files: CounterFiles
     name: str = "node"
 
-    def read(self) -> Counters:
-        found = node_counters(read_files(self.host, {"stat": "/proc/stat"}), local_scale())
+    def take(self) -> Mapping[str, bytes]:
+        """What the file holds now, for parse()."""
+        return self.files.read(("stat",))
+
+    def parse(self, taken: Mapping[str, bytes]) -> Counters:
+        """See Source.read."""
+        found = cpu_counters(taken.get("stat", b""), local_scale())
         return {name: found[name] for name in ("steal", "iowait")}
+
+
+FileSource = GroupSource | NodeSource
+"""Read at both ends of a timed part, and parsed when there is time."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -116,7 +116,13 @@ class SshHost:
         )
 
     def launch(
-        self, argv: Sequence[str], *, expect: Set[str], timeout: float, env: Mapping[str, str] | None = None
+        self,
+        argv: Sequence[str],
+        *,
+        expect: Set[str],
+        timeout: float,
+        env: Mapping[str, str] | None = None,
+        inherit: bool = True,
     ) -> Launched:
         raise RunError(f"{self.name}: helpers that report by a descriptor run on this machine only")
 

@@ -43,7 +43,9 @@ class Starts(StrEnum):
 
 
 USUAL_SLICES = 8
-"""Per kernel and instance, where the study does not say."""
+"""Per kernel and instance at least, where the study does not say."""
+REHEARSED_SLICES = 16
+"""In the rehearsal, where the study does not say: how noisy a kernel is shows in them."""
 
 
 @dataclass(frozen=True, kw_only=True)

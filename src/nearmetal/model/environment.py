@@ -44,17 +44,29 @@ class Attachment(StrEnum):
     VETH_BRIDGE = "veth-bridge"
     VETH_ROUTED = "veth-routed"
     MACVLAN = "macvlan"
+    MACVTAP = "macvtap"
     IPVLAN = "ipvlan"
     VXLAN = "vxlan"
     OVS = "ovs"
     PHYS = "phys"
     SRIOV = "sriov"
+    USER = "user"
     NONE = "none"
 
     @property
     def seated(self) -> bool:
         """Whether an instance attached so takes a seat on a network that is built for it."""
-        return self not in (Attachment.HOST, Attachment.LOOPBACK, Attachment.NONE)
+        return self not in (Attachment.HOST, Attachment.LOOPBACK, Attachment.USER, Attachment.NONE)
+
+    @property
+    def interfaced(self) -> bool:
+        """Whether an instance attached so has an interface beside its loopback that is its own."""
+        return self.seated or self is Attachment.USER
+
+    @property
+    def of_guests(self) -> bool:
+        """Whether only virtual machines can be attached so."""
+        return self in (Attachment.MACVTAP, Attachment.USER)
 
     @property
     def modes(self) -> tuple[str, ...]:
@@ -74,6 +86,7 @@ class Attachment(StrEnum):
 
 _MODES = {
     Attachment.MACVLAN: ("bridge", "private", "vepa", "passthru"),
+    Attachment.MACVTAP: ("bridge", "private", "vepa", "passthru"),
     Attachment.IPVLAN: ("l2", "l3"),
 }
 #: The weight of a control group that nobody has given another.
@@ -145,10 +158,12 @@ class Companion:
 class Environment:
     """How work is wrapped. backend: name of an entry point; image: HOST or the name of one; placements: names
     of the placements it takes part in; workloads: names of those it runs, empty for all; network: of its
-    attachment; guest: of a virtual machine; storage: None where no workload is told of any; beside: its
-    companion in every trial, None without one; transport: between its ranks; share: namespaces of the machine
-    that its instances keep; extra_work: share of additional work planted in every slice (backend handicap
-    only, 0.03 = 3 %)."""
+    attachment; guest: of a virtual machine; inside: the environment whose guests its instances stand in (its
+    guest and image are then theirs too), None for the machine itself; storage: None where no workload is told
+    of any; beside: its companion in every trial, None without one; transport: between its ranks; share:
+    namespaces of the machine that its instances keep; extra_work: share of additional work planted in every
+    slice (backend handicap only, 0.03 = 3 %); emulated: by what its machine is, or in what its hypervisor
+    stands, 'Xen in TCG: where', once that is known; empty where they are real."""
 
     name: str
     backend: str
@@ -157,6 +172,7 @@ class Environment:
     network: NetworkSettings = field(default_factory=NetworkSettings)
     limits: Limits = field(default_factory=Limits)
     guest: GuestSettings | None = None
+    inside: str | None = None
     xen: XenSettings | None = None
     storage: Storage | None = None
     beside: Companion | None = None
@@ -165,12 +181,13 @@ class Environment:
     transport: TransportWish = TransportWish.AUTO
     share: tuple[Shared, ...] = ()
     extra_work: float = 0.0
+    emulated: str = ""
 
     @property
     def emulation(self) -> str:
-        """How its guests are emulated, which stands beside every figure of theirs; empty where they are
-        not."""
-        return "" if self.guest is None else self.guest.label
+        """By what it or its guests are emulated, which stands beside every figure of theirs; empty where they
+        are not."""
+        return self.emulated or ("" if self.guest is None else self.guest.label)
 
     def takes(self, workload: str) -> bool:
         """Whether it runs the workload of that name."""

@@ -67,12 +67,13 @@ class StartFrom(StrEnum):
 class GuestSettings:
     """memory: bytes; vcpus: None for as many as the instance has CPUs; cpu: host, max or a model that QEMU
     knows; pin: each vCPU to one of the instance's CPUs; numa: nodes that memory and vCPUs are divided into;
-    kernel: None for that of the image, or of the image debian-kernel; modules: its lib/modules/<version>;
-    disk: an image of the user's own instead of the environment's; root_device: where its root is; format,
-    cache, aio: of all disks; snapshot: what is written to disks is thrown away by QEMU; writable, swap: bytes
-    of disks of the guest's own, None: what it writes stays in its memory, and it has no swap; vfio: the PCI
-    address of a device that it gets; boot_timeout: seconds; accelerated_not: why not by KVM, once that is
-    known."""
+    kernel: a path, or the name of an image that has one, None for that of its own image, or of the image
+    debian-kernel; modules: its lib/modules/<version>; disk: an image of the user's own instead of the
+    environment's; root_device: where its root is; format, cache, aio: of all disks; snapshot: what is written
+    to disks is thrown away by QEMU; writable, swap: bytes of disks of the guest's own, None: what it writes
+    stays in its memory, and it has no swap; vfio: the PCI address of a device that it gets; uri: of the
+    daemon of libvirt that starts it, None for one that answers here, or one of its own; boot_timeout:
+    seconds; accelerated_not: why not by KVM, once that is known."""
 
     accelerator: Accelerator = Accelerator.AUTO
     machine: MachineType = MachineType.Q35
@@ -95,8 +96,14 @@ class GuestSettings:
     nic: Nic = Nic.VIRTIO
     vfio: str | None = None
     start: StartFrom = StartFrom.COLD
+    uri: str | None = None
     boot_timeout: float = 60.0
     accelerated_not: str = ""
+
+    @property
+    def kernel_image(self) -> str | None:
+        """The image whose kernel it boots, where another one is named."""
+        return None if self.kernel is None or "/" in self.kernel else self.kernel
 
     @property
     def emulated(self) -> bool:

@@ -13,10 +13,10 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, kw_only=True)
 class NetworkSettings:
     """What is set at the interface of each instance; None leaves what the kernel gives. mode: of macvlan
-    (bridge, private, vepa, passthru) and ipvlan (l2, l3); devices: of the machine, for phys one per instance,
-    for sriov the physical functions; subnet: IPv4 network of the addresses, '10.99.0.0/24'; rto_min: least
-    retransmission time-out of TCP, seconds; rate: bytes a second that an instance may send; queue_length:
-    packets; tso, gso, gro: offloads."""
+    and macvtap (bridge, private, vepa, passthru) and ipvlan (l2, l3); devices: of the machine, for phys one
+    per instance, for sriov the physical functions; subnet: IPv4 network of the addresses, '10.99.0.0/24';
+    rto_min: least retransmission time-out of TCP, seconds; rate: bytes a second that an instance may send;
+    queue_length: packets; tso, gso, gro: offloads."""
 
     mode: str | None = None
     devices: tuple[str, ...] = ()

@@ -9,7 +9,8 @@ from enum import StrEnum
 class Quantity(StrEnum):
     """What a printed figure measures. TIME: seconds of one phase of a process; TIME_SHARE: the same as a
     share of its life; OVERHEAD: more time than the baseline takes, as a share; GAIN: less time, as a share;
-    COUNT: events; WAIT: seconds; WALL: seconds of a whole run; INSTANCES: what those count in timed runs."""
+    COUNT: events; WAIT: seconds; WALL: seconds of a whole run; INSTANCES: what those count in timed runs;
+    BOOT: seconds of a boot, by statistic (phase 'boot.minimum', ...)."""
 
     TIME = "time"
     TIME_SHARE = "share of the time"
@@ -19,6 +20,7 @@ class Quantity(StrEnum):
     WAIT = "wait"
     WALL = "wall time"
     INSTANCES = "instances"
+    BOOT = "boot time"
 
 
 class Likeness(StrEnum):

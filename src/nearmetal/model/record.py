@@ -11,6 +11,9 @@ from .study import Better
 
 JsonValue = None | bool | int | float | str | list["JsonValue"] | dict[str, "JsonValue"]
 
+#: Ends the reason of a row without a value that nothing went wrong with.
+TOO_SHORT = "0 s, below what the clock tells"
+
 
 class Status(StrEnum):
     """OK: usable; FAILED: launch, time-out, verification or parsing failed, see reason."""
@@ -89,6 +92,12 @@ class Connection:
     timeout_seconds: float | None
 
 
+def slice_phase(workload: str) -> str:
+    """Among the phases of a trial, the median time of one slice from its token to its answer: what is not
+    timed of it included."""
+    return f"{workload}.slice"
+
+
 @dataclass(frozen=True, kw_only=True)
 class TrialRecord:
     """One trial. begin, end: Unix seconds; attempt counts from 1 (a torn block is run again as a whole);
@@ -105,7 +114,8 @@ class TrialRecord:
     other by TCP); transport: what was fixed, what the library calls itself, and under 'seen' what the ranks
     were seen to talk by; connections: None = not asked, as nothing was lost, or not known;
     members: trials of its attempt at the block, 0 = every side of the plan; facts: by application, what it
-    said of how it ran (version, library, the size it chose)."""
+    said of how it ran (version, library, the size it chose), and by
+    'network.<host>' how a guest's own kernel had set its interface."""
 
     run: str
     trial: str

@@ -126,13 +126,12 @@ class NetworkTrouble:
 
 @dataclass(frozen=True, kw_only=True)
 class Roof:
-    """The roof over one metric. words: what it is; value: in the cell's unit; share, baseline_share: of the
-    arm's and the baseline's medians in it, beyond 1 where a cache or another way round it serves them."""
+    """The roof over one metric of one arm. words: what it is; value: in the cell's unit; share: of the arm's
+    median in it, beyond 1 where a cache or another way round it serves that."""
 
     words: str
     value: float
     share: float
-    baseline_share: float
     measured: float
 
 
@@ -157,11 +156,13 @@ class Cell:
     companion intervals of theta (mean is approximate and carries no verdict); smallest_material: the smallest
     overhead that could have been called material; blocks_needed: blocks more for a verdict at the present
     spread, None when decided or unknown; network: None where nothing was lost, or nothing is known; emulated:
-    a side ran on nodes that are emulated; roof: None where none stands over the metric, or none was measured;
+    a side ran on nodes that are emulated; roof, baseline_roof: of each side, None where none stands over it,
+    or none was measured;
     total: overhead of all blocks together (ratio of arithmetic means by Fieller, approximate, carries no
     verdict); spread: None where there are no slices; e: e-value of the signs against no difference at all;
-    discovered: whether e-BH counts it among all comparisons of the study, None for A/A cells; guest: how the
-    guests of a side are emulated, 'TCG, no KVM: why'; empty where none are."""
+    discovered: whether e-BH counts it among all comparisons of the study, None for A/A cells; guest: how
+    a side or its guests are emulated or nested, 'TCG, no KVM: why'; empty where none are; guest_of: the
+    environments of which that is said."""
 
     arm: str
     environment: str
@@ -201,11 +202,13 @@ class Cell:
     network: NetworkTrouble | None = None
     emulated: bool = False
     roof: Roof | None = None
+    baseline_roof: Roof | None = None
     total: Interval | None = None
     spread: SliceSpread | None = None
     e: float | None = None
     discovered: bool | None = None
     guest: str = ""
+    guest_of: tuple[str, ...] = ()
 
     @property
     def key(self) -> str:
@@ -225,11 +228,12 @@ class NoiseFloor:
 
 @dataclass(frozen=True, kw_only=True)
 class Unused:
-    """Something that was measured and not used, or not measured, and why."""
+    """Something that was measured and not used, or not measured, and why. failed: it ran, and went wrong."""
 
     what: str
     reason: str
     count: int
+    failed: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

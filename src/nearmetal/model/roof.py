@@ -9,12 +9,14 @@ from .record import JsonValue
 from .workload import Better
 
 TRIAD, LATENCY, BANDWIDTH, DGEMM = "triad", "latency", "bandwidth", "dgemm"
+SOCKETS = "sockets"
 DISK_READ, DISK_WRITE = "disk-read", "disk-write"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Wanted:
-    """A roof that a study's metrics are under. place: directory on the disk that it is of."""
+    """A roof that a study's metrics are under. place: directory on the disk that it is of, or the arm over
+    whose seats it goes."""
 
     name: str
     ranks: int
@@ -27,7 +29,7 @@ class MeasuredRoof:
     """What the bare machine gives at most, measured. name: 'triad', 'latency', 'bandwidth', 'dgemm', ...;
     ranks: that measured it, None = as many as there are CPUs; transport: 'shm' or 'tcp' of messages, else '';
     value: in `unit`; better: 'higher' or 'lower'; measured: Unix seconds; how: in words; place: directory on
-    the disk that it is of, else ''."""
+    the disk that it is of, or arm over whose seats it goes, else ''."""
 
     name: str
     ranks: int | None

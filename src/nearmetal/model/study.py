@@ -23,8 +23,10 @@ from .program import Bounds, Reference
 from .workload import (
     EVENT_METRICS,
     IDLE,
+    IDS,
     RANKS,
     STORAGE,
+    STORAGE_VARIABLE,
     ApplicationWorkload,
     Better,
     CommandWorkload,
@@ -41,8 +43,10 @@ from .workload import (
 __all__ = [
     "EVENT_METRICS",
     "IDLE",
+    "IDS",
     "RANKS",
     "STORAGE",
+    "STORAGE_VARIABLE",
     "USUAL_SHARES",
     "ApplicationWorkload",
     "Arm",

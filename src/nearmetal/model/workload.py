@@ -30,6 +30,10 @@ IDLE = 10
 RANKS = "{ranks}"
 #: Stands for the path of its storage in the arguments of a user's own program.
 STORAGE = "{storage}"
+#: Tells a program the same in its environment.
+STORAGE_VARIABLE = "NEARMETAL_STORAGE"
+#: Stands for who a program runs as, in numbers, where it runs.
+IDS = "{uid:gid}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,6 +104,13 @@ class CommandWorkload:
         if self.script is not None:
             return (*(interpreter_of(self.script) or ()), f"./{SCRIPT}")
         return tuple(token.replace(RANKS, str(ranks)) for token in self.argv)
+
+    @property
+    def told_of_storage(self) -> str:
+        """By which of its names the program's arguments or script are told of storage; '' where by none."""
+        words = self.argv if self.script is None else (self.script,)
+        marks = (STORAGE, STORAGE_VARIABLE) if self.script is None else (STORAGE_VARIABLE,)
+        return next((mark for mark in marks if any(mark in word for word in words)), "")
 
     @property
     def outputs(self) -> tuple[str, ...]:

@@ -289,7 +289,7 @@ def _refused(own: NetworkPlan, made: Mapping[str, Any]) -> UnavailableError:
 
 def remedy(kind: str, said: str) -> str:
     """What mends a link that the kernel refused."""
-    if "not supported" in said and kind in ("veth", "bridge", "macvlan", "ipvlan", "vxlan"):
+    if "not supported" in said and kind in ("veth", "bridge", "macvlan", "macvtap", "ipvlan", "vxlan"):
         return f"modprobe {kind} (a kernel with CONFIG_{kind.upper()})"
     if "congestion_control" in said:
         return "one of /proc/sys/net/ipv4/tcp_available_congestion_control, or modprobe tcp_NAME"

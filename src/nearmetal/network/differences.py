@@ -24,7 +24,11 @@ def differences(
         if place == HUB or not isinstance(facts, dict):
             continue
         kind = facts["kind"]
-        if mode is not None and kind in ("macvlan", "ipvlan") and not _same_mode(mode, facts["mode"]):
+        if (
+            mode is not None
+            and kind in ("macvlan", "macvtap", "ipvlan")
+            and not _same_mode(mode, facts["mode"])
+        ):
             out.append(_words(facts, place, "mode", mode, facts["mode"]))
         for name, asked in wanted.items():
             if not _same(name, asked, facts.get(name)):

@@ -16,7 +16,7 @@ Json = dict[str, Any]
 
 RTO_MIN_LOCK = 1 << 13  # of RTAX_RTO_MIN
 _MAIN = 254  # RT_TABLE_MAIN
-_MODES = {"macvlan": "IFLA_MACVLAN_MODE", "ipvlan": "IFLA_IPVLAN_MODE"}
+_MODES = {"macvlan": "IFLA_MACVLAN_MODE", "macvtap": "IFLA_MACVTAP_MODE", "ipvlan": "IFLA_IPVLAN_MODE"}
 
 
 def facts(ip: IPRoute, plain: socket.socket, interface: str, index: int) -> Json:

@@ -126,6 +126,15 @@ def macvlan(f: Frame) -> Topology:
     """The device that the instances share is one end of a pair whose other end is a port of the hub's bridge,
     as a machine's own stands at a switch. In mode vepa that port sends back (IEEE 802.1Qbg); in modes private
     and passthru each seat has a device of its own."""
+    return _on_pairs(f, "macvlan")
+
+
+def macvtap(f: Frame) -> Topology:
+    """As macvlan; what a guest sends and gets goes through the character device of its link."""
+    return _on_pairs(f, "macvtap")
+
+
+def _on_pairs(f: Frame, kind: str) -> Topology:
     assert f.mode is not None
     links = [f.bridge()]
     for i in range(len(f.seats)):
@@ -133,7 +142,7 @@ def macvlan(f: Frame) -> Topology:
         if device == f"device{i}":
             way = replace(_bridged(f, port(i)), hairpin=f.mode == "vepa")
             links += f.pair(way, f.inner(HUB, device, "end"))
-        links.append(_stacked(f, i, "macvlan", device, "macvlan_mode", f.mode))
+        links.append(_stacked(f, i, kind, device, f"{kind}_mode", f.mode))
     return f.with_hub(*links)
 
 
@@ -227,6 +236,7 @@ SHAPES: Mapping[Attachment, Callable[[Frame], Topology]] = {
     Attachment.VETH_BRIDGE: veth_bridge,
     Attachment.VETH_ROUTED: veth_routed,
     Attachment.MACVLAN: macvlan,
+    Attachment.MACVTAP: macvtap,
     Attachment.IPVLAN: ipvlan,
     Attachment.VXLAN: vxlan,
     Attachment.OVS: ovs,

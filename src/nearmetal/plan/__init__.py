@@ -1,17 +1,19 @@
 """From a study and its seed to blocks of trials: pure, no I/O, knows nothing of machines or of statistics."""
 
 from .blocks import aa_arms, make_block, make_plan
-from .lengths import KaliberaJones, expected_blocks, kalibera_jones_plan
-from .slices import MOST_SLICES, added_seconds, plan_slices
+from .lengths import KaliberaJones, block_pace, expected_blocks, fewer_blocks, kalibera_jones_plan
+from .slices import LONGEST_BLOCK, MOST_SLICES, SlicePlanner
 
 __all__ = [
+    "LONGEST_BLOCK",
     "MOST_SLICES",
     "KaliberaJones",
+    "SlicePlanner",
     "aa_arms",
-    "added_seconds",
+    "block_pace",
     "expected_blocks",
+    "fewer_blocks",
     "kalibera_jones_plan",
     "make_block",
     "make_plan",
-    "plan_slices",
 ]

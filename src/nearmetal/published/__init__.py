@@ -26,7 +26,7 @@ def read(text: str) -> Published:
     data = tomllib.loads(text)
     figures = (
         *(_times(data["times"]) if "times" in data else ()),
-        *map(_figure, data["figure"]),
+        *map(_figure, data.get("figure", ())),
         *(f for entry in data.get("instances", ()) for f in _instances(entry)),
     )
     return Published(paper=Paper(**data["paper"]), figures=figures)
@@ -88,7 +88,7 @@ def _instances(entry: Mapping[str, Any]) -> Iterator[PublishedFigure]:
             yield PublishedFigure(
                 part=entry["part"],
                 what=f"{entry['what']} {name}, {place}",
-                quantity=Quantity.INSTANCES,
+                quantity=Quantity(entry.get("quantity", Quantity.INSTANCES)),
                 low=float(Decimal(str(value)) * scale),
                 high=float(Decimal(str(value)) * scale),
                 unit=entry["unit"],

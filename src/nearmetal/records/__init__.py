@@ -2,7 +2,7 @@
 
 from .directory import PlanMeta, ResultsDirectory, safe_name
 from .manifest import Verification
-from .reading import Trials, completed_blocks, last_attempts, latest_attempts, read_trials
+from .reading import Trials, by_attempt, completed_blocks, last_attempts, latest_attempts, read_trials
 from .series import SeriesDirectory
 from .writer import TrialWriter
 
@@ -13,6 +13,7 @@ __all__ = [
     "TrialWriter",
     "Trials",
     "Verification",
+    "by_attempt",
     "completed_blocks",
     "last_attempts",
     "latest_attempts",

@@ -124,8 +124,14 @@ _encode = json.JSONEncoder(allow_nan=False, separators=(",", ":"), ensure_ascii=
 def to_line(record: TrialRecord) -> bytes:
     """One line of a trials file, newline included. Raises RecordsError on NaN or infinity: a measurement that
     is not a number is a failed row, to be said in its reason, never a value."""
+    from pydantic_core import to_json
+
     try:
-        return _encode(to_dict(record)).encode() + b"\n"
+        data = to_dict(record)
+        line = to_json(data, inf_nan_mode="constants")
+        if b"NaN" in line or b"Infinity" in line:  # a number, which is refused, or a text that says so
+            line = _encode(data).encode()
+        return line + b"\n"
     except ValueError as e:
         raise RecordsError(
             f"trial {record.trial} holds a value that is not finite: {e}",

@@ -6,7 +6,7 @@ import json
 import re
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -28,8 +28,9 @@ _NAME = re.compile(r"(?P<study>.+)-\d{4}-\d\d-\d\dT\d\d-\d\d-\d\d(-\d+)?")
 @dataclass(frozen=True, kw_only=True)
 class PlanMeta:
     """What fixes the order of the trials, with the study: the seed, the expected number of blocks N, and the
-    names of the arms in the order of the study. created: Unix seconds when it was fixed;
-    slices: by kernel workload, empty in plans of before they were planned."""
+    names of the arms in the order of the study. created: Unix seconds when it was fixed; slices: of the first
+    block, by kernel workload, empty in plans of before they were planned; rehearsed_blocks: N as the
+    rehearsal had it, None where expected_blocks is still that."""
 
     study: str
     seed: int
@@ -37,6 +38,7 @@ class PlanMeta:
     arms: tuple[str, ...]
     created: float
     slices: Mapping[str, int] = field(default_factory=dict)
+    rehearsed_blocks: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,14 +100,26 @@ class ResultsDirectory:
             slices=dict(slices or {}),
         )
         lines = b"".join(map(to_line, rehearsal))
-        data = {"schema": _SCHEMA, **plan.__dict__}
         try:
             if lines:
                 write_file(self.path / REHEARSAL, lines)
             write_file(self.path / PROVENANCE, json_bytes(provenance))
-            write_file(self.path / PLAN, json_bytes(data))  # last: a plan that is there has its provenance
+            write_file(self.path / PLAN, _plan_bytes(plan))  # last: a plan that is there has its provenance
         except OSError as e:
             raise failure(e, self.path, kept="no trial had begun") from e
+        return plan
+
+    def expect(self, blocks: int) -> PlanMeta:
+        """Another N, once only, before the first look (see plan.fewer_blocks). Raises RecordsError when N was
+        changed already; DiskFullError."""
+        plan = self.plan()
+        if plan.rehearsed_blocks is not None:
+            raise RecordsError("its number of blocks was changed already", where=str(self.path))
+        plan = replace(plan, expected_blocks=blocks, rehearsed_blocks=plan.expected_blocks)
+        try:
+            write_file(self.path / PLAN, _plan_bytes(plan))
+        except OSError as e:
+            raise failure(e, self.path, kept="the records are whole") from e
         return plan
 
     @property
@@ -131,6 +145,7 @@ class ResultsDirectory:
                 arms=tuple(str(a) for a in data["arms"]),
                 created=float(data["created"]),
                 slices={str(k): int(v) for k, v in data.get("slices", {}).items()},
+                rehearsed_blocks=None if (first := data.get("rehearsed_blocks")) is None else int(first),
             )
         except (ValueError, KeyError, TypeError) as e:
             raise RecordsError(f"corrupt: {e!r}", where=str(file), remedy="take it from a copy") from e
@@ -171,6 +186,10 @@ class ResultsDirectory:
         """The records of all writers, and how many torn lines were left out. Raises RecordsError."""
         return read_trials(sorted((self.path / "trials").glob("*.jsonl")))
 
+    def rehearsal(self) -> tuple[TrialRecord, ...]:
+        """The records that no analysis uses, by (attempt, position). Raises RecordsError."""
+        return read_trials(p for p in [self.path / REHEARSAL] if p.exists()).records
+
     def records(self) -> tuple[TrialRecord, ...]:
         """The records of all writers, by (block, position, attempt). Raises RecordsError."""
         return self.trials().records
@@ -199,13 +218,20 @@ class ResultsDirectory:
         return verify_sums(self.path)
 
 
+_UNSAFE = re.compile(r"[^A-Za-z0-9._-]")
+
+
 def safe_name(name: str) -> str:
     """The name of a study or trial as one part of a path ('0.native/1x2' -> '0.native~1x2')."""
-    return re.sub(r"[^A-Za-z0-9._-]", "~", name).lstrip(".") or "unnamed"
+    return _UNSAFE.sub("~", name).lstrip(".") or "unnamed"
 
 
 def json_bytes(data: Mapping[str, Any]) -> bytes:
     return json.dumps(data, indent=2, ensure_ascii=False, allow_nan=False).encode() + b"\n"
+
+
+def _plan_bytes(plan: PlanMeta) -> bytes:
+    return json_bytes({"schema": _SCHEMA, **plan.__dict__})
 
 
 def _bytes(file: Path) -> bytes:

@@ -35,6 +35,14 @@ def read_trials(files: Iterable[Path]) -> Trials:
     return Trials(records=tuple(records), torn=torn)
 
 
+def by_attempt(records: Iterable[TrialRecord]) -> dict[tuple[int, int], list[TrialRecord]]:
+    """The records of each block and attempt at it, in the order of the records."""
+    out: dict[tuple[int, int], list[TrialRecord]] = {}
+    for r in records:
+        out.setdefault((r.block, r.attempt), []).append(r)
+    return out
+
+
 def completed_blocks(records: Iterable[TrialRecord], arms_per_block: int) -> set[int]:
     """Blocks of which one attempt has all its trials, failed ones included: they were run, and a trial that
     fails is a result. arms_per_block counts the A/A run too; a block without settled arms says how many

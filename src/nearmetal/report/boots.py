@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from ..model.record import JsonValue
 from ..units import show, show_effect
-from .cells_table import SYMBOLS, verdict_text
+from .cells_table import SYMBOLS, emulation_said, verdict_text
 from .json_form import to_json
 from .text import one_line
 
@@ -25,9 +25,9 @@ def boots_text(cells: Sequence[StateCell]) -> str:
     """One table per arm, the reasons of what has no verdict, and how to read it."""
     if not cells:
         return "The two have no arm and metric in common: nothing to compare."
-    rows = {c.arm: [_HEADS] for c in cells}
+    rows = {_arms(c): [_HEADS] for c in cells}
     for c in cells:
-        rows[c.arm].append(_row(c))
+        rows[_arms(c)].append(_row(c))
     widths = [max(len(row[i]) for table in rows.values() for row in table) for i in range(len(_HEADS))]
     lines: list[str] = []
     for arm, table in rows.items():
@@ -37,7 +37,13 @@ def boots_text(cells: Sequence[StateCell]) -> str:
         ]
         lines.append("")
     reasons = dict.fromkeys(one_line(c.reason) for c in cells if c.reason)
-    return "\n".join([*lines, *reasons, NOTE])
+    warnings = emulation_said((_arms(c), c.guest) for c in cells)
+    return "\n".join([*lines, *warnings, *reasons, NOTE])
+
+
+def _arms(c: StateCell) -> str:
+    """'bare/1x1', and what it is set against where that is another."""
+    return c.arm if c.other == c.arm else f"{c.arm} → {c.other}"
 
 
 def boots_json(cells: Sequence[StateCell]) -> JsonValue:

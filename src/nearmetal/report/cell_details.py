@@ -108,9 +108,9 @@ def _discovery(c: Cell) -> str:
 
 
 def _roof(c: Cell) -> str:
-    if c.roof is None:
-        return ""
-    return f"{roof_text(c)}: {share_words(c.roof.share)} (baseline {share_words(c.roof.baseline_share)})"
+    sides = ((c.roof, ""), (c.baseline_roof, "baseline: "))
+    told = [(who, roof) for roof, who in sides if roof is not None]
+    return "; ".join(f"{who}{share_words(roof.share)} of {roof_text(roof, c.unit)}" for who, roof in told)
 
 
 def _smallest(c: Cell) -> str:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from ..model.result import Analysis, Attribution, Cell, Interval, NoiseFloor, Verdict
-from ..model.study import EventSubject, KernelWorkload, Pinning, Placement, Study
+from ..model.study import Pinning, Placement, Study
 from ..units import show, show_effect
 from .text import one_line, plural
 
@@ -25,37 +25,6 @@ WORDS: Mapping[Verdict, str] = {
     Verdict.NONE: "no verdict yet",
     Verdict.INCONSISTENT: "inconsistent",
 }
-_GROUP_OF_KERNEL = {
-    "stream": "memory",
-    "dirty": "memory",
-    "records": "files",
-    "pingpong": "MPI",
-    "ring": "MPI",
-    "alltoall": "MPI",
-    "allreduce": "MPI",
-    "barrier": "MPI",
-    "tcp": "sockets",
-    "udp": "sockets",
-    "ep": "compute",
-    "cg": "compute",
-    "is": "compute",
-    "mg": "compute",
-    "lu": "compute",
-    "ft": "compute",
-    "bt": "compute",
-}
-_GROUP_ORDER = (
-    "compute",
-    "memory",
-    "MPI",
-    "sockets",
-    "files",
-    "start",
-    "stop",
-    "exec",
-    "density",
-    "programs",
-)
 
 
 def verdict_text(verdict: Verdict) -> str:
@@ -128,22 +97,6 @@ class Group:
     lines: tuple[Line, ...]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Floor:
-    """The noise floor of one kind of work: the widest half-width of the baseline against itself, as a share
-    (infinite before there are enough blocks)."""
-
-    group: str
-    half_width: float
-    cells: tuple[Cell, ...]
-
-    @property
-    def text(self) -> str:
-        if not math.isfinite(self.half_width):
-            return f"{self.group} not known yet"
-        return f"{self.group} ±{self.half_width * 100:.1f} %"
-
-
 def metric_label(cell: Cell) -> str:
     """workload.metric; the bare workload where the metric only repeats its name."""
     same = cell.metric in ("", cell.workload)
@@ -154,10 +107,10 @@ def side(study: Study, arm_name: str) -> Side:
     """An arm in words, from the study; its bare name where the study does not hold it."""
     for arm in study.arms():
         if arm.name == arm_name:
-            p, guest = arm.placement, arm.environment.emulation
+            p, emulation = arm.placement, one_line(arm.environment.emulation).partition(":")[0]
             return Side(
                 arm=arm_name,
-                environment=one_line(arm.environment.name) + (" (TCG, no KVM)" if guest else ""),
+                environment=one_line(arm.environment.name) + (f" ({emulation})" if emulation else ""),
                 shape=shape_text(p),
                 network=arm.environment.attachment.value,
             )
@@ -263,28 +216,6 @@ def verdict_table(study: Study, analysis: Analysis) -> tuple[Group, ...]:
     return tuple(groups)
 
 
-def kind_of_work(study: Study, workload: str) -> str:
-    """'compute', 'memory', 'MPI', 'sockets', an event ('start', ...), or 'programs' for a user's own."""
-    for w in study.workloads:
-        if w.name == workload:
-            if isinstance(w, EventSubject):
-                return str(w.event)
-            return _GROUP_OF_KERNEL.get(w.kernel, "programs") if isinstance(w, KernelWorkload) else "programs"
-    return "programs"
-
-
-def floors(study: Study, noise: NoiseFloor) -> tuple[Floor, ...]:
-    """The noise floor by kind of work, widest half-width of each kind."""
-    by_group: dict[str, list[Cell]] = {}
-    for c in noise.cells:
-        by_group.setdefault(kind_of_work(study, c.workload), []).append(c)
-    return tuple(
-        Floor(group=g, half_width=max(_half_width(c) for c in by_group[g]), cells=tuple(by_group[g]))
-        for g in _GROUP_ORDER
-        if g in by_group
-    )
-
-
 def trust_text(noise: NoiseFloor) -> str:
     """What the baseline against itself says about the machine, in one sentence."""
     why = one_line(noise.reason)
@@ -345,12 +276,18 @@ def question_text(study: Study, analysis: Analysis) -> str:
 
 
 def emulation_warnings(analysis: Analysis) -> tuple[str, ...]:
-    """A sentence for each environment whose guests were emulated."""
+    """A sentence for each environment that was emulated, or whose guests were."""
     cells = (*analysis.cells, *analysis.noise_floor.cells)
-    found = dict.fromkeys((one_line(c.environment), one_line(c.guest)) for c in cells if c.guest)
+    return emulation_said((name, c.guest) for c in cells for name in c.guest_of or (c.environment,))
+
+
+def emulation_said(found: Iterable[tuple[str, str]]) -> tuple[str, ...]:
+    """found: names, and how they are emulated, empty where they are not."""
+    emulated = "is emulation: its figures say nothing of what runs on a processor"
+    inner = "is nested: its figures say nothing of guests on a machine"
     return tuple(
-        f"Warning: {name} ({why}) is emulation: its figures say nothing of virtual machines on a processor."
-        for name, why in found
+        f"Warning: {name} ({why}) {emulated if 'TCG' in why else inner}."
+        for name, why in dict.fromkeys((one_line(name), one_line(why)) for name, why in found if why)
     )
 
 
@@ -401,10 +338,6 @@ def _to_decide(analysis: Analysis, results_dir: str | None) -> tuple[str, ...]:
         f"? not decided: {metric_label(need)} in {one_line(need.arm)} needs about "
         f"{plural(need.blocks_needed or 0, 'block')}{time} more{rest}{command}",
     )
-
-
-def _half_width(cell: Cell) -> float:
-    return (cell.high - cell.low) / 2 if bounded(cell) else math.inf
 
 
 def _roughly(seconds: float) -> str:

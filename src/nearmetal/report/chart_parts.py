@@ -135,7 +135,7 @@ class OverheadAxis:
     def encoding(self, field: str) -> Spec:
         """y, never clipped to a baseline of its own."""
         scale: Spec = {"zero": False, "nice": True}
-        axis: Spec = {"title": self.title, "tickCount": 6, "format": "~g" if self.as_factor else "+~g"}
+        axis: Spec = {"title": self.title, "tickCount": 6, "format": "~r" if self.as_factor else "+~r"}
         return {"field": field, "type": "quantitative", "scale": scale, "axis": axis}
 
     def margin_said(self, cell: Cell) -> str:

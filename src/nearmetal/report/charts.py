@@ -143,8 +143,8 @@ def absolute(cell: Cell, records: RecordIndex, p: Palette) -> Chart | None:
     domain: list[JsonValue] = [base, arm]
     colour: Spec = {"field": "side", "scale": {"domain": domain, "range": [p.base, p.arm]}}
     shape: Spec = {"field": "side", "scale": {"domain": domain, "range": ["circle", "triangle-up"]}}
-    roof = _roof_line(cell, factor, p)
-    if roof is not None and cell.roof is not None:
+    line = _roof_line(cell, factor, p)
+    if line is not None and cell.roof is not None:
         drawn.append(cell.roof.value * factor)
     scale = value_scale(min(drawn), max(drawn))
     y: Spec = {"field": "y", "type": "quantitative", "scale": scale, "axis": value_axis(unit, scale)}
@@ -167,12 +167,12 @@ def absolute(cell: Cell, records: RecordIndex, p: Palette) -> Chart | None:
             "encoding": {"x": x, "y": y, "color": colour, "shape": shape, "tooltip": tips},
         }
     )
-    if roof is not None:
-        layers.append({**roof, "encoding": {"y": y}})
+    if line is not None:
+        layers.append({**line, "encoding": {"y": y}})
     caption = (
         f"Absolute values in {unit}, n {cell.n}: the fold of each block"
         + (" (large) and its raw slices (small)." if raws else ".")
-        + (f" Dashed: the roof, {roof_text(cell)}." if roof is not None else "")
+        + (f" Dashed: the roof, {roof_text(cell.roof, cell.unit)}." if line and cell.roof else "")
         + thinned(len(shown), len(triples), "blocks")
     )
     return Chart(

@@ -175,10 +175,13 @@ def instances_json(figures: Sequence[InstanceFigures]) -> list[JsonValue]:
 
 
 def printed_grids(
-    figures: Sequence[PublishedFigure], places: Mapping[str, str], counted: Sequence[InstanceFigures]
+    figures: Sequence[PublishedFigure],
+    places: Mapping[str, str],
+    counted: Sequence[InstanceFigures],
+    marks: Mapping[str, str],
 ) -> list[Grid]:
     """What a paper printed of its instances, beside ours: one table for each of its own. places: our arm by
-    the paper's word."""
+    the paper's word; marks: how one is emulated, by the same word."""
     ours = {f.arm: f for f in counted}
     out = []
     for group in _by(figures, lambda f: f"{f.source}|{f.phase.partition('.')[0]}|{f.unit}").values():
@@ -198,7 +201,10 @@ def printed_grids(
             Grid(
                 title=f"{_named(first.phase)}: here, and in {first.source} "
                 f"({first.likeness.value}; {first.differs})",
-                heads=("", *(h for place in columns for h in (f"{place}, here", "paper"))),
+                heads=(
+                    "",
+                    *(h for place in columns for h in (f"{place}, here{marks.get(place, '')}", "paper")),
+                ),
                 rows=tuple(rows),
                 numbers=True,
             )

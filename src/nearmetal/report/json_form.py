@@ -10,7 +10,8 @@ from enum import Enum
 from ..model.record import JsonValue
 from ..model.result import Analysis, Cell
 from ..model.study import Study
-from .cells_table import SYMBOLS, answer_sentence, emulation_warnings, floors, question_text, trust_text
+from .cells_table import SYMBOLS, answer_sentence, emulation_warnings, metric_label, question_text, trust_text
+from .floors import Floor, floors
 from .inside import NOTHING, Inside
 
 FORMAT = 1
@@ -86,7 +87,7 @@ def json_form(
             "proven": noise.proven,
             "reason": noise.reason,
             "sentence": trust_text(noise),
-            "groups": [{"group": f.group, "half_width": to_json(f.half_width)} for f in floors(study, noise)],
+            "groups": [_floor(f) for f in floors(study, noise)],
             "cells": [cell_json(c, by_block=False) for c in noise.cells],
         },
         "warnings": list(emulation_warnings(analysis)),
@@ -94,3 +95,8 @@ def json_form(
         "inside": inside.as_json(),
         "unused": [{"what": u.what, "reason": u.reason, "count": u.count} for u in analysis.unused],
     }
+
+
+def _floor(floor: Floor) -> dict[str, JsonValue]:
+    apart: list[JsonValue] = [metric_label(c) for c in floor.apart]
+    return {"group": floor.group, "half_width": to_json(floor.half_width), "wider": apart}

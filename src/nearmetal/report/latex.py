@@ -12,10 +12,10 @@ from .cells_table import (
     Group,
     answer_sentence,
     emulation_warnings,
-    floors,
     margin_text,
     verdict_table,
 )
+from .floors import floors
 from .text import one_line, plural
 
 _TEXT = {

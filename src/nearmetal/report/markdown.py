@@ -11,13 +11,13 @@ from .cells_table import (
     Entry,
     Group,
     answer_sentence,
-    floors,
     legend,
     question_text,
     trust_text,
     verdict_table,
 )
 from .curves import sentences
+from .floors import floors
 from .inside import NOTHING, Inside
 from .roofs_table import roof_lines
 from .text import one_line, plural

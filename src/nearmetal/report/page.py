@@ -15,6 +15,7 @@ from ..model.result import Analysis
 from ..model.study import Study
 from ..units import show_clock
 from . import curves, inside_sections, sections
+from .boot_table import boot_leaf
 from .cells_table import answer_sentence, question_text, trust_text
 from .chart_parts import PAGE, Chart, config
 from .inside import NOTHING, Inside
@@ -72,6 +73,7 @@ def page_html(study: Study, analysis: Analysis, context: Context, *, bundle: str
         curves.section(analysis.cells, drawings.figure),
         sections.time_spent(study, analysis, records),
         *_instances(study, records, drawings),
+        *_boots(study, records, context, drawings),
         sections.what_ran(study, analysis, records),
         inside_sections.roofs(analysis),
         inside_sections.counted(context.inside),
@@ -103,6 +105,12 @@ def _instances(study: Study, records: RecordIndex, drawings: Drawings) -> list[M
     blocks = instances_blocks(study, instances_of(study, records))
     leaf = Leaf(key="instances", title="What the instances counted", blocks=tuple(blocks))
     return [html_of(leaf, drawings.figure)] if blocks else []
+
+
+def _boots(study: Study, records: RecordIndex, context: Context, drawings: Drawings) -> list[Markup]:
+    """How guests booted; nothing where none did."""
+    leaf = boot_leaf(study, records, context.provenance)
+    return [] if leaf is None else [html_of(leaf, drawings.figure)]
 
 
 def framed(

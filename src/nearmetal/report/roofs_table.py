@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..model.result import Analysis, Cell
+from ..model.result import Analysis, Roof
 from ..units import show
 from .cells_table import metric_label
 from .text import one_line
@@ -36,30 +36,25 @@ def share_words(share: float) -> str:
     return said if share <= 1.05 else f"{said}, beyond it: not served by what the roof is of"
 
 
-def roof_text(cell: Cell) -> str:
-    """'75 GB/s (memory bandwidth, STREAM Triad of 2 ranks)'; '' where there is no roof."""
-    if cell.roof is None:
-        return ""
-    return one_line(f"{show(cell.roof.value, cell.unit)} ({cell.roof.words})")
+def roof_text(roof: Roof, unit: str) -> str:
+    """'75 GB/s (memory bandwidth, STREAM Triad of 2 ranks)'."""
+    return one_line(f"{show(roof.value, unit)} ({roof.words})")
 
 
 def roof_lines(analysis: Analysis) -> tuple[RoofLine, ...]:
     """The baseline once, then every arm, by metric; empty where no roof was measured."""
     out: dict[tuple[str, str], RoofLine] = {}
     for c in analysis.cells:
-        if c.roof is None:
-            continue
-        sides = (
-            (c.baseline, c.baseline_value.centre, c.roof.baseline_share),
-            (c.arm, c.value.centre, c.roof.share),
-        )
-        for arm, value, share in sides:
+        sides = ((c.baseline, c.baseline_value, c.baseline_roof), (c.arm, c.value, c.roof))
+        for arm, value, roof in sides:
+            if roof is None:
+                continue
             line = RoofLine(
                 metric=metric_label(c),
-                roof=roof_text(c),
+                roof=roof_text(roof, c.unit),
                 arm=one_line(arm),
-                result=one_line(show(value, c.unit)),
-                share=share,
+                result=one_line(show(value.centre, c.unit)),
+                share=roof.share,
             )
             out.setdefault((metric_label(c), arm), line)
     return tuple(out.values())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -16,7 +15,6 @@ from .cells_table import (
     Entry,
     Group,
     Side,
-    floors,
     legend,
     next_steps,
     side,
@@ -25,6 +23,7 @@ from .cells_table import (
 )
 from .chart_parts import PAGE
 from .charts import floor
+from .floors import floors
 from .markup import Markup, escape, join, scrolled, table, tag
 from .profile_table import HEADS, profile_lines
 from .seen import RecordIndex, Seen, share_text
@@ -116,8 +115,8 @@ def noise_floor(study: Study, analysis: Analysis, draw: Draw) -> Markup:
     figures = []
     for f in floors(study, noise):
         n = max(c.n for c in f.cells)
-        value = f"±{f.half_width * 100:.1f} %" if math.isfinite(f.half_width) else "not known yet"
-        figures.append(tag("li", tag("b", value), f"{f.group}, ", tag("span", f"n {n}", class_="quiet")))
+        beside = f"n {n}" + (f"; {f.wider}" if f.wider else "")
+        figures.append(tag("li", tag("b", f.figure), f"{f.group}, ", tag("span", beside, class_="quiet")))
     chart = floor(noise, PAGE)
     count = f"{plural(analysis.blocks, 'complete block')} in {show_clock(analysis.elapsed)}"
     return tag(

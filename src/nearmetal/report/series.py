@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -30,7 +30,7 @@ from .profile_table import profile_lines
 from .seen import RecordIndex
 from .series_charts import overheads, packing
 from .sheet import Block, Grid, Leaf, Words, html_of, markdown_of, text_of
-from .text import plural
+from .text import one_line, plural
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -210,11 +210,11 @@ def _part(r: PartResult, paper: Published | None) -> Leaf:
     times = [b for b in pairs if b.figure.quantity in (Quantity.TIME, Quantity.TIME_SHARE)]
     if times and r.analysis is not None:
         blocks.append(_times(r, times, records))
-    claims = [b for b in pairs if b not in times]
+    claims, marks = [b for b in pairs if b not in times], _marks(r)
     if claims:
-        blocks.append(_claims(claims))
+        blocks.append(_claims(claims, marks))
     printed = [f for f in _figures(r, paper) if f.quantity is Quantity.INSTANCES]
-    blocks += printed_grids(printed, r.part.places, counted)
+    blocks += printed_grids(printed, r.part.places, counted, marks)
     return Leaf(key=f"part-{r.part.key}", title=r.part.title, blocks=tuple(blocks))
 
 
@@ -342,12 +342,24 @@ def _times(r: PartResult, times: Sequence[Beside], records: RecordIndex) -> Grid
     )
 
 
-def _claims(pairs: Sequence[Beside]) -> Grid:
+def _marks(r: PartResult) -> dict[str, str]:
+    """' (TCG, no KVM)' and the like, by the paper's word for an arm that is emulated."""
+    if r.study is None:
+        return {}
+    said = {a.name: one_line(a.environment.emulation).partition(":")[0] for a in r.study.arms()}
+    return {word: f" ({how})" for word, arm in r.part.places.items() if (how := said.get(arm))}
+
+
+def _claims(pairs: Sequence[Beside], marks: Mapping[str, str]) -> Grid:
+    def ours(b: Beside) -> str:
+        mark = marks.get(b.figure.arm) or marks.get(b.figure.baseline, "")
+        return b.ours + (mark if b.found else "")
+
     return Grid(
         title="What the paper found, and what was found here",
         heads=("what", "paper", "where", "here", "the paper's is", "what differs"),
         rows=tuple(
-            (b.figure.what, b.printed, b.figure.source, b.ours, b.figure.likeness.value, b.figure.differs)
+            (b.figure.what, b.printed, b.figure.source, ours(b), b.figure.likeness.value, b.figure.differs)
             for b in pairs
         ),
     )

@@ -33,7 +33,7 @@ class Overheads:
 
     def encoding(self, field: str) -> Spec:
         scale: Spec = {"type": "log", "nice": False} if self.as_factor else {"zero": True, "nice": True}
-        axis: Spec = {"title": self.title, "tickCount": 6, "format": "~g" if self.as_factor else "+~g"}
+        axis: Spec = {"title": self.title, "tickCount": 6, "format": "~r" if self.as_factor else "+~r"}
         return {"field": field, "type": "quantitative", "scale": scale, "axis": axis}
 
     def none(self) -> float:

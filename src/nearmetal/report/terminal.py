@@ -9,16 +9,18 @@ from typing import TYPE_CHECKING
 from ..model.result import Analysis, Verdict
 from ..model.study import Study
 from ..units import show_clock
-from .cells_table import Comparison, Entry, Group, Side, floors, legend, next_steps, trust_text, verdict_table
+from .cells_table import Comparison, Entry, Group, Side, legend, next_steps, trust_text, verdict_table
 from .curves import sentences
+from .floors import floors
 from .inside import NOTHING, Inside
 from .roofs_table import roof_lines, share_words
-from .text import plural, tight
+from .text import one_line, plural, tight
 
 if TYPE_CHECKING:
     from rich.text import Text
 
 GAP = "  "
+MOST_FAILED = 5
 _STYLES: Mapping[Verdict, str] = {
     Verdict.SLOWER: "bold red",
     Verdict.FASTER: "bold cyan",
@@ -57,6 +59,8 @@ def terminal_text(
         out.append_text(table)
     for said in sentences(analysis.cells):
         out.append("\n" + "\n".join(_wrapped(said, width)) + "\n")
+    for said in _failed(analysis, results_dir):
+        out.append("\n".join(_wrapped(said, width)) + "\n", style=_ALERT)
     out.append("\n")
     for line in legend(analysis):
         whole = _columns(line) <= width
@@ -67,6 +71,20 @@ def terminal_text(
     for step in (*next_steps(analysis, results_dir), *([f"Report: {report}"] if report else [])):
         out.append("\n".join(_command_wrapped(step, width)) + "\n")
     return out
+
+
+def _failed(analysis: Analysis, results_dir: str) -> list[str]:
+    """What has no value, by its reason, and where its logs are."""
+    by_reason: dict[str, list[str]] = {}
+    for u in analysis.unused:
+        if u.failed:
+            by_reason.setdefault(u.reason, []).append(f"{u.what} ({u.count} ×)")
+    if not by_reason:
+        return []
+    said = [one_line(f"Failed: {', '.join(what)}: {why}") for why, what in by_reason.items()]
+    more = plural(len(said) - MOST_FAILED, "further reason")
+    left = [f"{more} in the report"] if len(said) > MOST_FAILED else []
+    return ["", *said[:MOST_FAILED], *left, f"Logs: {results_dir}/logs"]
 
 
 def _beside(analysis: Analysis, inside: Inside) -> list[str]:

@@ -11,12 +11,15 @@ from ..model.result import Analysis
 from ..model.study import Study
 from ..records.disk import failure, write_file
 from ..samplers import costs_in
+from .boot_table import boot_leaf
 from .bundle import vega_bundle
 from .csv_form import csv_text
 from .inside import inside_of
 from .latex import latex_text
 from .markdown import markdown_text
 from .page import Context, page_html
+from .seen import RecordIndex
+from .sheet import markdown_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,9 +60,11 @@ def write_report(
         latex=directory / "report.tex",
         csv=directory / "report.csv",
     )
+    boots = boot_leaf(study, RecordIndex(records), provenance)
     texts = {
         out.html: page_html(study, analysis, context, bundle=vega_bundle()),
-        out.markdown: markdown_text(study, analysis, context.inside),
+        out.markdown: markdown_text(study, analysis, context.inside)
+        + ("" if boots is None else f"\n{markdown_of(boots)}\n"),
         out.latex: latex_text(study, analysis),
         out.csv: csv_text(analysis),
     }

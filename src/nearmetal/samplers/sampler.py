@@ -4,7 +4,10 @@ A program of its own and not a thread: in a thread, cold Python made a sample co
 where nm-sample costs about as much (benchmarks/sampler.py), and the tool has no thread that could delay it.
 It ends by itself when the tool ends, however that ends. Nothing is parsed here. What the kernel itself renews
 every 5 s only (load averages), and levels that it also counts elsewhere or that are dear to gather (meminfo
-beside vmstat, a cgroup's memory.stat), are read in every fifth sample."""
+beside vmstat, a cgroup's memory.stat), are read in every fifth sample; so are, of cgroup v1, what a quota
+held up and the CPU time to the nanosecond, beside the file that parts it into user's and system's. Pressure,
+the dearest, is read in every second sample. These sums lose nothing by it: only what lies between is less
+fine."""
 
 from __future__ import annotations
 
@@ -25,10 +28,15 @@ from .frames import FrameWriter, raw_beside, whole_lines
 
 SCHEMA = 1
 INSTANCE = "instance."
-_SELDOM_EVERY = 5
-_SELDOM = frozenset(
-    ("meminfo", "loadavg", "memory.stat", "memory.swap.current", "memory.failcnt", "memory.events")
-)
+_RESOURCES = ("cpu", "memory", "io")
+_EVERY = {
+    **dict.fromkeys(
+        ("meminfo", "loadavg", "memory.stat", "memory.swap.current", "memory.failcnt", "memory.events"), 5
+    ),
+    **dict.fromkeys((f"pressure.{r}" for r in _RESOURCES), 2),
+    **dict.fromkeys((f"{r}.pressure" for r in _RESOURCES), 2),
+}
+_EVERY_V1 = _EVERY | dict.fromkeys(("cpu.stat", "cpuacct.usage"), 5)
 _END_LIMIT = 5.0
 _FRAME = 1 << 20
 
@@ -86,6 +94,7 @@ class Sampler:
         except OSError as e:
             self.problem = f"{self._path}: {e.strerror or e}"
         self._tell(_lines("node", self._node_files))
+        self.mark("node")
         return self
 
     def __exit__(
@@ -102,13 +111,14 @@ class Sampler:
 
     def add_instance(self, name: str, cgroups: Mapping[str, Path], threads: Sequence[int] = ()) -> None:
         """From now on sample this instance's cgroups (directory by v1 controller, or {'unified': ...}) as
-        scope 'instance.<name>', first of all now. An instance without cgroups has nothing to sample.
-        threads: those of the machine that are a guest's CPUs."""
+        scope 'instance.<name>'; one that is gone before the next sample leaves none, its trial's record tells
+        what it took. An instance without cgroups has nothing to sample. threads: those of the machine that
+        are a guest's CPUs."""
         cpus = {f"{SCHEDSTAT}{n}": f"/proc/{thread}/schedstat" for n, thread in enumerate(threads)}
         self._tell(_lines(_scope(name), cgroup_paths(cgroups) | cpus))
 
     def remove_instance(self, name: str) -> None:
-        """Take a last sample of it and let its files go; harmless when it is not known."""
+        """Let its files go; harmless when it is not known."""
         self._tell(f"- {_scope(name)}\n")
 
     @property
@@ -240,8 +250,6 @@ def _scope(name: str) -> str:
 
 
 def _lines(scope: str, paths: Mapping[str, str]) -> str:
-    """Commands for nm-sample: hold these files, and read them now."""
-    lines = [
-        f"+ {scope} {name} {_SELDOM_EVERY if name in _SELDOM else 1} {path}\n" for name, path in paths.items()
-    ]
-    return "".join([*lines, f"! {scope}\n"])
+    """Commands for nm-sample: read these files from now on."""
+    every = _EVERY_V1 if "cpuacct.stat" in paths else _EVERY
+    return "".join(f"+ {scope} {name} {every.get(name, 1)} {path}\n" for name, path in paths.items())

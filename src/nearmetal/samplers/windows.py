@@ -7,7 +7,7 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from itertools import pairwise
 
-from ..host.procfiles import LEVELS, Counters
+from ..host.procfiles import LEVELS, MAY_FALL, Counters
 from .reading import Sample
 
 Window = tuple[float, float]
@@ -22,23 +22,26 @@ def in_windows(
     of the samples is ahead of that of the windows.
 
     Between two samples a counter is taken to grow evenly, and a height to move so. None where no sample lies
-    at or before the begin of a window or at or behind its end, and where a counter ran backwards.
+    at or before the begin of a window or at or behind its end, and where a counter ran backwards; idle times,
+    which kernels correct downwards, have then not grown.
     """
     out: Counters = {"seconds": sum(end - begin for begin, end in windows)}
     own = [(s.monotonic - ahead, s.scopes[scope]) for s in samples if scope in s.scopes]
     for name in dict.fromkeys(key for _, counters in own for key in counters):
         series = [(at, value) for at, c in own if (value := c.get(name)) is not None]
-        out[name] = _mean(series, windows) if name in LEVELS else _grown(series, windows)
+        out[name] = (
+            _mean(series, windows) if name in LEVELS else _grown(series, windows, falls=name in MAY_FALL)
+        )
     return out
 
 
-def _grown(series: Series, windows: Sequence[Window]) -> float | None:
+def _grown(series: Series, windows: Sequence[Window], *, falls: bool) -> float | None:
     total = 0.0
     for begin, end in windows:
         first, last = _at(series, begin), _at(series, end)
-        if first is None or last is None or last < first:
+        if first is None or last is None or (last < first and not falls):
             return None
-        total += last - first
+        total += max(0.0, last - first)
     return total
 
 

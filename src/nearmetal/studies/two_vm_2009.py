@@ -20,6 +20,7 @@ from ..model.study import (
     Storage,
     Study,
 )
+from ..model.xen import XenSettings
 
 NAME = "two-vm-scenarios-2009"
 TITLE = "Two virtual machines on each node, or one? The study of 2009, asked of this machine"
@@ -40,6 +41,8 @@ STEPS = {Scale.SMALL: 20, Scale.PAPER: 1000}
 MORE = 1.2
 #: Of each guest: for what LAMMPS writes, and so that memory can be committed that is not there.
 DISK, SWAP = 1024 * MIB, 512 * MIB
+#: Four guests that are emulated boot on two CPUs at a time.
+BOOT_SECONDS = 240.0
 BARE = "bare"
 
 
@@ -47,13 +50,14 @@ BARE = "bare"
 class Setting:
     """What the machine offers. cpus: usable ones, in the order in which ranks take them; backend: of the
     instances; virtual: they are virtual machines; image: of every arm; notes: what is not as the study would
-    have it."""
+    have it; xen: of guests under Xen, None for the usual."""
 
     cpus: tuple[int, ...]
     backend: str
     virtual: bool
     image: str = HOST
     notes: tuple[str, ...] = ()
+    xen: XenSettings | None = None
 
     @property
     def words(self) -> tuple[str, str]:
@@ -178,10 +182,15 @@ def _instances(setting: Setting, name: str, place: Placement, memory: float) -> 
         image=setting.image,
         attachment=Attachment.VETH_BRIDGE,
         limits=Limits() if setting.virtual else Limits(memory=size),
-        guest=GuestSettings(memory=size, writable=DISK, swap=SWAP) if setting.virtual else None,
+        guest=_guest(size) if setting.virtual else None,
+        xen=setting.xen,
         storage=Storage(),
         placements=(place.name,),
     )
+
+
+def _guest(memory: int) -> GuestSettings:
+    return GuestSettings(memory=memory, writable=DISK, swap=SWAP, boot_timeout=BOOT_SECONDS)
 
 
 def _nodes(scale: Scale, cpus: int) -> int:

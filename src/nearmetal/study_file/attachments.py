@@ -7,12 +7,19 @@ from typing import TYPE_CHECKING
 
 from ..model.study import Attachment
 from .catalog import did_you_mean
+from .guest import BY_QEMU
 from .problems import Path, Problems
 from .tree import Node, mark_of
 from .validate import broken
 
 if TYPE_CHECKING:
     from .sections import EnvironmentSection
+
+
+_OF_QEMU = {
+    Attachment.MACVTAP: "by macvtap QEMU has the character device of a link; write attachment: macvlan",
+    Attachment.USER: "user is QEMU's own network in user mode; write attachment: none, or veth-bridge",
+}
 
 
 def check_network(section: EnvironmentSection, node: Node, path: Path, problems: Problems) -> None:
@@ -26,6 +33,9 @@ def check_network(section: EnvironmentSection, node: Node, path: Path, problems:
 
 def _misfits(section: EnvironmentSection) -> Iterator[tuple[Path, str]]:
     attachment, network = section.attachment, section.network
+    if attachment in _OF_QEMU and section.backend not in BY_QEMU:
+        yield ("attachment",), f"{section.backend} starts no guest by QEMU: {_OF_QEMU[attachment]}"
+        return
     if not attachment.seated:
         if network.model_fields_set:
             yield (
@@ -51,4 +61,4 @@ def _misfits(section: EnvironmentSection) -> Iterator[tuple[Path, str]]:
 def _mode_mistake(attachment: Attachment, mode: str) -> str:
     if attachment.modes:
         return f'attachment {attachment} has no mode "{mode[:40]}"{did_you_mean(mode, attachment.modes)}'
-    return f"attachment {attachment} has no modes; macvlan and ipvlan have"
+    return f"attachment {attachment} has no modes; macvlan, macvtap and ipvlan have"

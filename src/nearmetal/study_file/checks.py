@@ -84,7 +84,9 @@ def check_environment(
                 f"attachment {section.attachment}; "
             )
             what += (
-                f"{section.backend} is the machine itself, which is one instance, on each emulated node "
+                "one guest holds one instance"
+                if section.inside is not None
+                else f"{section.backend} is the machine itself, which is one instance, on each emulated node "
                 f"by attachment: {Attachment.HOST}"
                 if section.backend in BARE
                 else f"write attachment: {Attachment.VETH_BRIDGE}"

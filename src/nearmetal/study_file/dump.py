@@ -71,7 +71,8 @@ def _environment(e: Environment) -> Tree:
         "attachment": str(e.attachment),
         "network": _network(e.network),
         "limits": _limits(e.limits),
-        "guest": None if e.guest is None else _guest(e.guest),
+        "guest": None if e.guest is None or e.inside is not None else _guest(e.guest),
+        "inside": None if e.inside is None else _text(e.inside),
         "xen": None if e.xen is None else _xen(e.xen),
         "beside": None if e.beside is None else _beside(e.beside),
         "storage": None if e.storage is None else _storage(e.storage),
@@ -80,6 +81,7 @@ def _environment(e: Environment) -> Tree:
         "transport": str(e.transport) if e.transport is not Environment.transport else None,
         "share": _list(tuple(e.share)) if e.share else None,
         "extra_work": exact(e.extra_work, Dimension.SHARE) if e.extra_work else None,
+        "emulated": _text(e.emulated) if e.emulated else None,
     }
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from ..model.guest import MIB, Accelerator, Aio, Cache, GuestSettings, MachineType, Nic, StartFrom
 from ..model.image import HOST
+from ..model.libvirt import ATTACHMENT, not_by_libvirt
 from ..model.study import Attachment, StorageKind
 from ..units import Dimension, exact
 from .problems import Path, Problems
@@ -18,8 +19,11 @@ from .validate import broken
 if TYPE_CHECKING:
     from .sections import EnvironmentSection, GuestSection
 
+LIBVIRT = "libvirt"
 #: Backends whose instances are virtual machines.
-GUESTS = ("qemu", "libvirt", "xen")
+GUESTS = ("qemu", LIBVIRT, "xen")
+#: Those that are QEMU's.
+BY_QEMU = ("qemu", LIBVIRT)
 LEAST_MEMORY = 48 * MIB
 """Below it no kernel unpacks its initramfs."""
 _NO_ATTACHMENT = {
@@ -27,6 +31,8 @@ _NO_ATTACHMENT = {
     Attachment.IPVLAN: "ipvlan delivers by the addresses of the machine's own interface, and a guest has its "
     "own; write attachment: macvlan",
 }
+#: Of Linux's drivers, in bytes (max_mtu of e1000 and 8139cp).
+_MOST_MTU = {Nic.E1000: 16110, Nic.RTL8139: 4096}
 
 Found = Iterator[tuple[Path, str]]
 
@@ -42,6 +48,12 @@ def check_guest(section: EnvironmentSection, node: Node, path: Path, problems: P
     given = node.get("guest") if isinstance(node, MapNode) else None
     own = frozenset(given.entries) if isinstance(given, MapNode) else frozenset[str]()
     found = list(_around(section))
+    if section.backend == LIBVIRT:
+        settings = guest_of(section.guest) or GuestSettings()
+        for key, what in not_by_libvirt(settings, section.attachment):
+            found.append(((key,) if key == ATTACHMENT else ("guest", key), what))
+    elif section.guest is not None and section.guest.uri is not None:
+        found.append((("guest", "uri"), f"{section.backend} asks no libvirt; write backend: {LIBVIRT}"))
     found += [
         (("guest", *at), what) for at, what in (_inside(section, section.guest, own) if section.guest else ())
     ]
@@ -78,9 +90,11 @@ def _inside(section: EnvironmentSection, g: GuestSection, own: frozenset[str]) -
     if g.machine is MachineType.MICROVM:
         yield from _microvm(section, g)
     yield from _disks(section, g, own)
-    network = section.attachment.seated
-    if "nic" in own and not network:
+    if "nic" in own and not section.attachment.interfaced:
         yield ("nic",), f"attachment {section.attachment} has no network card"
+    mtu, most = section.network.mtu, _MOST_MTU.get(g.nic)
+    if mtu is not None and most is not None and mtu > most:
+        yield ("nic",), f"{g.nic} carries at most {most} bytes in a packet, and network: mtu is {mtu}"
     if g.start is StartFrom.RESTORED and (g.vfio is not None or (section.image == HOST and g.disk is None)):
         what = (
             "a device that is passed through" if g.vfio is not None else f"image {HOST}, which it shares live"
@@ -108,7 +122,7 @@ def _microvm(section: EnvironmentSection, g: GuestSection) -> Found:
 def _disks(section: EnvironmentSection, g: GuestSection, own: frozenset[str]) -> Found:
     if g.aio is Aio.NATIVE and g.cache not in (Cache.NONE, Cache.DIRECTSYNC):
         yield ("aio",), "aio native needs cache none or directsync"
-    if g.modules is not None and g.kernel is None:
+    if g.modules is not None and (g.kernel is None or "/" not in g.kernel):
         yield ("modules",), "modules are of a kernel of your own; write kernel"
     if "root_device" in own and g.disk is None:
         yield ("root_device",), "root_device is of a disk of your own; write disk"
@@ -116,7 +130,8 @@ def _disks(section: EnvironmentSection, g: GuestSection, own: frozenset[str]) ->
         yield ("disk",), f"a disk of your own takes the place of image {section.image}; write one of the two"
     for key in ("kernel", "modules", "disk", "root_device"):
         text = getattr(g, key)
-        if text is not None and (not text.startswith("/") or any(c.isspace() for c in text)):
+        named = key == "kernel" and "/" not in (text or "")
+        if text is not None and (not (named or text.startswith("/")) or any(c.isspace() for c in text)):
             yield (key,), f'"{text[:60]}" is not an absolute path without spaces'
     no_disk = g.disk is None and g.writable is None and g.swap is None and section.image == HOST
     for key in sorted(own & {"format", "cache", "aio", "snapshot"}) if no_disk else ():
@@ -149,5 +164,5 @@ def guest_words(g: GuestSettings) -> dict[str, str | None]:
     return out
 
 
-TEXTS = frozenset({"cpu", "kernel", "modules", "disk", "root_device", "vfio", "no_kvm"})
+TEXTS = frozenset({"cpu", "kernel", "modules", "disk", "root_device", "vfio", "uri", "no_kvm"})
 """Keys of guest_words() whose value is any text."""

@@ -42,21 +42,25 @@ def check_images(
     catalog: Catalog | None,
     problems: Problems,
 ) -> None:
-    """The image of every environment is one that stands."""
+    """The image of every environment, and that of the kernel of its guests, is one that stands."""
     node = root.get(SECTION)
     entries = node.entries if isinstance(node, MapNode) else {}
     if HOST in entries:
         what = f"{HOST} is the machine's own root; call it something else"
         problems.add(mark_of(root, (SECTION, HOST), key=True), (SECTION, HOST), what)
     for name, section in environments.items():
-        if section is None or section.image == HOST or catalog is None:
+        if section is None or catalog is None:
             continue
-        if section.image in entries and section.image not in images:
-            continue  # its mistakes are told where it is defined
-        what = catalog.no_image(section.image, images, problems.file) or ""
-        if what:
-            at: Path = ("environments", name, "image")
-            problems.add(mark_of(root, at), at, what)
+        kernel = section.guest.kernel if section.guest is not None else None
+        wanted: dict[Path, str] = {} if section.image == HOST else {("image",): section.image}
+        wanted |= {("guest", "kernel"): kernel} if kernel is not None and "/" not in kernel else {}
+        for key, image in wanted.items():
+            if image in entries and image not in images:
+                continue  # its mistakes are told where it is defined
+            what = catalog.no_image(image, images, problems.file) or ""
+            if what:
+                at: Path = ("environments", name, *key)
+                problems.add(mark_of(root, at), at, what)
 
 
 def load_definition(path: FilePath, name: str) -> ImageDefinition:

@@ -13,6 +13,7 @@ from .catalog import Catalog
 from .checks import check_beside, check_environment, check_named_workloads, check_placement
 from .design import check_arms, check_design
 from .images import check_images, read_images
+from .inside import check_inside
 from .made import frame_of
 from .npb import Program
 from .problems import Mark, Problems
@@ -65,6 +66,7 @@ def load_text(text: str, name: str, catalog: Catalog | None, *, seed: int | None
         key: validate(EnvironmentSection, node, ("environments", key), problems)
         for key, (_, node) in entries_of(root, "environments").items()
     }
+    check_inside(root, environments, problems)
     images = read_images(root, problems)
     pieces = workload_pieces(root, problems)
     programs: dict[str, Program] = {}

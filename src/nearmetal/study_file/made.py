@@ -59,7 +59,7 @@ def frame_of(
             problems.add(mark_of(root, at, key=True), at, what)
         if not used or any(n not in known for n in used):
             return None
-        built.append(_environment(key, section, used))
+        built.append(_environment(key, section, sound, used))
     final = design.seed if design.seed is not None else seed
     return Study(
         name=name,
@@ -83,15 +83,22 @@ def frame_of(
     )
 
 
-def _environment(name: str, section: EnvironmentSection, placements: tuple[str, ...]) -> Environment:
+def _environment(
+    name: str,
+    section: EnvironmentSection,
+    others: Mapping[str, EnvironmentSection],
+    placements: tuple[str, ...],
+) -> Environment:
+    around = section if section.inside is None else others.get(section.inside, section)
     return Environment(
         name=name,
         backend=section.backend,
-        image=section.image,
+        image=around.image,
         attachment=section.attachment,
         network=_network(section.network),
         limits=_limits(section.limits),
-        guest=guest_of(section.guest),
+        guest=guest_of(around.guest),
+        inside=section.inside,
         xen=xen_of(section.xen),
         storage=_storage(section.storage),
         beside=_beside(section.beside),
@@ -100,6 +107,7 @@ def _environment(name: str, section: EnvironmentSection, placements: tuple[str, 
         transport=section.transport,
         share=tuple(section.share),
         extra_work=section.extra_work,
+        emulated=section.emulated,
     )
 
 

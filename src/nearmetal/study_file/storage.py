@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from ..model.study import STORAGE, CommandWorkload, KernelWorkload, StorageKind, Workload
+from ..model.study import CommandWorkload, KernelWorkload, StorageKind, Workload
 from .problems import Path, Problems
 from .tree import MapNode, Node, mark_of
 from .validate import broken
@@ -62,8 +62,8 @@ def check_told_storage(
         taken = not section.workloads or (w is not None and w.name in section.workloads)
         if not taken or w is None:
             continue
-        if isinstance(w, CommandWorkload) and any(STORAGE in token for token in w.argv):
-            why = f"is told of storage ({STORAGE})"
+        if isinstance(w, CommandWorkload) and w.told_of_storage:
+            why = f"is told of storage ({w.told_of_storage})"
         elif isinstance(w, KernelWorkload) and w.kernel in writers:
             why = "writes to storage"
         else:

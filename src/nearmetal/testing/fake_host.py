@@ -119,6 +119,7 @@ class FakeHost:
         expect: Set[str],
         timeout: float,
         env: Mapping[str, str] | None = None,
+        inherit: bool = True,
     ) -> Launched:
         key = tuple(argv)
         facts = self.reports.get(key)

@@ -6,16 +6,13 @@ import csv
 import re
 
 from ..model.record import JsonValue
-from ..model.study import Better
+from ..model.study import IDS, Better
 from .application import Found, Invocation, Metric, Needs, Output, Place
 from .parameter import Choices, Kind, Parameter
 
 MIB = 1 << 20
 #: bonnie++ as Debian installs it: not on the PATH of users.
 PROGRAM = "/usr/sbin/bonnie++"
-#: It refuses to run as root without a user, and any other user may only name itself. Nothing is put into the
-#: text: the arguments stand behind it.
-AS_WHO_RUNS_IT = 'exec "$0" -u "$(id -u):$(id -g)" "$@"'
 #: Marks a time below half a second.
 TOO_FAST = "+++++"
 VERSIONS = ("1.97", "1.98")
@@ -95,7 +92,8 @@ class Bonnie:
         size = size_of(choices, place) // MIB
         return Invocation(
             argv=(
-                *("sh", "-c", AS_WHO_RUNS_IT, PROGRAM),
+                # It refuses to run as root without a user, and any other user may only name itself.
+                *(PROGRAM, "-u", IDS),
                 *("-q", "-d", "{storage}", "-m", "nearmetal", "-n", "0"),
                 *("-s", f"{size}:{choices.word('chunk')}"),
                 *("-r", str(size // 2)),  # it refuses files of less than twice the memory that it is told of

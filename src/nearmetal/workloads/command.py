@@ -7,7 +7,7 @@ from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ..model.expression import search
-from ..model.record import JsonValue, Row, Status
+from ..model.record import TOO_SHORT, JsonValue, Row, Status
 from ..model.study import Better, CommandWorkload, MetricSpec, VerifySpec
 from .program_output import SEARCHED, NoNumber, ending, metric_value, number_by, too_long
 
@@ -82,15 +82,11 @@ def used_rows(
         ("read", "B", (io or {}).get("rchar") or None),
         ("written", "B", (io or {}).get("wchar") or None),
     )
-    rows = tuple(
-        value_row(name, metric, unit, Better.LOWER, value)
+    return tuple(
+        value_row(name, metric, unit, Better.LOWER, value, parts=parts if metric == "wall" else None)
         for metric, unit, value in measured
         if value is not None and metric not in own
     )
-    if parts and rows and rows[0].metric == "wall" and rows[0].values:
-        divided = replace(rows[0], parts={kind: (seconds,) for kind, seconds in parts.items()})
-        rows = (divided, *rows[1:])
-    return rows
 
 
 def _verified(spec: VerifySpec, text: str | None, difference: str | None) -> list[Check]:
@@ -173,12 +169,19 @@ def _own_row(workload: str, metric: MetricSpec, value: float | str) -> Row:
 
 
 def value_row(
-    workload: str, metric: str, unit: str, better: Better, value: float | None, reason: str = ""
+    workload: str,
+    metric: str,
+    unit: str,
+    better: Better,
+    value: float | None,
+    reason: str = "",
+    parts: Mapping[str, float] | None = None,
 ) -> Row:
-    """One value, or why there is none."""
+    """One value, with what it is made of, or why there is none."""
     if value is not None and not (math.isfinite(value) and value > 0):
         # A ratio of such values means nothing; times of 0 lie below the resolution of the system's clock.
-        value, reason = None, f"{value:g} {unit} is not a positive number"
+        what = TOO_SHORT if value == 0 and unit == "s" else f"{value:g} {unit} is not a positive number"
+        value, reason = None, f"{metric}: {what}"
     return Row(
         workload=workload,
         metric=metric,
@@ -187,4 +190,5 @@ def value_row(
         values=() if value is None else (float(value),),
         status=Status.FAILED if value is None else Status.OK,
         reason=reason,
+        parts={} if value is None or not parts else {kind: (part,) for kind, part in parts.items()},
     )

@@ -197,7 +197,7 @@ def _decode(text: str) -> JsonValue:
     if len(text) > LONGEST:
         raise _Malformed(f"longer than {LONGEST} characters")
     try:
-        value: JsonValue = json.loads(text, parse_constant=_no_constant)
+        value: JsonValue = _json(text)
     except (ValueError, RecursionError) as e:
         raise _Malformed(f"not JSON ({e})") from e
     return value
@@ -205,6 +205,9 @@ def _decode(text: str) -> JsonValue:
 
 def _no_constant(word: str) -> JsonValue:
     raise ValueError(f"{word} is not JSON")
+
+
+_json = json.JSONDecoder(parse_constant=_no_constant).decode
 
 
 def _ready(item: Mapping[str, JsonValue]) -> ReadyLine:
@@ -285,6 +288,8 @@ def _verify(item: Mapping[str, JsonValue]) -> VerifyLine:
 
 def _only(item: Mapping[str, JsonValue], *keys: str) -> None:
     """Exactly these keys."""
+    if item.keys() == {*keys}:
+        return
     if missing := [k for k in keys if k not in item]:
         raise _Malformed(f"{missing[0]} is missing")
     if unknown := [k for k in item if k not in keys]:
@@ -323,6 +328,8 @@ def _whole(item: Mapping[str, JsonValue], key: str, *, least: int = 0) -> int:
 
 
 def _as_whole(value: JsonValue, what: str, *, least: int = 0) -> int:
+    if type(value) is int and value >= least:
+        return value
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
         raise _Malformed(f"{what} is not a whole number from {least}")
     return value
@@ -331,6 +338,8 @@ def _as_whole(value: JsonValue, what: str, *, least: int = 0) -> int:
 def _number(item: Mapping[str, JsonValue], key: str) -> float:
     """A finite number from 0."""
     value = item[key]
+    if type(value) is float and 0 <= value < math.inf:
+        return value
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise _Malformed(f"{key} is not a number")
     try:

@@ -9,8 +9,10 @@ from .kernel import Kernel, Metric, Setting, per_second
 from .parameter import AUTO, Choices, Kind, Parameter
 
 # Elements that one slice sweeps in each operation: of a part of large arrays, 3 M x 80 B for the four take
-# 6 to 9 ms at 25 to 40 GB/s; arrays that a cache may hold are swept more often in that time.
-SLICE_ELEMENTS, CACHED_ELEMENTS = 3_000_000, 6_000_000
+# 6 to 9 ms at 25 to 40 GB/s. Arrays that a cache may hold are swept a little more, after an untimed sweep,
+# and no more than that: noise hardly depends on a slice's length (1, 2, 4, 8 sweeps of 2 M elements: medians
+# of 32 slices spread by 2.2, 2.1, 2.4, 2.0 % over 29 blocks, EPYC), so many short ones see more.
+SLICE_ELEMENTS, CACHED_ELEMENTS = 3_000_000, 4_000_000
 BYTES_PER_ELEMENT = 24  # three arrays of doubles
 OPERATIONS = 4
 

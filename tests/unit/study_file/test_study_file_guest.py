@@ -95,3 +95,59 @@ def test_networks_that_no_guest_has_and_guests_that_no_container_has() -> None:
     text = STUDY.format(more=", guest: {nic: e1000}").replace("attachment: none", "attachment: veth-bridge")
     study = load_text(text, "s.yaml", CATALOG)
     assert study.environments[1].guest == GuestSettings(nic=Nic.E1000)
+
+
+ATTACHED = """\
+name: guests
+environments:
+  native: {{backend: native, placements: [1x1, 1x2]}}
+  one: {{backend: {backend}, attachment: {attachment}, placements: [{place}]{more}}}
+placements:
+  1x1: {{instances: 1, tasks: 1}}
+  1x2: {{instances: 1, tasks: 2}}
+  2x1: {{instances: 2, tasks: 1}}
+workloads: {{ep: {{kernel: ep, class: S}}}}
+design: {{baseline: native, seed: 1}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("backend", "attachment", "place", "more", "told"),
+    [
+        (
+            "namespaces",
+            "macvtap",
+            "1x1",
+            "",
+            "4:42  environments.one.attachment: namespaces starts no guest by",
+        ),
+        ("namespaces", "user", "1x1", "", "4:42  environments.one.attachment: namespaces starts no guest by"),
+        ("xen", "macvtap", "1x1", "", "4:35  environments.one.attachment: xen starts no guest by QEMU"),
+        ("native", "user", "1x1", "", "4:38  environments.one.attachment: native is the machine itself"),
+        ("qemu", "user", "2x1", "", "cannot reach each other by attachment user"),
+        ("qemu", "user", "1x1", ", network: {mtu: 1400}", "attachment user has no network that is built"),
+        ("qemu", "macvtap", "2x1", ", network: {mode: l2}", 'attachment macvtap has no mode "l2"'),
+        (
+            "qemu",
+            "macvtap",
+            "2x1",
+            ", network: {mtu: 9000}, guest: {nic: rtl8139}",
+            "environments.one.guest.nic: rtl8139 carries at most 4096 bytes",
+        ),
+    ],
+)
+def test_attachments_of_qemu_alone(backend: str, attachment: str, place: str, more: str, told: str) -> None:
+    catalog = Catalog(backends=("native", "namespaces", "qemu", "xen"), kernels=CATALOG.kernels)
+    text = ATTACHED.format(backend=backend, attachment=attachment, place=place, more=more)
+    with pytest.raises(StudyError) as caught:
+        load_text(text, "s.yaml", catalog)
+    assert told in str(caught.value), str(caught.value)
+
+
+def test_a_guest_has_a_card_in_user_mode_and_by_macvtap() -> None:
+    for attachment, place in (("user", "1x1"), ("macvtap", "2x1")):
+        more = ", guest: {nic: e1000}"
+        text = ATTACHED.format(backend="qemu", attachment=attachment, place=place, more=more)
+        study = load_text(text, "s.yaml", CATALOG)
+        assert load_text(dump_study(study, CATALOG), "s.yaml", CATALOG) == study
+        assert study.environments[1].attachment.value == attachment

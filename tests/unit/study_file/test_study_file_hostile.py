@@ -142,7 +142,7 @@ def test_the_valid_file_is_valid(catalog: Catalog) -> None:
 
 
 @given(st.text())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @example("? : :\n- {[")
 @example("a: b\x85c: d")
 @example("%YAML 1.2\n---\n")
@@ -161,7 +161,7 @@ YAML_LIKE = st.lists(
 
 
 @given(text=YAML_LIKE)
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=500)
 def test_any_text_of_yaml_tokens(catalog: Catalog, text: str) -> None:
     check(text, catalog)
     check(f"name: a\ndesign:\n  {text}", catalog)
@@ -180,7 +180,7 @@ def mutated(draw: st.DrawFn) -> str:
 
 
 @given(text=mutated())
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 def test_valid_files_with_wounds(catalog: Catalog, text: str) -> None:
     check(text, catalog)
 
@@ -201,7 +201,7 @@ VALUES = st.recursive(
 
 
 @given(data=st.data())
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 def test_any_value_in_any_place(catalog: Catalog, data: st.DataObject) -> None:
     lines = builtin("quick").splitlines()
     at = data.draw(st.sampled_from([i for i, line in enumerate(lines) if ":" in line.partition("#")[0]]))
@@ -211,7 +211,7 @@ def test_any_value_in_any_place(catalog: Catalog, data: st.DataObject) -> None:
 
 
 @given(raw=st.binary(max_size=300))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_any_bytes(catalog: Catalog, raw: bytes, tmp_path_factory: pytest.TempPathFactory) -> None:
     path: Path = tmp_path_factory.getbasetemp() / "hostile.yaml"
     path.write_bytes(raw)

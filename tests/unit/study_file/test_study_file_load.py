@@ -111,6 +111,9 @@ def test_a_program_that_is_told_of_storage_needs_some(catalog: Catalog) -> None:
     told = problems(changed("0010]", "'{storage}']"), catalog)
     assert [line.split(":")[3].split()[0] for line in told] == ['"lammps"', '"lammps"']
     assert all("write storage: {kind: overlay}" in line for line in told)
+    for way in ("command: [sh, -c, 'cd $NEARMETAL_STORAGE']", 'script: "#!/bin/sh\\ncd $NEARMETAL_STORAGE"'):
+        study = changed("command: [lmp, -in, 0010]", way)
+        assert any("is told of storage (NEARMETAL_STORAGE)" in line for line in problems(study, catalog))
 
 
 def test_a_companion_has_a_backend_that_there_is(catalog: Catalog) -> None:
@@ -155,7 +158,7 @@ MISTAKES = [
     ("backend: namespaces", "backend: [namespaces]", "7:14  environments.lxc.backend: one value is wanted here, not a list or keys"),
     ("attachment: veth-bridge", "attachment: vth-bridg", 'did you mean "veth-bridge"?'),
     ("attachment: veth-bridge", "attachment: bridge", '8:17  environments.lxc.attachment: unknown value "bridge"'),
-    ("attachment: veth-bridge", "attachment: veth\n    network: {mode: vepa}", "9:21  environments.lxc.network.mode: attachment veth has no modes; macvlan and ipvlan have"),
+    ("attachment: veth-bridge", "attachment: veth\n    network: {mode: vepa}", "9:21  environments.lxc.network.mode: attachment veth has no modes; macvlan, macvtap and ipvlan have"),
     ("attachment: veth-bridge", "attachment: macvlan\n    network: {mode: vep}", '9:21  environments.lxc.network.mode: attachment macvlan has no mode "vep"; did you mean "vepa"?'),
     ("attachment: veth-bridge", "attachment: macvlan\n    network: {mut: 9000}", '9:15  environments.lxc.network.mut: unknown key; did you mean "mtu"?'),
     ("attachment: veth-bridge", "attachment: host\n    placements: [1x2]\n    network: {mtu: 9000}", "10:5  environments.lxc.network: attachment host has no network that is built for it; write attachment: veth-bridge"),

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from ...model.series import Scale, Series
 from .appendix import appendix
 from .made import NAME, Asked, Setting
-from .network import CURES, LOSSY, cures, rto
+from .network import CURES, LOSSY, cures, ovs, rto
 from .questions import q1, q2, q3
 
 __all__ = ["CURES", "LOSSY", "NAME", "USUAL_TIME", "Setting", "containers_2015", "part_keys"]
@@ -58,5 +58,6 @@ _PARTS = {
     "q3": q3,
     "rto": rto,
     "cures": cures,
+    "ovs": ovs,
     "appendix": appendix,
 }

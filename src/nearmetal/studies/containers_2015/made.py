@@ -30,6 +30,8 @@ LARGER = {Scale.SMALL: {"cg": "W", "mg": "W"}, Scale.PAPER: {}}
 #: Counts of a slice where messages cross emulated links: those found fit for loopback would last a second.
 SLICED = {"cg": ("iterations", 2), "ft": ("iterations", 2), "is": ("rounds", 8)}
 MOST_RANKS = 16
+#: Of each kernel in a block: several, and blocks that stay short.
+SLICES = 4
 NATIVE, CONTAINER = "native", "container"
 
 
@@ -96,7 +98,7 @@ class Heading:
         notes: Sequence[str],
         baselines: Sequence[str] = (NATIVE,),
         profile: bool = False,
-        slices: int = 4,
+        slices: int = SLICES,
     ) -> Part:
         """places: environment and placement by the paper's words for them."""
         study = Study(

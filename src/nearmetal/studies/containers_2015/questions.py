@@ -8,7 +8,7 @@ from .made import CONTAINER, NATIVE, ONE_CPU, Asked, Heading, container, kernels
 
 def q1(asked: Asked) -> Part:
     """Packing: the same ranks on fewer and fewer nodes, one in each instance."""
-    heading, ranks = Heading(key="q1", title="Q1: packing", share=0.24), asked.setting.ranks
+    heading, ranks = Heading(key="q1", title="Q1: packing", share=0.22), asked.setting.ranks
     if ranks < 2:
         return heading.lacking(ONE_CPU)
     each = [1 << i for i in range(ranks.bit_length()) if 1 << i <= min(8, ranks)]
@@ -33,7 +33,7 @@ def q1(asked: Asked) -> Part:
 
 def q2(asked: Asked) -> Part:
     """Containers of one node, against shared memory and against separate nodes."""
-    heading = Heading(key="q2", title="Q2: between the containers of one node", share=0.2)
+    heading = Heading(key="q2", title="Q2: between the containers of one node", share=0.14)
     ranks = asked.setting.ranks
     if ranks < 2:
         return heading.lacking(ONE_CPU)

@@ -89,7 +89,7 @@ class DesignSection(Section):
     slices: Number | None = Field(
         Design.slices,
         description=f"slices per kernel and instance, in mode slices; if omitted {USUAL_SLICES}, and more of"
-        " kernels that the rehearsal finds noisy, as far as the blocks' time allows",
+        " kernels that prove noisy, as far as the blocks' time allows",
         examples=[8],
     )
     starts: StartsWord = Field(

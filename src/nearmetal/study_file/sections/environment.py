@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from ...model.study import STORAGE, Environment, Storage
+from ...model.study import STORAGE, STORAGE_VARIABLE, Environment, Storage
 from ...units import Dimension, exact
 from ..fields import (
     AttachmentWord,
@@ -78,8 +78,8 @@ class OffloadsSection(Section):
 class NetworkSection(Section):
     mode: SomeText | None = Field(
         None,
-        description="of macvlan: bridge (the default), private, vepa or passthru; of ipvlan: l2 (the default)"
-        " or l3",
+        description="of macvlan and macvtap: bridge (the default), private, vepa or passthru; of ipvlan:"
+        " l2 (the default) or l3",
         examples=["vepa"],
     )
     devices: list[Interface] = Field(
@@ -157,8 +157,14 @@ class EnvironmentSection(Section):
     )
     guest: GuestSection | None = Field(
         None,
-        description="of a virtual machine (backends qemu and xen): what it is made of",
+        description="of a virtual machine (backends qemu, libvirt and xen): what it is made of",
         examples=[{"memory": "2 GiB", "nic": "e1000"}],
+    )
+    inside: Name | None = Field(
+        Environment.inside,
+        description="an environment of virtual machines, in whose guest its one instance stands: a container"
+        " on that kernel, in that image; backend namespaces",
+        examples=["vm"],
     )
     xen: XenSection | None = Field(
         None,
@@ -167,7 +173,8 @@ class EnvironmentSection(Section):
     )
     storage: StorageSection | None = Field(
         None,
-        description=f"a directory for files of its own, told to workloads as {STORAGE} and NEARMETAL_STORAGE",
+        description="a directory for files of its own, told to workloads as"
+        f" {STORAGE} and {STORAGE_VARIABLE}",
         examples=[{"kind": "tmpfs", "size": "256 MiB"}],
     )
     beside: BesideSection | None = Field(
@@ -203,4 +210,10 @@ class EnvironmentSection(Section):
         description="work planted in every slice, as a share; backend handicap only",
         examples=["3 %"],
         json_schema_extra={"default": exact(Environment.extra_work, Dimension.SHARE)},
+    )
+    emulated: Text = Field(
+        Environment.emulated,
+        description="by what its machine is, or in what its hypervisor stands; written by nearmetal, into the"
+        " study of a results directory",
+        examples=["Xen in TCG: QEMU Standard PC"],
     )

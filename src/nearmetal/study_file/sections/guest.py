@@ -12,6 +12,7 @@ from .guest_fields import (
     AioWord,
     CacheWord,
     FormatWord,
+    LibvirtUri,
     MachineWord,
     NicWord,
     PciAddress,
@@ -56,8 +57,9 @@ class GuestSection(Section):
     )
     kernel: SomeText | None = Field(
         None,
-        description="a vmlinuz of your own; that of its image if omitted, else that of image debian-kernel",
-        examples=["/boot/vmlinuz-6.12.0"],
+        description="a vmlinuz of your own, or an image that has one; that of its image if omitted, else"
+        " that of image debian-kernel",
+        examples=["/boot/vmlinuz-6.12.0", "trixie-kernel"],
     )
     modules: SomeText | None = Field(
         None,
@@ -103,6 +105,12 @@ class GuestSection(Section):
         GuestSettings.start,
         description="cold: a boot; restored: from a checkpoint of a booted guest, made once",
         examples=["restored"],
+    )
+    uri: LibvirtUri | None = Field(
+        None,
+        description="backend libvirt: its daemon; if omitted qemu:///system for root and qemu:///session for"
+        " others, where it answers, else one of nearmetal's own",
+        examples=["qemu:///system"],
     )
     boot_timeout: Seconds = Field(
         GuestSettings.boot_timeout,

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import ConfigDict, Field
 
-from ...model.study import RANKS, STORAGE, CommandWorkload, MetricSpec
+from ...model.study import IDS, RANKS, STORAGE, CommandWorkload, MetricSpec
 from ...units import Dimension, exact
 from ..fields import (
     BetterWord,
@@ -120,7 +120,8 @@ class CommandSection(Section):
         None,
         min_length=1,
         description=f"the program and its arguments, one item each; no shell reads them; {RANKS} in them is"
-        f" the placement's number of ranks, {STORAGE} the path of its instance's storage",
+        f" the placement's number of ranks, {STORAGE} the path of its instance's storage, {IDS} who runs it"
+        " there",
         examples=[["lmp", "-in", "in.lj"]],
     )
     script: Text | None = Field(

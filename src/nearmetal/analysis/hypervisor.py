@@ -1,0 +1,132 @@
+"""What a hypervisor did beside running a guest: CPU time of its threads that are no CPU of the guest's
+(emulated devices, their I/O), and how often it had to take the guest's place, by reason. Pure.
+
+Neither is a part of the extra time: those threads run beside the guest, and what an exit costs nobody counts.
+So both are told beside a cost, where the figures are large enough to have to do with it, and explain no share
+of it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from ..model.guest import Nic
+from ..model.record import TrialRecord
+from ..model.result import Attribution, Cell, Interval, Suggestion, Verdict
+from ..model.study import Arm, Study
+from .attribution import NOT_EXPLAINED
+from .causes import Side, side_of, timed_part
+from .looks import look_and_carry
+from .network_trouble import WORTH_SAYING, by_sides
+
+LEAST_EXIT = 0.5e-6
+"""Seconds that an exit takes at least with its return, on processors of today: a thousand cycles and more."""
+REASONS: Mapping[str, tuple[str, ...]] = {
+    "emulated devices": ("io_exits", "mmio_exits"),
+    "interrupts": ("irq_exits", "irq_window_exits", "nmi_window_exits"),
+    "idling": ("halt_exits",),
+    "its memory": ("pf_fixed",),
+    "hypercalls": ("hypercalls",),
+}
+"""Of exits, by what KVM counts (host.sources.EXITS)."""
+EMULATED = frozenset((Nic.E1000, Nic.RTL8139))
+_WORDS = "a card that needs fewer exits (guest: nic: virtio)"
+
+Read = Callable[[Mapping[str, float | None]], float | None]
+
+
+def with_hypervisor(
+    study: Study, cells: Sequence[Cell], records: Iterable[TrialRecord], *, expected: int
+) -> tuple[Cell, ...]:
+    """The cells, those of slower guests with what their hypervisor did in the sentence. records: those of
+    complete blocks."""
+    arms = {arm.name: arm for arm in study.arms()}
+    sides = by_sides(records)
+
+    def told(cell: Cell) -> Cell:
+        arm = arms[cell.arm]
+        if arm.environment.guest is None or cell.verdict is not Verdict.SLOWER:
+            return cell
+        env, base = (side_of(study, arms[name], sides, cell.workload) for name in (cell.arm, cell.baseline))
+        return cell if env is None or base is None else _told(cell, env, base, expected)
+
+    return tuple(told(c) for c in cells)
+
+
+def device_threads(timed: Mapping[str, float | None]) -> float | None:
+    """Seconds of CPU that its control group was charged with beside what the guest's CPUs ran."""
+    group, vcpu = timed.get("cpu"), timed.get("vcpu")
+    return None if group is None or vcpu is None else max(0.0, group - vcpu)
+
+
+def exits(timed: Mapping[str, float | None]) -> float | None:
+    """How often the hypervisor took its place."""
+    return timed.get("exits")
+
+
+def _told(cell: Cell, env: Side, base: Side, expected: int) -> Cell:
+    clauses = []
+    threads = _more(cell, env, base, device_threads, expected)
+    if threads is not None and threads[0].low > WORTH_SAYING * _extra(cell, env, base) > 0:
+        clauses.append(f"CPU time of its devices' threads: {threads[1]:.2g} s")
+    left = _more(cell, env, base, exits, expected)
+    emulates = False
+    if left is not None and LEAST_EXIT * left[0].low > WORTH_SAYING * _extra(cell, env, base) > 0:
+        reason = _main_reason(cell, env)
+        clauses.append(f"exits from the guest: {left[1]:.2g}{f', most for {reason}' if reason else ''}")
+        emulates = reason == "emulated devices"
+    if not clauses:
+        return cell
+    had = cell.attribution or Attribution(parts=(), residual=None, sentence="")
+    known = [] if had.sentence in ("", NOT_EXPLAINED) else [had.sentence]
+    suggestion = had.suggestion
+    if emulates and _has_emulated_card(env.arm):  # dearer than whatever its frames meet behind it
+        suggestion = Suggestion(change=None, words=_WORDS)
+    sentence = "; ".join([*known, *clauses])
+    return replace(cell, attribution=replace(had, sentence=sentence, suggestion=suggestion))
+
+
+def _has_emulated_card(arm: Arm) -> bool:
+    guest = arm.environment.guest
+    return guest is not None and arm.environment.attachment.seated and guest.nic in EMULATED
+
+
+def _more(cell: Cell, env: Side, base: Side, read: Read, expected: int) -> tuple[Interval, float] | None:
+    """How much more of it than the baseline's for the same work, by second of the baseline, over blocks; and
+    the mean. The bare machine, and containers on it, have none. None where it is not known of a block."""
+    shares, more = [], []
+    for block in cell.blocks:
+        ours, theirs = timed_part(env, block, cell), timed_part(base, block, cell)
+        if ours is None or theirs is None:
+            return None
+        own = read(env.timed(block, cell.workload))
+        other = 0.0 if base.arm.environment.guest is None else read(base.timed(block, cell.workload))
+        if own is None or other is None:
+            return None
+        scale = ours[1] / theirs[1]
+        more.append(own * ours[2] - other * theirs[2] * scale)
+        shares.append(more[-1] / (theirs[0] * scale))
+    if not shares:
+        return None
+    carried = look_and_carry(np.asarray(shares), expected=expected, alpha=1 - cell.confidence)
+    return carried.interval, math.fsum(more) / len(more)
+
+
+def _extra(cell: Cell, env: Side, base: Side) -> float:
+    """All extra time, as a share of the baseline's for the same work, mean over blocks."""
+    parts = [(timed_part(env, b, cell), timed_part(base, b, cell)) for b in cell.blocks]
+    known = [e[0] / (o[0] * e[1] / o[1]) - 1 for e, o in parts if e is not None and o is not None]
+    return math.fsum(known) / len(known) if known else 0.0
+
+
+def _main_reason(cell: Cell, env: Side) -> str:
+    """That of more than half of its exits; empty where none is."""
+    timed = [env.timed(block, cell.workload) for block in cell.blocks]
+    whole = math.fsum(t.get("exits") or 0.0 for t in timed)
+    for reason, counters in REASONS.items():
+        if 2 * math.fsum(t.get(c) or 0.0 for t in timed for c in counters) > whole > 0:
+            return reason
+    return ""

@@ -1,0 +1,105 @@
+"""A container of plain kernel means inside a guest that stands: the guest's agent starts it by nm-box, over
+an overlay of the guest's root, so on the guest's kernel and with the files of its image; in no control
+group."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+from ..errors import UnavailableError
+from ..host import REPORT_FD, Launched, processes
+from ..model.image import HOST
+from .contract import InstanceRequest, Tools
+from .guest import GuestInstance
+from .instance import BOX_REPORTS, box_argv, box_phases, seconds
+
+IN_GUEST_TIMEOUT = 30.0
+"""Seconds after which a start has failed; a good one takes tenths, in an emulated guest."""
+END_SECONDS = 10.0
+STDOUT = 1
+"""Where nm-box reports in a guest: the agent carries no other descriptor."""
+
+
+@contextmanager
+def started_in_guest(
+    guest: GuestInstance, tools: Tools, request: InstanceRequest, options: Sequence[str], *, alone: bool
+) -> Iterator[GuestInstance]:
+    """options: of nm-box start, which namespaces it gets; alone: nothing else runs in the guest, so that what
+    the machine counts of the guest is this instance's.
+
+    Raises UnavailableError for limits, which want a control group, RunError.
+    """
+    _require_fitting(request)
+    begin = time.monotonic_ns()
+    # The tools are in every guest; no other directory of the machine is there for certain.
+    guest.copy_in([b for b in request.binds if b.resolve() != tools.directory.resolve()])
+    copied = time.monotonic_ns()
+    # Its root is the guest's, whatever image that booted; its CPUs are all that the guest has.
+    own = replace(
+        request, tree=Path("/"), environment=replace(request.environment, image=HOST), cpus=(), seat=None
+    )
+    start = box_argv(tools, own, options, (), report_fd=STDOUT)
+    *agent, divider = guest.enter
+    launched = guest.host.launch(
+        [*agent, "--stdout", f"/proc/self/fd/{REPORT_FD}", divider, *start],
+        expect=BOX_REPORTS,
+        timeout=IN_GUEST_TIMEOUT,
+        env={processes.LABEL_VARIABLE: request.label},
+    )
+    with _ended(launched):
+        facts = launched.facts
+        enter = (tools / "nm-box", "enter", "--pid", str(facts["pid"]), "--label", request.label, "--")
+        yield GuestInstance(
+            label=request.label,
+            hostname=request.hostname,
+            pid=launched.process.pid,
+            phases={
+                "copy": seconds(begin, copied),
+                "spawn": seconds(copied, guest.on_host(facts["spawn"])),
+                **box_phases(facts),
+                "first_instruction": seconds(begin, guest.on_host(facts["first"])),
+            },
+            cgroups=guest.cgroups if alone else {},
+            enter=(*guest.enter, *enter),
+            host=guest.host,
+            tools=tools,
+            socket=guest.socket,
+            scratch=guest.scratch,
+            process=guest.process,
+            ahead=guest.ahead,
+            threads=guest.threads if alone else (),
+        )
+
+
+def _require_fitting(request: InstanceRequest) -> None:
+    limits, name = request.environment.limits, request.environment.name
+    if (limits.cpu_quota, limits.cpu_shares, limits.memory) != (None, None, None):
+        raise UnavailableError(
+            f"environment {name}: a guest has no control groups that could limit it",
+            remedy="limit the guest, or take limits out of the environment",
+        )
+    if request.seat is not None or request.environment.attachment.seated:
+        raise UnavailableError(
+            f"environment {name}: no network is built inside a guest", remedy="attachment: none, or host"
+        )
+
+
+@contextmanager
+def _ended(launched: Launched) -> Iterator[None]:
+    """On leaving: end the launcher in the guest, with which its instance dies, and wait until the agent says
+    that it is gone; what does not end in time, the agent kills."""
+    try:
+        yield
+    finally:
+        with contextlib.suppress(ProcessLookupError, TimeoutError):
+            if launched.process.poll() is None:
+                os.kill(launched.process.pid, signal.SIGTERM)
+                launched.process.wait(END_SECONDS)
+        launched.process.kill()

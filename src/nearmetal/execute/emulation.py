@@ -1,0 +1,33 @@
+"""Whether what a study runs on is emulated, settled before it begins: then every figure says so."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ..environments.contract import Nested
+from ..environments.cpuid import emulator
+from ..environments.registry import get_backend
+from ..model.study import Environment, Study
+from .machine import Machine
+from .progress import Progress
+
+
+def with_emulation(machine: Machine, study: Study, progress: Progress) -> Study:
+    """The study with what each environment's machine is emulated by, or its hypervisor stands in."""
+    itself = emulator(machine.host, machine.tools)
+    by_name = {e.name: e for e in study.environments}
+    environments = tuple(
+        replace(e, emulated=_nested(machine, by_name.get(e.inside or "", e)) or itself)
+        for e in study.environments
+    )
+    for text in dict.fromkeys(e.emulated for e in environments if e.emulated):
+        names = ", ".join(e.name for e in environments if e.emulated == text)
+        progress.note(f"warning: {names}: {text}; every figure is of that, not of a machine")
+    return replace(study, environments=environments)
+
+
+def _nested(machine: Machine, environment: Environment) -> str:
+    backend = get_backend(environment.backend)
+    if not isinstance(backend, Nested):
+        return ""
+    return backend.nested(machine.host, machine.tools, environment)

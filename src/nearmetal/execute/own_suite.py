@@ -1,0 +1,51 @@
+"""The root of guests with image host where the machine's own cannot be shared: an image of its suite, built
+once."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from pathlib import Path
+
+from ..environments.qemu_files import VIRTIOFSD_REMEDY
+from ..errors import UnavailableError
+from ..images import Image, in_use
+from ..images.build import build
+from ..images.builtin import builtin_definition
+from ..images.forms import Form, in_form
+from .machine import Machine, image_store
+from .progress import Progress
+from .software import find_program
+
+OWN_SUITE = "debian-mpi"
+"""Of the machine's own suite, with an MPI."""
+
+
+def root_of_own_suite(machine: Machine, name: str, stack: ExitStack, progress: Progress) -> Path:
+    """A file with it; the image is not removed before the stack is left. name: of the environment. Raises
+    UnavailableError where it cannot be built, or has not the MPI that the programs were compiled for."""
+    definition = builtin_definition(OWN_SUITE)
+    assert definition is not None, "it comes with nearmetal"
+    progress.note(
+        f"environment {name}: the machine's own root reaches no guest without virtiofsd, so its guests have "
+        f"image {OWN_SUITE} of the same suite. Next: {VIRTIOFSD_REMEDY}"
+    )
+    try:
+        image = build(machine.host, image_store(), definition, progress=progress.phase)
+    except UnavailableError as e:
+        raise UnavailableError(
+            f"environment {name}: image host needs virtiofsd, and in its place an image of this machine's "
+            f"suite cannot be built: {e.what}",
+            remedy=f"{VIRTIOFSD_REMEDY}; or {e.remedy}",
+        ) from e
+    require_same_mpi(machine.mpi.mpirun, image)
+    stack.enter_context(in_use(image))
+    return in_form(machine.host, image, Form.EROFS, progress=progress.phase)
+
+
+def require_same_mpi(mpirun: str, image: Image) -> None:
+    """Raises UnavailableError where an image has not the MPI of the machine: its programs run there."""
+    if find_program(image, mpirun) is None:
+        raise UnavailableError(
+            f"image {image.name} has no {mpirun}, for which this machine's programs are compiled",
+            remedy=f"{VIRTIOFSD_REMEDY}; or image: {image.name} for every environment",
+        )

@@ -1,0 +1,73 @@
+"""Environments whose instances stand in the guests of another one: which two go together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
+
+from ..model.study import Attachment, StorageKind
+from .catalog import did_you_mean
+from .guest import GUESTS
+from .problems import Path, Problems
+from .tree import MapNode, entries_of, mark_of
+from .validate import broken
+
+if TYPE_CHECKING:
+    from .sections import EnvironmentSection
+
+#: Backends whose instances the agent of a guest can start.
+INNER = ("namespaces",)
+
+
+def check_inside(
+    root: MapNode, environments: Mapping[str, EnvironmentSection | None], problems: Problems
+) -> None:
+    """Of every environment that names another one to stand in."""
+    for name, (_, node) in entries_of(root, "environments").items():
+        section = environments[name]
+        if section is None or section.inside is None:
+            continue
+        found = _misfits(name, section, environments) or _not_inside(section, environments[section.inside])
+        for key, what in found.items():
+            at: Path = (key,)
+            if not broken(section, node, key):
+                problems.add(mark_of(node, at), ("environments", name, key), what)
+
+
+def _misfits(
+    name: str, section: EnvironmentSection, environments: Mapping[str, EnvironmentSection | None]
+) -> dict[str, str]:
+    """Why it cannot stand in the one that it names, by key."""
+    other, others = section.inside, [n for n in environments if n != name]
+    if other is None or other not in others:
+        return {"inside": f'unknown environment "{other}"{did_you_mean(str(other), others)}'}
+    around = environments[other]
+    if around is None:
+        return {}  # its mistakes are told where they stand
+    if around.backend not in GUESTS:
+        what = f'"{other}" has no virtual machines; write one of backend {" or ".join(GUESTS)}'
+        return {"inside": what}
+    if section.backend not in INNER:
+        return {"backend": f"inside a guest stands {' or '.join(INNER)} alone, not {section.backend}"}
+    return {}
+
+
+def _not_inside(section: EnvironmentSection, around: EnvironmentSection | None) -> dict[str, str]:
+    """Keys that no instance in a guest can have."""
+    return dict(_keys(section, around)) if around is not None else {}
+
+
+def _keys(section: EnvironmentSection, around: EnvironmentSection) -> Iterator[tuple[str, str]]:
+    if section.attachment.seated:
+        lone = ", ".join((Attachment.HOST, Attachment.LOOPBACK, Attachment.NONE))
+        yield "attachment", f"no network is built inside a guest; write one of {lone}"
+    if "image" in section.model_fields_set and section.image != around.image:
+        yield "image", f'its image is that of the guest, "{around.image}"; leave it out'
+    if any(value is not None for _, value in section.limits):
+        yield "limits", "a guest has no control groups; write limits for the guest"
+    if section.share:
+        yield "share", "it shares no namespace with its guest"
+    if section.beside is not None:
+        yield "beside", "a companion stands beside the guest; write it there"
+    if section.storage is not None and section.storage.kind is not StorageKind.OVERLAY:
+        yield "storage", f"no storage {section.storage.kind} inside a guest; write overlay"

@@ -1,0 +1,94 @@
+"""A QEMU that is killed in the middle of a run: its trial fails with the cause, and the study goes on."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from tests.contract.guests import NEEDED, kernel
+from tests.system.test_program_faults import running
+
+from nearmetal.execute.accelerator import with_accelerators
+from nearmetal.execute.block import run_block
+from nearmetal.execute.guests import guests_among
+from nearmetal.execute.progress import Silent
+from nearmetal.execute.session import new_label, open_session, prepare_machine, usable_arms
+from nearmetal.execute.standing import Standing
+from nearmetal.host import LocalHost, processes
+from nearmetal.host.leftovers import find
+from nearmetal.host.lock import machine_lock
+from nearmetal.model.guest import MIB, GuestSettings
+from nearmetal.model.record import Status
+from nearmetal.model.study import Attachment, CommandWorkload, Design, Environment, Placement, Study
+from nearmetal.plan import make_block
+
+pytestmark = [*NEEDED, pytest.mark.timeout(600)]
+SLEEPS = 60
+UNLIKE_ANY = f"{SLEEPS}.{os.getpid()}"
+
+STUDY = Study(
+    name="killed",
+    question="",
+    environments=(
+        Environment(name="native", backend="native", placements=("1x1",), workloads=("short",)),
+        Environment(
+            name="vm",
+            backend="qemu",
+            attachment=Attachment.NONE,
+            placements=("1x1",),
+            guest=GuestSettings(memory=256 * MIB),
+        ),
+    ),
+    placements=(Placement(name="1x1", instances=1, tasks=1),),
+    workloads=(
+        CommandWorkload(name="short", argv=("true",)),
+        CommandWorkload(name="long", argv=("sleep", UNLIKE_ANY)),
+    ),
+    design=Design(baselines=("native",), margin=0.03, confidence=0.95, seed=1, warm_up=0),
+)
+
+
+def test_a_qemu_that_is_killed_fails_its_trial_alone_and_the_next_block_has_new_guests() -> None:
+    assert kernel()
+    machine, study = with_accelerators(prepare_machine(LocalHost(), Silent()), STUDY, Silent())
+    arms, backends, absent = usable_arms(machine, study, Silent())
+    assert len(arms) == 2, absent
+    label = new_label()
+    killed: list[int] = []
+    times: list[float] = []
+
+    def kill_soon(standing: Sequence[Standing]) -> None:
+        (vm,) = [s for s in standing if guests_among(s.instances)]
+        pid = processes.descendant(vm.instances[0].pid, "qemu-system-x86") or vm.instances[0].pid
+        killed.append(pid)
+
+        def kill() -> None:
+            while not running(UNLIKE_ANY):
+                time.sleep(0.1)
+            time.sleep(1)  # until it is in the guest
+            times.append(time.monotonic())
+            os.kill(pid, signal.SIGKILL)
+
+        threading.Thread(target=kill, daemon=True).start()
+
+    with (
+        machine_lock(label, command="pytest", force=True),
+        open_session(machine, study, backends, label, Silent()) as session,
+    ):
+        first = {r.arm: r for r in run_block(session, make_block(study, 1), 1, kill_soon)}
+        assert times and time.monotonic() - times[0] < SLEEPS, "it does not wait for what can no longer come"
+        assert killed and not Path(f"/proc/{killed[0]}/exe").exists()
+        only = replace(study, workloads=study.workloads[:1])
+        second = {r.arm: r for r in run_block(replace(session, study=only), make_block(only, 2), 1)}
+    assert first["native/1x1"].status is Status.OK, first["native/1x1"].reason
+    lost = first["vm/1x1"]
+    assert lost.status is Status.FAILED
+    assert "long: " in lost.reason and "guest" in lost.reason, lost.reason
+    assert {name: r.reason for name, r in second.items()} == {"native/1x1": "", "vm/1x1": ""}
+    assert find(label) == ()

@@ -1,0 +1,86 @@
+"""Environments inside the guests of another one: what they take from it, and what cannot go together."""
+
+from __future__ import annotations
+
+import pytest
+
+from nearmetal.errors import StudyError
+from nearmetal.model.guest import GuestSettings
+from nearmetal.study_file import dump_study, load_text
+from nearmetal.study_file.catalog import Catalog
+
+STUDY = """\
+name: inside
+environments:
+  native: {{backend: native, placements: [1x1]}}
+  vm: {{backend: qemu, image: own, attachment: none, placements: [1x1], guest: {{memory: 512 MiB}}}}
+  box: {{backend: namespaces, inside: vm, placements: [1x1]{more}}}
+placements: {{1x1: {{instances: 1, tasks: 1}}, 2x1: {{instances: 2, tasks: 1}}}}
+workloads: {{ep: {{kernel: ep, class: S}}}}
+design: {{baseline: native, seed: 1}}
+"""
+CATALOG = Catalog(
+    backends=("native", "namespaces", "lxc", "qemu"), kernels={"ep": {"class": ("S | W", "problem size")}}
+)
+
+
+def test_it_has_the_image_and_the_guest_of_the_one_around_it() -> None:
+    for more in ("", ", image: own", ", attachment: loopback", ", storage: {}"):
+        study = load_text(STUDY.format(more=more), "s.yaml", CATALOG)
+        _, vm, box = study.environments
+        assert (box.inside, box.image, box.guest) == ("vm", "own", vm.guest)
+        assert box.guest == GuestSettings(memory=512 << 20) and vm.inside is None
+        assert load_text(dump_study(study, CATALOG), "s.yaml", CATALOG) == study
+
+
+MISTAKES = (
+    (", attachment: veth-bridge", "attachment: no network is built inside a guest"),
+    (", image: other", 'image: its image is that of the guest, "own"'),
+    (", limits: {cpu: 50 %}", "limits: a guest has no control groups"),
+    (", share: [ipc]", "share: it shares no namespace with its guest"),
+    (", storage: {kind: tmpfs, size: 1 MiB}", "storage: no storage tmpfs inside a guest"),
+    (", guest: {vcpus: 1}", "guest: namespaces has no virtual machines"),
+)
+
+
+@pytest.mark.parametrize(("more", "told"), MISTAKES, ids=[t.split(":")[0] for _, t in MISTAKES])
+def test_what_no_instance_in_a_guest_has_is_told_where_it_stands(more: str, told: str) -> None:
+    with pytest.raises(StudyError) as found:
+        load_text(STUDY.format(more=more), "s.yaml", CATALOG)
+    assert f"environments.box.{told}" in str(found.value) and "s.yaml:5:" in str(found.value)
+
+
+WRONG = (
+    ("inside: vm", "inside: wm", 'inside: unknown environment "wm"; known: native, vm'),
+    ("inside: vm", "inside: box", 'inside: unknown environment "box"'),
+    ("inside: vm", "inside: native", 'inside: "native" has no virtual machines'),
+    ("backend: namespaces", "backend: lxc", "backend: inside a guest stands namespaces alone, not lxc"),
+    ("vm, placements: [1x1]", "vm, placements: [2x1]", "one guest holds one instance"),
+)
+
+
+@pytest.mark.parametrize(("old", "new", "told"), WRONG, ids=[n for _, n, _ in WRONG])
+def test_it_stands_only_in_guests_of_another_environment(old: str, new: str, told: str) -> None:
+    with pytest.raises(StudyError) as found:
+        load_text(STUDY.format(more="").replace(old, new), "s.yaml", CATALOG)
+    assert told in str(found.value), str(found.value)
+
+
+def test_a_kernel_is_a_file_or_an_image() -> None:
+    text = STUDY.format(more="")
+    for kernel in ("trixie-kernel", "/boot/vmlinuz-6.12"):
+        study = load_text(text.replace("memory: 512 MiB", f"kernel: {kernel}"), "s.yaml", CATALOG)
+        guest = study.environments[1].guest
+        assert guest is not None and guest.kernel_image == (None if "/" in kernel else kernel)
+    strict = Catalog(
+        backends=CATALOG.backends,
+        kernels=CATALOG.kernels,
+        no_image=lambda name, _own, _file: f"no {name}" if name == "nowhere" else None,
+    )
+    for mistake, told in (
+        ("kernel: nowhere", "vm.guest.kernel: no nowhere"),
+        ("kernel: boot/k", "is not an absolute path"),
+        ("kernel: trixie-kernel, modules: /lib/modules/6", "modules are of a kernel of your own"),
+    ):
+        with pytest.raises(StudyError, match=told):
+            load_text(text.replace("memory: 512 MiB", mistake), "s.yaml", strict)

@@ -1,0 +1,165 @@
+"""Machines that are emulated, and a Xen that stands on none: found, kept in the study, said in every form."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from tests.golden import sample_analysis as sample
+
+from nearmetal.analysis.two_level import compare_states
+from nearmetal.cli.common import catalog
+from nearmetal.environments import Tools
+from nearmetal.environments import xen as xen_backend
+from nearmetal.environments.cpuid import hypervisors
+from nearmetal.environments.xen import Xen
+from nearmetal.execute.block import _ready_limit
+from nearmetal.execute.emulation import with_emulation
+from nearmetal.execute.job import READY_LIMIT
+from nearmetal.execute.progress import Silent
+from nearmetal.model.guest import GuestSettings
+from nearmetal.model.study import Attachment, Environment
+from nearmetal.report.boots import boots_text
+from nearmetal.report.csv_form import csv_text
+from nearmetal.report.json_form import json_form
+from nearmetal.report.latex import latex_text
+from nearmetal.report.markdown import markdown_text
+from nearmetal.report.terminal import terminal_text
+from nearmetal.study_file import dump_study, load_text
+from nearmetal.testing.fake_host import Answer, FakeHost
+
+INFO = (
+    "xen_major : 4\nxen_minor : 17\nxen_extra : .3\nhw_caps                : 078bf3fd:{}:20100800:00000005\n"
+)
+DMI = {"/sys/class/dmi/id/sys_vendor": "QEMU\n", "/sys/class/dmi/id/product_name": "Standard PC (Q35)\n"}
+TOOLS = Tools(directory=Path("/t"))
+ASKED = ("/t/nm-box", "cpuid")
+TCG = '{"hypervisors": ["TCGTCGTCGTCG"]}'
+IN_XEN = "Xen in TCG: QEMU Standard PC (Q35)"
+
+
+class Told(Silent):
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+
+    def note(self, text: str) -> None:
+        self.notes.append(text)
+
+
+@dataclass
+class OnlyHost:
+    """Of execute.machine.Machine what is looked at."""
+
+    host: FakeHost
+    tools: Tools = TOOLS
+
+
+def dom0(monkeypatch: pytest.MonkeyPatch, caps: str, below: str | None) -> FakeHost:
+    commands: dict[tuple[str, ...], Answer] = {("xl", "info"): INFO.format(caps)}
+    if below is not None:
+        commands[ASKED] = below
+    host = FakeHost(
+        files=DMI,
+        commands=commands,
+        programs={"xl": "/usr/sbin/xl"},
+        name=f"dom0 {caps} {below}",
+    )
+    monkeypatch.setattr(xen_backend, "visited", lambda *_: nullcontext(host))
+    return host
+
+
+@pytest.mark.parametrize(
+    ("caps", "below", "told"),
+    [
+        ("80982201", TCG, IN_XEN),
+        (
+            "80982201",
+            '{"hypervisors": ["KVMKVMKVM"]}',
+            "Xen in a virtual machine: KVM, QEMU Standard PC (Q35)",
+        ),
+        ("80982201", '{"hypervisors": ["XenVMMXenVMM"]}', "Xen in a virtual machine: QEMU Standard PC (Q35)"),
+        ("80982201", "no JSON", "Xen in a virtual machine: QEMU Standard PC (Q35)"),
+        ("00982201", None, ""),
+    ],
+)
+def test_in_what_xen_itself_stands(
+    monkeypatch: pytest.MonkeyPatch, caps: str, below: str | None, told: str
+) -> None:
+    host = dom0(monkeypatch, caps, below)
+    assert Xen().nested(host, TOOLS, sample.study().environments[0]) == told
+
+
+def test_an_answer_that_is_none_names_no_hypervisor() -> None:
+    for text in ("", "[]", '{"hypervisors": 3}', '{"other": []}'):
+        assert hypervisors(FakeHost(commands={ASKED: text}), "/t/nm-box") == ()
+
+
+def test_every_environment_says_by_what_it_is_emulated(monkeypatch: pytest.MonkeyPatch) -> None:
+    host = dom0(monkeypatch, "80982201", TCG)
+    native, *rest = sample.study().environments
+    pv = Environment(
+        name="pv", backend="xen", image="small", attachment=Attachment.NONE, placements=native.placements
+    )
+    named = tuple(w for w in sample.study().workloads if w.name == "pingpong")
+    study = replace(sample.study(), environments=(native, *rest, pv), workloads=named)
+    said = Told()
+    machine: Any = OnlyHost(host)
+    found = with_emulation(machine, study, said)
+    labels = {e.name: e.emulation for e in found.environments}
+    assert labels.pop("pv") == IN_XEN
+    assert set(labels.values()) == {"TCG: QEMU Standard PC (Q35)"}
+    assert [n for n in said.notes if n.startswith(f"warning: pv: {IN_XEN}; every figure is of that")]
+    again = load_text(dump_study(found, catalog()), "s.yaml", None, seed=7)
+    assert [e.emulated for e in again.environments] == [e.emulated for e in found.environments]
+
+
+def test_a_machine_that_is_none_is_said_of_no_environment() -> None:
+    host = FakeHost(commands={ASKED: '{"hypervisors": ["KVMKVMKVM"]}'}, name="a virtual machine")
+    machine: Any = OnlyHost(host)
+    said = Told()
+    assert with_emulation(machine, sample.study(), said) == sample.study() and said.notes == []
+
+
+def test_every_form_says_so() -> None:
+    plain = sample.analysis()
+    study = replace(
+        sample.study(),
+        environments=tuple(replace(e, emulated=IN_XEN) for e in sample.study().environments),
+    )
+    floor = replace(plain.noise_floor, cells=tuple(replace(c, guest=IN_XEN) for c in plain.noise_floor.cells))
+    analysis = replace(plain, cells=tuple(replace(c, guest=IN_XEN) for c in plain.cells), noise_floor=floor)
+    forms: dict[str, Any] = {
+        "terminal": terminal_text(study, analysis, results_dir="r", report=None, width=100),
+        "markdown": markdown_text(study, analysis),
+        "latex": latex_text(study, analysis),
+    }
+    for name, text in forms.items():
+        assert "(Xen in TCG)" in str(text) and "is emulation" in str(text), name
+    assert csv_text(analysis).count(IN_XEN) >= len(analysis.cells)
+    form: Any = json_form(study, analysis, results_dir="r", report=None)
+    assert all(c["guest"] == IN_XEN for c in form["cells"])
+    assert any("is emulation" in text for text in form["warnings"])
+
+
+def test_a_comparison_of_boots_says_so() -> None:
+    plain = sample.analysis()
+    emulated = replace(plain, cells=tuple(replace(c, guest=IN_XEN) for c in plain.cells))
+    cells = compare_states([[plain], [plain]], [[emulated], [emulated]], margin=0.03, confidence=0.95)
+    labelled = [c for c in cells if c.guest]
+    assert labelled and {c.guest for c in labelled} == {IN_XEN}
+    assert f"({IN_XEN}) is emulation" in boots_text(cells)
+
+
+def test_ranks_have_as_long_to_start_as_the_slowest_guest_to_boot() -> None:
+    def limit(*guests: GuestSettings | None) -> float:
+        environments = [replace(sample.study().environments[0], guest=guest) for guest in guests]
+        arms = {str(i): SimpleNamespace(environment=e) for i, e in enumerate(environments)}
+        session: Any = SimpleNamespace(arms=arms)
+        return _ready_limit(session)
+
+    assert limit(None) == limit(None, GuestSettings(boot_timeout=20)) == READY_LIMIT
+    assert limit(None, GuestSettings(boot_timeout=240), GuestSettings(boot_timeout=20)) == 240
