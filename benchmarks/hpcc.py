@@ -76,6 +76,7 @@ def run(machine: Machine, scratch: Path, n: int) -> Found:
         rank = (machine.tools / "nm-rank", "--cpus", rank_cpus(machine.cpus, ranks, 1), "--directory", here)
         job = MpiJob(
             argv=(*rank, "--", *invocation.argv),
+            box=machine.tools / "nm-box",
             ranks=ranks,
             transport=Transport.SHM,
             interface="lo",

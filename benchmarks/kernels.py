@@ -80,7 +80,12 @@ def mpi_job(machine: Machine, program: tuple[str, ...], scratch: str) -> MpiJob:
     """Two pinned ranks over shared memory."""
     wrapper = (machine.tools / "nm-rank", "--cpus", ",".join(map(str, machine.cpus[:2])), "--")
     return MpiJob(
-        argv=(*wrapper, *program), ranks=2, transport=Transport.SHM, interface="lo", scratch=scratch
+        argv=(*wrapper, *program),
+        box=machine.tools / "nm-box",
+        ranks=2,
+        transport=Transport.SHM,
+        interface="lo",
+        scratch=scratch,
     )
 
 

@@ -35,6 +35,7 @@ def launched(
             wrapper += ["--directory", str(directory)]
         job = MpiJob(
             argv=(*wrapper, "--", *map(str, program)),
+            box=machine.tools / "nm-box",
             ranks=ranks,
             transport=Transport.SHM,
             interface="lo",

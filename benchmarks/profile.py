@@ -48,7 +48,10 @@ def costs(
         preload = ("--preload", machine.tools / "libnm-profile.so", "--profile", scratch)
         rank = (machine.tools / "nm-rank", "--cpus", str(machine.cpus[-1]))
         argv = (*rank, *(preload if which == "with" else ()), "--", *program)
-        job = MpiJob(argv=argv, ranks=1, transport=Transport.SHM, interface="lo", scratch=scratch)
+        box = machine.tools / "nm-box"
+        job = MpiJob(
+            argv=argv, box=box, ranks=1, transport=Transport.SHM, interface="lo", scratch=scratch
+        )
         launch = machine.mpi.launch(job)
         done = machine.host.run(launch.argv, env=launch.env, timeout=60)
         kept[which].append([float(line) for line in done.stdout.splitlines()])

@@ -80,6 +80,7 @@ int call_main(int argc, char **argv);
  * gets its signals and is killed when it dies. call: the path that it gave. */
 _Noreturn void answer(const char *call, const char *label, char *const argv[]);
 int cma_main(int argc, char **argv);
+int silent_main(int argc, char **argv);
 int guest_main(int argc, char **argv);
 int multiplex_main(int argc, char **argv);
 int tap_main(int argc, char **argv);

@@ -1,5 +1,6 @@
 #include "hydra.h"
 
+#include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,4 +22,15 @@ void hydra_abort(int status) {
     int size = snprintf(line, sizeof line, "cmd=abort exitcode=%d\n", status);
     if (write((int)fd, line, (size_t)size) < 0)
         return; /* it has gone itself: nobody to tell */
+}
+
+void hydra_end_stdin(void) {
+    if (!hydra_is_here())
+        return;
+    int null = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    if (null < 0)
+        return; /* few programs read it */
+    dup2(null, STDIN_FILENO);
+    if (null != STDIN_FILENO)
+        close(null);
 }

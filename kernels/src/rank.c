@@ -339,6 +339,7 @@ int rank_main(int count, char **arguments) {
         preload(library, profile);
     if (gate)
         wait_at_gate(gate);
+    hydra_end_stdin();
     if (report && events)
         counts_open(events);
     if (report || hydra_is_here()) {

@@ -201,9 +201,10 @@ def test_a_program_of_ones_own_is_looked_at_while_it_runs(mpi: Mpi) -> None:
 
 @pytest.mark.parametrize("mpi", list(Mpi))
 def test_a_rank_that_dies_before_mpi_init_ends_its_trial_at_once(mpi: Mpi) -> None:
-    """Not at its time limit: the other rank stands in MPI_Init and would wait for ever."""
+    """Not at its time limit: the other rank stands in MPI_Init and would wait for ever. Its input is at its
+    end, so that nobody waits there either."""
     asked = study("native", "two", "two-shm", mpi=mpi, mode=Mode.PLAIN, runs=1)
-    dies = 'case "${OMPI_COMM_WORLD_RANK:-$PMI_RANK}" in 1) echo sorry >&2; exit 3;; esac; exec "$@"'
+    dies = 'cat; case "${OMPI_COMM_WORLD_RANK:-$PMI_RANK}" in 1) echo sorry >&2; exit 3;; esac; exec "$@"'
     with session_of(asked) as session:
         spec = argument(PINGPONG, transport=Transport.TCP, ranks=2, llc_bytes=session.machine.llc, extra=0.0)
         program = (session.machine.tools / "nm-micro", "--once", spec)

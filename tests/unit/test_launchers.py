@@ -22,9 +22,17 @@ from nearmetal.testing.fake_host import FakeHost
 
 OPENMPI = "mpirun (Open MPI) 4.1.4\n\nReport bugs"
 MPICH = "HYDRA build details:\n    Version:                                 4.0.2\n    Release"
-INSIDE = MpiJob(argv=("prog", "a b"), ranks=2, transport=Transport.SHM, interface="lo", scratch="/run/t")
+INSIDE = MpiJob(
+    argv=("prog", "a b"),
+    box="/t/nm-box",
+    ranks=2,
+    transport=Transport.SHM,
+    interface="lo",
+    scratch="/run/t",
+)
 ACROSS = MpiJob(
     argv=("prog",),
+    box="/t/nm-box",
     ranks=2,
     transport=Transport.TCP,
     interface="eth0",
@@ -106,7 +114,8 @@ def test_ranks_that_enter_reach_the_daemon_of_open_mpi_by_the_hub(major: int) ->
 
 def test_mpich_inside_takes_shared_memory_alone() -> None:
     out = mpich.launch(INSIDE, "mpiexec.hydra", (4, 0, 2))
-    assert out.argv == ("mpiexec.hydra", "-launcher", "fork", "-n", "2", "prog", "a b")
+    assert out.argv[:3] == ("/t/nm-box", "silent", "--")
+    assert out.argv[3:] == ("mpiexec.hydra", "-launcher", "fork", "-n", "2", "prog", "a b")
     assert out.env["UCX_TLS"] == out.transport["UCX_TLS"] == "posix,self"
     assert out.env["MPIR_CVAR_CH4_CMA_ENABLE"] == "0"
     with_cma = mpich.launch(replace(INSIDE, single_copy=SingleCopy.CMA), "mpirun", (4, 0, 2))

@@ -103,6 +103,7 @@ def _mpi_job(
     software = session.software_of(arm)
     alone = MpiJob(
         argv=tuple(argv),
+        box=software.tools / "nm-box",
         ranks=arm.placement.ranks,
         transport=arm.transport,
         interface=_interface(session, standing),

@@ -137,7 +137,14 @@ def run_once(
         if storage is not None:
             rank += ["--storage", ",".join([str(storage)] * ranks)]
         program = (*rank, "--", machine.tools / "nm-micro", "--once", "--slices", str(slices), spec)
-        job = MpiJob(argv=program, ranks=ranks, transport=transport, interface="lo", scratch=str(scratch))
+        job = MpiJob(
+            argv=program,
+            box=machine.tools / "nm-box",
+            ranks=ranks,
+            transport=transport,
+            interface="lo",
+            scratch=str(scratch),
+        )
         launch = machine.mpi.launch(job)
         done = machine.host.run(launch.argv, env={**launch.env, LABEL_VARIABLE: label}, timeout=LIMIT)
     lines = [parse_line(text) for text in done.stdout.splitlines() if text.startswith("{")]

@@ -44,7 +44,7 @@ def launch(job: MpiJob, mpirun: str, mpi_version: tuple[int, int, int]) -> Launc
         "HYDRA_BINDING": "none",
         "UCX_WARN_UNUSED_ENV_VARS": "n",
     }
-    argv = [mpirun]
+    argv = [job.box, "silent", "--", mpirun]
     if job.hosts:
         argv += ["-hosts", ",".join(f"{h.host}:{h.slots}" for h in job.hosts), "-wdir", "/"]
         argv += ["-launcher", "ssh", "-launcher-exec", job.agent[0], "-localhost", job.hub_address]
