@@ -49,9 +49,7 @@ def costs(
         rank = (machine.tools / "nm-rank", "--cpus", str(machine.cpus[-1]))
         argv = (*rank, *(preload if which == "with" else ()), "--", *program)
         box = machine.tools / "nm-box"
-        job = MpiJob(
-            argv=argv, box=box, ranks=1, transport=Transport.SHM, interface="lo", scratch=scratch
-        )
+        job = MpiJob(argv=argv, box=box, ranks=1, transport=Transport.SHM, interface="lo", scratch=scratch)
         launch = machine.mpi.launch(job)
         done = machine.host.run(launch.argv, env=launch.env, timeout=60)
         kept[which].append([float(line) for line in done.stdout.splitlines()])

@@ -1,6 +1,6 @@
-/* nm-box silent -- PROGRAM ARG...: runs a program whose standard input says nothing and does not end before it
- * does. Hydra hands the end of its own on to its proxies at once, and dies of SIGPIPE (with it what the ranks
- * said last) where they are gone by then, since the ranks were done sooner. */
+/* nm-box silent -- PROGRAM ARG...: runs a program whose standard input says nothing and does not end before
+ * it does. Hydra hands the end of its own on to its proxies at once, and dies of SIGPIPE (with it what the
+ * ranks said last) where they are gone by then, since the ranks were done sooner. */
 #define _GNU_SOURCE
 #include "box.h"
 

@@ -11,8 +11,8 @@ bool hydra_is_here(void);
 /* Have it end all ranks of this launch, with that status. Nothing where it is not here. */
 void hydra_abort(int status);
 
-/* In place of a standard input that never ends, which it leaves to the first rank (nm-box silent): one that is
-   at its end, as the ranks of others have it. */
+/* In place of a standard input that never ends, which it leaves to the first rank (nm-box silent): one that
+   is at its end, as the ranks of others have it. */
 void hydra_end_stdin(void);
 
 #endif
