@@ -11,13 +11,15 @@ test: setup-test kernels-test
 
 # Prints at its end: backend, whether it works here, tests passed and failed.
 test-contract: setup-test
-	$(PYTHON) -m pytest $(addprefix tests/contract/test_backends,.py _faults.py _seats.py) -q $(ARGS)
+	$(PYTHON) -m pytest $(addprefix tests/contract/test_,backends.py backends_faults.py backends_seats.py \
+	  guests.py libvirt_guests.py) -q $(ARGS)
 
 # Everything about virtual machines: each guest boots in seconds by KVM, and in many by an emulator.
 test-vm: setup-test
 	$(PYTHON) -m pytest tests/unit/test_guests_parts.py tests/unit/test_libvirt.py \
 	  tests/unit/study_file/test_study_file_guest.py \
-	  tests/contract/test_guests.py tests/contract/test_libvirt_guests.py tests/system/test_guests_run.py -q $(ARGS)
+	  $(addprefix tests/contract/test_,guests.py guests_network.py libvirt_guests.py) \
+	  $(addprefix tests/system/test_,guests_run.py guest_faults.py) -q $(ARGS)
 
 setup:
 	@scripts/setup.sh run
