@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import stat
+import subprocess
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 
@@ -34,6 +37,19 @@ def test_the_label_in_an_environment() -> None:
     assert processes.label_of(b"A=1\0NEARMETAL_RUN=nearmetal-x-0a\0B=2\0") == "nearmetal-x-0a"
     assert processes.label_of(b"XNEARMETAL_RUN=no\0") is None
     assert processes.label_of(b"") is None
+
+
+def test_who_was_born_while_one_looked_is_ended_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its parent was listed, had it, and was gone before anybody asked whose it was."""
+    label, look, missed = "nearmetal-test-born", processes.labelled, [True]
+
+    def late(wanted: Callable[[str], bool]) -> dict[int, str]:
+        return {} if missed and missed.pop() else look(wanted)
+
+    monkeypatch.setattr(processes, "labelled", late)
+    with subprocess.Popen(["sleep", "60"], env={processes.LABEL_VARIABLE: label}) as child:
+        processes.kill_labelled(label)
+        assert child.wait(5) == -signal.SIGKILL
 
 
 def test_we_and_those_above_us_are_never_found() -> None:

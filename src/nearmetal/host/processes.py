@@ -69,16 +69,20 @@ def labelled(wanted: Callable[[str], bool]) -> dict[int, str]:
 
 
 def kill_labelled(label: str, *, timeout: float = 5.0) -> None:
-    """SIGKILL to every process with exactly this label until none is left.
+    """SIGKILL to every process with exactly this label until twice in a row none is seen: while /proc is
+    read, one may end whose child is not yet listed.
 
     Raises RunError when some are left after timeout seconds.
     """
     deadline = time.monotonic() + timeout
-    while left := labelled(lambda other: other == label):
+    unseen = 0
+    while unseen < 2:
+        left = labelled(lambda other: other == label)
+        unseen = 0 if left else unseen + 1
         for pid in left:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-        if time.monotonic() > deadline:
+        if left and time.monotonic() > deadline:
             raise RunError(f"processes {sorted(left)} of {label} do not end", remedy="nearmetal clean")
         time.sleep(0.001)
 
