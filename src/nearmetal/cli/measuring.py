@@ -138,8 +138,6 @@ def finish(outcome: Outcome, *, json: bool, fail_on: FailOn) -> int:
         directory.close()
         print(f"stopped: {outcome.stopped}", file=sys.stderr)
         return int(exit_code(analysis, fail_on))
-    print(
-        f"interrupted; {analysis.blocks} blocks are saved. Go on with:  nearmetal resume {directory.path}",
-        file=sys.stderr,
-    )
+    saved = "1 block is" if analysis.blocks == 1 else f"{analysis.blocks} blocks are"
+    print(f"interrupted; {saved} saved. Go on with:  nearmetal resume {directory.path}", file=sys.stderr)
     return int(ExitCode.INTERRUPTED)
