@@ -12,7 +12,7 @@ from tests.golden import sample_analysis as sample
 from nearmetal.analysis.roofs import wanted, with_roofs, words
 from nearmetal.errors import RunError
 from nearmetal.execute import roofs
-from nearmetal.model.result import Cell, Interval
+from nearmetal.model.result import Cell, Interval, Roof
 from nearmetal.model.roof import MeasuredRoof, Wanted, read_roofs, roof_record
 from nearmetal.model.study import ApplicationWorkload, Better
 from nearmetal.report.chart_parts import PAGE
@@ -20,6 +20,7 @@ from nearmetal.report.charts import absolute
 from nearmetal.report.markdown import markdown_text
 from nearmetal.report.roofs_table import roof_lines, share_words
 from nearmetal.report.seen import RecordIndex
+from nearmetal.report.terminal import terminal_text
 
 
 def roof(name: str, value: float, unit: str, **more: Any) -> MeasuredRoof:
@@ -123,6 +124,21 @@ def test_words() -> None:
     assert words(roof("latency", 1.0, "s", transport="shm")) == "latency between ranks in shared memory"
     assert share_words(0.809) == "80.9 %"
     assert "beyond it" in share_words(1.4)
+
+
+def test_a_terminal_says_once_what_lies_beyond_a_roof() -> None:
+    analysis = sample.analysis()
+    above, below = (Roof(words=w, value=1e9, share=s, measured=0.0) for w, s in (("a", 1.4), ("b", 0.9)))
+    cells = tuple(
+        replace(c, roof=own, baseline_roof=own)
+        for c, own in zip(analysis.cells, (above, above, below), strict=False)
+    )
+    shown = replace(analysis, cells=cells)
+    text = terminal_text(sample.study(), shown, results_dir="r", report=None, width=400).plain
+    said = [line for line in text.splitlines() if line.startswith("Roof ")]
+    beyond = [line.endswith("(above 105 %: not served by what the roof is of)") for line in said]
+    assert beyond.count(True) == text.count("not served") >= 1 and beyond.count(False) >= 1
+    assert all((" 140 %" in line) == told for line, told in zip(said, beyond, strict=True))
 
 
 def test_the_form_in_files_comes_back_and_nonsense_does_not() -> None:

@@ -30,10 +30,22 @@ class RoofLine:
         return f"{self.metric} in {self.arm}: {self.result}, {share_words(self.share)} of {self.roof}"
 
 
+BEYOND = "not served by what the roof is of"
+
+
+def is_beyond(share: float) -> bool:
+    """By more than a roof's own error."""
+    return share > 1.05
+
+
+def share_figure(share: float) -> str:
+    """'97 %', '×12'."""
+    return f"{share * 100:.3g} %" if share < 10 else f"×{share:.3g}"
+
+
 def share_words(share: float) -> str:
     """'97 %', and what it means beyond the roof."""
-    said = f"{share * 100:.3g} %" if share < 10 else f"×{share:.3g}"
-    return said if share <= 1.05 else f"{said}, beyond it: not served by what the roof is of"
+    return f"{share_figure(share)}, beyond it: {BEYOND}" if is_beyond(share) else share_figure(share)
 
 
 def roof_text(roof: Roof, unit: str) -> str:
