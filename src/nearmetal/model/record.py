@@ -113,7 +113,8 @@ class TrialRecord:
     programs too), and 'timed.<workload>' (in timed slices or runs only), 'ranks' (what the ranks sent to each
     other by TCP); transport: what was fixed, what the library calls itself, and under 'seen' what the ranks
     were seen to talk by; connections: None = not asked, as nothing was lost, or not known;
-    members: trials of its attempt at the block, 0 = every side of the plan; facts: by application, what it
+    members: trials of its attempt at the block, 0 = every side of the plan; left_out: workloads of this arm
+    that were not run because their comparisons were decided in earlier blocks; facts: by application, what it
     said of how it ran (version, library, the size it chose), and by
     'network.<host>' how a guest's own kernel had set its interface."""
 
@@ -142,3 +143,4 @@ class TrialRecord:
     profile: Mapping[str, tuple[RankProfile, ...]] = field(default_factory=dict)
     facts: Mapping[str, Mapping[str, JsonValue]] = field(default_factory=dict)
     members: int = 0
+    left_out: tuple[str, ...] = ()

@@ -82,6 +82,8 @@ def to_dict(record: TrialRecord) -> dict[str, JsonValue]:
         out["profile"] = {w: [_profile_to_dict(p) for p in ranks] for w, ranks in record.profile.items()}
     if record.members:
         out["members"] = record.members
+    if record.left_out:
+        out["left_out"] = list(record.left_out)
     if record.facts:
         out["facts"] = {workload: dict(told) for workload, told in record.facts.items()}
     return out
@@ -275,6 +277,7 @@ def _validator() -> SchemaValidator:
         profile=cs.dict_schema(text, cs.tuple_variable_schema(profile)),
         facts=cs.dict_schema(text, json_object),
         members=whole,
+        left_out=cs.tuple_variable_schema(text),
     )
     return SchemaValidator(record)
 
