@@ -32,7 +32,6 @@ typedef struct {
     Arena arena;
     size_t class;
     int n, first, rows;
-    long iterations;
     double owed; /* steps of extra work not done yet */
     Matrix matrix;
     double *x, *q, *r; /* own rows */
@@ -255,7 +254,6 @@ static void *prepare(Spec *spec, const World *world) {
     s->world = *world;
     s->common = spec_common(spec);
     s->class = spec_choice(spec, "class", class_names, CLASSES, 0);
-    s->iterations = spec_integer(spec, "iterations", 1, 1, 1 << 20);
     s->n = classes[s->class].n;
     if (!power_of_two(world->size) || world->size > s->n)
         fail("cg: runs on 1, 2, 4, 8, ... ranks, not on %d", world->size);
@@ -278,17 +276,18 @@ static void *prepare(Spec *spec, const World *world) {
     return s;
 }
 
-static void slice(void *state, Slice *out) {
+/* A unit is one outer iteration. */
+static void slice(void *state, long units, Slice *out) {
     Cg *s = state;
     double rest;
     MPI(MPI_Barrier(MPI_COMM_WORLD));
     s->comm = 0;
     double start = now();
-    for (long i = 0; i < s->iterations; i++)
+    for (long i = 0; i < units; i++)
         iterate(s, &rest);
-    extra_steps(s, take_whole(&s->owed, s->common.extra * (double)(s->iterations * (INNER + 1))));
+    extra_steps(s, take_whole(&s->owed, s->common.extra * (double)(units * (INNER + 1))));
     double seconds = now() - start;
-    one_rate(out, seconds, s->comm, work_of(s, (double)s->iterations));
+    one_rate(out, seconds, s->comm, work_of(s, (double)units));
 }
 
 static void verify(void *state, Verified *v) {

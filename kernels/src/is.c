@@ -49,7 +49,7 @@ typedef struct {
     Common common;
     Arena arena;
     size_t class;
-    long rounds, keys, range;      /* keys: of this rank */
+    long keys, range;              /* keys: of this rank */
     long most_held, most_received; /* of them there is room for so many */
     int buckets, shift;            /* bucket of a key = key >> shift */
     long turn;                     /* rounds done by slices */
@@ -261,7 +261,6 @@ static void *prepare(Spec *spec, const World *world) {
     s->world = *world;
     s->common = spec_single(spec);
     s->class = spec_choice(spec, "class", class_names, CLASSES, 0);
-    s->rounds = spec_integer(spec, "rounds", 4, 1, 1 << 20);
     long all_keys = 1L << classes[s->class].log_keys;
     if (!power_of_two(world->size) || world->size > MOST_BUCKETS / 4)
         fail("is: runs on 1, 2, 4, ... %d ranks, not on %d", MOST_BUCKETS / 4, world->size);
@@ -297,23 +296,24 @@ static void *prepare(Spec *spec, const World *world) {
     return s;
 }
 
-static void slice(void *state, Slice *out) {
+/* A unit is one ranking of all keys. */
+static void slice(void *state, long units, Slice *out) {
     Is *s = state;
     MPI(MPI_Barrier(MPI_COMM_WORLD));
     s->comm = 0;
     double start = now();
-    for (long round = 0; round < s->rounds; round++) {
+    for (long round = 0; round < units; round++) {
         mark_keys(s, (int)(s->turn++ % ROUNDS) + 1);
         rank_keys(s);
     }
-    double extra = s->common.extra * (double)s->rounds;
+    double extra = s->common.extra * (double)units;
     for (; extra >= 1; extra--)
         rank_keys(s);
     if (extra > 0)
         extra_part(s, extra);
     double seconds = now() - start;
     double all_keys = (double)s->keys * s->world.size;
-    one_rate(out, seconds, s->comm, all_keys * (double)s->rounds);
+    one_rate(out, seconds, s->comm, all_keys * (double)units);
 }
 
 static void verify(void *state, Verified *v) {

@@ -32,6 +32,7 @@ static const Kernel *const kernels[] = {
 typedef struct {
     const Kernel *kernel;
     void *state;
+    long units;       /* of a slice whose token does not say how many */
     long huge, total; /* kB of this rank; huge -1 = the kernel does not tell */
 } Job;
 
@@ -98,6 +99,7 @@ static void prepare_all(Run *run) {
     for (int k = 0; k < run->count; k++) {
         Job *job = &run->job[k];
         job->kernel = find_kernel(run->spec[k].name);
+        job->units = spec_integer(&run->spec[k], "units", 1, 1, MOST_UNITS);
         long huge = huge_kb(), total = arena_kb();
         job->state = job->kernel->prepare(&run->spec[k], &run->world);
         spec_end(&run->spec[k]);
@@ -200,13 +202,13 @@ static Counts used_by_all(const double *all, int ranks, int stride) {
 }
 
 /* Rank 0 takes each part from the rank that took longest, with that rank's MPI seconds. */
-static void run_slice(Run *run, int k) {
+static void run_slice(Run *run, int k, long units) {
     const Job *job = &run->job[k];
     Slice slice = {0};
     Counts before, after;
     MPI(MPI_Barrier(MPI_COMM_WORLD));
     counts_self(&before);
-    job->kernel->slice(job->state, &slice);
+    job->kernel->slice(job->state, units, &slice);
     counts_self(&after);
     enum { USED = 2 * MOST_PARTS + 1, FIELDS = USED + COUNTS };
     double mine[FIELDS] = {(double)k};
@@ -288,7 +290,7 @@ static void serve_tokens(Run *run, Tokens *tokens) {
         if (token.what == 'q')
             return;
         if (token.what == 's')
-            run_slice(run, token.kernel);
+            run_slice(run, token.kernel, token.units ? token.units : run->job[token.kernel].units);
         else
             run_verify(run, token.kernel);
     }
@@ -325,7 +327,7 @@ int main(int count, char **arguments) {
         for (int k = 0; k < run.count; k++) {
             ok = run_verify(&run, k) && ok;
             for (long n = 0; n < run.slices; n++)
-                run_slice(&run, k);
+                run_slice(&run, k, run.job[k].units);
         }
 
     for (int k = 0; k < run.count; k++)

@@ -181,7 +181,7 @@ def test_the_profile_of_a_kernel_agrees_with_its_wall_time(tools: Path, tmp_path
 
 
 def test_one_run_may_go_on_with_slices(tools: Path) -> None:
-    done = once(tools, 2, "--slices", "2", "barrier:calls=10", "dirty:bytes=8192:writes=2")
+    done = once(tools, 2, "--slices", "2", "barrier:units=10", "dirty:bytes=8192:units=1")
     _, *lines = [parse_line(text) for text in done.stdout.splitlines()]
     assert [(type(line), line.name) for line in lines if not isinstance(line, ReadyLine)] == [
         (kind, name) for name in ("barrier", "dirty") for kind in (VerifyLine, SliceLine, SliceLine)
@@ -199,7 +199,7 @@ def test_a_spoiled_value_fails_the_verification_of_every_kernel(tools: Path, ran
 
 
 @pytest.mark.parametrize(
-    "words", ["fft", "ep:klass=S", "ep:class=Z", "ep:batches=0", "stream:elements", "cg:extra=-1"]
+    "words", ["fft", "ep:klass=S", "ep:class=Z", "ep:units=0", "stream:elements", "cg:extra=-1"]
 )
 def test_a_wrong_spec_is_an_error_line_and_a_status(tools: Path, words: str) -> None:
     done = once(tools, 1, words)
@@ -243,7 +243,7 @@ def test_a_lost_datagram_fails_its_slice_and_no_other(
     tools: Path, tmp_path: Path, stack: ExitStack, wait: str
 ) -> None:
     """64 answers go to the verification, 50 to each slice: the 120th is one of the second slice."""
-    micro = start(tools, tmp_path, stack, f"udp:bytes=8:trips=50:drop=120:wait={wait}")
+    micro = start(tools, tmp_path, stack, f"udp:bytes=8:units=50:drop=120:wait={wait}")
     verify, lines = micro.verify(0), [micro.slice(0) for _ in range(3)]
     assert verify.ok
     assert [line.parts[0].work for line in lines] == [100, 0, 100]
@@ -281,7 +281,7 @@ def test_sockets_bind_to_the_interface_and_to_no_other(
 
 def test_memory_is_dirtied_at_the_rate_asked_for(tools: Path, tmp_path: Path, stack: ExitStack) -> None:
     """The deadlines are absolute: a slice is never shorter, and an undisturbed one no longer."""
-    micro = start(tools, tmp_path, stack, "dirty:bytes=4194304:rate=100e6:writes=50")
+    micro = start(tools, tmp_path, stack, "dirty:bytes=4194304:rate=100e6:units=50")
     seconds = [micro.slice(0).parts[0].seconds for _ in range(100)]
     assert 1 <= min(seconds) * 100e6 / (50 * 4096) < 1.02
 
@@ -319,22 +319,22 @@ def test_pages_are_as_asked(tools: Path, tmp_path: Path, stack: ExitStack) -> No
 # always room for some of them undisturbed.
 SHORT = {
     "stream": ("stream:elements=20000:sweeps=20", 1),
-    "ep": ("ep:batches=2", 1),
-    "cg": ("cg:iterations=1", 1),
-    "is": ("is:rounds=4", 1),
-    "mg": ("mg:iterations=3", 1),
-    "lu": ("lu:iterations=4", 1),
-    "ft": ("ft:iterations=2", 1),
-    "bt": ("bt:iterations=4", 1),
-    "pingpong": ("pingpong:bytes=8:trips=300", 2),
-    "pingpong-large": ("pingpong:bytes=400001:trips=5", 2),
-    "ring": ("ring:bytes=8:patterns=2:steps=60", 2),
-    "ring-large": ("ring:bytes=100001:patterns=2:steps=2", 2),
-    "allreduce": ("allreduce:bytes=8:calls=300", 2),
-    "tcp": ("tcp:bytes=8:trips=40:wait=spin", 2),
+    "ep": ("ep:units=128", 1),
+    "cg": ("cg:units=1", 1),
+    "is": ("is:units=4", 1),
+    "mg": ("mg:units=3", 1),
+    "lu": ("lu:units=4", 1),
+    "ft": ("ft:units=2", 1),
+    "bt": ("bt:units=4", 1),
+    "pingpong": ("pingpong:bytes=8:units=300", 2),
+    "pingpong-large": ("pingpong:bytes=400001:units=5", 2),
+    "ring": ("ring:bytes=8:patterns=2:units=60", 2),
+    "ring-large": ("ring:bytes=100001:patterns=2:units=2", 2),
+    "allreduce": ("allreduce:bytes=8:units=300", 2),
+    "tcp": ("tcp:bytes=8:units=40:wait=spin", 2),
     # Hundreds of pages: how well a CPU guesses the end of a short row depends on what it did before.
-    "dirty": ("dirty:bytes=1600000:writes=20000", 1),
-    "dirty-paced": ("dirty:bytes=100000:writes=200:rate=4e9", 1),
+    "dirty": ("dirty:bytes=1600000:units=20000", 1),
+    "dirty-paced": ("dirty:bytes=100000:units=200:rate=4e9", 1),
 }
 
 
