@@ -212,7 +212,6 @@ def analysed(directory: ResultsDirectory) -> tuple[Study, Analysis, tuple[TrialR
     """Everything that follows from the records of a results directory."""
     from ..analysis import analyse
     from ..analysis.roofs import with_roofs
-    from ..model.roof import read_roofs
     from ..plan import make_plan
 
     study = frozen_study(directory)
@@ -220,8 +219,7 @@ def analysed(directory: ResultsDirectory) -> tuple[Study, Analysis, tuple[TrialR
     with _uncollected():
         records = directory.trials().records
         analysis = analyse(study, plan, records)
-    roofs = read_roofs(directory.provenance.get("roofs"))
-    return study, replace(analysis, cells=with_roofs(study, analysis.cells, roofs)), records
+    return study, replace(analysis, cells=with_roofs(study, analysis.cells, directory.roofs())), records
 
 
 @contextmanager

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+Work = Mapping[str, Mapping[int, int]]
+"""Units of work in a slice, by kernel workload and number of ranks: the same for every arm."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,3 +41,32 @@ class Plan:
     expected_blocks: int
     sides: frozenset[tuple[str, bool]]
     blocks: tuple[Block, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class NextBlock:
+    """What is run next, and how.
+
+    block: the trials in the order in which they start; arms that are left out are not among them.
+    attempt: counts from 1; a torn block is run again as a whole.
+    slices: number of slices by kernel workload.
+    work: units of work in each of them.
+    left_out: by arm, the workloads that it does not run because their comparisons are decided.
+    verified: by arm, the kernel workloads that run in full with their verification; the others are warmed up
+        by one discarded slice.
+    """
+
+    block: Block
+    attempt: int
+    slices: Mapping[str, int]
+    work: Work
+    left_out: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    verified: Mapping[str, frozenset[str]]
+
+    def runs(self, arm: str, workload: str) -> bool:
+        """Whether an arm of the block runs this workload."""
+        return workload not in self.left_out.get(arm, frozenset())
+
+    def verifies(self, arm: str, workload: str) -> bool:
+        """Whether an arm verifies this kernel workload in the block."""
+        return workload in self.verified.get(arm, frozenset())

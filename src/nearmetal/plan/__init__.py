@@ -2,11 +2,12 @@
 
 from .blocks import aa_arms, make_block, make_plan
 from .lengths import KaliberaJones, block_pace, expected_blocks, fewer_blocks, kalibera_jones_plan
-from .slices import LONGEST_BLOCK, MOST_SLICES, SlicePlanner
+from .slices import LONGEST_BLOCK, MOST_SLICES, VERIFIED_EVERY, SlicePlanner
 
 __all__ = [
     "LONGEST_BLOCK",
     "MOST_SLICES",
+    "VERIFIED_EVERY",
     "KaliberaJones",
     "SlicePlanner",
     "aa_arms",

@@ -12,6 +12,7 @@ from typing import Any
 
 from ..errors import RecordsError
 from ..model.record import JsonValue, TrialRecord
+from ..model.roof import MeasuredRoof, read_roofs, roof_record
 from .codec import to_line
 from .disk import failure, sync_directory, write_file
 from .manifest import CRATE, SUMS, Verification, verify_sums, write_crate, write_sums
@@ -19,6 +20,7 @@ from .reading import Trials, read_trials
 from .writer import TrialWriter
 
 STUDY, PLAN, PROVENANCE, REHEARSAL = "study.yaml", "plan.json", "provenance.json", "rehearsal.jsonl"
+ROOFS = "roofs.json"
 _SCHEMA = 1
 _WRITER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 STAMP = "%Y-%m-%dT%H-%M-%S"
@@ -163,6 +165,18 @@ class ResultsDirectory:
     def provenance(self) -> dict[str, JsonValue]:
         """The machine as it was when the run began. Raises RecordsError."""
         return json_object(self.path / PROVENANCE)
+
+    def write_roofs(self, roofs: Iterable[MeasuredRoof]) -> None:
+        """Keep the roofs that are known so far. Raises DiskFullError and RecordsError."""
+        try:
+            write_file(self.path / ROOFS, json_bytes({"roofs": [roof_record(r) for r in roofs]}))
+        except OSError as e:
+            raise failure(e, self.path, kept="the records are whole") from e
+
+    def roofs(self) -> tuple[MeasuredRoof, ...]:
+        """Those of write_roofs; of an older directory, those of its provenance. Raises RecordsError."""
+        file = self.path / ROOFS
+        return read_roofs((json_object(file) if file.exists() else self.provenance).get("roofs"))
 
     def writer(self, name: str = "local") -> TrialWriter:
         """The writer of trials/<name>.jsonl; every process that runs blocks has a name of its own. Raises

@@ -14,7 +14,7 @@ from .cells_table import Entry, bounded, cause_sentence, difference_text, margin
 from .chart_parts import PAGE, Chart
 from .charts import charts_of
 from .markup import Markup, join, table, tag
-from .roofs_table import roof_text, share_words
+from .roofs_table import roof_text, share_figure
 from .seen import COUNTED, CounterLine, RecordIndex, facts_texts, pages_text, share_text
 from .text import one_line, plural, tight
 from .trouble import tcp_trouble
@@ -110,7 +110,7 @@ def _discovery(c: Cell) -> str:
 def _roof(c: Cell) -> str:
     sides = ((c.roof, ""), (c.baseline_roof, "baseline: "))
     told = [(who, roof) for roof, who in sides if roof is not None]
-    return "; ".join(f"{who}{share_words(roof.share)} of {roof_text(roof, c.unit)}" for who, roof in told)
+    return "; ".join(f"{who}{share_figure(roof.share)} of {roof_text(roof, c.unit)}" for who, roof in told)
 
 
 def _smallest(c: Cell) -> str:

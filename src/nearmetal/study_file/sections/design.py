@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from ...model.design import USUAL_SLICES
 from ...model.study import Design
 from ...units import Dimension, exact
 from ..fields import (
@@ -88,8 +87,8 @@ class DesignSection(Section):
     runs: Number = Field(Design.runs, description="runs per instance, in mode plain", examples=[1])
     slices: Number | None = Field(
         Design.slices,
-        description=f"slices per kernel and instance, in mode slices; if omitted {USUAL_SLICES}, and more of"
-        " kernels that prove noisy, as far as the blocks' time allows",
+        description="slices per kernel and instance, in mode slices; if omitted, as many as fill the block,"
+        " more of noisy kernels",
         examples=[8],
     )
     starts: StartsWord = Field(
