@@ -125,7 +125,7 @@ def both_sides(machine: Machine, scratch: Path, case: Case, rounds: int) -> list
 
 def ours(machine: Machine, scratch: Path, case: Case) -> Run:
     workload = KernelWorkload(name=case.kernel, kernel=case.kernel, params={"class": case.size})
-    spec = argument(workload, transport=Transport.SHM, ranks=case.ranks, llc_bytes=machine.llc, extra=0.0)
+    spec = argument(workload, ranks=case.ranks, llc_bytes=machine.llc, extra=0.0)
     # nm-micro ends with 1 where the verification failed.
     program = (machine.tools / "nm-micro", "--once", spec)
     done, reports = launched(machine, scratch, case.ranks, program, failed_well='"event":"verify"')

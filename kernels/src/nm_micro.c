@@ -1,6 +1,7 @@
-/* nm-micro (--tokens DIR | --once [--slices N]) [--seed N] [--interface NAME] [--events NAME,NAME]
-   KERNEL-SPEC...: all micro-kernels in one MPI program, raw times out as JSON Lines. No statistics: of the
-   ranks' seconds and run delays the longest is kept, other counts are added, nothing else is folded. */
+/* nm-micro (--tokens DIR | --once [--slices N [--fill MICROSECONDS]]) [--seed N] [--interface NAME] [--events
+   NAME,NAME] KERNEL-SPEC...: all micro-kernels in one MPI program, raw times out as JSON Lines. No
+   statistics: of the ranks' seconds and run delays the longest is kept, other counts are added, nothing else
+   is folded. */
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -40,6 +41,7 @@ typedef struct {
     World world;
     const char *tokens; /* NULL: --once */
     long slices;        /* of each kernel after its verification, with --once */
+    double fill;        /* seconds that these last at least: units are doubled until they do */
     int output;         /* descriptor of rank 0 */
     int count;
     Spec spec[MOST_KERNELS];
@@ -76,6 +78,8 @@ static void parse_arguments(Run *run, int count, char **arguments) {
             run->world.seed = whole_number(argument, arguments[++at]);
         else if (strcmp(argument, "--slices") == 0 && at + 1 < count)
             run->slices = (long)whole_number(argument, arguments[++at]);
+        else if (strcmp(argument, "--fill") == 0 && at + 1 < count)
+            run->fill = 1e-6 * (double)whole_number(argument, arguments[++at]);
         else if (argument[0] == '-')
             fail("unknown option '%s'", argument);
         else if (run->count == MOST_KERNELS)
@@ -84,7 +88,8 @@ static void parse_arguments(Run *run, int count, char **arguments) {
             run->spec[run->count++] = spec_parse(argument);
     }
     if (once == (run->tokens != NULL) || run->count == 0 || (run->slices && !once))
-        fail("usage: nm-micro (--tokens DIR | --once [--slices N]) [--seed N] [--interface NAME] "
+        fail("usage: nm-micro (--tokens DIR | --once [--slices N [--fill MICROSECONDS]]) [--seed N] "
+             "[--interface NAME] "
              "[--events NAME,NAME] KERNEL-SPEC...");
 }
 
@@ -248,6 +253,21 @@ static void run_slice(Run *run, int k, long units) {
     emit(run, &line);
 }
 
+/* Doubles the units of a slice until it lasts as long as asked for on the slowest rank. */
+static void fill_slice(const Run *run, Job *job) {
+    for (double seconds = 0; job->units <= MOST_UNITS / 2; job->units *= 2) {
+        Slice slice = {0};
+        MPI(MPI_Barrier(MPI_COMM_WORLD));
+        job->kernel->slice(job->state, job->units, &slice);
+        seconds = 0;
+        for (int p = 0; p < slice.count; p++)
+            seconds += slice.part[p].seconds;
+        MPI(MPI_Allreduce(MPI_IN_PLACE, &seconds, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD));
+        if (seconds >= run->fill)
+            return;
+    }
+}
+
 static bool run_verify(Run *run, int k) {
     const Job *job = &run->job[k];
     Verified verified = {0};
@@ -326,6 +346,8 @@ int main(int count, char **arguments) {
     else
         for (int k = 0; k < run.count; k++) {
             ok = run_verify(&run, k) && ok;
+            if (run.slices)
+                fill_slice(&run, &run.job[k]);
             for (long n = 0; n < run.slices; n++)
                 run_slice(&run, k, run.job[k].units);
         }

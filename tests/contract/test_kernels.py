@@ -130,9 +130,9 @@ def start(
     return Micro(place, [*argv, str(tools / "nm-micro"), "--tokens", str(place), *specs], ranks, stack)
 
 
-def spec(name: str, transport: Transport, ranks: int) -> str:
+def spec(name: str, ranks: int) -> str:
     load = KernelWorkload(name=name, kernel=name, params={})
-    return argument(load, transport=transport, ranks=ranks, llc_bytes=1 << 20, extra=0.0)
+    return argument(load, ranks=ranks, llc_bytes=1 << 20, extra=0.0)
 
 
 def runs_on(name: str, ranks: int) -> bool:
@@ -215,7 +215,7 @@ def test_slices_and_verifications_by_token(
     tools: Path, tmp_path: Path, stack: ExitStack, transport: Transport, ranks: int
 ) -> None:
     names = kernels_for(ranks)
-    specs = [spec(name, transport, ranks) for name in names]
+    specs = [spec(name, ranks) for name in names]
     micro = start(tools, tmp_path, stack, *specs, ranks=ranks, transport=transport)
     assert isinstance(micro.ready, ReadyLine)
     assert [place.rank for place in micro.ready.places] == list(range(ranks))
@@ -318,7 +318,7 @@ def test_pages_are_as_asked(tools: Path, tmp_path: Path, stack: ExitStack) -> No
 # Slices of a millisecond or less, on one rank where one is enough: between other processes' turns there is
 # always room for some of them undisturbed.
 SHORT = {
-    "stream": ("stream:elements=20000:sweeps=20", 1),
+    "stream": ("stream:elements=20000:units=400000", 1),
     "ep": ("ep:units=128", 1),
     "cg": ("cg:units=1", 1),
     "is": ("is:units=4", 1),

@@ -2,11 +2,12 @@
 
 from .assemble import analyse
 from .looks import next_looks
-from .progress import all_cells, decided, half_width, settled_arms, should_stop
+from .progress import Stop, all_cells, decided, half_width, settled, should_stop
 from .two_level import StateCell, compare_boots, compare_states
 
 __all__ = [
     "StateCell",
+    "Stop",
     "all_cells",
     "analyse",
     "compare_boots",
@@ -14,6 +15,6 @@ __all__ = [
     "decided",
     "half_width",
     "next_looks",
-    "settled_arms",
+    "settled",
     "should_stop",
 ]

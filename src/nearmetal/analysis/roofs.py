@@ -129,9 +129,7 @@ def with_roofs(study: Study, cells: Sequence[Cell], roofs: Iterable[MeasuredRoof
         workload, at = workloads.get(cell.workload), arms.get(arm)
         return None if workload is None or at is None else _over(cell, median, workload, at, known)
 
-    found = [
-        (over(c, c.value.centre, c.arm), over(c, c.baseline_value.centre, c.baseline)) for c in cells
-    ]
+    found = [(over(c, c.value.centre, c.arm), over(c, c.baseline_value.centre, c.baseline)) for c in cells]
     exceeded = {
         (c.workload, roof.words)
         for c, sides in zip(cells, found, strict=True)

@@ -49,7 +49,9 @@ class Rehearsal:
     fit: Callable[[KernelWorkload, Sequence[Standing]], Mapping[int, int]]
 
 
-def run_block(session: Session, order: NextBlock, rehearsal: Rehearsal | None = None) -> Iterator[TrialRecord]:
+def run_block(
+    session: Session, order: NextBlock, rehearsal: Rehearsal | None = None
+) -> Iterator[TrialRecord]:
     """Run every trial of a block and yield the records of each group when it ends.
 
     A failed trial is a record like any other, with its reason. Interruptions pass through: what was running

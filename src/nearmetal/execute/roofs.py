@@ -115,9 +115,7 @@ class RoofMeter:
         self._machine, self._label, self._scratch, self._progress = machine, label, scratch, progress
         self._networks = networks
         self._measures: dict[str, Measure] = {**MEASURES, SOCKETS: partial(by_sockets, networks)}
-        self._wanted = [
-            w for w in wanted(study) if w.name in self._measures and w.ranks <= len(machine.cpus)
-        ]
+        self._wanted = [w for w in wanted(study) if w.name in self._measures and w.ranks <= len(machine.cpus)]
         self._key, self._file = _key(machine), cache_directory() / KEPT
         self._kept = list(_read(self._file, self._key))
         self._found = {w: roof for w in self._wanted for roof in self._kept if roof.fits(w)}

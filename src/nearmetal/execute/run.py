@@ -1,48 +1,42 @@
-"""The run: a rehearsal that fixes the number of blocks, then block after block until the stop rule speaks."""
+"""The run: a rehearsal, then block after block until the stop rule speaks."""
 
 from __future__ import annotations
 
 import json
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from itertools import count
 from pathlib import Path
-from statistics import median
 
 from ..errors import RunError, UsageError
 from ..host.boot_records import boot_records
 from ..host.energy import energy_files
 from ..host.lock import machine_lock
 from ..host.provenance import boot_state, provenance
-from ..model.record import TOO_SHORT, JsonValue, Status, TrialRecord
+from ..model.record import TOO_SHORT, JsonValue, TrialRecord, block_seconds
 from ..model.result import Analysis
-from ..model.roof import roof_record
-from ..model.study import Arm, Limits, Study
-from ..plan import LONGEST_BLOCK, SlicePlanner, block_pace, make_block, make_plan
-from ..plan import expected_blocks as blocks_within
+from ..model.study import Arm, Study
+from ..plan import SlicePlanner, make_block, make_plan
 from ..records import ResultsDirectory, TrialWriter, by_attempt, completed_blocks, last_attempts
 from ..samplers import Sampler
-from .audit import applications_said, audit_arms, limits_found, met_differently, parity, storage_found
 from .bases import base_record
 from .block import run_block
+from .decide import Verifications, next_block
 from .inside import counted_everywhere, inside_record, offered_events
 from .interrupt import interruptible
 from .machine import Machine
 from .progress import BlockDone, Progress
-from .roofs import measured_roofs
+from .rehearsal import REHEARSAL, rehearse
+from .roofs import RoofMeter
 from .running import RunningAnalysis
 from .session import Session, new_label, open_session, sweep, usable_arms
-from .standing import Standing
 
-REHEARSAL = 0
-CHEAP_REHEARSAL = 0.05
-"""Share of the time budget that further rehearsals may take; without a budget, LONGEST_BLOCK."""
-REHEARSALS = 3
-"""At most."""
 WRITER = "local"
+SLACK = 1.1
+"""By how much a recommended time budget exceeds the estimate."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,14 +51,22 @@ class Outcome:
 
 @dataclass(frozen=True, kw_only=True)
 class Order:
-    """What a person asked for, beside the study. parent: where results directories go; text: the study file
-    as it will be frozen; command: shown to a second run that finds the machine taken; force: run beside
-    another run."""
+    """What a person asked for, beside the study.
+
+    parent: where results directories go.
+    text: the study file as it will be frozen.
+    command: shown to a second run that finds the machine taken.
+    started: Unix seconds when the command was started.
+    force: run beside another run.
+    overrun: let a run whose time is used up go on until its next look.
+    """
 
     parent: Path
     text: str
     command: str
+    started: float
     force: bool
+    overrun: bool = False
 
 
 def start_run(machine: Machine, study: Study, order: Order, progress: Progress) -> Outcome:
@@ -88,44 +90,44 @@ def _start(machine: Machine, study: Study, order: Order, label: str, progress: P
     study = narrowed(study, arms)
     begin = time.monotonic()
     with open_session(machine, study, backends, label, progress) as session:
-        networks = {arm: network for (arm, aa), network in session.networks.items() if not aa}
-        roofs = measured_roofs(machine, study, label, session.scratch, networks, progress)
         directory = ResultsDirectory.create(order.parent, study.name, study_yaml=order.text)
         session = replace(session, logs=directory.path / "logs")
         progress.phase("rehearsal: block 0, discarded")
-        rehearsal = _rehearse(session)
-        for text in rehearsal.notes:
+        rehearsed = rehearse(session)
+        for text in rehearsed.notes:
             progress.note(text)
-        planner = SlicePlanner(study, rehearsal.warm, rehearsal.seconds)
-        slices = planner.slices()
+        limit = study.design.max_time
+        left = None if limit is None else max(0.0, limit - (time.monotonic() - begin))
+        planner = SlicePlanner(study, rehearsed.records, rehearsed.seconds, left)
         offered = offered_events(machine.host, machine.tools)
-        session = replace(session, events=counted_everywhere(session.events, rehearsal.every))
+        session = replace(session, events=counted_everywhere(session.events, rehearsed.records))
         directory.freeze(
             seed=study.design.seed,
-            expected_blocks=expected_blocks(study, planner.block_seconds(slices), time.monotonic() - begin),
             arms=tuple(arms),
             provenance={
                 **provenance(machine.host),
                 "tools": {**asdict(machine.built), "directory": str(machine.built.directory)},
                 "images": {n: s.record() for n, s in session.software.items() if s.image is not None},
-                "parity": rehearsal.parity,
+                "parity": rehearsed.parity,
                 "not_here": dict(absent),
                 "cpu_order": {"cpus": list(machine.cpus), "cores": machine.cores},
-                "storage": rehearsal.storage,
-                "limits": rehearsal.limits,
+                "storage": rehearsed.storage,
+                "limits": rehearsed.limits,
                 "network": session.network_record(),
                 "boots": boot_records(machine.host) if session.bases else {},
                 "guests": {name: base_record(b) for name, b in session.bases.items()},
                 "inside": inside_record(session, offered),
-                "roofs": [roof_record(roof) for roof in roofs],
                 "mpi": _mpi_asked(machine, study),
                 "run": label,
-                "rehearsal_seconds": rehearsal.seconds,
+                "rehearsal_seconds": rehearsed.seconds,
+                "seconds_left": left,
             },
-            rehearsal=rehearsal.every,
-            slices=slices,
+            rehearsal=rehearsed.records,
+            slices=planner.slices(),
+            work=rehearsed.work,
+            started=order.started,
         )
-        return _blocks(session, directory, planner, begin, progress)
+        return _blocks(session, directory, planner, begin, order, progress)
 
 
 def _mpi_asked(machine: Machine, study: Study) -> dict[str, JsonValue]:
@@ -153,13 +155,18 @@ def resume_run(
         machine_lock(label, command=order.command, force=order.force),
     ):
         try:
-            return _resume(machine, study, directory, label, progress)
+            return _resume(machine, study, directory, label, order, progress)
         except KeyboardInterrupt:
             return Outcome(directory=directory, stopped="interrupted", interrupted=True)
 
 
 def _resume(
-    machine: Machine, study: Study, directory: ResultsDirectory, label: str, progress: Progress
+    machine: Machine,
+    study: Study,
+    directory: ResultsDirectory,
+    label: str,
+    order: Order,
+    progress: Progress,
 ) -> Outcome:
     arms, backends, absent = usable_arms(machine, study, progress)
     for name in directory.plan().arms:
@@ -178,14 +185,21 @@ def _resume(
             logs=directory.path / "logs",
             events=_events_then(directory),
         )
-        return _blocks(session, directory, _planner_then(study, directory), begin, progress)
+        return _blocks(session, directory, _planner_then(study, directory), begin, order, progress)
 
 
 def _planner_then(study: Study, directory: ResultsDirectory) -> SlicePlanner:
-    """As after this run's rehearsal."""
-    seconds = directory.provenance.get("rehearsal_seconds")
-    blocks = [records for _, records in sorted(by_attempt(directory.rehearsal()).items())]
-    return SlicePlanner(study, blocks[1:] or blocks, seconds if isinstance(seconds, float) else 0.0)
+    """The planner as it was after this run's rehearsal."""
+    known = directory.provenance
+    seconds, left = known.get("rehearsal_seconds"), known.get("seconds_left")
+    # In a directory of an older version several rehearsals follow each other: the last was the warmest.
+    *_, (_, records) = sorted(by_attempt(directory.rehearsal()).items()) or [((0, 0), [])]
+    return SlicePlanner(
+        study,
+        records,
+        seconds if isinstance(seconds, float) else 0.0,
+        left if isinstance(left, float) else None,
+    )
 
 
 def _events_then(directory: ResultsDirectory) -> tuple[str, ...]:
@@ -233,17 +247,13 @@ def narrowed(study: Study, arms: Sequence[str] | dict[str, Arm]) -> Study:
     return replace(study, environments=environments, design=design)
 
 
-def expected_blocks(study: Study, block_seconds: float, spent: float) -> int:
-    """N of the look schedule, fixed before the first block that counts."""
-    design = study.design
-    if design.expected_blocks is not None:
-        return min(design.expected_blocks, design.max_blocks)
-    left = None if design.max_time is None else max(design.max_time - spent, 0.0)
-    return min(blocks_within(left, block_seconds), design.max_blocks)
-
-
 def _blocks(
-    session: Session, directory: ResultsDirectory, planner: SlicePlanner, begin: float, progress: Progress
+    session: Session,
+    directory: ResultsDirectory,
+    planner: SlicePlanner,
+    begin: float,
+    order: Order,
+    progress: Progress,
 ) -> Outcome:
     """Run the blocks that are not on disk yet; each is on disk before the next begins."""
     machine = session.machine
@@ -257,99 +267,146 @@ def _blocks(
     )
     try:
         with directory.writer(WRITER) as writer, sampling as sampler:
-            stopped = _loop(replace(session, sampler=sampler), directory, planner, writer, begin, progress)
+            loop = _Loop(replace(session, sampler=sampler), directory, planner, begin, order, progress)
+            stopped = loop.run(writer)
         return Outcome(directory=directory, stopped=stopped, interrupted=False)
     except KeyboardInterrupt:
         return Outcome(directory=directory, stopped="interrupted", interrupted=True)
 
 
-def _loop(
-    session: Session,
-    directory: ResultsDirectory,
-    planner: SlicePlanner,
-    writer: TrialWriter,
-    begin: float,
-    progress: Progress,
-) -> str:
-    """Block after block until the stop rule speaks: why it did."""
-    study, planned = session.study, directory.plan()
-    running = RunningAnalysis(study, make_plan(study, blocks=0, expected_blocks=planned.expected_blocks))
-    may_change = planned.rehearsed_blocks is None
-    records = list(directory.trials().records)
-    attempts = last_attempts(records)
-    members = len(make_block(study, REHEARSAL).trials)
-    done = completed_blocks(records, members)
-    for whole in by_attempt(records).values():
-        if len(whole) == members:
-            planner.saw(whole)
-    session = replace(session, slices=planner.slices())
-    told: set[str] = set()
-    number, block_seconds = 0, 0.0
-    durations: list[float] = []
-    while True:
-        elapsed = time.monotonic() - begin
-        if may_change and (fewer := running.expect_fewer(len(done), durations, elapsed)) is not None:
-            directory.expect(fewer)
-            progress.note(f"blocks last longer than in the rehearsal: {fewer} are expected now")
-            may_change = False
-        analysis, fresh = running.after(records, len(done))
-        if block_seconds and fresh:
-            _tell_block(analysis, running.expected, block_seconds, begin, study, progress)
-        if session.sampler is not None and session.sampler.problem is not None:
-            _tell_once(f"no more samples: {session.sampler.problem}", told, progress)
-        elapsed = time.monotonic() - begin
-        stopped = running.stop(analysis, len(done), elapsed, block_seconds)
-        if stopped is not None:
-            return stopped
-        number = next(n for n in count(number + 1) if n not in done)
-        settled = running.settled(analysis)
-        if settled:
-            _tell_once(
-                f"decided, and left out of further blocks: {', '.join(sorted(settled))}", told, progress
+class _Loop:
+    """Block after block until the stop rule speaks."""
+
+    def __init__(
+        self,
+        session: Session,
+        directory: ResultsDirectory,
+        planner: SlicePlanner,
+        begin: float,
+        order: Order,
+        progress: Progress,
+    ) -> None:
+        """begin: monotonic seconds from which the time budget counts."""
+        self._session, self._directory, self._planner = session, directory, planner
+        self._begin, self._order, self._progress = begin, order, progress
+        self._study = session.study
+        self._plan = directory.plan()
+        self._running = RunningAnalysis(
+            self._study, make_plan(self._study, schedule=self._plan.schedule, started=self._plan.started)
+        )
+        self._verifications = Verifications()
+        self._told: set[str] = set()
+        self._records = list(directory.trials().records)
+        self._attempts = last_attempts(self._records)
+        members = len(make_block(self._study, REHEARSAL).trials)
+        self._done = completed_blocks(self._records, members)
+        self._resumed = bool(self._done)
+        for (number, _), whole in sorted(by_attempt(self._records).items()):
+            if number in self._done and len(whole) >= (whole[0].members or members):
+                self._saw(_slices_of(whole), whole)
+
+    def run(self, writer: TrialWriter) -> str:
+        """Why it stopped."""
+        networks = {arm: network for (arm, aa), network in self._session.networks.items() if not aa}
+        roofs = RoofMeter(
+            self._session.machine,
+            self._study,
+            self._session.label,
+            self._session.scratch,
+            networks,
+            self._progress,
+        )
+        self._directory.write_roofs(roofs.roofs())
+        self._tell_budget()
+        number, seconds = 0, 0.0
+        verify_all = self._resumed
+        while True:
+            analysis, fresh = self._running.after(self._records, len(self._done))
+            if seconds and fresh:
+                self._tell_block(analysis, seconds)
+            sampler = self._session.sampler
+            if sampler is not None and sampler.problem is not None:
+                self._tell_once(f"no more samples: {sampler.problem}")
+            stop = self._running.stop(
+                analysis, len(self._done), self._elapsed(), seconds, overrun=self._order.overrun
             )
-        at = time.monotonic()
-        block = make_block(study, number, without=settled)
-        if not settled:  # which arms are left tells what was found, which no block's slices may follow from
-            left = None if study.design.max_time is None else study.design.max_time - elapsed
-            longest = block_pace(running.expected, len(done), left)
-            session = replace(session, slices=planner.slices(longest))
+            if stop is not None:
+                if stop.planned and self._done:
+                    self._directory.close_looks(max(self._done))
+                return stop.reason
+            if seconds and roofs.step(self._elapsed()):
+                self._directory.write_roofs(roofs.roofs())
+            number = next(n for n in count(number + 1) if n not in self._done)
+            at = time.monotonic()
+            self._run_block(number, writer, self._running.settled(analysis), verify_all)
+            seconds = time.monotonic() - at
+            verify_all = False
+
+    def _run_block(
+        self, number: int, writer: TrialWriter, settled: Mapping[str, frozenset[str]], verify_all: bool
+    ) -> None:
+        order = next_block(
+            self._study,
+            number,
+            self._attempts.get(number, 0) + 1,
+            slices=self._planner.slices(),
+            work=self._plan.work,
+            settled=settled,
+            verifications=self._verifications,
+            verify_all=verify_all,
+        )
         whole = []
-        for record in run_block(session, block, attempts.get(number, 0) + 1):
+        for record in run_block(self._session, order):
             writer.append(record)
             whole.append(record)
             for reason in (record.reason, *(r.reason and f"{r.workload}: {r.reason}" for r in record.rows)):
                 if reason and not reason.endswith(TOO_SHORT):
-                    _tell_once(f"{record.arm} failed: {reason}", told, progress)
-        records += whole
-        block_seconds = time.monotonic() - at
-        if not settled:
-            planner.saw(whole)
-            planner.took(session.slices, block_seconds)
-        done.add(number)
-        durations.append(block_seconds)
+                    self._tell_once(f"{record.arm} failed: {reason}")
+        self._records += whole
+        self._done.add(number)
+        self._saw(order.slices, whole)
 
+    def _saw(self, slices: Mapping[str, int], whole: Sequence[TrialRecord]) -> None:
+        self._planner.saw(slices, whole, block_seconds(whole))
+        self._verifications.saw(whole)
 
-def _tell_once(text: str, told: set[str], progress: Progress) -> None:
-    """Each text once: a workload that fails every time would drown the rest."""
-    if text not in told:
-        told.add(text)
-        progress.note(text)
+    def _elapsed(self) -> float:
+        return time.monotonic() - self._begin
 
+    def _tell_once(self, text: str) -> None:
+        """Each text once: a workload that fails every time would drown the rest."""
+        if text not in self._told:
+            self._told.add(text)
+            self._progress.note(text)
 
-def _tell_block(
-    analysis: Analysis, expected: int, seconds: float, begin: float, study: Study, progress: Progress
-) -> None:
-    elapsed = time.monotonic() - begin
-    budget = study.design.max_time or math.inf
-    # Past the expected blocks the budget alone says how long the search for verdicts may go on.
-    by_blocks = (expected - analysis.blocks) * seconds if analysis.blocks < expected else math.inf
-    progress.block(
-        BlockDone(
-            number=analysis.blocks,
-            expected=expected,
-            seconds=seconds,
-            elapsed=elapsed,
-            left=max(min(budget - elapsed, by_blocks), 0.0),
-            analysis=analysis,
+    def _tell_budget(self) -> None:
+        """Say before the first block that the time budget does not hold two looks, and which one would."""
+        limit, each = self._study.design.max_time, self._planner.block_seconds()
+        first, second = self._running.first_looks()
+        more = second - len(self._done)
+        needed = self._elapsed() + more * each
+        if limit is not None and needed > limit and self._study.design.max_blocks >= second:
+            holds = max(0, int((limit - self._elapsed()) / each))
+            self._progress.note(
+                f"the time budget of {limit:.3g} s holds about {plural(holds, 'block')} of {each:.1f} s;"
+                f" verdicts are given from block {first} on, and again at {second}:"
+                f" --time {math.ceil(needed * SLACK)}s would hold both"
+            )
+
+    def _tell_block(self, analysis: Analysis, seconds: float) -> None:
+        elapsed = self._elapsed()
+        budget = self._study.design.max_time
+        self._progress.block(
+            BlockDone(
+                number=analysis.blocks,
+                seconds=seconds,
+                elapsed=elapsed,
+                left=None if budget is None else max(budget - elapsed, 0.0),
+                analysis=analysis,
+            )
         )
-    )
+
+
+def _slices_of(records: Sequence[TrialRecord]) -> dict[str, int]:
+    """Slices of each workload in a block of an earlier session."""
+    return {row.workload: len(row.values) for record in records for row in record.rows if row.seconds}

@@ -54,7 +54,7 @@ class SlicePlanner:
         """rehearsal: records of block 0, which took `seconds`; left: seconds of the time budget after it."""
         self._own = study.design.slices
         self._kernels = [w.name for w in study.workloads if isinstance(w, KernelWorkload)]
-        self._costs = {name: _slice_seconds(rehearsal, name) for name in self._kernels}
+        self._turns: dict[str, dict[tuple[str, bool], list[float]]] = {name: {} for name in self._kernels}
         self._verification = sum(_phase_seconds(rehearsal, verify_phase(name)) for name in self._kernels)
         self._left = left
         self._noise: dict[str, list[float]] = {name: [] for name in self._kernels}
@@ -85,12 +85,18 @@ class SlicePlanner:
 
     def _take(self, slices: Mapping[str, int], records: Sequence[TrialRecord], seconds: float) -> None:
         verified = sum(_phase_seconds(records, verify_phase(name)) for name in self._kernels)
-        if self._beside:
-            self._costs |= {n: c for n in self._kernels if (c := _slice_seconds(records, n)) > 0}
+        for name, turns in self._turns.items():
+            for r in records:
+                if (each := r.phases.get(slice_phase(name), 0.0)) > 0:
+                    turns.setdefault((r.arm, r.aa), []).append(each)
         self._beside.append(max(0.0, seconds - verified - self._seconds(slices)))
         for name, told in self._noise.items():
             if (noise := _noise(records, name)) > 0:
                 told.append(noise)
+
+    def _cost(self, name: str) -> float:
+        """Seconds of one more slice of all arms, from one token to the next."""
+        return sum(median(told) for told in self._turns[name].values())
 
     def _overhead(self) -> float:
         return median(self._beside) + self._verification / VERIFIED_EVERY
@@ -107,10 +113,11 @@ class SlicePlanner:
     def _planned(self) -> dict[str, int]:
         least = dict.fromkeys(self._kernels, LEAST_SLICES)
         noise = {name: math.hypot(*told) / math.sqrt(len(told)) for name, told in self._noise.items() if told}
-        return least | _shared(self._costs, noise, self._length() - self._overhead() - self._seconds(least))
+        costs = {name: self._cost(name) for name in self._kernels}
+        return least | _shared(costs, noise, self._length() - self._overhead() - self._seconds(least))
 
     def _seconds(self, slices: Mapping[str, int]) -> float:
-        return sum(number * self._costs[name] for name, number in slices.items())
+        return sum(number * self._cost(name) for name, number in slices.items() if name in self._turns)
 
 
 def _shared(costs: Mapping[str, float], noise: Mapping[str, float], seconds: float) -> dict[str, int]:
@@ -132,11 +139,6 @@ def _shared(costs: Mapping[str, float], noise: Mapping[str, float], seconds: flo
 
 def _rows(record: TrialRecord, workload: str) -> list[Row]:
     return [r for r in record.rows if r.workload == workload and r.status is Status.OK and r.seconds]
-
-
-def _slice_seconds(records: Iterable[TrialRecord], workload: str) -> float:
-    """Of one slice of all arms, from one token to the next."""
-    return _phase_seconds(records, slice_phase(workload))
 
 
 def _phase_seconds(records: Iterable[TrialRecord], phase: str) -> float:

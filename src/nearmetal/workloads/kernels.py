@@ -94,9 +94,7 @@ def metrics(workload: KernelWorkload) -> tuple[tuple[str, str, Better], ...]:
     return tuple((m.name, m.unit, m.better) for m in _metrics(workload))
 
 
-def argument(
-    workload: KernelWorkload, *, ranks: int, llc_bytes: int, extra: float, threads: int = 1
-) -> str:
+def argument(workload: KernelWorkload, *, ranks: int, llc_bytes: int, extra: float, threads: int = 1) -> str:
     """The KERNEL-SPEC of nm-micro.
 
     It is the same for all arms with as many ranks, except for `extra`.
