@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from nearmetal.analysis import analyse, settled_arms
+from nearmetal.analysis import analyse, settled
 from nearmetal.model.record import TrialRecord
 from nearmetal.model.result import Verdict
 from nearmetal.model.study import Better, Design, Environment, KernelWorkload, Placement, Study
@@ -32,19 +32,37 @@ def run(blocks: int) -> list[TrialRecord]:
     return simulate(STUDY, plan, metrics=(METRIC,), overheads={"slow/one": 2.0}, spread=NOISY)
 
 
-def test_only_what_is_decided_and_nobodys_baseline_is_left_out() -> None:
+def test_only_what_is_decided_and_no_open_comparison_needs_is_settled() -> None:
     analysis = analyse(STUDY, PLAN, run(16), detail=False)
     verdicts = {c.environment: c.verdict for c in analysis.cells}
     assert verdicts == {"slow": Verdict.SLOWER, "near": Verdict.NONE}
-    assert settled_arms(analysis, STUDY) == {"slow/one"}
-    assert settled_arms(analyse(STUDY, PLAN, run(6), detail=False), STUDY) == frozenset()
+    assert settled(analysis, STUDY) == {"slow/one": {"ep"}}
+    assert settled(analyse(STUDY, PLAN, run(6), detail=False), STUDY) == {}
+
+
+def test_the_baseline_is_settled_with_the_last_comparison_and_its_own_second_run() -> None:
+    """Of two kernels one is decided everywhere; the other is open in one arm, and so in the baseline."""
+    study = replace(STUDY, workloads=(*STUDY.workloads, KernelWorkload(name="cg", kernel="cg", params={})))
+    metrics = (METRIC, replace(METRIC, workload="cg"))
+    quiet = simulate(
+        study, make_plan(study, blocks=16), metrics=metrics, overheads={"slow/one": 2.0}, spread=Spread()
+    )
+    noisy = simulate(
+        study, make_plan(study, blocks=16), metrics=metrics, overheads={"slow/one": 2.0}, spread=NOISY
+    )
+    mixed = [
+        replace(q, rows=(q.rows[0], n.rows[1])) for q, n in zip(quiet, noisy, strict=True)
+    ]
+    found = settled(analyse(study, PLAN, mixed, detail=False), study)
+    assert found == {"slow/one": {"ep", "cg"}, "near/one": {"ep"}, "native/one": {"ep"}}
 
 
 def test_a_wanted_width_counts_instead_of_verdicts() -> None:
     analysis = analyse(STUDY, PLAN, run(16), detail=False)
-    for width, settled in ((0.001, set()), (5.0, {"slow/one", "near/one"})):
+    everything = {name: {"ep"} for name in ("native/one", "slow/one", "near/one")}
+    for width, expected in ((0.001, {}), (5.0, everything)):
         wide = replace(STUDY, design=replace(STUDY.design, target_width=width))
-        assert settled_arms(analysis, wide) == settled
+        assert settled(analysis, wide) == expected
 
 
 def test_the_others_keep_their_order_and_the_block_is_whole() -> None:
