@@ -67,7 +67,7 @@ def main(rounds: int, reframe: str | None) -> None:
     arms, backends, _ = usable_arms(machine, STUDY, Silent())
     del arms
     records: list[TrialRecord] = []
-    running = RunningAnalysis(STUDY, make_plan(STUDY, blocks=0, expected_blocks=40))
+    running = RunningAnalysis(STUDY, make_plan(STUDY))
     numbers = count(1)
     with (
         tempfile.TemporaryDirectory(dir=Path.cwd()) as here,

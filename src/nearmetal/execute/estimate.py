@@ -58,10 +58,5 @@ def estimate(study: Study) -> Estimate:
         seconds += sum(VERIFY.get(str(w.params.get("class")), 0.05) for w in kernels)
         seconds += len(kernels) * ((design.slices or USUAL_SLICES) + design.warm_up) * SLICE[arm.transport]
         seconds += commands * (design.runs + design.warm_up) * COMMAND
-    if design.expected_blocks is not None:
-        blocks = design.expected_blocks
-    elif design.max_time is None:
-        blocks = 40
-    else:
-        blocks = max(design.min_blocks, math.floor(design.max_time / seconds) - 1)
+    blocks = 40 if design.max_time is None else max(1, math.floor(design.max_time / seconds) - 1)
     return Estimate(blocks=min(blocks, design.max_blocks), block_seconds=seconds)

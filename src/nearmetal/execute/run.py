@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -22,7 +21,6 @@ from ..model.result import Analysis
 from ..model.roof import roof_record
 from ..model.study import Arm, Limits, Study
 from ..plan import LONGEST_BLOCK, SlicePlanner, block_pace, make_block, make_plan
-from ..plan import expected_blocks as blocks_within
 from ..records import ResultsDirectory, TrialWriter, by_attempt, completed_blocks, last_attempts
 from ..samplers import Sampler
 from .audit import applications_said, audit_arms, limits_found, met_differently, parity, storage_found
@@ -43,6 +41,8 @@ CHEAP_REHEARSAL = 0.05
 REHEARSALS = 3
 """At most."""
 WRITER = "local"
+BLOCKS_WITHIN = 40
+"""Blocks that a time budget is shared among."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,7 +102,6 @@ def _start(machine: Machine, study: Study, order: Order, label: str, progress: P
         session = replace(session, events=counted_everywhere(session.events, rehearsal.every))
         directory.freeze(
             seed=study.design.seed,
-            expected_blocks=expected_blocks(study, planner.block_seconds(slices), time.monotonic() - begin),
             arms=tuple(arms),
             provenance={
                 **provenance(machine.host),
@@ -233,15 +232,6 @@ def narrowed(study: Study, arms: Sequence[str] | dict[str, Arm]) -> Study:
     return replace(study, environments=environments, design=design)
 
 
-def expected_blocks(study: Study, block_seconds: float, spent: float) -> int:
-    """N of the look schedule, fixed before the first block that counts."""
-    design = study.design
-    if design.expected_blocks is not None:
-        return min(design.expected_blocks, design.max_blocks)
-    left = None if design.max_time is None else max(design.max_time - spent, 0.0)
-    return min(blocks_within(left, block_seconds), design.max_blocks)
-
-
 @dataclass(frozen=True, kw_only=True)
 class _Rehearsal:
     """every: records of all of its blocks; warm: of those that the plan rests on, without the first one from
@@ -342,8 +332,7 @@ def _loop(
 ) -> str:
     """Block after block until the stop rule speaks: why it did."""
     study, planned = session.study, directory.plan()
-    running = RunningAnalysis(study, make_plan(study, blocks=0, expected_blocks=planned.expected_blocks))
-    may_change = planned.rehearsed_blocks is None
+    running = RunningAnalysis(study, make_plan(study, schedule=planned.schedule))
     records = list(directory.trials().records)
     attempts = last_attempts(records)
     members = len(make_block(study, REHEARSAL).trials)
@@ -354,16 +343,10 @@ def _loop(
     session = replace(session, slices=planner.slices())
     told: set[str] = set()
     number, block_seconds = 0, 0.0
-    durations: list[float] = []
     while True:
-        elapsed = time.monotonic() - begin
-        if may_change and (fewer := running.expect_fewer(len(done), durations, elapsed)) is not None:
-            directory.expect(fewer)
-            progress.note(f"blocks last longer than in the rehearsal: {fewer} are expected now")
-            may_change = False
         analysis, fresh = running.after(records, len(done))
         if block_seconds and fresh:
-            _tell_block(analysis, running.expected, block_seconds, begin, study, progress)
+            _tell_block(analysis, block_seconds, begin, study, progress)
         if session.sampler is not None and session.sampler.problem is not None:
             _tell_once(f"no more samples: {session.sampler.problem}", told, progress)
         elapsed = time.monotonic() - begin
@@ -380,7 +363,7 @@ def _loop(
         block = make_block(study, number, without=settled)
         if not settled:  # which arms are left tells what was found, which no block's slices may follow from
             left = None if study.design.max_time is None else study.design.max_time - elapsed
-            longest = block_pace(running.expected, len(done), left)
+            longest = block_pace(BLOCKS_WITHIN, len(done), left)
             session = replace(session, slices=planner.slices(longest))
         whole = []
         for record in run_block(session, block, attempts.get(number, 0) + 1):
@@ -395,7 +378,6 @@ def _loop(
             planner.saw(whole)
             planner.took(session.slices, block_seconds)
         done.add(number)
-        durations.append(block_seconds)
 
 
 def _tell_once(text: str, told: set[str], progress: Progress) -> None:
@@ -405,20 +387,15 @@ def _tell_once(text: str, told: set[str], progress: Progress) -> None:
         progress.note(text)
 
 
-def _tell_block(
-    analysis: Analysis, expected: int, seconds: float, begin: float, study: Study, progress: Progress
-) -> None:
+def _tell_block(analysis: Analysis, seconds: float, begin: float, study: Study, progress: Progress) -> None:
     elapsed = time.monotonic() - begin
-    budget = study.design.max_time or math.inf
-    # Past the expected blocks the budget alone says how long the search for verdicts may go on.
-    by_blocks = (expected - analysis.blocks) * seconds if analysis.blocks < expected else math.inf
+    budget = study.design.max_time
     progress.block(
         BlockDone(
             number=analysis.blocks,
-            expected=expected,
             seconds=seconds,
             elapsed=elapsed,
-            left=max(min(budget - elapsed, by_blocks), 0.0),
+            left=None if budget is None else max(budget - elapsed, 0.0),
             analysis=analysis,
         )
     )

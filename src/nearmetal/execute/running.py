@@ -5,13 +5,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import replace
 
 from ..model.plan import Plan
 from ..model.record import TrialRecord
 from ..model.result import Analysis
 from ..model.study import Study
-from ..plan import fewer_blocks
 
 SHARE = 0.02
 """Of the run's time that may go into analyses between looks; blocks of milliseconds would wait for them."""
@@ -39,31 +37,10 @@ class RunningAnalysis:
         if self._known is not None and blocks < self._next_look and begin < self._not_before:
             return self._known, False
         self._known = self._analyse(self._study, self._plan, records, detail=False)
-        ((self._next_look, _),) = self._next_looks(self._plan.expected_blocks, blocks, 1)
+        ((self._next_look, _),) = self._next_looks(self._plan.schedule, blocks, 1)
         end = time.monotonic()
         self._not_before = end + (end - begin) / SHARE
         return self._known, True
-
-    @property
-    def expected(self) -> int:
-        """N of the look schedule."""
-        return self._plan.expected_blocks
-
-    def expect_fewer(self, blocks: int, block_seconds: Sequence[float], elapsed: float) -> int | None:
-        """N anew, once half of the time is gone without a look; None to leave it. blocks: done so far;
-        block_seconds: of those that this run did; elapsed: seconds of the run so far."""
-        design = self._study.design
-        if design.max_time is None or design.expected_blocks is not None or not block_seconds:
-            return None
-        ((first, _),) = self._next_looks(self.expected, 0, 1)
-        if blocks >= first or elapsed < design.max_time / 2:
-            return None
-        fewer = fewer_blocks(self.expected, blocks, block_seconds, design.max_time - elapsed)
-        if fewer == self.expected:
-            return None
-        self._plan = replace(self._plan, expected_blocks=fewer)
-        self._known = None
-        return fewer
 
     def settled(self, analysis: Analysis) -> frozenset[str]:
         """See analysis.settled_arms."""

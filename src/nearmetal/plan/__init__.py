@@ -1,7 +1,7 @@
 """From a study and its seed to blocks of trials: pure, no I/O, knows nothing of machines or of statistics."""
 
 from .blocks import aa_arms, make_block, make_plan
-from .lengths import KaliberaJones, block_pace, expected_blocks, fewer_blocks, kalibera_jones_plan
+from .lengths import KaliberaJones, block_pace, kalibera_jones_plan
 from .slices import LONGEST_BLOCK, MOST_SLICES, SlicePlanner
 
 __all__ = [
@@ -11,8 +11,6 @@ __all__ = [
     "SlicePlanner",
     "aa_arms",
     "block_pace",
-    "expected_blocks",
-    "fewer_blocks",
     "kalibera_jones_plan",
     "make_block",
     "make_plan",
