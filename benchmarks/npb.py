@@ -26,7 +26,7 @@ from nearmetal.execute.progress import Silent
 from nearmetal.execute.session import prepare_machine
 from nearmetal.host import LocalHost
 from nearmetal.model.result import Interval
-from nearmetal.model.study import KernelWorkload, Transport
+from nearmetal.model.study import KernelWorkload
 from nearmetal.study_file.npb import Benchmark, Program, Size, find_program, npb_command
 from nearmetal.workloads.command import parse
 from nearmetal.workloads.kernel import CLASSES

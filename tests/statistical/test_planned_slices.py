@@ -1,5 +1,5 @@
-"""Slices that are shared anew before every block by the noise of the blocks before it, until the first look: the
-intervals still miss at most 5 % of the time, whatever one arm's bursts of noise tell the planner.
+"""Slices that are shared anew before every block by the noise of the blocks before it, until the first look:
+the intervals still miss at most 5 % of the time, whatever one arm's bursts of noise tell the planner.
 
 Two kernels stand in one block of three arms (baseline, its A/A twin, and the container). Bursts are one-sided
 and last for some blocks, so that the noise which was seen says something of the noise to come. The planted

@@ -130,7 +130,7 @@ def test_a_tiny_queue_is_found_and_blamed(session: Session) -> None:
 
 def _check_report(asked: Study, records: list[TrialRecord]) -> None:
     """The same block twelve times: enough for a verdict, without the time that it would take."""
-    plan = make_plan(asked, blocks=BLOCKS, expected_blocks=BLOCKS)
+    plan = make_plan(asked, blocks=BLOCKS)
     many = [replace(r, block=b, trial=f"{b}.{r.trial}") for b in range(1, BLOCKS + 1) for r in records]
     found = analyse(asked, plan, many)
     cell = next(c for c in found.cells if c.workload == "pp")

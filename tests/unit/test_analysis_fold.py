@@ -26,7 +26,7 @@ STUDY = Study(
     workloads=(EventSubject(),),
     design=Design(baselines=("native",), margin=0.03, confidence=0.95, seed=1),
 )
-PLAN = make_plan(STUDY, blocks=20, expected_blocks=12)
+PLAN = make_plan(STUDY, blocks=20)
 BOX, A1, A2 = ("box/one", False), ("native/one", False), ("native/one", True)
 ROW = ("ep", "seconds")
 

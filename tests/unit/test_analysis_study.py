@@ -66,7 +66,6 @@ def run(
     study: Study = STUDY,
     spread: float = 0.01,
     drift: float = 0.0,
-    expected: int = 12,
     seed: int = 0,
     level: float = 0.0,
     aa: float = 0.0,
@@ -84,7 +83,7 @@ def run(
         aa=aa,
         disturbance=disturbance,
     )
-    return analyse(study, make_plan(study, blocks=blocks, expected_blocks=expected), records, detail=detail)
+    return analyse(study, make_plan(study, blocks=blocks), records, detail=detail)
 
 
 def simulated(
@@ -103,7 +102,7 @@ def simulated(
     run."""
     rng = random.Random(seed)
     out = []
-    for block in make_plan(study, blocks=blocks, expected_blocks=12).blocks:
+    for block in make_plan(study, blocks=blocks).blocks:
         for spec in block.trials:
             compute, comm = planted.get(spec.arm, (0.0, 0.0))
             compute += aa * spec.aa
@@ -260,7 +259,7 @@ def test_holm_is_a_column_and_overturns_nothing() -> None:
     assert all(p is not None and 0 < p <= 1 for p in ps)
     slow = cell(a, "box/one", "native/one")
     assert slow.p_holm is not None and slow.p_holm < 0.05
-    assert all(c.p_holm is None for c in run(11, {}).cells)
+    assert all(c.p_holm is None for c in run(7, {}).cells)
 
 
 def test_slices_of_less_work_are_weighed_per_unit_of_work() -> None:
@@ -280,7 +279,7 @@ def test_slices_of_less_work_are_weighed_per_unit_of_work() -> None:
             parts={"comm": tuple(v * work for v in row.parts["comm"])},
         )
         out.append(replace(record, rows=(rate,)))
-    plan = make_plan(STUDY, blocks=27, expected_blocks=12)
+    plan = make_plan(STUDY, blocks=27)
     found = next(c for c in analyse(STUDY, plan, out).cells if c.arm == "box/one")
     assert found.attribution is not None
     by_name = {p.name: p.overhead for p in found.attribution.parts}
@@ -301,7 +300,7 @@ def test_a_start_is_told_by_its_steps() -> None:
             record.rows[0], workload="start", metric="start", values=values, seconds=(), parts=steps
         )
         out.append(replace(record, rows=(row,)))
-    analysis = analyse(STUDY, make_plan(STUDY, blocks=27, expected_blocks=12), out)
+    analysis = analyse(STUDY, make_plan(STUDY, blocks=27), out)
     found = next(c for c in analysis.cells if c.arm == "box/one").attribution
     assert found is not None and found.residual is not None
     by_name = {p.name: p.overhead for p in found.parts}
@@ -337,7 +336,7 @@ def profiled(compute: float, comm: float, init: float, rest: float) -> Attributi
             parts={kind: (n * seconds,) for kind, seconds in parts.items()},
         )
         out.append(replace(record, rows=(wall,)))
-    plan = make_plan(STUDY, blocks=27, expected_blocks=12)
+    plan = make_plan(STUDY, blocks=27)
     found = next(c for c in analyse(STUDY, plan, out).cells if c.arm == "box/one").attribution
     assert found is not None
     return found
@@ -436,7 +435,7 @@ def test_what_was_not_measured_is_listed() -> None:
         else r
         for r in records
     ]
-    a = analyse(STUDY, make_plan(STUDY, blocks=14, expected_blocks=12), records)
+    a = analyse(STUDY, make_plan(STUDY, blocks=14), records)
     assert (a.blocks, a.torn_blocks, a.failed_trials) == (13, 1, 1)
     assert {(u.what, u.reason, u.count) for u in a.unused} == {
         ("trials of attempts that were not finished or were run again", "torn block", 4),
@@ -453,7 +452,7 @@ def test_a_row_that_never_works_is_listed_and_is_no_cell() -> None:
         if r.arm == "box/one":
             rows = (replace(rows[0], status=Status.FAILED, reason="wrong zeta"), *rows[1:])
         records.append(replace(r, rows=rows))
-    a = analyse(STUDY, make_plan(STUDY, blocks=12, expected_blocks=12), records)
+    a = analyse(STUDY, make_plan(STUDY, blocks=12), records)
     assert not any(c.arm == "box/one" and c.workload == "cg" for c in a.cells)
     assert ("box/one: cg.seconds", "wrong zeta", 12) in {(u.what, u.reason, u.count) for u in a.unused}
     assert ("box/one against native/one: cg.seconds", 12) in {(u.what, u.count) for u in a.unused}
@@ -464,7 +463,7 @@ def stopped(a: Analysis, study: Study, elapsed: float, block_seconds: float) -> 
 
 
 def test_nothing_at_all() -> None:
-    a = analyse(STUDY, make_plan(STUDY, blocks=3, expected_blocks=12), [])
+    a = analyse(STUDY, make_plan(STUDY, blocks=3), [])
     assert (a.blocks, a.cells, a.elapsed, a.block_seconds) == (0, (), 0.0, 0.0)
     assert not a.noise_floor.proven and not decided(a)
     assert stopped(a, STUDY, 0.0, 0.0) is None
@@ -475,16 +474,19 @@ def test_pauses_do_not_count_as_elapsed() -> None:
         replace(r, begin=r.begin + 86_400 * (r.block > 6), end=r.end + 86_400 * (r.block > 6))
         for r in simulated(12, {})
     ]
-    a = analyse(STUDY, make_plan(STUDY, blocks=12, expected_blocks=12), records)
+    a = analyse(STUDY, make_plan(STUDY, blocks=12), records)
     assert a.elapsed == pytest.approx(2 * 10 + 2 * 1.8) and a.block_seconds == pytest.approx(2.0)
 
 
-def test_stops_at_verdicts_but_never_before_the_least_number_of_blocks() -> None:
-    few = run(10, {}, spread=0.001)
-    assert stopped(few, STUDY, 20.0, 2.0) is None
+def test_stops_at_verdicts_but_never_before_the_blocks_that_the_study_asks_for() -> None:
+    early = run(8, {}, spread=0.001)
+    assert decided(early) and stopped(early, STUDY, 16.0, 2.0) == "every comparison has its verdict"
+    asked = replace(STUDY, design=replace(DESIGN, min_blocks=12))
+    few = run(10, {}, spread=0.001, study=asked)
+    assert stopped(few, asked, 20.0, 2.0) is None
     assert cell(few, "box/one", "native/one").blocks_needed == 2
     assert cell(few, "box/one", "native/one").seconds_needed == pytest.approx(4.0)
-    done = run(12, {}, spread=0.001)
+    done = run(12, {}, spread=0.001, study=asked)
     assert decided(done) and stopped(done, STUDY, 24.0, 2.0) == "every comparison has its verdict"
     open_ = run(12, {}, spread=0.2)
     assert not decided(open_) and stopped(open_, STUDY, 24.0, 2.0) is None
@@ -496,7 +498,7 @@ def test_stops_at_width_blocks_and_time() -> None:
     assert stopped(a, narrow, 24.0, 2.0) is None
     wide = replace(STUDY, design=replace(DESIGN, target_width=0.01))
     assert stopped(a, wide, 24.0, 2.0) == "every interval is at most ±1 % wide"
-    assert stopped(run(10, {}, spread=0.001), wide, 20.0, 2.0) is None
+    assert stopped(run(7, {}, spread=0.001), wide, 14.0, 2.0) is None
     noisy = run(12, {}, spread=0.2)
     assert (
         stopped(noisy, replace(STUDY, design=replace(DESIGN, max_blocks=12)), 24.0, 2.0)

@@ -23,12 +23,12 @@ STUDY = Study(
 )
 METRIC = SimulatedMetric(workload="ep", metric="rate", unit="op/s", better=Better.HIGHER, value=1e6)
 NOISY = Spread(instance=0.12)
-PLAN = make_plan(STUDY, blocks=24, expected_blocks=24)
+PLAN = make_plan(STUDY, blocks=24)
 
 
 def run(blocks: int) -> list[TrialRecord]:
     """'slow' is so slow that it is decided at the first look; 'near' is left open by the noise."""
-    plan = make_plan(STUDY, blocks=blocks, expected_blocks=24)
+    plan = make_plan(STUDY, blocks=blocks)
     return simulate(STUDY, plan, metrics=(METRIC,), overheads={"slow/one": 2.0}, spread=NOISY)
 
 
@@ -50,9 +50,7 @@ def test_the_baseline_is_settled_with_the_last_comparison_and_its_own_second_run
     noisy = simulate(
         study, make_plan(study, blocks=16), metrics=metrics, overheads={"slow/one": 2.0}, spread=NOISY
     )
-    mixed = [
-        replace(q, rows=(q.rows[0], n.rows[1])) for q, n in zip(quiet, noisy, strict=True)
-    ]
+    mixed = [replace(q, rows=(q.rows[0], n.rows[1])) for q, n in zip(quiet, noisy, strict=True)]
     found = settled(analyse(study, PLAN, mixed, detail=False), study)
     assert found == {"slow/one": {"ep", "cg"}, "near/one": {"ep"}, "native/one": {"ep"}}
 

@@ -1,7 +1,7 @@
 """From records to estimates and verdicts: pure, no I/O. Imports numpy: import it where it is used."""
 
 from .assemble import analyse
-from .looks import next_looks
+from .looks import first_looks, next_looks
 from .progress import Stop, all_cells, decided, half_width, settled, should_stop
 from .two_level import StateCell, compare_boots, compare_states
 
@@ -13,6 +13,7 @@ __all__ = [
     "compare_boots",
     "compare_states",
     "decided",
+    "first_looks",
     "half_width",
     "next_looks",
     "settled",

@@ -41,7 +41,7 @@ def analyse(study: Study, plan: Plan, records: Sequence[TrialRecord], *, detail:
                 q,
                 folded,
                 study.design,
-                expected=plan.expected_blocks,
+                schedule=plan.schedule,
                 block_seconds=block_seconds,
                 detail=detail,
             )
@@ -55,8 +55,8 @@ def analyse(study: Study, plan: Plan, records: Sequence[TrialRecord], *, detail:
         found = attribute(study, cells, {a.cell.key: a.parts for a in compared if a.parts is not None})
         cells = tuple(replace(c, attribution=found.get(c.key)) for c in cells)
         cells = with_network(cells, folded.used)
-        cells = with_causes(study, cells, folded.used, expected=plan.expected_blocks)
-        cells = with_hypervisor(study, cells, folded.used, expected=plan.expected_blocks)
+        cells = with_causes(study, cells, folded.used, schedule=plan.schedule)
+        cells = with_hypervisor(study, cells, folded.used, schedule=plan.schedule)
     disturbance = disturbances(folded.used)
     return Analysis(
         study=study.name,

@@ -9,12 +9,13 @@ from enum import Enum, auto
 
 import numpy as np
 
+from ..model.plan import ExpectedLooks, Schedule
 from ..model.result import Cell, Interval, Part, Quantiles, Verdict
 from ..model.study import Arm, Design
 from .attribution import measured_parts
 from .companions import discoveries, evidence, slice_spread, totals
 from .fold import FloatArray, Folded, Paired, RowName, Side, pair, row_medians
-from .looks import Carried, look_and_carry
+from .looks import Carried, least_blocks, look_and_carry
 from .mean_interval import anytime_mean
 from .multiplicity import holm, smallest_alpha
 from .quantiles import median_interval, quantiles
@@ -63,7 +64,7 @@ def answer(
     folded: Folded,
     design: Design,
     *,
-    expected: int,
+    schedule: Schedule,
     block_seconds: float,
     detail: bool,
 ) -> Answer | None:
@@ -77,30 +78,36 @@ def answer(
     if paired is None:
         return None
     alpha, n = question.alpha, int(paired.d.size)
-    carried = look_and_carry(paired.d, expected=expected, alpha=alpha)
-    cell = _plain(question, folded, design, paired, carried, expected=expected, block_seconds=block_seconds)
+    numbers = paired.blocks.tolist()
+    carried = look_and_carry(paired.d, schedule=schedule, alpha=alpha, numbers=numbers)
+    least = least_blocks(schedule, design.min_blocks)
+    cell = _plain(question, folded, design, paired, carried, least=least, block_seconds=block_seconds)
     if not detail:
         return Answer(cell=cell, p=None, parts=None)
     series = folded.series
     parts = measured_parts(
-        paired, series[env, question.row], series[base, question.row], expected=expected, alpha=alpha
+        paired, series[env, question.row], series[base, question.row], schedule=schedule, alpha=alpha
     )
-    difference = look_and_carry(_difference(folded, question, paired), expected=expected, alpha=alpha)
+    difference = look_and_carry(
+        _difference(folded, question, paired), schedule=schedule, alpha=alpha, numbers=numbers
+    )
     cell = replace(
         cell,
         baseline_value=median_interval(paired.base_values, design.confidence),
         value=median_interval(paired.env_values, design.confidence),
         difference=difference.interval,
         sign=sign_interval(paired.d, alpha),
-        mean=anytime_mean(paired.d, alpha=alpha, expected=expected),
+        mean=_mean(paired.d, alpha, schedule),
         quantiles=_quantiles(question, folded, paired, design.confidence),
         total=totals(paired, cell.better, design.confidence),
         spread=slice_spread(series[env, question.row], series[base, question.row], paired, block_seconds),
         e=evidence(paired.d),
     )
     p = None
-    if n >= design.min_blocks:
-        p = smallest_alpha(paired.d, expected=expected, margin=design.margin, verdict=cell.verdict)
+    if n >= least:
+        p = smallest_alpha(
+            paired.d, schedule=schedule, margin=design.margin, verdict=cell.verdict, numbers=numbers
+        )
     return Answer(cell=cell, p=p, parts=parts)
 
 
@@ -111,17 +118,15 @@ def _plain(
     paired: Paired,
     carried: Carried,
     *,
-    expected: int,
+    least: int,
     block_seconds: float,
 ) -> Cell:
     n, low, high = int(paired.d.size), carried.low, carried.high
-    margin, least = design.margin, design.min_blocks
+    margin = design.margin
     verdict = judge(low, high, n=n, margin=margin, min_blocks=least)
     needed = None
     if verdict is Verdict.NONE:
-        needed = blocks_needed(
-            carried, n=n, expected=expected, alpha=question.alpha, margin=margin, min_blocks=least
-        )
+        needed = blocks_needed(carried, n=n, margin=margin, min_blocks=least)
     base = folded.series[question.sides[1], question.row]
     sides = question.arm.environment, question.baseline.environment
     guest = sides[0].emulation or sides[1].emulation
@@ -149,16 +154,7 @@ def _plain(
         confidence=1 - question.alpha,
         exploratory=question.exploratory,
         verdict=verdict,
-        reason=reason(
-            verdict,
-            low=low,
-            high=high,
-            n=n,
-            margin=margin,
-            min_blocks=least,
-            expected=expected,
-            needed=needed,
-        ),
+        reason=reason(verdict, carried, n=n, margin=margin, min_blocks=least, needed=needed),
         smallest_material=smallest_material(low, high, margin),
         blocks_needed=needed,
         seconds_needed=needed * block_seconds if needed is not None and block_seconds > 0 else None,
@@ -218,6 +214,12 @@ def _quantiles(question: Question, folded: Folded, paired: Paired, confidence: f
     series = folded.series[question.sides[0], question.row]
     inside = np.arange(series.values.shape[1]) < series.lengths[:, None]
     return quantiles(series.values[inside], confidence)
+
+
+def _mean(d: FloatArray, alpha: float, schedule: Schedule) -> Interval:
+    if isinstance(schedule, ExpectedLooks):
+        return anytime_mean(d, alpha=alpha, expected=schedule.expected)
+    return anytime_mean(d, alpha=alpha)
 
 
 def _open(centre: float) -> Interval:

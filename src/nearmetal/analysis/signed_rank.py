@@ -71,6 +71,8 @@ def lower_tail(n: int, k: int) -> float:
 
 def critical(n: int, p: float) -> int:
     """The largest k with P(T <= k) <= p; -1 if there is none."""
+    if p <= 0:
+        return -1
     if n <= EXACT_UP_TO:
         return int(np.searchsorted(_null_cdf(n), p, side="right")) - 1
     low, high = -1, n * (n + 1) // 2
@@ -78,6 +80,13 @@ def critical(n: int, p: float) -> int:
         middle = (low + high) // 2
         low, high = (middle, high) if lower_tail(n, middle) <= p else (low, middle)
     return low
+
+
+def attained(n: int, level: float) -> float:
+    """The level of the two-sided interval of n values that is nearest to `level` and not above it; 0 where
+    there is none."""
+    k = critical(n, level / 2)
+    return 0.0 if k < 0 else 2 * lower_tail(n, k)
 
 
 @lru_cache(maxsize=64)

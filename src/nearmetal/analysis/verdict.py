@@ -7,11 +7,10 @@ import math
 from statistics import NormalDist
 
 from ..model.result import Verdict
-from .looks import Carried, next_looks
+from .looks import Carried
+from .signed_rank import attained
 
 _NORMAL = NormalDist()
-FORESEEN_LOOKS = 12
-"""How many looks ahead a need is foreseen (a factor of about 100 in blocks); beyond that it is unknown."""
 
 
 def judge(low: float, high: float, *, n: int, margin: float, min_blocks: int) -> Verdict:
@@ -37,14 +36,13 @@ def smallest_material(low: float, high: float, margin: float) -> float:
     return math.inf if math.isinf(half) else (1 + margin) * math.exp(half) - 1
 
 
-def blocks_needed(
-    carried: Carried, *, n: int, expected: int, alpha: float, margin: float, min_blocks: int
-) -> int | None:
+def blocks_needed(carried: Carried, *, n: int, margin: float, min_blocks: int) -> int | None:
     """How many more blocks a verdict needs if centre and spread stay as they are; None where unknown or out
     of reach.
 
-    The half-width at a later look of n_j blocks is foreseen as z(alpha * share_j / 2) standard errors, and a
-    standard error as shrinking with the square root of n; the interval so far keeps narrowing it.
+    The half-width at a later look of n_j blocks is foreseen as z(level_j / 2) standard errors, and a standard
+    error as shrinking with the square root of n; the interval so far keeps narrowing it. A look whose level
+    is not attainable narrows nothing.
     """
     if not math.isfinite(carried.step) or carried.low > carried.high:
         return None
@@ -53,8 +51,10 @@ def blocks_needed(
     carries = judge(low, high, n=min_blocks, margin=margin, min_blocks=min_blocks)
     if n < min_blocks and carries is not Verdict.NONE:
         return min_blocks - n
-    for looked, share in next_looks(expected, n, FORESEEN_LOOKS):
-        z = -_NORMAL.inv_cdf(alpha * share / 2)
+    for looked, level in carried.ahead:
+        if level <= 0:
+            continue
+        z = -_NORMAL.inv_cdf(level / 2)
         half = z * carried.step * math.sqrt(n / looked)
         low, high = max(low, carried.centre - half), min(high, carried.centre + half)
         at = max(looked, min_blocks)
@@ -64,17 +64,9 @@ def blocks_needed(
 
 
 def reason(
-    verdict: Verdict,
-    *,
-    low: float,
-    high: float,
-    n: int,
-    margin: float,
-    min_blocks: int,
-    expected: int,
-    needed: int | None,
+    verdict: Verdict, carried: Carried, *, n: int, margin: float, min_blocks: int, needed: int | None
 ) -> str:
-    """One clause that says why; low, high: theta."""
+    """One clause that says why the verdict is what it is."""
     band = f"{100 * margin:.3g} %"
     match verdict:
         case Verdict.SLOWER:
@@ -84,22 +76,18 @@ def reason(
         case Verdict.EQUIVALENT:
             return f"the whole interval lies within ±{band}"
         case Verdict.INCONSISTENT:
-            return "the intervals of successive looks exclude each other"
+            return "an earlier and a later interval exclude each other: the machine changed during the run"
         case Verdict.NONE:
-            return _why_not(
-                low, high, n=n, band=band, min_blocks=min_blocks, expected=expected, needed=needed
-            )
+            return _why_not(carried, n=n, band=band, min_blocks=min_blocks, needed=needed)
 
 
-def _why_not(
-    low: float, high: float, *, n: int, band: str, min_blocks: int, expected: int, needed: int | None
-) -> str:
+def _why_not(carried: Carried, *, n: int, band: str, min_blocks: int, needed: int | None) -> str:
     more = f"; about {needed} more at the present spread" if needed is not None else ""
     if n < min_blocks:
         return f"{n} of at least {min_blocks} blocks{more}"
-    if math.isinf(high - low):
-        upcoming = next_looks(expected, n, 1)[0][0]
-        return f"the first look that can say something comes at {upcoming} blocks or later{more}"
+    if math.isinf(carried.high - carried.low):
+        first = next((looked for looked, level in carried.ahead if attained(looked, level) > 0), None)
+        return "there is no interval yet" + (f"; the first comes after {first} blocks" if first else "")
     if needed is None:
         return f"the interval reaches across {band}; no near end at the present spread"
     return f"the interval reaches across {band}{more}"

@@ -112,6 +112,12 @@ def study_from(text_or_path: str, seed: int | None) -> Study:
             f"no study file {text_or_path}, and no built-in study of that name",
             remedy=f"built in: {', '.join((*names(), *SERIES))}; a file of your own: nearmetal init",
         )
+    if study.design.expected_blocks is not None:
+        print(
+            "note: expected_blocks is not used any more and may be deleted from the study file: when the "
+            "results are looked at no longer depends on it",
+            file=sys.stderr,
+        )
     return study if seed is None else replace(study, design=replace(study.design, seed=seed))
 
 
@@ -215,7 +221,8 @@ def analysed(directory: ResultsDirectory) -> tuple[Study, Analysis, tuple[TrialR
     from ..plan import make_plan
 
     study = frozen_study(directory)
-    plan = make_plan(study, blocks=0, expected_blocks=directory.plan().expected_blocks)
+    planned = directory.plan()
+    plan = make_plan(study, schedule=planned.schedule, started=planned.started)
     with _uncollected():
         records = directory.trials().records
         analysis = analyse(study, plan, records)

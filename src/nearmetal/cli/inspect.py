@@ -95,7 +95,7 @@ def show_plan(study: Study, *, json: bool, blocks: int | None, shown: str = "") 
                 "study": study.name,
                 "seed": study.design.seed,
                 "mode": study.design.mode.value,
-                "expected_blocks": guess.blocks,
+                "estimated_blocks": guess.blocks,
                 "estimated_block_seconds": guess.block_seconds,
                 "estimated_seconds": guess.seconds,
                 "comparisons": [asdict(c) for c in study.comparisons()],

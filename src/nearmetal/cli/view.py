@@ -27,10 +27,9 @@ def headline(done: BlockDone) -> str:
     """Where the run is, in one line."""
     cells = done.analysis.cells
     decided = len(cells) - len(done.analysis.undecided)
-    line = (
-        f"block {done.number} ({done.expected} expected) · {show_clock(done.elapsed)} gone,"
-        f" at most {show_clock(done.left)} left · {decided} of {len(cells)} cells decided"
-    )
+    left = "" if done.left is None else f", at most {show_clock(done.left)} left"
+    gone = f"{show_clock(done.elapsed)} gone{left}"
+    line = f"block {done.number} · {gone} · {decided} of {len(cells)} cells decided"
     floor = done.analysis.noise_floor.cells
     if decided == len(cells) and (open_ := sum(c.verdict is Verdict.NONE for c in floor)):
         # Else a run that goes on with everything decided looks as if it hung.

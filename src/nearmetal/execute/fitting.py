@@ -1,5 +1,5 @@
-"""The work of a slice, measured in the rehearsal: how many units of each kernel fill about a millisecond on the
-baseline of this machine."""
+"""The work of a slice, measured in the rehearsal: how many units of each kernel fill about a millisecond on
+the baseline of this machine."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class WorkFit:
         self.work: dict[str, dict[int, int]] = {}
 
     def fit(self, workload: KernelWorkload, arms: Sequence[Standing]) -> Mapping[int, int]:
-        """Units by number of ranks. arms: those that run the workload; the ones that failed are passed over."""
+        """Units by number of ranks. arms: those that run the workload; failed ones are passed over."""
         found = self.work.setdefault(workload.name, {})
         for ranks in sorted({s.arm.placement.ranks for s in arms} - found.keys()):
             wanted = slice_work(workload, ranks=ranks, llc_bytes=self._session.machine.llc)
@@ -66,8 +66,8 @@ def _fitted(s: Standing, workload: KernelWorkload, wanted: SliceWork) -> tuple[i
 
 
 def _slice(s: Standing, workload: KernelWorkload, units: int, wanted: SliceWork) -> tuple[float, float]:
-    """Seconds of the timed parts that grow with the units, and seconds from the token to the answer beyond all
-    timed parts."""
+    """Seconds of the timed parts that grow with the units, and seconds from the token to the answer beyond
+    all timed parts."""
     begin = time.monotonic()
     line = s.standing_job.slice(s.kernels.index(workload), units)
     whole = time.monotonic() - begin

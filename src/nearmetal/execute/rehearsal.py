@@ -1,5 +1,5 @@
-"""Block 0: it fills caches, shows what fails, verifies every kernel, fits the work of a slice, and audits that the
-arms see the same machine. Its trials are kept and never used."""
+"""Block 0: it fills caches, shows what fails, verifies every kernel, fits the work of a slice, and audits
+that the arms see the same machine. Its trials are kept and never used."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Roofs: the most that the bare machine gives, measured between the blocks of a run, only those that its study
-needs. Each is measured several times, at different times; what was found is kept beside the compiled tools, for
-the same boot, tools, MPI and CPUs, so that a later run need not measure it again."""
+"""Roofs: the most that the bare machine gives, measured between the blocks of a run, only those that its
+study needs. Each is measured several times, at different times. What was found is kept beside the compiled
+tools, for the same boot, tools, MPI and CPUs, so that a later run need not measure it again."""
 
 from __future__ import annotations
 

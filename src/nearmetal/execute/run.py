@@ -18,7 +18,7 @@ from ..host.lock import machine_lock
 from ..host.provenance import boot_state, provenance
 from ..model.record import TOO_SHORT, JsonValue, TrialRecord, block_seconds
 from ..model.result import Analysis
-from ..model.study import Arm, Study
+from ..model.study import Arm, KernelWorkload, Study
 from ..plan import SlicePlanner, make_block, make_plan
 from ..records import ResultsDirectory, TrialWriter, by_attempt, completed_blocks, last_attempts
 from ..samplers import Sampler
@@ -175,6 +175,12 @@ def _resume(
                 f"arm {name} of this run cannot run here now: {absent[name]}", where=str(directory.path)
             )
     study = narrowed(study, directory.plan().arms)
+    if any(isinstance(w, KernelWorkload) for w in study.workloads) and not directory.plan().work:
+        raise UsageError(
+            "an older nearmetal made this run, and its slices held other amounts of work",
+            where=str(directory.path),
+            remedy="run the study afresh, and compare the two: nearmetal compare",
+        )
     begin = time.monotonic()
     _same_boot_state(machine, directory)
     with open_session(machine, study, backends, label, progress) as session:
@@ -388,7 +394,7 @@ class _Loop:
         if limit is not None and needed > limit and self._study.design.max_blocks >= second:
             holds = max(0, int((limit - self._elapsed()) / each))
             self._progress.note(
-                f"the time budget of {limit:.3g} s holds about {plural(holds, 'block')} of {each:.1f} s;"
+                f"the time budget of {limit:.3g} s holds about {holds} blocks of {each:.1f} s;"
                 f" verdicts are given from block {first} on, and again at {second}:"
                 f" --time {math.ceil(needed * SLACK)}s would hold both"
             )

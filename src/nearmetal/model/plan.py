@@ -1,4 +1,4 @@
-"""What will be run: blocks of trials in an order drawn from the seed."""
+"""What will be run: blocks of trials in an order drawn from the seed, and when the results are looked at."""
 
 from __future__ import annotations
 
@@ -7,6 +7,33 @@ from dataclasses import dataclass, field
 
 Work = Mapping[str, Mapping[int, int]]
 """Units of work in a slice, by kernel workload and number of ranks: the same for every arm."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class GrowingLooks:
+    """Looks after 8, 12, 18, 27, ... blocks, each 1.5 times as many as the one before; no number of blocks
+    has to be known beforehand.
+
+    closing: numbers of the blocks after which a time budget or a block limit ended the run, ascending. Each
+    adds one closing look."""
+
+    closing: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExpectedLooks:
+    """The schedule of results directories made before November 2026: looks after 2N/3, N, 1.5 N, ... blocks.
+
+    expected: N, the number of blocks that the rehearsal expected."""
+
+    expected: int
+
+
+Schedule = GrowingLooks | ExpectedLooks
+"""When the results are looked at. It is fixed before the first block that counts."""
+
+GROWING = GrowingLooks()
+"""The schedule of every new run."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,14 +60,18 @@ class Block:
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """The blocks of a study. expected_blocks: N of the look schedule, fixed before data; sides: what every
-    block holds, by arm and whether it is the A/A run of it; blocks: those drawn so far, for whoever wants to
-    see them (a run draws one at a time)."""
+    """The blocks of a study.
+
+    schedule: when the results are looked at.
+    sides: what every block holds, by arm and whether it is the A/A run of the arm.
+    blocks: those drawn so far, for whoever wants to see them; a run draws one at a time.
+    started: Unix seconds when the command that began the run was started; None if that was not recorded."""
 
     seed: int
-    expected_blocks: int
+    schedule: Schedule
     sides: frozenset[tuple[str, bool]]
     blocks: tuple[Block, ...]
+    started: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Collection
 
-from ..model.plan import Block, Plan, TrialSpec
+from ..model.plan import GROWING, Block, Plan, Schedule, TrialSpec
 from ..model.study import Arm, Study
 
 
@@ -46,13 +46,16 @@ def make_block(study: Study, number: int, without: Collection[str] = ()) -> Bloc
     )
 
 
-def make_plan(study: Study, *, blocks: int, expected_blocks: int) -> Plan:
-    """Blocks 1 to `blocks`; expected_blocks is N of the look schedule, fixed before data."""
+def make_plan(
+    study: Study, *, blocks: int = 0, schedule: Schedule = GROWING, started: float | None = None
+) -> Plan:
+    """The plan of a study with blocks 1 to `blocks`; see model.plan.Plan for schedule and started."""
     return Plan(
         seed=study.design.seed,
-        expected_blocks=expected_blocks,
+        schedule=schedule,
         sides=frozenset(_members(study)),
         blocks=tuple(make_block(study, number) for number in range(1, blocks + 1)),
+        started=started,
     )
 
 

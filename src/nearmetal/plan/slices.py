@@ -1,7 +1,7 @@
 """How long a block is, and how many slices each kernel gets in it, from measured costs and noise. Pure.
 
-A block costs something beside its slices: starts, launches, verifications, teardown. The slices fill the rest,
-so that this cost stays below a third of the block.
+A block costs something beside its slices: starts, launches, verifications, teardown. The slices fill the
+rest, so that this cost stays below a third of the block.
 
 Slices are shared among the kernels so that the sum of the squares of the cells' variances is least within the
 time of the block: slices in proportion to sigma^(4/3) / cost^(1/3). In proportion to sigma / sqrt(cost)
@@ -27,8 +27,8 @@ LONGEST_BLOCK = 4.0
 """Seconds that a block may take for the sake of fuller blocks alone: many short fresh instances beat few long
 runs."""
 FULL_RUN, SHORTEST_RUN = 40, 18
-"""Blocks that a time budget should hold: so many where blocks are cheap, so many at least where the slices can
-be cut down to it. 18 is the third look."""
+"""Blocks that a time budget should hold: 40 if blocks are cheap, 18 at least, which is the third look, if the
+slices can be cut down to it."""
 VERIFIED_EVERY = 8
 """A kernel is verified in every eighth block (METHOD, 'The block')."""
 FIXED_FROM = 8
@@ -101,23 +101,28 @@ class SlicePlanner:
     def _overhead(self) -> float:
         return median(self._beside) + self._verification / VERIFIED_EVERY
 
-    def _length(self) -> float:
-        """Seconds that a block should take."""
-        overhead = self._overhead()
-        full = overhead / OVERHEAD_SHARE
-        if self._left is None:
-            return max(full, LONGEST_BLOCK)
-        wanted = max(full, min(LONGEST_BLOCK, self._left / FULL_RUN))
-        return min(wanted, self._left / (SHORTEST_RUN + 0.5))
-
     def _planned(self) -> dict[str, int]:
         least = dict.fromkeys(self._kernels, LEAST_SLICES)
         noise = {name: math.hypot(*told) / math.sqrt(len(told)) for name, told in self._noise.items() if told}
         costs = {name: self._cost(name) for name in self._kernels}
-        return least | _shared(costs, noise, self._length() - self._overhead() - self._seconds(least))
+        return least | _shared(
+            costs, noise, block_length(self._overhead(), self._left) - self._overhead() - self._seconds(least)
+        )
 
     def _seconds(self, slices: Mapping[str, int]) -> float:
         return sum(number * self._cost(name) for name, number in slices.items() if name in self._turns)
+
+
+def block_length(overhead: float, left: float | None) -> float:
+    """Seconds that a block should take.
+
+    overhead: what it costs beside its slices.
+    left: seconds of the time budget; None without one.
+    """
+    full = overhead / OVERHEAD_SHARE
+    if left is None:
+        return max(full, LONGEST_BLOCK)
+    return min(max(full, min(LONGEST_BLOCK, left / FULL_RUN)), left / (SHORTEST_RUN + 0.5))
 
 
 def _shared(costs: Mapping[str, float], noise: Mapping[str, float], seconds: float) -> dict[str, int]:

@@ -55,7 +55,7 @@ KERNEL = Kernel(
             kind=Kind.WHOLE,
             default=AUTO,
             auto=True,
-            doc="pages written per slice, over all ranks; auto: as many as fill about 1 ms, or 10 ms at a set rate",
+            doc="pages written per slice, over all ranks; auto: as many as fill 1 ms, at a set rate 10 ms",
         ),
     ),
     keys=_keys,

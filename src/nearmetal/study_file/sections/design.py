@@ -58,14 +58,13 @@ class DesignSection(Section):
     )
     expected_blocks: Number | None = Field(
         Design.expected_blocks,
-        description="expected number, which fixes when data are looked at; what max_time holds if omitted",
+        description="not used any more: no number of blocks has to be known beforehand",
         examples=[40],
     )
-    min_blocks: Number = Field(
+    min_blocks: NumberOrNone = Field(
         Design.min_blocks,
-        description="no verdict before so many blocks; 6 at least",
+        description="no verdict before so many blocks; the first is possible after 8 anyway",
         examples=[12],
-        json_schema_extra={"minimum": 6},
     )
     max_blocks: Number = Field(Design.max_blocks, description="stop after so many blocks", examples=[200])
     max_time: Seconds | None = Field(
