@@ -459,7 +459,8 @@ def test_a_row_that_never_works_is_listed_and_is_no_cell() -> None:
 
 
 def stopped(a: Analysis, study: Study, elapsed: float, block_seconds: float) -> str | None:
-    return should_stop(a, study, blocks=a.blocks, elapsed=elapsed, block_seconds=block_seconds)
+    stop = should_stop(a, study, blocks=a.blocks, elapsed=elapsed, block_seconds=block_seconds)
+    return None if stop is None else stop.reason
 
 
 def test_nothing_at_all() -> None:
@@ -509,6 +510,35 @@ def test_stops_at_width_blocks_and_time() -> None:
     timed = replace(STUDY, design=replace(DESIGN, max_time=90.0))
     assert stopped(noisy, timed, 87.9, 2.0) is None
     assert stopped(noisy, timed, 88.1, 2.0) == "the time budget of 90 s is used up"
+
+
+def test_only_a_limit_that_was_set_beforehand_allows_a_closing_look() -> None:
+    def planned(a: Analysis, study: Study, elapsed: float) -> bool:
+        stop = should_stop(a, study, blocks=a.blocks, elapsed=elapsed, block_seconds=2.0)
+        assert stop is not None
+        return stop.planned
+
+    noisy, quiet = run(12, {}, spread=0.2), run(12, {}, spread=0.001)
+    assert planned(noisy, replace(STUDY, design=replace(DESIGN, max_time=90.0)), 89.0)
+    assert planned(noisy, replace(STUDY, design=replace(DESIGN, max_blocks=12)), 24.0)
+    assert not planned(quiet, STUDY, 24.0)
+    assert not planned(quiet, replace(STUDY, design=replace(DESIGN, target_width=0.01)), 24.0)
+
+
+def test_a_run_that_may_overrun_its_time_ends_at_its_next_look() -> None:
+    timed = replace(STUDY, design=replace(DESIGN, max_time=10.0))
+
+    def goes_on(blocks: int, next_look: int) -> bool:
+        a = run(blocks, {}, spread=0.2)
+        return (
+            should_stop(
+                a, timed, blocks=blocks, elapsed=20.0, block_seconds=2.0, overrun=True, next_look=next_look
+            )
+            is None
+        )
+
+    assert goes_on(5, 8) and goes_on(7, 8) and not goes_on(8, 12)
+    assert goes_on(9, 12) and goes_on(11, 12) and not goes_on(12, 18)
 
 
 def states(levels: list[float], *, seed: int) -> list[list[Analysis]]:
