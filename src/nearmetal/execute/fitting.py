@@ -16,6 +16,8 @@ from .standing import Standing
 
 REPEATED = 3
 """Slices that the final number of units is scaled from."""
+TOKENS = 10
+"""Slices of the least work, of which the fastest tells what passing a token costs."""
 
 
 class WorkFit:
@@ -54,7 +56,7 @@ class WorkFit:
 def _fitted(s: Standing, workload: KernelWorkload, wanted: SliceWork) -> tuple[int, float, float]:
     """Units that fill a slice of one arm, the seconds that they take, and the cost of passing a token."""
     units: int | None = wanted.least
-    token = min(_slice(s, workload, wanted.least, wanted)[1] for _ in range(REPEATED))
+    token = min(_slice(s, workload, wanted.least, wanted)[1] for _ in range(TOKENS))
     target = target_seconds(token)
     while units is not None:
         last = units

@@ -9,6 +9,9 @@ SLICE_SECONDS = 1e-3
 (METHOD, 'Slices')."""
 TOKEN_SHARE = 10
 """A slice is never shorter than so many times what passing its token costs."""
+LONGEST_TARGET = 10e-3
+"""Seconds: where passing a token seems to cost more than a tenth of this, the machine was busy with other
+work, or it is an emulated guest, and long slices would not help."""
 SLOWEST_SECONDS = 10e-3
 """Longest slice of an arm that is slower than the baseline, as far as TOKEN_SHARE allows."""
 GROWTH = 64
@@ -17,7 +20,7 @@ GROWTH = 64
 
 def target_seconds(token: float) -> float:
     """What a slice should take on the baseline. token: seconds that passing a token costs."""
-    return max(SLICE_SECONDS, TOKEN_SHARE * token)
+    return min(max(SLICE_SECONDS, TOKEN_SHARE * token), LONGEST_TARGET)
 
 
 def next_trial(units: int, seconds: float, *, least: int, target: float) -> int | None:
