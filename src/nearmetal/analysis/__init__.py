@@ -2,7 +2,7 @@
 
 from .assemble import analyse
 from .looks import next_looks
-from .progress import all_cells, decided, half_width, settled_arms, should_stop
+from .progress import all_cells, decided, furthest, half_width, settled_arms, should_stop
 from .two_level import StateCell, compare_boots, compare_states
 
 __all__ = [
@@ -12,6 +12,7 @@ __all__ = [
     "compare_boots",
     "compare_states",
     "decided",
+    "furthest",
     "half_width",
     "next_looks",
     "settled_arms",
