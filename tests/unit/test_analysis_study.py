@@ -574,7 +574,7 @@ def test_an_arm_of_one_boot_state_against_another_of_the_other() -> None:
 def test_every_verdict_says_after_which_block_and_second_it_was_reached() -> None:
     """Blocks take 1.8 s of every 2 s from second 102 on; box/two needs more than the first look."""
     plan = make_plan(STUDY, blocks=27, started=95.0)
-    records = simulated(27, {"box/one": (0.30, 0.0), "box/two": (0.042, 0.0)}, spread=0.03)
+    records = simulated(27, {"box/one": (0.30, 0.0), "box/two": (0.05, 0.0)}, spread=0.06)
     a = analyse(STUDY, plan, records)
     early = cell(a, "box/one", "native/one")
     assert early.decided_block == 8 and early.decided_seconds == pytest.approx(117.8 - 95.0)
