@@ -141,9 +141,10 @@ def test_quantile_ranks_cover(n: int, q: float, conf: float) -> None:
 
 
 def test_quantiles_below_the_least_n_are_refused() -> None:
-    q = quantiles(np.arange(1.0, 31.0), 0.95)
+    q = quantiles(np.arange(1.0, 31.0), np.arange(5.0), 0.95)
     assert q.n == 30 and q.p50 is not None and q.p90 is not None and q.p95 is None and q.p99 is None
     assert (q.p50.low, q.p50.high) == (10.0, 21.0)
+    assert q.values[-1] == 30.0 and q.baseline_values == (0.0, 1.0, 2.0, 3.0, 4.0)
     assert q.p90.low <= q.p90.centre <= q.p90.high == 30.0
 
 

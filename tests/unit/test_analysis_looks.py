@@ -109,16 +109,13 @@ def test_a_closing_look_spends_half_of_what_is_unspent_and_scales_the_rest() -> 
 
 
 def test_a_closing_look_without_a_new_block_is_none() -> None:
-    def places(
-        *closing: int, numbers: range = range(1, 21), absent: frozenset[int] = frozenset()
-    ) -> list[int]:
-        return [look.n for look in planned_looks(GrowingLooks(closing=closing), numbers, absent)]
+    def places(*closing: int, numbers: range = range(1, 21)) -> list[int]:
+        return [look.n for look in planned_looks(GrowingLooks(closing=closing), numbers)]
 
     assert places(12) == [8, 12, 18]  # the look after 12 blocks was made already
     assert places(14) == places(14, 14) == [8, 12, 14, 18]
     assert places(14, numbers=range(1, 25, 2)) == [7, 8, 12]  # by its own blocks: 1, 3, ..., 13
     assert places(19, 40, numbers=range(1, 15)) == [8, 12, 14]
-    assert places(19, numbers=range(1, 15), absent=frozenset((15, 19))) == [8, 12]  # decided and left out
     assert places(3, numbers=range(5, 15)) == [8]  # it had no block then
 
 

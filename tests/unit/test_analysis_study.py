@@ -442,7 +442,7 @@ def test_what_was_not_measured_is_listed() -> None:
         ("trials of box/one", "time-out", 1),
     }
     c = cell(a, "box/one", "native/one")
-    assert (c.n, c.failed) == (12, 1) and 3 not in c.blocks
+    assert (c.n, c.failed, c.failed_blocks) == (13, 1, (3,)) and 3 not in c.blocks
 
 
 def test_a_row_that_never_works_is_listed_and_is_no_cell() -> None:
@@ -599,3 +599,77 @@ def test_an_arm_of_one_boot_state_against_another_of_the_other() -> None:
     assert ("native/one", other) in found
     assert found <= {("native/one", f"{environment}/one"), ("native/two", f"{environment}/two")}
     assert pairs((other, other)) == {(other, other)} and pairs(("native/one", "nothing")) == set()
+
+
+def test_every_verdict_says_after_which_block_and_second_it_was_reached() -> None:
+    """Blocks take 1.8 s of every 2 s from second 102 on; of the baseline against itself the first two metrics
+    are equivalent at the second look, the third is left open."""
+    plan = make_plan(STUDY, blocks=27, started=95.0)
+    records = simulated(27, {"box/one": (0.30, 0.0)}, spread=0.03)
+    a = analyse(STUDY, plan, records)
+    early = cell(a, "box/one", "native/one")
+    assert early.decided_block == 8 and early.decided_seconds == pytest.approx(117.8 - 95.0)
+    floor = a.noise_floor.cells
+    assert [c.decided_block for c in floor] == [12, 12, None]
+    assert floor[0].decided_seconds == pytest.approx(125.8 - 95.0) and floor[2].decided_seconds is None
+    assert all((c.verdict is Verdict.NONE) == (c.decided_block is None) for c in a.cells)
+    unknown = analyse(STUDY, replace(plan, started=None), records)
+    assert cell(unknown, "box/one", "native/one").decided_seconds == pytest.approx(2 * 7 + 1.8)
+
+
+def test_a_pause_before_the_run_was_resumed_does_not_delay_a_verdict() -> None:
+    records = [
+        replace(r, begin=r.begin + 86_400 * (r.block > 6), end=r.end + 86_400 * (r.block > 6))
+        for r in simulated(12, {"box/one": (0.30, 0.0)})
+    ]
+    a = analyse(STUDY, make_plan(STUDY, blocks=12, started=100.0), records)
+    assert cell(a, "box/one", "native/one").decided_seconds == pytest.approx(2 + 2 * 5 + 1.8 + 2 + 1.8)
+
+
+def test_a_verdict_waits_for_the_blocks_that_the_study_asks_for() -> None:
+    asked = replace(STUDY, design=replace(DESIGN, min_blocks=10))
+    slow = cell(run(12, {"box/one": (0.3, 0.0)}, study=asked), "box/one", "native/one")
+    assert (slow.verdict, slow.decided_block) == (Verdict.SLOWER, 10)
+
+
+def aa_of_rates(extra: Mapping[int, float], rows: int, blocks: int = 12) -> Analysis:
+    """The baseline against itself in several metrics, with a planted difference in some of them."""
+    rng = random.Random(3)
+    plan = make_plan(STUDY, blocks=blocks)
+    records = []
+    for r in simulated(blocks, {}):
+        values = [math.exp(rng.gauss(0, 0.005)) for _ in range(rows)]
+        told = tuple(
+            replace(
+                r.rows[0],
+                metric=f"m{i}",
+                values=(v * (1 + extra.get(i, 0.0) * r.aa),),
+                parts={},
+            )
+            for i, v in enumerate(values)
+        )
+        records.append(replace(r, rows=told))
+    return analyse(STUDY, plan, records)
+
+
+def test_aa_cells_are_corrected_for_their_number() -> None:
+    """A difference that is material at 95 % alone may be chance among fifteen comparisons: after 8 blocks
+    their shares of 5 % attain no interval at all."""
+    one = aa_of_rates({0: 0.2}, rows=1, blocks=8).noise_floor
+    assert [c.verdict for c in one.cells] == [Verdict.SLOWER] and not one.trusted
+    many = aa_of_rates({0: 0.2}, rows=15, blocks=8)
+    odd = many.noise_floor.cells[0]
+    assert odd.low > odd.margin and odd.verdict is Verdict.NONE and odd.decided_block is None
+    assert odd.reason == (
+        "material: slower by itself, but among 15 comparisons of the baseline with itself that may be chance"
+    )
+    assert many.noise_floor.trusted and not many.noise_floor.proven
+    assert "1 of 15 comparisons" in many.noise_floor.reason
+    assert decided(replace(many, cells=tuple(c for c in many.cells if c.verdict is not Verdict.NONE)))
+    later = aa_of_rates({0: 0.2}, rows=15, blocks=18).noise_floor
+    assert later.cells[0].verdict is Verdict.SLOWER and not later.trusted
+
+
+def test_equivalence_of_aa_cells_needs_no_correction() -> None:
+    floor = aa_of_rates({}, rows=15, blocks=8).noise_floor
+    assert floor.proven and all(c.confidence == 0.95 for c in floor.cells)

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from nearmetal.analysis.looks import look_and_carry
 from nearmetal.analysis.multiplicity import e_bh, holm, smallest_alpha
 from nearmetal.analysis.published import published_overhead, rate_loss, time_equivalent
-from nearmetal.analysis.verdict import blocks_needed, judge, reason, smallest_material
+from nearmetal.analysis.verdict import blocks_needed, disagreement, judge, reason, smallest_material
 from nearmetal.model.plan import GROWING, ExpectedLooks, GrowingLooks, Schedule
-from nearmetal.model.result import Verdict
+from nearmetal.model.result import Interval, Verdict
 from nearmetal.model.study import Better
 
 D = math.log1p(0.03)
@@ -110,6 +110,35 @@ def test_reasons_are_words() -> None:
         words(Verdict.NONE, needed=9) == "the interval reaches across 3 %; about 9 more at the present spread"
     )
     assert "no near end" in words(Verdict.NONE)
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "sign", "verdict", "said"),
+    [
+        (0.05, 0.06, (0.04, 0.08), Verdict.SLOWER, ""),
+        (0.05, 0.06, (0.0, 0.08), Verdict.SLOWER, ""),  # a wider interval contradicts nothing
+        (0.05, 0.06, (0.0, 0.04), Verdict.SLOWER, "the sign interval of the median has no value in common"),
+        (0.04, 0.06, (-0.01, 0.04), Verdict.SLOWER, ""),
+        (-0.02, 0.02, (0.02, 0.03), Verdict.EQUIVALENT, ""),
+        (-0.02, 0.029, (0.0291, 0.2), Verdict.EQUIVALENT, "the sign interval of the median has no value"),
+        (0.06, 0.05, (0.0, 0.01), Verdict.INCONSISTENT, ""),
+        (-math.inf, math.inf, (0.1, 0.2), Verdict.NONE, ""),
+    ],
+)
+def test_a_sign_interval_that_says_otherwise_is_told(
+    low: float, high: float, sign: tuple[float, float], verdict: Verdict, said: str
+) -> None:
+    other = Interval(centre=0.0, low=sign[0], high=sign[1])
+    found = disagreement(low, high, other, verdict, margin=0.03)
+    assert found.startswith(said) and bool(found) is bool(said)
+
+
+def test_a_contradicting_verdict_is_told() -> None:
+    """Where failures were refused a verdict, or ends meet at the margin, intervals may touch."""
+    other = Interval(centre=0.0, low=D * 1.01, high=0.2)
+    assert disagreement(-0.01, D * 1.02, other, Verdict.EQUIVALENT, margin=0.03) == (
+        "by the sign interval of the median it is material: slower"
+    )
 
 
 def test_a_level_that_is_not_attainable_announces_no_interval() -> None:

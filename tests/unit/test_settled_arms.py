@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from nearmetal.analysis import analyse, settled
+from nearmetal.model.plan import GrowingLooks
 from nearmetal.model.record import TrialRecord
-from nearmetal.model.result import Verdict
+from nearmetal.model.result import Analysis, Cell, Verdict
 from nearmetal.model.study import Better, Design, Environment, KernelWorkload, Placement, Study
 from nearmetal.plan import make_block, make_plan
 from nearmetal.records import completed_blocks
@@ -84,6 +85,50 @@ def test_its_answer_stays_while_the_others_go_on() -> None:
     assert after.blocks == 24 and after.torn_blocks == 0
     old, new = ({c.environment: c for c in a.cells} for a in (before, after))
     assert (new["slow"].n, new["slow"].verdict) == (16, Verdict.SLOWER)
+    assert new["slow"].failed == 0 and "fails" not in new["slow"].reason
     assert (new["slow"].low, new["slow"].high) == (old["slow"].low, old["slow"].high)
     assert new["near"].n == 24
     assert all(c.n == 24 for c in after.noise_floor.cells)
+
+
+def test_workloads_that_are_left_out_one_by_one_keep_their_answers_too() -> None:
+    """Kernels share a launch: the trial is there, and says which of them it left out."""
+    study = replace(STUDY, workloads=(*STUDY.workloads, KernelWorkload(name="cg", kernel="cg", params={})))
+    both = (METRIC, replace(METRIC, workload="cg"))
+    slow = {"slow/one": {"ep.rate": 2.0}}
+    plan = make_plan(study, blocks=24)
+    whole = simulate(study, plan, metrics=both, overheads=slow, spread=NOISY)
+    told = [
+        replace(r, left_out=("ep",), rows=tuple(row for row in r.rows if row.workload != "ep"))
+        if r.arm == "slow/one" and r.block > 16
+        else r
+        for r in whole
+    ]
+    before = analyse(study, plan, [r for r in whole if r.block <= 16])
+    after = analyse(study, plan, told)
+
+    def cell(analysis: Analysis, workload: str) -> Cell:
+        return next(c for c in analysis.cells if (c.environment, c.workload) == ("slow", workload))
+
+    assert cell(after, "ep") == replace(
+        cell(before, "ep"),
+        seconds_needed=cell(after, "ep").seconds_needed,
+        discovered=cell(after, "ep").discovered,
+        p_holm=cell(after, "ep").p_holm,
+        spread=cell(after, "ep").spread,
+        attribution=cell(after, "ep").attribution,
+    )
+    assert (cell(after, "ep").n, cell(after, "ep").failed) == (16, 0)
+    assert (cell(after, "cg").n, cell(after, "cg").failed) == (24, 0)
+    assert not [u for u in after.unused if u.failed]
+
+
+def test_a_closing_look_is_not_for_arms_that_were_left_out_by_then() -> None:
+    """Where their blocks ended depended on what was found in them."""
+    told = [
+        replace(r, members=4 if r.block <= 16 else 3) for r in run(24) if r.block <= 16 or r.arm != "slow/one"
+    ]
+    plan = replace(PLAN, schedule=GrowingLooks(closing=(21,)))
+    cells = {c.environment: c for c in analyse(STUDY, plan, told).cells}
+    assert [look.n for look in cells["slow"].looks] == [8, 12]
+    assert [look.n for look in cells["near"].looks] == [8, 12, 18, 21]

@@ -2,7 +2,7 @@
 
 from .assemble import analyse
 from .looks import first_looks, next_looks
-from .progress import Stop, all_cells, decided, half_width, settled, should_stop
+from .progress import Stop, all_cells, decided, furthest, half_width, settled, should_stop
 from .two_level import StateCell, compare_boots, compare_states
 
 __all__ = [
@@ -14,6 +14,7 @@ __all__ = [
     "compare_states",
     "decided",
     "first_looks",
+    "furthest",
     "half_width",
     "next_looks",
     "settled",

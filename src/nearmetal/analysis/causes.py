@@ -130,10 +130,10 @@ class Found:
 
 
 def with_causes(
-    study: Study, cells: Sequence[Cell], records: Iterable[TrialRecord], *, schedule: Schedule
+    study: Study, cells: Sequence[Cell], records: Iterable[TrialRecord], *, schedules: Mapping[str, Schedule]
 ) -> tuple[Cell, ...]:
     """The cells with the causes of their extra time, those that hold a part of it in the sentence, and a
-    change that may help. records: those of complete blocks."""
+    change that may help. records: those of complete blocks; schedules: of each cell's looks, by its key."""
     arms = {arm.name: arm for arm in study.arms()}
     sides = by_sides(records)
 
@@ -142,6 +142,7 @@ def with_causes(
         material = cell.verdict in (Verdict.SLOWER, Verdict.FASTER)
         if env is None or base is None or (cell.attribution is None and not material):
             return cell
+        schedule = schedules[cell.key]
         found = find(study, cell, env, base, schedule=schedule)
         return _told(study, cell, env, base, found, schedule=schedule)
 

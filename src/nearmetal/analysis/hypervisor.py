@@ -40,10 +40,10 @@ Read = Callable[[Mapping[str, float | None]], float | None]
 
 
 def with_hypervisor(
-    study: Study, cells: Sequence[Cell], records: Iterable[TrialRecord], *, schedule: Schedule
+    study: Study, cells: Sequence[Cell], records: Iterable[TrialRecord], *, schedules: Mapping[str, Schedule]
 ) -> tuple[Cell, ...]:
     """The cells, those of slower guests with what their hypervisor did in the sentence. records: those of
-    complete blocks."""
+    complete blocks; schedules: of each cell's looks, by its key."""
     arms = {arm.name: arm for arm in study.arms()}
     sides = by_sides(records)
 
@@ -52,7 +52,7 @@ def with_hypervisor(
         if arm.environment.guest is None or cell.verdict is not Verdict.SLOWER:
             return cell
         env, base = (side_of(study, arms[name], sides, cell.workload) for name in (cell.arm, cell.baseline))
-        return cell if env is None or base is None else _told(cell, env, base, schedule)
+        return cell if env is None or base is None else _told(cell, env, base, schedules[cell.key])
 
     return tuple(told(c) for c in cells)
 

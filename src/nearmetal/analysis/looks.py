@@ -82,20 +82,24 @@ def _grown(n: int) -> int:
     return -(-3 * n // 2)
 
 
-def planned_looks(
-    schedule: Schedule, numbers: Sequence[int], absent: Collection[int] = ()
-) -> tuple[PlannedLook, ...]:
+def own_schedule(schedule: Schedule, left_out: Collection[int]) -> Schedule:
+    """The schedule of one comparison, without closing looks after blocks that it was left out of because it
+    was decided: where such a comparison ended depended on the data, and a closing look must not."""
+    if isinstance(schedule, GrowingLooks) and schedule.closing and left_out:
+        return GrowingLooks(closing=tuple(block for block in schedule.closing if block not in left_out))
+    return schedule
+
+
+def planned_looks(schedule: Schedule, numbers: Sequence[int]) -> tuple[PlannedLook, ...]:
     """Every look at a comparison, closing looks included.
 
-    numbers: the numbers of its blocks, ascending. absent: blocks that the comparison was left out of because
-    it was decided: the end of a run after such a block adds no look, since where the comparison ended
-    depended on the data. A closing look is at the number of the comparison's blocks up to the block that it
-    is named by; it is skipped if no block came after the look before."""
+    numbers: the numbers of its blocks, ascending. A closing look is at the number of the comparison's blocks
+    up to the block that it is named by; it is skipped if no block came after the look before."""
     found: dict[int, float | None] = dict(look_schedule(schedule, len(numbers)))
     if isinstance(schedule, GrowingLooks):
         for block in schedule.closing:
             n = bisect_right(numbers, block)
-            if n and block not in absent:
+            if n:
                 found.setdefault(n, None)
     return tuple(PlannedLook(n=n, share=found[n]) for n in sorted(found))
 
@@ -168,8 +172,8 @@ class Carried:
 
     looks: the running interval after each look.
     low, high: the last of them, infinite before the first; low > high where the looks contradict each other.
-    centre: Hodges-Lehmann estimate of all blocks, moved to the nearer end where it lies outside of
-        [low, high].
+    centre: Hodges-Lehmann estimate of all blocks without a failure, moved to the nearer end where it lies
+        outside of [low, high].
     step: about one standard error of the centre (nan for n < 3).
     ahead: n and level of the looks to come, soonest first, if each attains what it may spend."""
 
@@ -195,18 +199,17 @@ def look_and_carry(
     schedule: Schedule,
     alpha: float,
     numbers: Sequence[int] | None = None,
-    absent: Collection[int] = (),
 ) -> Carried:
     """The primary interval of the centre of d, which has one value per block in the order of blocks.
 
     At each look it takes the exact signed-rank interval of the blocks so far, at the level that the schedule
-    lets the look spend; between looks it keeps the running intersection. numbers: of the blocks, 1, 2, 3, ...
-    if omitted; absent: see planned_looks. O(n log n) time, O(n) memory. Raises ValueError for an empty d or
-    alpha outside of (0, 1)."""
-    if d.size == 0 or not 0 < alpha < 1:
-        raise ValueError("at least one block and 0 < alpha < 1 are needed")
+    lets the look spend; between looks it keeps the running intersection. d may hold infinite values, for
+    blocks in which one side failed. numbers: of the blocks, 1, 2, 3, ... if omitted. O(n log n) time, O(n)
+    memory. Raises ValueError for d without a finite value or alpha outside of (0, 1)."""
+    if not 0 < alpha < 1 or not bool(np.any(np.isfinite(d))):
+        raise ValueError("at least one block without a failure and 0 < alpha < 1 are needed")
     size = int(d.size)
-    planned = planned_looks(schedule, range(1, size + 1) if numbers is None else numbers, absent)
+    planned = planned_looks(schedule, range(1, size + 1) if numbers is None else numbers)
     levels = signed_rank_levels(schedule, planned, alpha)
     low, high = -math.inf, math.inf
     looks: list[Look] = []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,13 +47,12 @@ def smallest_alpha(
     margin: float,
     verdict: Verdict,
     numbers: Sequence[int] | None = None,
-    absent: Collection[int] = (),
 ) -> float | None:
     """The p value of Holm's column: the smallest alpha at which the running interval of d would give a
     material or equivalent verdict if every look spent its nominal share and carried nothing.
 
     It is the smallest over the looks of p_n / share_n. The interval that is shown carries what looks leave
-    unspent, so it may give a verdict at a smaller alpha. d, numbers, absent: see looks.look_and_carry. For a
+    unspent, so it may give a verdict at a smaller alpha. d, numbers: see looks.look_and_carry. For a
     cell with a verdict it is the p value of that verdict; without one the smallest over the three verdicts;
     at most 1. None before the first look and for an inconsistent cell."""
     if verdict is Verdict.INCONSISTENT:
@@ -62,7 +61,7 @@ def smallest_alpha(
     # The smallest alpha at which the running lower end exceeds +delta or -delta, the upper end lies below.
     above_plus = above_minus = below_minus = below_plus = math.inf
     looked = False
-    planned = planned_looks(schedule, range(1, d.size + 1) if numbers is None else numbers, absent)
+    planned = planned_looks(schedule, range(1, d.size + 1) if numbers is None else numbers)
     for look, share in zip(planned, nominal_shares(planned), strict=True):
         looked = True
         n = look.n

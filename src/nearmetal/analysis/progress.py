@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from ..model.result import Analysis, Cell, Verdict
@@ -16,15 +17,42 @@ def half_width(cell: Cell) -> float:
     return (math.log1p(cell.high) - math.log1p(cell.low)) / 2
 
 
+def distance(cell: Cell) -> float:
+    """How far a cell is from a verdict, in ln ratio: what its interval reaches across the ends of the margin
+    at least, whichever verdict it may come to; inf before it has an interval."""
+    if math.isinf(half_width(cell)):
+        return math.inf
+    low, high, delta = math.log1p(cell.low), math.log1p(cell.high), math.log1p(cell.margin)
+    return max(0.0, min(delta - low, high + delta, max(-delta - low, high - delta)))
+
+
+def furthest(cells: Iterable[Cell]) -> list[Cell]:
+    """Cells in order, the furthest from a verdict first. Of those without an interval the one is first whose
+    estimate is nearest to an end of the margin."""
+
+    def key(cell: Cell) -> tuple[float, float]:
+        theta = math.log1p(cell.overhead) if -1 < cell.overhead < math.inf else math.inf
+        return -distance(cell), abs(abs(theta) - math.log1p(cell.margin))
+
+    return sorted(cells, key=key)
+
+
 def all_cells(analysis: Analysis) -> tuple[Cell, ...]:
     """The A/A cells and the comparisons."""
     return (*analysis.noise_floor.cells, *analysis.cells)
 
 
 def decided(analysis: Analysis) -> bool:
-    """Whether every cell, A/A included, has its verdict (an inconsistent cell has: blocks do not mend it)."""
+    """Whether every cell, A/A included, has its verdict. An inconsistent cell has one, since more blocks do
+    not mend it; so has an A/A cell that can never be equivalent but whose difference may be chance."""
     cells = all_cells(analysis)
-    return bool(cells) and all(c.verdict is not Verdict.NONE for c in cells)
+    open_ = [c for c in analysis.noise_floor.cells if c.verdict is Verdict.NONE and not _hopeless(c)]
+    return bool(cells) and not analysis.undecided and not open_
+
+
+def _hopeless(cell: Cell) -> bool:
+    """Whether no part of its interval, which only ever narrows, is left within the margin."""
+    return cell.low > cell.high or cell.low > cell.margin or cell.high < -cell.margin / (1 + cell.margin)
 
 
 def wide_cells(analysis: Analysis, target: float) -> tuple[Cell, ...]:
