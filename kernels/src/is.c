@@ -177,6 +177,7 @@ static void exchange(Is *s) {
 
 static void count_keys(Is *s, const int32_t *keys, long count) {
     uint32_t *of_value = s->less;
+    /* Not vectorised: two keys of one vector may be equal. */
     for (long i = 0; i < count; i++)
         of_value[keys[i] - s->lowest]++;
 }
