@@ -67,6 +67,7 @@ static inline double row_product(const Matrix *a, int row, const double *v) {
     const __m512d zero = _mm512_setzero_pd();
     __m512d even = zero, odd = zero;
     long k = a->start[row], end = a->start[row + 1];
+    /* hot loop: vector types */
     for (; k + 16 <= end; k += 16) {
         __builtin_prefetch(value + k + AHEAD);
         __builtin_prefetch(value + k + AHEAD + 8);
@@ -89,6 +90,7 @@ static inline double row_product(const Matrix *a, int row, const double *restric
     const int *column = a->column;
     const double *value = a->value;
     double sum = 0;
+    /* hot loop: vectorised */
 #pragma omp simd reduction(+ : sum)
     for (long k = a->start[row]; k < a->start[row + 1]; k++)
         sum += value[k] * v[column[k]];
@@ -148,6 +150,7 @@ static double product_rows(Cg *s, int from, int to) {
 static double advance_rows(Cg *s, int from, int to) {
     const double *restrict p = s->p + s->first, *restrict q = s->q;
     double *restrict z = s->z + s->first, *restrict r = s->r, alpha = s->alpha, next = 0;
+    /* hot loop: vectorised */
 #pragma omp simd reduction(+ : next)
     for (int i = from; i < to; i++) {
         z[i] += alpha * p[i];
@@ -161,6 +164,7 @@ static double advance_rows(Cg *s, int from, int to) {
 static double turn_rows(Cg *s, int from, int to) {
     const double *restrict r = s->r;
     double *restrict p = s->p + s->first, beta = s->beta;
+    /* hot loop: vectorised */
     for (int i = from; i < to; i++)
         p[i] = r[i] + beta * p[i];
     return 0;

@@ -62,6 +62,7 @@ static void lanes_start(Lanes *lanes, long block) {
 static void uniform(Lanes *lanes, uint64_t stride, double *restrict x, double *restrict y) {
     Lanes at = *lanes;
     for (int i = 0; i < BLOCK; i += LANES)
+        /* hot loop: vectorised */
         for (int lane = 0; lane < LANES; lane++) {
             x[i + lane] = 2 * random_unit(at.x[lane]) - 1;
             y[i + lane] = 2 * random_unit(at.y[lane]) - 1;
@@ -102,6 +103,7 @@ static void gaussian(const double *restrict x, const double *restrict y, uint32_
                      Tally *tally) {
     double sx = 0, sy = 0;
     long pairs = 0;
+    /* hot loop: vectorised */
 #pragma omp simd reduction(+ : sx, sy, pairs)
     for (int i = 0; i < BLOCK; i++) {
         double t = x[i] * x[i] + y[i] * y[i];
@@ -122,6 +124,7 @@ static void gaussian(const double *restrict x, const double *restrict y, uint32_
 /* Annuli beyond the third are rare: they are looked at singly, the first ones by counting comparisons. */
 static void count_rings(const uint32_t *restrict ring, Tally *tally) {
     uint32_t one = 0, two = 0, three = 0, beyond = 0;
+    /* hot loop: vectorised */
     for (int i = 0; i < BLOCK; i++) {
         one += ring[i] == 1;
         two += ring[i] == 2;

@@ -31,23 +31,27 @@ static const double steady = 0.41421356237309515; /* sqrt(2) - 1 */
 static const double exact = 3;
 
 static __attribute__((noinline)) void copy(double *restrict c, const double *restrict a, long n) {
+    /* hot loop: vectorised */
     for (long i = 0; i < n; i++)
         c[i] = a[i];
 }
 
 static __attribute__((noinline)) void scale(double *restrict b, const double *restrict c, double q, long n) {
+    /* hot loop: vectorised */
     for (long i = 0; i < n; i++)
         b[i] = q * c[i];
 }
 
 static __attribute__((noinline)) void add(double *restrict c, const double *restrict a,
                                           const double *restrict b, long n) {
+    /* hot loop: vectorised */
     for (long i = 0; i < n; i++)
         c[i] = a[i] + b[i];
 }
 
 static __attribute__((noinline)) void triad(double *restrict a, const double *restrict b,
                                             const double *restrict c, double q, long n) {
+    /* hot loop: vectorised */
     for (long i = 0; i < n; i++)
         a[i] = b[i] + q * c[i];
 }

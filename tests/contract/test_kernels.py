@@ -19,10 +19,11 @@ from nearmetal.errors import TrialFailedError
 from nearmetal.execute.machine import cache_directory
 from nearmetal.execute.profiles import read_profiles
 from nearmetal.host import Completed, LocalHost
+from nearmetal.host.provenance import cpu_flags
 from nearmetal.model.record import Status
 from nearmetal.model.study import KernelWorkload, Transport
-from nearmetal.workloads.build import build_tools
-from nearmetal.workloads.kernels import argument, kernel, kernel_names, rows
+from nearmetal.workloads.build import build_tools, compiler_flags
+from nearmetal.workloads.kernels import argument, kernel, kernel_names, parameters, rows
 from nearmetal.workloads.protocol import (
     Line,
     RankReport,
@@ -48,6 +49,14 @@ PATIENCE = 60.0
 @pytest.fixture(scope="session")
 def tools() -> Path:
     return build_tools(LocalHost(), cache_directory(), progress=None).directory
+
+
+@pytest.fixture(scope="session")
+def tools_without_avx512() -> Path:
+    if "avx2" not in cpu_flags(LocalHost()):
+        pytest.skip("this processor is not an x86-64 with AVX2")
+    flags = compiler_flags("x86-64-v3")
+    return build_tools(LocalHost(), cache_directory(), progress=None, flags=flags).directory
 
 
 def mpirun(ranks: int, transport: Transport = Transport.SHM) -> list[str]:
@@ -156,6 +165,17 @@ def test_every_kernel_is_verified(tools: Path, ranks: int) -> None:
     assert done.ok, done.last_words()
     ready, *lines = [parse_line(text) for text in done.stdout.splitlines()]
     assert isinstance(ready, ReadyLine) and ready.ranks == ranks and "MPI" in ready.mpi
+    assert [line.name for line in lines if isinstance(line, VerifyLine) and line.ok] == names
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 4])
+def test_every_kernel_that_computes_is_verified_without_avx512(
+    tools_without_avx512: Path, ranks: int
+) -> None:
+    names = [name for name in kernels_for(ranks) if "class" in parameters(name)]
+    done = once(tools_without_avx512, ranks, *(f"{name}:class=S" for name in names))
+    assert done.ok, done.last_words()
+    lines = [parse_line(text) for text in done.stdout.splitlines()]
     assert [line.name for line in lines if isinstance(line, VerifyLine) and line.ok] == names
 
 
