@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from enum import Enum, auto
 
 import numpy as np
 
@@ -15,13 +16,28 @@ from ..model.study import Arm, Design
 from .attribution import measured_parts
 from .companions import discoveries, evidence, slice_spread, totals
 from .decision import Decision, decide
-from .fold import FloatArray, Folded, Paired, RowName, Series, Side, pair, row_medians
+from .fold import FloatArray, Folded, Paired, RowName, Series, Side, brackets, pair, row_medians
 from .looks import look_and_carry, own_schedule
 from .mean_interval import anytime_mean
 from .multiplicity import holm, smallest_alpha
 from .quantiles import median_interval, quantiles
 from .sign_interval import sign_interval
 from .verdict import disagreement, smallest_material
+
+
+class Statistic(Enum):
+    """What makes the primary interval: the signed ranks of d, the environment against the first run of its
+    baseline; or the three-arm test, which uses the second run of the first baseline as well."""
+
+    SIGNED_RANK = auto()
+    THREE_ARM = auto()
+
+
+STATISTIC = Statistic.SIGNED_RANK
+"""Chosen once for all studies, by simulation and by recorded runs; docs/method.md holds the figures.
+
+The baseline against itself, and cells whose baseline has no second run, use the signed ranks in any case, and
+so does Holm's column."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,7 +97,10 @@ def answer(
         return None
     alpha, margin = question.alpha, design.margin
     schedule = own_schedule(plan.schedule, paired.left_out)
-    decision = decide(paired, schedule, alpha=alpha, margin=margin, min_blocks=design.min_blocks)
+    arms = brackets(folded, paired, env, base, question.row) if _has_three_arms(question) else None
+    decision = decide(
+        paired, schedule, alpha=alpha, margin=margin, min_blocks=design.min_blocks, brackets=arms
+    )
     if question.aa:
         decision = _corrected(decision, question, paired, schedule, design)
     cell = _plain(question, folded, margin, paired, decision, block_seconds=block_seconds, ended=ended)
@@ -109,6 +128,10 @@ def answer(
     )
     p = _p_value(paired, schedule, cell, decision.least)
     return Answer(cell=cell, schedule=schedule, p=p, parts=parts)
+
+
+def _has_three_arms(question: Question) -> bool:
+    return STATISTIC is Statistic.THREE_ARM and not question.aa
 
 
 def _corrected(

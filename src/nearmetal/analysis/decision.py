@@ -7,10 +7,13 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from ..model.plan import Schedule
 from ..model.result import Look, Verdict
 from .fold import Paired
 from .looks import Carried, least_blocks, look_and_carry
+from .three_arm import Brackets
 from .verdict import MOST_FAILED, Failures, blocks_needed, judge, judge_failures, reason
 
 
@@ -28,10 +31,21 @@ class Decision:
     least: int
 
 
-def decide(paired: Paired, schedule: Schedule, *, alpha: float, margin: float, min_blocks: int) -> Decision:
-    """The verdict of the blocks of a comparison at alpha. schedule: the comparison's own."""
+def decide(
+    paired: Paired,
+    schedule: Schedule,
+    *,
+    alpha: float,
+    margin: float,
+    min_blocks: int,
+    brackets: Brackets | None = None,
+) -> Decision:
+    """The verdict of the blocks of a comparison at alpha. schedule: the comparison's own; brackets: of its
+    judged blocks, for the three-arm interval."""
     numbers = paired.judged_blocks.tolist()
-    carried = look_and_carry(paired.judged, schedule=schedule, alpha=alpha, numbers=numbers)
+    carried = look_and_carry(
+        paired.judged, schedule=schedule, alpha=alpha, numbers=numbers, brackets=brackets
+    )
     least, n = least_blocks(schedule, min_blocks), len(numbers)
     own = judge(carried.low, carried.high, n=n, margin=margin, min_blocks=least)
     needed = None
@@ -46,7 +60,8 @@ def decide(paired: Paired, schedule: Schedule, *, alpha: float, margin: float, m
             carried=carried,
             least=least,
         )
-    history = _History(paired, schedule, carried.looks, alpha=alpha)
+    finite = None if brackets is None else brackets.of(np.isfinite(paired.judged))
+    history = _History(paired, schedule, carried.looks, alpha=alpha, brackets=finite)
     failures = history.failures(history.blocks[-1])
     verdict = judge_failures(own, failures, n=n, margin=margin, least=least)
     few = failures.failed <= MOST_FAILED * failures.blocks
@@ -85,14 +100,24 @@ def _first_look(
 class _History:
     """A comparison with failures as it stood after each of its blocks."""
 
-    def __init__(self, paired: Paired, schedule: Schedule, looks: Sequence[Look], *, alpha: float) -> None:
+    def __init__(
+        self,
+        paired: Paired,
+        schedule: Schedule,
+        looks: Sequence[Look],
+        *,
+        alpha: float,
+        brackets: Brackets | None,
+    ) -> None:
         self._judged: list[int] = paired.judged_blocks.tolist()
         self._whole: list[int] = paired.blocks.tolist()
         self._env, self._base = sorted(paired.env_failed), sorted(paired.base_failed)
         self._failed = sorted(paired.failed)
         self.blocks: list[int] = sorted({*self._judged, *self._failed})
         self._looks = looks
-        self._without = look_and_carry(paired.d, schedule=schedule, alpha=alpha, numbers=self._whole).looks
+        self._without = look_and_carry(
+            paired.d, schedule=schedule, alpha=alpha, numbers=self._whole, brackets=brackets
+        ).looks
 
     def failures(self, block: int) -> Failures:
         """The failures up to a block."""

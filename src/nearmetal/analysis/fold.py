@@ -20,6 +20,7 @@ from ..model.plan import Plan
 from ..model.record import TOO_SHORT, Fold, Row, Status, TrialRecord
 from ..model.result import Unused
 from ..model.study import Better
+from .three_arm import Brackets
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -212,6 +213,40 @@ def pair(folded: Folded, env: Side, base: Side, row: RowName) -> Paired | None:
         left_out=left_out,
         failures=failures,
     )
+
+
+def brackets(folded: Folded, paired: Paired, env: Side, base: Side, row: RowName) -> Brackets | None:
+    """The judged blocks of a comparison with both runs of its baseline; None where no block has both.
+
+    In each round of slices the mean of the three arms' logs is subtracted, then the medians are taken: what
+    all arms share in a round cancels, and all three are treated alike. Slices that are not paired fold to
+    medians first."""
+    e, b = folded.series[env, row], folded.series[base, row]
+    a = folded.series.get(((base[0], True), row))
+    if a is None or (a.unit, a.better) != (b.unit, b.better):
+        return None
+    common, here, ia = np.intersect1d(paired.blocks, a.blocks, assume_unique=True, return_indices=True)
+    ie, ib = paired.env_rows[here], paired.base_rows[here]
+    alike = ~paired.together[here] | (a.paired[ia] & (a.lengths[ia] == e.lengths[ie]))
+    common, ie, ib, ia, here = common[alike], ie[alike], ib[alike], ia[alike], here[alike]
+    if common.size == 0:
+        return None
+    sign = 1.0 if e.better is Better.LOWER else -1.0
+    values = np.log([_middle(s.values, s.lengths, i) for s, i in ((e, ie), (b, ib), (a, ia))])
+    together = paired.together[here]
+    if bool(np.any(together)):
+        width = min(s.logs.shape[1] for s in (e, b, a))
+        rows = [s.logs[i[together], :width] for s, i in ((e, ie), (b, ib), (a, ia))]
+        shared = np.mean(rows, axis=0)
+        lengths = e.lengths[ie[together]]
+        for arm, own in enumerate(rows):
+            values[arm, together] = row_medians(own - shared, lengths)
+    own, first, second = sign * values
+    lower, upper = paired.judged.copy(), paired.judged.copy()
+    at = np.searchsorted(paired.judged_blocks, common)
+    lower[at] = own - np.maximum(first, second)
+    upper[at] = own - np.minimum(first, second)
+    return Brackets(lower=lower, upper=upper)
 
 
 def row_medians(table: FloatArray, lengths: IntArray) -> FloatArray:

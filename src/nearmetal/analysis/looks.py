@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from ..model.plan import ExpectedLooks, GrowingLooks, Schedule
 from ..model.result import Interval, Look
 from .signed_rank import Walsh, attained
+from .three_arm import Brackets, most_attained, three_arm_interval
 
 FloatArray = NDArray[np.float64]
 
@@ -161,6 +162,12 @@ def first_looks(schedule: Schedule, alpha: float, count: int) -> tuple[int, ...]
     return tuple(usable)[:count]
 
 
+@lru_cache(maxsize=256)
+def three_arm_levels(schedule: Schedule, looks: tuple[PlannedLook, ...], alpha: float) -> tuple[float, ...]:
+    """spent_levels of the three-arm interval."""
+    return spent_levels(schedule, looks, alpha, most_attained)
+
+
 def least_blocks(schedule: Schedule, wanted: int) -> int:
     """Blocks before which no verdict is given. wanted: what the study asks for, 0 where it does not."""
     return wanted or (OLD_LEAST_BLOCKS if isinstance(schedule, ExpectedLooks) else 0)
@@ -199,24 +206,29 @@ def look_and_carry(
     schedule: Schedule,
     alpha: float,
     numbers: Sequence[int] | None = None,
+    brackets: Brackets | None = None,
 ) -> Carried:
     """The primary interval of the centre of d, which has one value per block in the order of blocks.
 
     At each look it takes the exact signed-rank interval of the blocks so far, at the level that the schedule
     lets the look spend; between looks it keeps the running intersection. d may hold infinite values, for
-    blocks in which one side failed. numbers: of the blocks, 1, 2, 3, ... if omitted. O(n log n) time, O(n)
-    memory. Raises ValueError for d without a finite value or alpha outside of (0, 1)."""
+    blocks in which one side failed. numbers: of the blocks, 1, 2, 3, ... if omitted. brackets: of the same
+    blocks; with these the interval is the three-arm one instead, the centre still that of d. O(n log n) time,
+    O(n) memory. Raises ValueError for d without a finite value or alpha outside of (0, 1)."""
     if not 0 < alpha < 1 or not bool(np.any(np.isfinite(d))):
         raise ValueError("at least one block without a failure and 0 < alpha < 1 are needed")
     size = int(d.size)
     planned = planned_looks(schedule, range(1, size + 1) if numbers is None else numbers)
-    levels = signed_rank_levels(schedule, planned, alpha)
+    levels = (signed_rank_levels if brackets is None else three_arm_levels)(schedule, planned, alpha)
     low, high = -math.inf, math.inf
     looks: list[Look] = []
     walsh: Walsh | None = None
     for look, level in zip(planned, levels, strict=True):
-        walsh = Walsh(d[: look.n])
-        lower, upper = walsh.interval(level)
+        if brackets is None:
+            walsh = Walsh(d[: look.n])
+            lower, upper = walsh.interval(level)
+        else:
+            lower, upper = three_arm_interval(brackets.of(slice(look.n)), level)
         low, high = max(low, lower), min(high, upper)
         looks.append(Look(n=look.n, low=low, high=high))
     if walsh is None or walsh.n != size:

@@ -237,6 +237,11 @@ class Cell:
     guest_of: tuple[str, ...] = ()
 
     @property
+    def tried(self) -> int:
+        """Number of blocks in which it was measured or failed."""
+        return len({*self.blocks, *self.failed_blocks, *self.baseline_failed_blocks})
+
+    @property
     def key(self) -> str:
         return f"{self.arm}|{self.baseline}|{self.workload}.{self.metric}"
 
