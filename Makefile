@@ -77,7 +77,7 @@ bench: setup-test
 	$(PYTHON) -m benchmarks.analysis
 	$(PYTHON) -m benchmarks.resolution
 
-# ARGS="--class B --reference NPB3.4-MPI/bin" and more: python -m benchmarks.npb --help
+# ARGS="--class B --march x86-64-v3 --reference NPB3.4-MPI-v3/bin" and more: python -m benchmarks.npb --help
 bench-kernels: setup-test
 	$(PYTHON) -m benchmarks.npb $(ARGS)
 
