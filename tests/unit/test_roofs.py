@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -263,6 +264,12 @@ def test_each_is_measured_some_times_between_blocks_and_kept(
         return found
 
     assert run(0) == ()
+    arguments: Any = (Machine(), sample.study(), "label", tmp_path, networks, Quiet())
+    short = roofs.RoofMeter(*arguments)
+    assert short.complete() and {r.rounds for r in short.roofs()} == {1} and not short.complete()
+    shutil.rmtree(tmp_path / "nearmetal")
+    (tmp_path / "nearmetal").mkdir()
+    asked.clear()
     first = run(50)
     assert first and all(r.rounds == roofs.ROUNDS for r in first)
     assert len(said.notes) == len({w for w in asked if w.name == "bandwidth"})

@@ -129,11 +129,26 @@ class RoofMeter:
         """Measure the roof with the fewest rounds once more, if one lacks rounds and SHARE of the elapsed
         seconds is not used up; nothing else may run meanwhile. Returns whether anything was measured. A roof
         that cannot be measured is told once and left out."""
-        rounds = {w: self._found[w].rounds if w in self._found else 0 for w in self._wanted}
-        lacking = sorted((w for w in self._wanted if rounds[w] < ROUNDS), key=lambda w: rounds[w])
+        lacking = self._lacking(ROUNDS)
         if not lacking or self._spent > SHARE * elapsed:
             return False
-        roof, begin = lacking[0], time.monotonic()
+        return self._measure(lacking[0])
+
+    def complete(self) -> bool:
+        """Measure every roof once that was not measured at all, at the end of a run that was too short for
+        it. Returns whether anything was measured."""
+        lacking = self._lacking(1)
+        for roof in lacking:
+            self._measure(roof)
+        return bool(lacking)
+
+    def _lacking(self, rounds: int) -> list[Wanted]:
+        """The roofs with fewer rounds, those with the fewest first."""
+        had = {w: self._found[w].rounds if w in self._found else 0 for w in self._wanted}
+        return sorted((w for w in self._wanted if had[w] < rounds), key=lambda w: had[w])
+
+    def _measure(self, roof: Wanted) -> bool:
+        begin = time.monotonic()
         try:
             found = self._measures[roof.name](self._machine, roof, self._label, self._scratch)
         except NearmetalError as e:

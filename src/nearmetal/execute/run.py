@@ -339,6 +339,8 @@ class _Loop:
             if stop is not None:
                 if stop.planned and self._done:
                     self._directory.close_looks(max(self._done))
+                if roofs.complete():
+                    self._directory.write_roofs(roofs.roofs())
                 return stop.reason
             if seconds and roofs.step(self._elapsed()):
                 self._directory.write_roofs(roofs.roofs())
