@@ -33,6 +33,7 @@ from nearmetal.execute.storage import bound, look, make_inside
 from nearmetal.execute.together import started
 from nearmetal.host import Completed, LocalHost, cgroups, processes
 from nearmetal.host.counters import delta, snapshot
+from nearmetal.host.failure import find_error_line
 from nearmetal.host.leftovers import Kind, find, remove
 from nearmetal.images.digest import tree_digest
 from nearmetal.model.network import Seat
@@ -164,7 +165,8 @@ def test_a_command_hands_back_its_output_and_its_end(rig: Rig) -> None:
         assert run(instance, "sh", "-c", "kill -KILL $$").returncode in KILLED
         missing = run(instance, "no-such-program")
         assert missing.returncode == 127
-        assert missing.stderr == "nm-box: exec: No such file or directory (no-such-program)\n"
+        error = str(find_error_line(missing.stderr))
+        assert error == "nm-box: exec: No such file or directory (no-such-program)"
 
 
 def test_environment_and_label_reach_the_command(rig: Rig) -> None:
@@ -491,7 +493,8 @@ def test_the_agent_runs_what_mpirun_hands_over(rig: Rig, tmp_path: Path) -> None
         done = HOST.run([rig.tools / "nm-box", "agent", str(by_program), "a", "true"], timeout=60)
         assert done.stdout == "one word./bin/sh.-c.true."
         stranger = HOST.run([*agent, "stranger", "true"], timeout=60)
-        assert (stranger.returncode, stranger.stderr) == (111, "nm-box: host is not in the map (stranger)\n")
+        assert stranger.returncode == 111
+        assert str(find_error_line(stranger.stderr)) == "nm-box: host is not in the map (stranger)"
 
 
 @pytest.mark.parametrize(
@@ -513,7 +516,8 @@ def test_the_agent_refuses_a_map_it_does_not_understand(tools: Tools, tmp_path: 
     table.write_text(f"{line}\n")
     done = HOST.run([tools / "nm-box", "agent", str(table), "a", "true"], timeout=60)
     assert done.returncode == 111
-    assert done.stderr.startswith("nm-box: ") and done.stderr.count("\n") == 1
+    error = find_error_line(done.stderr)
+    assert error is not None and error.program == "nm-box" and done.stderr.count("\n") == 1
 
 
 KILLED_TOOL = """
@@ -678,12 +682,12 @@ def test_a_box_that_cannot_do_its_work_says_so_in_one_line(tools: Tools, tmp_pat
     broken = Tools(directory=tmp_path)
     shutil.copy(tools / "nm-init", tmp_path)
     Path(broken / "nm-box").write_text(
-        "#!/bin/sh\necho 'nm-box: unshare: Operation not permitted (x)' >&2\nexit 111\n"
+        "#!/bin/sh\necho 'unshare: Operation not permitted (x)' >&2\nexit 111\n"
     )
     Path(broken / "nm-box").chmod(0o755)
     answer = get_backend("namespaces").check(HOST, broken)
     assert isinstance(answer, Unavailable)
-    assert answer.reason == "nm-box: unshare: Operation not permitted (x)"
+    assert answer.reason == "nm-box ended with 111: unshare: Operation not permitted (x)"
     assert answer.remedy
 
 

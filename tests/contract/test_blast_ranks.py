@@ -67,7 +67,7 @@ def choices(**values: Value) -> Choices:
 def prepared(own: Path, directory: Path, given: Choices) -> None:
     for step in Blast().prepare(given, place(directory)):
         done = run(own, directory, step)
-        assert done.ok, done.last_words()
+        assert done.ok, done.failure()
 
 
 def told(done: Completed) -> Mapping[str, Any]:

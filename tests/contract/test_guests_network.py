@@ -24,6 +24,7 @@ from nearmetal.environments.libvirt import Libvirt
 from nearmetal.environments.qemu import Qemu
 from nearmetal.errors import TrialFailedError
 from nearmetal.execute.guests import settled_networks
+from nearmetal.host.failure import find_error_line
 from nearmetal.model.guest import GuestSettings, Nic
 from nearmetal.model.network import NetworkSettings, Seat
 from nearmetal.model.study import Attachment, Environment
@@ -164,7 +165,7 @@ def test_names_and_addresses_that_are_taken_are_gone_round_or_told(tools: Tools)
             assert first.poll() is None
         second = HOST.run([*tap_argv(tools, seat, Attachment.VETH), "--", *listed], timeout=60)
         assert second.returncode == 111
-        assert second.stderr == "nm-box: another guest has this address already (eth0)\n"
+        assert str(find_error_line(second.stderr)) == "nm-box: another guest has this address already (eth0)"
         first.kill()
         first.wait()
         assert HOST.run([*tap_argv(tools, seat, Attachment.VETH), "--", *listed], timeout=60).ok
@@ -172,4 +173,4 @@ def test_names_and_addresses_that_are_taken_are_gone_round_or_told(tools: Tools)
         taken = ["add", "nmbridge", "type", "veth", "peer", "name", "third"]
         assert HOST.run([*inside, *taken], timeout=60).ok
         done = HOST.run([*tap_argv(tools, seat, Attachment.VETH), "--", *listed], timeout=60)
-        assert done.returncode == 111 and "nm-box: join to the bridge: " in done.stderr
+        assert done.returncode == 111 and "nm-box: join to the bridge: " in str(find_error_line(done.stderr))

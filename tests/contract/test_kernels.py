@@ -153,7 +153,7 @@ def kernels_for(ranks: int) -> list[str]:
 def test_every_kernel_is_verified(tools: Path, ranks: int) -> None:
     names = kernels_for(ranks)
     done = once(tools, ranks, *(f"{name}:pages=4k" for name in names))
-    assert done.ok, done.last_words()
+    assert done.ok, done.failure()
     ready, *lines = [parse_line(text) for text in done.stdout.splitlines()]
     assert isinstance(ready, ReadyLine) and ready.ranks == ranks and "MPI" in ready.mpi
     assert [line.name for line in lines if isinstance(line, VerifyLine) and line.ok] == names
@@ -165,7 +165,7 @@ def test_the_profile_of_a_kernel_agrees_with_its_wall_time(tools: Path, tmp_path
     rank += ["--preload", str(tools / "libnm-profile.so"), "--profile", str(tmp_path)]
     argv = [*mpirun(2), *rank, "--", str(tools / "nm-micro"), "--once", "is:class=S", "cg:class=A"]
     done = LocalHost().run(argv, timeout=PATIENCE, env=MPI_ENVIRONMENT)
-    assert done.ok, done.last_words()
+    assert done.ok, done.failure()
     missing = []
     for number, found in enumerate(read_profiles(tmp_path, 2)):
         whole, first, second = found.whole(), found.kernel(0), found.kernel(1)

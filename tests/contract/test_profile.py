@@ -95,7 +95,7 @@ def outside(profile: LaunchProfile) -> dict[str, tuple[int, int]]:
 @pytest.mark.parametrize("binding", list(SOURCES))
 def test_every_call_and_every_message_is_counted_once(built: Built, binding: str, tmp_path: Path) -> None:
     done = built.run(tmp_path, built.program(SOURCES[binding]))
-    assert done.ok, done.last_words()
+    assert done.ok, done.failure()
     assert not done.stderr.strip()
     for rank, found in enumerate(read_profiles(tmp_path, RANKS)):
         assert (found.rank, found.ranks, found.complete) == (rank, RANKS, True)
@@ -111,7 +111,7 @@ def test_every_call_and_every_message_is_counted_once(built: Built, binding: str
 
 def test_the_parts_are_the_life_of_the_process(built: Built, tmp_path: Path) -> None:
     done = built.run(tmp_path, built.program("traffic.c"))
-    assert done.ok, done.last_words()
+    assert done.ok, done.failure()
     missing = []
     for rank, found in enumerate(read_profiles(tmp_path, RANKS)):
         whole = found.whole()
@@ -130,7 +130,7 @@ def test_the_parts_are_the_life_of_the_process(built: Built, tmp_path: Path) -> 
 def test_threads_lose_no_message(built: Built, tmp_path: Path) -> None:
     """Several threads call at once: all they send is counted, and only the first one's time is the run's."""
     done = built.run(tmp_path, built.program("threads.c"))
-    assert done.ok, done.last_words()
+    assert done.ok, done.failure()
     for rank, found in enumerate(read_profiles(tmp_path, RANKS)):
         whole = found.whole()
         assert [(p.rank, p.messages, p.bytes) for p in whole.peers] == [(rank, 8000, 64000)]

@@ -101,7 +101,7 @@ def session(machine: Machine) -> Iterator[Session]:
     ):
         box = session.networks["box/2x1", False]
         done = HOST.run(box.hub_command([sys.executable, "-c", QUEUE]), timeout=60, cwd=Path("/"))
-        assert done.ok, done.last_words()
+        assert done.ok, done.failure()
         yield session
 
 

@@ -81,7 +81,9 @@ def test_a_bridge_that_is_refused_leaves_no_daemon(tmp_path: Path) -> None:
     script = Script(tmp_path, kernel=False, bridge=1)
     (tmp_path / "db.sock").touch()
     with (
-        pytest.raises(UnavailableError, match="Open vSwitch does not start: ovs-vsctl: no bridge"),
+        pytest.raises(
+            UnavailableError, match="Open vSwitch does not start: ovs-vsctl ended with 1: no bridge"
+        ),
         open_vswitch(script.host, enter, tmp_path, ["port0", "hubport"]),
     ):
         pass

@@ -53,7 +53,7 @@ class Docker:
             return Unavailable(reason="docker is not installed", remedy="apt-get install docker.io")
         answer = host.run(["docker", "version", "--format", "{{.Server.Version}}"], timeout=5)
         if not answer.ok:
-            reason = f"no Docker daemon answers: {answer.last_words()}"
+            reason = f"no Docker daemon answers: {answer.failure()}"
             return Unavailable(reason=reason, remedy="systemctl start docker")
         found = check_program(self, host, tools, program="docker", remedy="apt-get install docker.io")
         # Of the daemon, which may be of another version than the client.

@@ -39,7 +39,7 @@ def _asked(host: Any, tools: Tools) -> KvmAnswer:
     try:
         told = json.loads(done.stdout)
     except ValueError:
-        return KvmAnswer(works=False, reason=done.last_words(), remedy="read the kernel's log")
+        return KvmAnswer(works=False, reason=done.failure(), remedy="read the kernel's log")
     return KvmAnswer(
         works=told["works"],
         reason=told["reason"],

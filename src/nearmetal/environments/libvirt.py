@@ -21,10 +21,10 @@ from .libvirt_daemon import (
     Daemon,
     ask,
     destroy_domain,
+    find_virsh_message,
     kept_domains,
     missing_programs,
     reached,
-    words_of,
 )
 from .libvirt_domain import made
 from .libvirt_tap import joined, tap
@@ -73,7 +73,7 @@ class Libvirt:
             ):
                 told = ask(host, daemon.uri, "uri")
                 if not told.ok:
-                    return Unavailable(reason=words_of(told.stderr), remedy=REMEDY)
+                    return Unavailable(reason=told.failure(find_virsh_message), remedy=REMEDY)
                 notes = (f"by {daemon.words}", *found.notes)
         except (RunError, UnavailableError) as e:
             return Unavailable(reason=e.what, remedy=e.remedy or "read what the daemon says")

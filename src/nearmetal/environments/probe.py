@@ -69,7 +69,7 @@ def probe(
     except NearmetalError as e:
         return Unavailable(reason=e.what, remedy=e.remedy if _is_told(e) else remedy(host))
     if not answer.ok or (own_hostname and answer.stdout.strip() != hostname):
-        said = answer.last_words() if not answer.ok else f"the host name inside is {answer.stdout.strip()!r}"
+        said = answer.failure() if not answer.ok else f"the host name inside is {answer.stdout.strip()!r}"
         return Unavailable(reason=f"a command in the instance failed: {said}", remedy=remedy(host))
     return Available(version=version or f"Linux {platform.release()}", notes=notes)
 

@@ -54,7 +54,7 @@ def qemu_answer(host: Host, tools: Tools) -> Available | Unavailable:
     version = host.run([program, "--version"], timeout=PROBE_SECONDS)
     number = re.search(r"version (\S+)", version.stdout)
     if number is None:
-        return Unavailable(reason=f"{PROGRAM}: {version.last_words()}", remedy=REMEDY)
+        return Unavailable(reason=version.failure(), remedy=REMEDY)
     kvm = kvm_answer(host, tools)
     notes = () if kvm.works else (f"TCG, no KVM: {kvm.reason}; every figure of it is of an emulator",)
     return Available(version=f"QEMU {number[1]}", notes=(*notes, *group_notes()))

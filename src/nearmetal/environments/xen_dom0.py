@@ -116,5 +116,5 @@ def visited(dom0: Dom0 | None, label: str) -> Iterator[Host]:
 def _must(host: Host, argv: list[str], failed: str, stdin: str | None = None) -> str:
     done = host.run(argv, timeout=SHORT_SECONDS, stdin=stdin)
     if not done.ok:
-        raise RunError(f"{failed}: {done.last_words()}")
+        raise RunError(f"{failed}: {done.failure()}")
     return done.stdout

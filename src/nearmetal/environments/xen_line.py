@@ -51,7 +51,7 @@ def line_of(dom0: Host, key: str) -> Line:
     uses."""
     said = dom0.run(["ip", "-4", "-oneline", "address", "show"], timeout=_SHORT)
     if not said.ok:
-        raise RunError(f"{dom0.name} does not tell its addresses: {said.last_words()}")
+        raise RunError(f"{dom0.name} does not report its addresses: {said.failure()}")
     used = said.stdout.replace("/", " ").split()
     for _ in range(100):
         first = IPv4Address(_LINK_LOCAL + 4 * secrets.randbelow(_PAIRS))

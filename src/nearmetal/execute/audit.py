@@ -51,7 +51,7 @@ def audit_arms(session: Session, standing: Sequence[Standing]) -> dict[str, dict
 def _cma(tools: Tools, inside: Callable[[Sequence[str]], Completed]) -> str:
     """Whether ranks in the instance may read each other's memory: 'allowed', 'refused: <reason>'."""
     done = inside([tools / "nm-box", "cma"])
-    return done.stdout.strip() if done.ok else f"unavailable: {done.last_words()}"
+    return done.stdout.strip() if done.ok else f"unavailable: {done.failure()}"
 
 
 def applications_said(records: Sequence[TrialRecord]) -> dict[str, dict[str, str]]:

@@ -156,7 +156,7 @@ def _measured(
     )
     if not done.ok:
         raise RunError(
-            f"emulated nodes do not reach each other: {done.last_words()}",
+            f"emulated nodes do not reach each other: {done.failure()}",
             remedy="nearmetal clean, then again",
         )
     return dict(zip(emulated, json.loads(done.stdout), strict=True))

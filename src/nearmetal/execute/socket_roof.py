@@ -32,7 +32,7 @@ def by_sockets(
         argv = network.hub_command(argv)
     done = machine.host.run(argv, timeout=LIMIT)
     if not done.ok:
-        raise RunError(f"sockets {'over loopback' if network is None else wanted.place}: {done.last_words()}")
+        raise RunError(f"sockets {'over loopback' if network is None else wanted.place}: {done.failure()}")
     return MeasuredRoof(
         name=wanted.name,
         ranks=wanted.ranks,

@@ -78,7 +78,7 @@ def kind_of(host: Host, path: Path) -> Kind:
         return Kind.SQUASHFS
     listed = host.run(["tar", "--list", "--file", str(path.absolute())], timeout=IMPORT_SECONDS)
     if not listed.ok:
-        what = f"no directory, OCI layout, archive, SIF, squashfs or tar: {listed.last_words()}"
+        what = f"no directory, OCI layout, archive, SIF, squashfs or tar: {listed.failure()}"
         raise UsageError(what, where=str(path))
     names = {line.removeprefix("./") for line in listed.stdout.splitlines()}
     if "oci-layout" in names:

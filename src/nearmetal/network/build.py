@@ -166,7 +166,7 @@ def attempted_networks(
         )
         if not done.ok:
             raise RunError(
-                f"the networks could not be built: {done.last_words()}", remedy="nearmetal clean, then again"
+                f"the networks could not be built: {done.failure()}", remedy="nearmetal clean, then again"
             )
         answers: list[dict[str, Any]] = json.loads(done.stdout)["networks"]
         for i, members in enumerate(plan.groups_of(wants)):

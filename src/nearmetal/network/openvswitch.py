@@ -106,7 +106,7 @@ def _started(stack: ExitStack, host: Host, argv: Sequence[str], directory: Path,
 def _run(host: Host, argv: Sequence[str]) -> str:
     done = host.run(argv, timeout=2 * _LIMIT, cwd=Path("/"))
     if not done.ok:
-        raise UnavailableError(f"Open vSwitch does not start: {done.last_words()}", remedy=REMEDY)
+        raise UnavailableError(f"Open vSwitch does not start: {done.failure()}", remedy=REMEDY)
     return done.stdout
 
 

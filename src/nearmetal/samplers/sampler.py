@@ -23,6 +23,7 @@ from types import TracebackType
 from ..host import Host, Process
 from ..host.counter_files import NODE_FILES, cgroup_paths
 from ..host.counters import local_scale
+from ..host.failure import describe_failure
 from ..host.procfiles import SCHEDSTAT
 from .frames import FrameWriter, raw_beside, whole_lines
 
@@ -169,9 +170,9 @@ class Sampler:
             process.kill()
             code = None
         with contextlib.suppress(OSError):
-            words = self._said.read_text(errors="replace").strip()
+            text = self._said.read_text(errors="replace")
             if code != 0:
-                self.problem = self.problem or words or f"{self._program} ended with {code}"
+                self.problem = self.problem or describe_failure(Path(self._program).name, code, text)
             self._said.unlink()
 
     def _compress(self) -> None:

@@ -170,7 +170,7 @@ def _first_line(host: Builder, *argv: str) -> str:
     done = host.run(argv, timeout=20, env={"LC_ALL": "C"})
     lines = (done.stdout or done.stderr).splitlines()
     if not done.ok or not lines:
-        raise UnavailableError(f"{' '.join(argv)}: {done.last_words()}", remedy=REMEDY)
+        raise UnavailableError(f"{' '.join(argv)}: {done.failure()}", remedy=REMEDY)
     return lines[0].strip()
 
 
