@@ -41,7 +41,7 @@ class Script:
         server = (*dies, "/bin/ovsdb-server", database, f"--remote=p{remote}")
         daemon = (*dies, "/bin/ovs-vswitchd", remote)
         self.server, self.daemon = FakeProcess(()), FakeProcess(())
-        vsctl = ("/bin/ovs-vsctl", f"--db={remote}", "--timeout=10")
+        vsctl = ("/bin/ovs-vsctl", f"--db={remote}", "--timeout=60")
         kind = "system" if kernel else "netdev"
         added = ("--", "add-port", "br0", "port0", "--", "add-port", "br0", "hubport")
         dump = (*ENTER, "/bin/ovs-dpctl", "dump-dps")

@@ -9,7 +9,7 @@ from pathlib import Path
 from ..errors import RunError, UnavailableError
 from ..host import Host, Process
 
-COMMAND_TIMEOUT = 20.0
+COMMAND_TIMEOUT = 60.0
 
 
 def address() -> str:

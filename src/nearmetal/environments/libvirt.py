@@ -15,7 +15,7 @@ from ..model.libvirt import not_by_libvirt
 from .contract import KERNEL, OWN_ALL, Available, InstanceRequest, Tools, Unavailable
 from .guest import GuestInstance, boot_phases, host_cpus_of, require_attachment, require_base
 from .guest_needs import require_memory
-from .instance import CONTROLLERS, control_groups
+from .instance import CONTROLLERS, VERSION_TIMEOUT, control_groups
 from .libvirt_daemon import (
     REMEDY,
     Daemon,
@@ -64,7 +64,7 @@ class Libvirt:
         missing = missing_programs(host)
         if missing is not None:
             return missing
-        version = host.run(["virsh", "--version"], timeout=10).stdout.strip()
+        version = host.run(["virsh", "--version"], timeout=VERSION_TIMEOUT).stdout.strip()
         label = f"nearmetal-check-{os.getpid()}-libvirt"
         try:
             with (

@@ -44,7 +44,7 @@ _DIRECTORIES = {"XDG_RUNTIME_DIR": "r", "XDG_CONFIG_HOME": "c", "XDG_CACHE_HOME"
 _ANOTHER = 1
 """A uid and gid that is neither root, nor the one by which the kernel shows those that have no number."""
 _LOOK_AGAIN = 0.005
-_END_SECONDS = 2.0
+_END_SECONDS = 20.0
 _GONE = ("failed to get domain", "Domain not found", "domain is not running")
 _ERROR = re.compile("^error:", re.MULTILINE)
 

@@ -18,7 +18,7 @@ from .guest import Place
 
 BRIDGE = "nmbridge"
 """As nm-box makes it in a seat."""
-SECONDS = 10.0
+SECONDS = 60.0
 
 
 def tap_name(label: str) -> str:

@@ -27,7 +27,7 @@ from .program import (
 )
 from .wrapped import all_binds, check_program
 
-DELETE_TIMEOUT = 10.0
+DELETE_TIMEOUT = 60.0
 
 CAPABILITIES = tuple(
     f"CAP_{name}"

@@ -14,7 +14,7 @@ from ..model.study import Attachment, Environment
 from .contract import Available, Backend, InstanceRequest, Tools, Unavailable
 from .holder import user_namespace_holder
 
-COMMAND_TIMEOUT = 5.0
+COMMAND_TIMEOUT = 60.0
 
 SYSCTLS = (
     ("kernel/unprivileged_userns_clone", "0", "sysctl -w kernel.unprivileged_userns_clone=1"),

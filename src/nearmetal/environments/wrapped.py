@@ -19,6 +19,7 @@ from .contract import Available, Backend, InstanceRequest, Tools, Unavailable
 from .instance import (
     CONTROLLERS,
     START_TIMEOUT,
+    VERSION_TIMEOUT,
     control_groups,
     group_notes,
     missing_tools,
@@ -179,7 +180,7 @@ def check_program(
     if host.which(program) is None:
         return Unavailable(reason=f"{program} is not installed", remedy=remedy)
     # ch-run does nothing at all without $USER.
-    said = host.run([program, "--version"], timeout=5, env={"USER": "root"})
+    said = host.run([program, "--version"], timeout=VERSION_TIMEOUT, env={"USER": "root"})
     number = re.search(r"\d+(\.\d+)+", said.stdout + said.stderr)
     version = f"{program} {number[0]}" if number else program
     return probe_as_user(backend, host, tools, version=version, notes=group_notes())

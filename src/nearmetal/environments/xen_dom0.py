@@ -19,7 +19,7 @@ NOTE = "dom0"
 THERE = "/var/tmp"
 KEPT = "/var/cache/nearmetal/images"
 COPY_SECONDS = 900.0
-SHORT_SECONDS = 20.0
+SHORT_SECONDS = 60.0
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -26,7 +26,7 @@ MAC_PREFIX = "00:16:3e"
 """Of Xen's project, free for guests."""
 _LINK_LOCAL = int(IPv4Address("169.254.1.0"))
 _PAIRS = (int(IPv4Address("169.254.255.0")) - _LINK_LOCAL) // 4
-_CONSOLE_SECONDS = 10.0
+_CONSOLE_SECONDS = 60.0
 _LOOK_AGAIN = 0.05
 _LOOK_AT_GUEST = 2.0
 """Seconds between two looks at whether it still runs; each is a call of xl."""

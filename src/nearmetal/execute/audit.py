@@ -16,7 +16,7 @@ from .session import Session
 from .standing import Standing
 from .storage import look
 
-AUDIT_LIMIT = 20.0
+AUDIT_LIMIT = 60.0
 #: Fact of an application: what its reads and writes met, a cache or a device.
 MEETS = ": meets"
 CMA, ALLOWED = "process_vm_readv (CMA)", "allowed"

@@ -15,7 +15,7 @@ from ..host.failure import describe_failure
 from ..launchers import Launch
 from ..workloads.protocol import Line, ReadyLine, SliceLine, VerifyLine, parse_line
 
-READY_LIMIT = 60.0
+READY_LIMIT = 120.0
 END_LIMIT = 60.0
 TOKEN_LIMIT = 120.0
 

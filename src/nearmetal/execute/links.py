@@ -20,7 +20,7 @@ from ..host import REPORT_FD, Host, cgroups, processes
 from ..model.record import JsonValue
 from ..network.build import Emulation, Holder, Network
 
-START_TIMEOUT, PROBE_TIMEOUT, ANSWER = 10.0, 60.0, 1.0
+START_TIMEOUT, PROBE_TIMEOUT, ANSWER = 60.0, 240.0, 10.0
 
 
 @dataclass(frozen=True, kw_only=True)

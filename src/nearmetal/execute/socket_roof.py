@@ -14,7 +14,7 @@ from ..model.study import Better
 from ..network.build import Network
 from .machine import Machine
 
-LIMIT = 40.0
+LIMIT = 120.0
 LOOPBACK = "127.0.0.1"
 
 

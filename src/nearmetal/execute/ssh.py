@@ -16,7 +16,7 @@ from ..host import Host, Process
 from ..host.processes import LABEL_VARIABLE
 
 PORT = 2222
-START_SECONDS = 10.0
+START_SECONDS = 60.0
 """After which an sshd that says nothing has failed; a good one takes some 20 ms."""
 _ALIAS = "nearmetal"
 _REMEDY = "apt-get install openssh-server openssh-client, in the image too, or write reach: agent"

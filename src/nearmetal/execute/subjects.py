@@ -25,7 +25,7 @@ from .session import Session
 from .standing import Standing
 from .starting import guest_around, idle_instances, start_instances
 
-COMMAND_LIMIT = 20.0
+COMMAND_LIMIT = 60.0
 """Seconds after which a command in a standing instance has failed; a good one takes milliseconds."""
 GIB = 1 << 30
 

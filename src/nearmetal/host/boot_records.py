@@ -11,7 +11,7 @@ from typing import Any
 
 from .base import Host
 
-LIMIT = 10.0
+LIMIT = 60.0
 LONGEST_REBOOT = 3600.0
 """Seconds: a machine that was off for longer was not rebooted."""
 _LONGEST_TEXT = 1 << 20

@@ -43,7 +43,7 @@ class SpawnedProcess:
         if self.poll() is None:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self.pid, signal.SIGKILL)
-            self.wait(10)
+            self.wait(60)
 
 
 def wait_for_end(child: int, timeout: float) -> bool:
@@ -114,7 +114,7 @@ def _read_report(
         more = os.read(reader, 4096)
         if not more or len(report) > _LONGEST_REPORT:
             with contextlib.suppress(TimeoutError):
-                process.wait(1)
+                process.wait(10)
             _, text = parse_report(report + b"\n")
             raise RunError(describe_failure(name, process.poll(), text))
         report += more

@@ -14,7 +14,7 @@ from .. import __version__
 from .base import Host, Unavailable
 
 _CPU = "/sys/devices/system/cpu"
-_VERSION_LIMIT = 10.0
+_VERSION_LIMIT = 60.0
 BOOT_ID = "/proc/sys/kernel/random/boot_id"
 """Drawn anew at each boot."""
 _SIZES = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}

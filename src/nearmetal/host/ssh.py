@@ -16,7 +16,7 @@ from .runtime import short_directory
 
 CONNECT_SECONDS = 20.0
 """After which a machine that does not answer is not there."""
-READ_SECONDS = 20.0
+READ_SECONDS = 60.0
 LOST = 255
 """Status of ssh that lost its connection, or whose command was killed."""
 GRACE = 5.0

@@ -95,8 +95,7 @@ def _unpack(host: Host, name: str, kind: Kind, path: Path, work: Path) -> None:
             )
         done = host.run(argv, timeout=IMPORT_SECONDS, env={"LC_ALL": "C", "TMPDIR": str(work)}, cwd=work)
         if not done.ok:
-            said = (done.stdout + done.stderr).splitlines()
-            raise failure(name, f"{argv[0]} could not read the {kind}", said, done.returncode)
+            raise failure(name, f"no {kind}", argv[0], done.returncode, done.stdout + done.stderr)
 
 
 def unpack_argvs(kind: Kind, path: Path, work: Path, *, root: bool) -> Iterator[tuple[list[str], str]]:

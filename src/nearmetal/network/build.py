@@ -33,7 +33,7 @@ from .plan import NetworkPlan, Want
 from .shapes import BRIDGE, HUB_PORT
 from .topology import HUB
 
-WORKER_TIMEOUT = 60.0
+WORKER_TIMEOUT = 120.0
 
 
 class Holder(Protocol):

@@ -29,7 +29,7 @@ from ..model.study import Attachment
 from . import ethtool
 from .plan import RANGE, Want
 
-_TIMEOUT = 20.0
+_TIMEOUT = 60.0
 
 
 def allocated(

@@ -19,7 +19,7 @@ SCHEMA = Path("/usr/share/openvswitch/vswitch.ovsschema")
 REMEDY = "apt-get install openvswitch-switch"
 BRIDGE = "br0"
 KERNEL, USER_SPACE = "system", "netdev"  # datapath types
-_LIMIT = 10.0
+_LIMIT = 60.0
 _LOOK_AGAIN = 0.005
 
 Enter = Callable[[Sequence[str]], list[str]]

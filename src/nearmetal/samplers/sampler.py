@@ -38,7 +38,7 @@ _EVERY = {
     **dict.fromkeys((f"{r}.pressure" for r in _RESOURCES), 2),
 }
 _EVERY_V1 = _EVERY | dict.fromkeys(("cpu.stat", "cpuacct.usage"), 5)
-_END_LIMIT = 5.0
+_END_LIMIT = 30.0
 _FRAME = 1 << 20
 
 
