@@ -42,7 +42,7 @@ class RealImage:
         return {**os.environ, "XDG_CACHE_HOME": str(self.cache)}
 
 
-def nearmetal(env: dict[str, str], *words: str, timeout: float = 500) -> subprocess.CompletedProcess[str]:
+def nearmetal(env: dict[str, str], *words: str, timeout: float = 1800) -> subprocess.CompletedProcess[str]:
     """Run the tool as a user would."""
     return subprocess.run(
         [NEARMETAL, *words], env=env, capture_output=True, text=True, timeout=timeout, check=False
@@ -71,7 +71,7 @@ def debian_mpi(tmp_path_factory: pytest.TempPathFactory) -> RealImage:
         assert said and "extracting" in said[-1], said
         busy = nearmetal(env, "image", "build", NAME)
         first.kill()
-    end = time.monotonic() + 60
+    end = time.monotonic() + 600
     while (left := labelled(f"nearmetal-image-{first.pid}")) and time.monotonic() < end:
         time.sleep(0.05)
     half = any((cache / "nearmetal" / "images" / "making").glob("*/tree/*"))

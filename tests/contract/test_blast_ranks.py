@@ -41,7 +41,7 @@ def own(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ["cmake", "-S", str(KERNELS), "-B", str(build), "-DBUILD_TESTING=OFF"],
         ["cmake", "--build", str(build), "--target", *OWN],
     ):
-        subprocess.run(step, check=True, timeout=120, capture_output=True)
+        subprocess.run(step, check=True, timeout=600, capture_output=True)
     return build / "bin"
 
 
@@ -166,7 +166,7 @@ def searching_by(own: Path, directory: Path, script: str | None) -> Invocation:
 
 
 def wait_for(condition: Callable[[], bool]) -> None:
-    until = time.monotonic() + 60
+    until = time.monotonic() + 600
     while not condition():
         assert time.monotonic() < until
         time.sleep(0.05)

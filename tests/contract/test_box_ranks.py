@@ -21,7 +21,7 @@ HOST = LocalHost()
 
 
 def box(tools: Tools, *argv: str, **env: str) -> tuple[int, str, str]:
-    done = HOST.run([tools / "nm-box", *argv], timeout=60, env=env or None)
+    done = HOST.run([tools / "nm-box", *argv], timeout=600, env=env or None)
     return done.returncode, done.stdout, done.stderr
 
 
@@ -55,7 +55,7 @@ def test_by_the_name_of_agent_it_takes_options_in_front_of_the_map(
 ) -> None:
     agent = tmp_path / "agent"
     agent.symlink_to(tools / "nm-box")
-    done = HOST.run([str(agent), "-x", table, "-q", "a", "echo", "$NEARMETAL_RUN"], timeout=60)
+    done = HOST.run([str(agent), "-x", table, "-q", "a", "echo", "$NEARMETAL_RUN"], timeout=600)
     assert (done.returncode, done.stdout) == (0, "nearmetal-a\n")
 
 
@@ -83,7 +83,7 @@ def test_a_program_that_may_not_be_read_is_refused_by_name(tools: Tools) -> None
         shutil.copy(tools / "nm-box", program)
         program.chmod(0o711)
         argv = [str(program), "cma"]
-        done = subprocess.run(argv, user=65534, capture_output=True, text=True, timeout=60, cwd="/")
+        done = subprocess.run(argv, user=65534, capture_output=True, text=True, timeout=600, cwd="/")
     assert (done.returncode, done.stdout) == (0, "refused: Operation not permitted\n")
 
 

@@ -61,7 +61,7 @@ def digest(path: Path) -> str:
 
 
 def ask(*argv: str) -> str:
-    return subprocess.run(argv, check=True, capture_output=True, text=True, timeout=60).stdout
+    return subprocess.run(argv, check=True, capture_output=True, text=True, timeout=600).stdout
 
 
 def test_the_tree_itself_is_a_form(image: Image) -> None:

@@ -31,7 +31,7 @@ from nearmetal.network.plan import Want
 want = Want(attachment=Attachment(sys.argv[1]), settings=NetworkSettings(), instances=2)
 with build_networks(sys.argv[2], [want], Path(sys.argv[3])):
     print("up", flush=True)
-    time.sleep(600)
+    time.sleep(3600)
 """
 
 

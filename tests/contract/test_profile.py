@@ -72,14 +72,14 @@ class Built:
         if not program.exists():
             wrapper = "mpif90" if source.endswith(".f90") else "mpicc"
             argv = [f"{wrapper}.{self.mpi}", "-w", "-o", str(program), str(KERNELS / "tests" / source)]
-            subprocess.run(argv, check=True, timeout=60, cwd=self.own)
+            subprocess.run(argv, check=True, timeout=600, cwd=self.own)
         return str(program)
 
     def run(self, profiles: Path, *program: str) -> Completed:
         wrapper = [str(self.directory / "nm-rank"), "--report", str(profiles)]
         wrapper += ["--preload", str(self.directory / "libnm-profile.so"), "--profile", str(profiles)]
         argv = [*LAUNCHERS[self.mpi], "-n", str(RANKS), *wrapper, "--", *program]
-        return LocalHost().run(argv, timeout=60, env=ENVIRONMENT)
+        return LocalHost().run(argv, timeout=600, env=ENVIRONMENT)
 
 
 @pytest.fixture(scope="module", params=list(LAUNCHERS))

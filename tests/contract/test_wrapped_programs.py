@@ -66,7 +66,7 @@ def test_an_instance_stands_in_the_tree_of_its_image(name: str, tools: Tools, as
         inside = Path(f"/proc/{instance.pid}/root")
         assert (inside / "mark").read_text() == "tree\n" and not (inside / "usr/bin").exists()
         # No other program is there: nm-box says that it lacks its arguments.
-        done = HOST.run(instance.command([tools / "nm-box"]), timeout=60, cwd=Path("/"))
+        done = HOST.run(instance.command([tools / "nm-box"]), timeout=600, cwd=Path("/"))
         assert done.returncode == 111 and str(find_error_line(done.stderr)).startswith("nm-box: usage:")
     assert sorted(p.name for p in asked.tree.iterdir()) == sorted([*TREE, "mark"])
     assert find(LABEL) == ()

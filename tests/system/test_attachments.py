@@ -97,7 +97,7 @@ def test_an_interface_that_vanishes_fails_its_trial_alone_and_soon() -> None:
 
     def cut(standing: Sequence[Standing]) -> None:
         network = next(n for (arm, _), n in own.networks.items() if arm == "veth-routed/2x1")
-        done = HOST.run(network.hub_command([sys.executable, "-c", code]), timeout=60, cwd=Path("/"))
+        done = HOST.run(network.hub_command([sys.executable, "-c", code]), timeout=600, cwd=Path("/"))
         assert done.ok, done.failure()
 
     with session([Attachment.VETH_ROUTED, Attachment.VETH_BRIDGE]) as own:

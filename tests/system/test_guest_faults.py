@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-import pytest
 from tests.contract.guests import NEEDED, kernel
 from tests.system.test_program_faults import running
 
@@ -28,7 +27,7 @@ from nearmetal.model.record import Status
 from nearmetal.model.study import Attachment, CommandWorkload, Design, Environment, Placement, Study
 from nearmetal.plan import make_block
 
-pytestmark = [*NEEDED, pytest.mark.timeout(600)]
+pytestmark = [*NEEDED]
 SLEEPS = 60
 UNLIKE_ANY = f"{SLEEPS}.{os.getpid()}"
 

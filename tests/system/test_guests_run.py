@@ -11,7 +11,7 @@ import pytest
 from tests.contract.guests import NEEDED, kernel
 from tests.system.test_quick import left_behind, nearmetal, trial_lines
 
-pytestmark = [*NEEDED, pytest.mark.timeout(900)]
+pytestmark = [*NEEDED]
 
 STUDY = """\
 name: guests
@@ -82,11 +82,11 @@ def test_two_guests_are_measured_and_labelled(tmp_path: Path) -> None:
 
 
 def test_kvm_that_is_required_and_runs_no_guest_ends_with_exit_code_3(tmp_path: Path) -> None:
-    checks = json.loads(nearmetal("check", "--json", cwd=tmp_path, timeout=300).stdout)["checks"]
+    checks = json.loads(nearmetal("check", "--json", cwd=tmp_path, timeout=600).stdout)["checks"]
     qemu = next(c for c in checks if c["what"].startswith("qemu"))
     assert qemu["state"] in ("works", "works partly"), qemu
     if "TCG" not in qemu["why"]:
         pytest.skip("KVM runs guests here")
     argv = ["weigh", "native", "qemu", "-w", "npb:ep.S", "--require", "kvm", "--json"]
-    done = nearmetal(*argv, cwd=tmp_path, timeout=60)
+    done = nearmetal(*argv, cwd=tmp_path, timeout=600)
     assert done.returncode == 3 and "KVM runs no guest here" in done.stderr, done.stderr

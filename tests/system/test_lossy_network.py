@@ -100,7 +100,7 @@ def session(machine: Machine) -> Iterator[Session]:
         open_session(machine, asked, backends, label, Silent()) as session,
     ):
         box = session.networks["box/2x1", False]
-        done = HOST.run(box.hub_command([sys.executable, "-c", QUEUE]), timeout=60, cwd=Path("/"))
+        done = HOST.run(box.hub_command([sys.executable, "-c", QUEUE]), timeout=600, cwd=Path("/"))
         assert done.ok, done.failure()
         yield session
 

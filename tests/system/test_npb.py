@@ -47,7 +47,7 @@ def put(program: Path, rate: str, state: str) -> None:
 
 def nearmetal(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [NEARMETAL, *words], cwd=cwd, capture_output=True, text=True, timeout=280, check=False
+        [NEARMETAL, *words], cwd=cwd, capture_output=True, text=True, timeout=600, check=False
     )
 
 

@@ -36,7 +36,7 @@ def here(tmp_path: Path) -> Iterator[Path]:
 
 def run(cwd: Path, *words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [NEARMETAL, *words], cwd=cwd, capture_output=True, text=True, timeout=280, check=False
+        [NEARMETAL, *words], cwd=cwd, capture_output=True, text=True, timeout=600, check=False
     )
 
 

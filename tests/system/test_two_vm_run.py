@@ -17,7 +17,6 @@ from nearmetal.samplers import GUESTS, read_samples, read_sections
 
 pytestmark = [
     pytest.mark.skipif(os.geteuid() != 0, reason="guests and named network namespaces need root"),
-    pytest.mark.timeout(900),
 ]
 
 GUEST = """

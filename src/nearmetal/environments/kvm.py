@@ -30,7 +30,7 @@ class KvmAnswer:
 def kvm_answer(host: Host, tools: Tools) -> KvmAnswer:
     """Return whether small guests run to their ends here.
 
-    The limit of each guest is one of CPU time, so the answer is the same on a busy machine. The answer is cached,
+    The limit of each guest is one of CPU time, so a busy machine gives the same answer. The answer is cached,
     since it does not change while nearmetal runs.
     """
     asked: Any = host  # a protocol says nothing of hashing
