@@ -13,14 +13,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 # Who is told to end undoes first what its fixtures have made.
 signal.signal(signal.SIGTERM, signal.default_int_handler)
 NEARMETAL = str(Path(sys.executable).parent / "nearmetal")
 NAME = "debian-mpi"
-# How long an example takes says how busy the machine is, no more.
-settings.register_profile("untimed", deadline=None)
+# How long an example takes to draw or to run says how busy the machine is, no more.
+settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("untimed")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
+from tests.patience import one_fits
 
 from nearmetal.environments import Instance, InstanceRequest, Tools
 from nearmetal.environments.holder import UserNamespaceHolder, user_namespace_holder
@@ -21,6 +23,7 @@ from nearmetal.host.leftovers import Kind, find
 from nearmetal.host.namespaces import NETNS_DIRECTORY
 from nearmetal.host.network_meter import PROTOCOLS, QDISCS, grown
 from nearmetal.model.network import NetworkSettings
+from nearmetal.model.record import Connection
 from nearmetal.model.study import Attachment, Environment
 from nearmetal.network.build import Network, attempted_networks, build_networks
 from nearmetal.network.plan import Want
@@ -216,7 +219,21 @@ HOLDING = f"{CLIENT}    import time; time.sleep(3600)"
 def test_a_least_rto_reaches_the_sockets(
     tools: Tools, holder: UserNamespaceHolder | None, tmp_path: Path, asked: float | None
 ) -> None:
-    """Read back from the route it could still be one that TCP passes over."""
+    """Read back from the route it could still be one that TCP passes over. The RTO is the round trip plus the
+    least one, or plus four times the variation where this is more, as on a busy machine."""
+    found = one_fits(
+        lambda: connection(tools, holder, tmp_path, asked),
+        lambda c: asked is None or (c.rto is not None and c.rtt is not None and c.rto < c.rtt + 0.2),
+        attempts=20,
+    )
+    assert found.rto is not None and found.rto >= (0.2 if asked is None else asked), found
+
+
+def connection(
+    tools: Tools, holder: UserNamespaceHolder | None, place: Path, asked: float | None
+) -> Connection:
+    """One of a new network whose routes have this least RTO."""
+    tmp_path = Path(tempfile.mkdtemp(dir=place))
     veth = want(Attachment.VETH, rto_min=asked)
     with standing(tmp_path, holder, veth) as (network,), ExitStack() as stack:
         a, b = network.seats
@@ -234,10 +251,7 @@ def test_a_least_rto_reaches_the_sockets(
                 time.sleep(0.005)
         found = network.meters[b.netns].connections("x")
         assert found is not None and len(found) == 1, found
-    (c,) = found
-    # Above the round trip it is the least one, or what that varies by where this is more.
-    assert c.rto is not None and c.rtt is not None
-    assert c.rto >= 0.2 if asked is None else asked <= c.rto < c.rtt + 0.2, c
+    return found[0]
 
 
 def test_what_this_machine_lacks_is_refused_with_a_remedy(

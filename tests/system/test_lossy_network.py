@@ -120,7 +120,7 @@ def test_a_tiny_queue_is_found_and_blamed(session: Session) -> None:
     seats = {seat.address for seat in session.networks["box/2x1", False].seats}
     for c in box.connections:
         assert {c.local.split(":")[0], c.remote.split(":")[0]} <= seats
-        assert c.rto is not None and 0.19 < c.rto < 10
+        assert c.rto is not None and 0.19 < c.rto <= 120
         assert c.congestion_control
     assert sum(c.retransmitted or 0 for c in box.connections) > 50
     # The connections of the command are gone when it has ended: they were seen while it ran.

@@ -376,10 +376,10 @@ def test_a_warning_of_virsh_is_no_failure(state: Path, own: bool) -> None:
     host = FakeHost(processes={creating(NAME): client}, commands={end: ""})
     (state / "virsh.txt").touch()
     (state / "virsh-errors.txt").write_text("warning: this libvirt is old\n")
-    with subprocess.Popen(["sleep", "60"]) as qemu:
+    with subprocess.Popen(["sleep", "3600"]) as qemu:
         with made(host, TOOLS, Daemon(uri=SESSION, own=own), NAME, "<domain/>", state) as found:
             assert found.threads == (qemu.pid,) and found.process.poll() is None
-        assert qemu.wait(20) != 0 and client.killed
+        assert qemu.wait(600) != 0 and client.killed
     # Our own daemon ends with its guest: asking it would be counted to the stop.
     assert host.calls == [creating(NAME), *(() if own else (end,))]
 
