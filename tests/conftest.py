@@ -1,4 +1,8 @@
-"""What several suites share: one real image, built once in a session."""
+"""What all suites share: the two parts of the tests, and one real image, built once in a session.
+
+`make test` runs the part "core" and `make test-all` the part "more", which is everything else. A test belongs
+to the part of the nearest marker `core` or `more` on itself, its class or its file; without one, to "core".
+"""
 
 from __future__ import annotations
 
@@ -22,6 +26,23 @@ NAME = "debian-mpi"
 # How long an example takes to draw or to run says how busy the machine is, no more.
 settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("untimed")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--part", choices=("core", "more"), help="run only this part of the tests; default: all")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    wanted = config.getoption("--part")
+    if wanted is None:
+        return
+    config.hook.pytest_deselected(items=[item for item in items if part_of(item) != wanted])
+    items[:] = [item for item in items if part_of(item) == wanted]
+
+
+def part_of(item: pytest.Item) -> str:
+    """Return the name of the nearest of both markers: iter_markers() begins with the test itself."""
+    return next((mark.name for mark in item.iter_markers() if mark.name in ("core", "more")), "core")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -39,7 +39,7 @@ from nearmetal.images.digest import tree_digest
 from nearmetal.model.network import Seat
 from nearmetal.model.study import Attachment, Environment, Limits, Storage, StorageKind
 
-pytestmark = pytest.mark.beside
+pytestmark = [pytest.mark.more, pytest.mark.beside]
 
 HOST = LocalHost()
 KINDS = ("mnt", "uts", "ipc", "pid", "net")
@@ -116,6 +116,7 @@ def rig(request: pytest.FixtureRequest, tools: Tools, tmp_path: Path) -> Iterato
         yield Rig(backend=backend, tools=tools, directory=tmp_path, user_namespace=namespace)
 
 
+@pytest.mark.core
 def test_who_is_not_tested_here_says_why(tools: Tools) -> None:
     """These alone may be missing in CI, and none of them may hide that it could be tested."""
     for name in not_here():
@@ -159,6 +160,7 @@ def gone(pid: int, within: float = 600.0) -> bool:
         time.sleep(0.005)
 
 
+@pytest.mark.core
 def test_a_command_hands_back_its_output_and_its_end(rig: Rig) -> None:
     with rig.instance() as instance:
         done = run(instance, "sh", "-c", "echo out; echo err >&2; exit 7")
@@ -170,12 +172,14 @@ def test_a_command_hands_back_its_output_and_its_end(rig: Rig) -> None:
         assert error == "nm-box: exec: No such file or directory (no-such-program)"
 
 
+@pytest.mark.core
 def test_environment_and_label_reach_the_command(rig: Rig) -> None:
     with rig.instance() as instance:
         done = run(instance, "printenv", "PLANTED", "NEARMETAL_RUN", env={"PLANTED": "a b"})
         assert done.stdout == f"a b\n{instance.label}\n"
 
 
+@pytest.mark.core
 def test_host_name(rig: Rig) -> None:
     with rig.instance() as instance:
         wanted = instance.hostname if rig.owns("uts") else socket.gethostname()
@@ -244,6 +248,7 @@ def test_links_of_an_image_lead_nowhere_else(rig: Rig, tmp_path: Path) -> None:
     assert list(outside.iterdir()) == []
 
 
+@pytest.mark.core
 @pytest.mark.parametrize("kind", KINDS)
 def test_namespaces_are_own_or_the_hosts(rig: Rig, kind: str) -> None:
     with rig.instance() as instance:
@@ -344,6 +349,7 @@ def test_what_goes_to_disk_is_counted_for_the_instance(rig: Rig) -> None:
         assert written is None and read is None
 
 
+@pytest.mark.core
 def test_limits_are_set_or_refused(rig: Rig) -> None:
     environment = rig.environment(Limits(cpu_quota=0.5, memory=64 << 20))
     grouped = False
@@ -385,6 +391,7 @@ def test_a_seat_that_does_not_fit_is_refused(rig: Rig) -> None:
     assert find(rig.label + "-") == ()
 
 
+@pytest.mark.core
 def test_phases_add_up(rig: Rig) -> None:
     before = time.monotonic()
     with rig.instance() as instance:
@@ -406,6 +413,7 @@ time.sleep(3600)
 """Two forks and a session of its own, as orted does."""
 
 
+@pytest.mark.core
 def test_nothing_is_left_not_even_a_daemon(rig: Rig) -> None:
     with rig.instance() as instance:
         quiet = f"import os\nfor fd in (1, 2): os.dup2(0, fd)\n{DAEMON}"
@@ -452,6 +460,7 @@ def test_groups_of_the_bare_machine_may_stand_for_a_run(rig: Rig) -> None:
     assert find(rig.label + "-") == ()
 
 
+@pytest.mark.core
 def test_a_failed_start_says_why_and_leaves_nothing(rig: Rig) -> None:
     if not rig.owns("mnt"):
         return
@@ -462,6 +471,7 @@ def test_a_failed_start_says_why_and_leaves_nothing(rig: Rig) -> None:
     assert find(rig.label + "-") == ()
 
 
+@pytest.mark.core
 def test_signals_reach_the_command(rig: Rig, tmp_path: Path) -> None:
     with rig.instance() as instance:
         script = "trap 'echo caught; exit 5' TERM; echo ready; while :; do sleep 0.01; done"
@@ -479,6 +489,7 @@ def test_signals_reach_the_command(rig: Rig, tmp_path: Path) -> None:
         assert stdout.read_text() == "ready\ncaught\n"
 
 
+@pytest.mark.core
 def test_the_agent_runs_what_mpirun_hands_over(rig: Rig, tmp_path: Path) -> None:
     with rig.instance() as instance:
         table = tmp_path / "map"
@@ -556,6 +567,7 @@ def outlives(pid: int) -> bool:
         return True
 
 
+@pytest.mark.core
 def test_after_kill_9_of_the_tool_clean_leaves_nothing(rig: Rig) -> None:
     """A box dies with the tool, whatever runs in it; of a native instance the first process dies, and find()
     names the rest."""

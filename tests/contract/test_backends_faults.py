@@ -26,6 +26,7 @@ PACKAGES = {"runc": "runc", "crun": "crun", "podman": "podman", "docker": "docke
 """Debian's package by backend; the program has the backend's name."""
 
 pytestmark = [
+    pytest.mark.more,
     pytest.mark.beside,
     pytest.mark.skipif(os.geteuid() != 0, reason="these backends are tested as root"),
 ]

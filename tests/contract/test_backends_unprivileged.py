@@ -15,7 +15,7 @@ from tests.contract.conftest import TOOLS
 from nearmetal.environments import Tools
 from nearmetal.host import LocalHost
 
-pytestmark = pytest.mark.beside
+pytestmark = [pytest.mark.more, pytest.mark.beside]
 
 NOBODY = 65534
 HERE = Path(__file__).parent

@@ -20,7 +20,7 @@ from nearmetal.workloads.application import Invocation, Output, Place
 from nearmetal.workloads.blast import MERGED, PROGRAMS, WHOLE, Blast
 from nearmetal.workloads.parameter import Choices, Value
 
-pytestmark = pytest.mark.beside
+pytestmark = [pytest.mark.more, pytest.mark.beside]
 
 KERNELS = Path(__file__).parents[2] / "kernels"
 OWN = ("nm-blast", "nm-sequences")

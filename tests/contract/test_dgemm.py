@@ -25,6 +25,7 @@ def machine() -> Machine:
     return prepare_machine(LocalHost(), Silent())
 
 
+@pytest.mark.more
 def test_each_blas_is_the_one_asked_for_and_openblas_is_the_faster(machine: Machine) -> None:
     reference = measure_dgemm(machine, machine.cpus[:1], Blas.REFERENCE)
     fast = measure_dgemm(machine, machine.cpus[:1])
@@ -39,6 +40,7 @@ def test_all_cpus_at_once_with_kernels_by_name(machine: Machine) -> None:
     assert len(found.best()) == len(machine.cpus[:2])
 
 
+@pytest.mark.more
 def test_the_roof_is_that_of_all_ranks_together(machine: Machine, tmp_path: Path) -> None:
     ranks = len(machine.cpus[:2])
     roof = MEASURES[DGEMM](machine, Wanted(name=DGEMM, ranks=ranks, transport=""), "label", tmp_path)

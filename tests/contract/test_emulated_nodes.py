@@ -34,7 +34,10 @@ from nearmetal.network.plan import Want
 
 HOST = LocalHost()
 RATE = 200e6 / 8
-pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="named network namespaces need root")
+pytestmark = [
+    pytest.mark.more,
+    pytest.mark.skipif(os.geteuid() != 0, reason="named network namespaces need root"),
+]
 
 
 @contextmanager

@@ -219,6 +219,7 @@ def inner(place: Path, slot: str, **more: object) -> InstanceRequest:
     )
 
 
+@pytest.mark.more
 def test_a_container_stands_inside_it_on_the_same_kernel(
     guest: GuestInstance, tools: Tools, place: Path
 ) -> None:
@@ -280,6 +281,7 @@ def small_image(tools: Tools, place: Path) -> Path:
     return image
 
 
+@pytest.mark.more
 def test_a_microvm_with_an_image_a_disk_and_swap_finds_each_by_its_number(tools: Tools, place: Path) -> None:
     image = small_image(tools, place)
     settings = GuestSettings(
@@ -306,6 +308,7 @@ def test_a_microvm_with_an_image_a_disk_and_swap_finds_each_by_its_number(tools:
     assert not disks.exists()
 
 
+@pytest.mark.more
 def test_a_restored_guest_is_one_of_its_own(tools: Tools, place: Path) -> None:
     """It stands in a fifth of the time of a boot, alone on the machine; here, beside other work, in half."""
     settings = replace(SMALL, memory=96 * MIB, start=StartFrom.RESTORED)
@@ -335,6 +338,7 @@ def test_a_restored_guest_is_one_of_its_own(tools: Tools, place: Path) -> None:
     assert len(list((place / "guests").glob("*.state"))) == 1
 
 
+@pytest.mark.more
 def test_a_guest_that_is_killed_says_so(tools: Tools, place: Path) -> None:
     asked = request("d", guests.base(tools, place), place)
     with booted(tools, asked) as guest:
@@ -362,6 +366,7 @@ with guests.booted(tools, guests.request("x", guests.base(tools, place), place))
 """
 
 
+@pytest.mark.more
 def test_nothing_is_left_of_one_whose_tool_was_killed(tools: Tools, place: Path) -> None:
     child = subprocess.Popen(
         [sys.executable, "-c", DIES, str(tools.directory), str(place)], stdout=subprocess.PIPE, text=True
@@ -389,6 +394,7 @@ FAULTS = (
 )
 
 
+@pytest.mark.more
 @pytest.mark.parametrize(("fault", "told"), FAULTS, ids=[f for f, _ in FAULTS])
 def test_a_guest_that_does_not_boot_says_why(fault: str, told: str, tools: Tools, place: Path) -> None:
     own, settings = guests.base(tools, place), SMALL

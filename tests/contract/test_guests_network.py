@@ -30,7 +30,7 @@ from nearmetal.model.network import NetworkSettings, Seat
 from nearmetal.model.study import Attachment, Environment
 from nearmetal.network.plan import Want
 
-pytestmark = [pytest.mark.beside, *NEEDED]
+pytestmark = [pytest.mark.more, pytest.mark.beside, *NEEDED]
 
 SAID = "exec 3<>/dev/tcp/$0/$1 && echo -n ping >&3 && head -c 4 <&3"
 """A word to a server, and its answer."""

@@ -21,7 +21,7 @@ from nearmetal.images.forms import Form, in_form
 from nearmetal.images.importing import import_image
 from nearmetal.model.image import ImageDefinition
 
-pytestmark = pytest.mark.beside
+pytestmark = [pytest.mark.more, pytest.mark.beside]
 
 HOST = LocalHost()
 BEFORE = 1_700_000_000

@@ -150,6 +150,7 @@ def kernels_for(ranks: int) -> list[str]:
     return [name for name in kernel_names() if runs_on(name, ranks) and ranks in (1, several(name))]
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("ranks", [1, 2, 4])
 def test_every_kernel_is_verified(tools: Path, ranks: int) -> None:
     names = kernels_for(ranks)
@@ -160,6 +161,7 @@ def test_every_kernel_is_verified(tools: Path, ranks: int) -> None:
     assert [line.name for line in lines if isinstance(line, VerifyLine) and line.ok] == names
 
 
+@pytest.mark.more
 def test_the_profile_of_a_kernel_agrees_with_its_wall_time(tools: Path, tmp_path: Path) -> None:
     """Two clocks: the profile's own inside the rank, nm-rank's around it."""
     rank = [str(tools / "nm-rank"), "--report", str(tmp_path)]
@@ -189,6 +191,7 @@ def test_one_run_may_go_on_with_slices(tools: Path) -> None:
     ]
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("ranks", [2, 4])
 def test_a_spoiled_value_fails_the_verification_of_every_kernel(tools: Path, ranks: int) -> None:
     names = kernels_for(ranks)
@@ -368,6 +371,7 @@ def of_ranks(ranks: int) -> list[str]:
     return [spec for spec, own in SHORT.values() if own == ranks]
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("name", SHORT)
 def test_planted_work_takes_its_share_longer(planted: Callable[[str], list[Micro]], name: str) -> None:
     """Half as much work again, interleaved with none: the slices stand as 1.5 to 1, and the work reported is

@@ -51,6 +51,7 @@ def test_the_answer_is_the_same_on_a_busy_machine(tools: Tools) -> None:
             assert not any("hangs" in answer for _, answer in kinds(loaded))
 
 
+@pytest.mark.more
 def test_a_guest_that_never_ends_is_stopped_by_its_cpu_time(tools: Tools) -> None:
     if not kinds(probe(tools))[0][1].startswith("ok"):
         pytest.skip("KVM runs not even a guest in real mode here")

@@ -40,6 +40,7 @@ from nearmetal.model.study import Attachment, Environment
 from nearmetal.network.plan import Want
 
 pytestmark = [
+    pytest.mark.more,
     *NEEDED,
     pytest.mark.skipif(
         shutil.which("virsh") is None and not os.environ.get("CI"), reason="libvirt is not installed"

@@ -16,6 +16,7 @@ from nearmetal.host.leftovers import Kind, find, remove
 LABEL = f"nearmetal-netclean{os.getpid()}"
 
 pytestmark = [
+    pytest.mark.more,
     pytest.mark.beside,
     pytest.mark.skipif(os.geteuid() != 0, reason="named network namespaces need root"),
 ]

@@ -18,6 +18,8 @@ from nearmetal.samplers.profile import LaunchProfile, parse_profile
 from nearmetal.workloads.build import build_tools
 from nearmetal.workloads.protocol import parse_report
 
+pytestmark = pytest.mark.more
+
 KERNELS = Path(__file__).parents[2] / "kernels"
 RANKS = 3
 ENVIRONMENT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}

@@ -13,7 +13,7 @@ from tests.conftest import NEARMETAL
 from tests.nested.inside import booted, built_image, carried_disk, nearmetal, whole_kernel
 from tests.nested.machine import Outer
 
-pytestmark = pytest.mark.timeout(7200)  # everything is emulated
+pytestmark = [pytest.mark.more, pytest.mark.timeout(7200)]  # everything is emulated
 
 IMAGE = "debian-mpi"
 BOOTS = 2

@@ -23,6 +23,8 @@ from nearmetal.model.guest import MIB, GuestSettings
 from nearmetal.model.study import Attachment, Environment
 from nearmetal.model.xen import Dom0, XenDisk, XenScheduler, XenSettings, XenType
 
+pytestmark = pytest.mark.more
+
 HOST = LocalHost()
 LABEL = f"nearmetal-test{os.getpid()}xen"
 

@@ -21,7 +21,7 @@ from nearmetal.errors import RunError, UnavailableError
 from nearmetal.model.guest import MIB, GuestSettings
 from nearmetal.model.xen import XenDisk, XenDiskKind, XenType
 
-pytestmark = pytest.mark.timeout(7200)  # everything is emulated
+pytestmark = [pytest.mark.more, pytest.mark.timeout(7200)]  # everything is emulated
 
 IMAGE = "debian-mpi"
 DISK, SWAP, GROUP = 64 * MIB, 32 * MIB, 256 * MIB

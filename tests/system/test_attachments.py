@@ -31,6 +31,8 @@ from nearmetal.model.study import (
 )
 from nearmetal.plan import make_block
 
+pytestmark = pytest.mark.more
+
 HOST = LocalHost()
 SLOW = NetworkSettings(rto_min=0.003, congestion_control="reno", mtu=1280)
 #: Everywhere: what namespaces and veth alone give.

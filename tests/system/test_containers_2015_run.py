@@ -11,7 +11,10 @@ from typing import Any
 import pytest
 from tests.system.test_quick import left_behind, nearmetal
 
-pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="lxc and named network namespaces need root")
+pytestmark = [
+    pytest.mark.more,
+    pytest.mark.skipif(os.geteuid() != 0, reason="lxc and named network namespaces need root"),
+]
 RUN = ("run", "containers-2015", "--scale", "small", "--seed", "7")
 
 

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
 from tests.contract.guests import NEEDED, kernel
 from tests.system.test_program_faults import running
 
@@ -27,7 +28,7 @@ from nearmetal.model.record import Status
 from nearmetal.model.study import Attachment, CommandWorkload, Design, Environment, Placement, Study
 from nearmetal.plan import make_block
 
-pytestmark = [*NEEDED]
+pytestmark = [pytest.mark.more, *NEEDED]
 SLEEPS = 3600
 UNLIKE_ANY = f"{SLEEPS}.{os.getpid()}"
 

@@ -11,7 +11,7 @@ import pytest
 from tests.contract.guests import NEEDED, kernel
 from tests.system.test_quick import left_behind, nearmetal, trial_lines
 
-pytestmark = [*NEEDED]
+pytestmark = [pytest.mark.more, *NEEDED]
 
 STUDY = """\
 name: guests

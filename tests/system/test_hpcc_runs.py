@@ -18,6 +18,8 @@ from nearmetal.workloads.blas import core_for
 from nearmetal.workloads.parameter import Choices
 from nearmetal.workloads.perftest import Perftest
 
+pytestmark = pytest.mark.more
+
 STUDY = """\
 name: linpack
 environments:

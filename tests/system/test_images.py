@@ -12,7 +12,7 @@ from tests.conftest import NAME, RealImage, nearmetal
 
 from nearmetal.images.digest import tree_digest
 
-pytestmark = [pytest.mark.beside]
+pytestmark = [pytest.mark.more, pytest.mark.beside]
 
 STUDY = """\
 name: imaged

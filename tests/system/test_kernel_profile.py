@@ -14,6 +14,8 @@ from nearmetal.execute.progress import Silent
 from nearmetal.execute.session import prepare_machine
 from nearmetal.host import LocalHost
 
+pytestmark = pytest.mark.more
+
 STUDY = """\
 name: profiled
 question: Where does the time go?

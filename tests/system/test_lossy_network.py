@@ -41,6 +41,8 @@ PINGPONG = KernelWorkload(name="pp", kernel="pingpong", params={"bytes": 262144,
 #: A queue of five packets: a window sent at once loses its end, and only a time-out brings it back.
 QUEUE = """
 from pyroute2 import IPRoute
+
+pytestmark = pytest.mark.more
 with IPRoute() as ip:
     for port in ("port0", "port1"):
         device = ip.link_lookup(ifname=port)[0]

@@ -43,6 +43,8 @@ from nearmetal.model.study import (
 from nearmetal.plan import make_block
 from nearmetal.workloads.kernels import argument
 
+pytestmark = pytest.mark.more
+
 HOST = LocalHost()
 PINGPONG = KernelWorkload(name="pp", kernel="pingpong", params={"bytes": 65536, "trips": 20})
 ENVIRONMENTS = (

@@ -12,6 +12,7 @@ import pytest
 from tests.conftest import nearmetal
 
 pytestmark = [
+    pytest.mark.more,
     pytest.mark.beside,
     pytest.mark.skipif(os.geteuid() != 0, reason="an sshd is started in the instances"),
 ]

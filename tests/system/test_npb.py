@@ -5,6 +5,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+pytestmark = pytest.mark.more
+
 NEARMETAL = str(Path(sys.executable).parent / "nearmetal")
 STUDY = """\
 name: theirs

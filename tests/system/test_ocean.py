@@ -7,6 +7,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+pytestmark = pytest.mark.more
+
 NEARMETAL = str(Path(sys.executable).parent / "nearmetal")
 PYTHON = Path(__file__).parents[2] / ".venv-veros" / "bin" / "python"
 #: Prints as MITgcm does, from what stands in its run directory; ends with an error where an earlier run was.

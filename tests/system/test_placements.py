@@ -9,7 +9,10 @@ from typing import Any
 import pytest
 from tests.system.test_quick import left_behind, nearmetal, trial_lines
 
-pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="limits and mounted storage need root")
+pytestmark = [
+    pytest.mark.more,
+    pytest.mark.skipif(os.geteuid() != 0, reason="limits and mounted storage need root"),
+]
 
 BURN = (
     "import os, sys; place = os.environ['NEARMETAL_STORAGE']; assert place == sys.argv[1]; "

@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+pytestmark = pytest.mark.more
+
 NEARMETAL = str(Path(sys.executable).parent / "nearmetal")
 #: One block of two arms.
 STUDY = """\

@@ -232,3 +232,29 @@ def test_a_reader_that_has_gone_ends_it_quietly(here: Path) -> None:
     done = subprocess.run([*NEARMETAL, "list"], cwd=here, stdout=writer, stderr=subprocess.PIPE, check=False)
     os.close(writer)
     assert (done.returncode, done.stderr) == (0, b"")
+
+
+def test_quick_as_a_whole_is_killed_and_resumed(tmp_path: Path) -> None:
+    """All of its workloads, up to the first look; with more time than a busy machine needs for that."""
+    enough = ("--time", "2h", "--max-blocks", "12")
+    run = started("quick", *enough, cwd=tmp_path)
+    until(lambda: len(trial_lines(tmp_path)) >= 5, within=3000)
+    run.send_signal(signal.SIGKILL)
+    run.communicate(timeout=600)
+    before = trial_lines(tmp_path)
+    resumed = nearmetal("resume", *enough, "--json", cwd=tmp_path, timeout=3000)
+    assert resumed.returncode == 0, resumed.stderr
+    result = json.loads(resumed.stdout)
+    assert trial_lines(tmp_path)[: len(before)] == before
+    assert {c["workload"] for c in result["cells"]} == {
+        *("stream-2m", "stream-2m-4k", "stream-big", "ep", "cg", "is", "latency", "bandwidth", "start")
+    }
+    assert {c["n"] for c in result["cells"]} == {12}
+    names = {"material: slower", "material: faster", "equivalent", "no verdict yet", "inconsistent"}
+    assert {c["verdict"] for c in result["cells"]} <= names
+    page = (tmp_path / result["results_dir"] / "report.html").read_text()
+    assert "Noise floor" in page and "What does a container cost an HPC workload" in page
+    status = json.loads(nearmetal("status", "--json", cwd=tmp_path).stdout)
+    assert not status["checksums"]["changed"]
+    nearmetal("clean", cwd=tmp_path)
+    assert left_behind(tmp_path) == []

@@ -15,7 +15,7 @@ from tests.patience import PATIENCE
 
 from nearmetal.report.write import write_report
 
-pytestmark = pytest.mark.beside
+pytestmark = [pytest.mark.no_run, pytest.mark.beside]
 
 ARGUMENTS = (
     "--no-sandbox",

@@ -16,6 +16,7 @@ from tests.system.test_quick import left_behind, nearmetal, trial_lines
 from nearmetal.samplers import GUESTS, read_samples, read_sections
 
 pytestmark = [
+    pytest.mark.more,
     pytest.mark.skipif(os.geteuid() != 0, reason="guests and named network namespaces need root"),
 ]
 

@@ -34,7 +34,7 @@ design:
   sample_every: 200 ms
 """
 
-pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="a CPU quota needs root here")
+pytestmark = [pytest.mark.more, pytest.mark.skipif(os.geteuid() != 0, reason="a CPU quota needs root here")]
 
 
 def run(*words: str) -> Any:

@@ -26,7 +26,7 @@ from .contract import FIRST_COMMAND, GuestBase, InstanceRequest, Tools
 from .program import ProgramInstance, read_log
 
 COPY_TIMEOUT = 120.0
-DYING_SECONDS = 10.0
+DYING_SECONDS = 3.0
 MOST_COPIED = 256 << 20
 """Bytes: more is no file for a guest's memory."""
 FRESH = (Path("/tmp"), Path("/run"), Path("/dev/shm"))

@@ -172,7 +172,7 @@ def started_instance(
 
 
 @contextmanager
-def end_payload(run: Running, timeout: float = 30.0) -> Iterator[None]:
+def end_payload(run: Running, timeout: float = 10.0) -> Iterator[None]:
     """On leaving: end the first process, so that the program sees its container end and puts it away itself;
     as long as it takes, but no longer than timeout seconds."""
     try:

@@ -9,10 +9,11 @@ import select
 import signal
 import time
 from collections.abc import Mapping, Sequence, Set
+from pathlib import PurePath
 
 from ..errors import RunError
 from .base import REPORT_FD, Launched
-from .failure import describe_failure, outer_program
+from .failure import describe_failure
 
 _LONGEST_REPORT = 65536
 
@@ -91,7 +92,7 @@ def launch_helper(
             os.close(writer)
         process = SpawnedProcess(pid)
         try:
-            facts = _read_report(reader, process, outer_program(argv), expect, timeout)
+            facts = _read_report(reader, process, PurePath(argv[0]).name, expect, timeout)
             return Launched(process=process, facts=facts)
         except BaseException:
             process.kill()
