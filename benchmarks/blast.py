@@ -97,7 +97,7 @@ def run(machine: Machine, argv: Sequence[str], directory: Path) -> float:
     pinned = ["taskset", "--cpu-list", str(machine.cpus[0]), *argv]
     done = machine.host.run(pinned, timeout=LIMIT, cwd=directory, env=ENV)
     if not done.ok:
-        raise SystemExit(f"{argv[0]}: {done.last_words()}")
+        raise SystemExit(done.failure())
     return done.seconds
 
 

@@ -11,7 +11,7 @@ from nearmetal.execute.once import rank_cpus
 from nearmetal.host import Completed
 from nearmetal.launchers import MpiJob
 from nearmetal.model.study import Transport
-from nearmetal.workloads.protocol import RankReport, parse_report, told_error
+from nearmetal.workloads.protocol import RankReport, parse_report
 
 LIMIT = 3600.0
 
@@ -45,6 +45,6 @@ def launched(
         done = machine.host.run(launch.argv, env=dict(env or {}) | dict(launch.env), timeout=LIMIT)
         if not done.ok and not (failed_well and failed_well in done.stdout):
             words = " ".join(map(str, program))
-            raise SystemExit(f"{words}: {told_error(done.stderr) or done.last_words()}")
+            raise SystemExit(f"{words}: {done.failure()}")
         files = (Path(here) / f"rank.{r}.json" for r in range(ranks))
         return done, tuple(parse_report(file.read_text()) for file in files)

@@ -1,20 +1,28 @@
 #!/bin/sh
-# All tests. First, side by side, those that compute, those that boot emulated machines, and of the rest those
-# that measure nothing (marked "beside"); then, alone on the machine, those that start instances and measure.
+# test.sh core|more: one part of the tests; tests/conftest.py says which tests it holds. First, side by side, those
+# that compute, those that boot emulated machines, and of the rest those that measure nothing (marked "beside");
+# then, alone on the machine, those that start instances and measure.
 set -u
 cd "$(dirname "$0")/.."
+part=$1
 python=.venv/bin/python
 said=$(mktemp -d)
 lanes=
+failed=0
 # Sessions side by side would each take /run/netns away when it had made it.
 mkdir /run/netns 2>/dev/null && made=/run/netns || made=
 
-# lane NAME ARGUMENT...: a session of its own, whose words are kept.
+# lane NAME ARGUMENT...: a session of its own, whose output is kept.
 lane() {
   name=$1
   shift
-  "$python" -m pytest --durations 10 --durations-min 5 "$@" >"$said/$name" 2>&1 &
+  "$python" -m pytest --part "$part" --durations 10 --durations-min 5 "$@" >"$said/$name" 2>&1 &
   lanes="$lanes $name:$!"
+}
+
+# pytest ends with 5 where the part holds none of the session's tests.
+check() {
+  [ "$1" = 0 ] || [ "$1" = 5 ] || failed=1
 }
 
 tidy() {
@@ -34,19 +42,24 @@ trap ended EXIT
 trap 'exit 130' INT TERM
 
 echo "side by side: what computes, emulated machines, and what measures nothing"
+begin=$(date +%s)
 lane computing -n 2 --dist worksteal tests/unit tests/golden tests/statistical
 lane nested tests/nested
 guests=tests/contract/test_guests_network.py
 lane contract -m "beside and not alone" tests/contract --ignore $guests
 lane guests -m "beside and not alone" $guests
 lane system -m "beside and not alone" tests/system # one session, for a run holds the machine
-failed=0
 for lane in $lanes; do
-  wait "${lane#*:}" || failed=1
+  wait "${lane#*:}"
+  check $?
   lanes=${lanes#* "$lane"}
   cat "$said/${lane%:*}"
 done
 tidy
-"$python" -m pytest -m "alone or not beside" --durations 40 --durations-min 5 tests/contract tests/system || failed=1
+middle=$(date +%s)
+"$python" -m pytest --part "$part" -m "alone or not beside" --durations 40 --durations-min 5 \
+  tests/contract tests/system
+check $?
 grep -hE '^(FAILED|ERROR) ' "$said"/* # again, at the end
+echo "part $part: $((middle - begin)) s side by side, $(($(date +%s) - middle)) s alone"
 [ "$failed" = 0 ]

@@ -1,4 +1,8 @@
-"""What several suites share: one real image, built once in a session."""
+"""What all suites share: the two parts of the tests, and one real image, built once in a session.
+
+`make test` runs the part "core" and `make test-all` the part "more", which is everything else. A test belongs
+to the part of the nearest marker `core` or `more` on itself, its class or its file; without one, to "core".
+"""
 
 from __future__ import annotations
 
@@ -13,15 +17,32 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 # Who is told to end undoes first what its fixtures have made.
 signal.signal(signal.SIGTERM, signal.default_int_handler)
 NEARMETAL = str(Path(sys.executable).parent / "nearmetal")
 NAME = "debian-mpi"
-# How long an example takes says how busy the machine is, no more.
-settings.register_profile("untimed", deadline=None)
+# How long an example takes to draw or to run says how busy the machine is, no more.
+settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("untimed")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--part", choices=("core", "more"), help="run only this part of the tests; default: all")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    wanted = config.getoption("--part")
+    if wanted is None:
+        return
+    config.hook.pytest_deselected(items=[item for item in items if part_of(item) != wanted])
+    items[:] = [item for item in items if part_of(item) == wanted]
+
+
+def part_of(item: pytest.Item) -> str:
+    """Return the name of the nearest of both markers: iter_markers() begins with the test itself."""
+    return next((mark.name for mark in item.iter_markers() if mark.name in ("core", "more")), "core")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,7 +63,7 @@ class RealImage:
         return {**os.environ, "XDG_CACHE_HOME": str(self.cache)}
 
 
-def nearmetal(env: dict[str, str], *words: str, timeout: float = 500) -> subprocess.CompletedProcess[str]:
+def nearmetal(env: dict[str, str], *words: str, timeout: float = 1800) -> subprocess.CompletedProcess[str]:
     """Run the tool as a user would."""
     return subprocess.run(
         [NEARMETAL, *words], env=env, capture_output=True, text=True, timeout=timeout, check=False
@@ -71,7 +92,7 @@ def debian_mpi(tmp_path_factory: pytest.TempPathFactory) -> RealImage:
         assert said and "extracting" in said[-1], said
         busy = nearmetal(env, "image", "build", NAME)
         first.kill()
-    end = time.monotonic() + 60
+    end = time.monotonic() + 600
     while (left := labelled(f"nearmetal-image-{first.pid}")) and time.monotonic() < end:
         time.sleep(0.05)
     half = any((cache / "nearmetal" / "images" / "making").glob("*/tree/*"))

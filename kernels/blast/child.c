@@ -25,10 +25,7 @@ static _Noreturn void become(const char *const *argv, int output, pid_t parent) 
     signal(SIGPIPE, SIG_DFL);
     if (dup2(output, STDOUT_FILENO) >= 0)
         execvp(argv[0], (char *const *)argv);
-    static const char words[] = ": cannot be started\n";
-    (void)!write(STDERR_FILENO, argv[0], strlen(argv[0]));
-    (void)!write(STDERR_FILENO, words, sizeof words - 1);
-    _exit(CANNOT_START);
+    _exit(CANNOT_START); /* the parent reports it */
 }
 
 Child child_start(const char *const *argv) {

@@ -14,9 +14,9 @@ struct list {
     int count;
 };
 
-/* Prints "nm-box: STEP: <strerror> (DETAIL)" and exits 111. */
+/* Reports "STEP: <strerror> (DETAIL)" by fail_report() and exits 111. */
 _Noreturn void die(const char *step, const char *detail);
-/* Prints "nm-box: WHAT (DETAIL)" and exits 111: the request itself is wrong. */
+/* Reports "WHAT (DETAIL)" by fail_report() and exits 111: the request itself is wrong. */
 _Noreturn void refuse(const char *what, const char *detail);
 
 void append(struct list *list, const char *item, const char *option);

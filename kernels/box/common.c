@@ -1,6 +1,7 @@
 /* Errors, numbers, waiting: what every subcommand needs. */
 #define _GNU_SOURCE
 #include "box.h"
+#include "fail.h"
 #include "rank.h"
 
 #include <errno.h>
@@ -17,12 +18,12 @@
 #include <unistd.h>
 
 void die(const char *step, const char *detail) {
-    fprintf(stderr, "nm-box: %s: %s (%s)\n", step, strerror(errno), detail);
+    fail_report("%s: %s (%s)", step, strerror(errno), detail);
     _exit(EXIT_BOX);
 }
 
 void refuse(const char *what, const char *detail) {
-    fprintf(stderr, "nm-box: %s (%s)\n", what, detail);
+    fail_report("%s (%s)", what, detail);
     _exit(EXIT_BOX);
 }
 
@@ -80,7 +81,7 @@ void execute(char *const argv[]) {
     }
     execvp(argv[0], argv);
     if (errno == ENOENT) {
-        fprintf(stderr, "nm-box: exec: %s (%s)\n", strerror(errno), argv[0]);
+        fail_report("exec: %s (%s)", strerror(errno), argv[0]);
         _exit(EXIT_NOT_FOUND);
     }
     die("exec", argv[0]);

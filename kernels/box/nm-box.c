@@ -2,6 +2,7 @@
  * line, except from mpirun (agent.c), which may take the name of one program only: called "agent", it is the
  * agent. */
 #include "box.h"
+#include "fail.h"
 
 #include <string.h>
 
@@ -15,6 +16,7 @@ int main(int argc, char **argv) {
                     {"guest", guest_main},     {"multiplex", multiplex_main}, {"tap", tap_main},
                     {"kvm", kvm_main},         {"cpuid", cpuid_main},         {"trip", trip_main},
                     {"reap", reap_main},       {"silent", silent_main}};
+    fail_program("nm-box"); /* also where it was started as "agent" */
     const char *called = strrchr(argv[0], '/');
     if (called != NULL && strcmp(called, "/agent") == 0)
         return agent_main(argc, argv);

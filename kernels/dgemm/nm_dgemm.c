@@ -1,7 +1,8 @@
 /* nm-dgemm CPU...: the peak of double-precision matrix multiplication, on all these CPUs at once, one process
  * on each, with the libblas.so.3 that the loader finds. One JSON object on standard output: the library's
  * path, what OpenBLAS calls its kernels (null where it is another), and the best seconds by size and CPU.
- * Exit status: 0; 2 wrong use; 3 no BLAS, no memory, or a wrong product, with the reason on standard error.
+ * Exit status: 0; 2 wrong use; 3 no BLAS, no memory, a wrong product or a process that was killed. Errors are
+ * reported as in fail.h, since a BLAS may write to standard error too.
  */
 #include <dlfcn.h>
 #include <errno.h>
@@ -9,7 +10,6 @@
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
-#include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,6 +19,8 @@
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
+
+#include "fail.h"
 
 enum { WRONG_USE = 2, FAILED = 3, CPUS_MAX = 1024, SIZES = 4, NAME = 512, CALLS_LEAST = 3 };
 
@@ -39,13 +41,7 @@ typedef struct {
     double best[SIZES][CPUS_MAX];
 } Shared;
 
-static void __attribute__((noreturn, format(printf, 1, 2))) stop(const char *format, ...) {
-    va_list arguments;
-    va_start(arguments, format);
-    fputs("nm-dgemm: ", stderr);
-    vfprintf(stderr, format, arguments);
-    fputc('\n', stderr);
-    va_end(arguments);
+static void leave(void) {
     _exit(FAILED);
 }
 
@@ -60,13 +56,13 @@ static void pin(int cpu) {
     CPU_ZERO(&set);
     CPU_SET(cpu, &set);
     if (sched_setaffinity(0, sizeof set, &set))
-        stop("CPU %d: %s", cpu, strerror(errno));
+        fail("sched_setaffinity: %s", strerror(errno));
 }
 
 static double *matrix(int n, unsigned seed) {
     double *m = NULL;
     if (posix_memalign((void **)&m, 64, sizeof *m * (size_t)n * (size_t)n))
-        stop("out of memory");
+        fail("out of memory");
     /* No zeros and no ones: what multiplies nothing draws less power and clocks higher. */
     for (size_t i = 0; i < (size_t)n * (size_t)n; i++) {
         seed = seed * 1664525u + 1013904223u;
@@ -82,7 +78,7 @@ static void check(const double *a, const double *b, const double *c, int n) {
         sum += a[(size_t)k * (size_t)n + (size_t)n - 1] * b[(size_t)(n - 1) * (size_t)n + (size_t)k];
     double found = c[(size_t)n * (size_t)n - 1];
     if (!(fabs(found - sum) <= 1e-12 * n))
-        stop("wrong product of order %d: %g, not %g", n, found, sum);
+        fail("wrong product of order %d: %g, not %g", n, found, sum);
 }
 
 static double best_of(Dgemm dgemm, int n) {
@@ -112,14 +108,15 @@ static void copy_name(char *to, const char *from) {
 }
 
 static void __attribute__((noreturn)) measure(Shared *shared, int at, int cpu) {
+    fail_process("CPU %d", cpu);
     pin(cpu);
     void *library = dlopen("libblas.so.3", RTLD_NOW);
     if (!library)
-        stop("%s", dlerror());
+        fail("%s", dlerror());
     Dgemm dgemm;
     *(void **)&dgemm = dlsym(library, "dgemm_");
     if (!dgemm)
-        stop("%s", dlerror());
+        fail("%s", dlerror());
     if (at == 0) {
         Dl_info info;
         if (dladdr(*(void **)&dgemm, &info))
@@ -153,18 +150,46 @@ static void print(const Shared *shared, int count, char **cpus) {
     printf("]}\n");
 }
 
+/* Wait for all processes and end the others after the first failure, since they wait for it at the barrier.
+ * A process reports its own errors, except for its death by a signal and an exit by a library. */
+static bool await_all(pid_t *children, int cpus, char **names) {
+    bool failed = false;
+    int status;
+    for (pid_t ended; (ended = wait(&status)) > 0;) {
+        bool well = WIFEXITED(status) && WEXITSTATUS(status) == 0;
+        for (int i = 0; i < cpus; i++) {
+            if (children[i] == ended) {
+                children[i] = 0;
+                fail_process("CPU %s", names[i]);
+            }
+        }
+        if (well || failed)
+            continue;
+        failed = true;
+        if (WIFSIGNALED(status))
+            fail_report("killed by signal %d (%s)", WTERMSIG(status), strsignal(WTERMSIG(status)));
+        else
+            fail_report("ended with status %d", WEXITSTATUS(status));
+        for (int i = 0; i < cpus; i++)
+            if (children[i])
+                kill(children[i], SIGKILL);
+    }
+    return !failed;
+}
+
 int main(int count, char **arguments) {
     int cpus = count - 1;
+    fail_leave(leave);
     for (int i = 1; i < count; i++)
         if (!arguments[i][0] || strspn(arguments[i], "0123456789") != strlen(arguments[i]))
             cpus = 0;
     if (cpus < 1 || cpus > CPUS_MAX) {
-        fputs("usage: nm-dgemm CPU...\n", stderr);
+        fail_report("usage: nm-dgemm CPU...");
         return WRONG_USE;
     }
     Shared *shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (shared == MAP_FAILED)
-        stop("out of memory");
+        fail("out of memory");
     pthread_barrierattr_t across;
     pthread_barrierattr_init(&across);
     pthread_barrierattr_setpshared(&across, PTHREAD_PROCESS_SHARED);
@@ -174,7 +199,7 @@ int main(int count, char **arguments) {
     for (int i = 0; i < cpus; i++) {
         children[i] = fork();
         if (children[i] < 0)
-            stop("fork: %s", strerror(errno));
+            fail("fork: %s", strerror(errno));
         if (children[i] == 0) {
             /* A caller that is killed leaves none behind. */
             prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -183,18 +208,8 @@ int main(int count, char **arguments) {
             measure(shared, i, atoi(arguments[1 + i]));
         }
     }
-    int failed = 0, status;
-    for (pid_t ended; (ended = wait(&status)) > 0;) {
-        bool well = WIFEXITED(status) && WEXITSTATUS(status) == 0;
-        for (int i = 0; i < cpus; i++)
-            if (children[i] == ended)
-                children[i] = 0;
-            else if (!well && children[i])
-                kill(children[i], SIGKILL); /* it waits for the other at the barrier */
-        failed = well ? failed : FAILED;
-    }
-    if (failed)
-        return failed;
+    if (!await_all(children, cpus, arguments + 1))
+        return FAILED;
     print(shared, cpus, arguments + 1);
     return 0;
 }

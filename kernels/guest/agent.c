@@ -1,5 +1,6 @@
 /* Runs commands for the host: each a channel of the line to it. */
 #define _GNU_SOURCE
+#include "fail.h"
 #include "frames.h"
 #include "port.h"
 
@@ -83,8 +84,9 @@ static _Noreturn void run_child(char *cwd, char **words, char **variables, const
     }
     environ = variables;
     execvp(words[0], words);
-    dprintf(2, "nm-box: exec: %s (%s)\n", strerror(errno), words[0]);
-    _exit(errno == ENOENT ? EXIT_NOT_FOUND : EXIT_AGENT);
+    int reason = errno;
+    fail_report("exec: %s (%s)", strerror(reason), words[0]);
+    _exit(reason == ENOENT ? EXIT_NOT_FOUND : EXIT_AGENT);
 }
 
 /* The texts of a RUN frame, as three lists; NULL where it is not one. */
@@ -111,16 +113,21 @@ static char **take_texts(const char *payload, uint32_t size, char ***variables) 
     return list;
 }
 
+/* Answers as a command that failed with this error line would. */
 static void refuse_run(uint32_t id, const char *why) {
     const int32_t status = EXIT_AGENT << 8;
-    send_frame(id, ERR, why, strlen(why));
+    char line[128];
+    int size =
+        snprintf(line, sizeof line,
+                 "{\"event\":\"error\",\"program\":\"nm-guest\",\"process\":\"\",\"what\":\"%s\"}\n", why);
+    send_frame(id, ERR, line, (size_t)size);
     send_frame(id, ENDED, &status, sizeof status);
 }
 
 static void run(uint32_t id, const char *payload, uint32_t size) {
     int in[2], out[2], err[2];
     if (count == MOST_CHANNELS) {
-        refuse_run(id, "nm-guest: too many commands at once\n");
+        refuse_run(id, "too many commands at once");
         return;
     }
     if (pipe2(in, O_CLOEXEC) != 0 || pipe2(out, O_CLOEXEC) != 0 || pipe2(err, O_CLOEXEC) != 0)
@@ -136,7 +143,7 @@ static void run(uint32_t id, const char *payload, uint32_t size) {
     close(out[1]);
     close(err[1]);
     if (child < 0) {
-        refuse_run(id, "nm-guest: no new process\n");
+        refuse_run(id, "no new process");
         close(in[1]);
         close(out[0]);
         close(err[0]);

@@ -1,6 +1,7 @@
 /* Commands that the agent has in itself, since an image may lack them: files in and out as archives of cpio's
  * "newc" form, and the ends of FIFOs. */
 #define _GNU_SOURCE
+#include "fail.h"
 #include "guest.h"
 
 #include <dirent.h>
@@ -16,7 +17,7 @@
 enum { HEADER = 110, PIECE = 1 << 16 };
 
 static bool failed(const char *step, const char *what) {
-    fprintf(stderr, "nm-guest: %s: %s (%s)\n", step, strerror(errno), what);
+    fail_report("%s: %s (%s)", step, strerror(errno), what);
     return false;
 }
 

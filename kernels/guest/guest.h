@@ -21,7 +21,7 @@ struct given {
 
 /* CLOCK_MONOTONIC in nanoseconds. */
 uint64_t guest_now(void);
-/* One line on the console, which the host keeps: "nm-guest: STEP: <strerror> (DETAIL)". */
+/* Reports "STEP: <strerror> (DETAIL)" by fail_report() on the console, which the host keeps. */
 void say(const char *step, const char *detail);
 /* A line on the console, "nm-step: NAME": what is begun, for a host that waits in vain. */
 void begin_step(const char *name);

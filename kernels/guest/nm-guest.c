@@ -1,5 +1,6 @@
 /* nm-guest: the first process of a guest. Its steps are told to the host by the guest's own clock. */
 #define _GNU_SOURCE
+#include "fail.h"
 #include "guest.h"
 
 #include <errno.h>
@@ -22,7 +23,7 @@ uint64_t guest_now(void) {
 }
 
 void say(const char *step, const char *detail) {
-    fprintf(stderr, "nm-guest: %s: %s (%s)\n", step, strerror(errno), detail);
+    fail_report("%s: %s (%s)", step, strerror(errno), detail);
 }
 
 void begin_step(const char *name) {
@@ -31,7 +32,6 @@ void begin_step(const char *name) {
 
 void give_up(const char *step, const char *detail) {
     say(step, detail);
-    fflush(stderr);
     sync();
     usleep(50000); /* a console over a slow line is to get it all */
     reboot(RB_POWER_OFF);
@@ -79,10 +79,11 @@ static void mount_own(const char *type, const char *at, const char *options) {
 }
 
 int main(int argc, char **argv) {
+    fail_program("nm-guest"); /* the kernel starts it as /init */
     if (getpid() != 1) {
         int status = own_command(argc - 1, argv + 1);
         if (status < 0)
-            fprintf(stderr, "nm-guest: the first process of a guest\n");
+            fail_report("this program is the first process of a guest");
         return status < 0 ? 2 : status;
     }
     uint64_t begun = guest_now(), modules = 0;

@@ -1,6 +1,7 @@
 /* What is set at the guest's interface, and at its routes so that no sysctl is touched; and how both stand.
  */
 #define _GNU_SOURCE
+#include "fail.h"
 #include "guest.h"
 
 #include <errno.h>
@@ -244,7 +245,7 @@ int print_network(const char *interface) {
     snprintf(mtu.ifr_name, sizeof mtu.ifr_name, "%s", interface);
     queue = mtu;
     if (fd < 0 || ioctl(fd, SIOCGIFMTU, &mtu) != 0 || ioctl(fd, SIOCGIFTXQLEN, &queue) != 0)
-        return fprintf(stderr, "nm-guest: %s: %s\n", interface, strerror(errno)), 1;
+        return fail_report("%s: %s", interface, strerror(errno)), 1;
     if (!ask(fd, SIOCETHTOOL, interface, &driver))
         driver.driver[0] = '\0';
     struct metrics metrics = read_metrics(interface);

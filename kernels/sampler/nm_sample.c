@@ -22,6 +22,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "fail.h"
+
 enum {
     WRONG_USE = 2,
     NO_WRITE = 3,
@@ -66,7 +68,7 @@ static int out_fd;
 
 static void *need(void *memory) {
     if (!memory) {
-        fputs("nm-sample: no memory\n", stderr);
+        fail_report("out of memory");
         exit(NO_WRITE);
     }
     return memory;
@@ -128,9 +130,9 @@ static void flush(void) {
         if (n < 0 && errno == EINTR)
             continue;
         if (n < 0) {
-            fprintf(stderr, "nm-sample: %s\n", strerror(errno));
+            fail_report("%s", strerror(errno));
             if (whole >= 0 && ftruncate(out_fd, whole))
-                fprintf(stderr, "nm-sample: %s\n", strerror(errno));
+                fail_report("ftruncate: %s", strerror(errno));
             exit(NO_WRITE);
         }
         done += (size_t)n;
@@ -281,7 +283,7 @@ static double number_of(const char *text) {
     char *end;
     double value = strtod(text, &end);
     if (*end || !(value >= 0)) {
-        fprintf(stderr, "nm-sample: %s is no number\n", text);
+        fail_report("%s is no number", text);
         exit(WRONG_USE);
     }
     return value;
@@ -289,7 +291,7 @@ static double number_of(const char *text) {
 
 int main(int argc, char **argv) {
     if (argc != 5) {
-        fputs("usage: nm-sample COMMANDS OUT PERIOD_MS FLUSH_MS\n", stderr);
+        fail_report("usage: nm-sample COMMANDS OUT PERIOD_MS FLUSH_MS");
         return WRONG_USE;
     }
     signal(SIGXFSZ, SIG_IGN); /* a limit on file sizes is said like a full disk */
@@ -297,7 +299,7 @@ int main(int argc, char **argv) {
     double period = number_of(argv[3]) / 1e3, flush_every = number_of(argv[4]) / 1e3;
     out_fd = open(argv[2], O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
     if (out_fd < 0) {
-        fprintf(stderr, "nm-sample: %s: %s\n", argv[2], strerror(errno));
+        fail_report("%s: %s", argv[2], strerror(errno));
         return NO_WRITE;
     }
     double due = seconds(CLOCK_MONOTONIC) + period, flush_at = due + flush_every;

@@ -1,27 +1,50 @@
-/* The one way out of an error: a JSON line that says what went wrong, then a non-zero exit. */
+/* How every program reports an error before it ends: one JSON line on standard error. */
 #include "fail.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "text.h"
 
+enum { MOST_WHAT = 1024 };
+
 static struct {
+    const char *program;
+    char process[64];
     const char *directory;
-    int rank;
     void (*leave)(void);
 } failing;
 
-void fail_tell(const char *directory) {
-    failing.directory = directory;
+void fail_program(const char *name) {
+    failing.program = name;
+}
+
+void fail_process(const char *format, ...) {
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(failing.process, sizeof failing.process, format, arguments);
+    va_end(arguments);
+}
+
+void fail_leave(void (*leave)(void)) {
+    failing.leave = leave;
 }
 
 void fail_as(int rank, void (*leave)(void)) {
-    failing.rank = rank;
-    failing.leave = leave;
+    if (rank >= 0)
+        fail_process("rank %d", rank);
+    else
+        failing.process[0] = '\0';
+    fail_leave(leave);
+}
+
+void fail_tell(const char *directory) {
+    failing.directory = directory;
 }
 
 /* Any rank may be the one that fails, and only rank 0 holds the FIFO open: a line below PIPE_BUF written by
@@ -36,21 +59,35 @@ static void tell_orchestrator(const Text *line) {
     }
 }
 
-_Noreturn void fail(const char *format, ...) {
-    char what[1024];
-    va_list arguments;
-    va_start(arguments, format);
+static void report(const char *format, va_list arguments) {
+    char what[MOST_WHAT];
     vsnprintf(what, sizeof what, format, arguments);
-    va_end(arguments);
-
     Text line = {0};
-    text_add(&line, "{\"event\":\"error\",\"rank\":%d,\"what\":", failing.rank);
+    text_add(&line, "{\"event\":\"error\",\"program\":");
+    json_string(&line, failing.program ? failing.program : program_invocation_short_name);
+    text_add(&line, ",\"process\":");
+    json_string(&line, failing.process);
+    text_add(&line, ",\"what\":");
     json_string(&line, what);
     text_add(&line, "}\n");
     text_write(&line, STDERR_FILENO);
     if (failing.directory)
         tell_orchestrator(&line);
     text_free(&line);
+}
+
+void fail_report(const char *format, ...) {
+    va_list arguments;
+    va_start(arguments, format);
+    report(format, arguments);
+    va_end(arguments);
+}
+
+_Noreturn void fail(const char *format, ...) {
+    va_list arguments;
+    va_start(arguments, format);
+    report(format, arguments);
+    va_end(arguments);
     if (failing.leave)
         failing.leave();
     exit(1);

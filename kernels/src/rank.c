@@ -283,6 +283,7 @@ static void leave(void) {
 }
 
 int rank_main(int count, char **arguments) {
+    fail_program("nm-rank"); /* also where it is part of nm-box */
     int rank = rank_of_launcher();
     fail_as(rank, leave);
     const char *cpus = NULL, *report = NULL, *library = NULL, *profile = NULL, *storage = NULL, *gate = NULL,

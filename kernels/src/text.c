@@ -14,7 +14,8 @@ static void make_room(Text *text, size_t more) {
     size_t room = 2 * (text->used + more) + 256;
     char *data = realloc(text->data, room);
     if (!data) { /* fail() needs memory for its line, so it cannot be the one that reports this */
-        static const char line[] = "{\"event\":\"error\",\"rank\":-1,\"what\":\"out of memory\"}\n";
+        static const char line[] =
+            "{\"event\":\"error\",\"program\":\"nm\",\"process\":\"\",\"what\":\"out of memory\"}\n";
         (void)!write(STDERR_FILENO, line, sizeof line - 1);
         abort();
     }

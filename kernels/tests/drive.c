@@ -13,7 +13,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { MOST_RANKS = 16, LINE = 1 << 16, PATIENCE_MS = 60000 };
+enum { MOST_RANKS = 16, LINE = 1 << 16, PATIENCE_MS = 600000 };
 
 static _Noreturn void give_up(const char *what) {
     fprintf(stderr, "drive: %s: %s\n", what, strerror(errno));

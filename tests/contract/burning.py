@@ -4,6 +4,7 @@ control groups are of version 2."""
 from __future__ import annotations
 
 import os
+import time
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -56,10 +57,12 @@ class Burning:
                 said = self._directory / f"said-{number}"
                 argv = instance.command(["sh", "-c", "while :; do :; done"])
                 burning.append(HOST.start(argv, stdout=said, stderr=said))
-            HOST.run(["sleep", "0.2"], timeout=60)
+            time.sleep(0.2)
+            begin = time.monotonic()
             before = [snapshot(HOST, i.cgroups) for i in self.instances]
-            slept = HOST.run(["sleep", str(SECONDS)], timeout=60).seconds
+            time.sleep(SECONDS)
             after = [snapshot(HOST, i.cgroups) for i in self.instances]
+            slept = time.monotonic() - begin
         finally:
             for process in burning:
                 process.kill()

@@ -17,7 +17,7 @@ from nearmetal.host.namespaces import detach_if_mounted
 
 def answers() -> bool:
     version = ["docker", "version", "--format", "{{.Server.Version}}"]
-    return subprocess.run(version, capture_output=True, check=False, timeout=60).returncode == 0
+    return subprocess.run(version, capture_output=True, check=False, timeout=600).returncode == 0
 
 
 @contextmanager
@@ -39,14 +39,14 @@ def docker_daemon(directory: Path) -> Iterator[None]:
     ):
         patch.setenv("DOCKER_HOST", socket)
         try:
-            end = time.monotonic() + 60
+            end = time.monotonic() + 600
             while not answers() and daemon.poll() is None and time.monotonic() < end:
                 time.sleep(0.1)
             yield
         finally:
             daemon.terminate()
             try:
-                daemon.wait(20)
+                daemon.wait(600)
             finally:
                 daemon.kill()
                 for left in directory.glob("exec/netns/*"):

@@ -28,7 +28,7 @@ from nearmetal.model.study import Attachment, Environment
 
 HOST = LocalHost()
 QEMU = Qemu()
-SMALL = GuestSettings(memory=256 * MIB, boot_timeout=150.0)
+SMALL = GuestSettings(memory=256 * MIB, boot_timeout=1800)
 NEEDED = (
     pytest.mark.skipif(os.geteuid() != 0, reason="guests need root"),
     pytest.mark.skipif(

@@ -33,12 +33,13 @@ from nearmetal.execute.storage import bound, look, make_inside
 from nearmetal.execute.together import started
 from nearmetal.host import Completed, LocalHost, cgroups, processes
 from nearmetal.host.counters import delta, snapshot
+from nearmetal.host.failure import find_error_line
 from nearmetal.host.leftovers import Kind, find, remove
 from nearmetal.images.digest import tree_digest
 from nearmetal.model.network import Seat
 from nearmetal.model.study import Attachment, Environment, Limits, Storage, StorageKind
 
-pytestmark = pytest.mark.beside
+pytestmark = [pytest.mark.more, pytest.mark.beside]
 
 HOST = LocalHost()
 KINDS = ("mnt", "uts", "ipc", "pid", "net")
@@ -115,6 +116,7 @@ def rig(request: pytest.FixtureRequest, tools: Tools, tmp_path: Path) -> Iterato
         yield Rig(backend=backend, tools=tools, directory=tmp_path, user_namespace=namespace)
 
 
+@pytest.mark.core
 def test_who_is_not_tested_here_says_why(tools: Tools) -> None:
     """These alone may be missing in CI, and none of them may hide that it could be tested."""
     for name in not_here():
@@ -123,7 +125,7 @@ def test_who_is_not_tested_here_says_why(tools: Tools) -> None:
 
 
 def run(instance: Instance, *argv: str, **more: object) -> Completed:
-    return HOST.run(instance.command(argv), timeout=60, **more)  # type: ignore[arg-type]
+    return HOST.run(instance.command(argv), timeout=600, **more)  # type: ignore[arg-type]
 
 
 def out(instance: Instance, *argv: str) -> str:
@@ -132,31 +134,33 @@ def out(instance: Instance, *argv: str) -> str:
     return done.stdout.strip()
 
 
-def in_instance(instance: Instance, comm: str, within: float = 60.0) -> int:
+def in_instance(instance: Instance, comm: str, within: float = 600.0) -> int:
     """The pid, as the machine counts, of the instance's process of this name, as soon as there is one."""
     end = time.monotonic() + within
-    while time.monotonic() < end:
+    while True:
         for pid in processes.labelled(lambda label: label == instance.label):
             with suppress(OSError):
                 if Path(f"/proc/{pid}/comm").read_text() == f"{comm}\n":
                     return pid
+        assert time.monotonic() < end, f"no {comm} in {instance.label}"
         time.sleep(0.005)
-    raise AssertionError(f"no {comm} in {instance.label}")
 
 
-def gone(pid: int, within: float = 60.0) -> bool:
+def gone(pid: int, within: float = 600.0) -> bool:
     """Whether the process is no more (a zombie that nobody reaps yet counts as gone)."""
     end = time.monotonic() + within
-    while time.monotonic() < end:
+    while True:
         try:
             if Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z":
                 return True
         except OSError:
             return True
+        if time.monotonic() >= end:
+            return False
         time.sleep(0.005)
-    return False
 
 
+@pytest.mark.core
 def test_a_command_hands_back_its_output_and_its_end(rig: Rig) -> None:
     with rig.instance() as instance:
         done = run(instance, "sh", "-c", "echo out; echo err >&2; exit 7")
@@ -164,15 +168,18 @@ def test_a_command_hands_back_its_output_and_its_end(rig: Rig) -> None:
         assert run(instance, "sh", "-c", "kill -KILL $$").returncode in KILLED
         missing = run(instance, "no-such-program")
         assert missing.returncode == 127
-        assert missing.stderr == "nm-box: exec: No such file or directory (no-such-program)\n"
+        error = str(find_error_line(missing.stderr))
+        assert error == "nm-box: exec: No such file or directory (no-such-program)"
 
 
+@pytest.mark.core
 def test_environment_and_label_reach_the_command(rig: Rig) -> None:
     with rig.instance() as instance:
         done = run(instance, "printenv", "PLANTED", "NEARMETAL_RUN", env={"PLANTED": "a b"})
         assert done.stdout == f"a b\n{instance.label}\n"
 
 
+@pytest.mark.core
 def test_host_name(rig: Rig) -> None:
     with rig.instance() as instance:
         wanted = instance.hostname if rig.owns("uts") else socket.gethostname()
@@ -191,7 +198,7 @@ def small_tree(at: Path) -> Path:
     for directory in ("etc", "tmp", "proc", "sys", "dev", "run", "usr/bin", "bin", "root"):
         (at / directory).mkdir(parents=True)
     for program in ("/bin/sh", "/bin/cat", "/usr/bin/sha256sum"):
-        said = HOST.run(["ldd", program], timeout=60).stdout.split()
+        said = HOST.run(["ldd", program], timeout=600).stdout.split()
         for file in {program, *(word for word in said if word.startswith("/"))}:
             (at / file[1:]).parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(file, at / file[1:])
@@ -241,6 +248,7 @@ def test_links_of_an_image_lead_nowhere_else(rig: Rig, tmp_path: Path) -> None:
     assert list(outside.iterdir()) == []
 
 
+@pytest.mark.core
 @pytest.mark.parametrize("kind", KINDS)
 def test_namespaces_are_own_or_the_hosts(rig: Rig, kind: str) -> None:
     with rig.instance() as instance:
@@ -312,7 +320,7 @@ def test_commands_are_in_the_groups_of_the_instance(rig: Rig) -> None:
     """As the machine sees it: inside, a namespace of control groups may show other paths."""
     with rig.instance() as instance, ExitStack() as stack:
         files = rig.directory / "stdout", rig.directory / "stderr"
-        argv = instance.command(["sleep", "60"])
+        argv = instance.command(["sleep", "3600"])
         asleep = HOST.start(argv, stdout=files[0], stderr=files[1], cwd=Path("/"))
         stack.callback(asleep.kill)
         own = Path(f"/proc/{in_instance(instance, 'sleep')}/cgroup").read_text().splitlines()
@@ -341,6 +349,7 @@ def test_what_goes_to_disk_is_counted_for_the_instance(rig: Rig) -> None:
         assert written is None and read is None
 
 
+@pytest.mark.core
 def test_limits_are_set_or_refused(rig: Rig) -> None:
     environment = rig.environment(Limits(cpu_quota=0.5, memory=64 << 20))
     grouped = False
@@ -382,6 +391,7 @@ def test_a_seat_that_does_not_fit_is_refused(rig: Rig) -> None:
     assert find(rig.label + "-") == ()
 
 
+@pytest.mark.core
 def test_phases_add_up(rig: Rig) -> None:
     before = time.monotonic()
     with rig.instance() as instance:
@@ -398,20 +408,19 @@ import os, time
 if os.fork(): os._exit(0)
 os.setsid()
 if os.fork(): os._exit(0)
-time.sleep(600)
+time.sleep(3600)
 """
 """Two forks and a session of its own, as orted does."""
 
 
+@pytest.mark.core
 def test_nothing_is_left_not_even_a_daemon(rig: Rig) -> None:
     with rig.instance() as instance:
         quiet = f"import os\nfor fd in (1, 2): os.dup2(0, fd)\n{DAEMON}"
         assert run(instance, "/usr/bin/python3", "-c", quiet).ok
-        before = time.monotonic()
         holds_the_pipes = instance.command(["/usr/bin/python3", "-c", DAEMON])
         # Where a program stands between, it need not wait for who holds the pipe behind it.
         assert HOST.run(holds_the_pipes, timeout=0.5).returncode in (124, 0)
-        assert time.monotonic() - before < 60
         assert any(left.kind is Kind.PROCESS for left in find(instance.label))
     assert find(instance.label) == ()
     assert gone(instance.pid, 0.1)
@@ -451,6 +460,7 @@ def test_groups_of_the_bare_machine_may_stand_for_a_run(rig: Rig) -> None:
     assert find(rig.label + "-") == ()
 
 
+@pytest.mark.core
 def test_a_failed_start_says_why_and_leaves_nothing(rig: Rig) -> None:
     if not rig.owns("mnt"):
         return
@@ -461,6 +471,7 @@ def test_a_failed_start_says_why_and_leaves_nothing(rig: Rig) -> None:
     assert find(rig.label + "-") == ()
 
 
+@pytest.mark.core
 def test_signals_reach_the_command(rig: Rig, tmp_path: Path) -> None:
     with rig.instance() as instance:
         script = "trap 'echo caught; exit 5' TERM; echo ready; while :; do sleep 0.01; done"
@@ -468,30 +479,32 @@ def test_signals_reach_the_command(rig: Rig, tmp_path: Path) -> None:
         stdout = tmp_path / "stdout"
         process = HOST.start(argv, stdout=stdout, stderr=tmp_path / "stderr", cwd=Path("/"))
         try:
-            end = time.monotonic() + 60
+            end = time.monotonic() + 600
             while "ready" not in stdout.read_text() and time.monotonic() < end:
                 time.sleep(0.005)
             os.kill(process.pid, signal.SIGTERM)
-            assert process.wait(5) == 5
+            assert process.wait(600) == 5
         finally:
             process.kill()
         assert stdout.read_text() == "ready\ncaught\n"
 
 
+@pytest.mark.core
 def test_the_agent_runs_what_mpirun_hands_over(rig: Rig, tmp_path: Path) -> None:
     with rig.instance() as instance:
         table = tmp_path / "map"
         table.write_text(f"other 1 - - nearmetal-x\n{instance.agent_line}\n")
         agent = [rig.tools / "nm-box", "agent", str(table)]
         words = ["A=1", ";", "export", "A", ";", "printenv", "A", "NEARMETAL_RUN", ";", "exit", "4"]
-        done = HOST.run([*agent, "-x", "-q", instance.hostname, *words], timeout=60)
+        done = HOST.run([*agent, "-x", "-q", instance.hostname, *words], timeout=600)
         assert (done.returncode, done.stdout) == (4, f"1\n{instance.label}\n")
         by_program = tmp_path / "by-program"
         by_program.write_text("a = printf %25s.%25s. one%20word\n")
-        done = HOST.run([rig.tools / "nm-box", "agent", str(by_program), "a", "true"], timeout=60)
+        done = HOST.run([rig.tools / "nm-box", "agent", str(by_program), "a", "true"], timeout=600)
         assert done.stdout == "one word./bin/sh.-c.true."
-        stranger = HOST.run([*agent, "stranger", "true"], timeout=60)
-        assert (stranger.returncode, stranger.stderr) == (111, "nm-box: host is not in the map (stranger)\n")
+        stranger = HOST.run([*agent, "stranger", "true"], timeout=600)
+        assert stranger.returncode == 111
+        assert str(find_error_line(stranger.stderr)) == "nm-box: host is not in the map (stranger)"
 
 
 @pytest.mark.parametrize(
@@ -511,9 +524,10 @@ def test_the_agent_runs_what_mpirun_hands_over(rig: Rig, tmp_path: Path) -> None
 def test_the_agent_refuses_a_map_it_does_not_understand(tools: Tools, tmp_path: Path, line: str) -> None:
     table = tmp_path / "map"
     table.write_text(f"{line}\n")
-    done = HOST.run([tools / "nm-box", "agent", str(table), "a", "true"], timeout=60)
+    done = HOST.run([tools / "nm-box", "agent", str(table), "a", "true"], timeout=600)
     assert done.returncode == 111
-    assert done.stderr.startswith("nm-box: ") and done.stderr.count("\n") == 1
+    error = find_error_line(done.stderr)
+    assert error is not None and error.program == "nm-box" and done.stderr.count("\n") == 1
 
 
 KILLED_TOOL = """
@@ -533,9 +547,9 @@ def go(user):
         user_namespace=user, environment=Environment(name="e", backend=name, placements=(), extra_work=0.03,
             attachment=Attachment.NONE if "net" in get_backend(name).own else Attachment.HOST))
     with get_backend(name).start(host, tools, request) as instance:
-        host.run(instance.command(["sh", "-c", "sleep 600 >/dev/null 2>&1 &"]), timeout=60)
+        host.run(instance.command(["sh", "-c", "sleep 600 >/dev/null 2>&1 &"]), timeout=600)
         print(instance.pid, flush=True)
-        time.sleep(600)
+        time.sleep(3600)
 if host.is_root() or not get_backend(name).needs_user_namespace:
     go(None)
 else:
@@ -553,6 +567,7 @@ def outlives(pid: int) -> bool:
         return True
 
 
+@pytest.mark.core
 def test_after_kill_9_of_the_tool_clean_leaves_nothing(rig: Rig) -> None:
     """A box dies with the tool, whatever runs in it; of a native instance the first process dies, and find()
     names the rest."""
@@ -575,7 +590,7 @@ def test_after_kill_9_of_the_tool_clean_leaves_nothing(rig: Rig) -> None:
         tool.kill()
     assert gone(pid)
     if rig.owns("pid"):
-        end = time.monotonic() + 60
+        end = time.monotonic() + 600
         left = [int(item.detail) for item in find(label) if item.kind is Kind.PROCESS]
         while not all(outlives(pid) for pid in left) and time.monotonic() < end:
             time.sleep(0.005)
@@ -678,12 +693,12 @@ def test_a_box_that_cannot_do_its_work_says_so_in_one_line(tools: Tools, tmp_pat
     broken = Tools(directory=tmp_path)
     shutil.copy(tools / "nm-init", tmp_path)
     Path(broken / "nm-box").write_text(
-        "#!/bin/sh\necho 'nm-box: unshare: Operation not permitted (x)' >&2\nexit 111\n"
+        "#!/bin/sh\necho 'unshare: Operation not permitted (x)' >&2\nexit 111\n"
     )
     Path(broken / "nm-box").chmod(0o755)
     answer = get_backend("namespaces").check(HOST, broken)
     assert isinstance(answer, Unavailable)
-    assert answer.reason == "nm-box: unshare: Operation not permitted (x)"
+    assert answer.reason == "nm-box ended with 111: unshare: Operation not permitted (x)"
     assert answer.remedy
 
 

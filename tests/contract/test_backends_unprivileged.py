@@ -15,7 +15,7 @@ from tests.contract.conftest import TOOLS
 from nearmetal.environments import Tools
 from nearmetal.host import LocalHost
 
-pytestmark = pytest.mark.beside
+pytestmark = [pytest.mark.more, pytest.mark.beside]
 
 NOBODY = 65534
 HERE = Path(__file__).parent
@@ -33,7 +33,7 @@ def python_for_nobody() -> str:
     """An interpreter of our version that nobody may run: ours may lie in a home directory."""
     version = f"{sys.version_info.major}.{sys.version_info.minor}"
     for candidate in (sys.executable, f"/usr/bin/python{version}", f"/usr/local/bin/python{version}"):
-        if HOST.run(as_nobody(candidate, "--version"), timeout=60, cwd=Path("/")).ok:
+        if HOST.run(as_nobody(candidate, "--version"), timeout=600, cwd=Path("/")).ok:
             return candidate
     raise AssertionError(f"no python{version} that an unprivileged user may run")
 
@@ -41,7 +41,6 @@ def python_for_nobody() -> str:
 ATTACHMENTS = "test_network_attachments.py"
 
 
-@pytest.mark.timeout(900)
 @pytest.mark.skipif(os.geteuid() != 0, reason="runs as an unprivileged user already")
 @pytest.mark.parametrize("file", ["test_backends.py", ATTACHMENTS, "test_wrapped_programs.py"])
 def test_the_contract_holds_without_privileges(file: str, tools: Tools) -> None:
@@ -74,7 +73,7 @@ def hold_as_nobody(file: str, marked: str, tools: Tools) -> None:
                 ),
                 *("--rootdir", str(HERE.parents[1]), "--basetemp", f"{directory}/pytest"),
             ),
-            timeout=800,
+            timeout=3000,
             cwd=HERE.parents[1],
             env={
                 "HOME": directory,

@@ -20,7 +20,7 @@ from nearmetal.workloads.application import Invocation, Output, Place
 from nearmetal.workloads.blast import MERGED, PROGRAMS, WHOLE, Blast
 from nearmetal.workloads.parameter import Choices, Value
 
-pytestmark = pytest.mark.beside
+pytestmark = [pytest.mark.more, pytest.mark.beside]
 
 KERNELS = Path(__file__).parents[2] / "kernels"
 OWN = ("nm-blast", "nm-sequences")
@@ -41,7 +41,7 @@ def own(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ["cmake", "-S", str(KERNELS), "-B", str(build), "-DBUILD_TESTING=OFF"],
         ["cmake", "--build", str(build), "--target", *OWN],
     ):
-        subprocess.run(step, check=True, timeout=120, capture_output=True)
+        subprocess.run(step, check=True, timeout=600, capture_output=True)
     return build / "bin"
 
 
@@ -67,7 +67,7 @@ def choices(**values: Value) -> Choices:
 def prepared(own: Path, directory: Path, given: Choices) -> None:
     for step in Blast().prepare(given, place(directory)):
         done = run(own, directory, step)
-        assert done.ok, done.last_words()
+        assert done.ok, done.failure()
 
 
 def told(done: Completed) -> Mapping[str, Any]:
@@ -166,7 +166,7 @@ def searching_by(own: Path, directory: Path, script: str | None) -> Invocation:
 
 
 def wait_for(condition: Callable[[], bool]) -> None:
-    until = time.monotonic() + 60
+    until = time.monotonic() + 600
     while not condition():
         assert time.monotonic() < until
         time.sleep(0.05)

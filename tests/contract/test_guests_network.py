@@ -24,12 +24,13 @@ from nearmetal.environments.libvirt import Libvirt
 from nearmetal.environments.qemu import Qemu
 from nearmetal.errors import TrialFailedError
 from nearmetal.execute.guests import settled_networks
+from nearmetal.host.failure import find_error_line
 from nearmetal.model.guest import GuestSettings, Nic
 from nearmetal.model.network import NetworkSettings, Seat
 from nearmetal.model.study import Attachment, Environment
 from nearmetal.network.plan import Want
 
-pytestmark = [pytest.mark.beside, *NEEDED, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.more, pytest.mark.beside, *NEEDED]
 
 SAID = "exec 3<>/dev/tcp/$0/$1 && echo -n ping >&3 && head -c 4 <&3"
 """A word to a server, and its answer."""
@@ -74,8 +75,8 @@ def says(guest: GuestInstance, argv: Sequence[str], address: str, port: int, dir
         while not out.read_text():
             assert server.poll() is None
         command = guest.command(["bash", "-c", SAID, address, str(port)])
-        done = HOST.run(command, timeout=60)
-        assert server.wait(20) == 0 and done.ok, (done.stderr, out.read_text())
+        done = HOST.run(command, timeout=600)
+        assert server.wait(600) == 0 and done.ok, (done.stderr, out.read_text())
         return done.stdout
 
 
@@ -145,31 +146,31 @@ def test_names_and_addresses_that_are_taken_are_gone_round_or_told(tools: Tools)
     inside = ("ip", "-n", netns, "link")
     seat = Seat(netns=f"/run/netns/{netns}", address="10.9.9.2", interface="eth0", port="")
     with ExitStack() as stack:
-        assert HOST.run(["ip", "netns", "add", netns], timeout=60).ok
-        stack.callback(HOST.run, ["ip", "netns", "del", netns], timeout=60)
+        assert HOST.run(["ip", "netns", "add", netns], timeout=600).ok
+        stack.callback(HOST.run, ["ip", "netns", "del", netns], timeout=600)
         for argv in (
             ("add", "eth0", "type", "veth", "peer", "name", "port0"),
             ("add", "nmtap0", "type", "veth", "peer", "name", "other"),
         ):
-            assert HOST.run([*inside, *argv], timeout=60).ok
+            assert HOST.run([*inside, *argv], timeout=600).ok
         ip = ["ip", "-n", netns, "addr", "add", "10.9.9.2/24", "dev", "eth0"]
-        assert HOST.run(ip, timeout=60).ok
+        assert HOST.run(ip, timeout=600).ok
         listed = ["ip", "-n", netns, "-br", "link"]
-        done = HOST.run([*tap_argv(tools, seat, Attachment.VETH), "--", *listed], timeout=60)
+        done = HOST.run([*tap_argv(tools, seat, Attachment.VETH), "--", *listed], timeout=600)
         assert done.ok and "nmtap1" in done.stdout, done.stderr
-        first = subprocess.Popen([*tap_argv(tools, seat, Attachment.VETH), "--", "sleep", "60"])
+        first = subprocess.Popen([*tap_argv(tools, seat, Attachment.VETH), "--", "sleep", "3600"])
         stack.callback(first.wait)
         stack.callback(first.kill)
-        while "nmtap1" not in HOST.run(listed, timeout=60).stdout:
+        while "nmtap1" not in HOST.run(listed, timeout=600).stdout:
             assert first.poll() is None
-        second = HOST.run([*tap_argv(tools, seat, Attachment.VETH), "--", *listed], timeout=60)
+        second = HOST.run([*tap_argv(tools, seat, Attachment.VETH), "--", *listed], timeout=600)
         assert second.returncode == 111
-        assert second.stderr == "nm-box: another guest has this address already (eth0)\n"
+        assert str(find_error_line(second.stderr)) == "nm-box: another guest has this address already (eth0)"
         first.kill()
         first.wait()
-        assert HOST.run([*tap_argv(tools, seat, Attachment.VETH), "--", *listed], timeout=60).ok
-        assert HOST.run([*inside, "del", "nmbridge"], timeout=60).ok
+        assert HOST.run([*tap_argv(tools, seat, Attachment.VETH), "--", *listed], timeout=600).ok
+        assert HOST.run([*inside, "del", "nmbridge"], timeout=600).ok
         taken = ["add", "nmbridge", "type", "veth", "peer", "name", "third"]
-        assert HOST.run([*inside, *taken], timeout=60).ok
-        done = HOST.run([*tap_argv(tools, seat, Attachment.VETH), "--", *listed], timeout=60)
-        assert done.returncode == 111 and "nm-box: join to the bridge: " in done.stderr
+        assert HOST.run([*inside, *taken], timeout=600).ok
+        done = HOST.run([*tap_argv(tools, seat, Attachment.VETH), "--", *listed], timeout=600)
+        assert done.returncode == 111 and "nm-box: join to the bridge: " in str(find_error_line(done.stderr))

@@ -21,7 +21,7 @@ from nearmetal.images.forms import Form, in_form
 from nearmetal.images.importing import import_image
 from nearmetal.model.image import ImageDefinition
 
-pytestmark = pytest.mark.beside
+pytestmark = [pytest.mark.more, pytest.mark.beside]
 
 HOST = LocalHost()
 BEFORE = 1_700_000_000
@@ -61,7 +61,7 @@ def digest(path: Path) -> str:
 
 
 def ask(*argv: str) -> str:
-    return subprocess.run(argv, check=True, capture_output=True, text=True, timeout=60).stdout
+    return subprocess.run(argv, check=True, capture_output=True, text=True, timeout=600).stdout
 
 
 def test_the_tree_itself_is_a_form(image: Image) -> None:

@@ -16,6 +16,7 @@ from nearmetal.host.leftovers import Kind, find, remove
 LABEL = f"nearmetal-netclean{os.getpid()}"
 
 pytestmark = [
+    pytest.mark.more,
     pytest.mark.beside,
     pytest.mark.skipif(os.geteuid() != 0, reason="named network namespaces need root"),
 ]
@@ -31,7 +32,7 @@ from nearmetal.network.plan import Want
 want = Want(attachment=Attachment(sys.argv[1]), settings=NetworkSettings(), instances=2)
 with build_networks(sys.argv[2], [want], Path(sys.argv[3])):
     print("up", flush=True)
-    time.sleep(600)
+    time.sleep(3600)
 """
 
 

@@ -18,6 +18,8 @@ from nearmetal.samplers.profile import LaunchProfile, parse_profile
 from nearmetal.workloads.build import build_tools
 from nearmetal.workloads.protocol import parse_report
 
+pytestmark = pytest.mark.more
+
 KERNELS = Path(__file__).parents[2] / "kernels"
 RANKS = 3
 ENVIRONMENT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
@@ -72,14 +74,14 @@ class Built:
         if not program.exists():
             wrapper = "mpif90" if source.endswith(".f90") else "mpicc"
             argv = [f"{wrapper}.{self.mpi}", "-w", "-o", str(program), str(KERNELS / "tests" / source)]
-            subprocess.run(argv, check=True, timeout=60, cwd=self.own)
+            subprocess.run(argv, check=True, timeout=600, cwd=self.own)
         return str(program)
 
     def run(self, profiles: Path, *program: str) -> Completed:
         wrapper = [str(self.directory / "nm-rank"), "--report", str(profiles)]
         wrapper += ["--preload", str(self.directory / "libnm-profile.so"), "--profile", str(profiles)]
         argv = [*LAUNCHERS[self.mpi], "-n", str(RANKS), *wrapper, "--", *program]
-        return LocalHost().run(argv, timeout=60, env=ENVIRONMENT)
+        return LocalHost().run(argv, timeout=600, env=ENVIRONMENT)
 
 
 @pytest.fixture(scope="module", params=list(LAUNCHERS))
@@ -95,7 +97,7 @@ def outside(profile: LaunchProfile) -> dict[str, tuple[int, int]]:
 @pytest.mark.parametrize("binding", list(SOURCES))
 def test_every_call_and_every_message_is_counted_once(built: Built, binding: str, tmp_path: Path) -> None:
     done = built.run(tmp_path, built.program(SOURCES[binding]))
-    assert done.ok, done.last_words()
+    assert done.ok, done.failure()
     assert not done.stderr.strip()
     for rank, found in enumerate(read_profiles(tmp_path, RANKS)):
         assert (found.rank, found.ranks, found.complete) == (rank, RANKS, True)
@@ -111,7 +113,7 @@ def test_every_call_and_every_message_is_counted_once(built: Built, binding: str
 
 def test_the_parts_are_the_life_of_the_process(built: Built, tmp_path: Path) -> None:
     done = built.run(tmp_path, built.program("traffic.c"))
-    assert done.ok, done.last_words()
+    assert done.ok, done.failure()
     missing = []
     for rank, found in enumerate(read_profiles(tmp_path, RANKS)):
         whole = found.whole()
@@ -130,7 +132,7 @@ def test_the_parts_are_the_life_of_the_process(built: Built, tmp_path: Path) -> 
 def test_threads_lose_no_message(built: Built, tmp_path: Path) -> None:
     """Several threads call at once: all they send is counted, and only the first one's time is the run's."""
     done = built.run(tmp_path, built.program("threads.c"))
-    assert done.ok, done.last_words()
+    assert done.ok, done.failure()
     for rank, found in enumerate(read_profiles(tmp_path, RANKS)):
         whole = found.whole()
         assert [(p.rank, p.messages, p.bytes) for p in whole.peers] == [(rank, 8000, 64000)]

@@ -121,7 +121,7 @@ with ExitStack() as stack:
         stack.enter_context(volume(LocalHost(), storage, label=f"{label}-{n}", run_scratch=scratch,
             directory=scratch / f"m{n}", shared=None, own_root=False))
     print("stands", flush=True)
-    time.sleep(600)
+    time.sleep(3600)
 """
 
 

@@ -13,7 +13,7 @@ from tests.conftest import NEARMETAL
 from tests.nested.inside import booted, built_image, carried_disk, nearmetal, whole_kernel
 from tests.nested.machine import Outer
 
-pytestmark = pytest.mark.timeout(3600)  # everything is emulated
+pytestmark = [pytest.mark.more, pytest.mark.timeout(7200)]  # everything is emulated
 
 IMAGE = "debian-mpi"
 BOOTS = 2
@@ -27,7 +27,7 @@ environments:
     backend: xen
     image: debian-mpi
     attachment: none
-    guest: {{memory: 256 MiB, vcpus: 1, kernel: {kernel}, boot_timeout: 5 min}}
+    guest: {{memory: 256 MiB, vcpus: 1, kernel: {kernel}, boot_timeout: 30 min}}
     xen: {{type: pv}}
 placements:
   1x1: {{instances: 1, tasks: 1}}
@@ -49,7 +49,7 @@ def fetched(outer: Outer, machine: Path) -> Path:
     kept.mkdir()
     outer.do("tar", "-C", RESULTS, "-cf", "/written/results.tar", ".")
     archive.write_bytes(b64decode(outer.do("base64", "/written/results.tar")))
-    subprocess.run(["tar", "-C", str(kept), "-xf", str(archive)], check=True, timeout=60)
+    subprocess.run(["tar", "-C", str(kept), "-xf", str(archive)], check=True, timeout=600)
     return kept
 
 
@@ -76,7 +76,7 @@ def test_the_system_without_xen_is_compared_with_that_under_it(tmp_path: Path) -
     argv += [word for d in without[1:] for word in ("--and-first", str(d))]
     argv += [word for d in under[1:] for word in ("--and-second", str(d))]
     argv += ["--arms", "bare=bare", "--arms", "bare=pv"]
-    done = subprocess.run(argv, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=600, check=False)
     assert done.returncode == 0, done.stderr
     cells = json.loads(done.stdout)
     assert {c["other"] for c in cells} == {"bare/1x1", "pv/1x1"}

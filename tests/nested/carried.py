@@ -38,6 +38,6 @@ def make_carried(directory: Path, packages: tuple[str, ...], files: Mapping[str,
             shutil.copy(path, tree / name)
     image = directory / "carried.erofs"
     argv = ["mkfs.erofs", "-zlz4", "--quiet", str(image), str(tree)]
-    subprocess.run(argv, check=True, timeout=300, capture_output=True)
+    subprocess.run(argv, check=True, timeout=600, capture_output=True)
     shutil.rmtree(tree)
     return image

@@ -65,9 +65,9 @@ def booted(directory: Path, disk: Path, image: Image, *, xen: bool) -> Iterator[
         label = f"nearmetal-test{os.getpid()}-build"
         for built in prebuilt(outer.do("cat", "/proc/cpuinfo"), image, label):
             outer.do("mkdir", "-p", f"{CACHE}/{built.name}/bin")
-            outer.ssh.copy(built / "build.json", f"{CACHE}/{built.name}/build.json", timeout=60)
+            outer.ssh.copy(built / "build.json", f"{CACHE}/{built.name}/build.json", timeout=600)
             for file in (built / "bin").iterdir():
-                outer.ssh.copy(file, f"{CACHE}/{built.name}/bin/{file.name}", timeout=120)
+                outer.ssh.copy(file, f"{CACHE}/{built.name}/bin/{file.name}", timeout=600)
         if xen:
             # Its guests spin while they wait for each other, on the one CPU that it has too.
             outer.do("xl", "sched-credit2", "-d", "Domain-0", "-w", DOM0_WEIGHT)

@@ -22,7 +22,7 @@ def main(carried: Path, kernel: Path) -> None:
     found: dict[str, object] = {"probe": asdict(kvm_answer(host, tools))}
     check = Qemu().check(host, tools)
     found["check"] = asdict(check)
-    settings = GuestSettings(accelerator=Accelerator.KVM, memory=128 * MIB, boot_timeout=300)
+    settings = GuestSettings(accelerator=Accelerator.KVM, memory=128 * MIB, boot_timeout=1800)
     with tempfile.TemporaryDirectory() as scratch:
         request = InstanceRequest(
             label="nearmetal-test-kvm",
@@ -47,7 +47,7 @@ def main(carried: Path, kernel: Path) -> None:
             ),
         )
         host.run(
-            ["mount", "-t", "debugfs", "debugfs", "/sys/kernel/debug"], timeout=10
+            ["mount", "-t", "debugfs", "debugfs", "/sys/kernel/debug"], timeout=600
         )  # often there already
         with Qemu().start(host, tools, request) as guest:
             found["exits"] = {k: v for source in guest.sources for k, v in source.read().items()}
@@ -56,7 +56,7 @@ def main(carried: Path, kernel: Path) -> None:
                 "messages": ("dmesg",),
                 "processor": ("cat", "/proc/cpuinfo"),
             }.items():
-                found[name] = host.run(guest.command(argv), timeout=60).stdout
+                found[name] = host.run(guest.command(argv), timeout=600).stdout
             found["phases"] = dict(guest.phases)
     print(json.dumps(found))
 

@@ -42,7 +42,7 @@ def main(tools: Path) -> None:
         read_back["small"] = cgroups.read_back(small.cgroups)
         for name, mib in {"modest": 64, "greedy": 160}.items():
             argv = small.command(["/usr/bin/python3", "-c", f"bytearray({mib} << 20)"])
-            found[name] = HOST.run(argv, timeout=120).returncode
+            found[name] = HOST.run(argv, timeout=600).returncode
     found["read_back"] = read_back
     found["left"] = [str(p) for p in Path("/sys/fs/cgroup").rglob("nearmetal*")]
     print(json.dumps(found, default=str))

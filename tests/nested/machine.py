@@ -28,11 +28,11 @@ from nearmetal.images.forms import Form, in_form
 from nearmetal.images.store import Image
 from nearmetal.study_file.images import read_definition
 
-BUILD_LIMIT = 900.0
+BUILD_LIMIT = 3600.0
 HERE = Path(__file__).parent
 NAME = "outer"
 READY = "outer: ready"
-BOOT_SECONDS = 400.0
+BOOT_SECONDS = 1800.0
 CPU = "qemu64,+svm,+npt,+ssse3,+sse4.1,+sse4.2,+popcnt"
 """As few extensions as Python packages are compiled for: by -cpu max a dom0 crashes."""
 DISK_BYTES = 16 << 30
@@ -99,7 +99,7 @@ def outer_machine(
     written.touch()
     os.truncate(written, DISK_BYTES)
     lazy = "lazy_itable_init=1,lazy_journal_init=1"
-    subprocess.run(["mkfs.ext4", "-q", "-E", lazy, str(written)], check=True, timeout=60)
+    subprocess.run(["mkfs.ext4", "-q", "-E", lazy, str(written)], check=True, timeout=600)
     label, console, port = f"nearmetal-test{os.getpid()}-outer", directory / "console", _free_port()
     argv = ["qemu-system-x86_64", "-accel", "tcg,tb-size=256", "-machine", "q35", "-nodefaults"]
     # More CPUs are slower: they take turns at one lock.
@@ -149,7 +149,7 @@ def _running(argv: list[str], label: str, console: Path) -> Iterator[None]:
         yield
     finally:
         process.kill()
-        process.wait(20)
+        process.wait(600)
 
 
 def _make_keys(directory: Path) -> Path:
@@ -158,7 +158,7 @@ def _make_keys(directory: Path) -> Path:
     keys.mkdir(mode=0o700)
     for name in ("client", "server"):
         argv = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", name, "-f", str(keys / name)]
-        subprocess.run(argv, check=True, timeout=20)
+        subprocess.run(argv, check=True, timeout=600)
     return keys
 
 
@@ -184,9 +184,9 @@ def _client_config(keys: Path, port: int) -> Path:
 
 def _await_server(port: int) -> None:
     """Until sshd says who it is: QEMU takes connections before the machine does."""
-    end = time.monotonic() + 30
+    end = time.monotonic() + 600
     while time.monotonic() < end:
-        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=5) as line:
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=60) as line:
             if line.recv(4) == b"SSH-":
                 return
         time.sleep(0.1)

@@ -36,14 +36,14 @@ def make_parts(directory: Path) -> Parts:
         [*configure, f"-DNEARMETAL_FLAGS={ANY_CPU}"],
         ["cmake", "--build", str(build), "--target", *PROGRAMS],
     ):
-        subprocess.run(step, check=True, timeout=120, capture_output=True)
+        subprocess.run(step, check=True, timeout=600, capture_output=True)
     tools = Tools(directory=build / "bin")
     tree = outer_image().tree
     kernel = next(tree.glob("boot/vmlinuz-*"))
     modules = tree / "lib/modules" / kernel.name.removeprefix("vmlinuz-")
     root = directory / "root.erofs"
     make = ["mkfs.erofs", "-zlz4", "--quiet", str(root), str(_tree(directory / "root", tree / "bin/busybox"))]
-    subprocess.run(make, check=True, timeout=60, capture_output=True)
+    subprocess.run(make, check=True, timeout=600, capture_output=True)
     ready = initramfs(cache, modules, tools)
     return Parts(
         tools=tools, base=GuestBase(kernel=kernel, initramfs=ready, root=root, cache=cache), modules=modules

@@ -12,7 +12,7 @@ from tests.nested.carried import make_carried
 from tests.nested.machine import outer_machine
 from tests.nested.parts import Parts
 
-pytestmark = pytest.mark.timeout(900)  # everything is emulated
+pytestmark = pytest.mark.more
 
 HERE = Path(__file__).parent
 

@@ -23,7 +23,7 @@ from nearmetal.model.guest import MIB, GuestSettings
 from nearmetal.model.study import Attachment, Environment
 from nearmetal.model.xen import Dom0, XenDisk, XenScheduler, XenSettings, XenType
 
-pytestmark = pytest.mark.timeout(900)  # everything is emulated
+pytestmark = pytest.mark.more
 
 HOST = LocalHost()
 LABEL = f"nearmetal-test{os.getpid()}xen"
@@ -46,7 +46,7 @@ def guest(
         image="busybox",
         attachment=Attachment.NONE,
         placements=(),
-        guest=settings or GuestSettings(memory=128 * MIB, boot_timeout=400),
+        guest=settings or GuestSettings(memory=128 * MIB, boot_timeout=1800),
         xen=XenSettings(dom0=there, **xen),  # type: ignore[arg-type]  # the fields that a test varies
     )
     request = InstanceRequest(
@@ -64,7 +64,7 @@ def guest(
 
 
 def out(instance: XenInstance, *argv: str) -> str:
-    done = HOST.run(instance.command(argv), timeout=120)
+    done = HOST.run(instance.command(argv), timeout=600)
     assert done.ok, done
     return done.stdout.strip()
 
@@ -72,7 +72,7 @@ def out(instance: XenInstance, *argv: str) -> str:
 def test_a_pv_guest_is_pinned_weighed_counted_saved_and_restored(
     dom0: Outer, parts: Parts, tmp_path: Path
 ) -> None:
-    settings = GuestSettings(memory=128 * MIB, boot_timeout=400, writable=64 * MIB, swap=32 * MIB)
+    settings = GuestSettings(memory=128 * MIB, boot_timeout=1800, writable=64 * MIB, swap=32 * MIB)
     xl, saved = Xl(dom0.ssh), "/var/tmp/saved"
     with guest(
         dom0, parts, tmp_path, settings=settings, type=XenType.PV, scheduler=XenScheduler.CREDIT2, weight=300
@@ -80,7 +80,7 @@ def test_a_pv_guest_is_pinned_weighed_counted_saved_and_restored(
         assert out(g, "cat", "/proc/sys/kernel/hostname") == "nmguest"
         assert out(g, "cat", "/sys/hypervisor/type") == "xen"
         assert out(g, "cat", "/sys/hypervisor/guest_type") == "PV"
-        assert HOST.run(g.command(["sh", "-c", "exit 3"]), timeout=60).returncode == 3
+        assert HOST.run(g.command(["sh", "-c", "exit 3"]), timeout=600).returncode == 3
         mounts = out(g, "cat", "/proc/mounts")
         assert "overlay / overlay" in mounts
         assert "/dev/xvdc" in out(g, "cat", "/proc/swaps")
@@ -107,7 +107,7 @@ def test_a_pv_guest_is_pinned_weighed_counted_saved_and_restored(
         assert label in kept_names(HOST)
         remove_named(HOST, label)
         assert xl.find(label) is None and label not in kept_names(HOST)
-        assert "has ended" in g.trouble() or not HOST.run(g.command(["true"]), timeout=60).ok
+        assert "has ended" in g.trouble() or not HOST.run(g.command(["true"]), timeout=600).ok
     assert xl.find(label) is None
     assert label not in kept_names(HOST) and find(label) == ()
     assert not [f for f in dom0.do("ls", "/var/tmp").split() if f.startswith(LABEL)]

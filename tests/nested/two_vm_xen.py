@@ -13,7 +13,7 @@ from tests.nested.inside import booted, built_image, carried_disk, nearmetal
 from nearmetal.environments.xl import Xl
 from nearmetal.studies.two_vm_2009 import IMAGE, NAME
 
-pytestmark = pytest.mark.timeout(3600)  # everything is emulated
+pytestmark = [pytest.mark.more, pytest.mark.timeout(7200)]  # everything is emulated
 
 
 def test_the_study_of_2009_runs_in_guests_of_xen(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from nearmetal.errors import RunError, UnavailableError
 from nearmetal.model.guest import MIB, GuestSettings
 from nearmetal.model.xen import XenDisk, XenDiskKind, XenType
 
-pytestmark = pytest.mark.timeout(3600)  # everything is emulated
+pytestmark = [pytest.mark.more, pytest.mark.timeout(7200)]  # everything is emulated
 
 IMAGE = "debian-mpi"
 DISK, SWAP, GROUP = 64 * MIB, 32 * MIB, 256 * MIB
@@ -47,13 +47,13 @@ environments:
     backend: xen
     image: debian-mpi
     attachment: veth-bridge
-    guest: {{memory: 256 MiB, vcpus: 1, kernel: {kernel}, boot_timeout: 5 min}}
+    guest: {{memory: 256 MiB, vcpus: 1, kernel: {kernel}, boot_timeout: 30 min}}
     xen: {{type: pv, weight: 512}}
     placements: [2x1]
   pvh:
     backend: xen
     image: debian-mpi
-    guest: {{memory: 256 MiB, vcpus: 1, kernel: {kernel}, boot_timeout: 5 min}}
+    guest: {{memory: 256 MiB, vcpus: 1, kernel: {kernel}, boot_timeout: 30 min}}
     attachment: none
     xen: {{type: pvh}}
     placements: [1x2]
@@ -118,7 +118,7 @@ def test_a_pvh_guest_says_that_it_is_one(whole: Outer, parts: Parts, tmp_path: P
 def test_an_hvm_guest_boots_with_its_disks(whole: Outer, parts: Parts, tmp_path: Path) -> None:
     """Its firmware reads kernel and initramfs byte by byte from the device model, each byte an exit that the
     emulator emulates: a minute alone on a CPU, so it is given more time than others."""
-    settings = GuestSettings(memory=128 * MIB, boot_timeout=900, writable=DISK, swap=SWAP)
+    settings = GuestSettings(memory=128 * MIB, boot_timeout=1800, writable=DISK, swap=SWAP)
     with guest(whole, parts, tmp_path, settings=settings, type=XenType.HVM) as g:
         assert out(g, "cat", "/sys/hypervisor/guest_type") == "HVM"
         require_disks(g, root="xvde", writable="xvdf", swap="xvdg")
@@ -176,7 +176,7 @@ def counted(g: XenInstance, disk: str) -> tuple[int, int]:
 
 def test_disks_as_logical_volumes_and_as_a_device(whole: Outer, parts: Parts, tmp_path: Path) -> None:
     """Both on loop devices of the dom0; each vCPU of two is pinned to the one CPU that there is."""
-    settings = GuestSettings(memory=128 * MIB, boot_timeout=400, vcpus=2, writable=DISK, swap=SWAP)
+    settings = GuestSettings(memory=128 * MIB, boot_timeout=1800, vcpus=2, writable=DISK, swap=SWAP)
     whole.do("truncate", "--size", str(GROUP), "/written/group")
     loop = whole.do("losetup", "--find", "--show", "/written/group").strip()
     whole.do("vgcreate", "vgtest", loop)
@@ -192,7 +192,7 @@ def test_disks_as_logical_volumes_and_as_a_device(whole: Outer, parts: Parts, tm
     whole.do("vgremove", "--force", "vgtest")
     whole.do("wipefs", "--all", loop)
     block = XenDisk(kind=XenDiskKind.BLOCK, path=loop)
-    alone = GuestSettings(memory=128 * MIB, boot_timeout=400, writable=DISK)
+    alone = GuestSettings(memory=128 * MIB, boot_timeout=1800, writable=DISK)
     with guest(whole, parts, tmp_path, settings=alone, type=XenType.PV, disk=block) as g:
         # All of the device, however little was asked for.
         require_disks(g, root="xvda", writable="xvdb", swap=None, size=GROUP)
@@ -201,7 +201,7 @@ def test_disks_as_logical_volumes_and_as_a_device(whole: Outer, parts: Parts, tm
         # It holds an ext4 now, which nobody writes over unasked.
         (alone, block, "holds something"),
         (
-            GuestSettings(memory=128 * MIB, boot_timeout=400, writable=2 * GROUP),
+            GuestSettings(memory=128 * MIB, boot_timeout=1800, writable=2 * GROUP),
             XenDisk(kind=XenDiskKind.BLOCK, path=loop, overwrite=True),
             "256 MiB large, 512 MiB are asked for",
         ),

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from tests.blocks import run_one
 
+from nearmetal.execute.job import TOKEN_LIMIT
 from nearmetal.execute.progress import Silent
 from nearmetal.execute.session import Session, new_label, open_session, prepare_machine, usable_arms
 from nearmetal.execute.standing import Standing
@@ -28,6 +29,8 @@ from nearmetal.model.study import (
     Placement,
     Study,
 )
+
+pytestmark = pytest.mark.more
 
 HOST = LocalHost()
 SLOW = NetworkSettings(rto_min=0.003, congestion_control="reno", mtu=1280)
@@ -96,8 +99,8 @@ def test_an_interface_that_vanishes_fails_its_trial_alone_and_soon() -> None:
 
     def cut(standing: Sequence[Standing]) -> None:
         network = next(n for (arm, _), n in own.networks.items() if arm == "veth-routed/2x1")
-        done = HOST.run(network.hub_command([sys.executable, "-c", code]), timeout=60, cwd=Path("/"))
-        assert done.ok, done.last_words()
+        done = HOST.run(network.hub_command([sys.executable, "-c", code]), timeout=600, cwd=Path("/"))
+        assert done.ok, done.failure()
 
     with session([Attachment.VETH_ROUTED, Attachment.VETH_BRIDGE]) as own:
         first = {r.arm: r for r in run_one(own, audit=cut)}
@@ -108,4 +111,4 @@ def test_an_interface_that_vanishes_fails_its_trial_alone_and_soon() -> None:
         cutoff = records["veth-routed/2x1"]
         assert cutoff.status is Status.FAILED
         assert "network interface" in cutoff.reason and "has gone (attachment veth-routed" in cutoff.reason
-        assert cutoff.end - cutoff.begin < 30
+        assert cutoff.end - cutoff.begin < TOKEN_LIMIT, "it does not wait for an answer"

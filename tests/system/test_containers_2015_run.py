@@ -11,7 +11,10 @@ from typing import Any
 import pytest
 from tests.system.test_quick import left_behind, nearmetal
 
-pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="lxc and named network namespaces need root")
+pytestmark = [
+    pytest.mark.more,
+    pytest.mark.skipif(os.geteuid() != 0, reason="lxc and named network namespaces need root"),
+]
 RUN = ("run", "containers-2015", "--scale", "small", "--seed", "7")
 
 
@@ -21,9 +24,8 @@ def here(tmp_path: Path) -> Iterator[Path]:
     assert left_behind(tmp_path) == []
 
 
-@pytest.mark.timeout(700)
 def test_every_part_runs_and_stands_beside_the_paper(here: Path) -> None:
-    done = nearmetal(*RUN, "--time", "10m", "--max-blocks", "1", "--json", cwd=here, timeout=600)
+    done = nearmetal(*RUN, "--time", "60m", "--max-blocks", "1", "--json", cwd=here, timeout=3000)
     assert done.returncode == 0, done.stderr
     form: dict[str, Any] = json.loads(done.stdout)
     parts = {p["part"]: p for p in form["parts"]}
@@ -49,10 +51,10 @@ def test_every_part_runs_and_stands_beside_the_paper(here: Path) -> None:
 
 
 def test_it_goes_on_and_says_how_far_it_is(here: Path) -> None:
-    done = nearmetal(*RUN, "--only", "appendix", "--time", "1m", "--max-blocks", "1", cwd=here, timeout=200)
+    done = nearmetal(*RUN, "--only", "appendix", "--time", "30m", "--max-blocks", "1", cwd=here, timeout=3000)
     assert done.returncode == 0, done.stderr
     assert "Appendix" in done.stdout and "no verdict yet" in done.stdout
-    again = nearmetal("resume", "--time", "1m", "--max-blocks", "2", cwd=here, timeout=200)
+    again = nearmetal("resume", "--time", "30m", "--max-blocks", "2", cwd=here, timeout=3000)
     assert again.returncode == 0, again.stderr
     told = json.loads(nearmetal("status", "--json", cwd=here).stdout)
     assert [(p["part"], p["blocks"]) for p in told["parts"]] == [("appendix", 2)]

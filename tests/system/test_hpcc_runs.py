@@ -18,6 +18,8 @@ from nearmetal.workloads.blas import core_for
 from nearmetal.workloads.parameter import Choices
 from nearmetal.workloads.perftest import Perftest
 
+pytestmark = pytest.mark.more
+
 STUDY = """\
 name: linpack
 environments:
@@ -136,7 +138,6 @@ def test_a_grid_that_does_not_fit_and_rdma_without_a_device_start_nothing(tmp_pa
 
 
 @pytest.mark.beside
-@pytest.mark.timeout(900)
 def test_an_image_without_hpcc_names_the_packages(debian_mpi: RealImage, tmp_path: Path) -> None:
     text = STUDY.replace("{backend: native}", f"{{backend: native, image: {NAME}}}")
     text = text[: text.index("  curve:")] + text[text.index("design:") :]
@@ -163,7 +164,7 @@ def test_perftest_server_and_client_find_each_other(tmp_path: Path) -> None:
         )
         for rank in (0, 1, 2)
     ]
-    assert [rank.communicate(timeout=60)[1] for rank in ranks] == [b"", b"", b""]
+    assert [rank.communicate(timeout=600)[1] for rank in ranks] == [b"", b"", b""]
     assert [rank.returncode for rank in ranks] == [0, 0, 0]
     assert (tmp_path / "server").read_text().strip() != ""
     written = (tmp_path / "client.txt").read_text()

@@ -12,7 +12,7 @@ from tests.conftest import NAME, RealImage, nearmetal
 
 from nearmetal.images.digest import tree_digest
 
-pytestmark = [pytest.mark.beside, pytest.mark.timeout(1500)]
+pytestmark = [pytest.mark.more, pytest.mark.beside]
 
 STUDY = """\
 name: imaged
@@ -49,7 +49,7 @@ def test_what_was_built_is_what_it_says(debian_mpi: RealImage) -> None:
     assert not (tree / "etc" / "resolv.conf").exists() and list((tree / "dev").iterdir()) == []
     listed = json.loads(nearmetal(debian_mpi.env, "image", "list", "--json").stdout)
     assert [i for i in listed if i["name"] == NAME] == [facts]
-    again = nearmetal(debian_mpi.env, "image", "build", NAME, timeout=60)
+    again = nearmetal(debian_mpi.env, "image", "build", NAME, timeout=600)
     assert again.returncode == 0 and again.stderr == ""
 
 

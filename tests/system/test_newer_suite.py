@@ -12,8 +12,8 @@ import pytest
 from tests.conftest import nearmetal
 
 pytestmark = [
+    pytest.mark.more,
     pytest.mark.beside,
-    pytest.mark.timeout(1500),
     pytest.mark.skipif(os.geteuid() != 0, reason="an sshd is started in the instances"),
 ]
 
@@ -41,7 +41,7 @@ def env(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     directory = tmp_path_factory.mktemp("newer")
     env = {**os.environ, "XDG_CACHE_HOME": str(directory)}
     (directory / "study.yaml").write_text(STUDY.replace(", DESIGN", ""))
-    done = nearmetal(env, "image", "build", "newer", "--file", str(directory / "study.yaml"), timeout=800)
+    done = nearmetal(env, "image", "build", "newer", "--file", str(directory / "study.yaml"), timeout=3000)
     assert done.returncode == 0, done.stderr
     return env
 

@@ -5,6 +5,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+pytestmark = pytest.mark.more
+
 NEARMETAL = str(Path(sys.executable).parent / "nearmetal")
 STUDY = """\
 name: theirs
@@ -47,7 +51,7 @@ def put(program: Path, rate: str, state: str) -> None:
 
 def nearmetal(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [NEARMETAL, *words], cwd=cwd, capture_output=True, text=True, timeout=280, check=False
+        [NEARMETAL, *words], cwd=cwd, capture_output=True, text=True, timeout=600, check=False
     )
 
 

@@ -7,6 +7,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+pytestmark = pytest.mark.more
+
 NEARMETAL = str(Path(sys.executable).parent / "nearmetal")
 PYTHON = Path(__file__).parents[2] / ".venv-veros" / "bin" / "python"
 #: Prints as MITgcm does, from what stands in its run directory; ends with an error where an earlier run was.
@@ -49,7 +53,7 @@ def test_oceans_run_in_a_container_as_on_the_machine(tmp_path: Path) -> None:
     (tmp_path / "run" / "data").symlink_to("../input/data")
     (tmp_path / "s.yaml").write_text(STUDY.format(python=PYTHON, here=tmp_path))
     argv = [NEARMETAL, "run", "s.yaml", "--seed", "1", "--max-blocks", "1", "--json"]
-    done = subprocess.run(argv, cwd=tmp_path, capture_output=True, text=True, timeout=250, check=False)
+    done = subprocess.run(argv, cwd=tmp_path, capture_output=True, text=True, timeout=600, check=False)
     assert done.returncode == 0, done.stderr
     directory = tmp_path / json.loads(done.stdout)["results_dir"]
     records: list[dict[str, Any]] = [

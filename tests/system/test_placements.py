@@ -9,7 +9,10 @@ from typing import Any
 import pytest
 from tests.system.test_quick import left_behind, nearmetal, trial_lines
 
-pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="limits and mounted storage need root")
+pytestmark = [
+    pytest.mark.more,
+    pytest.mark.skipif(os.geteuid() != 0, reason="limits and mounted storage need root"),
+]
 
 BURN = (
     "import os, sys; place = os.environ['NEARMETAL_STORAGE']; assert place == sys.argv[1]; "
@@ -151,5 +154,5 @@ def test_a_companion_that_fails_is_a_failed_trial_with_its_words(here: Path) -> 
     study = study.replace("placements: [1x2, 1x4]", "placements: [1x2]").replace("[1x2, 2x1, 4x1]", "[1x2]")
     (here / "study.yaml").write_text(study.replace("place = os", "import time; time.sleep(.5); place = os"))
     done = nearmetal("run", "study.yaml", "--max-blocks", "1", "--seed", "5", cwd=here)
-    assert "the companion ended with 3: lost its target" in done.stdout + done.stderr
+    assert "companion: sh ended with 3: lost its target" in done.stdout + done.stderr
     assert done.returncode == 4

@@ -3,12 +3,13 @@
 import json
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+pytestmark = pytest.mark.more
 
 NEARMETAL = str(Path(sys.executable).parent / "nearmetal")
 #: One block of two arms.
@@ -36,18 +37,17 @@ def here(tmp_path: Path) -> Iterator[Path]:
 
 def run(cwd: Path, *words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [NEARMETAL, *words], cwd=cwd, capture_output=True, text=True, timeout=280, check=False
+        [NEARMETAL, *words], cwd=cwd, capture_output=True, text=True, timeout=600, check=False
     )
 
 
-def failed(here: Path, workload: str) -> tuple[str, float]:
-    """What is told of a study whose one workload fails everywhere, and how long that took."""
+def failed(here: Path, workload: str) -> str:
+    """What is told of a study whose one workload fails everywhere."""
     (here / "s.yaml").write_text(STUDY.format(workloads=workload, inside=workload.split(":")[0].strip()))
-    begin = time.monotonic()
     done = run(here, "run", "s.yaml", "--seed", "1")
     assert done.returncode == 4, done.stderr
     assert "Traceback" not in done.stderr
-    return done.stderr, time.monotonic() - begin
+    return done.stderr
 
 
 def log_named_in(words: str) -> Path:
@@ -57,7 +57,7 @@ def log_named_in(words: str) -> Path:
 
 def test_a_program_that_hangs_is_ended_with_all_that_it_started(here: Path) -> None:
     marker = "271828"
-    said, took = failed(
+    said = failed(
         here,
         f"""\
   hangs:
@@ -68,7 +68,7 @@ def test_a_program_that_hangs_is_ended_with_all_that_it_started(here: Path) -> N
       sleep {marker}
     time_limit: 1 s""",
     )
-    assert "hangs did not end within 1 s, its time_limit" in said and took < 250
+    assert "hangs did not end within 1 s, its time_limit" in said
     assert "begun" in (here / log_named_in(said) / "hangs.stdout.txt").read_text()
     assert not running(marker)
 
@@ -87,22 +87,22 @@ def running(word: str) -> list[str]:
 
 @pytest.mark.parametrize("how", ["(setsid sleep 314159 >/dev/null 2>&1 &)", "sleep 314159 &"])
 def test_a_program_that_forks_away_has_no_time(here: Path, how: str) -> None:
-    said, _ = failed(here, f"  away:\n    script: |\n      #!/bin/sh\n      {how}\n      echo done")
+    said = failed(here, f"  away:\n    script: |\n      #!/bin/sh\n      {how}\n      echo done")
     assert "away ended and left sleep running" in said and "in the foreground" in said
     assert not running("314159")
 
 
 def test_a_signal_is_named(here: Path) -> None:
-    said, _ = failed(here, "  dies:\n    script: |\n      #!/bin/sh\n      echo half; kill -SEGV $$")
-    assert "dies: was ended by SIGSEGV" in said
+    said = failed(here, "  dies:\n    script: |\n      #!/bin/sh\n      echo half; kill -SEGV $$")
+    assert "dies: was killed by SIGSEGV" in said
     assert (here / log_named_in(said) / "dies.stdout.txt").read_text() == "half\n"
 
 
 def test_a_program_that_is_not_there_and_a_wrong_code(here: Path) -> None:
     (here / "data").write_text("1 2 3\n")
-    said, _ = failed(here, "  data:\n    command: [./data]")
+    said = failed(here, "  data:\n    command: [./data]")
     assert "./data cannot be started: Permission denied" in said and "chmod +x ./data" in said
-    said, _ = failed(here, "  gone:\n    command: [no-such-program]")
+    said = failed(here, "  gone:\n    command: [no-such-program]")
     assert "no-such-program cannot be started: No such file or directory" in said
     assert "install it" in said
 
@@ -128,9 +128,8 @@ def test_output_of_every_kind(here: Path) -> None:
     )
     inside = ", ".join(name for name in numbers if name != "loops")
     (here / "s.yaml").write_text(STUDY.format(workloads=text, inside=inside))
-    begin = time.monotonic()
     done = run(here, "run", "s.yaml", "--seed", "1", "--max-blocks", "1", "--json")
-    assert "Traceback" not in done.stderr and time.monotonic() - begin < 250
+    assert "Traceback" not in done.stderr
     directory = here / json.loads(done.stdout)["results_dir"]
     rows: dict[str, dict[str, Any]] = {}
     for line in (directory / "trials" / "local.jsonl").read_text().splitlines():

@@ -11,10 +11,11 @@ from typing import Literal
 import pytest
 from playwright.sync_api import Browser, Page, sync_playwright
 from tests.golden import sample_analysis as sample
+from tests.patience import PATIENCE
 
 from nearmetal.report.write import write_report
 
-pytestmark = pytest.mark.beside
+pytestmark = [pytest.mark.no_run, pytest.mark.beside]
 
 ARGUMENTS = (
     "--no-sandbox",
@@ -81,7 +82,9 @@ def browser() -> Iterator[Browser]:
     program = shutil.which("chromium")
     assert program, "chromium is not installed: apt install chromium"
     with sync_playwright() as playwright:
-        started = playwright.chromium.launch(executable_path=program, args=list(ARGUMENTS))
+        started = playwright.chromium.launch(
+            executable_path=program, args=list(ARGUMENTS), timeout=1000 * PATIENCE
+        )
         yield started
         started.close()
 
@@ -96,6 +99,7 @@ def opened(
     context = browser.new_context(
         offline=True, viewport={"width": width, "height": 900}, color_scheme=scheme, reduced_motion="reduce"
     )
+    context.set_default_timeout(1000 * PATIENCE)
     page = context.new_page()
     page.on("console", lambda m: complaints.append(f"{m.type}: {m.text}"))
     page.on("pageerror", lambda e: complaints.append(str(e)))
@@ -239,6 +243,7 @@ def test_a_chart_that_fails_says_so_and_leaves_the_rest(
         source[:start] + '"mark":"nonsense","encoding":5,' + source[start:].replace('"layer"', '"x"', 1)
     )
     context = browser.new_context(offline=True)
+    context.set_default_timeout(1000 * PATIENCE)
     page = context.new_page()
     errors: list[str] = []
     page.on("console", lambda m: errors.append(m.type))

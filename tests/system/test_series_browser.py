@@ -13,7 +13,7 @@ from tests.unit import test_containers_2015 as sample
 from nearmetal.published import published
 from nearmetal.report.series import write_series
 
-pytestmark = pytest.mark.beside
+pytestmark = [pytest.mark.no_run, pytest.mark.more, pytest.mark.beside]
 
 browser = single.browser
 

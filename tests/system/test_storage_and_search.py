@@ -52,7 +52,7 @@ workloads:
 design: {baseline: disk, mode: plain, warm_up: 0}
 """
 
-pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="mounts storage")
+pytestmark = [pytest.mark.more, pytest.mark.skipif(os.geteuid() != 0, reason="mounts storage")]
 
 
 def run(directory: Path, study: str, *words: str) -> tuple[int, str, Path]:

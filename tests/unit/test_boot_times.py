@@ -98,7 +98,7 @@ def test_each_source_is_asked_as_far_as_it_is_there() -> None:
     found = boot_records(FakeHost(programs=every, commands=none))
     assert (found["phases"], found["source"], found["reboots"]) == (None, "wtmp", [125.0])
     assert found["absent"] == {
-        "systemd-analyze": "System has not been booted with systemd",
+        "systemd-analyze": "systemd-analyze ended with 1: System has not been booted with systemd",
         "journal": "it has no record of it",
     }
     found = boot_records(FakeHost(missing=("systemd-analyze", "journalctl", "last")))

@@ -124,7 +124,7 @@ def test_what_fio_says_is_the_roof_or_why_there_is_none(tmp_path: Path, error: i
     host = FakeHost(programs={"fio": "/usr/bin/fio"}, commands={argv: fio})
     asked = replace(WANTED, place=str(place))
     if error or not rate:
-        with pytest.raises(RunError, match="fio on"):
+        with pytest.raises(RunError, match="fio measured nothing"):
             by_fio(machine(host), asked, label, tmp_path)
     else:
         found = by_fio(machine(host), asked, label, tmp_path)

@@ -47,9 +47,9 @@ def test_who_was_born_while_one_looked_is_ended_too(monkeypatch: pytest.MonkeyPa
         return {} if missed and missed.pop() else look(wanted)
 
     monkeypatch.setattr(processes, "labelled", late)
-    with subprocess.Popen(["sleep", "60"], env={processes.LABEL_VARIABLE: label}) as child:
+    with subprocess.Popen(["sleep", "3600"], env={processes.LABEL_VARIABLE: label}) as child:
         processes.kill_labelled(label)
-        assert child.wait(5) == -signal.SIGKILL
+        assert child.wait(600) == -signal.SIGKILL
 
 
 def test_we_and_those_above_us_are_never_found() -> None:

@@ -16,7 +16,7 @@ from nearmetal.environments.instance import require_fitting
 from nearmetal.environments.oci import bundle
 from nearmetal.environments.podman import run_words as podman_words
 from nearmetal.environments.podman import settings
-from nearmetal.environments.program import FirstReport, entered_by_call, last_words
+from nearmetal.environments.program import FirstReport, entered_by_call
 from nearmetal.errors import RunError, UnavailableError
 from nearmetal.host import Host, LocalHost, cgroups
 from nearmetal.host.leftovers import Kind
@@ -159,19 +159,6 @@ def test_the_first_braces_are_ours(tmp_path: Path) -> None:
     words = entered_by_call(Tools(directory=tmp_path), request(), Path("/calls"), ["runc", "exec", "c"])
     assert words[1:7] == ("call", "/calls", "--", "runc", "exec", "c")
     assert words[-4:] == ("0,1", "--call", "{}", "--")
-
-
-@pytest.mark.parametrize(
-    ("said", "last"),
-    [
-        ("docker: no space\nSee 'docker run --help'.\n", "docker: no space"),
-        ("one\n\ntwo\n\n", "two"),
-        ("", ""),
-    ],
-)
-def test_last_words_are_not_the_pointer_to_the_help(tmp_path: Path, said: str, last: str) -> None:
-    (tmp_path / "log").write_text(said)
-    assert last_words(tmp_path / "log") == last
 
 
 def test_a_name_too_long(tmp_path: Path) -> None:

@@ -104,14 +104,13 @@ def test_lxc_configuration() -> None:
     assert "/t t none rbind,ro,create=dir 0 0" in mounts
 
 
-def test_lxc_tells_the_first_cause(tmp_path: Path) -> None:
-    log = tmp_path / "log"
-    log.write_text(
+def test_of_lxc_errors_the_first_is_reported() -> None:
+    output = (
         '\nlxc-start: c: ../src/lxc/start.c: start: 2197 No such file or directory - Failed to exec "/x"\n'
         "lxc-start: c: ../src/lxc/tools/lxc_start.c: main: 306 The container failed to start\n"
     )
-    assert lxc.cause(log) == 'lxc-start: No such file or directory - Failed to exec "/x"'
-    assert lxc.cause(tmp_path / "none") == ""
+    assert lxc.find_lxc_message(output) == 'No such file or directory - Failed to exec "/x"'
+    assert lxc.find_lxc_message("") == ""
     spaced = FirstReport(directory=Path("/a"), argv=("/a b/nm-init",), descriptor=-1)
     with pytest.raises(RunError, match="no path with a space"):
         lxc.container(replace(given(), report=spaced))

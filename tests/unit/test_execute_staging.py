@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nearmetal.errors import TrialFailedError
-from nearmetal.execute.failures import ended_how
 from nearmetal.execute.staging import KEPT, compared, fill, read_outputs
 from nearmetal.host.bounded import Bounded, Drain, shortened
 from nearmetal.model.study import CommandWorkload, Reference, VerifySpec
@@ -108,17 +107,3 @@ def test_a_pipe_is_drained_into_a_bounded_file(tmp_path: Path) -> None:
     drain.join(10)
     text = (tmp_path / "log").read_text()
     assert len(text) < 200 and "99900 bytes left out" in text
-
-
-@pytest.mark.parametrize(
-    ("status", "codes", "told"),
-    [
-        (139, (0,), "was ended by SIGSEGV"),
-        (-9, (0,), "was ended by SIGKILL"),
-        (3, (0,), "ended with 3"),
-        (255, (0,), "ended with 255"),
-        (0, (3, 4), "ended with 0, not with 3 or 4"),
-    ],
-)
-def test_how_a_program_ended(status: int, codes: tuple[int, ...], told: str) -> None:
-    assert ended_how(status, codes) == told

@@ -38,7 +38,7 @@ class Planted:
             if self.meet is None:
                 time.sleep(STEP)
             else:
-                self.meet.wait(60)
+                self.meet.wait(600)
             if fail:
                 raise RunError(f"start {number} failed")
             phases: Mapping[str, float] = {"first_instruction": STEP}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import lzma
 import struct
 from dataclasses import replace
@@ -218,10 +219,10 @@ def test_a_seat_is_handed_over_by_a_tap_of_its_own_kind() -> None:
     )
     host = FakeHost(commands={(*plain, "--macvtap"): told})
     assert taken_place(host, TOOLS, seat, Attachment.MACVTAP).mac == "02:aa:bb:cc:dd:ee"
-    said = Completed(
-        argv=(), returncode=111, seconds=0.0, stdout="", stderr="nm-box: find the device of the macvtap: x"
-    )
-    with pytest.raises(RunError, match="the guest cannot take eth0: nm-box: find the device"):
+    said = Completed(argv=(), returncode=111, seconds=0.0, stdout="", stderr="x: no such device")
+    with pytest.raises(
+        RunError, match="the guest cannot take eth0: nm-box ended with 111: x: no such device"
+    ):
         taken_place(FakeHost(commands={(*plain, "--macvtap"): said}), TOOLS, seat, Attachment.MACVTAP)
 
 
@@ -327,11 +328,14 @@ def test_memory_is_shared_in_huge_pages_or_divided_where_asked_for() -> None:
 def test_a_console_tells_why_a_guest_ended_and_how_far_a_silent_one_came() -> None:
     panic = "[ 1.0] booting\n[ 2.0] Kernel panic - not syncing: VFS: Unable to mount root\n[ 2.1] CPU: 0\n"
     assert console_words(panic) == "Kernel panic - not syncing: VFS: Unable to mount root"
-    own = "nm-guest: mount the image: has the kernel its file system?: No such device (/dev/vda:erofs)"
-    assert console_words(f"x\n{own}\nreboot: Power down\n") == own
+    own = "mount the image: has the kernel its file system?: No such device (/dev/vda:erofs)"
+    line = json.dumps(
+        {"event": "error", "program": "nm-guest", "process": "", "what": own}, separators=(",", ":")
+    )
+    assert console_words(f"x\n{line}\nreboot: Power down\n") == f"nm-guest: {own}"
     assert console_words("a\r\nb\r\n\n") == "b" and console_words("") == "its console is empty"
     assert how_far("") == "in its firmware, or its kernel says nothing"
-    assert how_far("[0.0] Linux") == "in its kernel" and how_far("nm-guest: ...") == "in its init"
+    assert how_far("[0.0] Linux") == "in its kernel" and how_far(line) == "in its init"
 
 
 REGISTERS = "\nCPU#0\nRAX=0000000000000000 RBX=0\n{name}={at} RFL=00000046 [---Z-P-] CPL=0\nES =0000\n"

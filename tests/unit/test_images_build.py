@@ -110,13 +110,16 @@ def test_what_is_missing_is_named_with_its_package(tmp_path: Path, root: bool, m
 
 
 def test_words_of_a_failure() -> None:
-    said = ["I: running", "E: Unable to locate package gccc", "E: apt-get failed", "I: cleaning"]
-    error = failure("own", "not built", said, 25)
+    output = "I: running\nE: Unable to locate package gccc\nE: apt-get failed\nI: cleaning\n"
+    error = failure("own", "not built", "mmdebstrap", 25, output)
     assert isinstance(error, RunError)
-    assert error.what == "image own: not built (status 25): Unable to locate package gccc; apt-get failed"
-    full = failure("own", "not built", ["dpkg: cannot copy: No space left on device", "E: sub-process"], 1)
+    message = "Unable to locate package gccc; apt-get failed"
+    assert error.what == f"image own: not built: mmdebstrap ended with 25: {message}"
+    output = "dpkg: cannot copy: No space left on device\nE: sub-process\n"
+    full = failure("own", "not built", "mmdebstrap", 1, output)
     assert isinstance(full, DiskFullError) and "XDG_CACHE_HOME" in full.remedy
-    assert "no output" in str(failure("own", "not built", [], -9))
+    silent = failure("own", "not built", "mmdebstrap", -9, "")
+    assert silent.what == "image own: not built: mmdebstrap was killed by SIGKILL and printed no message"
 
 
 def test_a_finished_tree_bears_no_trace_of_the_machine(tmp_path: Path) -> None:

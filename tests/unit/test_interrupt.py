@@ -23,7 +23,7 @@ def test_it_strikes_the_body_once_and_undoes() -> None:
     with pytest.raises(KeyboardInterrupt), interruptible(lambda: seen.append("undone")):
         try:
             strike()
-            time.sleep(5)
+            time.sleep(600)
         finally:
             strike()  # the second does not tear the clean-up
             seen.append("cleaned")
@@ -50,7 +50,7 @@ def test_entering_and_leaving_are_whole() -> None:
             seen.append("ended")
 
     with pytest.raises(KeyboardInterrupt), interruptible(lambda: None), step():
-        time.sleep(5)
+        time.sleep(600)
         seen.append("not reached")
     assert seen == ["started", "ended"]
 
@@ -66,7 +66,7 @@ def test_an_import_is_whole(tmp_path: Path) -> None:
         "try:\n"
         "    with interruptible(lambda: None):\n"
         "        import half\n"
-        "        time.sleep(5)\n"
+        "        time.sleep(600)\n"
         "except KeyboardInterrupt:\n"
         "    print(sys.modules['half'].whole)\n"
     )

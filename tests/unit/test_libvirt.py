@@ -25,13 +25,13 @@ from nearmetal.environments.libvirt_daemon import (
     ask,
     destroy,
     destroy_domain,
+    find_virsh_message,
     has_failed,
     kept_domains,
     place_name,
     reached,
     usual_uri,
     virsh_argv,
-    words_of,
 )
 from nearmetal.environments.libvirt_domain import made
 from nearmetal.environments.libvirt_tap import joined, tap, tap_name
@@ -191,10 +191,12 @@ def test_why_virsh_failed_is_told_by_the_first_cause() -> None:
         "error: failed to get domain 'a'\nerror: Domain not found: no domain with matching name 'a'\n"
     )
     told = "internal error: process exited: 2026-01-01T00:00:00Z qemu: unable to find CPU model 'x'"
-    assert words_of(batch) == told
-    assert words_of("error: only this\n") == "only this" and words_of("") == "no message"
-    assert words_of(f"warning: one\n{batch}") == told and has_failed(f"warning: one\n{batch}")
-    assert words_of("warning: one\n") == "warning: one" and not has_failed("warning: an error: none\n")
+    assert find_virsh_message(batch) == told
+    assert find_virsh_message("error: only this\n") == "only this" and find_virsh_message("") == ""
+    assert find_virsh_message(f"warning: one\n{batch}") == told and has_failed(f"warning: one\n{batch}")
+    assert find_virsh_message("warning: one\n") == "warning: one" and not has_failed(
+        "warning: an error: none\n"
+    )
 
 
 CAPABILITIES = "<capabilities><host><secmodel><model>dac</model></secmodel></host></capabilities>"
@@ -225,7 +227,8 @@ def test_one_that_was_asked_for_and_is_silent_is_no_reason_for_another(state: Pa
     host = FakeHost(commands={tuple(asking): silent}, missing=("virtqemud", "libvirtd"))
     with (
         pytest.raises(
-            UnavailableError, match="qemu:///system: Failed to connect socket: No such file"
+            UnavailableError,
+            match="qemu:///system: virsh ended with 1: Failed to connect socket: No such file",
         ) as told,
         reached(host, TOOLS, SYSTEM, NAME, state, None),
     ):
@@ -268,7 +271,7 @@ def test_domains_of_every_daemon_that_was_noted_are_found_and_destroyed(state: P
         "error: Failed to destroy\nerror: Requested operation is not valid: domain is not running\n",
     ):
         destroy(FakeHost(commands={end: said([*end], words)}), noted, NAME)
-    with pytest.raises(RunError, match=r"virsh destroy .*: denied"):
+    with pytest.raises(RunError, match=r"cannot be destroyed: virsh ended with 1: denied"):
         destroy(
             FakeHost(commands={end: said([*end], "error: Failed to destroy\nerror: denied\n")}), noted, NAME
         )
@@ -373,10 +376,10 @@ def test_a_warning_of_virsh_is_no_failure(state: Path, own: bool) -> None:
     host = FakeHost(processes={creating(NAME): client}, commands={end: ""})
     (state / "virsh.txt").touch()
     (state / "virsh-errors.txt").write_text("warning: this libvirt is old\n")
-    with subprocess.Popen(["sleep", "60"]) as qemu:
+    with subprocess.Popen(["sleep", "3600"]) as qemu:
         with made(host, TOOLS, Daemon(uri=SESSION, own=own), NAME, "<domain/>", state) as found:
             assert found.threads == (qemu.pid,) and found.process.poll() is None
-        assert qemu.wait(20) != 0 and client.killed
+        assert qemu.wait(600) != 0 and client.killed
     # Our own daemon ends with its guest: asking it would be counted to the stop.
     assert host.calls == [creating(NAME), *(() if own else (end,))]
 
@@ -423,12 +426,12 @@ def test_a_tap_is_made_here_and_taken_away() -> None:
         assert host.calls[-1] == away
         refused = said([*making], "ioctl(TUNSETIFF): Operation not permitted\n")
         with (
-            pytest.raises(RunError, match="the guest's tap: ioctl"),
+            pytest.raises(RunError, match="the guest's tap: ip ended with 1: ioctl"),
             tap(FakeHost(commands={making: refused}), NAME),  # another's of that name stays
         ):
             pass
         host = FakeHost(commands={making: "", alias: said([*alias], "no\n"), away: ""})
-        with pytest.raises(RunError, match="the guest's tap: no"), tap(host, NAME):
+        with pytest.raises(RunError, match="the guest's tap: ip ended with 1: no"), tap(host, NAME):
             pass
         assert host.calls[-1] == away
 

@@ -70,10 +70,10 @@ def test_what_reads_or_brings_files_has_a_directory_of_its_own() -> None:
 
 @pytest.mark.parametrize("expression", [r"(a|aa)+$", r"(?:a|aa)+(b)c$", r"^(?:a?){40}(a{40})b"])
 def test_a_search_without_an_end_is_given_up(expression: str) -> None:
-    begin = time.monotonic()
+    begin = time.process_time()
     with contextlib.suppress(TimeoutError):
         assert search(expression, "a" * 5000 + "!", limit=0.2) is None
-    assert time.monotonic() - begin < 60, "else it takes years"
+    assert time.process_time() - begin < 60, "else it takes years"
 
 
 @pytest.mark.parametrize(

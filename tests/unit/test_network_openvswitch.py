@@ -41,7 +41,7 @@ class Script:
         server = (*dies, "/bin/ovsdb-server", database, f"--remote=p{remote}")
         daemon = (*dies, "/bin/ovs-vswitchd", remote)
         self.server, self.daemon = FakeProcess(()), FakeProcess(())
-        vsctl = ("/bin/ovs-vsctl", f"--db={remote}", "--timeout=10")
+        vsctl = ("/bin/ovs-vsctl", f"--db={remote}", "--timeout=60")
         kind = "system" if kernel else "netdev"
         added = ("--", "add-port", "br0", "port0", "--", "add-port", "br0", "hubport")
         dump = (*ENTER, "/bin/ovs-dpctl", "dump-dps")
@@ -81,7 +81,9 @@ def test_a_bridge_that_is_refused_leaves_no_daemon(tmp_path: Path) -> None:
     script = Script(tmp_path, kernel=False, bridge=1)
     (tmp_path / "db.sock").touch()
     with (
-        pytest.raises(UnavailableError, match="Open vSwitch does not start: ovs-vsctl: no bridge"),
+        pytest.raises(
+            UnavailableError, match="Open vSwitch does not start: ovs-vsctl ended with 1: no bridge"
+        ),
         open_vswitch(script.host, enter, tmp_path, ["port0", "hubport"]),
     ):
         pass

@@ -114,7 +114,7 @@ def test_a_program_that_fails_is_a_reason() -> None:
     host = machine()
     argv = ("/usr/bin/mpirun", "--version")
     host.commands[argv] = Completed(argv=argv, returncode=1, stdout="", stderr="broken pmix\n", seconds=0.1)
-    assert provenance(host)["versions"]["mpi"] == {"unavailable": "/usr/bin/mpirun --version: broken pmix"}
+    assert provenance(host)["versions"]["mpi"] == {"unavailable": "mpirun ended with 1: broken pmix"}
 
 
 def test_mpich_by_its_own_words() -> None:

@@ -68,9 +68,9 @@ def test_facts_of_an_instance() -> None:
 
 def test_an_image_without_the_programs_says_so() -> None:
     found = facts(Image(programs=()), ["/bin/nm"])
-    assert found["binary /bin/nm"] == "unavailable: sha256sum: not found"
-    assert found["library of /bin/nm"] == "unavailable: ldd: not found"
-    assert found["CPU flags"] == "unavailable: grep: not found"
+    assert found["binary /bin/nm"] == "unavailable: sha256sum ended with 127: not found"
+    assert found["library of /bin/nm"] == "unavailable: ldd ended with 127: not found"
+    assert found["CPU flags"] == "unavailable: grep ended with 127: not found"
 
 
 def test_alike_is_no_difference() -> None:

@@ -150,8 +150,11 @@ def test_lines_taken_over_twice_are_there_once(tmp_path: Path) -> None:
     assert times(path) == [1, 2, 3]
 
 
+FULL = '{"event":"error","program":"nm-sample","process":"","what":"No space left on device"}\n'
+
+
 def test_a_sampler_that_ends_early_says_why(tmp_path: Path) -> None:
-    made, _ = sampler(tmp_path, line(1), returncode=3, words="nm-sample: No space left on device\n")
+    made, _ = sampler(tmp_path, line(1), returncode=3, words=FULL)
     with made:
         pass
     assert made.problem == "nm-sample: No space left on device"

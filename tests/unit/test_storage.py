@@ -111,7 +111,7 @@ def test_an_export_that_cannot_be_mounted_says_why(tmp_path: Path, monkeypatch: 
         argv=("mount",), returncode=32, stdout="", stderr="mount.nfs: access denied\n", seconds=0.1
     )
     with (
-        pytest.raises(RunError, match=r"storage: mount: mount\.nfs: access denied"),
+        pytest.raises(RunError, match=r"storage: mount ended with 32: mount\.nfs: access denied"),
         mounted_once(nfs_host(target, refused), NFS, target),
     ):
         pass

@@ -13,7 +13,6 @@ from nearmetal.model.record import TOO_SHORT, Row, Status
 from nearmetal.model.study import Better, CommandWorkload, MetricSpec, VerifySpec
 from nearmetal.workloads.command import parse, used_rows, value_row
 from nearmetal.workloads.program_output import SEARCHED
-from nearmetal.workloads.protocol import told_by_program
 
 
 def by_regex(regex: str, name: str = "speed") -> MetricSpec:
@@ -173,23 +172,6 @@ def test_the_number_of_ranks_stands_for_its_placeholder_and_nothing_else_does() 
         name="mine", argv=("app.{ranks}", "{ranks}x{ranks}", "{Ranks}", "{0}", "{ranks", "%s")
     )
     assert load.argv_on(4) == ("app.4", "4x4", "{Ranks}", "{0}", "{ranks", "%s")
-
-
-@pytest.mark.parametrize(
-    ("output", "said"),
-    [
-        ("", None),
-        ("---------------\n", None),
-        ("hello\nsorry\n---------------\nmpirun detected that\n  Exit code: 3\n---------------\n", "sorry"),
-        ("---------------\nPrimary job ended\nbut one process\n", "Primary job ended"),
-        ("\n===============\n=   BAD TERMINATION\n=   PID 7\n===============\n", "BAD TERMINATION"),
-        ("a\nb --\n", "b --"),
-        ("---------------\na warning\n---------------\nsorry\n", "sorry"),
-        ("sorry\n[mpiexec@a] launcher returned error\n===============\n=   BAD\nYOUR OWN\n", "sorry"),
-    ],
-)
-def test_what_a_program_says_is_told_from_what_mpirun_says(output: str, said: str | None) -> None:
-    assert told_by_program(output) == said
 
 
 def test_a_time_below_the_clock_is_no_failure_but_has_no_value() -> None:

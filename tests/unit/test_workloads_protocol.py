@@ -19,7 +19,6 @@ from nearmetal.workloads.protocol import (
     VerifyLine,
     parse_line,
     parse_report,
-    told_error,
 )
 
 PLACE = {"rank": 0, "host": "n0", "cpu": 1, "affinity": [1, 3], "namespaces": {"mnt": 4026531841, "net": 7}}
@@ -88,8 +87,8 @@ def test_verify() -> None:
 
 
 def test_reported_error_is_named_with_its_rank() -> None:
-    with pytest.raises(TrialFailedError, match="rank 1: no memory"):
-        parse_line('{"event":"error","rank":1,"what":"no memory"}')
+    with pytest.raises(TrialFailedError, match=r"nm-micro \(rank 1\): no memory"):
+        parse_line('{"event":"error","program":"nm-micro","process":"rank 1","what":"no memory"}')
 
 
 def test_place_of_nm_rank() -> None:
@@ -207,14 +206,3 @@ def test_slices_come_back_as_written(parts: list[tuple[str, float, float, int]])
     assert [(p.metric, p.seconds, p.comm_seconds, p.work) for p in line.parts] == [
         (m, s, c, float(w)) for m, s, c, w in parts
     ]
-
-
-def test_the_error_of_a_launch_is_found_among_what_mpirun_says() -> None:
-    said = [
-        "[n0:7] Warning",
-        '{"event":"error","rank":1,{"event":"error","rank":0,"what":"a"}',
-        '{"event":"error","rank":0,"what":"prog cannot be started: No such file or directory"}',
-        "-----",
-    ]
-    assert told_error("\n".join(said)) == "prog cannot be started: No such file or directory"
-    assert told_error("\n".join(said[:2])) is None

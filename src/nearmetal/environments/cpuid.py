@@ -11,7 +11,7 @@ from ..host import Host
 from ..host.base import Unavailable
 from .contract import Tools
 
-ASK_SECONDS = 10.0
+ASK_SECONDS = 60.0
 TCG = "TCGTCGTCGTCG"
 """The name that QEMU's translator gives (target/i386/cpu.c of QEMU)."""
 _NAMES = {

@@ -19,6 +19,7 @@ from .docker_seat import in_seat, taken
 from .instance import (
     CONTROLLERS,
     START_TIMEOUT,
+    VERSION_TIMEOUT,
     control_groups,
     missing_tools,
     require_fitting,
@@ -51,9 +52,9 @@ class Docker:
             return missing
         if host.which("docker") is None:
             return Unavailable(reason="docker is not installed", remedy="apt-get install docker.io")
-        answer = host.run(["docker", "version", "--format", "{{.Server.Version}}"], timeout=5)
+        answer = host.run(["docker", "version", "--format", "{{.Server.Version}}"], timeout=VERSION_TIMEOUT)
         if not answer.ok:
-            reason = f"no Docker daemon answers: {answer.last_words()}"
+            reason = f"no Docker daemon answers: {answer.failure()}"
             return Unavailable(reason=reason, remedy="systemctl start docker")
         found = check_program(self, host, tools, program="docker", remedy="apt-get install docker.io")
         # Of the daemon, which may be of another version than the client.

@@ -9,7 +9,7 @@ from pathlib import Path
 from ..errors import RunError, UnavailableError
 from ..host import Host, Process
 
-COMMAND_TIMEOUT = 20.0
+COMMAND_TIMEOUT = 60.0
 
 
 def address() -> str:
@@ -30,7 +30,7 @@ def cgroup_driver(host: Host) -> str:
         answer = host.run(["docker", "info", "--format", "{{.CgroupDriver}}"], timeout=COMMAND_TIMEOUT)
         if not answer.ok:
             raise UnavailableError(
-                f"no Docker daemon answers: {answer.last_words()}", remedy="systemctl start docker"
+                f"no Docker daemon answers: {answer.failure()}", remedy="systemctl start docker"
             )
         _drivers[daemon] = answer.stdout.strip()
     return _drivers[daemon]
@@ -57,4 +57,4 @@ def remove(host: Host, name: str) -> None:
     """End and remove a container; harmless where it is gone. Raises RunError."""
     done = host.run(["docker", "rm", "--force", "--volumes", name], timeout=COMMAND_TIMEOUT)
     if not done.ok and "No such container" not in done.stderr and "already in progress" not in done.stderr:
-        raise RunError(f"docker rm {name}: {done.last_words()}", remedy="nearmetal clean")
+        raise RunError(f"container {name} cannot be removed: {done.failure()}", remedy="nearmetal clean")

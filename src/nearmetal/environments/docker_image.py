@@ -95,7 +95,7 @@ def skeleton_image(host: Host, tree: Tree, state: Path) -> str:
             file.write_bytes(content)
             done = host.run(["docker", "import", str(file), name], timeout=COMMAND_TIMEOUT)
             if not done.ok:
-                raise RunError(f"docker import: {done.last_words()}")
+                raise RunError(f"docker import: {done.failure()}")
         _known.add(key)
     return name
 

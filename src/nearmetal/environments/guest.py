@@ -15,6 +15,7 @@ from pathlib import Path
 
 from ..errors import RunError, UnavailableError
 from ..host import Host, Process, cpio, processes
+from ..host.failure import MOST_SHOWN, describe_end, describe_failure, find_error_line, find_message
 from ..host.guest_line import Clocks, GuestLine, Hello, answers
 from ..host.ranks import RankHolds, told_holdings
 from ..host.sources import Source, VcpuSource, exit_sources
@@ -22,10 +23,10 @@ from ..model.network import NetworkSettings
 from ..model.record import JsonValue
 from ..model.study import Attachment
 from .contract import FIRST_COMMAND, GuestBase, InstanceRequest, Tools
-from .program import ProgramInstance, last_words
+from .program import ProgramInstance, read_log
 
 COPY_TIMEOUT = 120.0
-DYING_SECONDS = 1.0
+DYING_SECONDS = 3.0
 MOST_COPIED = 256 << 20
 """Bytes: more is no file for a guest's memory."""
 FRESH = (Path("/tmp"), Path("/run"), Path("/dev/shm"))
@@ -36,7 +37,7 @@ CONSOLE, HYPERVISOR_LOG = "console", "hypervisor.txt"
 """Files of an instance."""
 _STEP = re.compile(r"nm-step: ([^\n]*)")
 _POINTER = re.compile(r"^[RE]IP=([0-9a-f]{8,16})\b", re.MULTILINE)
-_PANIC = re.compile(r"Kernel panic[^\n]*|nm-guest: [^\n]*|Out of memory[^\n]*|VFS: [^\n]*")
+_PANIC = re.compile(r"Kernel panic[^\n]*|Out of memory[^\n]*|VFS: [^\n]*")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,10 +99,10 @@ class GuestInstance(ProgramInstance):
             return ""
         with contextlib.suppress(TimeoutError):
             self.process.wait(DYING_SECONDS)  # its line to us goes before it has ended
-        return f"guest {self.hostname} has ended: {ended_words(self.scratch)}"
+        return f"guest {self.hostname} has ended: {ended_words(self.scratch, self.process.poll())}"
 
     def console(self) -> str:
-        return read_text(self.scratch / CONSOLE)
+        return read_log(self.scratch / CONSOLE)
 
     def clocks(self) -> Clocks:
         with GuestLine(self.socket) as line:
@@ -111,8 +112,8 @@ class GuestInstance(ProgramInstance):
         with GuestLine(self.socket) as line:
             done = line.run(argv, stdin, timeout=COPY_TIMEOUT)
         if done.status != 0:
-            words = done.stderr.decode(errors="replace").strip() or f"exit status {done.status}"
-            raise RunError(f"{self.label}: {words}")
+            failure = describe_failure(" ".join(argv[:2]), done.status, done.stderr.decode(errors="replace"))
+            raise RunError(f"{self.label}: {failure}")
         return done.stdout
 
 
@@ -278,25 +279,26 @@ def first_command(socket: Path) -> dict[str, float]:
 
 
 def console_words(text: str) -> str:
-    """What of a console tells why a guest has ended, at most 300 characters."""
-    found = _PANIC.findall(text)
-    if found:
-        return str(found[0]).strip()[:300]
+    """Return the line of a console that best explains why the guest ended."""
+    error, panic = find_error_line(text), _PANIC.search(text)
+    if error is not None:
+        return str(error)
+    if panic:
+        return panic[0].strip()[:MOST_SHOWN]
     lines = [line.strip() for line in _STEP.sub("", text.replace("\r", "")).splitlines() if line.strip()]
-    return lines[-1][:300] if lines else "its console is empty"
+    return lines[-1][:MOST_SHOWN] if lines else "its console is empty"
 
 
-def read_text(file: Path) -> str:
-    """What is in a log; empty where it is not there."""
-    try:
-        return file.read_text(errors="replace")
-    except OSError:
-        return ""
+def ended_words(state: Path, status: int | None) -> str:
+    """Return why a hypervisor ended: the message in its log, or else in its guest's console.
 
-
-def ended_words(state: Path) -> str:
-    """Why a hypervisor has ended, by its own words, else by its guest's console. state: of the instance."""
-    return last_words(state / HYPERVISOR_LOG) or console_words(read_text(state / CONSOLE))
+    state: directory of the instance.
+    status: of the hypervisor, None if it is not known.
+    """
+    message = find_message(read_log(state / HYPERVISOR_LOG))
+    if not message:
+        return console_words(read_log(state / CONSOLE))
+    return f"its hypervisor {describe_end(status)}: {message}" if status else message
 
 
 def how_far(text: str, registers: str = "") -> str:

@@ -35,7 +35,7 @@ def taken_place(host: Host, tools: Tools, seat: Seat, attachment: Attachment) ->
     """The interface of a seat, ready for the guest's tap. Raises RunError."""
     done = host.run(tap_argv(tools, seat, attachment), timeout=START_TIMEOUT)
     if not done.ok:
-        raise RunError(f"the guest cannot take {seat.interface}: {done.last_words()}")
+        raise RunError(f"the guest cannot take {seat.interface}: {done.failure()}")
     return place_of(done.stdout)
 
 

@@ -20,9 +20,9 @@ from .contract import InstanceRequest, Tools
 from .guest import GuestInstance
 from .instance import BOX_REPORTS, box_argv, box_phases, seconds
 
-IN_GUEST_TIMEOUT = 30.0
+IN_GUEST_TIMEOUT = 120.0
 """Seconds after which a start has failed; a good one takes tenths, in an emulated guest."""
-END_SECONDS = 10.0
+END_SECONDS = 60.0
 STDOUT = 1
 """Where nm-box reports in a guest: the agent carries no other descriptor."""
 

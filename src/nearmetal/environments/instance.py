@@ -17,8 +17,10 @@ from ..model.image import HOST
 from ..model.study import Limits
 from .contract import InstanceRequest, Tools, Unavailable
 
-START_TIMEOUT = 10.0
+START_TIMEOUT = 60.0
 """Seconds after which a start has failed; a good one takes milliseconds."""
+VERSION_TIMEOUT = 60.0
+"""Seconds after which a program that prints its version has failed."""
 
 LONGEST_HOSTNAME = 63
 
@@ -171,7 +173,7 @@ def await_end(launched: Launched, label: str, groups: Mapping[str, Path]) -> Non
     """Wait until the first process is gone; where no control group holds the others, find them by their
     label."""
     try:
-        launched.process.wait(5)
+        launched.process.wait(30)
     except TimeoutError as e:
         raise RunError(f"{label} does not end: {e}", remedy="nearmetal clean") from e
     if not groups:

@@ -15,16 +15,16 @@ from ..model.libvirt import not_by_libvirt
 from .contract import KERNEL, OWN_ALL, Available, InstanceRequest, Tools, Unavailable
 from .guest import GuestInstance, boot_phases, host_cpus_of, require_attachment, require_base
 from .guest_needs import require_memory
-from .instance import CONTROLLERS, control_groups
+from .instance import CONTROLLERS, VERSION_TIMEOUT, control_groups
 from .libvirt_daemon import (
     REMEDY,
     Daemon,
     ask,
     destroy_domain,
+    find_virsh_message,
     kept_domains,
     missing_programs,
     reached,
-    words_of,
 )
 from .libvirt_domain import made
 from .libvirt_tap import joined, tap
@@ -64,7 +64,7 @@ class Libvirt:
         missing = missing_programs(host)
         if missing is not None:
             return missing
-        version = host.run(["virsh", "--version"], timeout=10).stdout.strip()
+        version = host.run(["virsh", "--version"], timeout=VERSION_TIMEOUT).stdout.strip()
         label = f"nearmetal-check-{os.getpid()}-libvirt"
         try:
             with (
@@ -73,7 +73,7 @@ class Libvirt:
             ):
                 told = ask(host, daemon.uri, "uri")
                 if not told.ok:
-                    return Unavailable(reason=words_of(told.stderr), remedy=REMEDY)
+                    return Unavailable(reason=told.failure(find_virsh_message), remedy=REMEDY)
                 notes = (f"by {daemon.words}", *found.notes)
         except (RunError, UnavailableError) as e:
             return Unavailable(reason=e.what, remedy=e.remedy or "read what the daemon says")

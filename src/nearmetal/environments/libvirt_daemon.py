@@ -17,11 +17,12 @@ from zlib import crc32
 
 from ..errors import RunError, UnavailableError
 from ..host import Completed, Host, Process, processes, runtime
+from ..host.failure import MOST_SHOWN
 from ..model.libvirt import LIBVIRT_URI
 from .contract import Tools, Unavailable
 from .instance import START_TIMEOUT
 from .libvirt_xml import security_models
-from .program import last_words
+from .program import log_failure
 
 SYSTEM, SESSION = "qemu:///system", "qemu:///session"
 REMEDY = "apt-get install libvirt-clients libvirt-daemon libvirt-daemon-driver-qemu"
@@ -43,7 +44,7 @@ _DIRECTORIES = {"XDG_RUNTIME_DIR": "r", "XDG_CONFIG_HOME": "c", "XDG_CACHE_HOME"
 _ANOTHER = 1
 """A uid and gid that is neither root, nor the one by which the kernel shows those that have no number."""
 _LOOK_AGAIN = 0.005
-_END_SECONDS = 2.0
+_END_SECONDS = 20.0
 _GONE = ("failed to get domain", "Domain not found", "domain is not running")
 _ERROR = re.compile("^error:", re.MULTILINE)
 
@@ -76,12 +77,13 @@ def has_failed(said: str) -> bool:
     return _ERROR.search(said) is not None
 
 
-def words_of(said: str) -> str:
-    """Why virsh has failed, at most 300 characters: it says what it could not do, and then why; of several
-    commands the first tells."""
-    told = _ERROR.split(said)
-    errors = [" ".join(e.split()) for e in told[1:] or told if e.strip()]
-    return errors[min(1, len(errors) - 1)][:300] if errors else "no message"
+def find_virsh_message(output: str) -> str:
+    """Return why virsh failed: it prints what it could not do, and then why.
+
+    Of several commands, the first counts."""
+    parts = _ERROR.split(output)
+    errors = [" ".join(e.split()) for e in parts[1:] or parts if e.strip()]
+    return errors[min(1, len(errors) - 1)][:MOST_SHOWN] if errors else ""
 
 
 def missing_programs(host: Host) -> Unavailable | None:
@@ -110,7 +112,7 @@ def reached(
         yield Daemon(uri=uri, own=False, security=_security(told))
         return
     if asked not in (None, SESSION):
-        raise UnavailableError(f"libvirt at {uri}: {words_of(told.stderr)}", remedy=START_REMEDY)
+        raise UnavailableError(f"libvirt at {uri}: {told.failure(find_virsh_message)}", remedy=START_REMEDY)
     with _own_daemon(host, tools, label, state, cache) as own:
         (state / NOTE).write_text(own)
         yield Daemon(uri=own, own=True)
@@ -155,7 +157,7 @@ def _own_daemon(host: Host, tools: Tools, label: str, state: Path, cache: Path |
             end = time.monotonic() + START_TIMEOUT
             while not socket.exists():
                 if daemon.poll() is not None or time.monotonic() > end:
-                    raise RunError(f"{program} does not start: {last_words(said)}")
+                    raise RunError(log_failure(program, daemon.poll(), said))
                 time.sleep(_LOOK_AGAIN)
             yield f"qemu+unix:///session?socket={quote(str(socket))}"
         finally:
@@ -221,7 +223,9 @@ def destroy(host: Host, uri: str, name: str) -> None:
     Raises RunError."""
     done = ask(host, uri, "destroy", name)
     if not done.ok and not any(words in done.stderr for words in _GONE):
-        raise RunError(f"virsh destroy {name}: {words_of(done.stderr)}", remedy="nearmetal clean")
+        raise RunError(
+            f"guest {name} cannot be destroyed: {done.failure(find_virsh_message)}", remedy="nearmetal clean"
+        )
     with contextlib.suppress(OSError, RuntimeError):  # who has no home has no log there
         (_log_directory(uri) / f"{name}.log").unlink(missing_ok=True)
 

@@ -16,7 +16,7 @@ from ..host import Host, Process, processes
 from ..host.stranger import Stranger, process_of_thread
 from .contract import Tools
 from .guest import DYING_SECONDS
-from .libvirt_daemon import ASK_SECONDS, Daemon, ask, destroy, has_failed, virsh_argv, words_of
+from .libvirt_daemon import ASK_SECONDS, Daemon, ask, destroy, find_virsh_message, has_failed, virsh_argv
 from .program import in_groups
 
 FILE = "domain.xml"
@@ -39,7 +39,7 @@ class Domain:
         """Raises RunError."""
         done = ask(self.host, self.uri, "resume", self.name)
         if not done.ok:
-            raise RunError(f"virsh resume {self.name}: {words_of(done.stderr)}")
+            raise RunError(f"guest {self.name} cannot be resumed: {done.failure(find_virsh_message)}")
 
     def registers(self) -> str:
         """Of its first CPU, as QEMU prints them; empty where it does not say."""
@@ -95,7 +95,8 @@ def _threads(client: Process, said: Path, errors: Path) -> tuple[int, ...]:
         if client.poll() is not None or has_failed(errors.read_text()):
             with contextlib.suppress(TimeoutError):
                 client.wait(DYING_SECONDS)
-            raise RunError(f"the guest ended while it booted: {words_of(errors.read_text())}")
+            message = find_virsh_message(errors.read_text()) or "libvirt gave no reason"
+            raise RunError(f"the guest ended while it booted: {message}")
         if time.monotonic() > end:
             raise RunError(f"libvirt has started no guest in {ASK_SECONDS:g} s")
         time.sleep(_LOOK_AGAIN)

@@ -18,7 +18,7 @@ from .guest import Place
 
 BRIDGE = "nmbridge"
 """As nm-box makes it in a seat."""
-SECONDS = 10.0
+SECONDS = 60.0
 
 
 def tap_name(label: str) -> str:
@@ -75,4 +75,4 @@ def _ip(host: Host, *words: str) -> None:
 def _ran(host: Host, argv: list[str]) -> None:
     done = host.run(argv, timeout=SECONDS)
     if not done.ok:
-        raise RunError(f"the guest's tap: {done.last_words()}")
+        raise RunError(f"the guest's tap: {done.failure()}")

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from ..errors import RunError
 from ..host import Host, cgroups
+from ..host.failure import MOST_SHOWN
 from .contract import OWN_ALL, Available, InstanceRequest, Tools, Unavailable
 from .instance import require_root
 from .program import ProgramInstance, entered
@@ -87,7 +88,7 @@ def container(given: Wrapped) -> list[str]:
 def _start(host: Host, tools: Tools, request: InstanceRequest) -> Iterator[ProgramInstance]:
     require_root(host, request)
 
-    with groups_of_lxc(request.label), started(host, tools, request, container, words=cause) as one:
+    with groups_of_lxc(request.label), started(host, tools, request, container, find=find_lxc_message) as one:
         # The command socket is known by a name in the network of lxc-start, and mpirun's agent stands in
         # another; and lxc-attach hands no signal on.
         into = [tools / "nm-box", "enter", "--pid", str(one.pid), "--only", "net"]
@@ -102,16 +103,11 @@ def _start(host: Host, tools: Tools, request: InstanceRequest) -> Iterator[Progr
         )
 
 
-def cause(messages: Path) -> str:
-    """The first line of an error log of lxc-start, without where in its sources that is: the others follow
-    from it."""
-    try:
-        lines = messages.read_text(errors="replace").splitlines()
-    except OSError:
-        return ""
-    return next(
-        (re.sub(r"^lxc-start: \S+: \S+: \S+: \d+ ", "lxc-start: ", s)[:300] for s in lines if s.strip()), ""
-    )
+def find_lxc_message(output: str) -> str:
+    """Return the first line of lxc-start's errors, since later ones follow from it, without its place in the
+    sources."""
+    lines = (line for line in output.splitlines() if line.strip())
+    return next((re.sub(r"^lxc-start: \S+: \S+: \S+: \d+ ", "", s)[:MOST_SHOWN] for s in lines), "")
 
 
 def _lxc(command: str, given: Wrapped) -> list[str]:

@@ -27,7 +27,7 @@ from .program import (
 )
 from .wrapped import all_binds, check_program
 
-DELETE_TIMEOUT = 10.0
+DELETE_TIMEOUT = 60.0
 
 CAPABILITIES = tuple(
     f"CAP_{name}"
@@ -229,6 +229,6 @@ def _delete(placed: _Placed, host: Host) -> None:
         done = host.run(placed.delete(), timeout=DELETE_TIMEOUT, cwd=Path("/"))
         if not done.ok:
             raise RunError(
-                f"{placed.runtime.program} delete {placed.request.label}: {done.last_words()}",
+                f"{placed.request.label} cannot be deleted: {done.failure()}",
                 remedy="nearmetal clean",
             )

@@ -14,7 +14,7 @@ from ..model.study import Attachment, Environment
 from .contract import Available, Backend, InstanceRequest, Tools, Unavailable
 from .holder import user_namespace_holder
 
-COMMAND_TIMEOUT = 5.0
+COMMAND_TIMEOUT = 60.0
 
 SYSCTLS = (
     ("kernel/unprivileged_userns_clone", "0", "sysctl -w kernel.unprivileged_userns_clone=1"),
@@ -69,7 +69,7 @@ def probe(
     except NearmetalError as e:
         return Unavailable(reason=e.what, remedy=e.remedy if _is_told(e) else remedy(host))
     if not answer.ok or (own_hostname and answer.stdout.strip() != hostname):
-        said = answer.last_words() if not answer.ok else f"the host name inside is {answer.stdout.strip()!r}"
+        said = answer.failure() if not answer.ok else f"the host name inside is {answer.stdout.strip()!r}"
         return Unavailable(reason=f"a command in the instance failed: {said}", remedy=remedy(host))
     return Available(version=version or f"Linux {platform.release()}", notes=notes)
 

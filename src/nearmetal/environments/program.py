@@ -15,6 +15,7 @@ from pathlib import Path
 
 from ..errors import RunError
 from ..host import Host, Process, processes
+from ..host.failure import describe_failure, find_message, outer_program
 from ..host.helper import wait_readable
 from .contract import InstanceRequest, Tools
 
@@ -71,14 +72,19 @@ def in_groups(tools: Tools, groups: Mapping[str, Path], label: str, argv: Sequen
     ]
 
 
-def last_words(file: Path) -> str:
-    """The last line of a log, at most 300 characters; empty where there is none."""
+def read_log(file: Path) -> str:
+    """Return the content of a log, empty if it does not exist."""
     try:
-        lines = file.read_text(errors="replace").split("\n")
+        return file.read_text(errors="replace")
     except OSError:
         return ""
-    said = (s.strip()[:300] for s in reversed(lines))
-    return next((s for s in said if s and not s.startswith("See '")), "")  # Docker's pointer to its help
+
+
+def log_failure(
+    program: str, status: int | None, log: Path, find: Callable[[str], str] = find_message
+) -> str:
+    """Return one line about a failed program whose output went to a log; see describe_failure."""
+    return describe_failure(program, status, read_log(log), find=find)
 
 
 def shared_memory_size() -> int:
@@ -97,19 +103,28 @@ class FirstReport:
     descriptor: int
 
     def wait(
-        self, program: Process, errors: Path, timeout: float, words: Callable[[Path], str] = last_words
+        self,
+        program: Process,
+        name: str,
+        log: Path,
+        timeout: float,
+        find: Callable[[str], str] = find_message,
     ) -> int:
-        """The time of the first instruction (CLOCK_MONOTONIC, ns). errors: what the program says; words: what
-        of that tells the cause.
+        """Return the time of the first instruction (CLOCK_MONOTONIC, ns).
 
-        Raises RunError with its last words when it ends first, or says nothing for timeout seconds.
+        name: of the program.
+        log: its output.
+        find: picks the message that explains a failure from that output.
+
+        Raises RunError if the program ends first, or nothing is reported within timeout seconds.
         """
         deadline = time.monotonic() + timeout
         while not wait_readable(self.descriptor, LOOK_AGAIN) or not (said := os.read(self.descriptor, 4096)):
             if program.poll() is not None:
-                raise RunError(words(errors) or f"it ended with status {program.poll()} and no message")
+                raise RunError(log_failure(name, program.poll(), log, find))
             if time.monotonic() > deadline:
-                raise RunError(f"no first instruction within {timeout:g} s; {words(errors)}")
+                failure = log_failure(name, None, log, find)
+                raise RunError(f"no first instruction within {timeout:g} s: {failure}")
         first: int = json.loads(said)["first"]
         return first
 
@@ -157,7 +172,7 @@ def started_instance(
 
 
 @contextmanager
-def end_payload(run: Running, timeout: float = 5.0) -> Iterator[None]:
+def end_payload(run: Running, timeout: float = 10.0) -> Iterator[None]:
     """On leaving: end the first process, so that the program sees its container end and puts it away itself;
     as long as it takes, but no longer than timeout seconds."""
     try:
@@ -189,13 +204,13 @@ def running(
     *,
     timeout: float,
     env: Mapping[str, str] | None = None,
-    words: Callable[[Path], str] = last_words,
+    find: Callable[[str], str] = find_message,
     pid_of: Callable[[], int | None] | None = None,
 ) -> Iterator[Running]:
     """Run a container program in the foreground until the body is left; its payload is report.argv. The
     caller's control groups end what it leaves. pid_of: the pid of a payload that is not
     below the program; None where it is. Raises RunError."""
-    said = request.scratch / "program.err"
+    name, said = outer_program(argv), request.scratch / "program.err"
     begun = time.monotonic_ns()
     program = host.start(
         argv,
@@ -205,10 +220,11 @@ def running(
         cwd=Path("/"),
     )
     try:
-        first = report.wait(program, said, timeout, words)
+        first = report.wait(program, name, said, timeout, find)
         pid = pid_of() if pid_of else processes.descendant(program.pid, "nm-init")
         if pid is None:
-            raise RunError(f"{argv[0]}: its first process has ended; {last_words(said)}")
+            failure = log_failure(name, program.poll(), said, find)
+            raise RunError(f"the first process of the instance has ended: {failure}")
         yield Running(program=program, pid=pid, begun=begun, first=first)
     finally:
         program.kill()

@@ -63,7 +63,7 @@ class Qemu:
             return Unavailable(reason="guests need root for taps and control groups", remedy="run as root")
         said = host.run([require_program(host), "-machine", "help"], timeout=PROBE_SECONDS)
         if not said.ok:
-            return Unavailable(reason=f"{PROGRAM}: {said.last_words()}", remedy=REMEDY)
+            return Unavailable(reason=said.failure(), remedy=REMEDY)
         if not re.search(r"^microvm\b", said.stdout, re.MULTILINE):
             return replace(found, notes=(*found.notes, "this QEMU has no machine microvm"))
         return found

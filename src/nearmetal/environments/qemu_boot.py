@@ -11,7 +11,8 @@ from ..errors import RunError
 from ..host import Process
 from ..host.guest_line import Clocks, GuestLine, Hello
 from ..model.guest import GuestSettings
-from .guest import CONSOLE, DYING_SECONDS, console_words, ended_words, how_far, read_text
+from .guest import CONSOLE, DYING_SECONDS, console_words, ended_words, how_far
+from .program import read_log
 
 
 def booted(
@@ -23,7 +24,7 @@ def booted(
         with GuestLine(agent, partial(gone, process, state)) as line:
             return line.hello(settings.boot_timeout), line.clocks()
     except RunError as e:
-        text = read_text(state / CONSOLE)
+        text = read_log(state / CONSOLE)
         where = how_far(text, registers())
         with contextlib.suppress(TimeoutError):
             process.wait(DYING_SECONDS)  # its line to us goes before it has ended
@@ -37,4 +38,5 @@ def booted(
 
 def gone(process: Process, state: Path) -> str:
     """Why QEMU has ended; empty while it runs."""
-    return "" if process.poll() is None else f"the guest ended while it booted: {ended_words(state)}"
+    status = process.poll()
+    return "" if status is None else f"the guest ended while it booted: {ended_words(state, status)}"

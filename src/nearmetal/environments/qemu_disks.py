@@ -114,4 +114,4 @@ def _run(host: Host, argv: list[str]) -> None:
         )
     done = host.run(argv, timeout=MAKE_LIMIT)
     if not done.ok:
-        raise RunError(f"disk: {argv[0]}: {done.last_words()}")
+        raise RunError(f"disk: {done.failure()}")

@@ -11,7 +11,7 @@ from ..errors import RunError, UnavailableError
 from ..host import Host, processes
 from .contract import InstanceRequest, Tools
 from .instance import START_TIMEOUT
-from .program import in_groups, last_words
+from .program import in_groups, log_failure
 from .qemu_argv import Sockets
 
 VIRTIOFSD_REMEDY = "apt-get install qemu-system-common (Debian 12) or virtiofsd"
@@ -55,7 +55,7 @@ def file_server(
         end = time.monotonic() + START_TIMEOUT
         while not sockets.files.exists():
             if server.poll() is not None or time.monotonic() > end:
-                raise RunError(f"virtiofsd does not start: {last_words(said)}")
+                raise RunError(log_failure("virtiofsd", server.poll(), said))
             time.sleep(0.002)
         yield
     finally:

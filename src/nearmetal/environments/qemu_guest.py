@@ -39,7 +39,7 @@ REMEDY = "apt-get install qemu-system-x86 qemu-utils"
 NO_CMPXCHG16B = "clearcpuid=141"
 """QEMU 7.2 gives an interrupt right behind it wrong flags: one boot in ten of Linux 6.12 ends in a double
 fault in its memory allocator. By number, which kernels took before they took names; programs keep it."""
-PROBE_SECONDS = 10.0
+PROBE_SECONDS = 60.0
 WITHOUT_SEAT = (Attachment.NONE, Attachment.LOOPBACK, Attachment.USER)
 
 
@@ -54,7 +54,7 @@ def qemu_answer(host: Host, tools: Tools) -> Available | Unavailable:
     version = host.run([program, "--version"], timeout=PROBE_SECONDS)
     number = re.search(r"version (\S+)", version.stdout)
     if number is None:
-        return Unavailable(reason=f"{PROGRAM}: {version.last_words()}", remedy=REMEDY)
+        return Unavailable(reason=version.failure(), remedy=REMEDY)
     kvm = kvm_answer(host, tools)
     notes = () if kvm.works else (f"TCG, no KVM: {kvm.reason}; every figure of it is of an emulator",)
     return Available(version=f"QEMU {number[1]}", notes=(*notes, *group_notes()))

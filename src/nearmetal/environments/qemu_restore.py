@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from ..errors import RunError
+from ..host.failure import describe_failure
 from ..host.guest_line import Clocks, GuestLine
 from ..model.guest import Accelerator, GuestSettings
 from .contract import GuestBase, InstanceRequest, Tools
@@ -123,7 +124,8 @@ def woken(agent: Path, request: InstanceRequest, place: Place | None, gone: Call
         argv = ["nm-guest", "become", request.hostname, str(time.time_ns()), *words]
         done = line.run(argv, timeout=MIGRATE_SECONDS)
         if done.status != 0:
-            raise RunError(f"a restored guest: {done.stderr.decode(errors='replace').strip()}")
+            failure = describe_failure("nm-guest", done.status, done.stderr.decode(errors="replace"))
+            raise RunError(f"a restored guest: {failure}")
         return line.clocks()
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from ..errors import RunError
 
-QMP_SECONDS = 10.0
+QMP_SECONDS = 60.0
 
 
 def loaded() -> None:

@@ -249,4 +249,4 @@ def _mount_point(path: Path) -> Iterator[Path]:
 def _run(host: Host, argv: Sequence[str]) -> None:
     done = host.run(argv, timeout=MAKE_LIMIT)
     if not done.ok:
-        raise RunError(f"storage: {argv[0]}: {done.last_words()}")
+        raise RunError(f"storage: {done.failure()}")

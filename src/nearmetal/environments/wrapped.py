@@ -13,11 +13,13 @@ from pathlib import Path
 
 from ..errors import RunError
 from ..host import Host, cgroups, runtime
+from ..host.failure import find_message
 from ..model.study import Attachment
 from .contract import Available, Backend, InstanceRequest, Tools, Unavailable
 from .instance import (
     CONTROLLERS,
     START_TIMEOUT,
+    VERSION_TIMEOUT,
     control_groups,
     group_notes,
     missing_tools,
@@ -25,7 +27,7 @@ from .instance import (
     seconds,
 )
 from .probe import probe_as_user
-from .program import FirstReport, first_report, last_words, running
+from .program import FirstReport, first_report, running
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -137,10 +139,10 @@ def started(
     *,
     more: Sequence[str] = (),
     timeout: float = START_TIMEOUT,
-    words: Callable[[Path], str] = last_words,
+    find: Callable[[str], str] = find_message,
 ) -> Iterator[Started]:
-    """Start the program in groups of its own. program: its tokens; more: options of nm-box wrap; words: what
-    of its messages tells the cause of a failure. Everything ends on leaving.
+    """Start the program in groups of its own. program: its tokens; more: options of nm-box wrap; find:
+    picks the message that explains a failure from its output. Everything ends on leaving.
 
     Raises UnavailableError, RunError.
     """
@@ -154,7 +156,7 @@ def started(
             given.report,
             [*given.prefix, *program(given)],
             timeout=timeout,
-            words=words,
+            find=find,
         ) as run,
     ):
         yield Started(
@@ -178,7 +180,7 @@ def check_program(
     if host.which(program) is None:
         return Unavailable(reason=f"{program} is not installed", remedy=remedy)
     # ch-run does nothing at all without $USER.
-    said = host.run([program, "--version"], timeout=5, env={"USER": "root"})
+    said = host.run([program, "--version"], timeout=VERSION_TIMEOUT, env={"USER": "root"})
     number = re.search(r"\d+(\.\d+)+", said.stdout + said.stderr)
     version = f"{program} {number[0]}" if number else program
     return probe_as_user(backend, host, tools, version=version, notes=group_notes())

@@ -102,5 +102,5 @@ def volumes(dom0: Host) -> tuple[str, ...]:
 def _must(host: Host, argv: list[str], failed: str) -> str:
     done = host.run(argv, timeout=MAKE_SECONDS)
     if not done.ok:
-        raise RunError(f"{failed}: {done.last_words()}")
+        raise RunError(f"{failed}: {done.failure()}")
     return done.stdout

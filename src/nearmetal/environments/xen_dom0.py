@@ -19,7 +19,7 @@ NOTE = "dom0"
 THERE = "/var/tmp"
 KEPT = "/var/cache/nearmetal/images"
 COPY_SECONDS = 900.0
-SHORT_SECONDS = 20.0
+SHORT_SECONDS = 60.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,5 +116,5 @@ def visited(dom0: Dom0 | None, label: str) -> Iterator[Host]:
 def _must(host: Host, argv: list[str], failed: str, stdin: str | None = None) -> str:
     done = host.run(argv, timeout=SHORT_SECONDS, stdin=stdin)
     if not done.ok:
-        raise RunError(f"{failed}: {done.last_words()}")
+        raise RunError(f"{failed}: {done.failure()}")
     return done.stdout

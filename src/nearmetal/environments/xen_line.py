@@ -26,7 +26,7 @@ MAC_PREFIX = "00:16:3e"
 """Of Xen's project, free for guests."""
 _LINK_LOCAL = int(IPv4Address("169.254.1.0"))
 _PAIRS = (int(IPv4Address("169.254.255.0")) - _LINK_LOCAL) // 4
-_CONSOLE_SECONDS = 10.0
+_CONSOLE_SECONDS = 60.0
 _LOOK_AGAIN = 0.05
 _LOOK_AT_GUEST = 2.0
 """Seconds between two looks at whether it still runs; each is a call of xl."""
@@ -51,7 +51,7 @@ def line_of(dom0: Host, key: str) -> Line:
     uses."""
     said = dom0.run(["ip", "-4", "-oneline", "address", "show"], timeout=_SHORT)
     if not said.ok:
-        raise RunError(f"{dom0.name} does not tell its addresses: {said.last_words()}")
+        raise RunError(f"{dom0.name} does not report its addresses: {said.failure()}")
     used = said.stdout.replace("/", " ").split()
     for _ in range(100):
         first = IPv4Address(_LINK_LOCAL + 4 * secrets.randbelow(_PAIRS))

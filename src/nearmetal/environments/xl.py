@@ -1,4 +1,4 @@
-"""xl on a dom0, this machine or another: every call bounded, every failure in xl's own words."""
+"""Runs xl on a dom0, this machine or another. Every call has a timeout, and errors carry xl's own message."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ..errors import RunError, UnavailableError
-from ..host import Completed, Host
+from ..host import Host
+from ..host.failure import MOST_SHOWN
 from ..model.xen import XenScheduler
 from . import xen_told
 from .contract import Unavailable
@@ -56,7 +57,7 @@ class Xl:
         version = xen_told.version(said.stdout)
         if not said.ok or not version:
             return Unavailable(
-                reason=f"xl reaches no hypervisor on {self.dom0.name}: {_words(said)}",
+                reason=f"xl reaches no hypervisor on {self.dom0.name}: {said.failure(find_xl_message)}",
                 remedy="boot this machine under Xen (the boot menu has an entry), and start xencommons",
             )
         return Facts(
@@ -96,7 +97,7 @@ class Xl:
             try:
                 if self.find(name) is None:
                     return
-                why = _words(said)
+                why = said.failure(find_xl_message)
             except RunError as e:
                 why = e.what
             if time.monotonic() > end:
@@ -152,9 +153,7 @@ class Xl:
         said = self.dom0.run(["xl", *words], timeout=timeout)
         if said.ok:
             return said.stdout
-        if said.returncode == 124:
-            raise RunError(f"{failed}: xl {words[0]} did not end within {timeout:g} s")
-        raise RunError(f"{failed}: {_words(said)}")
+        raise RunError(f"{failed}: {said.failure(find_xl_message)}")
 
 
 def cpu_set(text: str) -> frozenset[int] | None:
@@ -177,10 +176,9 @@ def require_facts(found: Facts | Unavailable) -> Facts:
     return found
 
 
-def _words(said: Completed) -> str:
-    """What of xl's messages tells the cause: the first error, since others follow from it."""
-    lines = [line.strip() for line in (said.stderr + "\n" + said.stdout).splitlines() if line.strip()]
+def find_xl_message(output: str) -> str:
+    """Return the first error, since later ones follow from it; failing that, the first line."""
+    lines = [line.strip() for line in output.splitlines() if line.strip()]
     lines = [line for line in lines if not line.startswith(_NOISE)]
     errors = [line for line in lines if "error" in line.casefold() or line.startswith("xl:")]
-    words = (errors or lines or [f"exit status {said.returncode}, no output"])[0]
-    return words.removeprefix("libxl: error: ")[:300]
+    return (errors or lines or [""])[0].removeprefix("libxl: error: ")[:MOST_SHOWN]

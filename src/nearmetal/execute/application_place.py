@@ -13,7 +13,7 @@ from ..workloads.application import Needs, Place
 from ..workloads.applications import application, choices
 from .hardware import Hardware
 
-PROBE_SECONDS = 20.0
+PROBE_SECONDS = 60.0
 
 Find = Callable[[str], str | None]
 """A program by name, or any file by its absolute path: where it is, or None."""

@@ -16,7 +16,7 @@ from .session import Session
 from .standing import Standing
 from .storage import look
 
-AUDIT_LIMIT = 20.0
+AUDIT_LIMIT = 60.0
 #: Fact of an application: what its reads and writes met, a cache or a device.
 MEETS = ": meets"
 CMA, ALLOWED = "process_vm_readv (CMA)", "allowed"
@@ -51,7 +51,7 @@ def audit_arms(session: Session, standing: Sequence[Standing]) -> dict[str, dict
 def _cma(tools: Tools, inside: Callable[[Sequence[str]], Completed]) -> str:
     """Whether ranks in the instance may read each other's memory: 'allowed', 'refused: <reason>'."""
     done = inside([tools / "nm-box", "cma"])
-    return done.stdout.strip() if done.ok else f"unavailable: {done.last_words()}"
+    return done.stdout.strip() if done.ok else f"unavailable: {done.failure()}"
 
 
 def applications_said(records: Sequence[TrialRecord]) -> dict[str, dict[str, str]]:

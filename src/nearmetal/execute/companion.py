@@ -11,6 +11,7 @@ from pathlib import Path
 from ..environments import Instance, InstanceRequest
 from ..errors import TrialFailedError
 from ..host import Process
+from ..host.failure import describe_failure
 from ..model.study import Attachment, Companion, Environment
 from .session import Session
 from .standing import Standing
@@ -19,10 +20,15 @@ from .starting import request_name
 
 @dataclass(frozen=True, kw_only=True)
 class Beside:
-    """A companion that stands, and its command. stderr: what it says."""
+    """A running companion.
+
+    program: the first word of its command.
+    stderr: the log of its standard error.
+    """
 
     instance: Instance
     process: Process
+    program: str
     stderr: Path
 
 
@@ -37,7 +43,7 @@ def companion(session: Session, s: Standing, wanted: Companion) -> Iterator[Besi
         stdout, stderr = (s.log / f"beside.{name}.txt" for name in ("stdout", "stderr"))
         process = host.start(instance.command(wanted.argv), stdout=stdout, stderr=stderr, cwd=Path("/"))
         try:
-            yield Beside(instance=instance, process=process, stderr=stderr)
+            yield Beside(instance=instance, process=process, program=wanted.argv[0], stderr=stderr)
         finally:
             process.kill()
 
@@ -47,11 +53,8 @@ def still_well(beside: Beside) -> None:
     study asks for."""
     code = beside.process.poll()
     if code not in (None, 0):
-        words = [w for w in beside.stderr.read_text(errors="replace").splitlines() if w.strip()]
-        raise TrialFailedError(
-            f"the companion ended with {code}: {words[-1][:300] if words else 'no output'}",
-            where=str(beside.stderr),
-        )
+        failure = describe_failure(beside.program, code, beside.stderr.read_text(errors="replace"))
+        raise TrialFailedError(f"companion: {failure}", where=str(beside.stderr))
 
 
 def _request(session: Session, s: Standing, wanted: Companion) -> InstanceRequest:

@@ -245,7 +245,6 @@ def _failure(
         workload.name,
         done,
         program=done.argv[0],
-        mpi=False,
         limit=workload.time_limit,
         exit_codes=workload.exit_codes,
     )

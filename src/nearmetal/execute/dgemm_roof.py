@@ -31,7 +31,7 @@ def measure_dgemm(
     argv = [machine.tools / "nm-dgemm", *map(str, cpus)]
     done = machine.host.run(argv, timeout=_LIMIT, env=env)
     if not done.ok:
-        raise missing if "libblas.so.3" in done.stderr else UnavailableError(done.last_words())
+        raise missing if "libblas.so.3" in done.stderr else UnavailableError(done.failure())
     found = parse_peak(done.stdout)
     if wanted is not None and Path(found.library).parent != wanted.parent:
         raise UnavailableError(f"{found.library} was loaded, not {wanted}")

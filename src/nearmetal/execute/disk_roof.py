@@ -24,9 +24,11 @@ def by_fio(machine: Machine, wanted: Wanted, label: str, scratch: Path) -> Measu
     with outside_directory(Path(wanted.place) / f"{label}-roof", scratch) as directory:
         argv = roof_arguments(directory, operation, seconds=SECONDS, size=SIZE)
         done = machine.host.run(argv, timeout=LIMIT, cwd=directory)
-    value = roof(done.stdout, operation) if done.ok else None
+    if not done.ok:
+        raise RunError(f"{wanted.place}: {done.failure()}")
+    value = roof(done.stdout, operation)
     if value is None:
-        raise RunError(f"fio on {wanted.place}: {done.last_words()}")
+        raise RunError(f"{wanted.place}: fio measured nothing")
     return MeasuredRoof(
         name=wanted.name,
         ranks=None,

@@ -19,7 +19,7 @@ Counters = Mapping[str, float | None]
 
 PERIOD = 1.0
 """Seconds between two samples in a guest, as vmstat in the paper of 2009."""
-_LAST_SAMPLE = 10.0
+_LAST_SAMPLE = 60.0
 """Seconds to wait for one that was asked for: a guest on an emulated machine takes its time."""
 
 

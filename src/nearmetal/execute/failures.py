@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import errno
 import os
-import signal
 from collections.abc import Sequence
 from functools import partial
 
 from ..errors import TrialFailedError
 from ..host import Completed, cgroups, processes
 from ..host.bounded import shortened
+from ..host.failure import CANNOT_START, TIMED_OUT, describe_end, find_error_line, find_message
 from ..model.image import HOST
-from ..workloads.protocol import RankReport, told_by_program, told_error
+from ..workloads.protocol import RankReport
 from .guests import trouble
 from .reports import found_reports
 from .session import Session
@@ -20,9 +20,7 @@ from .standing import Standing
 
 #: Characters of each stream of a run that stay on disk.
 LOGGED = 1 << 20
-TIMED_OUT = 124  # what Host.run returns then
-_CANNOT_START = " cannot be started: "
-#: By what a program says last: what mends it.
+#: The remedy by a part of a program's message.
 _KNOWN = {
     "does not support O_DIRECT": "this storage takes no direct requests: buffered ones (mode: buffered), or "
     "another storage, such as {kind: loop, size: 1 GiB}; of a guest the disk that guest: writable gives it",
@@ -59,31 +57,29 @@ def failure(
     done: Completed,
     *,
     program: str,
-    mpi: bool,
     limit: float,
     exit_codes: Sequence[int],
 ) -> TrialFailedError:
-    """Of a run that did not end well. name: of the workload; program: its first token; mpi: by mpirun; limit:
+    """Of a run that did not end well. name: of the workload; program: its first token; limit:
     seconds."""
     if done.returncode == TIMED_OUT and done.seconds >= limit:
         return timed_out(s, name, limit)
-    told = told_error(done.stderr)
-    if told is not None and _CANNOT_START in told:
-        return TrialFailedError(
-            f"{name}: {told}", where=place_of_logs(s), remedy=start_remedy(session, s, program, told)
-        )
+    error = find_error_line(done.stderr)
+    if error is not None and f" {CANNOT_START}" in error.what:
+        remedy = start_remedy(session, s, program, error.what)
+        return TrialFailedError(f"{name}: {error.what}", where=place_of_logs(s), remedy=remedy)
     bad = [r for r in found_reports(s.directory, s.arm.placement.ranks) if r.status not in exit_codes]
     ranks = f"rank {bad[0].place.rank} " if bad and s.arm.placement.ranks > 1 else ""
-    last = done.last_words() if (done.stderr + done.stdout).strip() else "it printed nothing"
-    words = trouble(s) or told or (told_by_program(done.stderr) if mpi else None) or last
-    how = ended_how(bad[0].status if bad else done.returncode, exit_codes)
+    message = find_message(done.stderr) or find_message(done.stdout) or "it printed no message"
+    words = trouble(s) or (str(error) if error is not None else message)
+    how = describe_end(bad[0].status if bad else done.returncode, exit_codes)
     remedy = next((mends for said, mends in _KNOWN.items() if said in words), "")
     return TrialFailedError(f"{name}: {ranks}{how}: {words}", where=place_of_logs(s), remedy=remedy)
 
 
-def start_remedy(session: Session, s: Standing, program: str, told: str) -> str:
-    """What to do about a program that is not there, or is none. told: why it could not be started."""
-    if os.strerror(errno.EACCES) in told:
+def start_remedy(session: Session, s: Standing, program: str, reason: str) -> str:
+    """Return what to do about a program that could not be started."""
+    if os.strerror(errno.EACCES) in reason:
         return f"chmod +x {program}, if it is a program; else name what runs it: [python3, {program}]"
     image = s.arm.environment.image
     here = session.machine.host.which(program) is not None
@@ -92,16 +88,6 @@ def start_remedy(session: Session, s: Standing, program: str, told: str) -> str:
         return "" if here else "install it" if absolute else "install it, or name it by its absolute path"
     has = "this machine has it, the image has not: " if here else ""
     return f"{has}add its package to image {image} and build it again, or copy it there by files"
-
-
-def ended_how(status: int, exit_codes: Sequence[int] = (0,)) -> str:
-    """'ended with 3', 'was ended by SIGSEGV'."""
-    number = status - 128 if status > 128 else -status
-    try:
-        return f"was ended by {signal.Signals(number).name}"
-    except ValueError:
-        allowed = f", not with {' or '.join(map(str, exit_codes))}" if tuple(exit_codes) != (0,) else ""
-        return f"ended with {status}{allowed}"
 
 
 def require_nothing_left(s: Standing, name: str, reports: Sequence[RankReport]) -> None:

@@ -127,9 +127,9 @@ def counted_run(s: Standing, workload: str) -> AbstractContextManager[None]:
 
 def offered_events(host: Host, tools: Tools) -> dict[str, str]:
     """What the kernel says to each perf event: '' where a rank can count it here."""
-    done = host.run([tools / "nm-rank", "--offered"], timeout=10.0)
+    done = host.run([tools / "nm-rank", "--offered"], timeout=60.0)
     if not done.ok:
-        raise RunError(f"nm-rank ended with {done.returncode}: {done.last_words()}")
+        raise RunError(done.failure())
     return parse_offered(done.stdout)
 
 

@@ -11,10 +11,11 @@ from pathlib import Path
 
 from ..errors import TrialFailedError
 from ..host import Host, Process
+from ..host.failure import describe_failure
 from ..launchers import Launch
-from ..workloads.protocol import Line, ReadyLine, SliceLine, VerifyLine, parse_line, told_by_program
+from ..workloads.protocol import Line, ReadyLine, SliceLine, VerifyLine, parse_line
 
-READY_LIMIT = 60.0
+READY_LIMIT = 120.0
 END_LIMIT = 60.0
 TOKEN_LIMIT = 120.0
 
@@ -95,7 +96,7 @@ class Job:
         except TimeoutError as e:
             raise TrialFailedError(f"mpirun did not end within {limit:g} s", where=str(self.log)) from e
         if code != 0:
-            raise TrialFailedError(f"mpirun ended with {code}: {self._last_words()}", where=str(self.log))
+            raise self._failure(code)
 
     def close(self) -> None:
         """End the launch and remove the FIFOs; may be called twice."""
@@ -145,7 +146,7 @@ class Job:
             assert self._process is not None
             code = self._process.poll()
             if code is not None and not self._pending():
-                raise TrialFailedError(f"mpirun ended with {code}: {self._last_words()}", where=str(self.log))
+                raise self._failure(code)
         text, _, self._buffer = self._buffer.partition(b"\n")
         return parse_line(text.decode(errors="replace"))
 
@@ -154,12 +155,16 @@ class Job:
             self._buffer += os.read(self._out, 1 << 16)
         return b"\n" in self._buffer
 
-    def _last_words(self) -> str:
+    def _failure(self, status: int) -> TrialFailedError:
+        texts = []
         for name in ("stderr.txt", "stdout.txt"):
-            with contextlib.suppress(OSError):
-                if said := told_by_program((self.log / name).read_text(errors="replace")):
-                    return said
-        return "no output"
+            try:
+                texts.append((self.log / name).read_text(errors="replace"))
+            except OSError:
+                texts.append("")
+        return TrialFailedError(
+            describe_failure("nm-micro", status, *texts, launcher="mpirun"), where=str(self.log)
+        )
 
     def _unexpected(self, line: Line) -> TrialFailedError:
         return TrialFailedError(f"the ranks answered {str(line)[:200]}", where=str(self.log))

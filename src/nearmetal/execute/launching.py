@@ -112,7 +112,6 @@ def run_program(session: Session, s: Standing, program: Program) -> Ran:
             program.name,
             done,
             program=program.argv[0],
-            mpi=program.mpi,
             limit=program.time_limit,
             exit_codes=program.exit_codes,
         )

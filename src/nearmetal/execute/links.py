@@ -20,7 +20,7 @@ from ..host import REPORT_FD, Host, cgroups, processes
 from ..model.record import JsonValue
 from ..network.build import Emulation, Holder, Network
 
-START_TIMEOUT, PROBE_TIMEOUT, ANSWER = 10.0, 60.0, 1.0
+START_TIMEOUT, PROBE_TIMEOUT, ANSWER = 60.0, 240.0, 10.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -156,7 +156,7 @@ def _measured(
     )
     if not done.ok:
         raise RunError(
-            f"emulated nodes do not reach each other: {done.last_words()}",
+            f"emulated nodes do not reach each other: {done.failure()}",
             remedy="nearmetal clean, then again",
         )
     return dict(zip(emulated, json.loads(done.stdout), strict=True))

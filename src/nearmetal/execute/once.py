@@ -18,7 +18,7 @@ from ..model.record import JsonValue, Status
 from ..model.study import Better, KernelWorkload, Transport
 from ..units import show
 from ..workloads.kernels import argument, counts_operations, kernel, rows, slice_work
-from ..workloads.protocol import SliceLine, VerifyLine, parse_line, parse_report, told_error
+from ..workloads.protocol import SliceLine, VerifyLine, parse_line, parse_report
 from .machine import Machine
 from .mpi_job import cpu_list
 from .profiles import profile_directory, read_profiles
@@ -154,7 +154,7 @@ def run_once(
     lines = [parse_line(text) for text in done.stdout.splitlines() if text.startswith("{")]
     verify = next((x for x in lines if isinstance(x, VerifyLine)), None)
     if verify is None:
-        raise RunError(f"{name} ended with {done.returncode}: {told_error(done.stderr) or done.last_words()}")
+        raise RunError(f"{name}: {done.failure()}")
     measured = [x for x in lines if isinstance(x, SliceLine)]
     return KernelResult(
         kernel=name,

@@ -14,7 +14,7 @@ from ..model.study import Better
 from ..network.build import Network
 from .machine import Machine
 
-LIMIT = 40.0
+LIMIT = 120.0
 LOOPBACK = "127.0.0.1"
 
 
@@ -32,7 +32,7 @@ def by_sockets(
         argv = network.hub_command(argv)
     done = machine.host.run(argv, timeout=LIMIT)
     if not done.ok:
-        raise RunError(f"sockets {'over loopback' if network is None else wanted.place}: {done.last_words()}")
+        raise RunError(f"sockets {'over loopback' if network is None else wanted.place}: {done.failure()}")
     return MeasuredRoof(
         name=wanted.name,
         ranks=wanted.ranks,

@@ -16,7 +16,7 @@ from ..host import Host, Process
 from ..host.processes import LABEL_VARIABLE
 
 PORT = 2222
-START_SECONDS = 10.0
+START_SECONDS = 60.0
 """After which an sshd that says nothing has failed; a good one takes some 20 ms."""
 _ALIAS = "nearmetal"
 _REMEDY = "apt-get install openssh-server openssh-client, in the image too, or write reach: agent"
@@ -49,7 +49,7 @@ def make_keys(host: Host, scratch: Path) -> SshKeys:
         argv = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", _ALIAS, "-f", str(directory / name)]
         done = host.run(argv, timeout=START_SECONDS)
         if not done.ok:
-            raise UnavailableError(f"no key pair: {done.last_words()}", remedy=_REMEDY)
+            raise UnavailableError(f"no key pair: {done.failure()}", remedy=_REMEDY)
     kind, key, *_ = (directory / "server.pub").read_text().split()
     (directory / "known_hosts").write_text(f"{_ALIAS} {kind} {key}\n")
     return SshKeys(directory=directory, ssh=programs["ssh"] or "", sshd=programs["sshd"] or "")
@@ -121,7 +121,7 @@ def ssh_servers(
             # Where it locks in the part of itself that meets the network; Debian's lies in /run.
             made = host.run(instance.command(["mkdir", "-p", "/run/sshd"]), timeout=START_SECONDS)
             if not made.ok:
-                raise RunError(f"{instance.hostname}: {made.last_words()}")
+                raise RunError(f"{instance.hostname}: {made.failure()}")
             argv = instance.command([keys.sshd, "-D", "-e", "-f", str(config)])
             process = host.start(argv, stdout=log, stderr=log, cwd=Path("/"))
             stack.callback(process.kill)

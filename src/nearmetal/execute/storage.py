@@ -123,5 +123,5 @@ def mounted_at(mountinfo: str, path: Path) -> Found:
 def _run(host: Host, instance: Instance, *argv: str) -> str:
     done = host.run(instance.command(argv), timeout=LIMIT, cwd=Path("/"))
     if not done.ok:
-        raise TrialFailedError(f"storage: {argv[0]} in {instance.hostname}: {done.last_words()}")
+        raise TrialFailedError(f"storage in {instance.hostname}: {done.failure()}")
     return done.stdout

@@ -25,7 +25,7 @@ from .session import Session
 from .standing import Standing
 from .starting import guest_around, idle_instances, start_instances
 
-COMMAND_LIMIT = 20.0
+COMMAND_LIMIT = 60.0
 """Seconds after which a command in a standing instance has failed; a good one takes milliseconds."""
 GIB = 1 << 30
 
@@ -151,7 +151,7 @@ def execs(
 def _try_command(session: Session, s: Standing) -> None:
     done = session.machine.host.run(s.instances[0].command(["true"]), timeout=COMMAND_LIMIT, cwd=Path("/"))
     if not done.ok:
-        raise TrialFailedError(f"a command in the instance failed: {done.last_words()}", where=str(s.log))
+        raise TrialFailedError(f"a command in the instance failed: {done.failure()}", where=str(s.log))
 
 
 def _first_instruction(session: Session, s: Standing) -> float:

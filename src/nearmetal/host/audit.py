@@ -80,7 +80,7 @@ def _system(run: Run) -> dict[str, str]:
     names = (_FLAGS, *_FILES.values(), "limits")
     done = run(["grep", "-s", "-H", "", _LIMITS, *_FILES, _INFO])
     if done.returncode > 1 and not done.stdout:  # 2 with output: some files are missing
-        return dict.fromkeys(names, f"unavailable: {done.last_words()}")
+        return dict.fromkeys(names, f"unavailable: {done.failure()}")
     lines: dict[str, list[str]] = {}
     for line in done.stdout.splitlines():
         path, colon, text = line.partition(":")
@@ -111,7 +111,7 @@ def _libraries(run: Run, binary: str) -> dict[str, str]:
     if not done.ok:
         if "not a dynamic executable" in done.stdout + done.stderr:
             return {}
-        return {f"of {binary}": f"unavailable: {done.last_words()}"}
+        return {f"of {binary}": f"unavailable: {done.failure()}"}
     return parse_ldd(done.stdout)
 
 
@@ -130,9 +130,7 @@ def parse_ldd(text: str) -> dict[str, str]:
 def _digests(run: Run, paths: Sequence[str]) -> dict[str, str]:
     """SHA-256 by path, all in one command."""
     done = run([*_ENGLISH, "sha256sum", *paths])
-    found = dict.fromkeys(
-        paths, f"unavailable: {done.last_words()}" if not done.ok else "unavailable: not said"
-    )
+    found = dict.fromkeys(paths, f"unavailable: {done.failure()}" if not done.ok else "unavailable: not said")
     for line in done.stdout.splitlines():
         digest, gap, path = line.partition("  ")
         if gap and path in found and re.fullmatch(r"[0-9a-f]{64}", digest):

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from .failure import describe_failure, failed_program, find_message, launcher_of
+
 
 @dataclass(frozen=True)
 class Unavailable:
@@ -29,10 +31,20 @@ class Completed:
     def ok(self) -> bool:
         return self.returncode == 0
 
-    def last_words(self) -> str:
-        """The last line said, for an error message."""
-        lines = [s.strip() for s in (self.stderr + "\n" + self.stdout).splitlines() if s.strip()]
-        return lines[-1][:300] if lines else f"exit status {self.returncode}, no output"
+    def failure(self, find: Callable[[str], str] = find_message) -> str:
+        """Return one line for an error message: the process that failed, how it ended, its own message.
+
+        find: picks the message from the output of this program.
+        """
+        return describe_failure(
+            failed_program(self.argv),
+            self.returncode,
+            self.stderr,
+            self.stdout,
+            seconds=self.seconds,
+            launcher=launcher_of(self.argv),
+            find=find,
+        )
 
 
 class Process(Protocol):

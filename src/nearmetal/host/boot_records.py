@@ -11,7 +11,7 @@ from typing import Any
 
 from .base import Host
 
-LIMIT = 10.0
+LIMIT = 60.0
 LONGEST_REBOOT = 3600.0
 """Seconds: a machine that was off for longer was not rebooted."""
 _LONGEST_TEXT = 1 << 20
@@ -36,7 +36,7 @@ def boot_records(host: Host) -> dict[str, Any]:
         done = host.run(argv, timeout=LIMIT, env={"LC_ALL": "C", "TZ": "UTC"})
         found = read(done.stdout) if done.ok else None
         if not found:
-            absent[name] = done.last_words() if not done.ok else "it has no record of it"
+            absent[name] = done.failure() if not done.ok else "it has no record of it"
             return None
         return found
 

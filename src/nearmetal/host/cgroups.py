@@ -361,7 +361,7 @@ def members(groups: Iterable[Path]) -> set[int]:
     return pids
 
 
-def kill_members(groups: Sequence[Path], *, timeout: float = 5.0) -> None:
+def kill_members(groups: Sequence[Path], *, timeout: float = 30.0) -> None:
     """SIGKILL to every process in these groups and below them until none is left; never to the caller or its
     ancestors.
 
@@ -399,7 +399,7 @@ def remove_empty(groups: Iterable[Path]) -> list[Path]:
     return kept
 
 
-def remove(groups: Sequence[Path], *, timeout: float = 5.0) -> None:
+def remove(groups: Sequence[Path], *, timeout: float = 30.0) -> None:
     """Kill the members and remove the groups with those below them; those that are not there are no matter.
 
     Raises RunError when the kernel holds one for longer than timeout seconds.

@@ -22,7 +22,7 @@ RECORD = "sriov-"
 before."""
 
 _UP, _LOOPBACK, _ETHERNET = 0x1, 0x8, 1
-_APPEARS = 10.0
+_APPEARS = 60.0
 _SETTLES = 0.3  # udev gives a new device its final name
 
 

@@ -106,7 +106,7 @@ class GuestLine:
         told = json.loads(payload[8:])
         return Hello(came=struct.unpack_from("=Q", payload)[0], kernel=str(told.pop("kernel")), at=told)
 
-    def clocks(self, *, tries: int = 5, timeout: float = 10.0) -> Clocks:
+    def clocks(self, *, tries: int = 5, timeout: float = 60.0) -> Clocks:
         """By the shortest of so many round trips."""
         best: Clocks | None = None
         for _ in range(tries):

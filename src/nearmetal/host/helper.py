@@ -9,9 +9,11 @@ import select
 import signal
 import time
 from collections.abc import Mapping, Sequence, Set
+from pathlib import PurePath
 
 from ..errors import RunError
 from .base import REPORT_FD, Launched
+from .failure import describe_failure
 
 _LONGEST_REPORT = 65536
 
@@ -42,7 +44,7 @@ class SpawnedProcess:
         if self.poll() is None:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self.pid, signal.SIGKILL)
-            self.wait(10)
+            self.wait(60)
 
 
 def wait_for_end(child: int, timeout: float) -> bool:
@@ -90,7 +92,8 @@ def launch_helper(
             os.close(writer)
         process = SpawnedProcess(pid)
         try:
-            return Launched(process=process, facts=_read_report(reader, process, expect, timeout))
+            facts = _read_report(reader, process, PurePath(argv[0]).name, expect, timeout)
+            return Launched(process=process, facts=facts)
         except BaseException:
             process.kill()
             raise
@@ -98,29 +101,35 @@ def launch_helper(
         os.close(reader)
 
 
-def _read_report(reader: int, process: SpawnedProcess, expect: Set[str], timeout: float) -> dict[str, int]:
+def _read_report(
+    reader: int, process: SpawnedProcess, name: str, expect: Set[str], timeout: float
+) -> dict[str, int]:
     deadline = time.monotonic() + timeout
-    text = b""
+    report = b""
     while True:
-        facts, words = parse_report(text)
+        facts, text = parse_report(report)
         if expect <= facts.keys():
             return facts
         if not wait_readable(reader, deadline - time.monotonic()):
-            raise RunError(f"the helper said nothing for {timeout:g} s; {words or 'no message'}")
+            raise RunError(f"no report within {timeout:g} s: {describe_failure(name, process.poll(), text)}")
         more = os.read(reader, 4096)
-        if not more or len(text) > _LONGEST_REPORT:
+        if not more or len(report) > _LONGEST_REPORT:
             with contextlib.suppress(TimeoutError):
-                process.wait(1)
-            raise RunError(words or f"the helper ended with status {process.poll()} and no message")
-        text += more
+                process.wait(10)
+            _, text = parse_report(report + b"\n")
+            raise RunError(describe_failure(name, process.poll(), text))
+        report += more
 
 
-def parse_report(text: bytes) -> tuple[dict[str, int], str]:
-    """(facts, last words): whole lines that are JSON objects of integers are facts, every other line
-    words."""
+def parse_report(report: bytes) -> tuple[dict[str, int], str]:
+    """Return (facts, text) of a helper's report.
+
+    facts: of whole lines that are JSON objects of integers.
+    text: all other whole lines.
+    """
     facts: dict[str, int] = {}
-    words = ""
-    for line in text.decode(errors="replace").split("\n")[:-1]:
+    others = []
+    for line in report.decode(errors="replace").split("\n")[:-1]:
         try:
             value = json.loads(line)
         except ValueError:
@@ -128,5 +137,5 @@ def parse_report(text: bytes) -> tuple[dict[str, int], str]:
         if isinstance(value, dict) and all(type(v) is int for v in value.values()):
             facts.update(value)
         elif line.strip():
-            words = line.strip()
-    return facts, words
+            others.append(line)
+    return facts, "\n".join(others)

@@ -16,6 +16,7 @@ from typing import IO
 from .base import Completed, Launched, Process, Unavailable
 from .bounded import Drain
 from .conversation import Conversation
+from .failure import CANNOT_START, NOT_FOUND, TIMED_OUT
 from .helper import launch_helper, wait_for_end
 
 _READ = 1 << 16
@@ -89,7 +90,13 @@ class LocalHost:
                     pass_fds=tuple(pass_fds),
                 )
             except (FileNotFoundError, PermissionError, NotADirectoryError) as e:
-                return Completed(argv=tuple(argv), returncode=127, stdout="", stderr=str(e), seconds=0.0)
+                return Completed(
+                    argv=tuple(argv),
+                    returncode=NOT_FOUND,
+                    stdout="",
+                    stderr=f"{CANNOT_START}{e.strerror}",
+                    seconds=0.0,
+                )
             finally:
                 os.close(out_end)
                 os.close(err_end)
@@ -102,7 +109,7 @@ class LocalHost:
                 if not ended:
                     _kill_session(child)
                     said.until(time.monotonic() + _LAST_WORDS, None)
-                code = child.wait() if ended else 124
+                code = child.wait() if ended else TIMED_OUT
                 words = said.texts()
         finally:
             os.close(out)

@@ -68,7 +68,7 @@ def labelled(wanted: Callable[[str], bool]) -> dict[int, str]:
     return found
 
 
-def kill_labelled(label: str, *, timeout: float = 5.0) -> None:
+def kill_labelled(label: str, *, timeout: float = 30.0) -> None:
     """SIGKILL to every process with exactly this label until twice in a row none is seen: while /proc is
     read, one may end whose child is not yet listed.
 

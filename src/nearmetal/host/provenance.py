@@ -14,7 +14,7 @@ from .. import __version__
 from .base import Host, Unavailable
 
 _CPU = "/sys/devices/system/cpu"
-_VERSION_LIMIT = 10.0
+_VERSION_LIMIT = 60.0
 BOOT_ID = "/proc/sys/kernel/random/boot_id"
 """Drawn anew at each boot."""
 _SIZES = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
@@ -352,7 +352,7 @@ def _first_line(host: Host, programs: Iterable[str], pattern: str, prefix: str =
             continue
         done = host.run([path, "--version"], timeout=_VERSION_LIMIT)
         if not done.ok:
-            return {"unavailable": f"{path} --version: {done.last_words()}"}
+            return {"unavailable": done.failure()}
         found = re.search(pattern, done.stdout)
         return prefix + found[1].strip() if found else {"unavailable": f"{path} --version: not understood"}
     return {"unavailable": f"none of {', '.join(programs)} is installed"}

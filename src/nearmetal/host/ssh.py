@@ -16,7 +16,7 @@ from .runtime import short_directory
 
 CONNECT_SECONDS = 20.0
 """After which a machine that does not answer is not there."""
-READ_SECONDS = 20.0
+READ_SECONDS = 60.0
 LOST = 255
 """Status of ssh that lost its connection, or whose command was killed."""
 GRACE = 5.0
@@ -66,7 +66,7 @@ class SshHost:
         argv = [*client(self._way, self._socket), "-O", "forward", "-L", f"{socket}:{address}:{port}"]
         done = self._local.run([*argv, "--", self._way.destination], timeout=GRACE)
         if not done.ok:
-            raise RunError(f"{self.name}: nothing is forwarded: {done.last_words()}")
+            raise RunError(f"{self.name}: nothing is forwarded: {done.failure()}")
 
     def run(
         self,
@@ -146,11 +146,11 @@ class SshHost:
             timeout=timeout,
         )
         if not done.ok:
-            raise RunError(f"{self.name}: {source.name} is not copied: {done.last_words()}")
+            raise RunError(f"{self.name}: {source.name} is not copied: {done.failure()}")
 
     def read(self, path: str | Path) -> bytes | Unavailable:
         done = self.run(["cat", str(path)], timeout=READ_SECONDS)
-        return done.stdout.encode() if done.ok else Unavailable(f"{path}: {done.last_words()}")
+        return done.stdout.encode() if done.ok else Unavailable(f"{path}: {done.failure()}")
 
     def which(self, program: str) -> str | None:
         """Also where the administrator's programs are, which a command by ssh often does not see."""

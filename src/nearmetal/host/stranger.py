@@ -11,7 +11,7 @@ from types import TracebackType
 from ..errors import RunError
 from .helper import wait_readable
 
-_DYING_SECONDS = 5.0
+_DYING_SECONDS = 30.0
 
 
 class Stranger:

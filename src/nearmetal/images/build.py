@@ -123,9 +123,8 @@ def _run(
     finally:
         process.kill()
     if code != 0:
-        said = log.read_text(errors="replace").splitlines()
         remedy = "look at the names of suite and packages, and whether the archive can be reached"
-        raise failure(name, "not built", said, code, remedy)
+        raise failure(name, "not built", Path(argv[0]).name, code, log.read_text(errors="replace"), remedy)
 
 
 def _keep_packages(tree: Path, kept: Path) -> None:
@@ -148,7 +147,7 @@ def _unpack(host: Host, name: str, work: Path) -> None:
         env={"LC_ALL": "C"},
     )
     if not done.ok:
-        raise failure(name, "not unpacked", done.stderr.splitlines(), done.returncode)
+        raise failure(name, "not unpacked", argv[0], done.returncode, done.stderr)
     (work / "tree.tar").unlink()
 
 

@@ -88,9 +88,7 @@ def _run(host: Host, image: Image, form: Form, made: Path) -> None:
     argv = form_argv(form, image, made, root=host.is_root())
     done = host.run(argv, timeout=MAKE_SECONDS, env=env, cwd=Path("/"))
     if not done.ok:
-        raise failure(
-            image.name, f"no form {form}", (done.stdout + done.stderr).splitlines(), done.returncode
-        )
+        raise failure(image.name, f"no form {form}", program, done.returncode, done.stdout + done.stderr)
 
 
 def form_argv(form: Form, image: Image, made: Path, *, root: bool) -> list[str]:

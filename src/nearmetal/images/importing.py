@@ -78,7 +78,7 @@ def kind_of(host: Host, path: Path) -> Kind:
         return Kind.SQUASHFS
     listed = host.run(["tar", "--list", "--file", str(path.absolute())], timeout=IMPORT_SECONDS)
     if not listed.ok:
-        what = f"no directory, OCI layout, archive, SIF, squashfs or tar: {listed.last_words()}"
+        what = f"no directory, OCI layout, archive, SIF, squashfs or tar: {listed.failure()}"
         raise UsageError(what, where=str(path))
     names = {line.removeprefix("./") for line in listed.stdout.splitlines()}
     if "oci-layout" in names:
@@ -95,8 +95,7 @@ def _unpack(host: Host, name: str, kind: Kind, path: Path, work: Path) -> None:
             )
         done = host.run(argv, timeout=IMPORT_SECONDS, env={"LC_ALL": "C", "TMPDIR": str(work)}, cwd=work)
         if not done.ok:
-            said = (done.stdout + done.stderr).splitlines()
-            raise failure(name, f"{argv[0]} could not read the {kind}", said, done.returncode)
+            raise failure(name, f"no {kind}", argv[0], done.returncode, done.stdout + done.stderr)
 
 
 def unpack_argvs(kind: Kind, path: Path, work: Path, *, root: bool) -> Iterator[tuple[list[str], str]]:

@@ -1,22 +1,33 @@
-"""What a program had to say that failed, as an error."""
+"""Errors of the programs that build, import and convert images."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from ..errors import DiskFullError, NearmetalError, RunError
+from ..host.failure import describe_failure, find_message
 
 FULL = "No space left on device"
 
 
-def failure(name: str, what: str, said: Sequence[str], code: int, remedy: str = "") -> NearmetalError:
-    """what: did not work with the image of that name; said: lines, of which apt's errors count most."""
-    lines = [line.strip() for line in said if line.strip()]
-    if any(FULL in line for line in lines):
+def failure(
+    name: str, what: str, program: str, code: int | None, output: str, remedy: str = ""
+) -> NearmetalError:
+    """Return the error of a program that failed while it worked on an image.
+
+    name: of the image.
+    what: did not work.
+    """
+    if FULL in output:
         return DiskFullError(
             f"image {name}: {what}: no space left on the disk",
             remedy="make room where the cache is, or set XDG_CACHE_HOME to a directory on another disk",
         )
-    errors = [line.removeprefix("E: ") for line in lines if line.startswith("E: ")] or lines[-1:]
-    words = "; ".join(e[:200] for e in errors[:3]) or "no output"
-    return RunError(f"image {name}: {what} (status {code}): {words}", remedy=remedy)
+    return RunError(
+        f"image {name}: {what}: {describe_failure(program, code, output, find=_find_message)}", remedy=remedy
+    )
+
+
+def _find_message(output: str) -> str:
+    """Return apt's first errors, or else what explains a failure of any program."""
+    lines = (line.strip() for line in output.splitlines())
+    errors = [line.removeprefix("E: ")[:200] for line in lines if line.startswith("E: ")]
+    return "; ".join(errors[:3]) or find_message(output)

@@ -13,7 +13,7 @@ from ..model.study import Mpi
 from . import mpich, openmpi
 from .job import Launch, MpiJob
 
-VERSION_SECONDS = 20.0
+VERSION_SECONDS = 60.0
 _COMPILER = re.compile(r"(Open MPI|MPICH version) (\d+)\.(\d+)(?:\.(\d+))?")
 PACKAGES = {
     Mpi.OPENMPI: "apt-get install openmpi-bin libopenmpi-dev",

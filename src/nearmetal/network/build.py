@@ -33,7 +33,7 @@ from .plan import NetworkPlan, Want
 from .shapes import BRIDGE, HUB_PORT
 from .topology import HUB
 
-WORKER_TIMEOUT = 60.0
+WORKER_TIMEOUT = 120.0
 
 
 class Holder(Protocol):
@@ -166,7 +166,7 @@ def attempted_networks(
         )
         if not done.ok:
             raise RunError(
-                f"the networks could not be built: {done.last_words()}", remedy="nearmetal clean, then again"
+                f"the networks could not be built: {done.failure()}", remedy="nearmetal clean, then again"
             )
         answers: list[dict[str, Any]] = json.loads(done.stdout)["networks"]
         for i, members in enumerate(plan.groups_of(wants)):

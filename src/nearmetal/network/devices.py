@@ -29,7 +29,7 @@ from ..model.study import Attachment
 from . import ethtool
 from .plan import RANGE, Want
 
-_TIMEOUT = 20.0
+_TIMEOUT = 60.0
 
 
 def allocated(
@@ -141,7 +141,7 @@ def register_give_back(
 def _give_back(host: Host, worker: Sequence[str], devices: Sequence[dict[str, JsonValue]]) -> None:
     asked = json.dumps({"give_back": devices})
     done = host.run(worker, timeout=_TIMEOUT, stdin=asked, cwd=Path("/"))
-    failures = json.loads(done.stdout)["failures"] if done.ok else [done.last_words()]
+    failures = json.loads(done.stdout)["failures"] if done.ok else [done.failure()]
     if failures:
         raise RunError(f"not given back as it was: {'; '.join(failures)}", remedy="ip link shows it")
 

@@ -19,7 +19,7 @@ SCHEMA = Path("/usr/share/openvswitch/vswitch.ovsschema")
 REMEDY = "apt-get install openvswitch-switch"
 BRIDGE = "br0"
 KERNEL, USER_SPACE = "system", "netdev"  # datapath types
-_LIMIT = 10.0
+_LIMIT = 60.0
 _LOOK_AGAIN = 0.005
 
 Enter = Callable[[Sequence[str]], list[str]]
@@ -106,7 +106,7 @@ def _started(stack: ExitStack, host: Host, argv: Sequence[str], directory: Path,
 def _run(host: Host, argv: Sequence[str]) -> str:
     done = host.run(argv, timeout=2 * _LIMIT, cwd=Path("/"))
     if not done.ok:
-        raise UnavailableError(f"Open vSwitch does not start: {done.last_words()}", remedy=REMEDY)
+        raise UnavailableError(f"Open vSwitch does not start: {done.failure()}", remedy=REMEDY)
     return done.stdout
 
 

@@ -23,6 +23,7 @@ from types import TracebackType
 from ..host import Host, Process
 from ..host.counter_files import NODE_FILES, cgroup_paths
 from ..host.counters import local_scale
+from ..host.failure import describe_failure
 from ..host.procfiles import SCHEDSTAT
 from .frames import FrameWriter, raw_beside, whole_lines
 
@@ -37,7 +38,7 @@ _EVERY = {
     **dict.fromkeys((f"{r}.pressure" for r in _RESOURCES), 2),
 }
 _EVERY_V1 = _EVERY | dict.fromkeys(("cpu.stat", "cpuacct.usage"), 5)
-_END_LIMIT = 5.0
+_END_LIMIT = 30.0
 _FRAME = 1 << 20
 
 
@@ -169,9 +170,9 @@ class Sampler:
             process.kill()
             code = None
         with contextlib.suppress(OSError):
-            words = self._said.read_text(errors="replace").strip()
+            text = self._said.read_text(errors="replace")
             if code != 0:
-                self.problem = self.problem or words or f"{self._program} ended with {code}"
+                self.problem = self.problem or describe_failure(Path(self._program).name, code, text)
             self._said.unlink()
 
     def _compress(self) -> None:

@@ -20,7 +20,7 @@ GUEST = "guest."
 GUESTS = "guests.jsonl.zst"
 """Beside what is sampled on the machine: what was sampled in guests."""
 _LOOK_AGAIN = 0.005
-_END_LIMIT = 5.0
+_END_LIMIT = 30.0
 
 
 class Stream:

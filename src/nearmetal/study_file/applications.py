@@ -17,7 +17,7 @@ def read_application(piece: Piece, catalog: Catalog | None, problems: Problems) 
     """None, and its mistakes in problems, where it does not fit."""
     from .sections import ApplicationSection
 
-    before = len(problems.found)
+    before = problems.added
     section = validate(ApplicationSection, piece.node, piece.path, problems)
     if section is None or not isinstance(piece.node, MapNode):
         return None
@@ -37,7 +37,7 @@ def read_application(piece: Piece, catalog: Catalog | None, problems: Problems) 
         (lambda _name, _value: None) if entry is None else entry.misfit,
         problems,
     )
-    if len(problems.found) > before:
+    if problems.added > before:
         return None
     return ApplicationWorkload(
         name=piece.name,

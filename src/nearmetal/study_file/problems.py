@@ -19,12 +19,19 @@ class Mark(NamedTuple):
 
 @dataclass
 class Problems:
-    """file: as shown; found: by place and message, so that a part shared by a sweep is told once."""
+    """The mistakes of one file.
+
+    file: its name as shown.
+    found: by place and message, so that the mistake of a part that a sweep repeats is shown once.
+    added: number of calls of add(), repeated mistakes included.
+    """
 
     file: str
     found: dict[tuple[Mark, str], StudyProblem] = field(default_factory=dict)
+    added: int = 0
 
     def add(self, mark: Mark, path: Path, what: str) -> None:
+        self.added += 1
         where = dotted(path)
         text = printable(f"{where}: {what}" if where else what)
         self.found.setdefault(

@@ -24,9 +24,9 @@ def read_program(piece: Piece, catalog: Catalog | None, problems: Problems) -> C
     for either."""
     from .sections import CommandSection
 
-    before = len(problems.found)
+    before = problems.added
     section = validate(CommandSection, piece.node, piece.path, problems)
-    if section is None or len(problems.found) > before:
+    if section is None or problems.added > before:
         return None
     checks = _Checks(section, piece, problems)
     checks.start()
@@ -35,7 +35,7 @@ def read_program(piece: Piece, catalog: Catalog | None, problems: Problems) -> C
         checks.metric(metric, ("metrics", name))
     if section.verify is not None:
         checks.verify(section.verify, look=catalog is not None)
-    if len(problems.found) > before:
+    if problems.added > before:
         return None
     files = {str(FilePath(path).absolute()): name for path, name in section.files.items()}
     return CommandWorkload(

@@ -57,7 +57,7 @@ def _expand(whole: Piece, node: MapNode, path: Path, problems: Problems) -> tupl
     swept = [key for key in ("matrix", "zip") if key in node.entries]
     if not swept:
         return (whole,)
-    before = len(problems.found)
+    before = problems.added
     rest = {k: v for k, v in node.entries.items() if k not in swept}
     axes: list[list[Row]] = []
     taken = set(rest)
@@ -72,7 +72,7 @@ def _expand(whole: Piece, node: MapNode, path: Path, problems: Problems) -> tupl
     if count > MAX_COMBINATIONS:
         sweep_mark = node.entries[swept[0]][0]
         problems.add(sweep_mark, ("workloads", name), f"{count} combinations; {MAX_COMBINATIONS} at most")
-    if len(problems.found) > before:
+    if problems.added > before:
         return ()
     return tuple(_piece(name, mark, node.mark, rest, rows) for rows in itertools.product(*axes))
 

@@ -75,19 +75,19 @@ def read_workload(
 def _kernel(piece: Piece, catalog: Catalog | None, problems: Problems) -> KernelWorkload | None:
     from .sections import KernelSection
 
-    before = len(problems.found)
+    before = problems.added
     section = validate(KernelSection, piece.node, piece.path, problems)
     if section is None or not isinstance(piece.node, MapNode):
         return None
     if catalog is not None:
         check_kernel(section.kernel, section.metrics or (), piece, catalog, problems)
-    if len(problems.found) > before:
+    if problems.added > before:
         return None
     names = tuple(section.model_extra or ())
     known = None if catalog is None else catalog.kernels[section.kernel]
     misfit = (lambda _name, _value: None) if catalog is None else partial(catalog.misfit, section.kernel)
     params = read_params(section.kernel, piece.node, names, piece.path, known, misfit, problems)
-    if len(problems.found) > before:
+    if problems.added > before:
         return None
     return KernelWorkload(
         name=piece.name,
@@ -101,9 +101,9 @@ def _kernel(piece: Piece, catalog: Catalog | None, problems: Problems) -> Kernel
 def _npb(piece: Piece, programs: dict[str, Program], problems: Problems) -> CommandWorkload | None:
     from .sections import NpbWorkloadSection
 
-    before = len(problems.found)
+    before = problems.added
     section = validate(NpbWorkloadSection, piece.node, piece.path, problems)
-    if section is None or len(problems.found) > before:
+    if section is None or problems.added > before:
         return None
     npb = section.npb
     at: Path = ("npb", "bin")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence, Set
+from dataclasses import replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 
@@ -91,7 +92,7 @@ class FakeHost:
         answer = self.commands[key]
         said = answer(key) if callable(answer) else answer
         if isinstance(said, Completed):
-            return said
+            return replace(said, argv=key)
         return Completed(argv=key, returncode=0, stdout=said, stderr="", seconds=0.0)
 
     def start(

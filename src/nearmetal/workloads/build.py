@@ -30,7 +30,8 @@ def compiler_flags(march: str) -> str:
 FLAGS = compiler_flags("native")
 REMEDY = "apt-get install cmake gcc libc6-dev make libopenmpi-dev openmpi-bin"
 PROGRAMS = ("nm-micro", "nm-rank", "libnm-profile.so")  # without these a build is not one
-BUILD_SECONDS = 300.0
+BUILD_SECONDS = 1800.0
+VERSION_SECONDS = 60.0
 RECORD = "build.json"
 VERSIONS = "toolchain.json"
 
@@ -176,16 +177,16 @@ def _stamp(path: str) -> list[str | int]:
 
 
 def _first_line(host: Builder, *argv: str) -> str:
-    done = host.run(argv, timeout=20, env={"LC_ALL": "C"})
+    done = host.run(argv, timeout=VERSION_SECONDS, env={"LC_ALL": "C"})
     lines = (done.stdout or done.stderr).splitlines()
     if not done.ok or not lines:
-        raise UnavailableError(f"{' '.join(argv)}: {done.last_words()}", remedy=REMEDY)
+        raise UnavailableError(f"{' '.join(argv)}: {done.failure()}", remedy=REMEDY)
     return lines[0].strip()
 
 
 def _mpi_version(host: Builder, mpicc: str) -> str:
     """Open MPI's wrapper answers --showme:version, MPICH's (and those derived from it) -v."""
-    done = host.run([mpicc, "--showme:version"], timeout=20, env={"LC_ALL": "C"})
+    done = host.run([mpicc, "--showme:version"], timeout=VERSION_SECONDS, env={"LC_ALL": "C"})
     if not done.ok or not done.stdout:
         return _first_line(host, mpicc, "-v")
     return done.stdout.splitlines()[0].removeprefix(f"{mpicc}:").strip()

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from ..errors import TrialFailedError
+from ..host.failure import find_error_line
 from ..model.record import JsonValue, RankPlace
 
 SHOWN = 200  # characters of a bad line in the error
@@ -117,7 +117,7 @@ def parse_line(text: str) -> Line:
             case "verify":
                 return _verify(item)
             case "error":
-                raise _failure(item)
+                raise _failure(text)
             case other:
                 raise _Malformed(f"event {other!r} is not known")
     except _Malformed as e:
@@ -154,43 +154,17 @@ def parse_offered(text: str) -> dict[str, str]:
         raise _unreadable("nm-rank", str(e), text) from e
 
 
-def told_error(output: str) -> str | None:
-    """What one of our programs says of its end, among whatever else an MPI launch prints; None where none
-    does. A line that another rank's has been mixed into is passed over."""
-    for text in output.splitlines():
-        if text.startswith('{"event":"error"'):
-            with contextlib.suppress(_Malformed):
-                item = _object(_decode(text), "the line")
-                _only(item, "event", "rank", "what")
-                return _text(item, "what")
-    return None
-
-
-def told_by_program(output: str) -> str | None:
-    """The last line that is not mpirun's, which frames what it says itself in lines of - (Open MPI) or begins
-    it with one of = (MPICH); where there is none, mpirun's first. None where nothing is said."""
-    own = framed = None
-    inside = False
-    for text in (line.strip() for line in output.splitlines()):
-        words = text.lstrip("= ")[:SHOWN]
-        if len(text) > 9 and not text.strip("-="):
-            inside = "=" in text or not inside
-        elif inside:
-            framed = framed or words
-        elif words and not words.startswith(("[mpiexec@", "[proxy:")):
-            own = words
-    return own or framed or None
-
-
 def _unreadable(program: str, what: str, text: str) -> TrialFailedError:
     return TrialFailedError(
         f"unreadable line of {program}: {what}: {text[:SHOWN]!r}", remedy="look into the trial's logs"
     )
 
 
-def _failure(item: Mapping[str, JsonValue]) -> TrialFailedError:
-    _only(item, "event", "rank", "what")
-    return TrialFailedError(f"nm-micro, rank {_whole(item, 'rank', least=-1)}: {_text(item, 'what')}")
+def _failure(text: str) -> TrialFailedError:
+    error = find_error_line(text)
+    if error is None:
+        raise _Malformed("an error line has the keys event, program, process and what")
+    return TrialFailedError(str(error))
 
 
 def _decode(text: str) -> JsonValue:

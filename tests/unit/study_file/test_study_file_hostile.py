@@ -219,3 +219,12 @@ def test_any_bytes(catalog: Catalog, raw: bytes, tmp_path_factory: pytest.TempPa
         load_study(path, catalog)
     except StudyError as e:
         assert e.problems
+
+
+def test_a_mistake_that_a_sweep_repeats_is_shown_once(catalog: Catalog) -> None:
+    for text in (
+        VALID.replace("kernel: cg, matrix", "kernel: ccg, matrix"),
+        VALID.replace("matrix: {class: [S, W]}", "sizes: 1, matrix: {class: [S, W]}"),
+    ):
+        found = check(text, catalog)
+        assert len(found) == len(set(found)) and any("unknown" in line for line in found), found
