@@ -6,10 +6,10 @@
 #include "kernel.h"
 #include "random.h"
 
-/* HALVES: counting and grouping go through both halves of the keys at once, with counters of its own for
-   each. A counter that was stored a few instructions ago has to come from the store, and a CPU that has met
-   this often makes every load of a counter wait for the store before it. Two sets of counters are two chains
-   of such waits that do not wait for each other: grouping takes half of the time. */
+/* HALVES: counting and grouping go through both halves of the keys at once, with separate counters for each
+   half. If a counter was stored a few instructions ago, its next load has to wait for that store. A CPU that
+   has met this often lets every load of a counter wait for the store before it. Two sets of counters are two
+   chains that do not wait for each other. On Zen 3 grouping takes half of the time with them. */
 enum { MOST_BUCKETS = 1024, HALVES = 2, TESTS = 5, ROUNDS = 10, MARKED = 2 * ROUNDS + 1 };
 static const uint64_t seed = 314159265;
 
