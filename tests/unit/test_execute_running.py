@@ -1,7 +1,6 @@
 """The analysis between blocks: never later than a look, and cheap where blocks are short."""
 
 import time
-from dataclasses import replace
 
 import pytest
 
@@ -41,16 +40,3 @@ def test_it_stops_by_what_is_done_not_by_what_is_known() -> None:
     assert kept.stop(analysis, 29, 0.0, 0.0, overrun=False) is None
     stop = kept.stop(analysis, 30, 0.0, 0.0, overrun=False)
     assert stop is not None and stop.reason == "30 blocks are done"
-
-
-def test_the_first_looks_that_can_give_a_verdict() -> None:
-    assert RunningAnalysis(STUDY, make_plan(STUDY)).first_looks() == (8, 12)
-    asked = replace(STUDY, design=replace(STUDY.design, min_blocks=20))
-    assert RunningAnalysis(asked, make_plan(asked)).first_looks() == (20, 20)
-    other = Environment(name="box", backend="namespaces", placements=("one",))
-    two = replace(
-        STUDY,
-        environments=(*STUDY.environments, other),
-        design=replace(STUDY.design, primary=("start.start", "stop.stop")),
-    )
-    assert RunningAnalysis(two, make_plan(two)).first_looks() == (12, 18)

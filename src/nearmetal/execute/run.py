@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -24,6 +23,7 @@ from ..records import ResultsDirectory, TrialWriter, by_attempt, completed_block
 from ..samplers import Sampler
 from .bases import base_record
 from .block import run_block
+from .budget import too_short
 from .decide import Verifications, next_block
 from .inside import counted_everywhere, inside_record, offered_events
 from .interrupt import interruptible
@@ -35,8 +35,6 @@ from .running import RunningAnalysis
 from .session import Session, new_label, open_session, sweep, usable_arms
 
 WRITER = "local"
-SLACK = 1.1
-"""By how much a recommended time budget exceeds the estimate."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -323,7 +321,15 @@ class _Loop:
             self._progress,
         )
         self._directory.write_roofs(roofs.roofs())
-        self._tell_budget()
+        short = too_short(
+            self._study,
+            self._plan.schedule,
+            spent=self._elapsed(),
+            done=len(self._done),
+            block_seconds=self._planner.block_seconds(),
+        )
+        if short is not None:
+            self._progress.note(short)
         number, seconds = 0, 0.0
         verify_all = self._resumed
         while True:
@@ -386,20 +392,6 @@ class _Loop:
         if text not in self._told:
             self._told.add(text)
             self._progress.note(text)
-
-    def _tell_budget(self) -> None:
-        """Say before the first block that the time budget does not hold two looks, and which one would."""
-        limit, each = self._study.design.max_time, self._planner.block_seconds()
-        first, second = self._running.first_looks()
-        more = second - len(self._done)
-        needed = self._elapsed() + more * each
-        if limit is not None and needed > limit and self._study.design.max_blocks >= second:
-            holds = max(0, int((limit - self._elapsed()) / each))
-            self._progress.note(
-                f"the time budget of {limit:.3g} s holds about {holds} blocks of {each:.1f} s;"
-                f" verdicts are given from block {first} on, and again at {second}:"
-                f" --time {math.ceil(needed * SLACK)}s would hold both"
-            )
 
     def _tell_block(self, analysis: Analysis, seconds: float) -> None:
         elapsed = self._elapsed()

@@ -26,12 +26,11 @@ class RunningAnalysis:
 
     def __init__(self, study: Study, plan: Plan) -> None:
         # numpy and scipy take half a second to import, which the rehearsal need not wait for.
-        from ..analysis import analyse, first_looks, next_looks, settled, should_stop
+        from ..analysis import analyse, next_looks, settled, should_stop
 
         self._study, self._plan = study, plan
         self._analyse, self._next_looks = analyse, next_looks
         self._should_stop, self._settled = should_stop, settled
-        self._first_looks = first_looks
         self._known: Analysis | None = None
         self._next_look, self._not_before = 0, 0.0
 
@@ -46,13 +45,6 @@ class RunningAnalysis:
         end = time.monotonic()
         self._not_before = end + (end - begin) / SHARE
         return self._known, True
-
-    def first_looks(self) -> tuple[int, int]:
-        """Blocks of the first two looks that can give a verdict."""
-        design = self._study.design
-        named = max(1, len(self._study.comparisons()) * len(set(design.primary)))
-        first, second = self._first_looks(self._plan.schedule, (1 - design.confidence) / named, 2)
-        return max(first, design.min_blocks), max(second, design.min_blocks)
 
     def settled(self, analysis: Analysis) -> Mapping[str, frozenset[str]]:
         """See analysis.settled."""
