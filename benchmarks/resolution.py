@@ -1,10 +1,11 @@
 """How fine `nearmetal quick` sees in 90 seconds, and how often a planted 3 % is found at a margin of 1 %.
 
-By hand: python -m benchmarks.resolution [--tries 10] [--runs 1] [--against PROGRAM]. Each run has two parts of
-90 s, to the end of their budget: native against one container in the same transport, with the four kernels of
-the claim, and the whole of quick; printed are the half-widths of the named metrics and the noise floor. With
-another nearmetal PROGRAM, such as that of an older checkout, its runs are interleaved with ours, and the ratios
-of half-widths stand below. Then a native handicap of 3 % extra work that many times (0: not at all).
+By hand: python -m benchmarks.resolution [--tries 10] [--runs 1] [--against PROGRAM]. Each run has two parts
+of 90 s, to the end of their budget: native against one container in the same transport, with the four
+kernels of the claim, and the whole of quick; printed are the half-widths of the named metrics and the noise
+floor. With another nearmetal PROGRAM, such as that of an older checkout, its runs are interleaved with
+ours, and the ratios of half-widths stand below. Then a native handicap of 3 % extra work that many times
+(0: not at all).
 """
 
 from __future__ import annotations
