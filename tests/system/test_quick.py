@@ -249,7 +249,8 @@ def test_quick_as_a_whole_is_killed_and_resumed(tmp_path: Path) -> None:
     assert {c["workload"] for c in result["cells"]} == {
         *("stream-2m", "stream-2m-4k", "stream-big", "ep", "cg", "is", "latency", "bandwidth", "start")
     }
-    assert {c["n"] for c in result["cells"]} == {12}
+    # What is decided at the first look is left out of later blocks.
+    assert {c["n"] for c in result["cells"]} <= {*range(8, 13)}
     names = {"material: slower", "material: faster", "equivalent", "no verdict yet", "inconsistent"}
     assert {c["verdict"] for c in result["cells"]} <= names
     page = (tmp_path / result["results_dir"] / "report.html").read_text()
