@@ -25,7 +25,7 @@ def here(tmp_path: Path) -> Iterator[Path]:
 
 
 def test_every_part_runs_and_stands_beside_the_paper(here: Path) -> None:
-    done = nearmetal(*RUN, "--time", "60m", "--max-blocks", "1", "--json", cwd=here, timeout=3000)
+    done = nearmetal(*RUN, "--time", "20m", "--max-blocks", "1", "--json", cwd=here, timeout=3000)
     assert done.returncode == 0, done.stderr
     form: dict[str, Any] = json.loads(done.stdout)
     parts = {p["part"]: p for p in form["parts"]}
@@ -51,10 +51,10 @@ def test_every_part_runs_and_stands_beside_the_paper(here: Path) -> None:
 
 
 def test_it_goes_on_and_says_how_far_it_is(here: Path) -> None:
-    done = nearmetal(*RUN, "--only", "appendix", "--time", "30m", "--max-blocks", "1", cwd=here, timeout=3000)
+    done = nearmetal(*RUN, "--only", "appendix", "--time", "3m", "--max-blocks", "1", cwd=here, timeout=3000)
     assert done.returncode == 0, done.stderr
     assert "Appendix" in done.stdout and "no verdict yet" in done.stdout
-    again = nearmetal("resume", "--time", "30m", "--max-blocks", "2", cwd=here, timeout=3000)
+    again = nearmetal("resume", "--time", "3m", "--max-blocks", "2", cwd=here, timeout=3000)
     assert again.returncode == 0, again.stderr
     told = json.loads(nearmetal("status", "--json", cwd=here).stdout)
     assert [(p["part"], p["blocks"]) for p in told["parts"]] == [("appendix", 2)]

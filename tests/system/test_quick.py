@@ -11,7 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.patience import until
+from tests.patience import one_fits, until
+
+from nearmetal.model.result import Verdict
 
 NEARMETAL = [str(Path(sys.executable).parent / "nearmetal")]
 #: A run that is quick even on a busy machine: few slices, few blocks.
@@ -116,6 +118,7 @@ def test_a_run_gives_cells_report_and_leaves_nothing(here: Path) -> None:
     assert "when it was closed: plan.json" in nearmetal("status", cwd=here).stdout
 
 
+@pytest.mark.more
 def test_killed_anywhere_it_resumes_with_the_block_in_flight(here: Path) -> None:
     run = started("run", "small.yaml", *ENDLESS, "--seed", "5", cwd=here)
     until(lambda: len(trial_lines(here)) >= 4)
@@ -144,6 +147,7 @@ def test_ctrl_c_saves_and_says_how_to_go_on(here: Path) -> None:
     assert left_behind(here) == []
 
 
+@pytest.mark.more
 def test_a_second_run_is_refused_and_names_the_first(here: Path) -> None:
     run = started("run", "small.yaml", *ENDLESS, cwd=here)
     try:
@@ -170,6 +174,7 @@ def test_mistakes_start_nothing(here: Path) -> None:
         assert "Traceback" not in wrong.stderr
 
 
+@pytest.mark.more
 def test_one_cpu_is_enough_for_what_sends_no_messages(here: Path) -> None:
     """Two ranks on one CPU would take turns by spinning: quick then weighs one."""
     cpu = str(min(os.sched_getaffinity(0)))
@@ -182,13 +187,19 @@ def test_one_cpu_is_enough_for_what_sends_no_messages(here: Path) -> None:
 
 def test_a_command_is_weighed_without_a_file(here: Path) -> None:
     command = ["/bin/sh", "-c", "echo $(cat small.yaml)"]
-    done = nearmetal("weigh", "native", "namespaces", "--max-blocks", "1", "--json", "--", *command, cwd=here)
-    assert done.returncode == 0, done.stderr
+
+    def weighed(time: str) -> subprocess.CompletedProcess[str]:
+        return nearmetal("weigh", "native", "namespaces", "--time", time, "--json", "--", *command, cwd=here)
+
+    # A busy machine may need longer for a first block than the time allows.
+    times = iter(("6s", "60s", "10m"))
+    done = one_fits(lambda: weighed(next(times)), lambda d: d.returncode == 0, attempts=3)
     cells = json.loads(done.stdout)["cells"]
     assert {c["metric"] for c in cells} >= {"wall", "max_rss"}
-    assert all(c["n"] == 1 for c in cells)
+    assert all(c["n"] >= 1 for c in cells)
 
 
+@pytest.mark.more
 def test_the_disk_is_full(here: Path) -> None:
     """A results directory on a file system of 1 MiB: the stop is clear, and what was recorded is whole."""
     small = here / "results"
@@ -217,6 +228,7 @@ def test_ctrl_c_in_the_rehearsal_measured_nothing_and_leaves_nothing(here: Path)
     assert left_behind(here) == []
 
 
+@pytest.mark.more
 def test_the_parity_audit_compares_all_arms_in_plain_trials_too(here: Path) -> None:
     done = nearmetal("run", "small.yaml", "--mode", "plain", "--max-blocks", "1", "--json", cwd=here)
     assert done.returncode == 0, done.stderr
@@ -235,27 +247,37 @@ def test_a_reader_that_has_gone_ends_it_quietly(here: Path) -> None:
 
 
 def test_quick_as_a_whole_is_killed_and_resumed(tmp_path: Path) -> None:
-    """All of its workloads, up to the first look; with more time than a busy machine needs for that."""
-    enough = ("--time", "2h", "--max-blocks", "12")
-    run = started("quick", *enough, cwd=tmp_path)
-    until(lambda: len(trial_lines(tmp_path)) >= 5, within=3000)
-    run.send_signal(signal.SIGKILL)
-    run.communicate(timeout=600)
-    before = trial_lines(tmp_path)
-    resumed = nearmetal("resume", *enough, "--json", cwd=tmp_path, timeout=3000)
+    """With the time that it usually takes; with more where a busy machine measures no block in that."""
+    times = iter(("90s", "15m", "60m"))
+    here = one_fits(
+        lambda: quick_killed_in_a_block(tmp_path, next(times)), lambda h: h is not None, attempts=3
+    )
+    assert here is not None
+    before = trial_lines(here)
+    resumed = nearmetal("resume", "--json", cwd=here, timeout=3000)
     assert resumed.returncode == 0, resumed.stderr
     result = json.loads(resumed.stdout)
-    assert trial_lines(tmp_path)[: len(before)] == before
+    assert trial_lines(here)[: len(before)] == before, "what was recorded stays as it was"
     assert {c["workload"] for c in result["cells"]} == {
         *("stream-2m", "stream-2m-4k", "stream-big", "ep", "cg", "is", "latency", "bandwidth", "start")
     }
-    # What is decided at the first look is left out of later blocks.
-    assert {c["n"] for c in result["cells"]} <= {*range(8, 13)}
-    names = {"material: slower", "material: faster", "equivalent", "no verdict yet", "inconsistent"}
-    assert {c["verdict"] for c in result["cells"]} <= names
-    page = (tmp_path / result["results_dir"] / "report.html").read_text()
+    blocks = {r["block"] for r in trial_lines(here)}
+    assert all(1 <= c["n"] <= len(blocks) for c in result["cells"])
+    assert {c["verdict"] for c in result["cells"]} <= set(Verdict)
+    page = (here / result["results_dir"] / "report.html").read_text()
     assert "Noise floor" in page and "What does a container cost an HPC workload" in page
-    status = json.loads(nearmetal("status", "--json", cwd=tmp_path).stdout)
-    assert not status["checksums"]["changed"]
-    nearmetal("clean", cwd=tmp_path)
-    assert left_behind(tmp_path) == []
+    assert not json.loads(nearmetal("status", "--json", cwd=here).stdout)["checksums"]["changed"]
+    nearmetal("clean", cwd=here)
+    assert left_behind(here) == []
+
+
+def quick_killed_in_a_block(place: Path, time: str) -> Path | None:
+    """Return where quick was killed after its first block, or None if it ended before that."""
+    here = place / time
+    here.mkdir()
+    run = started("quick", "--time", time, cwd=here)
+    until(lambda: len(trial_lines(here)) >= 5 or run.poll() is not None, within=3000)
+    ended = run.poll() is not None
+    run.kill()
+    run.communicate(timeout=600)
+    return None if ended else here

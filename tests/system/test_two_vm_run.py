@@ -57,7 +57,7 @@ def here(tmp_path: Path) -> Iterator[Path]:
 def test_containers_stand_in_and_the_papers_figures_beside_them(here: Path) -> None:
     done = nearmetal(
         *("run", "two-vm-scenarios-2009", "--backend", "namespaces", "--only", "scenarios"),
-        *("--seed", "7", "--time", "30m", "--max-blocks", "1", "--json"),
+        *("--seed", "7", "--time", "10m", "--max-blocks", "1", "--json"),
         cwd=here,
         timeout=600,
     )
