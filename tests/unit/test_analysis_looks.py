@@ -13,14 +13,13 @@ from hypothesis import strategies as st
 from nearmetal.analysis.looks import (
     PlannedLook,
     look_and_carry,
-    look_schedule,
-    next_looks,
     nominal_shares,
     planned_looks,
     signed_rank_levels,
     spent_levels,
 )
 from nearmetal.analysis.signed_rank import attained
+from nearmetal.model.looks import look_schedule, next_looks
 from nearmetal.model.plan import GROWING, ExpectedLooks, GrowingLooks, Schedule
 
 SCHEDULES = st.just(GROWING) | st.integers(1, 500).map(lambda n: ExpectedLooks(expected=n))

@@ -123,7 +123,7 @@ def should_stop(
         # With overrun the last look was either just taken (the next one is 1.5 times as far) or lies ahead.
         if overrun and blocks < next_look and not _just_looked(analysis, blocks):
             return None
-        return Stop(reason=f"the time budget of {design.max_time:.3g} s is used up", planned=True)
+        return Stop(reason=design.time_is_up, planned=True)
     return None
 
 

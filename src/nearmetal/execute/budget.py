@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from ..model.looks import first_looks
 from ..model.plan import Schedule
 from ..model.study import Study
 
@@ -13,8 +14,6 @@ SLACK = 1.1
 
 def two_looks(study: Study, schedule: Schedule) -> tuple[int, int]:
     """Blocks of the first two looks that can give a verdict."""
-    from ..analysis import first_looks
-
     design = study.design
     named = max(1, len(study.comparisons()) * len(set(design.primary)))
     first, second = first_looks(schedule, (1 - design.confidence) / named, 2)

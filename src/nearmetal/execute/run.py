@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, replace
 from functools import partial
 from itertools import count
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ..errors import RunError, UsageError
 from ..host.boot_records import boot_records
@@ -33,6 +34,9 @@ from .rehearsal import REHEARSAL, rehearse
 from .roofs import RoofMeter
 from .running import RunningAnalysis
 from .session import Session, new_label, open_session, sweep, usable_arms
+
+if TYPE_CHECKING:
+    from ..analysis import Stop
 
 WRITER = "local"
 
@@ -331,30 +335,38 @@ class _Loop:
         if short is not None:
             self._progress.note(short)
         number, seconds = 0, 0.0
-        verify_all = self._resumed
+        settled: Mapping[str, frozenset[str]] = {}
+        verify_all, limit = self._resumed, self._study.design.max_time
         while True:
-            analysis, fresh = self._running.after(self._records, len(self._done))
-            if seconds and fresh:
-                self._tell_block(analysis, seconds)
+            if self._done:  # without a block there is nothing to analyse
+                analysis, fresh = self._running.after(self._records, len(self._done))
+                if seconds and fresh:
+                    self._tell_block(analysis, seconds)
+                stop = self._running.stop(
+                    analysis, len(self._done), self._elapsed(), seconds, overrun=self._order.overrun
+                )
+                if stop is not None:
+                    return self._stopped(stop, roofs)
+                settled = self._running.settled(analysis)
+            elif limit is not None and self._elapsed() > limit:
+                return self._study.design.time_is_up
             sampler = self._session.sampler
             if sampler is not None and sampler.problem is not None:
                 self._tell_once(f"no more samples: {sampler.problem}")
-            stop = self._running.stop(
-                analysis, len(self._done), self._elapsed(), seconds, overrun=self._order.overrun
-            )
-            if stop is not None:
-                if stop.planned and self._done:
-                    self._directory.close_looks(max(self._done))
-                if roofs.complete():
-                    self._directory.write_roofs(roofs.roofs())
-                return stop.reason
             if seconds and roofs.step(self._elapsed()):
                 self._directory.write_roofs(roofs.roofs())
             number = next(n for n in count(number + 1) if n not in self._done)
             at = time.monotonic()
-            self._run_block(number, writer, self._running.settled(analysis), verify_all)
+            self._run_block(number, writer, settled, verify_all)
             seconds = time.monotonic() - at
             verify_all = False
+
+    def _stopped(self, stop: Stop, roofs: RoofMeter) -> str:
+        if stop.planned:
+            self._directory.close_looks(max(self._done))
+        if roofs.complete():
+            self._directory.write_roofs(roofs.roofs())
+        return stop.reason
 
     def _run_block(
         self, number: int, writer: TrialWriter, settled: Mapping[str, frozenset[str]], verify_all: bool

@@ -7,6 +7,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from ..model.looks import next_looks
 from ..model.plan import Plan
 from ..model.record import TrialRecord
 from ..model.result import Analysis
@@ -24,37 +25,40 @@ class RunningAnalysis:
     at which the schedule looks, and else when SHARE allows: for those who watch, and for cells that lag
     behind because trials of theirs failed."""
 
-    def __init__(self, study: Study, plan: Plan) -> None:
-        # numpy and scipy take half a second to import, which the rehearsal need not wait for.
-        from ..analysis import analyse, next_looks, settled, should_stop
+    # numpy and scipy take a second to load, which the first block need not wait for: see the imports below.
 
+    def __init__(self, study: Study, plan: Plan) -> None:
         self._study, self._plan = study, plan
-        self._analyse, self._next_looks = analyse, next_looks
-        self._should_stop, self._settled = should_stop, settled
         self._known: Analysis | None = None
         self._next_look, self._not_before = 0, 0.0
 
     def after(self, records: Sequence[TrialRecord], blocks: int) -> tuple[Analysis, bool]:
         """The analysis of the records, or an earlier one that says the same; whether it is new. blocks: whole
         ones among the records."""
+        from ..analysis import analyse
+
         begin = time.monotonic()
         if self._known is not None and blocks < self._next_look and begin < self._not_before:
             return self._known, False
-        self._known = self._analyse(self._study, self._plan, records, detail=False)
-        ((self._next_look, _),) = self._next_looks(self._plan.schedule, blocks, 1)
+        self._known = analyse(self._study, self._plan, records, detail=False)
+        ((self._next_look, _),) = next_looks(self._plan.schedule, blocks, 1)
         end = time.monotonic()
         self._not_before = end + (end - begin) / SHARE
         return self._known, True
 
     def settled(self, analysis: Analysis) -> Mapping[str, frozenset[str]]:
         """See analysis.settled."""
-        return self._settled(analysis, self._study)
+        from ..analysis import settled
+
+        return settled(analysis, self._study)
 
     def stop(
         self, analysis: Analysis, blocks: int, elapsed: float, block_seconds: float, *, overrun: bool
     ) -> Stop | None:
         """See analysis.should_stop."""
-        return self._should_stop(
+        from ..analysis import should_stop
+
+        return should_stop(
             analysis,
             self._study,
             blocks=blocks,

@@ -83,3 +83,8 @@ class Design:
     reach: Reach = Reach.AGENT
     single_copy: SingleCopy = SingleCopy.NONE
     primary: tuple[str, ...] = ()
+
+    @property
+    def time_is_up(self) -> str:
+        """Why a run ends whose time budget is used up."""
+        return f"the time budget of {self.max_time:.3g} s is used up"

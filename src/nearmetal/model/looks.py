@@ -1,0 +1,66 @@
+"""When the results of a schedule are looked at, and what share of alpha each look may spend. Needs no numpy,
+so that a run can plan before it loads the statistics."""
+
+from __future__ import annotations
+
+from .plan import ExpectedLooks, GrowingLooks, Schedule
+
+FIRST_LOOK = 8
+"""Blocks: the fewest whose signed-rank interval is bounded at .16 of 5 %."""
+FIRST_SHARE, SECOND_SHARE, THIRD_SHARE, SHARE_RATIO = 0.16, 0.28, 0.168, 0.7
+OLD_SHARES, OLD_RATIO = (0.2, 0.5, 0.12), 0.6
+MOST_LOOKS = 40
+"""Looks ahead among which the first usable ones are searched: after some 10^7 blocks."""
+
+
+def look_schedule(schedule: Schedule, blocks: int) -> tuple[tuple[int, float], ...]:
+    """(n_j, share_j) of every look at no more than `blocks` blocks, closing looks apart.
+
+    GrowingLooks: n = 8, 12, 18, ..., ceil(1.5 n_(j-1)); shares .16, .28, then .168 x .7^j. ExpectedLooks:
+    n = ceil(2N/3), N, then ceil(1.5 n_(j-1)); shares .2, .5, .12, then each .6 times the one before; for
+    N < 3 the first two looks fall together and so do their shares. The infinite sums are 1. Raises ValueError
+    for ExpectedLooks with N < 1."""
+    match schedule:
+        case GrowingLooks():
+            looks = [(FIRST_LOOK, FIRST_SHARE), (_grown(FIRST_LOOK), SECOND_SHARE)]
+            share, ratio = THIRD_SHARE, SHARE_RATIO
+        case ExpectedLooks(expected=expected):
+            if expected < 1:
+                raise ValueError(f"the schedule needs at least one expected block, not {expected}")
+            first = -(-2 * expected // 3)
+            looks = [(first, OLD_SHARES[0]), (expected, OLD_SHARES[1])]
+            if first == expected:
+                looks = [(expected, OLD_SHARES[0] + OLD_SHARES[1])]
+            share, ratio = OLD_SHARES[2], OLD_RATIO
+    while (n := _grown(looks[-1][0])) <= blocks:
+        looks.append((n, share))
+        share *= ratio
+    return tuple(look for look in looks if look[0] <= blocks)
+
+
+def next_looks(schedule: Schedule, blocks: int, count: int) -> tuple[tuple[int, float], ...]:
+    """The next `count` looks after `blocks` blocks, closing looks apart."""
+    reach = max(schedule.expected if isinstance(schedule, ExpectedLooks) else FIRST_LOOK, blocks)
+    for _ in range(count + 1):
+        reach = _grown(reach)
+    return tuple(look for look in look_schedule(schedule, reach) if look[0] > blocks)[:count]
+
+
+def _grown(n: int) -> int:
+    """ceil(1.5 n)."""
+    return -(-3 * n // 2)
+
+
+def first_looks(schedule: Schedule, alpha: float, count: int) -> tuple[int, ...]:
+    """Blocks of the first `count` looks that can give a verdict at alpha.
+
+    The smallest level of the signed-rank test is 2^(1 - n). A look whose share, with what unusable looks
+    before it left over, does not reach this level can say nothing.
+    """
+    carried, out = 0.0, list[int]()
+    for n, share in next_looks(schedule, 0, MOST_LOOKS):
+        carried += alpha * share
+        if carried >= 2.0 ** (1 - n):
+            out.append(n)
+            carried = 0.0
+    return tuple(out[:count])
