@@ -81,8 +81,10 @@ bench: setup-test
 	$(PYTHON) -m benchmarks.sampler
 	$(PYTHON) -m benchmarks.analysis
 	$(PYTHON) -m benchmarks.resolution
+	$(PYTHON) -m benchmarks.first_run
+	$(PYTHON) -m benchmarks.truths
 
-# ARGS="--class B --reference NPB3.4-MPI/bin" and more: python -m benchmarks.npb --help
+# ARGS="--class B --march x86-64-v3 --reference NPB3.4-MPI-v3/bin" and more: python -m benchmarks.npb --help
 bench-kernels: setup-test
 	$(PYTHON) -m benchmarks.npb $(ARGS)
 

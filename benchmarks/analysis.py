@@ -27,7 +27,9 @@ def fill(directory: Path, trials: int) -> None:
     from nearmetal.cli.common import catalog, study_from
     from nearmetal.model.study import Better
     from nearmetal.plan import make_plan
+    from nearmetal.records import PlanMeta
     from nearmetal.records.codec import to_line
+    from nearmetal.records.directory import plan_form
     from nearmetal.study_file import dump_study
     from nearmetal.testing.simulate import SimulatedMetric, Spread, simulate
 
@@ -47,7 +49,7 @@ def fill(directory: Path, trials: int) -> None:
     spread = Spread(block=0.02, shared=0.01, instance=0.01, run=0.01)
     records = simulate(
         study,
-        make_plan(study, blocks=blocks, expected_blocks=40),
+        make_plan(study, blocks=blocks),
         metrics=metrics,
         overheads={"namespaces/2x1": 0.03},
         spread=spread,
@@ -55,8 +57,8 @@ def fill(directory: Path, trials: int) -> None:
     (directory / "trials").mkdir(parents=True)
     (directory / "study.yaml").write_text(dump_study(study, catalog()))
     arms = [a.name for a in study.arms()]
-    plan = {"schema": 1, "study": "quick", "seed": 7, "expected_blocks": 40, "arms": arms, "created": 0.0}
-    (directory / "plan.json").write_text(json.dumps(plan))
+    plan = PlanMeta(study="quick", seed=7, arms=tuple(arms), created=0.0)
+    (directory / "plan.json").write_text(json.dumps(plan_form(plan)))
     (directory / "provenance.json").write_text("{}")
     (directory / "trials" / "local.jsonl").write_bytes(b"".join(map(to_line, records)))
 

@@ -33,15 +33,15 @@ def main(rounds: int) -> None:
         plain = Path(scratch) / "plain"
         flags = machine.built.flags.split()
         subprocess.run(["mpicc", *flags, "-D_GNU_SOURCE", "-o", str(plain), str(SOURCE)], check=True)
-        triad = f"stream:elements={ELEMENTS}:sweeps={SWEEPS}:chunks=1:pages=huge"
-        trips = f"pingpong:bytes={BYTES}:trips={TRIPS}"
+        triad = f"stream:elements={ELEMENTS}:pages=huge"
+        trips = f"pingpong:bytes={BYTES}"
         found = interleaved(
             {
-                "triad": lambda: ours(machine, scratch, triad, "triad"),
+                "triad": lambda: ours(machine, scratch, triad, ELEMENTS * SWEEPS, "triad"),
                 "plain triad": lambda: theirs(
                     machine, scratch, [str(plain), "triad", str(ELEMENTS), str(SWEEPS)]
                 ),
-                "latency": lambda: ours(machine, scratch, trips, "messages"),
+                "latency": lambda: ours(machine, scratch, trips, TRIPS, "messages"),
                 "plain latency": lambda: theirs(
                     machine, scratch, [str(plain), "pingpong", str(BYTES), str(TRIPS)]
                 ),
@@ -54,15 +54,18 @@ def main(rounds: int) -> None:
         print(f"ours {seconds * 1e3:.3f} ms, n {rounds}")
 
 
-def ours(machine: Machine, scratch: str, spec: str, metric: str) -> float:
+def ours(machine: Machine, scratch: str, spec: str, units: int, metric: str) -> float:
     """Median seconds of the slices of one fresh launch of nm-micro."""
     with tempfile.TemporaryDirectory(dir=scratch) as here, Job(Path(here), 2, Path(here)) as job:
         program = (machine.tools / "nm-micro", "--tokens", here, spec)
         job.launch(machine.host, machine.mpi.launch(mpi_job(machine, program, here)))
         job.ready()
-        job.slice(0)
+        job.slice(0, units)
         values = [
-            part.seconds for _ in range(REPETITIONS) for part in job.slice(0).parts if part.metric == metric
+            part.seconds
+            for _ in range(REPETITIONS)
+            for part in job.slice(0, units).parts
+            if part.metric == metric
         ]
         job.quit()
         job.ended()

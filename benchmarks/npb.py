@@ -1,90 +1,130 @@
-"""Our NAS kernels in full, each verified; with --reference against NPB's own binaries, both sides in turn.
+"""Our NAS kernels, each verified, for several values of -march; with --reference against NPB's own binaries.
 
 By hand: python -m benchmarks.npb [--class A] [--ranks 1 2] [--kernels cg mg] [--rounds 1]
-[--reference NPB3.4-MPI/bin --rounds 6]. Every run is a fresh launch; options of MPI, pinning and the program
-beside each rank are the same on both sides. Ratios are Mop/s ours / theirs by pair, with the exact
-signed-rank interval, which takes six rounds; memory is the largest of all ranks and runs. A wrong result ends
-it with 1.
+[--march native x86-64-v3] [--reference NPB3.4-MPI/bin] [--reference x86-64-v3=NPB3.4-MPI-v3/bin].
+
+Without --march our programs are compiled for this machine and, if its processor has AVX-512, also without it.
+Every run is a fresh launch. MPI options, pinning and the program beside each rank are the same on both sides;
+-march should be. In each round all sides run once, in random order. Ratios are Mop/s ours / reference, pair
+by pair, with the exact signed-rank interval, which is finite from six rounds on. Memory is the largest of all
+ranks and runs. The exit status is 1 if a result is wrong.
 """
 
 from __future__ import annotations
 
 import argparse
 import math
+import re
 import statistics
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from benchmarks.launched import launched
 from benchmarks.paired import interleaved, interval, ratio, shown
 
-from nearmetal.execute.machine import Machine
+from nearmetal.environments import Tools
+from nearmetal.execute.machine import Machine, cache_directory
 from nearmetal.execute.progress import Silent
 from nearmetal.execute.session import prepare_machine
 from nearmetal.host import LocalHost
+from nearmetal.host.provenance import cpu_summary, provenance
 from nearmetal.model.result import Interval
-from nearmetal.model.study import KernelWorkload, Transport
+from nearmetal.model.study import KernelWorkload
 from nearmetal.study_file.npb import Benchmark, Program, Size, find_program, npb_command
+from nearmetal.workloads.build import build_tools, compiler_flags
 from nearmetal.workloads.command import parse
 from nearmetal.workloads.kernel import CLASSES
 from nearmetal.workloads.kernels import argument, kernel, kernel_names, parameters
 from nearmetal.workloads.protocol import RankReport, VerifyLine, parse_line
 
 LIMIT = 3600.0
-HEAD = f"{'kernel':<8}{'ranks':>5}  {'verified':<9}{'seconds':>9}{'Mop/s':>10}{'MiB/rank':>9}"
+NATIVE, WITHOUT_AVX512 = "native", "x86-64-v3"
+HEAD = f"{'kernel':<8}{'ranks':>5}  {'march':<11}{'verified':<9}{'seconds':>9}{'Mop/s':>10}{'MiB/rank':>9}"
 HEAD_REFERENCE = f"  | {'verified':<9}{'seconds':>9}{'Mop/s':>10}{'MiB/rank':>9}  ours / reference"
+#: What NPB prints of its compile options.
+MARCH = re.compile(r"^ *[CF]FLAGS *=.*-march=(\S+)", re.MULTILINE)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """program: the reference's, None without one."""
+    """A kernel to run.
+
+    program: the reference's, None where there is none.
+    tools: our programs for `march`.
+    """
 
     kernel: str
     size: str
     ranks: int
+    march: str
+    tools: Tools
     program: Program | None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Run:
-    """wrong: what is wrong with the result, empty where it is verified; seconds: of the timed section; mops:
-    million operations a second; memory: bytes of the largest rank."""
+    """One run of one side.
+
+    wrong: what is wrong with the result, empty if it is verified.
+    seconds: of the timed section.
+    mops: million operations a second.
+    memory: bytes of the largest rank.
+    march: what the program was compiled for, as far as it says so.
+    """
 
     wrong: str
     seconds: float
     mops: float
     memory: int
+    march: str
 
 
 def main() -> int:
     asked = arguments()
     machine = prepare_machine(LocalHost(), Silent())
-    ratios: list[list[float]] = []
-    wrong: list[str] = []
+    marches = asked.march or default_marches(machine.hardware.cpu_flags)
+    references = {march: reference_of(asked.reference, march) for march in marches}
+    print(machine_line(machine))
+    tools = {march: tools_for(machine, march) for march in marches}
     print(f"class {asked.size}, {asked.rounds} rounds")
     print(HEAD + (HEAD_REFERENCE if asked.reference else ""))
+    ratios: dict[str, list[list[float]]] = {march: [] for march in marches}
+    notes: list[str] = []
+    verified = True
     with tempfile.TemporaryDirectory(dir="/tmp") as scratch:
-        for case in cases(asked, len(machine.cpus)):
-            both = both_sides(machine, Path(scratch), case, asked.rounds)
-            wrong += [
-                f"{case.kernel} on {case.ranks} ranks: {r.wrong}" for runs in both for r in runs if r.wrong
-            ]
-            line = f"{case.kernel + '.' + case.size:<8}{case.ranks:>5}  {side(both[0])}"
-            if len(both) == 2:
-                mops = [[r.mops for r in runs] for runs in both]
-                ratios.append([math.log(x / y) for x, y in zip(*mops, strict=True)])
-                line += f"  | {side(both[1])}  {shown(ratio(*mops))}"
-            elif asked.reference:
-                line += f"  | no binary for {case.ranks} ranks"
-            print(line, flush=True)
-    if ratios:
-        print(f"geometric mean of {len(ratios)} ratios: {shown(geometric_mean(ratios))}, n {asked.rounds}")
-    for text in dict.fromkeys(wrong):
-        print(f"NOT VERIFIED: {text}", file=sys.stderr)
-    return 1 if wrong else 0
+        for name, ranks in sizes(asked, len(machine.cpus)):
+            cases = [case_of(name, asked.size, ranks, m, tools[m], references[m]) for m in marches]
+            sides = all_sides(machine, Path(scratch), cases, asked.rounds)
+            for case, (own, theirs) in zip(cases, sides, strict=True):
+                line = f"{name + '.' + asked.size:<8}{ranks:>5}  {case.march:<11}{side(own)}"
+                if theirs:
+                    mops = [r.mops for r in own], [r.mops for r in theirs]
+                    ratios[case.march].append([math.log(x / y) for x, y in zip(*mops, strict=True)])
+                    line += f"  | {side(theirs)}  {shown(ratio(*mops))}"
+                elif references[case.march]:
+                    line += f"  | no binary for {ranks} ranks"
+                print(line, flush=True)
+                notes += notes_on(case, own, theirs)
+                verified = verified and not any(r.wrong for r in own + theirs)
+    for march, logarithms in ratios.items():
+        if logarithms:
+            mean = shown(geometric_mean(logarithms))
+            print(f"geometric mean of {len(logarithms)} ratios, {march}: {mean}, n {asked.rounds}")
+    for text in dict.fromkeys(notes):
+        print(text, file=sys.stderr)
+    return 0 if verified else 1
+
+
+def notes_on(case: Case, own: Sequence[Run], theirs: Sequence[Run]) -> list[str]:
+    """Return what makes a line of the table wrong or unfair."""
+    what = f"{case.kernel} for {case.march} on {case.ranks} ranks"
+    notes = [f"NOT VERIFIED: {what}: {run.wrong}" for run in (*own, *theirs) if run.wrong]
+    others = {run.march for run in theirs} - {case.march, ""}
+    return notes + [f"UNFAIR: {case.march} against a reference compiled for {other}" for other in others]
 
 
 def arguments() -> argparse.Namespace:
@@ -93,47 +133,102 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--class", dest="size", default="A", choices=CLASSES)
     parser.add_argument("--ranks", type=int, nargs="+", default=[1, 2])
     parser.add_argument("--kernels", nargs="+", default=own, choices=own)
-    parser.add_argument("--reference", type=Path, help="directory of NPB's binaries: cg.A.x or cg.A.2")
+    parser.add_argument(
+        "--march", nargs="+", action="extend", help="values of GCC's -march to compile our programs with"
+    )
+    parser.add_argument(
+        "--reference",
+        nargs="+",
+        action="extend",
+        default=[],
+        metavar="[MARCH=]DIR",
+        help="directory of NPB's binaries (cg.A.x or cg.A.2), for one value of --march or for all",
+    )
     parser.add_argument("--rounds", type=int, help="6 with a reference, else 1")
     asked = parser.parse_args()
     asked.rounds = asked.rounds or (6 if asked.reference else 1)
     return asked
 
 
-def cases(asked: argparse.Namespace, cpus: int) -> list[Case]:
-    """Each kernel on the numbers of ranks that its definition and this machine allow."""
-    out = []
-    for name in asked.kernels:
+def default_marches(cpu_flags: frozenset[str]) -> list[str]:
+    """Return the code paths that this processor has: its own, and beside AVX-512 the one without."""
+    return [NATIVE, WITHOUT_AVX512] if "avx512f" in cpu_flags else [NATIVE]
+
+
+def reference_of(given: Sequence[str], march: str) -> Path | None:
+    """Return the directory that was given for this -march, else the one for all, else None."""
+    parts = (re.fullmatch(r"(?:([\w.-]+)=)?(.+)", text) for text in given)
+    named = {part[1]: part[2] for part in parts if part}
+    directory = named.get(march, named.get(None))
+    return None if directory is None else Path(directory).absolute()
+
+
+def machine_line(machine: Machine) -> str:
+    """Describe the machine, with the vector extensions that decide which code path is native."""
+    flags = machine.hardware.cpu_flags
+    extensions = [f"{'' if name in flags else 'no '}{name}" for name in ("avx2", "avx512f")]
+    versions = {"versions": {"mpi": machine.built.mpi}}
+    return ", ".join([cpu_summary(provenance(machine.host) | versions), machine.built.compiler, *extensions])
+
+
+def tools_for(machine: Machine, march: str) -> Tools:
+    """Compile our programs for one -march; each value has its own entry in the cache."""
+    if march == NATIVE:
+        return machine.tools
+    built = build_tools(
+        machine.host,
+        cache_directory(),
+        progress=print,
+        mpicc=machine.mpi.mpicc,
+        flags=compiler_flags(march),
+    )
+    return Tools(directory=built.directory)
+
+
+def sizes(asked: argparse.Namespace, cpus: int) -> list[tuple[str, int]]:
+    """Return each kernel with each number of ranks that its definition and this machine allow."""
+    return [
+        (name, ranks)
+        for name in asked.kernels
+        for ranks in asked.ranks
+        if kernel(name).ranks.allow(ranks) and ranks <= cpus
+    ]
+
+
+def case_of(name: str, size: str, ranks: int, march: str, tools: Tools, reference: Path | None) -> Case:
+    program = find_program(reference, Benchmark(name), Size(size)) if reference else None
+    if program is not None and program.misfit(ranks) is not None:
         program = None
-        if asked.reference:
-            program = find_program(asked.reference.absolute(), Benchmark(name), Size(asked.size))
-        for ranks in asked.ranks:
-            if kernel(name).ranks.allow(ranks) and ranks <= cpus:
-                there = program if program is not None and program.misfit(ranks) is None else None
-                out.append(Case(kernel=name, size=asked.size, ranks=ranks, program=there))
-    return out
+    return Case(kernel=name, size=size, ranks=ranks, march=march, tools=tools, program=program)
 
 
-def both_sides(machine: Machine, scratch: Path, case: Case, rounds: int) -> list[list[Run]]:
-    """Our runs, and the reference's where it has the case, round by round in random order."""
-    what = {"ours": lambda: ours(machine, scratch, case)}
-    program = case.program
-    if program is not None:
-        what["theirs"] = lambda: theirs(machine, scratch, case, program)
-    return list(interleaved(what, rounds).values())
+def all_sides(
+    machine: Machine, scratch: Path, cases: Sequence[Case], rounds: int
+) -> list[tuple[list[Run], list[Run]]]:
+    """Run both sides of all cases once in each round, in random order.
+
+    Returns for each case our runs and the reference's, which are none where it has no program.
+    """
+    what: dict[str, Callable[[], Run]] = {}
+    for case in cases:
+        what[f"ours {case.march}"] = partial(ours, machine, scratch, case)
+        if case.program is not None:
+            what[f"theirs {case.march}"] = partial(theirs, machine, scratch, case, case.program)
+    found = interleaved(what, rounds)
+    return [(found[f"ours {c.march}"], found.get(f"theirs {c.march}", [])) for c in cases]
 
 
 def ours(machine: Machine, scratch: Path, case: Case) -> Run:
     workload = KernelWorkload(name=case.kernel, kernel=case.kernel, params={"class": case.size})
-    spec = argument(workload, transport=Transport.SHM, ranks=case.ranks, llc_bytes=machine.llc, extra=0.0)
+    spec = argument(workload, ranks=case.ranks, llc_bytes=machine.llc, extra=0.0)
     # nm-micro ends with 1 where the verification failed.
-    program = (machine.tools / "nm-micro", "--once", spec)
+    program = (case.tools / "nm-micro", "--once", spec)
     done, reports = launched(machine, scratch, case.ranks, program, failed_well='"event":"verify"')
     lines = [parse_line(text) for text in done.stdout.splitlines() if text.startswith("{")]
     (found,) = (line for line in lines if isinstance(line, VerifyLine))
     wrong = "" if found.ok else f"expected {dict(found.expected)}, found {dict(found.found)}"
     mops = found.work / found.seconds / 1e6
-    return Run(wrong=wrong, seconds=found.seconds, mops=mops, memory=most(reports))
+    return Run(wrong=wrong, seconds=found.seconds, mops=mops, memory=most(reports), march=case.march)
 
 
 def theirs(machine: Machine, scratch: Path, case: Case, program: Program) -> Run:
@@ -143,28 +238,30 @@ def theirs(machine: Machine, scratch: Path, case: Case, program: Program) -> Run
     rate, seconds = rows["rate"], rows["seconds"]
     if not rate.values:
         raise SystemExit(f"{workload.argv[0]}: {rate.reason}")
+    compiled = MARCH.search(done.stdout)
     return Run(
         wrong="" if rate.verification["ok"] else f"the reference: {rate.reason}",
         seconds=seconds.values[0] if seconds.values else 0.0,  # it prints hundredths, in class S none
         mops=rate.values[0] / 1e6,
         memory=most(reports),
+        march=compiled[1] if compiled else "",
     )
 
 
 def most(reports: Sequence[RankReport]) -> int:
-    """Bytes of the largest rank."""
+    """Return the bytes of the largest rank."""
     return max(r.max_rss for r in reports)
 
 
 def side(runs: Sequence[Run]) -> str:
-    """One side of a line: medians of the runs."""
+    """Return one side of a line: medians of the runs."""
     verified = "NO" if any(r.wrong for r in runs) else "yes"
     seconds, mops = (statistics.median(v) for v in zip(*((r.seconds, r.mops) for r in runs), strict=True))
     return f"{verified:<9}{seconds:>9.3f}{mops:>10.1f}{max(r.memory for r in runs) / 2**20:>9.1f}"
 
 
 def geometric_mean(ratios: Sequence[Sequence[float]]) -> Interval:
-    """Over all cases, round by round. ratios: logarithms by case and round."""
+    """Average over all cases, round by round. ratios: logarithms by case and round."""
     found = interval([statistics.fmean(one_round) for one_round in zip(*ratios, strict=True)])
     return Interval(centre=math.exp(found.centre), low=math.exp(found.low), high=math.exp(found.high))
 

@@ -73,7 +73,7 @@ def main(trials: int, parent: Path) -> None:
     host = LocalHost()
     with tempfile.TemporaryDirectory(dir=parent) as scratch:
         directory = ResultsDirectory.create(Path(scratch), "cost", study_yaml="")
-        directory.freeze(seed=1, expected_blocks=1, arms=["a"], provenance={})
+        directory.freeze(seed=1, arms=["a"], provenance={})
         fd = os.open(Path(scratch) / "alone", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         with directory.writer() as writer:
             line = to_line(recorded(host, writer))

@@ -1,15 +1,19 @@
 """How fine `nearmetal quick` sees in 90 seconds, and how often a planted 3 % is found at a margin of 1 %.
 
-By hand: python -m benchmarks.resolution [tries]. Two runs of 90 s each, to the end of their budget: native
-against one container in the same transport, with the four kernels of the claim, and the whole of quick; with
-the half-width of every metric, the noise floor and what disturbed the run. Then a native handicap of 3 %
-extra work that many times (0: not at all).
+By hand: python -m benchmarks.resolution [--tries 10] [--runs 1] [--against PROGRAM]. Each run has two parts
+of 90 s, to the end of their budget: native against one container in the same transport, with the four
+kernels of the claim, and the whole of quick; printed are the half-widths of the named metrics and the noise
+floor. With another nearmetal PROGRAM, such as that of an older checkout, its runs are interleaved with
+ours, and the ratios of half-widths stand below. Then a native handicap of 3 % extra work that many times
+(0: not at all).
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import math
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -28,7 +32,7 @@ workloads:
   triad: {kernel: stream, elements: 2 M, metrics: [triad]}
   ep: {kernel: ep, class: S}
   cg: {kernel: cg, class: S}
-design: {baseline: native, margin: 1 %, slices: 8, max_time: 90 s}
+design: {baseline: native, margin: 1 %, max_time: 90 s}
 """
 SAME = """\
 name: same
@@ -46,6 +50,8 @@ workloads:
 design: {baseline: native, warm_up: 0, target_width: 0.01 %}
 """
 LIMIT = 0.007
+ARM = "namespaces/1x2"
+OURS = Path(sys.executable).parent / "nearmetal"
 NAMED = (
     "stream-2m.triad",
     "stream-big.triad",
@@ -56,9 +62,8 @@ NAMED = (
 )
 
 
-def nearmetal(*words: str, cwd: Path) -> dict[str, Any]:
+def nearmetal(*words: str, cwd: Path, program: Path = OURS) -> dict[str, Any]:
     """The result of a run as data; a study whose verdicts are reached may stop early."""
-    program = Path(sys.executable).parent / "nearmetal"
     done = subprocess.run([program, *words, "--json"], cwd=cwd, capture_output=True, text=True, check=False)
     if not done.stdout:
         raise SystemExit(done.stderr)
@@ -72,21 +77,45 @@ def half_width(cell: dict[str, Any]) -> float:
     return math.inf if low is None or high is None else (math.log1p(high) - math.log1p(low)) / 2
 
 
-def widths(what: str, arm: str, *words: str, cwd: Path) -> None:
-    """One run to the end of its budget."""
-    found = nearmetal(*words, "--time", "90s", cwd=cwd)
-    print(
-        f"{what}, 90 s, {found['blocks']} blocks; half-widths in %, limit {LIMIT * 100:g} for the named ones"
-    )
-    for cell in found["noise_floor"]["cells"]:
-        name = f"{cell['workload']}.{cell['metric']}"
-        print(f"  A/A {name:<22} ±{half_width(cell) * 100:.2f}  n {cell['n']}")
-    for cell in found["cells"]:
-        name = f"{cell['workload']}.{cell['metric']}"
-        if cell["arm"] == arm:
-            mark = "" if name not in NAMED else ("ok" if half_width(cell) <= LIMIT else "TOO WIDE")
-            print(f"      {name:<22} ±{half_width(cell) * 100:.2f}  n {cell['n']}  {mark}")
-    print(f"  disturbance: {found['disturbance']}")
+def widths(found: dict[str, Any]) -> dict[str, float]:
+    """Half-widths of the named metrics of one container in the same transport."""
+    return {
+        name: half_width(c)
+        for c in found["cells"]
+        if c["arm"] == ARM and (name := f"{c['workload']}.{c['metric']}") in NAMED
+    }
+
+
+def floor(found: dict[str, Any]) -> str:
+    """The widest of the baseline against itself, and what disturbed the run."""
+    widest = max((half_width(c) for c in found["noise_floor"]["cells"]), default=math.inf)
+    told = {k: round(v, 4) for k, v in found["disturbance"].items() if v}
+    return f"A/A at most ±{widest * 100:.2f} %, {told}"
+
+
+def resolution(cwd: Path, runs: int, against: Path | None) -> None:
+    """Ours and the other program's in turn, in an order that changes from run to run."""
+    parts = {"four kernels": ("run", "same.yaml"), "quick": ("quick", "--width", "0.01 %")}
+    sides = {"ours": OURS, **({"theirs": against} if against else {})}
+    for part, words in parts.items():
+        found: dict[str, list[dict[str, float]]] = {name: [] for name in sides}
+        for run in range(runs):
+            for name in sorted(sides, reverse=run % 2 == 1):
+                result = nearmetal(*words, "--time", "90s", cwd=cwd, program=sides[name])
+                found[name].append(widths(result))
+                shown = ", ".join(f"{metric} ±{100 * w:.2f}" for metric, w in found[name][-1].items())
+                print(f"{part}, {name}, {result['blocks']} blocks: {shown} %; {floor(result)}", flush=True)
+        for metric in found["ours"][0]:
+            own = [run.get(metric, math.inf) for run in found["ours"]]
+            good = sum(w <= LIMIT for w in own)
+            line = f"{part}: {metric} median ±{100 * statistics.median(own):.2f} %, {good} of {runs} within"
+            line += f" {100 * LIMIT:g} %"
+            if against:
+                other = [run.get(metric, math.inf) for run in found["theirs"]]
+                ratios = [a / b for a, b in zip(own, other, strict=True) if math.isfinite(b)]
+                middle = statistics.median(ratios) if ratios else math.nan
+                line += f", theirs ±{100 * statistics.median(other):.2f} %, ratio {middle:.2f}"
+            print(line)
 
 
 def planted(cwd: Path, tries: int) -> None:
@@ -101,15 +130,19 @@ def planted(cwd: Path, tries: int) -> None:
         print(f"  try {i + 1}: " + ", ".join(f"{n} {k} of {i + 1}" for n, k in hits.items()), flush=True)
 
 
-def main(tries: int) -> None:
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--tries", type=int, default=10)
+    parser.add_argument("--runs", type=int, default=1)
+    parser.add_argument("--against", type=Path, help="another nearmetal program")
+    asked = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
         (Path(scratch) / "same.yaml").write_text(SAME)
-        widths("same transport", "namespaces/1x2", "run", "same.yaml", cwd=Path(scratch))
-        widths("quick", "namespaces/1x2", "quick", "--width", "0.01 %", cwd=Path(scratch))
-        if tries:
-            print(f"planted 3 %, margin 1 %, {tries} tries")
-            planted(Path(scratch), tries)
+        resolution(Path(scratch), asked.runs, asked.against)
+        if asked.tries:
+            print(f"planted 3 %, margin 1 %, {asked.tries} tries")
+            planted(Path(scratch), asked.tries)
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]) if len(sys.argv) > 1 else 10)
+    main()

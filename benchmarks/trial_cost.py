@@ -21,15 +21,17 @@ from pathlib import Path
 from benchmarks.paired import difference, interleaved, interval, shown
 
 from nearmetal.execute.block import run_block
+from nearmetal.execute.decide import Verifications, next_block
 from nearmetal.execute.inside import counted_everywhere
 from nearmetal.execute.progress import Silent
-from nearmetal.execute.run import REHEARSAL
+from nearmetal.execute.rehearsal import rehearse
 from nearmetal.execute.running import RunningAnalysis
 from nearmetal.execute.session import new_label, open_session, prepare_machine, usable_arms
 from nearmetal.host import LocalHost
+from nearmetal.model.plan import NextBlock
 from nearmetal.model.record import TrialRecord
 from nearmetal.model.study import CommandWorkload, Design, Environment, Mode, Placement, Study
-from nearmetal.plan import make_block, make_plan
+from nearmetal.plan import make_plan
 from nearmetal.records import TrialWriter
 from nearmetal.records.codec import to_line
 
@@ -67,21 +69,21 @@ def main(rounds: int, reframe: str | None) -> None:
     arms, backends, _ = usable_arms(machine, STUDY, Silent())
     del arms
     records: list[TrialRecord] = []
-    running = RunningAnalysis(STUDY, make_plan(STUDY, blocks=0, expected_blocks=40))
+    running = RunningAnalysis(STUDY, make_plan(STUDY))
     numbers = count(1)
     with (
         tempfile.TemporaryDirectory(dir=Path.cwd()) as here,
         open_session(machine, STUDY, backends, new_label(), Silent()) as opened,
         TrialWriter(Path(here) / "local.jsonl", directory=Path(here)) as writer,
     ):
-        rehearsal = tuple(run_block(opened, make_block(STUDY, REHEARSAL), 1))
+        rehearsal = rehearse(opened).records
         # As in a run: the events that this kernel has, not all that were tried.
         session = replace(opened, events=counted_everywhere(opened.events, rehearsal))
         alone = os.open(Path(here) / "alone", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
 
         def whole() -> float:
             begin = time.perf_counter()
-            for record in run_block(session, make_block(STUDY, next(numbers)), 1):
+            for record in run_block(session, order(next(numbers))):
                 writer.append(record)
                 records.append(record)
             running.after(records, len(records) // TRIALS)
@@ -125,6 +127,19 @@ def main(rounds: int, reframe: str | None) -> None:
     if reframe:
         cost = shown(interval(reframe_cost(reframe, 6)), "ms per test", 1e3)
         print(f"ReFrame beyond its start-up: {cost}, n 6")
+
+
+def order(number: int) -> NextBlock:
+    return next_block(
+        STUDY,
+        number,
+        1,
+        slices={},
+        work={},
+        settled={},
+        verifications=Verifications(),
+        verify_all=False,
+    )
 
 
 def reframe_cost(program: str, rounds: int) -> list[float]:

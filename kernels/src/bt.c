@@ -10,7 +10,6 @@ typedef struct {
     Common common;
     Arena arena;
     size_t class;
-    long iterations;
     double owed; /* steps of extra work not done yet */
     Flow flow;
 } Bt;
@@ -69,7 +68,6 @@ static void *prepare(Spec *spec, const World *world) {
         fail("out of memory");
     s->common = spec_common(spec);
     s->class = spec_choice(spec, "class", bt_class_names, BT_CLASSES, 0);
-    s->iterations = spec_integer(spec, "iterations", 1, 1, 1 << 20);
     const BtClass *class = &bt_classes[s->class];
     s->flow = bt_flow(class->n, class->dt, s->common.threads, s->common.pages, world, &s->arena);
     arena_touch(&s->arena);
@@ -92,14 +90,15 @@ static double work_of(const Bt *s, long iterations) {
     return (double)iterations * n * (28023.7 - n * (17655.7 - n * 3478.8));
 }
 
-static void slice(void *state, Slice *out) {
+/* A unit is one time step. */
+static void slice(void *state, long units, Slice *out) {
     Bt *s = state;
     MPI(MPI_Barrier(MPI_COMM_WORLD));
     s->flow.exchange.seconds = 0;
     double start = now();
-    steps(s, s->iterations + take_whole(&s->owed, s->common.extra * (double)s->iterations));
+    steps(s, units + take_whole(&s->owed, s->common.extra * (double)units));
     double seconds = now() - start;
-    one_rate(out, seconds, s->flow.exchange.seconds, work_of(s, s->iterations));
+    one_rate(out, seconds, s->flow.exchange.seconds, work_of(s, units));
 }
 
 static void verify(void *state, Verified *v) {

@@ -179,6 +179,7 @@ void lines_eliminate(const Lines *lines, const LineFactors *factors, const Kept 
     for (int i = 0; i < lines->points; i++) {
         const State *last = state[i % 3], *here = state[(i + 1) % 3];
         State *next = state[(i + 2) % 3];
+        /* hot loop: vector types */
         for (int g = 0; g < lines->groups; g++) {
             long at = g * lines->group + i * lines->step;
             next[g] = state_at(lines, lines->u + at + lines->step);
@@ -221,6 +222,7 @@ void lines_substitute(const Lines *lines, const Kept *kept, const Solved *behind
     if (behind)
         memcpy(solved, behind, (size_t)lines->groups * sizeof *solved);
     for (int i = lines->points - 1; i >= 0; i--)
+        /* hot loop: vector types */
         for (int g = 0; g < lines->groups; g++) {
             long at = g * lines->group + i * lines->step;
             double *u = lines->u + at, *rhs = lines->rhs + at;

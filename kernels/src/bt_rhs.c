@@ -79,6 +79,7 @@ static void derive_plane(const Cell *cell, double *derived, int k) {
     for (int j = cell->begin[Y] - 1; j <= cell->end[Y]; j++) {
         const double *u = cell->u + point_at(cell, 0, j, k);
         double *to = to_plane + j * cell->step[Y];
+        /* hot loop: vector types */
         for (int i = cell->begin[X] - 1; i <= cell->end[X]; i += LANES) {
             Lanes per_density = 1 / lanes_at(u + i), energy = lanes_at(u + i + 4 * field), twice = {0};
             for (int axis = 0; axis < AXES; axis++) {
@@ -168,6 +169,7 @@ void rhs_plane(const Cells *cells, const Cell *cell, const RhsFactors *factors, 
     for (int j = cell->begin[Y]; j < cell->end[Y]; j++) {
         taps_at(cells->n, cell->first[Y] + j, factors->spread[Y], factors->fourth, y);
         const Lanes *x = (const Lanes *)cell->weights;
+        /* hot loop: vector types */
         for (int i = cell->begin[X]; i < cell->end[X]; i += LANES, x += TAPS) {
             long at = point_at(cell, i, j, k), in_plane = i + j * step[Y];
             const double *u = cell->u + at, *centre = here + in_plane;

@@ -35,6 +35,7 @@ static long line_at(const Cell *cell, int slab, int line) {
 
 void turn_in(const Cell *cell, const double *from, int slab, int group, int first, int points, Lanes *to) {
     for (int m = 0; m < CFD_FIELDS; m++)
+        /* hot loop: vector types */
         for (int p = 0; p < points; p += LANES) {
             Lanes square[LANES];
             for (int l = 0; l < LANES; l++)
@@ -49,6 +50,7 @@ void turn_in(const Cell *cell, const double *from, int slab, int group, int firs
 void turn_back(const Cell *cell, double *to, int slab, int group, const Lanes *from) {
     int points = inner_points(cell, X);
     for (int m = 0; m < CFD_FIELDS; m++)
+        /* hot loop: vector types */
         for (int p = 0; p < points; p += LANES) {
             Lanes square[LANES];
             for (int l = 0; l < LANES; l++)

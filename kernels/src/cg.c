@@ -32,7 +32,6 @@ typedef struct {
     Arena arena;
     size_t class;
     int n, first, rows;
-    long iterations;
     double owed; /* steps of extra work not done yet */
     Matrix matrix;
     double *x, *q, *r; /* own rows */
@@ -68,6 +67,7 @@ static inline double row_product(const Matrix *a, int row, const double *v) {
     const __m512d zero = _mm512_setzero_pd();
     __m512d even = zero, odd = zero;
     long k = a->start[row], end = a->start[row + 1];
+    /* hot loop: vector types */
     for (; k + 16 <= end; k += 16) {
         __builtin_prefetch(value + k + AHEAD);
         __builtin_prefetch(value + k + AHEAD + 8);
@@ -90,6 +90,7 @@ static inline double row_product(const Matrix *a, int row, const double *restric
     const int *column = a->column;
     const double *value = a->value;
     double sum = 0;
+    /* hot loop: vectorised */
 #pragma omp simd reduction(+ : sum)
     for (long k = a->start[row]; k < a->start[row + 1]; k++)
         sum += value[k] * v[column[k]];
@@ -149,6 +150,7 @@ static double product_rows(Cg *s, int from, int to) {
 static double advance_rows(Cg *s, int from, int to) {
     const double *restrict p = s->p + s->first, *restrict q = s->q;
     double *restrict z = s->z + s->first, *restrict r = s->r, alpha = s->alpha, next = 0;
+    /* hot loop: vectorised */
 #pragma omp simd reduction(+ : next)
     for (int i = from; i < to; i++) {
         z[i] += alpha * p[i];
@@ -162,6 +164,7 @@ static double advance_rows(Cg *s, int from, int to) {
 static double turn_rows(Cg *s, int from, int to) {
     const double *restrict r = s->r;
     double *restrict p = s->p + s->first, beta = s->beta;
+    /* hot loop: vectorised */
     for (int i = from; i < to; i++)
         p[i] = r[i] + beta * p[i];
     return 0;
@@ -255,7 +258,6 @@ static void *prepare(Spec *spec, const World *world) {
     s->world = *world;
     s->common = spec_common(spec);
     s->class = spec_choice(spec, "class", class_names, CLASSES, 0);
-    s->iterations = spec_integer(spec, "iterations", 1, 1, 1 << 20);
     s->n = classes[s->class].n;
     if (!power_of_two(world->size) || world->size > s->n)
         fail("cg: runs on 1, 2, 4, 8, ... ranks, not on %d", world->size);
@@ -278,17 +280,18 @@ static void *prepare(Spec *spec, const World *world) {
     return s;
 }
 
-static void slice(void *state, Slice *out) {
+/* A unit is one outer iteration. */
+static void slice(void *state, long units, Slice *out) {
     Cg *s = state;
     double rest;
     MPI(MPI_Barrier(MPI_COMM_WORLD));
     s->comm = 0;
     double start = now();
-    for (long i = 0; i < s->iterations; i++)
+    for (long i = 0; i < units; i++)
         iterate(s, &rest);
-    extra_steps(s, take_whole(&s->owed, s->common.extra * (double)(s->iterations * (INNER + 1))));
+    extra_steps(s, take_whole(&s->owed, s->common.extra * (double)(units * (INNER + 1))));
     double seconds = now() - start;
-    one_rate(out, seconds, s->comm, work_of(s, (double)s->iterations));
+    one_rate(out, seconds, s->comm, work_of(s, (double)units));
 }
 
 static void verify(void *state, Verified *v) {

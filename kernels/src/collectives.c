@@ -12,7 +12,7 @@ struct Collective {
     World world;
     Common common;
     Arena arena;
-    long bytes, calls;
+    long bytes;
     double owed; /* calls of extra work not done yet */
     unsigned char *outgoing, *incoming;
 };
@@ -24,7 +24,6 @@ static Collective *prepare(Spec *spec, const World *world, void (*call)(const Co
     s->call = call;
     s->world = *world;
     s->common = spec_single(spec);
-    s->calls = spec_integer(spec, "calls", 100, 1, 1L << 30);
     if (world->size < 2)
         fail("%s: needs 2 ranks", spec->name);
     return s;
@@ -37,19 +36,20 @@ static void take_buffers(Collective *s, size_t bytes) {
     arena_touch(&s->arena);
 }
 
-static void slice(void *state, Slice *out) {
+/* A unit is one call. */
+static void slice(void *state, long units, Slice *out) {
     Collective *s = state;
-    Planted planted = plant(s->common.extra, s->calls, &s->owed);
+    Planted planted = plant(s->common.extra, units, &s->owed);
     MPI(MPI_Barrier(MPI_COMM_WORLD));
     double start = now();
-    for (long call = 0; call < s->calls + planted.units; call++)
+    for (long call = 0; call < units + planted.units; call++)
         s->call(s);
     double spent = now() - start;
     out->count = 1;
     out->part[0] = (Part){.metric = "calls",
                           .seconds = planted_end(planted, start, spent),
                           .comm_seconds = spent,
-                          .work = (double)s->calls};
+                          .work = (double)units};
 }
 
 /* How often a verification calls: few times where that moves much. */

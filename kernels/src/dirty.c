@@ -11,13 +11,12 @@ typedef struct {
     World world;
     Common common;
     Arena arena;
-    long all_writes; /* pages written in a slice, by all ranks */
-    bool whole;      /* every word of a page, or one */
-    double rate;     /* pages a second of this rank; 0 = no limit */
+    bool whole;  /* every word of a page, or one */
+    double rate; /* pages a second of this rank; 0 = no limit */
     /* Of this rank: */
-    long pages, writes; /* writes: in a slice */
-    long next, rounds;  /* page to write; times that all were written, which fixes what each page must hold */
-    double owed;        /* pages of extra work not written yet */
+    long pages;
+    long next, rounds; /* page to write; times that all were written, which fixes what each page must hold */
+    double owed;       /* pages of extra work not written yet */
     uint64_t *words;
 } Dirty;
 
@@ -33,14 +32,12 @@ static void *prepare(Spec *spec, const World *world) {
     s->world = *world;
     s->common = spec_single(spec);
     long pages = spec_integer(spec, "bytes", 64L << 20, PAGE, 1L << 42) / PAGE;
-    s->all_writes = spec_integer(spec, "writes", 10000, 1, 1L << 40);
     s->whole = spec_choice(spec, "write", amounts, 2, 0) == 1;
     double rate = spec_real(spec, "rate", 0, 0, 1e15) / PAGE;
-    if (pages < world->size || s->all_writes < world->size)
-        fail("dirty: %d ranks need a page each, and one to write in each slice", world->size);
+    if (pages < world->size)
+        fail("dirty: %d ranks need a page each", world->size);
     s->pages = own_share(world, pages);
-    s->writes = own_share(world, s->all_writes);
-    s->rate = rate * (double)s->writes / (double)s->all_writes;
+    s->rate = rate / world->size;
     size_t bytes = (size_t)s->pages * PAGE;
     s->arena = arena_make(arena_need(bytes), s->common.pages);
     s->words = arena_take(&s->arena, bytes);
@@ -89,9 +86,10 @@ static void write_paced(Dirty *s, long count, double start) {
     }
 }
 
-static void slice(void *state, Slice *out) {
+/* A unit is one page written on each rank. */
+static void slice(void *state, long units, Slice *out) {
     Dirty *s = state;
-    long count = s->writes + take_whole(&s->owed, s->common.extra * (double)s->writes);
+    long count = units + take_whole(&s->owed, s->common.extra * (double)units);
     MPI(MPI_Barrier(MPI_COMM_WORLD));
     double start = now();
     if (s->rate > 0)
@@ -99,8 +97,9 @@ static void slice(void *state, Slice *out) {
     else
         write_fast(s, count);
     out->count = 1;
-    out->part[0] =
-        (Part){.metric = "bytes", .seconds = now() - start, .work = (double)PAGE * (double)s->all_writes};
+    out->part[0] = (Part){.metric = "bytes",
+                          .seconds = now() - start,
+                          .work = (double)PAGE * (double)units * (double)s->world.size};
 }
 
 static long wrong_words(const Dirty *s) {

@@ -8,16 +8,7 @@
 #include "kernel.h"
 #include "random.h"
 
-enum {
-    BATCH = 1 << 16,
-    LOG_BLOCK = 10,
-    BLOCK = 1 << LOG_BLOCK,
-    BLOCKS = BATCH / BLOCK,
-    LANES = 16,
-    ANNULI = 10,
-    PLACES = 16,
-    LINE = 64
-};
+enum { LOG_BLOCK = 10, BLOCK = 1 << LOG_BLOCK, LANES = 16, ANNULI = 10, PLACES = 16, LINE = 64 };
 static const uint64_t seed = 271828183;
 
 static const char *const class_names[] = {"S", "W", "A", "B", "C"};
@@ -48,7 +39,6 @@ typedef struct {
     World world;
     Common common;
     size_t class;
-    long batches;          /* of a slice and rank */
     long all_blocks, next; /* next: first block of the next slice */
     double owed;           /* blocks of extra work not done yet */
     uint64_t stride;       /* factor of 2 * LANES steps */
@@ -72,6 +62,7 @@ static void lanes_start(Lanes *lanes, long block) {
 static void uniform(Lanes *lanes, uint64_t stride, double *restrict x, double *restrict y) {
     Lanes at = *lanes;
     for (int i = 0; i < BLOCK; i += LANES)
+        /* hot loop: vectorised */
         for (int lane = 0; lane < LANES; lane++) {
             x[i + lane] = 2 * random_unit(at.x[lane]) - 1;
             y[i + lane] = 2 * random_unit(at.y[lane]) - 1;
@@ -112,6 +103,7 @@ static void gaussian(const double *restrict x, const double *restrict y, uint32_
                      Tally *tally) {
     double sx = 0, sy = 0;
     long pairs = 0;
+    /* hot loop: vectorised */
 #pragma omp simd reduction(+ : sx, sy, pairs)
     for (int i = 0; i < BLOCK; i++) {
         double t = x[i] * x[i] + y[i] * y[i];
@@ -132,6 +124,7 @@ static void gaussian(const double *restrict x, const double *restrict y, uint32_
 /* Annuli beyond the third are rare: they are looked at singly, the first ones by counting comparisons. */
 static void count_rings(const uint32_t *restrict ring, Tally *tally) {
     uint32_t one = 0, two = 0, three = 0, beyond = 0;
+    /* hot loop: vectorised */
     for (int i = 0; i < BLOCK; i++) {
         one += ring[i] == 1;
         two += ring[i] == 2;
@@ -176,7 +169,6 @@ static void *prepare(Spec *spec, const World *world) {
     s->world = *world;
     s->common = spec_common(spec);
     s->class = spec_choice(spec, "class", class_names, CLASSES, 0);
-    s->batches = spec_integer(spec, "batches", 8, 1, 1 << 20);
     s->all_blocks = 1L << (classes[s->class].m - LOG_BLOCK);
     s->stride = random_power(random_factor, 2 * LANES);
     /* Where the deviates lie decides what they meet in the first-level cache: the rate of one place and of
@@ -190,18 +182,18 @@ static void *prepare(Spec *spec, const World *world) {
     return s;
 }
 
-static void slice(void *state, Slice *out) {
+/* A unit is a block of pairs on each rank. */
+static void slice(void *state, long units, Slice *out) {
     Ep *s = state;
-    long blocks = s->batches * BLOCKS;
     MPI(MPI_Barrier(MPI_COMM_WORLD));
     double start = now();
-    long first = (s->next + s->world.rank * blocks) % s->all_blocks;
-    run_blocks(s, first, blocks);
-    run_blocks(s, first, take_whole(&s->owed, s->common.extra * (double)blocks));
+    long first = (s->next + s->world.rank * units) % s->all_blocks;
+    run_blocks(s, first, units);
+    run_blocks(s, first, take_whole(&s->owed, s->common.extra * (double)units));
     double seconds = now() - start;
     s->place = (s->place + 1) % PLACES;
-    s->next = (s->next + blocks * s->world.size) % s->all_blocks;
-    one_rate(out, seconds, 0, 2.0 * BATCH * (double)s->batches * (double)s->world.size);
+    s->next = (s->next + units * s->world.size) % s->all_blocks;
+    one_rate(out, seconds, 0, 2.0 * BLOCK * (double)units * (double)s->world.size);
 }
 
 /* The tallies of all threads, which start again from nothing. */

@@ -62,7 +62,6 @@ typedef struct {
     World world;
     Common common;
     size_t class;
-    long iterations;
     long turn; /* steps done by slices */
     Grid grid;
     double sum[MOST_STEPS][2]; /* on rank 0 */
@@ -117,7 +116,6 @@ static void *prepare(Spec *spec, const World *world) {
     s->world = *world;
     s->common = spec_common(spec);
     s->class = spec_choice(spec, "class", class_names, sizeof class_names / sizeof *class_names, 0);
-    s->iterations = spec_integer(spec, "iterations", 1, 1, 1 << 20);
     const int *size = classes[s->class].size;
     int most = size[0] < size[1] ? size[0] : size[1];
     if (!power_of_two(world->size) || world->size > most)
@@ -128,20 +126,21 @@ static void *prepare(Spec *spec, const World *world) {
     return s;
 }
 
-static void slice(void *state, Slice *out) {
+/* A unit is one step. */
+static void slice(void *state, long units, Slice *out) {
     Ft *s = state;
     MPI(MPI_Barrier(MPI_COMM_WORLD));
     s->grid.comm = 0;
     double start = now();
-    for (long i = 0; i < s->iterations; i++)
+    for (long i = 0; i < units; i++)
         iterate(s, (int)(s->turn++ % classes[s->class].steps) + 1);
-    double extra = s->common.extra * (double)s->iterations;
+    double extra = s->common.extra * (double)units;
     for (; extra >= 1; extra--)
         iterate(s, 1);
     if (extra > 0) /* samples and their sums, far below a hundredth, are left out */
         ft_grid_inverse_part(&s->grid, extra);
     double seconds = now() - start;
-    one_rate(out, seconds, s->grid.comm, work_of(s, false, (double)s->iterations));
+    one_rate(out, seconds, s->grid.comm, work_of(s, false, (double)units));
 }
 
 /* How far the sums are from the published ones, at worst. */

@@ -183,6 +183,7 @@ INLINE void transform(const FftPass *pass, int radix, int sign, bool alone, long
                       Scale scale, Lines to) {
     int length = alone ? 1 : pass->length;
     const double *root = pass->root;
+    /* hot loop: vector types */
     for (int k = 0; k < length; k++, root += 2 * (radix - 1)) {
         Point v[8];
         for (int j = 0; j < radix; j++) {

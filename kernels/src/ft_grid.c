@@ -121,6 +121,7 @@ static void first_lines(Sequence *s, long length, Point *line) {
     Words state;
     for (int lane = 0; lane < LANES; lane++, s->at = random_step(s->at, s->per_row))
         state[lane] = s->at;
+    /* hot loop: vector types */
     for (long z = 0; z < length; z++) {
         Words at = state;
         line[z].re = next_numbers(&at);

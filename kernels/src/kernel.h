@@ -39,7 +39,8 @@ typedef struct {
 typedef struct {
     const char *name;
     void *(*prepare)(Spec *spec, const World *world);
-    void (*slice)(void *state, Slice *slice);
+    /* units: how much work, in the kernel's own indivisible steps; at least 1. */
+    void (*slice)(void *state, long units, Slice *slice);
     void (*verify)(void *state, Verified *verified);
     void (*release)(void *state);
 } Kernel;

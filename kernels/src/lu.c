@@ -60,7 +60,6 @@ typedef struct {
     Common common;
     Arena arena;
     size_t class;
-    long iterations;
     double owed_planes, owed_halo; /* extra work not done yet: planes; halos, in iterations */
     Flow flow;
 } Lu;
@@ -108,7 +107,6 @@ static void *prepare(Spec *spec, const World *world) {
     s->world = *world;
     s->common = spec_single(spec);
     s->class = spec_choice(spec, "class", class_names, CLASSES, 0);
-    s->iterations = spec_integer(spec, "iterations", 1, 1, 1 << 20);
     Grid grid = lu_grid_make(classes[s->class].n, world);
     s->arena = arena_make(flow_need(&grid), s->common.pages);
     s->flow = flow_make(&grid, classes[s->class].dt, &s->arena);
@@ -117,16 +115,17 @@ static void *prepare(Spec *spec, const World *world) {
     return s;
 }
 
-static void slice(void *state, Slice *out) {
+/* A unit is one relaxation of the whole grid. */
+static void slice(void *state, long units, Slice *out) {
     Lu *s = state;
     MPI(MPI_Barrier(MPI_COMM_WORLD));
     s->flow.exchange.seconds = 0;
     double start = now();
-    for (long i = 0; i < s->iterations; i++)
+    for (long i = 0; i < units; i++)
         relax(&s->flow);
-    extra_part(s, s->common.extra * (double)s->iterations);
+    extra_part(s, s->common.extra * (double)units);
     double seconds = now() - start;
-    one_rate(out, seconds, s->flow.exchange.seconds, work_of(s, (double)s->iterations));
+    one_rate(out, seconds, s->flow.exchange.seconds, work_of(s, (double)units));
 }
 
 static bool close_to(double found, double expected) {

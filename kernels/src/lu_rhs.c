@@ -41,6 +41,7 @@ static void fill_scratch(const Flow *f, double heat, int k, Span diagonals) {
     long plane = g->whole.plane;
     for (int d = diagonals.lo - 1; d <= diagonals.hi + 1; d++) {
         Span span = grid_span(g, d, 1);
+        /* hot loop: vector types */
         for (int j = lanes_floor(span.lo); j <= span.hi; j += LANES) {
             long at = layout_line(&g->whole, d) + j;
             Lanes specific = 1 / lanes_at(u + at), energy = lanes_at(u + 4 * plane + at), squares = {0};
@@ -102,6 +103,7 @@ static void residual_of_plane(const Flow *f, const Weights *w, int k, Span diago
         const long *line = whole->lines + d - whole->first, inner_line = layout_line(&g->inner, d);
         long west = line[-1] - line[0], east = line[1] - line[0], north = west - 1, south = east + 1;
         long west2 = line[-2] - line[0], east2 = line[2] - line[0], north2 = west2 - 2, south2 = east2 + 2;
+        /* hot loop: vector types */
         for (int j = lanes_floor(span.lo); j <= span.hi; j += LANES) {
             long at = line[0] + j, inner_at = inner_line + j;
             Lanes r[CFD_FIELDS];

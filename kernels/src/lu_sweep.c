@@ -177,6 +177,7 @@ INLINE void sweep_diagonal(const Flow *f, const Factors *c, int k, int d, Span s
     double *u = layout_field(&g->whole, f->u, k, 0) + layout_line(&g->whole, d);
     double *residual = layout_field(&g->inner, f->residual, k - 1, 0) + layout_line(&g->inner, d);
     double *incoming = f->incoming + layout_line(&g->inner, d);
+    /* hot loop: vector types */
     for (int j = lanes_floor(span.lo); j <= span.hi; j += LANES) {
         Place place = {.u = u + j,
                        .residual = residual + j,

@@ -42,7 +42,6 @@ typedef struct {
     Common common;
     Arena arena;
     size_t class;
-    long iterations;
     double owed; /* messages of extra work not sent yet, in iterations */
     Cut cut;
     Crew crew;
@@ -203,7 +202,6 @@ static void *prepare(Spec *spec, const World *world) {
     s->world = *world;
     s->common = spec_common(spec);
     s->class = spec_choice(spec, "class", class_names, sizeof classes / sizeof *classes, 0);
-    s->iterations = spec_integer(spec, "iterations", 1, 1, 1 << 20);
     if (!power_of_two(world->size))
         fail("mg: runs on 1, 2, 4, 8, ... ranks, not on %d", world->size);
     s->finest = classes[s->class].levels - 1;
@@ -218,20 +216,21 @@ static void *prepare(Spec *spec, const World *world) {
     return s;
 }
 
-static void slice(void *state, Slice *out) {
+/* A unit is one V-cycle. */
+static void slice(void *state, long units, Slice *out) {
     Mg *s = state;
     MPI(MPI_Barrier(MPI_COMM_WORLD));
     s->comm = 0;
     double start = now();
-    for (long i = 0; i < s->iterations; i++)
+    for (long i = 0; i < units; i++)
         iterate(s);
-    double extra = s->common.extra * (double)s->iterations;
+    double extra = s->common.extra * (double)units;
     for (; extra >= 1; extra--)
         cycle(s, 1, true);
     if (extra > 0)
         cycle(s, extra, take_whole(&s->owed, extra) > 0);
     double seconds = now() - start;
-    one_rate(out, seconds, s->comm, work_of(s, (double)s->iterations));
+    one_rate(out, seconds, s->comm, work_of(s, (double)units));
 }
 
 static void verify(void *state, Verified *v) {

@@ -40,6 +40,7 @@ static inline void residual_line(double *restrict r, const double *restrict v, R
                                  long n) {
     const double a0 = -8.0 / 3, a2 = 1.0 / 6, a3 = 1.0 / 12;
     NAME_ROWS(rows);
+    /* hot loop: vectorised */
 #pragma omp simd
     for (long x = 0; x < n; x++) {
         double faces = FACES(x), edges = EDGES(x);
@@ -47,6 +48,7 @@ static inline void residual_line(double *restrict r, const double *restrict v, R
         r[x] = v[x] - a0 * middle[x] - a2 * edges;
     }
     wrap(w, n);
+    /* hot loop: vectorised */
 #pragma omp simd
     for (long x = 0; x < n; x++)
         r[x] -= w[x - 1] + w[x + 1];
@@ -57,6 +59,7 @@ static inline void smooth_line(double *restrict out, const double *restrict u, R
                                double *restrict w, long n) {
     const double s0 = s[0], s1 = s[1], s2 = s[2];
     NAME_ROWS(rows);
+    /* hot loop: vectorised */
 #pragma omp simd
     for (long x = 0; x < n; x++) {
         double faces = FACES(x), edges = EDGES(x);
@@ -65,10 +68,12 @@ static inline void smooth_line(double *restrict out, const double *restrict u, R
     }
     wrap(w, n);
     if (u) {
+        /* hot loop: vectorised */
 #pragma omp simd
         for (long x = 0; x < n; x++)
             out[x] += u[x] + (w[x - 1] + w[x + 1]);
     } else {
+        /* hot loop: vectorised */
 #pragma omp simd
         for (long x = 0; x < n; x++)
             out[x] += w[x - 1] + w[x + 1];
@@ -79,10 +84,12 @@ static inline void smooth_line(double *restrict out, const double *restrict u, R
    at 2j + 1. n: points of r. */
 static inline void restrict_line(double *restrict coarse, Rows rows, double *restrict w, long n) {
     NAME_ROWS(rows);
+    /* hot loop: vectorised */
 #pragma omp simd
     for (long x = 0; x < n; x++)
         w[x] = 0.25 * middle[x] + 0.125 * FACES(x) + 0.0625 * EDGES(x);
     wrap(w, n);
+    /* hot loop: vectorised */
 #pragma omp simd
     for (long j = 0; j < n / 2; j++)
         coarse[j] = w[2 * j] + 2 * w[2 * j + 1] + w[2 * j + 2];
@@ -101,24 +108,28 @@ static inline void interpolate_line(double *restrict out, const double *restrict
             w[j] = a[j];
     } else if (low == high || left == right) {
         const double *restrict b = row(z, high, right);
+        /* hot loop: vectorised */
 #pragma omp simd
         for (long j = 0; j < n / 2; j++)
             w[j] = 0.5 * (a[j] + b[j]);
     } else {
         const double *restrict b = row(z, high, right), *restrict c = row(z, low, right),
                                *restrict d = row(z, high, left);
+        /* hot loop: vectorised */
 #pragma omp simd
         for (long j = 0; j < n / 2; j++)
             w[j] = 0.25 * (a[j] + b[j] + c[j] + d[j]);
     }
     w[-1] = w[n / 2 - 1];
     if (u) {
+        /* hot loop: vectorised */
 #pragma omp simd
         for (long j = 0; j < n / 2; j++) {
             out[2 * j] = u[2 * j] + 0.5 * (w[j - 1] + w[j]);
             out[2 * j + 1] = u[2 * j + 1] + w[j];
         }
     } else {
+        /* hot loop: vectorised */
 #pragma omp simd
         for (long j = 0; j < n / 2; j++) {
             out[2 * j] = 0.5 * (w[j - 1] + w[j]);

@@ -1,6 +1,7 @@
-/* nm-micro (--tokens DIR | --once [--slices N]) [--seed N] [--interface NAME] [--events NAME,NAME]
-   KERNEL-SPEC...: all micro-kernels in one MPI program, raw times out as JSON Lines. No statistics: of the
-   ranks' seconds and run delays the longest is kept, other counts are added, nothing else is folded. */
+/* nm-micro (--tokens DIR | --once [--slices N [--fill MICROSECONDS]]) [--seed N] [--interface NAME] [--events
+   NAME,NAME] KERNEL-SPEC...: all micro-kernels in one MPI program, raw times out as JSON Lines. No
+   statistics: of the ranks' seconds and run delays the longest is kept, other counts are added, nothing else
+   is folded. */
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -32,6 +33,7 @@ static const Kernel *const kernels[] = {
 typedef struct {
     const Kernel *kernel;
     void *state;
+    long units;       /* of a slice whose token does not say how many */
     long huge, total; /* kB of this rank; huge -1 = the kernel does not tell */
 } Job;
 
@@ -39,6 +41,7 @@ typedef struct {
     World world;
     const char *tokens; /* NULL: --once */
     long slices;        /* of each kernel after its verification, with --once */
+    double fill;        /* seconds that these last at least: units are doubled until they do */
     int output;         /* descriptor of rank 0 */
     int count;
     Spec spec[MOST_KERNELS];
@@ -75,6 +78,8 @@ static void parse_arguments(Run *run, int count, char **arguments) {
             run->world.seed = whole_number(argument, arguments[++at]);
         else if (strcmp(argument, "--slices") == 0 && at + 1 < count)
             run->slices = (long)whole_number(argument, arguments[++at]);
+        else if (strcmp(argument, "--fill") == 0 && at + 1 < count)
+            run->fill = 1e-6 * (double)whole_number(argument, arguments[++at]);
         else if (argument[0] == '-')
             fail("unknown option '%s'", argument);
         else if (run->count == MOST_KERNELS)
@@ -83,7 +88,8 @@ static void parse_arguments(Run *run, int count, char **arguments) {
             run->spec[run->count++] = spec_parse(argument);
     }
     if (once == (run->tokens != NULL) || run->count == 0 || (run->slices && !once))
-        fail("usage: nm-micro (--tokens DIR | --once [--slices N]) [--seed N] [--interface NAME] "
+        fail("usage: nm-micro (--tokens DIR | --once [--slices N [--fill MICROSECONDS]]) [--seed N] "
+             "[--interface NAME] "
              "[--events NAME,NAME] KERNEL-SPEC...");
 }
 
@@ -98,6 +104,7 @@ static void prepare_all(Run *run) {
     for (int k = 0; k < run->count; k++) {
         Job *job = &run->job[k];
         job->kernel = find_kernel(run->spec[k].name);
+        job->units = spec_integer(&run->spec[k], "units", 1, 1, MOST_UNITS);
         long huge = huge_kb(), total = arena_kb();
         job->state = job->kernel->prepare(&run->spec[k], &run->world);
         spec_end(&run->spec[k]);
@@ -200,13 +207,13 @@ static Counts used_by_all(const double *all, int ranks, int stride) {
 }
 
 /* Rank 0 takes each part from the rank that took longest, with that rank's MPI seconds. */
-static void run_slice(Run *run, int k) {
+static void run_slice(Run *run, int k, long units) {
     const Job *job = &run->job[k];
     Slice slice = {0};
     Counts before, after;
     MPI(MPI_Barrier(MPI_COMM_WORLD));
     counts_self(&before);
-    job->kernel->slice(job->state, &slice);
+    job->kernel->slice(job->state, units, &slice);
     counts_self(&after);
     enum { USED = 2 * MOST_PARTS + 1, FIELDS = USED + COUNTS };
     double mine[FIELDS] = {(double)k};
@@ -244,6 +251,21 @@ static void run_slice(Run *run, int k) {
     text_add(&line, "}}");
     free(all);
     emit(run, &line);
+}
+
+/* Doubles the units of a slice until it lasts as long as asked for on the slowest rank. */
+static void fill_slice(const Run *run, Job *job) {
+    for (double seconds = 0; job->units <= MOST_UNITS / 2; job->units *= 2) {
+        Slice slice = {0};
+        MPI(MPI_Barrier(MPI_COMM_WORLD));
+        job->kernel->slice(job->state, job->units, &slice);
+        seconds = 0;
+        for (int p = 0; p < slice.count; p++)
+            seconds += slice.part[p].seconds;
+        MPI(MPI_Allreduce(MPI_IN_PLACE, &seconds, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD));
+        if (seconds >= run->fill)
+            return;
+    }
 }
 
 static bool run_verify(Run *run, int k) {
@@ -288,7 +310,7 @@ static void serve_tokens(Run *run, Tokens *tokens) {
         if (token.what == 'q')
             return;
         if (token.what == 's')
-            run_slice(run, token.kernel);
+            run_slice(run, token.kernel, token.units ? token.units : run->job[token.kernel].units);
         else
             run_verify(run, token.kernel);
     }
@@ -324,8 +346,10 @@ int main(int count, char **arguments) {
     else
         for (int k = 0; k < run.count; k++) {
             ok = run_verify(&run, k) && ok;
+            if (run.slices)
+                fill_slice(&run, &run.job[k]);
             for (long n = 0; n < run.slices; n++)
-                run_slice(&run, k);
+                run_slice(&run, k, run.job[k].units);
         }
 
     for (int k = 0; k < run.count; k++)

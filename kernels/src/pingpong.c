@@ -21,7 +21,6 @@ void *pingpong_prepare(Spec *spec, const World *world, const Carrier *carrier) {
     s->world = *world;
     s->common = spec_single(spec);
     s->bytes = spec_integer(spec, "bytes", carrier->default_bytes, carrier->least_bytes, carrier->most_bytes);
-    s->trips = spec_integer(spec, "trips", 1000, 1, 1L << 30);
     s->peer = 1 - world->rank;
     s->socket = -1;
     if (world->size < 2)
@@ -35,20 +34,20 @@ void *pingpong_prepare(Spec *spec, const World *world, const Carrier *carrier) {
     return s;
 }
 
-/* A slice that lost a message did no work: there is no latency to be had from it. */
-void pingpong_slice(void *state, Slice *out) {
+/* A unit is one round trip. A slice that lost a message did no work: it has no latency. */
+void pingpong_slice(void *state, long units, Slice *out) {
     Pingpong *s = state;
-    Planted planted = plant(s->common.extra, s->trips, &s->owed);
+    Planted planted = plant(s->common.extra, units, &s->owed);
     begin_together(s);
     double start = now();
-    bool whole = s->carrier->travel(s, s->trips + planted.units);
+    bool whole = s->carrier->travel(s, units + planted.units);
     double travelled = now() - start, seconds = planted_end(planted, start, travelled);
     bool idle = s->world.rank > 1;
     out->count = 1;
     out->part[0] = (Part){.metric = "messages",
                           .seconds = idle ? 0 : seconds,
                           .comm_seconds = idle ? 0 : travelled,
-                          .work = whole ? 2.0 * (double)s->trips : 0};
+                          .work = whole ? 2.0 * (double)units : 0};
 }
 
 static unsigned char pattern(const Pingpong *s, long trip, long i) {

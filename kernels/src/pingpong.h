@@ -26,7 +26,7 @@ struct Pingpong {
     World world;
     Common common;
     Arena arena;
-    long bytes, trips;
+    long bytes;
     double owed; /* trips of extra work not done yet */
     unsigned char *buffer;
     int peer, socket; /* rank; descriptor, -1 where the carrier is none */
@@ -55,7 +55,7 @@ pingpong_travel(Pingpong *s, long trips, void (*send)(Pingpong *), bool (*receiv
 }
 
 void *pingpong_prepare(Spec *spec, const World *world, const Carrier *carrier);
-void pingpong_slice(void *state, Slice *slice);
+void pingpong_slice(void *state, long units, Slice *slice);
 void pingpong_verify(void *state, Verified *verified);
 void pingpong_release(void *state);
 

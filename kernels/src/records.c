@@ -21,7 +21,6 @@ typedef struct {
     Common common;
     Arena arena;
     long record, per_file, files;
-    long each, all; /* records in a slice: of this rank, of all */
     long checkpoint;
     double owed; /* records of extra work not written yet */
     char directory[PATH_MAX - 32];
@@ -118,13 +117,10 @@ static void *prepare(Spec *spec, const World *world) {
     s->record = spec_integer(spec, "record", 200, 16, 1L << 20);
     long bytes = spec_integer(spec, "file", 1 << 20, 16, 1L << 40);
     s->files = spec_integer(spec, "files", 32, 1, 1L << 20);
-    s->all = spec_integer(spec, "records", 5000, 1, 1L << 40);
     s->checkpoint = spec_integer(spec, "checkpoint", 4 << 20, 1, 1L << 40);
-    if (s->record > bytes || s->all < world->size)
-        fail("records: a file holds a record, and each of %d ranks writes one in a slice", world->size);
+    if (s->record > bytes)
+        fail("records: a record of %ld bytes does not fit into a file of %ld", s->record, bytes);
     s->per_file = bytes / s->record;
-    s->each =
-        share_begin(s->all, world->rank + 1, world->size) - share_begin(s->all, world->rank, world->size);
     s->file = -1;
     s->number = -1;
     size_t size = (size_t)(s->per_file * s->record);
@@ -139,9 +135,10 @@ static void *prepare(Spec *spec, const World *world) {
     return s;
 }
 
-static void slice(void *state, Slice *out) {
+/* A unit is one record of each rank. */
+static void slice(void *state, long units, Slice *out) {
     Records *s = state;
-    long count = s->each + take_whole(&s->owed, s->common.extra * (double)s->each);
+    long count = units + take_whole(&s->owed, s->common.extra * (double)units);
     MPI(MPI_Barrier(MPI_COMM_WORLD));
     double start = now();
     write_records(s, count);
@@ -150,7 +147,8 @@ static void slice(void *state, Slice *out) {
     double again = now();
     write_checkpoint(s);
     out->count = 2;
-    out->part[0] = (Part){.metric = "records", .seconds = written - start, .work = (double)s->all};
+    out->part[0] =
+        (Part){.metric = "records", .seconds = written - start, .work = (double)units * s->world.size};
     out->part[1] = (Part){.metric = "checkpoint", .seconds = now() - again, .work = 1};
 }
 

@@ -20,7 +20,7 @@ struct Ring {
     World world;
     Common common;
     Arena arena;
-    long bytes, steps, patterns;
+    long bytes, patterns;
     double owed;                                      /* steps of extra work not done yet */
     int (*neighbours)[SIDES];                         /* by pattern */
     double *seconds;                                  /* by pattern */
@@ -82,7 +82,6 @@ static void *prepare(Spec *spec, const World *world) {
     s->world = *world;
     s->common = spec_single(spec);
     s->bytes = spec_integer(spec, "bytes", 8, 0, 1L << 28);
-    s->steps = spec_integer(spec, "steps", 10, 1, 1L << 30);
     s->patterns = spec_integer(spec, "patterns", 8, 1, 1L << 16);
     if (world->size < 2)
         fail("ring: needs 2 ranks");
@@ -101,20 +100,22 @@ static void *prepare(Spec *spec, const World *world) {
     return s;
 }
 
-static double timed(const Ring *s, Step step, long pattern, Planted planted) {
+static double timed(const Ring *s, Step step, long pattern, long steps, Planted planted) {
     MPI(MPI_Barrier(MPI_COMM_WORLD));
     double start = now();
-    for (long n = 0; n < s->steps + planted.units; n++)
+    for (long n = 0; n < steps + planted.units; n++)
         step(s, s->neighbours[pattern]);
     return planted_end(planted, start, now() - start);
 }
 
-/* The seconds reported are those that all rings would take were each the geometric mean. */
-static void slice(void *state, Slice *out) {
+/* A unit is one step of every ring in each of the two ways. The seconds reported are those that all rings
+   would take were each the geometric mean. */
+static void slice(void *state, long units, Slice *out) {
     Ring *s = state;
     for (long pattern = 0; pattern < s->patterns; pattern++) {
-        Planted planted = plant(s->common.extra, s->steps, &s->owed);
-        double first = timed(s, ways[0], pattern, planted), second = timed(s, ways[1], pattern, planted);
+        Planted planted = plant(s->common.extra, units, &s->owed);
+        double first = timed(s, ways[0], pattern, units, planted);
+        double second = timed(s, ways[1], pattern, units, planted);
         s->seconds[pattern] = fmin(first, second);
     }
     MPI(MPI_Allreduce(MPI_IN_PLACE, s->seconds, (int)s->patterns, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD));
@@ -126,7 +127,7 @@ static void slice(void *state, Slice *out) {
     out->part[0] = (Part){.metric = "messages",
                           .seconds = seconds,
                           .comm_seconds = seconds,
-                          .work = SIDES * (double)s->steps * patterns};
+                          .work = SIDES * (double)units * patterns};
 }
 
 /* What rank `from` sends to its neighbour `to`. */

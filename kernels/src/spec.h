@@ -8,6 +8,7 @@
 #include "pages.h"
 
 enum { SPEC_PAIRS = 16, SPEC_WORD = 48 };
+#define MOST_UNITS (1L << 40) /* of a slice */
 
 typedef struct {
     char key[SPEC_WORD], value[SPEC_WORD];

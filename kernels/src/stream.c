@@ -17,10 +17,11 @@ typedef struct {
     World world;
     Common common;
     Arena arena;
-    long elements, chunks, sweeps, turn; /* elements: of all ranks */
-    int first, last;                     /* operations of a slice */
-    long n;                              /* elements of this rank, planted extra ones included */
-    bool fresh;                          /* nothing ran since the arrays were filled */
+    long elements;   /* of all ranks */
+    int first, last; /* operations of a slice */
+    long n, at;      /* elements of this rank, planted extra ones included; where the next slice begins */
+    double owed;     /* elements of extra work not swept yet */
+    bool fresh;      /* nothing ran since the arrays were filled */
     double *a, *b, *c;
 } Stream;
 
@@ -30,23 +31,27 @@ static const double steady = 0.41421356237309515; /* sqrt(2) - 1 */
 static const double exact = 3;
 
 static __attribute__((noinline)) void copy(double *restrict c, const double *restrict a, long n) {
+    /* hot loop: vectorised */
     for (long i = 0; i < n; i++)
         c[i] = a[i];
 }
 
 static __attribute__((noinline)) void scale(double *restrict b, const double *restrict c, double q, long n) {
+    /* hot loop: vectorised */
     for (long i = 0; i < n; i++)
         b[i] = q * c[i];
 }
 
 static __attribute__((noinline)) void add(double *restrict c, const double *restrict a,
                                           const double *restrict b, long n) {
+    /* hot loop: vectorised */
     for (long i = 0; i < n; i++)
         c[i] = a[i] + b[i];
 }
 
 static __attribute__((noinline)) void triad(double *restrict a, const double *restrict b,
                                             const double *restrict c, double q, long n) {
+    /* hot loop: vectorised */
     for (long i = 0; i < n; i++)
         a[i] = b[i] + q * c[i];
 }
@@ -80,21 +85,6 @@ static long local_elements(const Stream *s, int rank) {
     return share_begin(s->elements, rank + 1, s->world.size) - share_begin(s->elements, rank, s->world.size);
 }
 
-/* Where a chunk of n elements begins: on a cache line, whatever n is. */
-static long chunk_begin(const Stream *s, long n, long chunk) {
-    return chunk == s->chunks ? n : share_begin(n, chunk, s->chunks) / LINE * LINE;
-}
-
-/* Elements of a chunk over all ranks, without extra ones. */
-static long chunk_elements(const Stream *s, long chunk) {
-    long sum = 0;
-    for (int rank = 0; rank < s->world.size; rank++) {
-        long n = local_elements(s, rank);
-        sum += chunk_begin(s, n, chunk + 1) - chunk_begin(s, n, chunk);
-    }
-    return sum;
-}
-
 static void *prepare(Spec *spec, const World *world) {
     Stream *s = calloc(1, sizeof *s);
     if (!s)
@@ -102,8 +92,6 @@ static void *prepare(Spec *spec, const World *world) {
     s->world = *world;
     s->common = spec_single(spec);
     s->elements = spec_integer(spec, "elements", 2000000, 1, 1L << 40);
-    s->chunks = spec_integer(spec, "chunks", 1, 1, 1L << 20);
-    s->sweeps = spec_integer(spec, "sweeps", 1, 1, 1L << 20);
     static const char *const only[] = {"all", "copy", "scale", "add", "triad"};
     size_t chosen = spec_choice(spec, "only", only, sizeof only / sizeof *only, 0);
     s->first = chosen ? (int)chosen - 1 : 0;
@@ -111,9 +99,8 @@ static void *prepare(Spec *spec, const World *world) {
     /* Extra work is longer arrays: repeated elements would be found in a cache where the others were not. */
     s->n = local_elements(s, world->rank);
     s->n += (long)(s->common.extra * (double)s->n);
-    if (s->elements / world->size < LINE * s->chunks)
-        fail("stream: %ld elements on %d ranks cannot be cut into %ld chunks", s->elements, world->size,
-             s->chunks);
+    if (s->elements / world->size < OPERATIONS * LINE)
+        fail("stream: %ld elements are too few for %d ranks", s->elements, world->size);
     size_t bytes = (size_t)s->n * sizeof(double);
     s->arena = arena_make(3 * arena_need(bytes), s->common.pages);
     s->a = arena_take(&s->arena, bytes);
@@ -123,35 +110,59 @@ static void *prepare(Spec *spec, const World *world) {
     return s;
 }
 
-/* The operations of one slice stand a quarter of the arrays apart: with all four on one chunk, three of them
-   would find it in the cache. Each chunk still meets them in the published order. */
-static void slice(void *state, Slice *out) {
+/* One operation over `count` elements from `begin` on, going round at the end of the arrays. */
+static void sweep(const Stream *s, int operation, long begin, long count) {
+    while (count > 0) {
+        long part = count < s->n - begin ? count : s->n - begin;
+        apply(s, operation, steady, begin, part);
+        count -= part;
+        begin = 0;
+    }
+}
+
+static long whole_lines(double elements) {
+    long lines = (long)(elements / LINE);
+    return (lines > 0 ? lines : 1) * LINE;
+}
+
+/* A unit is one element, swept by each operation. Whole sweeps where the units are at least the elements;
+   else a part of the arrays, which moves on with every slice. There the operations of one slice stand a
+   quarter of the arrays apart: with all four on one part, three of them would find it in the cache. Each
+   element still meets them in the published order. */
+static void slice(void *state, long units, Slice *out) {
     Stream *s = state;
+    bool whole = units >= s->elements;
+    long rounds = whole ? units / s->elements : 1, share = units / s->world.size;
+    long own = whole ? local_elements(s, s->world.rank) : whole_lines((double)share), part = s->n,
+         begin[OPERATIONS] = {0};
     s->fresh = false;
     out->count = s->last - s->first + 1;
-    if (s->chunks == 1) {
+    if (whole) {
         /* Others ran since the last slice. What part of such small arrays their data left in the cache is
            chance, so one sweep over them comes first, untimed; its results are those of the timed ones. */
         apply(s, s->first, steady, 0, s->n);
         if (s->last > s->first)
             apply(s, SCALE, steady, 0, s->n);
+    } else {
+        part = own + LINE * take_whole(&s->owed, s->common.extra * (double)own / LINE);
+        for (int operation = 0; operation < OPERATIONS; operation++) {
+            long behind = s->n / OPERATIONS / LINE * LINE * operation;
+            begin[operation] = (s->at + s->n - behind) % s->n;
+        }
     }
     for (int operation = s->first; operation <= s->last; operation++) {
-        long behind = operation * (s->chunks / OPERATIONS);
-        long chunk = (s->turn + s->chunks - behind) % s->chunks;
-        long begin = chunk_begin(s, s->n, chunk), end = chunk_begin(s, s->n, chunk + 1);
         MPI(MPI_Barrier(MPI_COMM_WORLD));
         double start = now();
-        for (long sweep = 0; sweep < s->sweeps; sweep++)
-            apply(s, operation, steady, begin, end - begin);
+        for (long round = 0; round < rounds; round++)
+            sweep(s, operation, begin[operation], part);
+        double nominal = whole ? (double)s->elements * (double)rounds : (double)own * s->world.size;
         out->part[operation - s->first] = (Part){
             .metric = operations[operation].metric,
             .seconds = now() - start,
-            .work =
-                (double)operations[operation].bytes * (double)s->sweeps * (double)chunk_elements(s, chunk),
+            .work = (double)operations[operation].bytes * nominal,
         };
     }
-    s->turn = (s->turn + 1) % s->chunks;
+    s->at = whole ? 0 : (s->at + part) % s->n;
 }
 
 static void verify(void *state, Verified *v) {
@@ -161,10 +172,10 @@ static void verify(void *state, Verified *v) {
     s->fresh = false;
     MPI(MPI_Barrier(MPI_COMM_WORLD));
     long wrong = 0;
-    for (long chunk = 0; chunk < s->chunks; chunk++) {
-        /* Chunk by chunk, since verifying is not what is measured: each is still in a cache when it is read
-           again. */
-        long begin = chunk_begin(s, s->n, chunk), end = chunk_begin(s, s->n, chunk + 1);
+    enum { PART = 1 << 15 };
+    for (long begin = 0; begin < s->n; begin += PART) {
+        /* In parts that are still in a cache when they are read again: verifying is not what is measured. */
+        long end = begin + PART < s->n ? begin + PART : s->n;
         double start = now();
         for (int operation = 0; operation < OPERATIONS; operation++)
             apply(s, operation, exact, begin, end - begin);

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -35,7 +36,7 @@ static int next_character(Tokens *tokens) {
 }
 
 Token tokens_next(Tokens *tokens, int kernels) {
-    char line[32];
+    char line[48];
     unsigned length = 0;
     for (;;) {
         int c = next_character(tokens);
@@ -50,10 +51,15 @@ Token tokens_next(Tokens *tokens, int kernels) {
     line[length] = 0;
     if (strcmp(line, "q") == 0)
         return (Token){.what = 'q'};
-    Token token;
+    Token token = {.units = 0};
     char rest;
-    if (sscanf(line, "%c %d%c", &token.what, &token.kernel, &rest) != 2 || !strchr("sv", token.what))
+    bool counted = sscanf(line, "s %d %ld%c", &token.kernel, &token.units, &rest) == 2;
+    if (!counted &&
+        (sscanf(line, "%c %d%c", &token.what, &token.kernel, &rest) != 2 || !strchr("sv", line[0])))
         fail("unknown token '%s'", line);
+    token.what = line[0];
+    if (counted && (token.units < 1 || token.units > MOST_UNITS))
+        fail("token '%s': a slice has 1 to %ld units", line, MOST_UNITS);
     if (token.kernel < 0 || token.kernel >= kernels)
         fail("token '%s': there are %d kernels", line, kernels);
     return token;

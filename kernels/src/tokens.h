@@ -2,9 +2,12 @@
 #ifndef NEARMETAL_TOKENS_H
 #define NEARMETAL_TOKENS_H
 
+#include "spec.h"
+
 typedef struct {
     char what; /* 's' slice, 'v' verify, 'q' quit */
     int kernel;
+    long units; /* of a slice; 0: as many as the kernel's specification says */
 } Token;
 
 typedef struct {

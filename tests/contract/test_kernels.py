@@ -20,10 +20,11 @@ from nearmetal.errors import TrialFailedError
 from nearmetal.execute.machine import cache_directory
 from nearmetal.execute.profiles import read_profiles
 from nearmetal.host import Completed, LocalHost
+from nearmetal.host.provenance import cpu_flags
 from nearmetal.model.record import Status
 from nearmetal.model.study import KernelWorkload, Transport
-from nearmetal.workloads.build import build_tools
-from nearmetal.workloads.kernels import argument, kernel, kernel_names, rows
+from nearmetal.workloads.build import build_tools, compiler_flags
+from nearmetal.workloads.kernels import argument, kernel, kernel_names, parameters, rows
 from nearmetal.workloads.protocol import (
     Line,
     RankReport,
@@ -49,6 +50,14 @@ PATIENCE = 60.0
 @pytest.fixture(scope="session")
 def tools() -> Path:
     return build_tools(LocalHost(), cache_directory(), progress=None).directory
+
+
+@pytest.fixture(scope="session")
+def tools_without_avx512() -> Path:
+    if "avx2" not in cpu_flags(LocalHost()):
+        pytest.skip("this processor is not an x86-64 with AVX2")
+    flags = compiler_flags("x86-64-v3")
+    return build_tools(LocalHost(), cache_directory(), progress=None, flags=flags).directory
 
 
 def mpirun(ranks: int, transport: Transport = Transport.SHM) -> list[str]:
@@ -131,9 +140,9 @@ def start(
     return Micro(place, [*argv, str(tools / "nm-micro"), "--tokens", str(place), *specs], ranks, stack)
 
 
-def spec(name: str, transport: Transport, ranks: int) -> str:
+def spec(name: str, ranks: int) -> str:
     load = KernelWorkload(name=name, kernel=name, params={})
-    return argument(load, transport=transport, ranks=ranks, llc_bytes=1 << 20, extra=0.0)
+    return argument(load, ranks=ranks, llc_bytes=1 << 20, extra=0.0)
 
 
 def runs_on(name: str, ranks: int) -> bool:
@@ -161,6 +170,17 @@ def test_every_kernel_is_verified(tools: Path, ranks: int) -> None:
     assert [line.name for line in lines if isinstance(line, VerifyLine) and line.ok] == names
 
 
+@pytest.mark.parametrize("ranks", [1, 2, 4])
+def test_every_kernel_that_computes_is_verified_without_avx512(
+    tools_without_avx512: Path, ranks: int
+) -> None:
+    names = [name for name in kernels_for(ranks) if "class" in parameters(name)]
+    done = once(tools_without_avx512, ranks, *(f"{name}:class=S" for name in names))
+    assert done.ok, done.failure()
+    lines = [parse_line(text) for text in done.stdout.splitlines()]
+    assert [line.name for line in lines if isinstance(line, VerifyLine) and line.ok] == names
+
+
 @pytest.mark.more
 def test_the_profile_of_a_kernel_agrees_with_its_wall_time(tools: Path, tmp_path: Path) -> None:
     """Two clocks: the profile's own inside the rank, nm-rank's around it."""
@@ -184,7 +204,7 @@ def test_the_profile_of_a_kernel_agrees_with_its_wall_time(tools: Path, tmp_path
 
 
 def test_one_run_may_go_on_with_slices(tools: Path) -> None:
-    done = once(tools, 2, "--slices", "2", "barrier:calls=10", "dirty:bytes=8192:writes=2")
+    done = once(tools, 2, "--slices", "2", "barrier:units=10", "dirty:bytes=8192:units=1")
     _, *lines = [parse_line(text) for text in done.stdout.splitlines()]
     assert [(type(line), line.name) for line in lines if not isinstance(line, ReadyLine)] == [
         (kind, name) for name in ("barrier", "dirty") for kind in (VerifyLine, SliceLine, SliceLine)
@@ -203,7 +223,7 @@ def test_a_spoiled_value_fails_the_verification_of_every_kernel(tools: Path, ran
 
 
 @pytest.mark.parametrize(
-    "words", ["fft", "ep:klass=S", "ep:class=Z", "ep:batches=0", "stream:elements", "cg:extra=-1"]
+    "words", ["fft", "ep:klass=S", "ep:class=Z", "ep:units=0", "stream:elements", "cg:extra=-1"]
 )
 def test_a_wrong_spec_is_an_error_line_and_a_status(tools: Path, words: str) -> None:
     done = once(tools, 1, words)
@@ -219,7 +239,7 @@ def test_slices_and_verifications_by_token(
     tools: Path, tmp_path: Path, stack: ExitStack, transport: Transport, ranks: int
 ) -> None:
     names = kernels_for(ranks)
-    specs = [spec(name, transport, ranks) for name in names]
+    specs = [spec(name, ranks) for name in names]
     micro = start(tools, tmp_path, stack, *specs, ranks=ranks, transport=transport)
     assert isinstance(micro.ready, ReadyLine)
     assert [place.rank for place in micro.ready.places] == list(range(ranks))
@@ -247,7 +267,7 @@ def test_a_lost_datagram_fails_its_slice_and_no_other(
     tools: Path, tmp_path: Path, stack: ExitStack, wait: str
 ) -> None:
     """64 answers go to the verification, 50 to each slice: the 120th is one of the second slice."""
-    micro = start(tools, tmp_path, stack, f"udp:bytes=8:trips=50:drop=120:wait={wait}")
+    micro = start(tools, tmp_path, stack, f"udp:bytes=8:units=50:drop=120:wait={wait}")
     verify, lines = micro.verify(0), [micro.slice(0) for _ in range(3)]
     assert verify.ok
     assert [line.parts[0].work for line in lines] == [100, 0, 100]
@@ -285,7 +305,7 @@ def test_sockets_bind_to_the_interface_and_to_no_other(
 
 def test_memory_is_dirtied_at_the_rate_asked_for(tools: Path, tmp_path: Path, stack: ExitStack) -> None:
     """The deadlines are absolute: a slice is never shorter, and an undisturbed one no longer."""
-    micro = start(tools, tmp_path, stack, "dirty:bytes=4194304:rate=100e6:writes=50")
+    micro = start(tools, tmp_path, stack, "dirty:bytes=4194304:rate=100e6:units=25")
 
     def shortest() -> float:
         return min(micro.slice(0).parts[0].seconds for _ in range(100)) * 100e6 / (50 * 4096)
@@ -325,23 +345,23 @@ def test_pages_are_as_asked(tools: Path, tmp_path: Path, stack: ExitStack) -> No
 # Slices of a millisecond or less, on one rank where one is enough: between other processes' turns there is
 # always room for some of them undisturbed.
 SHORT = {
-    "stream": ("stream:elements=20000:sweeps=20", 1),
-    "ep": ("ep:batches=2", 1),
-    "cg": ("cg:iterations=1", 1),
-    "is": ("is:rounds=4", 1),
-    "mg": ("mg:iterations=3", 1),
-    "lu": ("lu:iterations=4", 1),
-    "ft": ("ft:iterations=2", 1),
-    "bt": ("bt:iterations=4", 1),
-    "pingpong": ("pingpong:bytes=8:trips=300", 2),
-    "pingpong-large": ("pingpong:bytes=400001:trips=5", 2),
-    "ring": ("ring:bytes=8:patterns=2:steps=60", 2),
-    "ring-large": ("ring:bytes=100001:patterns=2:steps=2", 2),
-    "allreduce": ("allreduce:bytes=8:calls=300", 2),
-    "tcp": ("tcp:bytes=8:trips=40:wait=spin", 2),
+    "stream": ("stream:elements=20000:units=400000", 1),
+    "ep": ("ep:units=128", 1),
+    "cg": ("cg:units=1", 1),
+    "is": ("is:units=4", 1),
+    "mg": ("mg:units=3", 1),
+    "lu": ("lu:units=4", 1),
+    "ft": ("ft:units=2", 1),
+    "bt": ("bt:units=4", 1),
+    "pingpong": ("pingpong:bytes=8:units=300", 2),
+    "pingpong-large": ("pingpong:bytes=400001:units=5", 2),
+    "ring": ("ring:bytes=8:patterns=2:units=60", 2),
+    "ring-large": ("ring:bytes=100001:patterns=2:units=2", 2),
+    "allreduce": ("allreduce:bytes=8:units=300", 2),
+    "tcp": ("tcp:bytes=8:units=40:wait=spin", 2),
     # Hundreds of pages: how well a CPU guesses the end of a short row depends on what it did before.
-    "dirty": ("dirty:bytes=1600000:writes=20000", 1),
-    "dirty-paced": ("dirty:bytes=100000:writes=200:rate=4e9", 1),
+    "dirty": ("dirty:bytes=1600000:units=20000", 1),
+    "dirty-paced": ("dirty:bytes=100000:units=200:rate=4e9", 1),
 }
 
 

@@ -165,6 +165,8 @@ def cell(
         better=m.better,
         n=blocks,
         failed=0,
+        failed_blocks=(),
+        baseline_failed_blocks=(),
         baseline_value=_spread_of(base),
         value=_spread_of(values),
         overhead=o,
@@ -175,6 +177,8 @@ def cell(
         exploratory=True,
         verdict=verdict,
         reason="" if not wait else f"interval wider than the margin after {blocks} blocks",
+        decided_block=None if wait or not looks else looks[0].n,
+        decided_seconds=None if wait or not looks else six(12.0 + 2.2 * looks[0].n),
         smallest_material=six(math.expm1(math.log1p(MARGIN) + (high - low) / 2)),
         blocks_needed=9 if wait and looks else None,
         seconds_needed=20.0 if wait and looks else None,
@@ -191,7 +195,7 @@ def cell(
         d=d,
         baseline_values=base,
         values=values,
-        quantiles=_quantiles(values) if m.workload == "start" else None,
+        quantiles=_quantiles(values, base) if m.workload == "start" else None,
         attribution=_attribution(o, verdict, arm),
     )
 
@@ -206,11 +210,11 @@ def _spread_of(values: tuple[float, ...]) -> Interval:
     return Interval(centre=six(median(s)), low=s[len(s) // 4], high=s[3 * len(s) // 4])
 
 
-def _quantiles(values: tuple[float, ...]) -> Quantiles:
+def _quantiles(values: tuple[float, ...], base: tuple[float, ...]) -> Quantiles:
     s, n = sorted(values), len(values)
     p50 = Interval(centre=s[n // 2], low=s[max(0, n // 2 - 6)], high=s[min(n - 1, n // 2 + 6)])
     p90 = Interval(centre=s[int(0.9 * n)], low=s[int(0.75 * n)], high=s[-1]) if n >= 29 else None
-    return Quantiles(n=n, p50=p50, p90=p90, p95=None, p99=None)
+    return Quantiles(n=n, p50=p50, p90=p90, p95=None, p99=None, values=values, baseline_values=base)
 
 
 def analysis(blocks: int = 39, question: str = "") -> Analysis:

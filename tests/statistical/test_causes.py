@@ -76,7 +76,7 @@ def told(
 ) -> Cell:
     """The one cell of a simulated run whose arm counted that beside its extra seconds. comm: as
     SimulatedMetric; in_mpi: seconds of each slice in MPI on both sides, whatever the overhead."""
-    plan = make_plan(asked, blocks=BLOCKS, expected_blocks=BLOCKS)
+    plan = make_plan(asked, blocks=BLOCKS)
     metric = SimulatedMetric(
         workload="cg", metric="time", unit="s", better=Better.LOWER, value=SECONDS, comm=comm
     )
@@ -227,7 +227,7 @@ def test_a_command_without_mpi_is_divided_by_the_kernel_s_accounts(slower: str, 
     design = replace(study(box()).design, mode=Mode.PLAIN, runs=3)
     command = CommandWorkload(name="cg", argv=("app",))
     asked = replace(study(box()), workloads=(command,), design=design)
-    plan = make_plan(asked, blocks=BLOCKS, expected_blocks=BLOCKS)
+    plan = make_plan(asked, blocks=BLOCKS)
     metric = SimulatedMetric(workload="cg", metric="wall", unit="s", better=Better.LOWER, value=SECONDS)
     records = simulate(asked, plan, metrics=[metric], overheads={ARM: 0.5}, spread=Spread())
 

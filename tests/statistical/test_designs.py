@@ -13,6 +13,7 @@ from scipy import signal, special
 
 from nearmetal.analysis.looks import look_and_carry
 from nearmetal.analysis.two_level import compare_boots
+from nearmetal.model.plan import GROWING
 from nearmetal.model.study import Better
 
 FloatArray = NDArray[np.float64]
@@ -76,7 +77,7 @@ def test_looking_after_every_pair_is_wrong_unless_the_interval_allows_it(name: s
     peeking = np.mean(np.any(t[:, 1:] > special.stdtrit(n[1:] - 1, 0.975), axis=1))
     ours = 0
     for row in d:
-        carried = look_and_carry(row, expected=40, alpha=ALPHA)
+        carried = look_and_carry(row, schedule=GROWING, alpha=ALPHA)
         ours += not carried.low <= 0 <= carried.high
     assert 0.4 < peeking < 0.6
     assert 0.005 < ours / replicates <= ALPHA + 3 * math.sqrt(ALPHA * (1 - ALPHA) / replicates)

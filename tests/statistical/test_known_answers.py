@@ -19,6 +19,7 @@ from nearmetal.analysis.quantiles import least_n, least_n_equal_tails, quantile_
 from nearmetal.analysis.sign_interval import sign_rank
 from nearmetal.analysis.signed_rank import Walsh, critical, lower_tail
 from nearmetal.analysis.variance_components import variance_components
+from nearmetal.model.plan import GROWING, ExpectedLooks
 from nearmetal.plan import kalibera_jones_plan
 
 #: R's `sleep`: extra hours of sleep of ten patients under two drugs (Student 1908).
@@ -177,10 +178,17 @@ def test_signed_rank_distribution_agrees_with_scipy() -> None:
 
 
 def test_schedule() -> None:
-    looks = look_schedule(40, 140)
-    assert [n for n, _ in looks] == [27, 40, 60, 90, 135]
-    assert [round(s, 4) for _, s in looks] == [0.2, 0.5, 0.12, 0.072, 0.0432]
-    assert sum(s for _, s in look_schedule(40, 10**30)) == pytest.approx(1.0, abs=1e-12)
+    looks = look_schedule(GROWING, 70)
+    assert [n for n, _ in looks] == [8, 12, 18, 27, 41, 62]
+    assert [round(s, 4) for _, s in looks] == [0.16, 0.28, 0.168, 0.1176, 0.0823, 0.0576]
+    assert sum(s for _, s in look_schedule(GROWING, 10**30)) == pytest.approx(1.0, abs=1e-12)
+
+
+def test_schedule_of_old_directories() -> None:
+    old = ExpectedLooks(expected=40)
+    assert [n for n, _ in look_schedule(old, 140)] == [27, 40, 60, 90, 135]
+    assert [round(s, 4) for _, s in look_schedule(old, 140)] == [0.2, 0.5, 0.12, 0.072, 0.0432]
+    assert sum(s for _, s in look_schedule(old, 10**30)) == pytest.approx(1.0, abs=1e-12)
 
 
 def test_fieller_against_the_defining_property() -> None:

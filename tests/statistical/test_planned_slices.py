@@ -1,5 +1,5 @@
-"""Slices that are shared anew before every block, by the noise of those before it: the intervals still miss
-at most 5 % of the time, whatever one arm's bursts of noise tell the planner.
+"""Slices that are shared anew before every block by the noise of the blocks before it, until the first look:
+the intervals still miss at most 5 % of the time, whatever one arm's bursts of noise tell the planner.
 
 Two kernels stand in one block of three arms (baseline, its A/A twin, and the container). Bursts are one-sided
 and last for some blocks, so that the noise which was seen says something of the noise to come. The planted
@@ -23,7 +23,7 @@ from nearmetal.testing.plain import PLAIN
 RUNS, BLOCKS, ALPHA = 600, 15, 0.05
 KERNELS = ("calm", "loud")
 ARMS = (("native/1x1", False), ("native/1x1", True), ("box/1x1", False))
-COST, BESIDE, LONGEST = 0.003, 0.3, 1.2
+COST, BESIDE, LEFT = 0.003, 0.3, 48.0
 STUDY = Study(
     name="s",
     question="",
@@ -64,17 +64,16 @@ def differences(rng: np.random.Generator, effect: float) -> tuple[NDArray[np.flo
     spread = {"calm": 0.02, "loud": 0.05}
     rehearsed = dict.fromkeys(KERNELS, REHEARSED_SLICES)
     planner = SlicePlanner(
-        STUDY, [block(rng, rehearsed, spread, effect)], BESIDE + 6 * REHEARSED_SLICES * COST
+        STUDY, block(rng, rehearsed, spread, effect), BESIDE + 6 * REHEARSED_SLICES * COST, LEFT
     )
     d, had = [], set()
     for _ in range(BLOCKS):
         if rng.random() < 0.3:
             spread = {name: float(rng.choice((0.01, 0.05, 0.3))) for name in KERNELS}
-        slices = planner.slices(LONGEST)
+        slices = planner.slices()
         had.add(slices["loud"])
         records = block(rng, slices, spread, effect)
-        planner.saw(records)
-        planner.took(slices, BESIDE + 3 * sum(slices.values()) * COST)
+        planner.saw(slices, records, BESIDE + 3 * sum(slices.values()) * COST)
         d.append([difference(records, name) for name in KERNELS])
     return np.array(d), had
 

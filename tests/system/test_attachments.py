@@ -10,8 +10,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from tests.blocks import run_one
 
-from nearmetal.execute.block import run_block
 from nearmetal.execute.job import TOKEN_LIMIT
 from nearmetal.execute.progress import Silent
 from nearmetal.execute.session import Session, new_label, open_session, prepare_machine, usable_arms
@@ -29,7 +29,6 @@ from nearmetal.model.study import (
     Placement,
     Study,
 )
-from nearmetal.plan import make_block
 
 pytestmark = pytest.mark.more
 
@@ -76,7 +75,7 @@ def session(attachments: Sequence[Attachment]) -> Iterator[Session]:
 
 def test_messages_pass_over_every_attachment_with_its_settings() -> None:
     with session([a for a in Attachment if a.seated and not (a.on_device or a.of_guests)]) as own:
-        records = {r.arm: r for r in run_block(own, make_block(own.study, 1), 1)}
+        records = {r.arm: r for r in run_one(own)}
         network = own.network_record()
     assert {name: r.reason for name, r in records.items()} == dict.fromkeys(records, "")
     assert {name.partition("/")[0] for name in records} >= MUST
@@ -104,8 +103,8 @@ def test_an_interface_that_vanishes_fails_its_trial_alone_and_soon() -> None:
         assert done.ok, done.failure()
 
     with session([Attachment.VETH_ROUTED, Attachment.VETH_BRIDGE]) as own:
-        first = {r.arm: r for r in run_block(own, make_block(own.study, 1), 1, cut)}
-        second = {r.arm: r for r in run_block(own, make_block(own.study, 2), 1)}
+        first = {r.arm: r for r in run_one(own, audit=cut)}
+        second = {r.arm: r for r in run_one(own, 2)}
     for records in (first, second):
         assert records["native/1x2"].status is Status.OK
         assert records["veth-bridge/2x1"].status is Status.OK, records["veth-bridge/2x1"].reason

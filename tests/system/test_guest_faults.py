@@ -11,11 +11,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from tests.blocks import run_one
 from tests.contract.guests import NEEDED, kernel
 from tests.system.test_program_faults import running
 
 from nearmetal.execute.accelerator import with_accelerators
-from nearmetal.execute.block import run_block
 from nearmetal.execute.guests import guests_among
 from nearmetal.execute.progress import Silent
 from nearmetal.execute.session import new_label, open_session, prepare_machine, usable_arms
@@ -26,7 +26,6 @@ from nearmetal.host.lock import machine_lock
 from nearmetal.model.guest import MIB, GuestSettings
 from nearmetal.model.record import Status
 from nearmetal.model.study import Attachment, CommandWorkload, Design, Environment, Placement, Study
-from nearmetal.plan import make_block
 
 pytestmark = [pytest.mark.more, *NEEDED]
 SLEEPS = 3600
@@ -81,13 +80,13 @@ def test_a_qemu_that_is_killed_fails_its_trial_alone_and_the_next_block_has_new_
         machine_lock(label, command="pytest", force=True),
         open_session(machine, study, backends, label, Silent()) as session,
     ):
-        first = {r.arm: r for r in run_block(session, make_block(study, 1), 1, kill_soon)}
+        first = {r.arm: r for r in run_one(session, audit=kill_soon)}
         assert times and time.monotonic() - times[0] < SLEEPS / 2, (
             "it does not wait for what can no longer come"
         )
         assert killed and not Path(f"/proc/{killed[0]}/exe").exists()
         only = replace(study, workloads=study.workloads[:1])
-        second = {r.arm: r for r in run_block(replace(session, study=only), make_block(only, 2), 1)}
+        second = {r.arm: r for r in run_one(replace(session, study=only), 2)}
     assert first["native/1x1"].status is Status.OK, first["native/1x1"].reason
     lost = first["vm/1x1"]
     assert lost.status is Status.FAILED

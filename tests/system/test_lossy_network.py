@@ -9,9 +9,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from tests.blocks import run_one
 
 from nearmetal.analysis import analyse
-from nearmetal.execute.block import run_block
 from nearmetal.execute.machine import Machine
 from nearmetal.execute.progress import Silent
 from nearmetal.execute.session import Session, new_label, open_session, prepare_machine, usable_arms
@@ -27,9 +27,8 @@ from nearmetal.model.study import (
     KernelWorkload,
     Placement,
     Study,
-    Transport,
 )
-from nearmetal.plan import make_block, make_plan
+from nearmetal.plan import make_plan
 from nearmetal.records.codec import from_line, to_line
 from nearmetal.report.markdown import markdown_text
 from nearmetal.report.page import Context, page_html
@@ -52,10 +51,7 @@ with IPRoute() as ip:
 def study(machine: Machine) -> Study:
     # Some seconds, for the connections of a command are looked at once a second.
     second = KernelWorkload(name="ep", kernel="ep", params={"class": "B"})
-    specs = [
-        argument(w, transport=Transport.TCP, ranks=2, llc_bytes=machine.llc, extra=0.0)
-        for w in (PINGPONG, second)
-    ]
+    specs = [argument(w, ranks=2, llc_bytes=machine.llc, extra=0.0) for w in (PINGPONG, second)]
     whole = (machine.tools / "nm-micro", "--once", *specs)
     return Study(
         name="lossy",
@@ -107,7 +103,7 @@ def session(machine: Machine) -> Iterator[Session]:
 
 
 def test_a_tiny_queue_is_found_and_blamed(session: Session) -> None:
-    records = [from_line(to_line(r)) for r in run_block(session, make_block(session.study, 1), 1)]
+    records = [from_line(to_line(r)) for r in run_one(session)]
     assert [r.reason for r in records] == [""] * 3
     box = next(r for r in records if r.arm == "box/2x1")
     timed, hub = box.network["timed.pp"], box.network["hub"]
@@ -135,7 +131,7 @@ def test_a_tiny_queue_is_found_and_blamed(session: Session) -> None:
 
 def _check_report(asked: Study, records: list[TrialRecord]) -> None:
     """The same block twelve times: enough for a verdict, without the time that it would take."""
-    plan = make_plan(asked, blocks=BLOCKS, expected_blocks=BLOCKS)
+    plan = make_plan(asked, blocks=BLOCKS)
     many = [replace(r, block=b, trial=f"{b}.{r.trial}") for b in range(1, BLOCKS + 1) for r in records]
     found = analyse(asked, plan, many)
     cell = next(c for c in found.cells if c.workload == "pp")

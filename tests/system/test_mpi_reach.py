@@ -10,11 +10,11 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from tests.blocks import run_one
 
 from nearmetal.errors import UnavailableError
 from nearmetal.execute import ssh, starting
 from nearmetal.execute.audit import ALLOWED, CMA, audit_arms
-from nearmetal.execute.block import run_block
 from nearmetal.execute.progress import Silent
 from nearmetal.execute.session import Session, new_label, open_session, prepare_machine, usable_arms
 from nearmetal.execute.standing import Standing
@@ -40,7 +40,6 @@ from nearmetal.model.study import (
     Transport,
     TransportWish,
 )
-from nearmetal.plan import make_block
 from nearmetal.workloads.kernels import argument
 
 pytestmark = pytest.mark.more
@@ -124,7 +123,7 @@ def session_of(asked: Study) -> Iterator[Session]:
 
 def run(asked: Study) -> dict[str, TrialRecord]:
     with session_of(asked) as session:
-        return {r.arm: r for r in run_block(session, make_block(asked, 1), 1)}
+        return {r.arm: r for r in run_one(session)}
 
 
 @pytest.mark.parametrize("reach", list(Reach))
@@ -188,14 +187,14 @@ def test_a_program_of_ones_own_is_looked_at_while_it_runs(mpi: Mpi) -> None:
     with session_of(asked) as session:
         seconds = KernelWorkload(name="ep", kernel="ep", params={"class": "A"})
         specs = [
-            argument(w, transport=Transport.TCP, ranks=2, llc_bytes=session.machine.llc, extra=0.0)
+            argument(w, ranks=2, llc_bytes=session.machine.llc, extra=0.0)
             for w in (PINGPONG, seconds, seconds, seconds)
         ]
         program = (session.machine.tools / "nm-micro", "--once", *specs)
         own = CommandWorkload(name="own", argv=program, mpi=True, env={"OWN": "1"})
         asked = replace(asked, workloads=(own,))
         with_own = replace(session, study=asked)
-        records = list(run_block(with_own, make_block(asked, 1), 1))
+        records = run_one(with_own)
     assert [r.reason for r in records] == [""] * len(records)
     for r in records:
         assert r.transport["seen"] == SEEN[WANTED[r.arm]], r.phases
@@ -209,11 +208,11 @@ def test_a_rank_that_dies_before_mpi_init_ends_its_trial_at_once(mpi: Mpi) -> No
     LIMIT = 1200.0
     dies = 'cat; case "${OMPI_COMM_WORLD_RANK:-$PMI_RANK}" in 1) echo sorry >&2; exit 3;; esac; exec "$@"'
     with session_of(asked) as session:
-        spec = argument(PINGPONG, transport=Transport.TCP, ranks=2, llc_bytes=session.machine.llc, extra=0.0)
+        spec = argument(PINGPONG, ranks=2, llc_bytes=session.machine.llc, extra=0.0)
         program = (session.machine.tools / "nm-micro", "--once", spec)
         own = CommandWorkload(name="own", argv=("sh", "-c", dies, "sh", *program), mpi=True, time_limit=LIMIT)
         asked = replace(asked, workloads=(own,))
-        records = list(run_block(replace(session, study=asked), make_block(asked, 1), 1))
+        records = run_one(replace(session, study=asked))
     assert {r.arm for r in records} == {"native/1x2", "two/2x1", "two-shm/2x1"}
     for r in records:
         assert "own: rank 1 ended with 3: sorry" in r.reason, r
@@ -245,7 +244,7 @@ def test_cma_is_asked_about_in_every_arm_and_refused_where_one_forbids_it(
         def audit(arms: Sequence[Standing]) -> None:
             facts.update(audit_arms(session, arms))
 
-        list(run_block(session, make_block(session.study, 1), attempt, while_standing=audit))
+        run_one(session, attempt=attempt, audit=audit)
 
     with session_of(study("native", "one", single_copy=SingleCopy.CMA)) as session:
         look(session, 1)

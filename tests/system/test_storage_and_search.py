@@ -105,7 +105,7 @@ def test_applications_in_storage_of_two_kinds(tmp_path: Path) -> None:
         assert trial["facts"]["bonnie"]["version"]
         assert rows["blast", "search"]["verification"]["ok"] is True
         assert sum(trial["facts"]["blast"]["fragments_by_rank"].values()) == 4
-    roofs = json.loads((results / "provenance.json").read_text())["roofs"]
+    roofs = json.loads((results / "roofs.json").read_text())["roofs"]
     disk = {r["name"]: r for r in roofs if r["place"] == "/var/tmp"}  # where the files of loop devices are
     assert disk.keys() == {"disk-read", "disk-write"} and all(r["value"] > 1e6 for r in disk.values())
     assert not left_behind(results)

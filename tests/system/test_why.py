@@ -27,8 +27,6 @@ design:
   baseline: metal
   mode: plain
   warm_up: 0
-  min_blocks: 6
-  expected_blocks: 9
   max_blocks: 9
   seed: 5
   sample_every: 200 ms

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from nearmetal.analysis.fold import Paired, fold, pair
 from nearmetal.model.plan import Plan
-from nearmetal.model.record import Fold, Row, Status, TrialRecord
+from nearmetal.model.record import TOO_SHORT, Fold, Row, Status, TrialRecord
 from nearmetal.model.study import Better, Design, Environment, EventSubject, Placement, Study
 from nearmetal.plan import make_plan
 
@@ -26,7 +26,7 @@ STUDY = Study(
     workloads=(EventSubject(),),
     design=Design(baselines=("native",), margin=0.03, confidence=0.95, seed=1),
 )
-PLAN = make_plan(STUDY, blocks=20, expected_blocks=12)
+PLAN = make_plan(STUDY, blocks=20)
 BOX, A1, A2 = ("box/one", False), ("native/one", False), ("native/one", True)
 ROW = ("ep", "seconds")
 
@@ -142,18 +142,102 @@ def test_a_value_that_cannot_be_fails_its_row_only(bad: float) -> None:
     assert aa is not None and aa.blocks.tolist() == [1, 2] and not aa.failures
 
 
-def test_failed_and_missing_rows_are_counted_never_zero() -> None:
+def test_failed_rows_and_trials_count_as_infinitely_slow_and_missing_rows_do_not_count() -> None:
     records = [
         *block(1, row([1.0], status=Status.FAILED), [1.0]),
         *block(2, [1.0], [1.0]),
         *block(3, [1.0], [1.0]),
         *block(4, [1.0], [1.0]),
     ]
-    records[6] = replace(records[6], status=Status.FAILED, reason="time-out", rows=())
+    records[7] = replace(records[7], status=Status.FAILED, reason="time-out", rows=())
     records[9] = replace(records[9], rows=())
     found = paired(records)
     assert found is not None and found.blocks.tolist() == [2]
-    assert dict(found.failures) == {"verification": 1, "time-out": 1, "the row is missing": 1}
+    assert (found.judged_blocks.tolist(), found.judged.tolist()) == ([1, 2, 3], [math.inf, 0.0, -math.inf])
+    assert found.env_failed == {1} and found.base_failed == {3} and found.failed == {1, 3}
+    assert dict(found.failures) == {"verification": 1, "time-out": 1}
+
+
+def test_a_block_in_which_both_sides_failed_is_counted_and_left_out() -> None:
+    bad = row([1.0], status=Status.FAILED)
+    found = paired([*block(1, bad, bad), *block(2, [1.0], [1.0])])
+    assert found is not None and found.judged_blocks.tolist() == [2]
+    assert found.env_failed == found.base_failed == {1}
+
+
+def test_what_is_too_short_to_measure_is_no_failure() -> None:
+    short = replace(row([], status=Status.FAILED), reason=f"system time: {TOO_SHORT}")
+    found = paired([*block(1, short, [1.0]), *block(2, [1.0], short), *block(3, [1.0], [1.0])])
+    assert found is not None and found.judged_blocks.tolist() == [3] and not found.failed
+
+
+def test_what_was_left_out_on_purpose_is_no_failure() -> None:
+    """A workload that the trial left out, also where the trial then failed, and an arm without a trial."""
+    left = [replace(r, left_out=("ep",), rows=()) for r in block(1, [1.0], [1.0])]
+    failed = [
+        replace(r, left_out=("ep",), rows=(), status=Status.FAILED, reason="died")
+        for r in block(2, [1.0], [1.0])
+    ]
+    without = [replace(r, members=2) for r in block(3, [1.0], [1.0])[1:]]
+    folded = fold(PLAN, [*left, *failed, *without, *block(4, [1.0], [1.0])])
+    assert folded.blocks == (1, 2, 3, 4)
+    found = pair(folded, BOX, A1, ROW)
+    assert found is not None and found.judged_blocks.tolist() == [4]
+    assert not found.failed and not found.failures and found.left_out == {1, 2, 3}
+
+
+def verified(ok: bool | None) -> Row:
+    """A row of a block in which the kernel was verified, or (None) was not."""
+    status = Status.FAILED if ok is False else Status.OK
+    return replace(row([1.0], status=status), verification={} if ok is None else {"ok": ok})
+
+
+@pytest.mark.parametrize(
+    ("verifications", "failed"),
+    [
+        ("....", []),
+        ("...+....", []),
+        ("+...-...+..", [2, 3, 4, 5, 6, 7, 8]),
+        ("..-..+.", [1, 2, 3, 4, 5]),
+        ("..+..-...", [4, 5, 6, 7, 8, 9]),
+        ("++-++", [3]),
+        ("+.-.-.+.", [2, 3, 4, 5, 6]),
+    ],
+)
+def test_a_failed_verification_speaks_against_all_blocks_since_the_last_good_one(
+    verifications: str, failed: list[int]
+) -> None:
+    """'+' verified, '-' failed, '.' not verified, of the arm, by block. Nothing speaks against the others."""
+    told = {"+": True, "-": False, ".": None}
+    records = [
+        r
+        for number, sign in enumerate(verifications, start=1)
+        for r in block(number, verified(told[sign]), verified(True))
+    ]
+    folded = fold(PLAN, records)
+    other = pair(folded, A2, A1, ROW)
+    assert other is not None and not other.failed
+    found = pair(folded, BOX, A1, ROW)
+    if found is None:
+        assert failed == list(range(1, len(verifications) + 1))
+        return
+    assert sorted(found.env_failed) == failed
+    assert set(found.blocks.tolist()).isdisjoint(failed)
+    assert sum(found.failures.values()) == len(failed)
+
+
+def test_rows_of_a_workload_are_verified_together() -> None:
+    """What one metric says of its workload holds for the others; other workloads are not touched."""
+    other = replace(row([1.0]), metric="rate", unit="op/s", better=Better.HIGHER)
+    apart = replace(row([1.0]), workload="cg")
+    records = []
+    for number in (1, 2, 3):
+        whole = block(number, verified(False if number == 2 else None), [1.0])
+        records += [replace(r, rows=(*r.rows, other, apart)) for r in whole]
+    folded = fold(PLAN, records)
+    rate, cg = pair(folded, BOX, A1, ("ep", "rate")), pair(folded, BOX, A1, ("cg", "seconds"))
+    assert rate is None and cg is not None and not cg.failed
+    assert set(folded.lost[BOX, ("ep", "rate")].values()) == {"its verification failed in block 2"}
 
 
 def test_different_numbers_of_slices_are_a_failed_row() -> None:

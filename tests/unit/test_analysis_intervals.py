@@ -64,14 +64,14 @@ def test_anytime_mean_is_that_of_the_definition() -> None:
             s = float(np.std(d[:n], ddof=1))
             half = s * math.sqrt((n - 1) * (c - 1) / (n * (1 - c / (1 + n * g))))
             low, high = max(low, float(np.mean(d[:n])) - half), min(high, float(np.mean(d[:n])) + half)
-    interval = anytime_mean(d, alpha=0.05, expected=40)
+    interval = anytime_mean(d, alpha=0.05)
     assert (interval.low, interval.high) == pytest.approx((low, high), rel=1e-12)
     assert math.isfinite(low)
 
 
 @pytest.mark.parametrize("n", [1, 2, 3])
 def test_anytime_mean_of_few_is_infinite(n: int) -> None:
-    interval = anytime_mean(np.arange(float(n)), alpha=0.05, expected=40)
+    interval = anytime_mean(np.arange(float(n)), alpha=0.05)
     assert (interval.low, interval.high) == (-math.inf, math.inf)
 
 
@@ -141,9 +141,10 @@ def test_quantile_ranks_cover(n: int, q: float, conf: float) -> None:
 
 
 def test_quantiles_below_the_least_n_are_refused() -> None:
-    q = quantiles(np.arange(1.0, 31.0), 0.95)
+    q = quantiles(np.arange(1.0, 31.0), np.arange(5.0), 0.95)
     assert q.n == 30 and q.p50 is not None and q.p90 is not None and q.p95 is None and q.p99 is None
     assert (q.p50.low, q.p50.high) == (10.0, 21.0)
+    assert q.values[-1] == 30.0 and q.baseline_values == (0.0, 1.0, 2.0, 3.0, 4.0)
     assert q.p90.low <= q.p90.centre <= q.p90.high == 30.0
 
 

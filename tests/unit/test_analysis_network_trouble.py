@@ -49,7 +49,7 @@ def network(record: TrialRecord, told: dict[str, dict[str, float]]) -> TrialReco
 
 
 def analysis(told: dict[str, dict[str, float]], *, overhead: float) -> Analysis:
-    plan = make_plan(STUDY, blocks=BLOCKS, expected_blocks=BLOCKS)
+    plan = make_plan(STUDY, blocks=BLOCKS)
     metric = SimulatedMetric(workload="cg", metric="time", unit="s", better=Better.LOWER, value=BASE_SECONDS)
     records = simulate(STUDY, plan, metrics=[metric], overheads={"box/two": overhead}, spread=Spread())
     return analyse(STUDY, plan, [network(r, told) for r in records])
@@ -101,7 +101,7 @@ def test_drops_by_place_most_first() -> None:
         "instance.nm0": {"TcpExtTCPBacklogDrop": 3.0, "TcpExtRcvPruned": 5.0, "dev.eth0.100.rx_drops": 1.0},
         "timed.cg": {"TcpExtTCPTimeouts": 4.0},
     }
-    plan = make_plan(STUDY, blocks=1, expected_blocks=1)
+    plan = make_plan(STUDY, blocks=1)
     metric = SimulatedMetric(workload="cg", metric="time", unit="s", better=Better.LOWER, value=1.0)
     records = simulate(STUDY, plan, metrics=[metric], overheads={}, spread=Spread())[:2]
     found = drop_places([replace(records[0], network=network_), replace(records[1], network={})])

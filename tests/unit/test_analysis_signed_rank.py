@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from nearmetal.analysis import signed_rank
-from nearmetal.analysis.looks import look_and_carry, look_schedule, next_looks
-from nearmetal.analysis.signed_rank import LIST_UP_TO, Walsh, critical, lower_tail
+from nearmetal.analysis.looks import Carried, look_and_carry
+from nearmetal.analysis.signed_rank import LIST_UP_TO, Walsh, attained, critical, lower_tail
+from nearmetal.model.plan import GROWING, GrowingLooks
 
 FloatArray = NDArray[np.float64]
 
@@ -51,7 +52,7 @@ def test_counting_equals_listing(kind: str, n: int) -> None:
     walsh = Walsh(d)
     exact = 4 * np.finfo(np.float64).eps * float(np.max(np.abs(d)))
     for rank in (1, 2, 17, n, walsh.count // 3, walsh.count // 2, walsh.count - 5, walsh.count):
-        assert walsh.order(rank) == pytest.approx(listed[rank - 1], rel=0, abs=exact)
+        assert walsh.lower(rank) == pytest.approx(listed[rank - 1], rel=0, abs=exact)
     for theta in (0.0, 0.05, -0.3, 1e9, -1e9):
         # Within the grid of 2^-53 of the largest value, ties count as equal.
         assert np.sum(listed <= theta - exact) <= walsh.at_most(theta) <= np.sum(listed <= theta + exact)
@@ -63,7 +64,7 @@ def test_counting_equals_listing_on_anything(d: FloatArray, data: st.DataObject)
     walsh = Walsh(d)
     rank = data.draw(st.integers(1, walsh.count))
     scale = float(np.max(np.abs(d)))
-    assert walsh.order(rank) == pytest.approx(naive(d)[rank - 1], rel=0, abs=1e-15 * scale + 1e-300)
+    assert walsh.lower(rank) == pytest.approx(naive(d)[rank - 1], rel=0, abs=1e-15 * scale + 1e-300)
 
 
 @given(d=SAMPLES, alpha=ALPHAS)
@@ -104,48 +105,32 @@ def test_the_centre_lies_inside(d: FloatArray, alpha: float) -> None:
 def test_order_within_a_look_does_not_matter(d: FloatArray, alpha: float, seed: int) -> None:
     shuffled = np.random.default_rng(seed).permutation(d)
     assert Walsh(shuffled).interval(alpha) == Walsh(d).interval(alpha)
-    n = int(d.size)
-    first = look_schedule(n, n)[0][0]
-    moved = np.concatenate([np.random.default_rng(seed).permutation(d[:first]), d[first:]])
-    assert look_and_carry(moved, expected=n, alpha=alpha) == look_and_carry(d, expected=n, alpha=alpha)
+    moved = np.concatenate([np.random.default_rng(seed).permutation(d[:8]), d[8:]])
+    assert carried(moved, alpha) == carried(d, alpha)
 
 
-@given(d=SAMPLES, expected=st.integers(1, 40), alpha=ALPHAS)
-def test_the_carried_interval_only_narrows(d: FloatArray, expected: int, alpha: float) -> None:
-    carried = look_and_carry(d, expected=expected, alpha=alpha)
-    for a, b in itertools.pairwise(carried.looks):
+def carried(d: FloatArray, alpha: float) -> Carried:
+    return look_and_carry(d, schedule=GROWING, alpha=alpha)
+
+
+@given(d=SAMPLES, closing=st.lists(st.integers(1, 60), max_size=3), alpha=ALPHAS)
+def test_the_carried_interval_only_narrows(d: FloatArray, closing: list[int], alpha: float) -> None:
+    schedule = GrowingLooks(closing=tuple(sorted(closing)))
+    found = look_and_carry(d, schedule=schedule, alpha=alpha)
+    for a, b in itertools.pairwise(found.looks):
         assert a.n < b.n and a.low <= b.low and b.high <= a.high
-    if carried.looks:
-        assert (carried.low, carried.high) == (carried.looks[-1].low, carried.looks[-1].high)
+    if found.looks:
+        assert (found.low, found.high) == (found.looks[-1].low, found.looks[-1].high)
     else:
-        assert (carried.low, carried.high) == (-math.inf, math.inf)
-    assert carried.low > carried.high or carried.low <= carried.centre <= carried.high
+        assert (found.low, found.high) == (-math.inf, math.inf)
+    assert found.low > found.high or found.low <= found.centre <= found.high
 
 
 def test_contradicting_looks_leave_an_empty_interval() -> None:
     """A machine that is one thing for 30 blocks and another thereafter is not averaged away."""
     d = np.concatenate([np.full(30, 0.0), np.full(600, 0.2)]) + np.linspace(0, 1e-3, 630)
-    carried = look_and_carry(d, expected=40, alpha=0.05)
-    assert carried.low > carried.high
-
-
-@given(expected=st.integers(1, 500), blocks=st.integers(0, 5000))
-def test_schedule_grows_and_never_spends_more_than_all(expected: int, blocks: int) -> None:
-    looks = look_schedule(expected, blocks)
-    assert sum(share for _, share in looks) <= 1 + 1e-12
-    assert all(n <= blocks for n, _ in looks)
-    assert all(a[0] < b[0] for a, b in itertools.pairwise(looks))
-    upcoming = next_looks(expected, blocks, 3)
-    assert len(upcoming) == 3 and upcoming[0][0] > blocks
-    assert look_schedule(expected, upcoming[-1][0]) == (*looks, *upcoming)
-
-
-def test_small_schedules() -> None:
-    assert look_schedule(1, 3) == ((1, 0.7), (2, 0.12), (3, 0.072))
-    assert look_schedule(2, 3) == ((2, 0.7), (3, 0.12))
-    assert look_schedule(12, 18) == ((8, 0.2), (12, 0.5), (18, 0.12))
-    with pytest.raises(ValueError):
-        look_schedule(0, 10)
+    found = carried(d, 0.05)
+    assert found.low > found.high
 
 
 @pytest.mark.parametrize("n", [401, 600, 1200])
@@ -157,6 +142,16 @@ def test_large_n_is_on_the_safe_side_and_close(n: int) -> None:
         k = int(np.searchsorted(exact, p, side="right")) - 1
         assert exact[k] <= lower_tail(n, k) <= (1 + 7 / n) * exact[k]
         assert 0 <= k - critical(n, p) <= 12
+
+
+@given(n=st.integers(1, 600), level=st.floats(1e-9, 0.5))
+def test_the_attained_level_is_the_nearest_below(n: int, level: float) -> None:
+    found = attained(n, level)
+    assert 0 <= found <= level
+    k = critical(n, level / 2)
+    assert found == (2 * lower_tail(n, k) if k >= 0 else 0.0)
+    assert critical(n, found / 2) == k  # the interval at the attained level is the same
+    assert 2 * lower_tail(n, k + 1) > level
 
 
 def test_symmetry_and_ends_of_the_distribution() -> None:
@@ -173,11 +168,11 @@ def test_twenty_thousand_blocks_take_well_under_a_second_and_grow_gently() -> No
         best = math.inf
         for _ in range(3):
             begin = time.process_time()
-            look_and_carry(d, expected=40, alpha=0.05)
+            carried(d, 0.05)
             best = min(best, time.process_time() - begin)
         return best
 
-    look_and_carry(draw("normal", 500, 1), expected=40, alpha=0.05)
+    carried(draw("normal", 500, 1), 0.05)
     assert seconds(20_000) < 0.5
     # Quadratic growth would be a factor of 16.
     assert seconds(40_000) < 6 * seconds(10_000) + 0.02
@@ -186,4 +181,4 @@ def test_twenty_thousand_blocks_take_well_under_a_second_and_grow_gently() -> No
 @pytest.mark.parametrize("bad", [0.0, 1.0, -0.1])
 def test_alpha_is_checked(bad: float) -> None:
     with pytest.raises(ValueError):
-        look_and_carry(np.array([1.0]), expected=12, alpha=bad)
+        carried(np.array([1.0]), bad)

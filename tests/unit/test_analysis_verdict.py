@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 from nearmetal.analysis.looks import look_and_carry
 from nearmetal.analysis.multiplicity import e_bh, holm, smallest_alpha
 from nearmetal.analysis.published import published_overhead, rate_loss, time_equivalent
-from nearmetal.analysis.verdict import blocks_needed, judge, reason, smallest_material
-from nearmetal.model.result import Verdict
+from nearmetal.analysis.verdict import blocks_needed, disagreement, judge, reason, smallest_material
+from nearmetal.model.plan import GROWING, ExpectedLooks, GrowingLooks, Schedule
+from nearmetal.model.result import Interval, Verdict
 from nearmetal.model.study import Better
 
 D = math.log1p(0.03)
@@ -51,9 +52,11 @@ def test_smallest_material() -> None:
     assert smallest_material(0.02, 0.01, 0.03) == pytest.approx(0.03)
 
 
-def needed(d: list[float], *, margin: float = 0.03, expected: int = 12) -> int | None:
-    carried = look_and_carry(np.array(d), expected=expected, alpha=0.05)
-    return blocks_needed(carried, n=len(d), expected=expected, alpha=0.05, margin=margin, min_blocks=12)
+def needed(
+    d: list[float], *, margin: float = 0.03, min_blocks: int = 0, schedule: Schedule = GROWING
+) -> int | None:
+    carried = look_and_carry(np.array(d), schedule=schedule, alpha=0.05)
+    return blocks_needed(carried, n=len(d), margin=margin, min_blocks=min_blocks)
 
 
 def test_blocks_needed_foresees_the_look_that_decides() -> None:
@@ -64,12 +67,12 @@ def test_blocks_needed_foresees_the_look_that_decides() -> None:
     for _ in range(300):
         d = math.log(1.012) + 0.02 * rng.normal(size=400)
         guess = needed(d[:12].tolist())
-        carried = look_and_carry(d, expected=12, alpha=0.05)
+        carried = look_and_carry(d, schedule=GROWING, alpha=0.05)
         decided = next(
             (
                 look.n
                 for look in carried.looks
-                if judge(look.low, look.high, n=look.n, margin=0.03, min_blocks=12) is not Verdict.NONE
+                if judge(look.low, look.high, n=look.n, margin=0.03, min_blocks=0) is not Verdict.NONE
             ),
             None,
         )
@@ -84,34 +87,65 @@ def test_blocks_needed_knows_its_limits() -> None:
     assert needed([0.0, 0.001]) is None
     # On the margin itself no number of blocks helps.
     assert needed([D + 0.01 * sign * i for i in range(20) for sign in (-1, 1)]) is None
-    # Ten quiet blocks lack only two.
-    assert needed([0.001 * (-1) ** i for i in range(10)]) == 2
+    # Ten quiet blocks lack only those that the study asks for besides, or an old directory.
+    quiet = [0.001 * (-1) ** i for i in range(10)]
+    assert needed(quiet, min_blocks=12) == 2
+    assert needed(quiet[:5]) == 3
 
 
-def words(verdict: Verdict, **changes: object) -> str:
-    given_: dict[str, object] = {
-        "low": -0.01,
-        "high": 0.05,
-        "n": 20,
-        "margin": 0.03,
-        "min_blocks": 12,
-        "expected": 40,
-        "needed": None,
-        **changes,
-    }
-    return reason(verdict, **given_)  # type: ignore[arg-type]  # a table of keyword arguments
+def words(
+    verdict: Verdict, *, n: int = 20, blocks: int = 20, least: int = 0, needed: int | None = None
+) -> str:
+    d = np.linspace(-0.01, 0.05, blocks)
+    carried = look_and_carry(d, schedule=GROWING, alpha=0.05)
+    return reason(verdict, carried, n=n, margin=0.03, min_blocks=least, needed=needed)
 
 
 def test_reasons_are_words() -> None:
     assert words(Verdict.SLOWER) == "the whole interval lies above +3 %"
     assert words(Verdict.EQUIVALENT) == "the whole interval lies within ±3 %"
-    assert words(Verdict.NONE, n=5) == "5 of at least 12 blocks"
-    assert words(Verdict.NONE, low=-math.inf, high=math.inf, needed=7).startswith("the first look")
-    assert "27 blocks" in words(Verdict.NONE, low=-math.inf, high=math.inf)
+    assert words(Verdict.NONE, n=5, least=12) == "5 of at least 12 blocks"
+    assert words(Verdict.NONE, n=5, blocks=5) == "there is no interval yet; the first comes after 8 blocks"
     assert (
         words(Verdict.NONE, needed=9) == "the interval reaches across 3 %; about 9 more at the present spread"
     )
     assert "no near end" in words(Verdict.NONE)
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "sign", "verdict", "said"),
+    [
+        (0.05, 0.06, (0.04, 0.08), Verdict.SLOWER, ""),
+        (0.05, 0.06, (0.0, 0.08), Verdict.SLOWER, ""),  # a wider interval contradicts nothing
+        (0.05, 0.06, (0.0, 0.04), Verdict.SLOWER, "the sign interval of the median has no value in common"),
+        (0.04, 0.06, (-0.01, 0.04), Verdict.SLOWER, ""),
+        (-0.02, 0.02, (0.02, 0.03), Verdict.EQUIVALENT, ""),
+        (-0.02, 0.029, (0.0291, 0.2), Verdict.EQUIVALENT, "the sign interval of the median has no value"),
+        (0.06, 0.05, (0.0, 0.01), Verdict.INCONSISTENT, ""),
+        (-math.inf, math.inf, (0.1, 0.2), Verdict.NONE, ""),
+    ],
+)
+def test_a_sign_interval_that_says_otherwise_is_told(
+    low: float, high: float, sign: tuple[float, float], verdict: Verdict, said: str
+) -> None:
+    other = Interval(centre=0.0, low=sign[0], high=sign[1])
+    found = disagreement(low, high, other, verdict, margin=0.03)
+    assert found.startswith(said) and bool(found) is bool(said)
+
+
+def test_a_contradicting_verdict_is_told() -> None:
+    """Where failures were refused a verdict, or ends meet at the margin, intervals may touch."""
+    other = Interval(centre=0.0, low=D * 1.01, high=0.2)
+    assert disagreement(-0.01, D * 1.02, other, Verdict.EQUIVALENT, margin=0.03) == (
+        "by the sign interval of the median it is material: slower"
+    )
+
+
+def test_a_level_that_is_not_attainable_announces_no_interval() -> None:
+    """A fifth of 5 % is attained after 12 blocks at the earliest."""
+    carried = look_and_carry(np.zeros(5), schedule=GROWING, alpha=0.01)
+    said = reason(Verdict.NONE, carried, n=5, margin=0.03, min_blocks=0, needed=None)
+    assert said == "there is no interval yet; the first comes after 12 blocks"
 
 
 @given(
@@ -124,19 +158,39 @@ def test_reasons_are_words() -> None:
 def test_smallest_alpha_is_where_the_verdict_begins(
     seed: int, n: int, shift: float, margin: float, alpha: float
 ) -> None:
-    """At any alpha the running interval gives a verdict exactly if its p is at most alpha."""
+    """Where nothing is carried the running interval gives a verdict exactly if its p is at most alpha."""
     d = shift + 0.03 * np.random.default_rng(seed).normal(size=n)
-    carried = look_and_carry(d, expected=12, alpha=alpha)
+    schedule = ExpectedLooks(expected=12)
+    carried = look_and_carry(d, schedule=schedule, alpha=alpha)
     verdict = judge(carried.low, carried.high, n=n, margin=margin, min_blocks=1)
+    p = smallest_alpha(d, schedule=schedule, margin=margin, verdict=verdict)
     if verdict is Verdict.INCONSISTENT:
-        assert smallest_alpha(d, expected=12, margin=margin, verdict=verdict) is None
-        return
-    p = smallest_alpha(d, expected=12, margin=margin, verdict=verdict)
-    if n < 8:
+        assert p is None
+    elif n < 8:
         assert p is None and verdict is Verdict.NONE
-        return
-    assert p is not None
-    assert (p <= alpha) == (verdict is not Verdict.NONE)
+    else:
+        assert p is not None
+        assert (p <= alpha) == (verdict is not Verdict.NONE)
+
+
+@given(
+    seed=st.integers(0, 10_000),
+    n=st.integers(8, 80),
+    shift=st.floats(-0.1, 0.1),
+    closing=st.lists(st.integers(1, 80), max_size=3),
+    alpha=st.floats(0.001, 0.3),
+)
+def test_what_is_carried_only_ever_helps(
+    seed: int, n: int, shift: float, closing: list[int], alpha: float
+) -> None:
+    """Holm's column leaves out what looks carry: where its p is at most alpha the interval has a verdict."""
+    d = shift + 0.03 * np.random.default_rng(seed).normal(size=n)
+    schedule = GrowingLooks(closing=tuple(sorted(closing)))
+    carried = look_and_carry(d, schedule=schedule, alpha=alpha)
+    verdict = judge(carried.low, carried.high, n=n, margin=0.03, min_blocks=0)
+    p = smallest_alpha(d, schedule=schedule, margin=0.03, verdict=verdict)
+    if p is not None and p <= alpha:
+        assert verdict is not Verdict.NONE
 
 
 @given(p=st.lists(st.floats(0, 1), max_size=12))

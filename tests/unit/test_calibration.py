@@ -39,7 +39,7 @@ def test_what_a_handicap_plants() -> None:
 
 def found(overheads: dict[str, float]) -> dict[str, bool]:
     asked = study()
-    plan = make_plan(asked, blocks=40, expected_blocks=40)
+    plan = make_plan(asked, blocks=40)
     spread = Spread(block=0.02, shared=0.01, instance=0.005, run=0.005)
     records = simulate(asked, plan, metrics=[METRIC], overheads=overheads, spread=spread)
     checks = judge(asked, analyse(asked, plan, records), Mode.SLICES)

@@ -28,7 +28,7 @@ RATE = SimulatedMetric(workload="ep", metric="rate", unit="op/s", better=Better.
 
 
 def cells(spread: Spread, blocks: int = 60):  # type: ignore[no-untyped-def]
-    plan = make_plan(STUDY, blocks=blocks, expected_blocks=blocks)
+    plan = make_plan(STUDY, blocks=blocks)
     records = simulate(STUDY, plan, metrics=(RATE,), overheads={"slow/one": 0.2}, spread=spread)
     return {c.environment: c for c in analyse(STUDY, plan, records).cells}
 

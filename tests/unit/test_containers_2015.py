@@ -178,7 +178,7 @@ def results(asked: Series) -> tuple[PartResult, ...]:
                 PartResult(part=p, directory=None, study=None, analysis=None, records=(), why=p.absent)
             )
             continue
-        plan = make_plan(p.study, blocks=BLOCKS, expected_blocks=BLOCKS)
+        plan = make_plan(p.study, blocks=BLOCKS)
         metrics = [
             SimulatedMetric(
                 workload=w.name, metric="rate", unit="op/s", better=Better.HIGHER, value=1e9, comm=0.3
@@ -261,7 +261,7 @@ def test_a_part_whose_time_was_used_up_before_its_first_block_is_not_called_meas
     asked, found = measured
     first, second = (r for r in found if r.study is not None and r.part.key in ("q1", "q2"))
     assert second.study is not None
-    plan = make_plan(second.study, blocks=1, expected_blocks=1)
+    plan = make_plan(second.study, blocks=1)
     empty = replace(second, analysis=analyse(second.study, plan, []), records=())
     text = series_text(asked, (first, empty), None)
     assert "1 of 2 parts measured" in text and "Nothing was measured: " in text

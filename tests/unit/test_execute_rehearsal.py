@@ -1,56 +1,87 @@
-"""How often block 0 is rehearsed, and what the plan rests on."""
+"""The work of a slice, fitted on fake arms whose cost is known."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from nearmetal.execute import run
-from nearmetal.plan.slices import LONGEST_BLOCK
+from nearmetal.errors import TrialFailedError
+from nearmetal.execute.fitting import WorkFit
+from nearmetal.model.study import KernelWorkload
+from nearmetal.plan.work import SLICE_SECONDS, SLOWEST_SECONDS
+from nearmetal.workloads.protocol import PartLine, SliceLine
+
+TOKEN = 20e-6
+CG = KernelWorkload(name="cg", kernel="cg", params={})
 
 
-def rehearsed(
-    patch: pytest.MonkeyPatch, lengths: Sequence[float], max_time: float | None
-) -> tuple[float, int]:
-    """Seconds of a block that the plan rests on, and the number of blocks. lengths: of blocks, in order."""
-    clock, attempts = 0.0, list[int]()
+class Arm:
+    """A standing arm whose slices take `each` seconds a unit."""
 
-    def block(session: Any, attempt: int, audit: Any) -> tuple[()]:
-        nonlocal clock
-        assert (audit is not None) == (attempt == 1), "parity is audited once"
-        attempts.append(attempt)
-        clock += lengths[attempt - 1]
-        return ()
+    def __init__(self, name: str, each: float, ranks: int = 2, *, works: bool = True) -> None:
+        self.arm = SimpleNamespace(
+            name=name, environment=SimpleNamespace(name=name), placement=SimpleNamespace(ranks=ranks)
+        )
+        self.each, self.works = each, works
+        self.kernels = (CG,)
+        self.failure, self.instances, self.job = "", (), None
+        self.asked: list[int] = []
+        self.standing_job = self
 
-    patch.setattr(run, "_rehearsed", block)
-    patch.setattr(run, "time", SimpleNamespace(monotonic=lambda: clock))
-    session: Any = SimpleNamespace(study=SimpleNamespace(design=SimpleNamespace(max_time=max_time)))
-    found = run._rehearse(session)
-    assert attempts == list(range(1, len(attempts) + 1))
-    assert len(found.warm) == max(1, len(attempts) - 1)
-    return found.seconds, len(attempts)
+    def slice(self, kernel: int, units: int) -> SliceLine:
+        assert kernel == 0
+        self.asked.append(units)
+        if not self.works:
+            raise TrialFailedError("no answer")
+        Clock.now += TOKEN + self.each * units
+        part = PartLine(metric="rate", seconds=self.each * units, comm_seconds=0.0, work=1.0)
+        return SliceLine(kernel=0, name="cg", parts=(part,))
 
 
-@pytest.mark.parametrize(
-    ("lengths", "max_time", "seconds", "blocks"),
-    [
-        ([1.0, 0.5, 0.7, 0.1], 90.0, 0.6, 3),  # cheap: three, and the cold one tells no length
-        ([3.0, 2.0, 2.0, 2.0], 90.0, 2.0, 3),  # 4.5 s hold two more
-        ([5.0], 90.0, 5.0, 1),  # dearer than a twentieth: that one alone
-        ([9.0, 6.0], 200.0, 6.0, 2),  # what is left holds no other
-        ([LONGEST_BLOCK + 1], None, LONGEST_BLOCK + 1, 1),  # without a budget a block's own limit counts
-    ],
-)
-def test_further_rehearsals_are_those_that_a_twentieth_of_the_time_holds(
-    monkeypatch: pytest.MonkeyPatch,
-    lengths: Sequence[float],
-    max_time: float | None,
-    seconds: float,
-    blocks: int,
-) -> None:
-    found = rehearsed(monkeypatch, lengths, max_time)
-    assert found[0] == pytest.approx(seconds)
-    assert found[1] == blocks
+class Clock:
+    now = 0.0
+
+
+@pytest.fixture(autouse=True)
+def clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(time, "monotonic", lambda: Clock.now)
+    monkeypatch.setattr("nearmetal.execute.arms.keep_consoles", lambda _: None)
+
+
+def fitted(*arms: Arm, workload: KernelWorkload = CG) -> dict[int, int]:
+    session: Any = SimpleNamespace(
+        study=SimpleNamespace(design=SimpleNamespace(baselines=("native",))),
+        machine=SimpleNamespace(llc=32 << 20),
+    )
+    standing: Any = arms
+    return dict(WorkFit(session).fit(workload, standing))
+
+
+def test_the_baseline_fixes_the_work_of_all_arms() -> None:
+    native, box = Arm("native", 2e-6), Arm("box", 3e-6)
+    assert fitted(box, native) == {2: round(SLICE_SECONDS / 2e-6)}
+
+
+def test_work_is_fitted_for_each_number_of_ranks() -> None:
+    assert fitted(Arm("native", 1e-6, 2), Arm("native", 4e-6, 4)) == {2: 1000, 4: 250}
+
+
+def test_an_arm_that_is_far_slower_gets_shorter_slices_and_so_do_all() -> None:
+    (units,) = fitted(Arm("native", 1e-6), Arm("tcp", 38e-6)).values()
+    assert units * 38e-6 <= SLOWEST_SECONDS and units * 1e-6 >= 10 * TOKEN
+
+
+def test_a_baseline_that_fails_leaves_the_fit_to_another_arm() -> None:
+    native, box = Arm("native", 1e-6, works=False), Arm("box", 1e-6)
+    assert fitted(native, box) == {2: 1000}
+    assert native.failure and not box.failure
+    assert fitted(Arm("native", 1e-6, works=False)) == {2: 1}
+
+
+def test_what_the_study_states_is_not_measured() -> None:
+    native = Arm("native", 1e-6)
+    own = KernelWorkload(name="cg", kernel="cg", params={"iterations": 7})
+    assert fitted(native, workload=own) == {2: 7} and native.asked == []

@@ -1,7 +1,6 @@
 """The analysis between blocks: never later than a look, and cheap where blocks are short."""
 
 import time
-from dataclasses import replace
 
 import pytest
 
@@ -27,7 +26,7 @@ def test_it_is_made_anew_at_looks_and_when_time_allows(monkeypatch: pytest.Monke
         return now[0]
 
     monkeypatch.setattr(time, "monotonic", clock)
-    kept = RunningAnalysis(STUDY, make_plan(STUDY, blocks=0, expected_blocks=12))
+    kept = RunningAnalysis(STUDY, make_plan(STUDY))
     fresh = [n for n in range(30) if kept.after((), n)[1]]
     # The schedule looks after 8, 12, 18 and 27 blocks; else 20 ms must pass, 1 ms at each reading.
     assert {0, 8, 12, 18, 27} <= set(fresh) and len(fresh) <= 7
@@ -36,26 +35,8 @@ def test_it_is_made_anew_at_looks_and_when_time_allows(monkeypatch: pytest.Monke
 
 
 def test_it_stops_by_what_is_done_not_by_what_is_known() -> None:
-    kept = RunningAnalysis(STUDY, make_plan(STUDY, blocks=0, expected_blocks=12))
+    kept = RunningAnalysis(STUDY, make_plan(STUDY))
     analysis, _ = kept.after((), 0)
-    assert kept.stop(analysis, 29, 0.0, 0.0) is None
-    assert kept.stop(analysis, 30, 0.0, 0.0) == "30 blocks are done"
-
-
-def test_dearer_blocks_than_rehearsed_lower_n_once_half_the_time_is_gone_and_before_any_look() -> None:
-    study = replace(STUDY, design=replace(STUDY.design, max_time=130.0))
-    slow = [10.0, 11.0, 12.0]
-
-    def running(study: Study) -> RunningAnalysis:
-        return RunningAnalysis(study, make_plan(study, blocks=0, expected_blocks=19))
-
-    kept = running(study)
-    assert kept.expect_fewer(5, slow, 60.0) is None, "less than half of the time"
-    assert kept.expect_fewer(13, slow, 70.0) is None, "the first look was taken"
-    assert kept.expect_fewer(12, [1.0], 70.0) is None, "as fast as expected"
-    kept.after((), 4)
-    assert kept.expect_fewer(5, slow, 65.0) == 12 and kept.expected == 12
-    assert kept.after((), 5)[1] and kept.after((), 8)[1], "looks are those of the new N: after 8, 12, ..."
-    asked = replace(study, design=replace(study.design, expected_blocks=19))
-    assert running(asked).expect_fewer(5, slow, 65.0) is None, "asked for in the study"
-    assert running(STUDY).expect_fewer(5, slow, 65.0) is None, "no limit of time"
+    assert kept.stop(analysis, 29, 0.0, 0.0, overrun=False) is None
+    stop = kept.stop(analysis, 30, 0.0, 0.0, overrun=False)
+    assert stop is not None and stop.reason == "30 blocks are done"

@@ -1,4 +1,4 @@
-"""How the slices of a block are shared among kernels."""
+"""How long a block is, and how its slices are shared among kernels."""
 
 from __future__ import annotations
 
@@ -9,15 +9,24 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nearmetal.model.design import REHEARSED_SLICES, USUAL_SLICES
-from nearmetal.model.record import Fold, Row, Status, TrialRecord, slice_phase
+from nearmetal.model.design import LEAST_SLICES, REHEARSED_SLICES
+from nearmetal.model.record import Fold, Row, Status, TrialRecord, slice_phase, verify_phase
 from nearmetal.model.study import Better, Design, Environment, KernelWorkload, Placement, Study
-from nearmetal.plan.slices import LONGEST_BLOCK, MOST_SLICES, SlicePlanner
+from nearmetal.plan.slices import (
+    FIXED_FROM,
+    FULL_RUN,
+    LONGEST_BLOCK,
+    MOST_SLICES,
+    OVERHEAD_SHARE,
+    SHORTEST_RUN,
+    VERIFIED_EVERY,
+    SlicePlanner,
+)
 
 NAMES = ("quiet", "loud")
 
 
-def study(slices: int | None = None, max_time: float | None = None) -> Study:
+def study(slices: int | None = None) -> Study:
     return Study(
         name="s",
         question="",
@@ -26,14 +35,12 @@ def study(slices: int | None = None, max_time: float | None = None) -> Study:
         ),
         placements=(Placement(name="1x1", instances=1, tasks=1),),
         workloads=tuple(KernelWorkload(name=n, kernel="ep", params={}) for n in NAMES),
-        design=Design(
-            baselines=("native",), margin=0.03, confidence=0.95, seed=1, slices=slices, max_time=max_time
-        ),
+        design=Design(baselines=("native",), margin=0.03, confidence=0.95, seed=1, slices=slices),
     )
 
 
-def rehearsal(noise: dict[str, float], seconds: float = 0.002) -> list[list[TrialRecord]]:
-    """Of one block."""
+def rehearsal(noise: dict[str, float], seconds: float = 0.002, verify: float = 0.0) -> list[TrialRecord]:
+    """A block. noise: by kernel; seconds: of a slice of one arm; verify: of one verification."""
     rng = random.Random(5)
     out = []
     for arm, aa in (("native/1x1", False), ("native/1x1", True), ("box/1x1", False)):
@@ -51,136 +58,135 @@ def rehearsal(noise: dict[str, float], seconds: float = 0.002) -> list[list[Tria
             for n in NAMES
             if n in noise
         )
+        phases = {slice_phase(n): seconds for n in noise} | {verify_phase(n): verify for n in noise}
         out.append(
             TrialRecord(
                 run="r", trial=f"0.{arm}{aa}", block=0, attempt=1, arm=arm, aa=aa, position=0, begin=0, end=1,
-                fold=Fold.PAIRED, status=Status.OK, reason="", rows=rows,
-                phases={slice_phase(n): seconds for n in noise},
+                fold=Fold.PAIRED, status=Status.OK, reason="", rows=rows, phases=phases,
             )
         )  # fmt: skip
-    return [out]
+    return out
 
 
-def plan_slices(study: Study, blocks: list[list[TrialRecord]], seconds: float) -> dict[str, int]:
-    """Of the first block."""
-    return SlicePlanner(study, blocks, seconds).slices()
+REHEARSED = dict.fromkeys(NAMES, REHEARSED_SLICES)
+LOUD = {"quiet": 0.01, "loud": 0.2}
+EACH = 3 * 0.002
+"""Seconds of one slice of all arms."""
 
 
-def added_seconds(study: Study, blocks: list[list[TrialRecord]], slices: dict[str, int]) -> float:
-    """To a rehearsed block."""
-    return SlicePlanner(study, blocks, 0.0).block_seconds(slices)
+def planner(
+    noise: dict[str, float] | None = None,
+    *,
+    beside: float = 1.2,
+    left: float | None = 82.0,
+    slices: int | None = None,
+    verify: float = 0.0,
+) -> SlicePlanner:
+    """After the rehearsal. beside: seconds of a block beside its slices and verifications."""
+    asked = slices or REHEARSED_SLICES
+    seconds = beside + 2 * asked * EACH + 2 * 3 * verify
+    return SlicePlanner(study(slices), rehearsal(noise or LOUD, verify=verify), seconds, left)
 
 
-def test_a_number_that_the_study_says_stays() -> None:
-    assert plan_slices(study(slices=3), rehearsal({"quiet": 0.01, "loud": 0.2}), 0.5) == {
-        "quiet": 3,
-        "loud": 3,
-    }
+def saw(plan: SlicePlanner, noise: dict[str, float], beside: float = 1.2, seconds: float = 0.002) -> None:
+    slices = plan.slices()
+    took = beside + sum(slices.values()) * 3 * seconds
+    plan.saw(slices, rehearsal(noise, seconds), took)
 
 
-@pytest.mark.parametrize("asked", [1, 40])
-def test_what_the_study_says_was_rehearsed_as_well(asked: int) -> None:
-    own = study(slices=asked)
-    records = rehearsal({"quiet": 0.01, "loud": 0.2}, seconds=0.5)
-    assert added_seconds(own, records, plan_slices(own, records, 5.0)) == 0
+def test_a_number_that_the_study_states_stays_whatever_is_seen() -> None:
+    plan = planner(slices=3)
+    saw(plan, {"quiet": 0.2, "loud": 0.01})
+    assert plan.slices() == {"quiet": 3, "loud": 3}
+
+
+def test_what_a_block_costs_beside_slices_is_at_most_a_third_of_it() -> None:
+    plan = planner(beside=1.2)
+    assert 1.2 / plan.block_seconds() == pytest.approx(OVERHEAD_SHARE, rel=0.05)
+    assert OVERHEAD_SHARE <= 1 / 3
+
+
+def test_dear_blocks_are_cut_down_so_that_the_budget_holds_the_third_look() -> None:
+    assert planner(beside=3.0).block_seconds() * SHORTEST_RUN < 82.0
+    far_too_dear = planner(beside=9.0)
+    assert far_too_dear.slices() == dict.fromkeys(NAMES, LEAST_SLICES)
+
+
+def test_cheap_blocks_are_filled_until_forty_fill_the_budget() -> None:
+    noisy = {"quiet": 0.2, "loud": 0.2}
+    assert planner(noisy, beside=0.1).block_seconds() == pytest.approx(82.0 / FULL_RUN, rel=0.05)
+    assert planner(noisy, beside=0.1, left=600.0).block_seconds() <= LONGEST_BLOCK
+    assert planner(noisy, beside=0.1, left=None).block_seconds() <= LONGEST_BLOCK
+
+
+def test_verifications_count_by_how_often_they_are_run() -> None:
+    each = 0.1
+    plan = planner(beside=1.2, verify=each)
+    assert plan.block_seconds() == pytest.approx((1.2 + 6 * each / VERIFIED_EVERY) / OVERHEAD_SHARE, rel=0.05)
 
 
 def test_the_noisy_kernel_gets_the_time_that_is_left() -> None:
-    records = rehearsal({"quiet": 0.01, "loud": 0.2})
-    planned = plan_slices(study(), records, 3.5)
-    assert planned["quiet"] == USUAL_SLICES
-    assert USUAL_SLICES < planned["loud"] < MOST_SLICES
-    assert 0.4 < added_seconds(study(), records, planned) <= LONGEST_BLOCK - 3.5
+    planned = planner().slices()
+    assert LEAST_SLICES < planned["quiet"] < planned["loud"] <= MOST_SLICES
 
 
 def test_equal_noise_is_shared_equally() -> None:
-    planned = plan_slices(study(), rehearsal({"quiet": 0.1, "loud": 0.1}), 3.0)
-    assert planned["quiet"] > USUAL_SLICES
-    assert planned["loud"] == planned["quiet"]
+    planned = planner({"quiet": 0.1, "loud": 0.1}).slices()
+    assert planned["loud"] == planned["quiet"] > LEAST_SLICES
 
 
 def test_slices_go_by_noise_rather_than_by_its_square() -> None:
     # Four times the noise: 4^(4/3) times the slices, where the variance would give sixteen times.
-    planned = plan_slices(study(), rehearsal({"quiet": 0.05, "loud": 0.2}), 3.3)
-    assert planned["loud"] / planned["quiet"] == pytest.approx(4 ** (4 / 3), rel=0.1)
-
-
-def test_a_short_budget_has_short_blocks() -> None:
-    records = rehearsal({"quiet": 0.01, "loud": 0.2})
-    assert plan_slices(study(max_time=20), records, 0.6) == dict.fromkeys(NAMES, USUAL_SLICES)
-    longer = plan_slices(study(max_time=60), records, 0.6)
-    assert 0.6 + added_seconds(study(), records, longer) <= 60 / 40
-
-
-def test_a_block_that_is_long_already_gets_no_longer() -> None:
-    assert plan_slices(study(), rehearsal({"quiet": 0.01, "loud": 0.2}), 9.0) == dict.fromkeys(
-        NAMES, USUAL_SLICES
-    )
+    planned = planner({"quiet": 0.05, "loud": 0.2}, beside=0.3, left=60.0).slices()
+    assert planned["loud"] / planned["quiet"] == pytest.approx(4 ** (4 / 3), rel=0.15)
 
 
 def test_nothing_measured_asks_for_nothing() -> None:
-    assert plan_slices(study(), [[]], 1.0) == dict.fromkeys(NAMES, USUAL_SLICES)
-    assert plan_slices(study(), rehearsal({"loud": 0.0}), 1.0) == dict.fromkeys(NAMES, USUAL_SLICES)
+    assert SlicePlanner(study(), [], 1.0, 82.0).slices() == dict.fromkeys(NAMES, LEAST_SLICES)
+    assert planner({"loud": 0.0}).slices() == dict.fromkeys(NAMES, LEAST_SLICES)
 
 
-def test_a_quiet_spell_in_one_rehearsal_starves_no_kernel() -> None:
-    loud = rehearsal({"quiet": 0.01, "loud": 0.2})
-    spell = rehearsal({"quiet": 0.01, "loud": 0.005})
-    alone, among = (plan_slices(study(), b, 3.3)["loud"] for b in (spell, [*loud, *spell, *loud]))
-    assert alone < 0.7 * among
-
-
-def test_a_slice_costs_what_it_does_in_the_median_rehearsal() -> None:
+def test_a_block_in_which_one_arm_alone_ran_tells_nothing_of_noise() -> None:
     noise = {"quiet": 0.02, "loud": 0.2}
-    cheap, dear = rehearsal(noise, 0.002), rehearsal(noise, 0.02)
-    fewer = dict.fromkeys(NAMES, REHEARSED_SLICES - 1)
-    assert added_seconds(study(), [*cheap, *dear, *cheap], fewer) == added_seconds(study(), cheap, fewer)
-
-
-def test_a_block_in_which_one_arm_alone_ran_tells_nothing() -> None:
-    noise = {"quiet": 0.02, "loud": 0.2}
-    good = rehearsal(noise)
-    planner = SlicePlanner(study(), good, 3.3)
-    planner.saw([r for r in rehearsal({"quiet": 0.2, "loud": 0.02})[0] if r.arm != "native/1x1"])
-    assert planner.slices() == plan_slices(study(), good, 3.3)
+    plan, twin = planner(noise), planner(noise)
+    slices = plan.slices()
+    seconds = 1.2 + sum(slices.values()) * EACH
+    alone = [r for r in rehearsal({"quiet": 0.2, "loud": 0.02}) if r.arm != "native/1x1"]
+    plan.saw(slices, alone, seconds)
+    twin.saw(slices, rehearsal(noise), seconds)
+    assert plan.slices() == twin.slices()
 
 
 def test_noise_that_the_rehearsal_had_not_is_met_in_later_blocks() -> None:
-    planner = SlicePlanner(study(), rehearsal({"quiet": 0.02, "loud": 0.02}), 3.3)
-    before = planner.slices()
+    plan = planner({"quiet": 0.02, "loud": 0.02}, beside=0.6)
+    before = plan.slices()
     for _ in range(5):
-        planner.saw(rehearsal({"quiet": 0.02, "loud": 0.2})[0])
-    after = planner.slices()
+        saw(plan, {"quiet": 0.02, "loud": 0.2}, beside=0.6)
+    after = plan.slices()
     assert after["loud"] > 1.5 * before["loud"] and after["quiet"] < before["quiet"]
 
 
-def test_a_number_that_the_study_says_stays_whatever_is_seen() -> None:
-    planner = SlicePlanner(study(slices=3), rehearsal({"quiet": 0.01, "loud": 0.2}), 0.5)
-    planner.saw(rehearsal({"quiet": 0.2, "loud": 0.01})[0])
-    assert planner.slices() == {"quiet": 3, "loud": 3}
+def test_a_cold_rehearsal_does_not_count_once_there_are_blocks() -> None:
+    plan = planner(beside=3.0)
+    saw(plan, LOUD, beside=1.0)
+    assert plan.block_seconds() == pytest.approx(1.0 / OVERHEAD_SHARE, rel=0.05)
 
 
-def test_slices_fill_the_time_that_a_block_may_take() -> None:
-    records = rehearsal({"quiet": 0.02, "loud": 0.2})
-    planner = SlicePlanner(study(), records, 0.5)
-    slice_seconds = -added_seconds(study(), records, dict.fromkeys(NAMES, REHEARSED_SLICES - 1)) / 2
-
-    def took(slices: dict[str, int], beside: float) -> float:
-        return beside + sum(slices.values()) * slice_seconds
-
-    beside = 0.5 - REHEARSED_SLICES * 2 * slice_seconds
-    for longest in (0.6, 0.9):
-        assert longest - 2 * slice_seconds < took(planner.slices(longest), beside) <= longest
-    for _ in range(9):  # the machine has grown slower
-        planner.took(planner.slices(0.9), took(planner.slices(0.9), beside + 0.2))
-    assert 0.9 - 2 * slice_seconds < took(planner.slices(0.9), beside + 0.2) <= 0.9
+def test_slices_stay_from_the_first_look_on() -> None:
+    """From then on arms and kernels may drop out by their verdicts, which no slice may follow from."""
+    plan = planner()
+    for _ in range(FIXED_FROM):
+        saw(plan, LOUD)
+    fixed = plan.slices()
+    for _ in range(4):
+        saw(plan, {"quiet": 0.3, "loud": 0.01}, beside=0.2)
+    assert plan.slices() == fixed
 
 
 @given(st.permutations(range(3)), st.floats(0.1, 10))
 def test_which_arm_was_which_changes_nothing(order: list[int], slower: float) -> None:
     """Else the sign of a block's difference would tell how finely later blocks are measured."""
-    noise = {"quiet": 0.05, "loud": 0.2}
-    (block,) = rehearsal(noise)
+    block = rehearsal({"quiet": 0.05, "loud": 0.2})
     swapped = [
         replace(
             r,
@@ -193,19 +199,23 @@ def test_which_arm_was_which_changes_nothing(order: list[int], slower: float) ->
     ]
     seen = []
     for records in (block, swapped):
-        planner = SlicePlanner(study(), rehearsal({"quiet": 0.1, "loud": 0.1}), 3.3)
-        planner.saw(records)
-        seen.append(planner.slices())
+        plan = planner({"quiet": 0.1, "loud": 0.1})
+        plan.saw(plan.slices(), records, 3.3)
+        seen.append(plan.slices())
     assert seen[0] == seen[1]
 
 
-@given(st.floats(0, 2), st.floats(0, 2), st.floats(1e-4, 0.1), st.floats(0.1, 9), st.floats(5, 600))
+@given(
+    st.floats(0, 2), st.floats(0, 2), st.floats(1e-4, 0.1), st.floats(0.01, 9), st.none() | st.floats(1, 600)
+)
 def test_never_out_of_bounds(
-    quiet: float, loud: float, seconds: float, block: float, max_time: float
+    quiet: float, loud: float, seconds: float, beside: float, left: float | None
 ) -> None:
     noise = {"quiet": min(quiet, 0.9), "loud": min(loud, 0.9)}
-    records = rehearsal(noise, seconds)
-    planned = plan_slices(study(max_time=max_time), records, block)
+    took = beside + 2 * REHEARSED_SLICES * 3 * seconds
+    plan = SlicePlanner(study(), rehearsal(noise, seconds), took, left)
+    planned = plan.slices()
     assert set(planned) == set(NAMES)
-    assert all(USUAL_SLICES <= n <= MOST_SLICES for n in planned.values())
-    assert added_seconds(study(), records, planned) <= max(0.0, LONGEST_BLOCK - block) + 1e-9
+    assert all(LEAST_SLICES <= n <= MOST_SLICES for n in planned.values())
+    if any(n > LEAST_SLICES for n in planned.values()) and left is not None:
+        assert plan.block_seconds() * SHORTEST_RUN <= left

@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from nearmetal.errors import DiskFullError, RecordsError
+from nearmetal.model.plan import ExpectedLooks, GrowingLooks
 from nearmetal.model.record import TrialRecord
 from nearmetal.records import ResultsDirectory, completed_blocks, last_attempts, latest_attempts, safe_name
 from nearmetal.records.codec import to_line
@@ -26,7 +27,7 @@ def record(block: int, position: int, attempt: int = 1) -> TrialRecord:
 @pytest.fixture
 def directory(tmp_path: Path) -> ResultsDirectory:
     made = ResultsDirectory.create(tmp_path / "results", "quick", study_yaml="name: quick\n")
-    made.freeze(seed=7, expected_blocks=40, arms=("a", "b"), provenance={"cpu": {"model": "x"}})
+    made.freeze(seed=7, arms=("a", "b"), provenance={"cpu": {"model": "x"}})
     return made
 
 
@@ -37,25 +38,61 @@ def test_create_freeze_open(tmp_path: Path) -> None:
         made.plan()
     with pytest.raises(RecordsError, match="before the plan"):
         made.writer()
-    plan = made.freeze(seed=7, expected_blocks=40, arms=["a"], provenance={"n": 1}, rehearsal=[PLAIN])
+    plan = made.freeze(seed=7, arms=["a"], provenance={"n": 1}, rehearsal=[PLAIN])
     again = ResultsDirectory.open(made.path)
     assert again.plan() == plan
-    assert (plan.study, plan.seed, plan.expected_blocks, plan.arms) == ("quick~x", 7, 40, ("a",))
+    assert (plan.study, plan.seed, plan.schedule, plan.arms) == ("quick~x", 7, GrowingLooks(), ("a",))
     assert again.study_yaml == "é\n"
     assert again.provenance == {"n": 1}
     assert again.records() == ()  # the rehearsal is kept apart
     assert (made.path / "rehearsal.jsonl").read_bytes() == to_line(PLAIN)
     with pytest.raises(RecordsError, match="fixed already"):
-        made.freeze(seed=8, expected_blocks=40, arms=["a"], provenance={})
+        made.freeze(seed=8, arms=["a"], provenance={})
 
 
-def test_n_may_be_changed_once_and_what_it_was_is_kept(directory: ResultsDirectory) -> None:
-    assert directory.plan().rehearsed_blocks is None
-    changed = directory.expect(12)
-    assert (changed.expected_blocks, changed.rehearsed_blocks) == (12, 40)
+def test_plan_json_names_the_schedule(directory: ResultsDirectory) -> None:
+    kept = json.loads((directory.path / "plan.json").read_text())
+    assert kept["schedule"] == {"name": "growing looks", "closing": []}
+    assert "expected_blocks" not in kept
+
+
+def test_a_closing_look_is_added_once_for_every_end(directory: ResultsDirectory) -> None:
+    assert directory.close_looks(0).schedule == GrowingLooks()  # no block was measured
+    assert directory.close_looks(14).schedule == GrowingLooks(closing=(14,))
+    assert directory.close_looks(14).schedule == GrowingLooks(closing=(14,))
+    changed = directory.close_looks(31)
+    assert changed.schedule == GrowingLooks(closing=(14, 31))
     assert ResultsDirectory.open(directory.path).plan() == changed
-    with pytest.raises(RecordsError, match="changed already"):
-        directory.expect(10)
+
+
+def test_when_the_command_was_started_is_kept(tmp_path: Path) -> None:
+    made = ResultsDirectory.create(tmp_path, "quick", study_yaml="name: quick\n")
+    plan = made.freeze(seed=7, arms=("a",), provenance={}, started=1790000000.25)
+    assert ResultsDirectory.open(made.path).plan() == plan and plan.started == 1790000000.25
+
+
+def old_plan(directory: ResultsDirectory) -> None:
+    """plan.json as it was before November 2026."""
+    old = {"schema": 1, "study": "quick", "seed": 1, "expected_blocks": 33, "arms": ["a"], "created": 5.0}
+    (directory.path / "plan.json").write_text(
+        json.dumps({**old, "slices": {"ep": 8}, "rehearsed_blocks": 40})
+    )
+
+
+def test_an_old_plan_keeps_its_schedule(directory: ResultsDirectory) -> None:
+    old_plan(directory)
+    plan = directory.plan()
+    assert plan.schedule == ExpectedLooks(expected=33) and plan.started is None
+    before = (directory.path / "plan.json").read_bytes()
+    assert directory.close_looks(20) == plan  # its schedule has no closing looks
+    assert (directory.path / "plan.json").read_bytes() == before
+
+
+def test_a_schedule_of_another_kind_is_refused(directory: ResultsDirectory) -> None:
+    file = directory.path / "plan.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), "schedule": {"name": "moon"}}))
+    with pytest.raises(RecordsError, match="moon"):
+        directory.plan()
 
 
 def test_two_runs_in_one_second_get_directories_of_their_own(tmp_path: Path) -> None:
@@ -70,8 +107,8 @@ def test_open_of_something_else_says_what_to_name(tmp_path: Path) -> None:
 
 def test_a_plan_of_another_schema_is_refused(directory: ResultsDirectory) -> None:
     file = directory.path / "plan.json"
-    file.write_text(json.dumps({**json.loads(file.read_text()), "schema": 2}))
-    with pytest.raises(RecordsError, match="schema 2"):
+    file.write_text(json.dumps({**json.loads(file.read_text()), "schema": 3}))
+    with pytest.raises(RecordsError, match="schema 3"):
         directory.plan()
 
 

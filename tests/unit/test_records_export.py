@@ -49,7 +49,6 @@ def directory(tmp_path: Path) -> ResultsDirectory:
     made = ResultsDirectory.create(tmp_path, "quick", study_yaml="")
     made.freeze(
         seed=1,
-        expected_blocks=2,
         arms=["native/1x2"],
         provenance={"cpu": {"model": "AMD\n EPYC"}, "kernel": {"release": "6.18"}},
     )

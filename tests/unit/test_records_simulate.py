@@ -5,7 +5,7 @@ from statistics import median
 
 import pytest
 
-from nearmetal.model.plan import Block, Plan, TrialSpec
+from nearmetal.model.plan import GROWING, Block, Plan, TrialSpec
 from nearmetal.model.record import Fold, TrialRecord
 from nearmetal.model.study import Better, Design, Mode, Study
 from nearmetal.testing.simulate import SimulatedMetric, Spread, simulate
@@ -30,9 +30,7 @@ def plan(blocks: int) -> Plan:
         return Block(number=n, trials=trials, slice_seed=n)
 
     sides = frozenset((t.arm, t.aa) for t in block(1).trials)
-    return Plan(
-        seed=3, expected_blocks=blocks, sides=sides, blocks=tuple(block(n) for n in range(1, blocks + 1))
-    )
+    return Plan(seed=3, schedule=GROWING, sides=sides, blocks=tuple(block(n) for n in range(1, blocks + 1)))
 
 
 def medians(records: list[TrialRecord], arm: str, row: int) -> list[float]:

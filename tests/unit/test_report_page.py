@@ -308,7 +308,7 @@ def test_from_records_to_the_page() -> None:
         SimulatedMetric(workload=m.workload, metric=m.metric, unit=m.unit, better=m.better, value=m.native)
         for m in sample.METRICS
     ]
-    plan = make_plan(study, blocks=30, expected_blocks=30)
+    plan = make_plan(study, blocks=30)
     records = simulate(
         study, plan, metrics=metrics, overheads={"container/two": {"pingpong.latency": 9.0}}, spread=Spread()
     )

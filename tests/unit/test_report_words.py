@@ -22,6 +22,7 @@ from nearmetal.report.cells_table import (
     bounded,
     cause_text,
     effect,
+    failure_text,
     next_steps,
     question_text,
     trust_text,
@@ -248,3 +249,29 @@ def test_what_failed_stands_below_the_table_by_its_reason() -> None:
     assert "Failed: a/one: w.m (2 ×), b/one: w.m (2 ×): no number" in text and "\x1b" not in text
     assert "reason 3" in text and "reason 4" not in text and "2 further reasons in the report" in text
     assert "Logs: r/logs" in text and "rehearsal" not in text
+
+
+def test_how_often_a_side_failed_is_said_beside_every_verdict() -> None:
+    cell = sample.analysis().cells[0]
+    some = replace(cell, failed=3, failed_blocks=(41, 43), baseline_failed_blocks=(43, 44))
+    words = "fails in 2 of 42 blocks; its baseline fails in 2 of 42 blocks"
+    assert failure_text(cell) == "" and failure_text(some) == words
+    for verdict in (Verdict.SLOWER, Verdict.EQUIVALENT, Verdict.INCONSISTENT):
+        assert cause_text(replace(some, verdict=verdict)).startswith(words)
+    undecided = replace(some, verdict=Verdict.NONE, reason=f"{words}; why not", blocks_needed=None)
+    assert cause_text(undecided) == f"{words}; why not"
+    assert cause_text(replace(undecided, blocks_needed=5)) == f"{words}; about 5 blocks more"
+
+
+def test_an_interval_that_is_infinite_as_a_whole_says_fails() -> None:
+    """Where most trials failed, both of its ends are."""
+    cell = sample.analysis().cells[0]
+    lost = tuple(range(40, 140))
+    none = replace(
+        cell, overhead=math.inf, low=math.inf, high=math.inf, failed=100, failed_blocks=lost, n=139
+    )
+    assert effect(none) == ("fails", "[100 of 139]")
+    slow = replace(none, overhead=-1.0, low=-1.0, high=-1.0, failed_blocks=(), baseline_failed_blocks=lost)
+    assert effect(slow) == ("fails", "[100 of 139]")
+    said = forms(replace(sample.analysis(), cells=(none,)))
+    assert all("fails" in said[form] for form in ("terminal", "markdown"))

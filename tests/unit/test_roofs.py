@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -12,15 +14,14 @@ from tests.golden import sample_analysis as sample
 from nearmetal.analysis.roofs import wanted, with_roofs, words
 from nearmetal.errors import RunError
 from nearmetal.execute import roofs
-from nearmetal.model.result import Cell, Interval, Roof
-from nearmetal.model.roof import MeasuredRoof, Wanted, read_roofs, roof_record
-from nearmetal.model.study import ApplicationWorkload, Better
+from nearmetal.model.result import Cell, Interval
+from nearmetal.model.roof import ROOF_KERNELS, MeasuredRoof, Wanted, read_roofs, roof_record
+from nearmetal.model.study import ApplicationWorkload, Better, KernelWorkload, Study
 from nearmetal.report.chart_parts import PAGE
 from nearmetal.report.charts import absolute
 from nearmetal.report.markdown import markdown_text
-from nearmetal.report.roofs_table import roof_lines, share_words
+from nearmetal.report.roofs_table import roof_lines, share_figure
 from nearmetal.report.seen import RecordIndex
-from nearmetal.report.terminal import terminal_text
 
 
 def roof(name: str, value: float, unit: str, **more: Any) -> MeasuredRoof:
@@ -105,7 +106,8 @@ def test_hpcc_and_hpl_are_under_the_peak_of_dgemm() -> None:
         ("triad", 1),
         ("triad", 2),
     }
-    like = replace(sample.analysis().cells[0], unit="FLOP/s", value=Interval(centre=9e9, low=9e9, high=9e9))
+    reached = Interval(centre=9e9, low=9e9, high=9e9)
+    like = replace(sample.analysis().cells[0], unit="FLOP/s", value=reached, baseline_value=reached)
     named = [
         ("hpcc", "G-HPL"),
         ("hpcc", "EP-DGEMM"),
@@ -120,25 +122,58 @@ def test_hpcc_and_hpl_are_under_the_peak_of_dgemm() -> None:
 
 
 def test_words() -> None:
-    assert words(roof("triad", 1.0, "B/s", ranks=1)) == "memory bandwidth, STREAM Triad of 1 rank"
+    assert words(roof("triad", 1.0, "B/s", ranks=1)) == "memory bandwidth, STREAM of 1 rank"
     assert words(roof("latency", 1.0, "s", transport="shm")) == "latency between ranks in shared memory"
-    assert share_words(0.809) == "80.9 %"
-    assert "beyond it" in share_words(1.4)
+    assert share_figure(0.809) == "80.9 %"
 
 
-def test_a_terminal_says_once_what_lies_beyond_a_roof() -> None:
-    analysis = sample.analysis()
-    above, below = (Roof(words=w, value=1e9, share=s, measured=0.0) for w, s in (("a", 1.4), ("b", 0.9)))
-    cells = tuple(
-        replace(c, roof=own, baseline_roof=own)
-        for c, own in zip(analysis.cells, (above, above, below), strict=False)
-    )
-    shown = replace(analysis, cells=cells)
-    text = terminal_text(sample.study(), shown, results_dir="r", report=None, width=400).plain
-    said = [line for line in text.splitlines() if line.startswith("Roof ")]
-    beyond = [line.endswith("(above 105 %: not served by what the roof is of)") for line in said]
-    assert beyond.count(True) == text.count("not served") >= 1 and beyond.count(False) >= 1
-    assert all((" 140 %" in line) == told for line, told in zip(said, beyond, strict=True))
+def streams(**metrics: float) -> list[Cell]:
+    """Cells of stream workloads by name, with what both sides reach in B/s."""
+    like = next(c for c in sample.analysis().cells if c.arm == "container/one")
+    return [
+        replace(
+            like,
+            workload=name,
+            metric="triad",
+            unit="B/s",
+            better=Better.HIGHER,
+            baseline_value=Interval(centre=v, low=v, high=v),
+            value=Interval(centre=v, low=v, high=v),
+            baseline_values=(0.9 * v, v),
+        )
+        for name, v in metrics.items()
+    ]
+
+
+def study_of(*workloads: KernelWorkload) -> Study:
+    study = replace(sample.study(), workloads=workloads)
+    return replace(study, environments=tuple(replace(e, workloads=()) for e in study.environments))
+
+
+BIG = KernelWorkload(name="big", kernel="stream", params={"elements": "auto"})
+SMALL = KernelWorkload(name="small", kernel="stream", params={"elements": 2_000_000})
+
+
+def test_only_the_same_kernel_and_size_on_bare_metal_raises_a_roof() -> None:
+    cells = streams(big=30e9, small=20e9)
+    big, small = with_roofs(study_of(BIG, SMALL), cells, [roof("triad", 25e9, "B/s")])
+    assert big.roof is not None and big.roof.value == 30e9 and big.roof.share == 1
+    assert small.roof is not None and small.roof.share == pytest.approx(2 / 3)
+
+
+def test_a_roof_that_a_workload_exceeds_is_not_shown_for_it() -> None:
+    cells = streams(big=20e9, small=40e9)
+    big, small = with_roofs(study_of(BIG, SMALL), cells, [roof("triad", 25e9, "B/s")])
+    assert small.roof is None and small.baseline_roof is None
+    assert big.roof is not None and big.roof.share == pytest.approx(0.8)
+
+
+def test_of_several_rounds_the_best_counts() -> None:
+    first, second = roof("triad", 20e9, "B/s"), replace(roof("triad", 22e9, "B/s"), measured=2e9)
+    both = first.with_round(second).with_round(roof("triad", 19e9, "B/s"))
+    assert both.value == 22e9 and both.rounds == 3
+    latency = roof("latency", 2e-7, "s", better=Better.LOWER)
+    assert latency.with_round(replace(latency, value=1.9e-7)).value == 1.9e-7
 
 
 def test_the_form_in_files_comes_back_and_nonsense_does_not() -> None:
@@ -201,7 +236,9 @@ class Machine:
     built, mpi, host, cpus = Built, Mpi, Host, (0, 1)
 
 
-def test_each_is_measured_once_and_kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_each_is_measured_some_times_between_blocks_and_kept(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     asked: list[Wanted] = []
 
     def measure(_: Any, wish: Wanted, __: str, ___: Path) -> MeasuredRoof:
@@ -212,25 +249,58 @@ def test_each_is_measured_once_and_kept(monkeypatch: pytest.MonkeyPatch, tmp_pat
 
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     (tmp_path / "nearmetal").mkdir()
-    monkeypatch.setattr(roofs, "MEASURES", dict.fromkeys(roofs.KERNELS, measure))
+    monkeypatch.setattr(roofs, "MEASURES", dict.fromkeys(ROOF_KERNELS, measure))
     monkeypatch.setattr(roofs, "by_sockets", lambda _, *others: measure(*others))
     networks = {"container/two": "a network"}
     said = Quiet()
 
-    def found() -> tuple[MeasuredRoof, ...]:
+    def run(steps: int) -> tuple[MeasuredRoof, ...]:
         arguments: Any = (Machine(), sample.study(), "label", tmp_path, networks, said)
-        return roofs.measured_roofs(*arguments)
+        meter = roofs.RoofMeter(*arguments)
+        for _ in range(steps):
+            meter.step(1000.0)
+        assert steps < 50 or not meter.step(1000.0)
+        found: tuple[MeasuredRoof, ...] = meter.roofs()
+        return found
 
-    first = found()
-    assert first and said.notes and "no roof bandwidth: no message came" in said.notes[0]
-    kept = [w for w in asked if w.name != "bandwidth" and not w.place]
-    assert found() == first
+    assert run(0) == ()
+    arguments: Any = (Machine(), sample.study(), "label", tmp_path, networks, Quiet())
+    short = roofs.RoofMeter(*arguments)
+    assert short.complete() and {r.rounds for r in short.roofs()} == {1} and not short.complete()
+    shutil.rmtree(tmp_path / "nearmetal")
+    (tmp_path / "nearmetal").mkdir()
+    asked.clear()
+    first = run(50)
+    assert first and all(r.rounds == roofs.ROUNDS for r in first)
+    assert len(said.notes) == len({w for w in asked if w.name == "bandwidth"})
+    assert "no upper bound for bandwidth: no message came" in said.notes[0]
+    kept = {w for w in asked if w.name != "bandwidth" and not w.place}
 
     def measured(place: str) -> list[Wanted]:
         return [w for w in asked if w.name != "bandwidth" and w.place == place]
 
-    assert measured("") == kept  # the second time from the cache
-    assert len(measured("container/two")) == 2  # a network is of one run
+    assert run(50) == first
+    assert len(measured("")) == roofs.ROUNDS * len(kept)  # the second time from the cache
+    assert len(measured("container/two")) == 2 * roofs.ROUNDS  # a network is of one run
     monkeypatch.setattr(Built, "digest", "another")
-    found()
-    assert len(measured("")) == 2 * len(kept)
+    run(50)
+    assert len(measured("")) == 2 * roofs.ROUNDS * len(kept)
+
+
+def test_no_more_than_a_share_of_the_time_goes_into_roofs(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    now = [0.0]
+
+    def measure(_: Any, wish: Wanted, __: str, ___: Path) -> MeasuredRoof:
+        now[0] += 3.0
+        return roof(wish.name, 1.0, "B/s", ranks=wish.ranks, transport=wish.transport, place=wish.place)
+
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(roofs, "MEASURES", dict.fromkeys(ROOF_KERNELS, measure))
+    monkeypatch.setattr(roofs, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    arguments: Any = (Machine(), sample.study(), "label", tmp_path, {}, Quiet())
+    meter = roofs.RoofMeter(*arguments)
+    assert meter.step(5.0)
+    assert not meter.step(3.0 / roofs.SHARE - 1)
+    assert meter.step(3.0 / roofs.SHARE)

@@ -256,7 +256,7 @@ def measured() -> tuple[Series, tuple[PartResult, ...]]:
 
 def result(part: Part) -> PartResult:
     assert part.study is not None
-    plan = make_plan(part.study, blocks=BLOCKS, expected_blocks=BLOCKS)
+    plan = make_plan(part.study, blocks=BLOCKS)
     metrics = [
         SimulatedMetric(workload="lammps", metric="wall", unit="s", better=Better.LOWER, value=10.0),
         SimulatedMetric(workload="lammps", metric="loop", unit="s", better=Better.LOWER, value=8.0),
@@ -354,7 +354,7 @@ def test_the_tables_and_figures_stand_beside_the_papers(
 def test_containers_tell_what_their_groups_do() -> None:
     asked = study(series(2, virtual=False), "cores")
     arm = next(a for a in asked.arms() if a.placement.instances == 2)
-    plan = make_plan(asked, blocks=1, expected_blocks=1)
+    plan = make_plan(asked, blocks=1)
     metric = SimulatedMetric(workload="lammps", metric="wall", unit="s", better=Better.LOWER, value=1.0)
     trials = [
         replace(

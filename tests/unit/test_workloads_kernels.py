@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 
 from nearmetal.errors import TrialFailedError, UsageError
 from nearmetal.model.record import Status
-from nearmetal.model.study import Better, KernelWorkload, Pages, Transport
+from nearmetal.model.study import Better, KernelWorkload, Pages
 from nearmetal.workloads import kernels
-from nearmetal.workloads.messages import MPI_COST, auto_trips
+from nearmetal.workloads.kernel import SliceWork
 from nearmetal.workloads.parameter import AUTO, Parameter
 from nearmetal.workloads.protocol import PartLine, SliceLine, VerifyLine
-from nearmetal.workloads.stream import auto_elements
+from nearmetal.workloads.stream import BYTES_PER_ELEMENT, LEAST_ELEMENTS, auto_elements
 
 MIB = 1 << 20
 Params = Mapping[str, str | int | float]
@@ -28,10 +28,12 @@ def workload(
     return KernelWorkload(name="w", kernel=kernel, params=params or {}, pages=pages, metrics=metrics)
 
 
-def argument(
-    load: KernelWorkload, transport: Transport = Transport.SHM, *, ranks: int = 2, extra: float = 0.0
-) -> str:
-    return kernels.argument(load, transport=transport, ranks=ranks, llc_bytes=32 * MIB, extra=extra)
+def argument(load: KernelWorkload, *, ranks: int = 2, extra: float = 0.0) -> str:
+    return kernels.argument(load, ranks=ranks, llc_bytes=32 * MIB, extra=extra)
+
+
+def work(name: str, params: Params | None = None, *, ranks: int = 2, llc: int = 32 * MIB) -> SliceWork:
+    return kernels.slice_work(workload(name, params), ranks=ranks, llc_bytes=llc)
 
 
 def keys(text: str) -> dict[str, str]:
@@ -64,28 +66,49 @@ def test_defaults_fit_their_own_parameters(name: str) -> None:
     assert kernels.metrics(workload(name))
 
 
-def test_argument_names_every_count_and_the_pages() -> None:
-    assert argument(workload("ep")).startswith("ep:class=S:batches=")
+def test_argument_names_what_the_kernel_is_and_the_pages() -> None:
+    assert argument(workload("ep")) == "ep:class=S:pages=huge"
     assert keys(argument(workload("is", {"class": "A", "rounds": 7}, pages=Pages.SMALL))) == {
         "class": "A",
-        "rounds": "7",
         "pages": "4k",
     }
     assert keys(argument(workload("cg"), extra=0.03))["extra"] == "0.03"
     assert "threads" not in keys(argument(workload("cg")))
-    spec = kernels.argument(
-        workload("cg"), transport=Transport.SHM, ranks=1, llc_bytes=32 * MIB, extra=0.0, threads=4
-    )
+    spec = kernels.argument(workload("cg"), ranks=1, llc_bytes=32 * MIB, extra=0.0, threads=4)
     assert keys(spec)["threads"] == "4"
     assert "extra" not in argument(workload("cg"))
     assert "measure" not in argument(workload("pingpong", {"measure": "bandwidth"}))
 
 
 @pytest.mark.parametrize("name", kernels.kernel_names())
-@pytest.mark.parametrize("transport", list(Transport))
-def test_planted_work_changes_nothing_else(name: str, transport: Transport) -> None:
-    plain = argument(workload(name), transport, ranks=4)
-    assert argument(workload(name), transport, ranks=4, extra=0.03) == f"{plain}:extra=0.03"
+def test_planted_work_changes_nothing_else(name: str) -> None:
+    plain = argument(workload(name), ranks=4)
+    assert argument(workload(name), ranks=4, extra=0.03) == f"{plain}:extra=0.03"
+
+
+@pytest.mark.parametrize("name", kernels.kernel_names())
+def test_the_work_of_a_slice_is_measured_unless_the_study_states_it(name: str) -> None:
+    assert work(name, ranks=4).asked is None and work(name).least >= 1
+
+
+@pytest.mark.parametrize(
+    ("name", "params", "units"),
+    [
+        ("ep", {"batches": 3}, 3 * 64),
+        ("cg", {"iterations": 2}, 2),
+        ("is", {"rounds": 5}, 5),
+        ("pingpong", {"trips": 100}, 100),
+        ("ring", {"steps": 10}, 10),
+        ("barrier", {"calls": 7}, 7),
+        ("stream", {"elements": 1_000_000, "chunks": 4}, 250_000),
+        ("stream", {"elements": 1_000_000, "sweeps": 3}, 3_000_000),
+        ("stream", {"elements": 1_000_000, "chunks": 10, "sweeps": 2}, 200_000),
+        ("dirty", {"writes": 100}, 50),  # of each of two ranks
+        ("records", {"records": 101}, 50),
+    ],
+)
+def test_work_that_the_study_states(name: str, params: Params, units: int) -> None:
+    assert work(name, params).asked == units
 
 
 @given(st.integers(1, 1 << 34))
@@ -94,21 +117,17 @@ def test_auto_stream_is_four_times_the_cache_and_not_much_more(llc: int) -> None
     assert 4 * llc <= total < 4 * llc + 24 * 100_000
 
 
-@given(st.integers(1, 1 << 34), st.sampled_from(["auto", 1000, 3_000_000, 3_000_001, 45_500_000]))
-def test_stream_chunks_hold_elements_and_stand_a_quarter_apart(llc: int, elements: str | int) -> None:
-    load = workload("stream", {"elements": elements})
-    found = keys(kernels.argument(load, transport=Transport.SHM, ranks=1, llc_bytes=llc, extra=0.0))
-    n, chunks, sweeps = int(found["elements"]), int(found["chunks"]), int(found["sweeps"])
-    assert chunks == 1 or chunks % 4 == 0
-    assert 1 <= n // chunks <= 3_000_000
-    assert sweeps == 1 or sweeps * n <= (4_000_000 if chunks == 1 else 3_000_000 * chunks)
+@given(st.integers(1, 1 << 34), st.sampled_from(["auto", 1000, 3_000_000, 45_500_000]))
+def test_arrays_that_a_cache_may_hold_are_swept_whole(llc: int, elements: str | int) -> None:
+    n = auto_elements(llc) if elements == "auto" else int(elements)
+    cached = BYTES_PER_ELEMENT * n <= llc
+    assert work("stream", {"elements": elements}, llc=llc).least == (n if cached else LEAST_ELEMENTS)
+    assert elements != "auto" or not cached
 
 
-@given(st.sampled_from(list(Transport)), st.integers(0, 1 << 30))
-def test_trips_fall_with_size_and_are_fewer_over_tcp(transport: Transport, size: int) -> None:
-    trips = auto_trips(MPI_COST[transport], size)
-    assert 1 <= trips <= auto_trips(MPI_COST[transport], 0)
-    assert auto_trips(MPI_COST[Transport.TCP], size) <= auto_trips(MPI_COST[Transport.SHM], size)
+def test_the_checkpoint_of_records_does_not_grow_with_them() -> None:
+    assert work("records").parts == ("records",)
+    assert work("stream").parts == work("cg").parts == ()
 
 
 @pytest.mark.parametrize(
@@ -218,20 +237,6 @@ def test_pingpong_is_latency_when_short_and_bandwidth_when_long() -> None:
 SIZES = [0, 1, 8, 64, 512, 4 << 10, 32 << 10, 64 << 10, 256 << 10, MIB, 4 * MIB]
 
 
-@pytest.mark.parametrize("transport", list(Transport))
-@pytest.mark.parametrize("name", ["pingpong", "ring", "tcp", "udp", "alltoall", "allreduce"])
-def test_a_slice_of_any_size_is_some_milliseconds_long(name: str, transport: Transport) -> None:
-    """By the cost of a message that it goes by; one unit of work may be longer by itself."""
-    size = kernels.parameters(name)["bytes"]
-    for moved in (m for m in SIZES if size.problem(m) is None):
-        found = keys(argument(workload(name, {"bytes": moved}), transport))
-        units = int(found.get("trips") or found.get("steps") or found["calls"])
-        assert int(found["bytes"]) == moved and 1 <= units <= 10_000
-        messages = units * {"ring": 2 * 8 * 4}.get(name, 2)
-        seconds = messages * MPI_COST[Transport.TCP if name in ("tcp", "udp") else transport].seconds(moved)
-        assert 4e-4 < seconds < 9e-3 or units == 1
-
-
 def test_latency_and_bandwidth_by_message_size() -> None:
     latency = [kernels.metrics(workload("pingpong", {"bytes": m}))[0] for m in SIZES if m < 64 << 10]
     assert {name for name, _, _ in latency} == {"latency"}
@@ -256,15 +261,16 @@ def test_a_lost_datagram_is_named_where_its_slice_is_missing() -> None:
 
 @given(st.floats(1e3, 1e12), st.integers(1, 64))
 def test_a_paced_slice_lasts_ten_milliseconds_or_a_page_each(rate: float, ranks: int) -> None:
-    found = keys(argument(workload("dirty", {"rate": rate}), ranks=ranks))
-    assert float(found["rate"]) == pytest.approx(rate, rel=1e-9)
-    writes, wanted = int(found["writes"]), rate * 10e-3 / 4096
-    assert writes == ranks if wanted < ranks else abs(writes - wanted) <= 0.5
+    assert float(keys(argument(workload("dirty", {"rate": rate}), ranks=ranks))["rate"]) == pytest.approx(
+        rate, rel=1e-9
+    )
+    pages, wanted = work("dirty", {"rate": rate}, ranks=ranks).asked, rate * 10e-3 / 4096 / ranks
+    assert pages is not None and (pages == 1 if wanted < 1 else abs(pages - wanted) <= 0.5)
 
 
 def test_dirty_without_a_rate_is_as_fast_as_it_can() -> None:
     found = keys(argument(workload("dirty", {"bytes": 8 * MIB})))
-    assert found["rate"] == "0" and int(found["writes"]) > 0 and int(found["bytes"]) == 8 * MIB
+    assert found["rate"] == "0" and int(found["bytes"]) == 8 * MIB
     (row,) = kernels.rows(workload("dirty"), [line("dirty", ("bytes", 0.5, 0, 100.0))], None)
     assert (row.metric, row.unit, row.values) == ("rate", "B/s", (200.0,))
 

@@ -4,8 +4,8 @@ why."""
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from statistics import median
 
@@ -15,7 +15,7 @@ from ..model.result import Analysis, Unused
 from ..model.study import Event, EventSubject, Study
 from .attribution import attribute
 from .causes import with_causes
-from .cells import Answer, QuantilesOf, Question, answer, with_discoveries, with_holm
+from .cells import Answer, Question, answer, with_discoveries, with_holm
 from .fold import Folded, RowName, fold
 from .hypervisor import with_hypervisor
 from .network_trouble import with_network
@@ -30,8 +30,10 @@ def analyse(study: Study, plan: Plan, records: Sequence[TrialRecord], *, detail:
     is for use between blocks: the same intervals and verdicts without quantiles, Holm's column, companions
     (sign, mean), differences and attribution, which then are None or have infinite ends."""
     folded = fold(plan, records)
-    spans = _spans(records)
-    block_seconds = _block_seconds(spans)
+    attempts = _attempts(records)
+    block_seconds = _block_seconds(attempts)
+    clock = _clock(attempts, block_seconds)
+    ended = _ended(attempts, clock, plan.started)
     questions = _questions(study, folded)
     answers = [
         a
@@ -41,8 +43,9 @@ def analyse(study: Study, plan: Plan, records: Sequence[TrialRecord], *, detail:
                 q,
                 folded,
                 study.design,
-                expected=plan.expected_blocks,
+                plan,
                 block_seconds=block_seconds,
+                ended=ended,
                 detail=detail,
             )
         )
@@ -55,8 +58,9 @@ def analyse(study: Study, plan: Plan, records: Sequence[TrialRecord], *, detail:
         found = attribute(study, cells, {a.cell.key: a.parts for a in compared if a.parts is not None})
         cells = tuple(replace(c, attribution=found.get(c.key)) for c in cells)
         cells = with_network(cells, folded.used)
-        cells = with_causes(study, cells, folded.used, expected=plan.expected_blocks)
-        cells = with_hypervisor(study, cells, folded.used, expected=plan.expected_blocks)
+        schedules = {a.cell.key: a.schedule for a in compared}
+        cells = with_causes(study, cells, folded.used, schedules=schedules)
+        cells = with_hypervisor(study, cells, folded.used, schedules=schedules)
     disturbance = disturbances(folded.used)
     return Analysis(
         study=study.name,
@@ -65,7 +69,7 @@ def analyse(study: Study, plan: Plan, records: Sequence[TrialRecord], *, detail:
         blocks=len(folded.blocks),
         torn_blocks=folded.torn,
         failed_trials=sum(1 for r in records if r.status is not Status.OK or _unverified(r)),
-        elapsed=_elapsed(spans, block_seconds),
+        elapsed=clock[-1] if clock else 0.0,
         block_seconds=block_seconds,
         cells=cells,
         noise_floor=noise_floor([a.cell for a in answers if a.cell.arm == a.cell.baseline], disturbance),
@@ -91,6 +95,11 @@ def _questions(study: Study, folded: Folded) -> list[Question]:
     events = {w.name: w.event for w in study.workloads if isinstance(w, EventSubject)}
     twins = sorted({arm for (arm, aa), _ in folded.series if aa and arm in arms}, key=list(arms).index)
     pairs = [(arm, arm, True) for arm in twins] + [(c.arm, c.baseline, False) for c in comparisons]
+    aa_cells = sum(
+        ((arm, True), row) in folded.series and ((arm, False), row) in folded.series
+        for arm in twins
+        for row in rows
+    )
     out: list[Question] = []
     for arm, baseline, aa in pairs:
         for row in rows:
@@ -101,21 +110,19 @@ def _questions(study: Study, folded: Folded) -> list[Question]:
                     baseline=arms[baseline],
                     row=row,
                     aa=aa,
+                    aa_cells=aa_cells if aa else 0,
                     alpha=alpha / named if primary else alpha,
                     exploratory=not primary,
-                    quantiles=_quantiles_of(events.get(row[0]), row[1]),
+                    quantiles=_has_quantiles(events.get(row[0]), row[1]),
                 )
             )
     return out
 
 
-def _quantiles_of(event: Event | None, metric: str) -> QuantilesOf | None:
-    """Of times of events alone. Commands in one instance share its fate, so that its median is the value;
-    every start and every stop is that of a fresh instance."""
-    if event is Event.EXEC:
-        return QuantilesOf.BLOCKS
-    timed = metric in ("start", "stop", "removed", "start_all")
-    return QuantilesOf.VALUES if (event is not None and timed) or metric == "start" else None
+def _has_quantiles(event: Event | None, metric: str) -> bool:
+    """Whether quantiles are taken of a metric: of times of events alone."""
+    timed = event is Event.EXEC or metric in ("start", "stop", "removed", "start_all")
+    return (event is not None and timed) or metric == "start"
 
 
 def _ordered(study: Study, rows: Iterable[RowName]) -> list[RowName]:
@@ -159,30 +166,54 @@ def _not_measured(
     return out
 
 
-def _spans(records: Iterable[TrialRecord]) -> list[tuple[float, float]]:
-    """Begin and end of every attempt at a block, in the order of time."""
+@dataclass(frozen=True, kw_only=True)
+class _Attempt:
+    """One attempt at a block, from the begin of its first trial to the end of its last, Unix seconds."""
+
+    block: int
+    begin: float
+    end: float
+
+
+def _attempts(records: Iterable[TrialRecord]) -> list[_Attempt]:
+    """Every attempt at a block, in the order of time."""
     spans: dict[tuple[int, int], tuple[float, float]] = {}
     for r in records:
         if r.block < 1:
             continue
         begin, end = spans.get((r.block, r.attempt), (r.begin, r.end))
         spans[r.block, r.attempt] = (min(begin, r.begin), max(end, r.end))
-    return sorted(spans.values())
+    found = (_Attempt(block=block, begin=begin, end=end) for (block, _), (begin, end) in spans.items())
+    return sorted(found, key=lambda a: (a.begin, a.end))
 
 
-def _block_seconds(spans: Sequence[tuple[float, float]]) -> float:
+def _block_seconds(attempts: Sequence[_Attempt]) -> float:
     """Median seconds from one block's begin to the next, the time between blocks included; 0 without
     records."""
-    if not spans:
+    if not attempts:
         return 0.0
-    own = median(end - begin for begin, end in spans)
-    steps = [b[0] - a[0] for a, b in pairwise(spans)]
+    own = median(a.end - a.begin for a in attempts)
+    steps = [b.begin - a.begin for a, b in pairwise(attempts)]
     return max(own, median(steps)) if steps else own
 
 
-def _elapsed(spans: Sequence[tuple[float, float]], block_seconds: float) -> float:
-    """Seconds spent on blocks. The time from one block to the next counts while it is shorter than a block;
-    longer gaps are pauses between a run and its resumption."""
-    total = sum(end - begin for begin, end in spans)
-    gaps = (b[0] - a[1] for a, b in pairwise(spans))
-    return total + sum(gap for gap in gaps if 0 < gap <= max(block_seconds, 1.0))
+def _clock(attempts: Sequence[_Attempt], block_seconds: float) -> list[float]:
+    """Seconds spent on blocks up to the end of each attempt. The time from one block to the next counts while
+    it is shorter than a block; longer gaps are pauses between a run and its resumption."""
+    out: list[float] = []
+    spent, before = 0.0, None
+    for a in attempts:
+        gap = 0.0 if before is None else a.begin - before
+        spent += a.end - a.begin + (gap if 0 < gap <= max(block_seconds, 1.0) else 0.0)
+        before = a.end
+        out.append(spent)
+    return out
+
+
+def _ended(
+    attempts: Sequence[_Attempt], clock: Sequence[float], started: float | None
+) -> Mapping[int, float]:
+    """Seconds of the run at the end of each block, by its number: since the command that began the run was
+    started, or since the first block began where that is not known."""
+    first = max(attempts[0].begin - started, 0.0) if attempts and started is not None else 0.0
+    return {a.block: first + spent for a, spent in zip(attempts, clock, strict=True)}

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from ..model.plan import Schedule
 from ..model.record import STEP
 from ..model.result import Attribution, Cell, Interval, Part, Verdict
 from ..model.study import Arm, Better, Study, Transport
@@ -43,7 +44,7 @@ MAIN_SHARE = 2 / 3
 
 
 def measured_parts(
-    paired: Paired, env: Series, base: Series, *, expected: int, alpha: float
+    paired: Paired, env: Series, base: Series, *, schedule: Schedule, alpha: float
 ) -> tuple[tuple[Part, ...], Interval] | None:
     """Parts of the extra time and the residual, in shares of the baseline's time; None where a side lacks
     seconds or MPI times.
@@ -78,7 +79,7 @@ def measured_parts(
     residual = total - np.sum(list(shares.values()), axis=0)
 
     def carried(x: FloatArray) -> Interval:
-        return look_and_carry(x, expected=expected, alpha=alpha).interval
+        return look_and_carry(x, schedule=schedule, alpha=alpha, numbers=paired.blocks.tolist()).interval
 
     parts = tuple(Part(name=name, overhead=carried(x)) for name, x in shares.items())
     return parts, carried(residual)

@@ -16,6 +16,7 @@ from statistics import fmean
 
 import numpy as np
 
+from ..model.plan import Schedule
 from ..model.record import Status, TrialRecord
 from ..model.result import Attribution, Cell, Interval, Part, Verdict
 from ..model.study import ApplicationWorkload, Arm, CommandWorkload, KernelWorkload, Study
@@ -129,10 +130,10 @@ class Found:
 
 
 def with_causes(
-    study: Study, cells: Sequence[Cell], records: Iterable[TrialRecord], *, expected: int
+    study: Study, cells: Sequence[Cell], records: Iterable[TrialRecord], *, schedules: Mapping[str, Schedule]
 ) -> tuple[Cell, ...]:
     """The cells with the causes of their extra time, those that hold a part of it in the sentence, and a
-    change that may help. records: those of complete blocks."""
+    change that may help. records: those of complete blocks; schedules: of each cell's looks, by its key."""
     arms = {arm.name: arm for arm in study.arms()}
     sides = by_sides(records)
 
@@ -141,8 +142,9 @@ def with_causes(
         material = cell.verdict in (Verdict.SLOWER, Verdict.FASTER)
         if env is None or base is None or (cell.attribution is None and not material):
             return cell
-        found = find(study, cell, env, base, expected=expected)
-        return _told(study, cell, env, base, found, expected=expected)
+        schedule = schedules[cell.key]
+        found = find(study, cell, env, base, schedule=schedule)
+        return _told(study, cell, env, base, found, schedule=schedule)
 
     return tuple(told(c) for c in cells)
 
@@ -168,7 +170,7 @@ def side_of(study: Study, arm: Arm, sides: Mapping[tuple[str, bool], ByBlock], w
     return Side(arm=arm, records=records, rto=rto, processes=count(arm))
 
 
-def find(study: Study, cell: Cell, env: Side, base: Side, *, expected: int) -> Found | None:
+def find(study: Study, cell: Cell, env: Side, base: Side, *, schedule: Schedule) -> Found | None:
     """None where the timed seconds of a block are not known, or nothing was counted in them."""
     if cell.metric in ("user", "system") and not _is_kernel(study, cell.workload):
         return None  # CPU time, of which no cause here is a part
@@ -200,7 +202,9 @@ def find(study: Study, cell: Cell, env: Side, base: Side, *, expected: int) -> F
     alpha = 1 - cell.confidence
 
     def carried(values: Sequence[float]) -> Interval:
-        return look_and_carry(np.asarray(values), expected=expected, alpha=alpha).interval
+        return look_and_carry(
+            np.asarray(values), schedule=schedule, alpha=alpha, numbers=cell.blocks
+        ).interval
 
     left = [t - sum(shares[c][i] for c in known) for i, t in enumerate(total)]
     return Found(
@@ -229,7 +233,9 @@ def _is_kernel(study: Study, workload: str) -> bool:
     return any(w.name == workload and isinstance(w, KernelWorkload) for w in study.workloads)
 
 
-def _told(study: Study, cell: Cell, env: Side, base: Side, found: Found | None, *, expected: int) -> Cell:
+def _told(
+    study: Study, cell: Cell, env: Side, base: Side, found: Found | None, *, schedule: Schedule
+) -> Cell:
     had = cell.attribution or Attribution(parts=(), residual=None, sentence="")
     slower = cell.verdict is Verdict.SLOWER
     clauses: list[str] = [] if had.sentence in ("", NOT_EXPLAINED) else [had.sentence]
@@ -243,7 +249,7 @@ def _told(study: Study, cell: Cell, env: Side, base: Side, found: Found | None, 
         proven.insert(0, Cause.TIMEOUTS.name)
     for cause, count in COUNTS.items() if slower else ():
         if had.sentence.split(";")[0] in count.beside:
-            times = _times_more(cell, env, base, count, expected=expected)
+            times = _times_more(cell, env, base, count, schedule=schedule)
             if times is not None:
                 clauses.append(f"{cause.value} ×{times:.2g}")
                 proven.append(cause.name)
@@ -270,7 +276,7 @@ def _worth_saying(found: Found, cause: Cause) -> bool:
     return found.causes[cause].low > WORTH_SAYING * found.total.centre > 0
 
 
-def _times_more(cell: Cell, env: Side, base: Side, count: Count, *, expected: int) -> float | None:
+def _times_more(cell: Cell, env: Side, base: Side, count: Count, *, schedule: Schedule) -> float | None:
     """A count for the same work, as a multiple of the baseline's; None where it is not known or not clearly
     more."""
     logs: list[float] = []
@@ -285,5 +291,7 @@ def _times_more(cell: Cell, env: Side, base: Side, count: Count, *, expected: in
         logs.append(math.log(pair[0] / pair[1]))
     if not logs:
         return None
-    ratio = look_and_carry(np.asarray(logs), expected=expected, alpha=1 - cell.confidence).interval
+    ratio = look_and_carry(
+        np.asarray(logs), schedule=schedule, alpha=1 - cell.confidence, numbers=cell.blocks
+    ).interval
     return math.exp(ratio.centre) if ratio.low > math.log(count.least) else None

@@ -9,38 +9,54 @@ from enum import Enum, auto
 
 import numpy as np
 
+from ..model.draw import draw
+from ..model.plan import ExpectedLooks, Plan, Schedule
 from ..model.result import Cell, Interval, Part, Quantiles, Verdict
 from ..model.study import Arm, Design
 from .attribution import measured_parts
 from .companions import discoveries, evidence, slice_spread, totals
-from .fold import FloatArray, Folded, Paired, RowName, Side, pair, row_medians
-from .looks import Carried, look_and_carry
+from .decision import Decision, decide
+from .fold import FloatArray, Folded, Paired, RowName, Series, Side, brackets, pair, row_medians
+from .looks import look_and_carry, own_schedule
 from .mean_interval import anytime_mean
 from .multiplicity import holm, smallest_alpha
 from .quantiles import median_interval, quantiles
 from .sign_interval import sign_interval
-from .verdict import blocks_needed, judge, reason, smallest_material
+from .verdict import disagreement, smallest_material
 
 
-class QuantilesOf(Enum):
-    """What quantiles are taken of: every value, or one value of each block."""
+class Statistic(Enum):
+    """What makes the primary interval: the signed ranks of d, the environment against the first run of its
+    baseline; or the three-arm test, which uses the second run of the first baseline as well."""
 
-    VALUES = auto()
-    BLOCKS = auto()
+    SIGNED_RANK = auto()
+    THREE_ARM = auto()
+
+
+STATISTIC = Statistic.SIGNED_RANK
+"""Chosen once for all studies, by simulation and by recorded runs; docs/method.md holds the figures.
+
+The baseline against itself, and cells whose baseline has no second run, use the signed ranks in any case, and
+so does Holm's column."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Question:
-    """One comparison of one row. aa: the baseline against its own second run; alpha: what this cell may
-    spend; quantiles: None = none are taken."""
+    """One comparison of one row.
+
+    aa: the baseline against its own second run.
+    aa_cells: how many comparisons of that kind there are.
+    alpha: what this cell may spend.
+    quantiles: whether quantiles are taken of the arm's values."""
 
     arm: Arm
     baseline: Arm
     row: RowName
     aa: bool
+    aa_cells: int
     alpha: float
     exploratory: bool
-    quantiles: QuantilesOf | None
+    quantiles: bool
 
     @property
     def sides(self) -> tuple[Side, Side]:
@@ -51,9 +67,11 @@ class Question:
 
 @dataclass(frozen=True, kw_only=True)
 class Answer:
-    """A cell, its smallest alpha (None without a look) and its measured parts (None where there are none)."""
+    """A cell, the schedule of its looks, its p value (None without a look) and its measured parts (None where
+    there are none)."""
 
     cell: Cell
+    schedule: Schedule
     p: float | None
     parts: tuple[tuple[Part, ...], Interval] | None
 
@@ -62,66 +80,112 @@ def answer(
     question: Question,
     folded: Folded,
     design: Design,
+    plan: Plan,
     *,
-    expected: int,
     block_seconds: float,
+    ended: Mapping[int, float],
     detail: bool,
 ) -> Answer | None:
     """The cell of a question; None where no block has the row on both sides.
 
-    Without detail (between blocks of a run) sign, mean and difference have infinite ends, baseline_value and
-    value too, and p, quantiles and parts are left out; n, interval, verdict, reason and need are the same.
-    """
+    ended: seconds of the run at the end of each block. Without detail (between blocks of a run) sign, mean
+    and difference have infinite ends, baseline_value and value too, and p, quantiles and parts are left out;
+    n, interval, verdict, reason and need are the same, but for what sign says beside the reason."""
     env, base = question.sides
     paired = pair(folded, env, base, question.row)
     if paired is None:
         return None
-    alpha, n = question.alpha, int(paired.d.size)
-    carried = look_and_carry(paired.d, expected=expected, alpha=alpha)
-    cell = _plain(question, folded, design, paired, carried, expected=expected, block_seconds=block_seconds)
-    if not detail:
-        return Answer(cell=cell, p=None, parts=None)
-    series = folded.series
-    parts = measured_parts(
-        paired, series[env, question.row], series[base, question.row], expected=expected, alpha=alpha
+    alpha, margin = question.alpha, design.margin
+    schedule = own_schedule(plan.schedule, paired.left_out)
+    arms = brackets(folded, paired, env, base, question.row) if _has_three_arms(question) else None
+    decision = decide(
+        paired, schedule, alpha=alpha, margin=margin, min_blocks=design.min_blocks, brackets=arms
     )
-    difference = look_and_carry(_difference(folded, question, paired), expected=expected, alpha=alpha)
+    if question.aa:
+        decision = _corrected(decision, question, paired, schedule, design)
+    cell = _plain(question, folded, margin, paired, decision, block_seconds=block_seconds, ended=ended)
+    if not detail:
+        return Answer(cell=cell, schedule=schedule, p=None, parts=None)
+    series, row = folded.series, question.row
+    parts = measured_parts(paired, series[env, row], series[base, row], schedule=schedule, alpha=alpha)
+    difference = look_and_carry(
+        _difference(folded, question, paired), schedule=schedule, alpha=alpha, numbers=cell.blocks
+    )
+    sign = sign_interval(paired.judged, alpha)
+    other = disagreement(decision.carried.low, decision.carried.high, sign, cell.verdict, margin=margin)
     cell = replace(
         cell,
         baseline_value=median_interval(paired.base_values, design.confidence),
         value=median_interval(paired.env_values, design.confidence),
         difference=difference.interval,
-        sign=sign_interval(paired.d, alpha),
-        mean=anytime_mean(paired.d, alpha=alpha, expected=expected),
-        quantiles=_quantiles(question, folded, paired, design.confidence),
+        reason=f"{cell.reason}; {other}" if other else cell.reason,
+        sign=sign,
+        mean=_mean(paired.d, alpha, schedule),
+        quantiles=_quantiles(question, folded, design) if question.quantiles else None,
         total=totals(paired, cell.better, design.confidence),
-        spread=slice_spread(series[env, question.row], series[base, question.row], paired, block_seconds),
-        e=evidence(paired.d),
+        spread=slice_spread(series[env, row], series[base, row], paired, block_seconds),
+        e=min(evidence(paired.d), evidence(paired.judged)),
     )
-    p = None
-    if n >= design.min_blocks:
-        p = smallest_alpha(paired.d, expected=expected, margin=design.margin, verdict=cell.verdict)
-    return Answer(cell=cell, p=p, parts=parts)
+    p = _p_value(paired, schedule, cell, decision.least)
+    return Answer(cell=cell, schedule=schedule, p=p, parts=parts)
+
+
+def _has_three_arms(question: Question) -> bool:
+    return STATISTIC is Statistic.THREE_ARM and not question.aa
+
+
+def _corrected(
+    decision: Decision, question: Question, paired: Paired, schedule: Schedule, design: Design
+) -> Decision:
+    """Of the baseline against itself: *material* and *inconsistent* only where they stand when alpha is
+    divided by the number of such comparisons, or sound machines would be distrusted for chance alone."""
+    if decision.verdict in (Verdict.NONE, Verdict.EQUIVALENT) or question.aa_cells < 2:
+        return decision
+    strict = decide(
+        paired,
+        schedule,
+        alpha=question.alpha / question.aa_cells,
+        margin=design.margin,
+        min_blocks=design.min_blocks,
+    )
+    if strict.verdict is decision.verdict:
+        return replace(decision, block=strict.block)
+    why = (
+        f"{decision.verdict.value} by itself, but among {question.aa_cells} comparisons of the baseline with "
+        "itself that may be chance"
+    )
+    return replace(decision, verdict=Verdict.NONE, block=None, reason=why)
+
+
+def _p_value(paired: Paired, schedule: Schedule, cell: Cell, least: int) -> float | None:
+    """For Holm's column: with failures the larger of two, since a verdict has to be carried by all blocks and
+    by those without failures."""
+    if cell.n < least:
+        return None
+    samples = [(paired.judged, paired.judged_blocks)]
+    if paired.failed:
+        samples.append((paired.d, paired.blocks))
+    found = [
+        smallest_alpha(
+            d, schedule=schedule, margin=cell.margin, verdict=cell.verdict, numbers=blocks.tolist()
+        )
+        for d, blocks in samples
+    ]
+    known = [p for p in found if p is not None]
+    return max(known) if len(known) == len(found) else None
 
 
 def _plain(
     question: Question,
     folded: Folded,
-    design: Design,
+    margin: float,
     paired: Paired,
-    carried: Carried,
+    decision: Decision,
     *,
-    expected: int,
     block_seconds: float,
+    ended: Mapping[int, float],
 ) -> Cell:
-    n, low, high = int(paired.d.size), carried.low, carried.high
-    margin, least = design.margin, design.min_blocks
-    verdict = judge(low, high, n=n, margin=margin, min_blocks=least)
-    needed = None
-    if verdict is Verdict.NONE:
-        needed = blocks_needed(
-            carried, n=n, expected=expected, alpha=question.alpha, margin=margin, min_blocks=least
-        )
+    carried, needed = decision.carried, decision.needed
     base = folded.series[question.sides[1], question.row]
     sides = question.arm.environment, question.baseline.environment
     guest = sides[0].emulation or sides[1].emulation
@@ -138,28 +202,23 @@ def _plain(
         metric=question.row[1],
         unit=base.unit,
         better=base.better,
-        n=n,
-        failed=sum(paired.failures.values()),
+        n=int(paired.judged.size),
+        failed=len(paired.failed),
+        failed_blocks=tuple(sorted(paired.env_failed)),
+        baseline_failed_blocks=tuple(sorted(paired.base_failed)),
         baseline_value=_open(float(np.median(paired.base_values))),
         value=_open(float(np.median(paired.env_values))),
         overhead=_share(carried.centre),
-        low=_share(low),
-        high=_share(high),
+        low=_share(carried.low),
+        high=_share(carried.high),
         margin=margin,
         confidence=1 - question.alpha,
         exploratory=question.exploratory,
-        verdict=verdict,
-        reason=reason(
-            verdict,
-            low=low,
-            high=high,
-            n=n,
-            margin=margin,
-            min_blocks=least,
-            expected=expected,
-            needed=needed,
-        ),
-        smallest_material=smallest_material(low, high, margin),
+        verdict=decision.verdict,
+        reason=decision.reason,
+        decided_block=decision.block,
+        decided_seconds=None if decision.block is None else ended.get(decision.block),
+        smallest_material=smallest_material(carried.low, carried.high, margin),
         blocks_needed=needed,
         seconds_needed=needed * block_seconds if needed is not None and block_seconds > 0 else None,
         difference=_open(float(np.median(paired.env_values - paired.base_values))),
@@ -209,15 +268,31 @@ def _difference(folded: Folded, question: Question, paired: Paired) -> FloatArra
     return out
 
 
-def _quantiles(question: Question, folded: Folded, paired: Paired, confidence: float) -> Quantiles | None:
-    """Of this arm, as the question wants them."""
-    if question.quantiles is None:
-        return None
-    if question.quantiles is QuantilesOf.BLOCKS:
-        return quantiles(paired.env_values, confidence)
-    series = folded.series[question.sides[0], question.row]
-    inside = np.arange(series.values.shape[1]) < series.lengths[:, None]
-    return quantiles(series.values[inside], confidence)
+def _quantiles(question: Question, folded: Folded, design: Design) -> Quantiles:
+    """Of the arm, with the baseline's values beside."""
+    env, base = (
+        _one_of_each_block(folded.series[side, question.row], side, question.row, design.seed)
+        for side in question.sides
+    )
+    return quantiles(env, base, design.confidence)
+
+
+def _one_of_each_block(series: Series, side: Side, row: RowName, seed: int) -> FloatArray:
+    """One value of each block, shape (blocks,), drawn by seed and block alone. Values of one block resemble
+    each other, so that all of them would pass for more than they are; their median would hide the tail."""
+    name = f"{side[0]}{'.aa' if side[1] else ''} {'.'.join(row)}"
+    drawn = [
+        int.from_bytes(draw("value", seed, block, name)[:8], "big") % length
+        for block, length in zip(series.blocks.tolist(), series.lengths.tolist(), strict=True)
+    ]
+    out: FloatArray = series.values[np.arange(len(drawn)), drawn]
+    return out
+
+
+def _mean(d: FloatArray, alpha: float, schedule: Schedule) -> Interval:
+    if isinstance(schedule, ExpectedLooks):
+        return anytime_mean(d, alpha=alpha, expected=schedule.expected)
+    return anytime_mean(d, alpha=alpha)
 
 
 def _open(centre: float) -> Interval:

@@ -14,6 +14,7 @@ from dataclasses import replace
 import numpy as np
 
 from ..model.guest import Nic
+from ..model.plan import Schedule
 from ..model.record import TrialRecord
 from ..model.result import Attribution, Cell, Interval, Suggestion, Verdict
 from ..model.study import Arm, Study
@@ -39,10 +40,10 @@ Read = Callable[[Mapping[str, float | None]], float | None]
 
 
 def with_hypervisor(
-    study: Study, cells: Sequence[Cell], records: Iterable[TrialRecord], *, expected: int
+    study: Study, cells: Sequence[Cell], records: Iterable[TrialRecord], *, schedules: Mapping[str, Schedule]
 ) -> tuple[Cell, ...]:
     """The cells, those of slower guests with what their hypervisor did in the sentence. records: those of
-    complete blocks."""
+    complete blocks; schedules: of each cell's looks, by its key."""
     arms = {arm.name: arm for arm in study.arms()}
     sides = by_sides(records)
 
@@ -51,7 +52,7 @@ def with_hypervisor(
         if arm.environment.guest is None or cell.verdict is not Verdict.SLOWER:
             return cell
         env, base = (side_of(study, arms[name], sides, cell.workload) for name in (cell.arm, cell.baseline))
-        return cell if env is None or base is None else _told(cell, env, base, expected)
+        return cell if env is None or base is None else _told(cell, env, base, schedules[cell.key])
 
     return tuple(told(c) for c in cells)
 
@@ -67,12 +68,12 @@ def exits(timed: Mapping[str, float | None]) -> float | None:
     return timed.get("exits")
 
 
-def _told(cell: Cell, env: Side, base: Side, expected: int) -> Cell:
+def _told(cell: Cell, env: Side, base: Side, schedule: Schedule) -> Cell:
     clauses = []
-    threads = _more(cell, env, base, device_threads, expected)
+    threads = _more(cell, env, base, device_threads, schedule)
     if threads is not None and threads[0].low > WORTH_SAYING * _extra(cell, env, base) > 0:
         clauses.append(f"CPU time of its devices' threads: {threads[1]:.2g} s")
-    left = _more(cell, env, base, exits, expected)
+    left = _more(cell, env, base, exits, schedule)
     emulates = False
     if left is not None and LEAST_EXIT * left[0].low > WORTH_SAYING * _extra(cell, env, base) > 0:
         reason = _main_reason(cell, env)
@@ -94,7 +95,7 @@ def _has_emulated_card(arm: Arm) -> bool:
     return guest is not None and arm.environment.attachment.seated and guest.nic in EMULATED
 
 
-def _more(cell: Cell, env: Side, base: Side, read: Read, expected: int) -> tuple[Interval, float] | None:
+def _more(cell: Cell, env: Side, base: Side, read: Read, schedule: Schedule) -> tuple[Interval, float] | None:
     """How much more of it than the baseline's for the same work, by second of the baseline, over blocks; and
     the mean. The bare machine, and containers on it, have none. None where it is not known of a block."""
     shares, more = [], []
@@ -111,7 +112,9 @@ def _more(cell: Cell, env: Side, base: Side, read: Read, expected: int) -> tuple
         shares.append(more[-1] / (theirs[0] * scale))
     if not shares:
         return None
-    carried = look_and_carry(np.asarray(shares), expected=expected, alpha=1 - cell.confidence)
+    carried = look_and_carry(
+        np.asarray(shares), schedule=schedule, alpha=1 - cell.confidence, numbers=cell.blocks
+    )
     return carried.interval, math.fsum(more) / len(more)
 
 

@@ -42,7 +42,11 @@ def geometric_mean(values: FloatArray) -> float:
     return float(np.exp(np.mean(np.log(values))))
 
 
-def anytime_mean(d: FloatArray, *, alpha: float, expected: int) -> Interval:
+NARROWEST_AT = 40
+"""Blocks at which the anytime t interval of the mean is about narrowest."""
+
+
+def anytime_mean(d: FloatArray, *, alpha: float, expected: int = NARROWEST_AT) -> Interval:
     """Running t interval of the mean of d after all its blocks, in order; valid at every n if d is normal.
 
     Half-width s sqrt(nu (c - 1) / (n (1 - c / (1 + n g)))), nu = n - 1, c = ((1 + n g) / alpha^2)^(1/n),

@@ -8,8 +8,9 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from ..model.plan import Schedule
 from ..model.result import Verdict
-from .looks import look_schedule
+from .looks import nominal_shares, planned_looks
 from .signed_rank import Walsh, lower_tail
 
 FloatArray = NDArray[np.float64]
@@ -39,20 +40,31 @@ def e_bh(e: Sequence[float], alpha: float) -> tuple[bool, ...]:
     return tuple(i in taken for i in range(m))
 
 
-def smallest_alpha(d: FloatArray, *, expected: int, margin: float, verdict: Verdict) -> float | None:
-    """The smallest alpha at which the running primary interval of d gives a material or equivalent verdict.
+def smallest_alpha(
+    d: FloatArray,
+    *,
+    schedule: Schedule,
+    margin: float,
+    verdict: Verdict,
+    numbers: Sequence[int] | None = None,
+) -> float | None:
+    """The p value of Holm's column: the smallest alpha at which the running interval of d would give a
+    material or equivalent verdict if every look spent its nominal share and carried nothing.
 
-    For a cell with such a verdict: of that verdict; without one: the smallest over the three verdicts. 1 at
-    most. None before the first look and for an inconsistent cell. Raised to no verdict by itself: it is a
-    column."""
+    It is the smallest over the looks of p_n / share_n. The interval that is shown carries what looks leave
+    unspent, so it may give a verdict at a smaller alpha. d, numbers: see looks.look_and_carry. For a
+    cell with a verdict it is the p value of that verdict; without one the smallest over the three verdicts;
+    at most 1. None before the first look and for an inconsistent cell."""
     if verdict is Verdict.INCONSISTENT:
         return None
     delta = math.log1p(margin)
     # The smallest alpha at which the running lower end exceeds +delta or -delta, the upper end lies below.
     above_plus = above_minus = below_minus = below_plus = math.inf
     looked = False
-    for n, share in look_schedule(expected, int(d.size)):
+    planned = planned_looks(schedule, range(1, d.size + 1) if numbers is None else numbers)
+    for look, share in zip(planned, nominal_shares(planned), strict=True):
         looked = True
+        n = look.n
         walsh = Walsh(d[:n])
         whole = walsh.count
         above_plus = min(above_plus, 2 * lower_tail(n, walsh.at_most(delta)) / share)

@@ -25,7 +25,10 @@ LOADS = {
 
 
 def noise_floor(cells: Sequence[Cell], disturbance: Mapping[str, float | None]) -> NoiseFloor:
-    """trusted: no A/A cell is material or inconsistent; proven: there are A/A cells and all are equivalent;
+    """What the A/A cells say of the machine.
+
+    trusted: no A/A cell is material or inconsistent; those verdicts are corrected for the number of cells.
+    proven: there are A/A cells and all are equivalent, which needs no correction.
     reason: what speaks against trust, with the likeliest cause, or what is not decided yet; empty when
     proven."""
     odd = [c for c in cells if c.verdict in (Verdict.SLOWER, Verdict.FASTER, Verdict.INCONSISTENT)]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
+from dataclasses import dataclass
 
 from ..model.result import Analysis, Cell, Verdict
 from ..model.study import Study
@@ -15,15 +17,42 @@ def half_width(cell: Cell) -> float:
     return (math.log1p(cell.high) - math.log1p(cell.low)) / 2
 
 
+def distance(cell: Cell) -> float:
+    """How far a cell is from a verdict, in ln ratio: what its interval reaches across the ends of the margin
+    at least, whichever verdict it may come to; inf before it has an interval."""
+    if math.isinf(half_width(cell)):
+        return math.inf
+    low, high, delta = math.log1p(cell.low), math.log1p(cell.high), math.log1p(cell.margin)
+    return max(0.0, min(delta - low, high + delta, max(-delta - low, high - delta)))
+
+
+def furthest(cells: Iterable[Cell]) -> list[Cell]:
+    """Cells in order, the furthest from a verdict first. Of those without an interval the one is first whose
+    estimate is nearest to an end of the margin."""
+
+    def key(cell: Cell) -> tuple[float, float]:
+        theta = math.log1p(cell.overhead) if -1 < cell.overhead < math.inf else math.inf
+        return -distance(cell), abs(abs(theta) - math.log1p(cell.margin))
+
+    return sorted(cells, key=key)
+
+
 def all_cells(analysis: Analysis) -> tuple[Cell, ...]:
     """The A/A cells and the comparisons."""
     return (*analysis.noise_floor.cells, *analysis.cells)
 
 
 def decided(analysis: Analysis) -> bool:
-    """Whether every cell, A/A included, has its verdict (an inconsistent cell has: blocks do not mend it)."""
+    """Whether every cell, A/A included, has its verdict. An inconsistent cell has one, since more blocks do
+    not mend it; so has an A/A cell that can never be equivalent but whose difference may be chance."""
     cells = all_cells(analysis)
-    return bool(cells) and all(c.verdict is not Verdict.NONE for c in cells)
+    open_ = [c for c in analysis.noise_floor.cells if c.verdict is Verdict.NONE and not _hopeless(c)]
+    return bool(cells) and not analysis.undecided and not open_
+
+
+def _hopeless(cell: Cell) -> bool:
+    """Whether no part of its interval, which only ever narrows, is left within the margin."""
+    return cell.low > cell.high or cell.low > cell.margin or cell.high < -cell.margin / (1 + cell.margin)
 
 
 def wide_cells(analysis: Analysis, target: float) -> tuple[Cell, ...]:
@@ -31,42 +60,73 @@ def wide_cells(analysis: Analysis, target: float) -> tuple[Cell, ...]:
     return tuple(c for c in all_cells(analysis) if half_width(c) > target)
 
 
-def settled_arms(analysis: Analysis, study: Study) -> frozenset[str]:
-    """Names of the arms that later blocks need not hold: every cell of theirs has what is asked for, and none
-    is anybody's baseline. Those of the baselines always stay."""
+def settled(analysis: Analysis, study: Study) -> dict[str, frozenset[str]]:
+    """By arm, the workloads that later blocks need not run: every comparison that they take part in, on
+    either side, has what is asked for. A baseline thus keeps a workload as long as any arm, or its own second
+    run, is undecided in it."""
     design = study.design
-    stay = {a.name for a in study.arms() if a.environment.name in design.baselines}
-    stay |= {c.baseline for c in analysis.cells}
     target = design.target_width
-    open_ = {
-        c.arm
-        for c in analysis.cells
-        if (c.n < design.min_blocks or half_width(c) > target if target else c.verdict is Verdict.NONE)
-    }
-    return frozenset(c.arm for c in analysis.cells) - open_ - stay
+    taking: set[tuple[str, str]] = set()
+    open_: set[tuple[str, str]] = set()
+    for c in all_cells(analysis):
+        sides = {(c.arm, c.workload), (c.baseline, c.workload)}
+        taking |= sides
+        if c.n < design.min_blocks or half_width(c) > target if target else c.verdict is Verdict.NONE:
+            open_ |= sides
+    out: dict[str, set[str]] = {}
+    for arm, workload in taking - open_:
+        out.setdefault(arm, set()).add(workload)
+    return {arm: frozenset(workloads) for arm, workloads in out.items()}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stop:
+    """Why no further block is started, in words. planned: a limit that was set beforehand ended the run, not
+    what was measured; a closing look may then be taken."""
+
+    reason: str
+    planned: bool
 
 
 def should_stop(
-    analysis: Analysis, study: Study, *, blocks: int, elapsed: float, block_seconds: float
-) -> str | None:
-    """Why no further block is started, in words, or None to go on.
+    analysis: Analysis,
+    study: Study,
+    *,
+    blocks: int,
+    elapsed: float,
+    block_seconds: float,
+    overrun: bool = False,
+    next_look: int = 0,
+) -> Stop | None:
+    """Whether to stop: at the asked width if the study asks for one, else at verdicts; at max_blocks; and
+    when the next block would end after max_time. Never on a p value.
 
-    At the asked width where the study asks for one, else at verdicts, never before min_blocks; at max_blocks;
-    and when the next block would end after max_time. Never on a p value. blocks: done so far, of which the
-    analysis may lack the last; elapsed: seconds of the run so far.
+    blocks: done so far, of which the analysis may lack the last.
+    elapsed: seconds of the run so far.
+    block_seconds: of the next block.
+    overrun: let a run whose time is used up go on until next_look, the number of blocks of the next look.
     """
     design = study.design
     cells = all_cells(analysis)
     if cells and min(c.n for c in cells) >= design.min_blocks:
         if design.target_width is not None:
             if not wide_cells(analysis, design.target_width):
-                return f"every interval is at most ±{100 * design.target_width:.3g} % wide"
+                reason = f"every interval is at most ±{100 * design.target_width:.3g} % wide"
+                return Stop(reason=reason, planned=False)
         elif decided(analysis):
-            return "every comparison has its verdict"
+            return Stop(reason="every comparison has its verdict", planned=False)
     if blocks >= design.max_blocks:
         done = "1 block is done" if design.max_blocks == 1 else f"{design.max_blocks} blocks are done"
         unbounded = bool(cells) and all(math.isinf(half_width(c)) for c in cells)
-        return f"{done}, too few for an interval" if unbounded else done
+        return Stop(reason=f"{done}, too few for an interval" if unbounded else done, planned=True)
     if design.max_time is not None and elapsed + block_seconds > design.max_time:
-        return f"the time budget of {design.max_time:.3g} s is used up"
+        # With overrun the last look was either just taken (the next one is 1.5 times as far) or lies ahead.
+        if overrun and blocks < next_look and not _just_looked(analysis, blocks):
+            return None
+        return Stop(reason=f"the time budget of {design.max_time:.3g} s is used up", planned=True)
     return None
+
+
+def _just_looked(analysis: Analysis, blocks: int) -> bool:
+    """Whether a cell that has all blocks was looked at after the last of them."""
+    return any(c.looks and c.looks[-1].n == blocks for c in all_cells(analysis))

@@ -74,7 +74,15 @@ def median_interval(values: FloatArray, confidence: float) -> Interval:
     return Interval(centre=centre, low=interval.low, high=interval.high)
 
 
-def quantiles(values: FloatArray, confidence: float) -> Quantiles:
-    """p50, p90, p95 and p99 of one arm's raw values (each start of an instance is a value of its own)."""
+def quantiles(values: FloatArray, baseline: FloatArray, confidence: float) -> Quantiles:
+    """p50, p90, p95 and p99 of independent values of one arm, with the baseline's values beside them."""
     p50, p90, p95, p99 = (quantile_interval(values, q, confidence) for q in (0.5, 0.9, 0.95, 0.99))
-    return Quantiles(n=int(values.size), p50=p50, p90=p90, p95=p95, p99=p99)
+    return Quantiles(
+        n=int(values.size),
+        p50=p50,
+        p90=p90,
+        p95=p95,
+        p99=p99,
+        values=tuple(values.tolist()),
+        baseline_values=tuple(baseline.tolist()),
+    )

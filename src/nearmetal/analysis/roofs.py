@@ -13,6 +13,8 @@ from ..model.roof import (
     DISK_READ,
     DISK_WRITE,
     LATENCY,
+    ROOF_KERNELS,
+    SHORT,
     SOCKETS,
     TRIAD,
     MeasuredRoof,
@@ -30,7 +32,7 @@ from ..model.study import (
 )
 
 WORDS: Mapping[str, str] = {
-    TRIAD: "memory bandwidth, STREAM Triad",
+    TRIAD: "memory bandwidth, STREAM",
     LATENCY: "latency between ranks",
     SOCKETS: "latency of plain TCP sockets",
     BANDWIDTH: "bandwidth between ranks",
@@ -50,6 +52,8 @@ class Under:
     alone: bool = False
 
 
+DEFAULTS: Mapping[str, int] = {"bytes": SHORT}
+"""Of the keys of ROOF_KERNELS, those that a workload may leave out."""
 _BLOCKS = ("4KiB", "16KiB", "64KiB", "256KiB", "1MiB")
 #: By kernel or application, and its metric, less a number behind it ('nb64').
 UNDER: Mapping[tuple[str, str], Under] = {
@@ -112,33 +116,70 @@ def _subject(workload: Workload) -> str:
 
 
 def with_roofs(study: Study, cells: Sequence[Cell], roofs: Iterable[MeasuredRoof]) -> tuple[Cell, ...]:
-    """The cells with the roofs over them."""
-    known = tuple(roofs)
+    """The cells with the roofs over them.
+
+    A block median of the bare machine with the same kernel and size raises a roof. A roof that a workload
+    exceeds on any arm is no bound of that workload (a cache serves it, say) and is left out for it.
+    """
+    workloads = {w.name: w for w in study.workloads if not isinstance(w, EventSubject)}
     arms = {arm.name: arm for arm in study.arms()}
-    subjects = {w.name: _subject(w) for w in study.workloads if not isinstance(w, EventSubject)}
+    known = [_raised(roof, cells, workloads, arms) for roof in roofs]
+
+    def over(cell: Cell, median: float, arm: str) -> Roof | None:
+        workload, at = workloads.get(cell.workload), arms.get(arm)
+        return None if workload is None or at is None else _over(cell, median, workload, at, known)
+
+    found = [(over(c, c.value.centre, c.arm), over(c, c.baseline_value.centre, c.baseline)) for c in cells]
+    exceeded = {
+        (c.workload, roof.words)
+        for c, sides in zip(cells, found, strict=True)
+        for roof in sides
+        if roof is not None and roof.share > 1
+    }
+
+    def kept(cell: Cell, roof: Roof | None) -> Roof | None:
+        return None if roof is not None and (cell.workload, roof.words) in exceeded else roof
+
     return tuple(
-        replace(
-            c,
-            roof=_over(c, c.value.centre, subjects.get(c.workload, ""), arms.get(c.arm), known),
-            baseline_roof=_over(
-                c, c.baseline_value.centre, subjects.get(c.workload, ""), arms.get(c.baseline), known
-            ),
-        )
-        for c in cells
+        replace(c, roof=kept(c, own), baseline_roof=kept(c, base))
+        for c, (own, base) in zip(cells, found, strict=True)
     )
 
 
+def _raised(
+    roof: MeasuredRoof, cells: Iterable[Cell], workloads: Mapping[str, Workload], arms: Mapping[str, Arm]
+) -> MeasuredRoof:
+    """Raised to the best block median of the same kernel and size on the bare machine."""
+    same = ROOF_KERNELS.get(roof.name)
+    for c in cells:
+        workload, arm = workloads.get(c.workload), arms.get(c.baseline)
+        if (
+            same is not None
+            and isinstance(workload, KernelWorkload)
+            and workload.kernel == same.kernel
+            and all(workload.params.get(key, DEFAULTS.get(key)) == v for key, v in same.params.items())
+            and c.metric in same.metrics
+            and arm is not None
+            and arm.environment.backend == "native"
+            and (needed := _wanted(roof.name, False, arm)) is not None
+            and roof.fits(needed)
+        ):
+            for value in c.baseline_values:
+                roof = roof.raised_to(value)
+    return roof
+
+
 def _over(
-    cell: Cell, median: float, subject: str, arm: Arm | None, roofs: Sequence[MeasuredRoof]
+    cell: Cell, median: float, workload: Workload, arm: Arm, roofs: Sequence[MeasuredRoof]
 ) -> Roof | None:
     """median: of that arm, which is one side of the cell."""
+    subject = _subject(workload)
     under = UNDER.get((subject, cell.metric)) or UNDER.get((subject, cell.metric.rstrip("0123456789")))
-    needed = None if under is None or arm is None else _wanted(under.roof, under.alone, arm)
-    if under is None or arm is None or needed is None:
+    needed = None if under is None else _wanted(under.roof, under.alone, arm)
+    if under is None or needed is None:
         return None
     for roof in roofs:
-        fits = (roof.name, roof.transport, roof.place) == (needed.name, needed.transport, needed.place)
-        if fits and roof.ranks in (None, needed.ranks) and roof.unit == cell.unit and roof.value > 0:
+        if roof.fits(needed) and roof.unit == cell.unit and roof.value > 0:
             value = roof.value / arm.placement.ranks if under.each else roof.value
             return Roof(
                 words=words(roof),

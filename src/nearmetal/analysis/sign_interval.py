@@ -48,16 +48,17 @@ def sign_rank(n: int, alpha: float) -> int:
 def sign_interval(d: FloatArray, alpha: float) -> Interval:
     """The running closed interval [d_(k_n), d_(n+1-k_n)] of the median of d after all its blocks, in order.
 
-    Infinite while k_n = 0 (below n = 7 at alpha = .05); running maximum of lower and minimum of upper ends;
-    centre: the median, moved to the nearer end where it lies outside. Raises ValueError for an empty d.
-    """
+    d may hold infinite values, for blocks in which one side failed. Infinite ends while k_n = 0 (below n = 7
+    at alpha = .05); running maximum of lower and minimum of upper ends; centre: the median of the finite
+    values, moved to the nearer end where it lies outside. Raises ValueError without a finite value."""
     n = int(d.size)
-    if n == 0:
-        raise ValueError("at least one block is needed")
+    finite = d[np.isfinite(d)]
+    if finite.size == 0:
+        raise ValueError("at least one block without a failure is needed")
     ranks = _ranks(alpha, -(-n // 256) * 256)
     low = _running_max(d.tolist(), ranks)
     high = -_running_max((-d).tolist(), ranks)
-    centre = float(np.median(d))
+    centre = float(np.median(finite))
     if low <= high:
         centre = min(max(centre, low), high)
     return Interval(centre=centre, low=low, high=high)

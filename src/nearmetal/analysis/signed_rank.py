@@ -71,6 +71,8 @@ def lower_tail(n: int, k: int) -> float:
 
 def critical(n: int, p: float) -> int:
     """The largest k with P(T <= k) <= p; -1 if there is none."""
+    if p <= 0:
+        return -1
     if n <= EXACT_UP_TO:
         return int(np.searchsorted(_null_cdf(n), p, side="right")) - 1
     low, high = -1, n * (n + 1) // 2
@@ -81,20 +83,62 @@ def critical(n: int, p: float) -> int:
 
 
 @lru_cache(maxsize=64)
+def criticals(n: int, p: float) -> tuple[IntArray, FloatArray]:
+    """critical(m, p) of m = 0 .. n and the probability P(T <= it), both of shape (n + 1,), at the cost of one
+    distribution."""
+    out, tail = np.full(n + 1, -1, dtype=np.int64), np.zeros(n + 1)
+    exact = min(n, EXACT_UP_TO)
+    pmf = np.zeros(exact * (exact + 1) // 2 + 1)
+    pmf[0] = 1.0
+    top = 0
+    for m in range(exact + 1):
+        if m:
+            pmf[m : top + m + 1] += pmf[: top + 1].copy()
+            top += m
+            pmf[: top + 1] *= 0.5
+        cdf = np.cumsum(pmf[: top + 1])
+        out[m] = int(np.searchsorted(cdf, p, side="right")) - 1
+        tail[m] = cdf[out[m]] if out[m] >= 0 else 0.0
+    for m in range(exact + 1, n + 1):
+        out[m] = critical(m, p)
+        tail[m] = lower_tail(m, int(out[m]))
+    out.setflags(write=False)
+    tail.setflags(write=False)
+    return out, tail
+
+
+def attained(n: int, level: float) -> float:
+    """The level of the two-sided interval of n values that is nearest to `level` and not above it; 0 where
+    there is none."""
+    k = critical(n, level / 2)
+    return 0.0 if k < 0 else 2 * lower_tail(n, k)
+
+
+@lru_cache(maxsize=64)
 def _pairs(n: int) -> tuple[IntArray, IntArray]:
     i, j = np.triu_indices(n)
     return i.astype(np.int64), j.astype(np.int64)
 
 
 class Walsh:
-    """The Walsh averages of one sample of n >= 1 finite values, listed or only counted."""
+    """The Walsh averages of one sample of n >= 1 values, listed or only counted.
+
+    Values may be infinite: a trial that failed is longer than any. A pair of +inf and -inf has no average;
+    it is taken for -inf where a lower end is looked for and for +inf where an upper end is, so that no
+    interval is too short."""
 
     def __init__(self, d: FloatArray) -> None:
         self.n = int(d.size)
         self.count = self.n * (self.n + 1) // 2
+        above, below = int(np.sum(d == math.inf)), int(np.sum(d == -math.inf))
+        if above or below:
+            d = d[np.isfinite(d)]
+        self._size = int(d.size)
+        self._lowest = below * self._size + below * (below + 1) // 2
+        self._opposed = above * below
         self._listed: FloatArray | None = None
-        if self.n <= LIST_UP_TO:
-            i, j = _pairs(self.n)
+        if self._size <= LIST_UP_TO:
+            i, j = _pairs(self._size)
             # Half of each, then the sum: the sum of two large values cannot overflow.
             half = 0.5 * d
             self._listed = np.sort(half[i] + half[j])
@@ -102,37 +146,37 @@ class Walsh:
         largest = float(np.max(np.abs(d)))
         self._unit = math.ldexp(1.0, math.frexp(largest)[1] - 53) if largest > 0 else 1.0
         self._grid: IntArray = np.sort(np.rint(d / self._unit).astype(np.int64))
-        self._index: IntArray = np.arange(self.n, dtype=np.int64)
+        self._index: IntArray = np.arange(self._size, dtype=np.int64)
         self._sketch: IntArray | None = None
 
-    def order(self, rank: int) -> float:
-        """The rank-th smallest Walsh average, 1 <= rank <= count."""
-        if self._listed is not None:
-            return float(self._listed[rank - 1])
-        return 0.5 * self._select(rank) * self._unit
+    def lower(self, rank: int) -> float:
+        """The rank-th smallest Walsh average, 1 <= rank <= count, opposed infinities counting as -inf."""
+        return self._from_lowest(rank - self._lowest - self._opposed)
+
+    def upper(self, rank: int) -> float:
+        """The rank-th largest Walsh average, 1 <= rank <= count, opposed infinities counting as +inf."""
+        return self._from_lowest(self.count - rank + 1 - self._lowest)
 
     def at_most(self, theta: float) -> int:
-        """How many Walsh averages are <= theta."""
-        if self._listed is not None:
-            return int(np.searchsorted(self._listed, theta, side="right"))
-        bound = 2 * theta / self._unit
-        outermost = 4.0 * float(2**53)
-        return int(np.sum(self._width(math.floor(min(max(bound, -outermost), outermost)))))
+        """How many Walsh averages are <= theta, a finite number; opposed infinities are."""
+        return self._lowest + self._opposed + self._finite_at_most(theta)
 
     def below(self, theta: float) -> int:
-        """How many Walsh averages are < theta."""
+        """How many Walsh averages are < theta, a finite number; opposed infinities are not."""
         if self._listed is not None:
-            return int(np.searchsorted(self._listed, theta, side="left"))
-        bound = 2 * theta / self._unit
-        outermost = 4.0 * float(2**53)
-        return int(np.sum(self._width(math.ceil(min(max(bound, -outermost), outermost)) - 1)))
+            return self._lowest + int(np.searchsorted(self._listed, theta, side="left"))
+        return self._lowest + int(np.sum(self._width(math.ceil(self._bound(theta)) - 1)))
 
     def centre(self) -> float:
-        """The Hodges-Lehmann estimate: the median of the Walsh averages."""
-        middle = (self.count + 1) // 2
-        if self.count % 2:
-            return self.order(middle)
-        return 0.5 * self.order(middle) + 0.5 * self.order(middle + 1)
+        """The Hodges-Lehmann estimate of the finite values: the median of their Walsh averages. Raises
+        ValueError if there is none."""
+        if self._size == 0:
+            raise ValueError("no value is finite")
+        whole = self._size * (self._size + 1) // 2
+        middle = (whole + 1) // 2
+        if whole % 2:
+            return self._order(middle)
+        return 0.5 * self._order(middle) + 0.5 * self._order(middle + 1)
 
     def interval(self, alpha: float) -> tuple[float, float]:
         """The closed interval that misses the centre with probability at most alpha; infinite where n is too
@@ -140,16 +184,40 @@ class Walsh:
         k = critical(self.n, alpha / 2)
         if k < 0:
             return -math.inf, math.inf
-        return self.order(k + 1), self.order(self.count - k)
+        return self.lower(k + 1), self.upper(k + 1)
 
     def step(self) -> float:
-        """About one standard error of the centre, from the inner two thirds of the Walsh averages, which no
-        single wild block can move; nan for n < 3."""
-        k = critical(self.n, _ONE_SIGMA)
+        """About one standard error of the centre, from the inner two thirds of the finite Walsh averages,
+        which no single wild block can move; nan for fewer than 3 finite values."""
+        k = critical(self._size, _ONE_SIGMA)
         if k < 0:
             return math.nan
-        sigmas = -_NORMAL.inv_cdf(lower_tail(self.n, k))
-        return (self.order(self.count - k) - self.order(k + 1)) / (2 * sigmas)
+        sigmas = -_NORMAL.inv_cdf(lower_tail(self._size, k))
+        whole = self._size * (self._size + 1) // 2
+        return (self._order(whole - k) - self._order(k + 1)) / (2 * sigmas)
+
+    def _from_lowest(self, rank: int) -> float:
+        """The rank-th smallest finite Walsh average; infinite for ranks outside of these."""
+        if rank < 1:
+            return -math.inf
+        if rank > self._size * (self._size + 1) // 2:
+            return math.inf
+        return self._order(rank)
+
+    def _order(self, rank: int) -> float:
+        if self._listed is not None:
+            return float(self._listed[rank - 1])
+        return 0.5 * self._select(rank) * self._unit
+
+    def _finite_at_most(self, theta: float) -> int:
+        if self._listed is not None:
+            return int(np.searchsorted(self._listed, theta, side="right"))
+        return int(np.sum(self._width(math.floor(self._bound(theta)))))
+
+    def _bound(self, theta: float) -> float:
+        """Twice theta on the grid, kept within what an integer holds."""
+        outermost = 4.0 * float(2**53)
+        return min(max(2 * theta / self._unit, -outermost), outermost)
 
     def _width(self, total: int) -> IntArray:
         """By i: how many j >= i have grid[i] + grid[j] <= total."""
@@ -161,12 +229,12 @@ class Walsh:
         """The rank-th smallest sum of two: a bracket is narrowed by counting until what is left can be
         listed, or until it holds one value only (ties)."""
         low, high = 2 * int(self._grid[0]) - 1, 2 * int(self._grid[-1])
-        below, upto = 0, self.count
-        width_low: IntArray = np.zeros(self.n, dtype=np.int64)
-        width_high: IntArray = self.n - self._index
+        below, upto = 0, self._size * (self._size + 1) // 2
+        width_low: IntArray = np.zeros(self._size, dtype=np.int64)
+        width_high: IntArray = self._size - self._index
         probes = self._guesses(rank)
         turn = 0
-        while upto - below > 2 * self.n and high - low > 1:
+        while upto - below > 2 * self._size and high - low > 1:
             if probes:
                 middle = probes.pop()
             elif turn % 3 == 2:
@@ -174,7 +242,7 @@ class Walsh:
                 middle = (low + high) // 2
             else:
                 # Aimed a little beyond the rank, to either side in turn, so that both ends close in.
-                aim = rank + (1 if turn % 3 == 0 else -1) * (3 * self.n // 4)
+                aim = rank + (1 if turn % 3 == 0 else -1) * (3 * self._size // 4)
                 middle = low + int((high - low) * min(max((aim - below) / (upto - below), 0.0), 1.0))
             turn += 1
             middle = min(max(middle, low + 1), high - 1)
@@ -203,18 +271,18 @@ class Walsh:
 
     def _smallest_beyond(self, width: IntArray) -> int:
         """The smallest sum that `width` does not count (at least one)."""
-        i = np.flatnonzero(self._index + width < self.n)
+        i = np.flatnonzero(self._index + width < self._size)
         return int(np.min(self._grid[i] + self._grid[i + width[i]]))
 
     def _guesses(self, rank: int) -> list[int]:
         """Two sums that probably enclose the rank-th, from every n/128-th value; empty for small n."""
-        if self.n < 4 * SKETCH:
+        if self._size < 4 * SKETCH:
             return []
         if self._sketch is None:
-            few = self._grid[self.n // (2 * SKETCH) :: self.n // SKETCH]
+            few = self._grid[self._size // (2 * SKETCH) :: self._size // SKETCH]
             i, j = _pairs(int(few.size))
             self._sketch = np.sort(few[i] + few[j])
-        at = int(rank / self.count * self._sketch.size)
+        at = int(rank / (self._size * (self._size + 1) // 2) * self._sketch.size)
         off = self._sketch.size // SKETCH
         last = self._sketch.size - 1
         return [int(self._sketch[min(max(at + o, 0), last)]) for o in (off, -off)]

@@ -4,14 +4,14 @@ needs."""
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from statistics import NormalDist
 
-from ..model.result import Verdict
-from .looks import Carried, next_looks
+from ..model.result import Interval, Verdict
+from .looks import Carried
+from .signed_rank import attained
 
 _NORMAL = NormalDist()
-FORESEEN_LOOKS = 12
-"""How many looks ahead a need is foreseen (a factor of about 100 in blocks); beyond that it is unknown."""
 
 
 def judge(low: float, high: float, *, n: int, margin: float, min_blocks: int) -> Verdict:
@@ -31,20 +31,62 @@ def judge(low: float, high: float, *, n: int, margin: float, min_blocks: int) ->
     return Verdict.NONE
 
 
+MOST_FAILED = 0.05
+"""Share of a comparison's blocks up to which it may be called equivalent although a side failed in them."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Failures:
+    """The blocks of a comparison in which a side failed.
+
+    env, base: numbers of blocks in which the environment or the baseline failed; both may have.
+    failed: number of blocks in which either did.
+    blocks: number of all blocks of the comparison, those included.
+    without: the running interval [low, high] of the blocks in which neither failed."""
+
+    env: int
+    base: int
+    failed: int
+    blocks: int
+    without: tuple[float, float]
+
+    @property
+    def words(self) -> str:
+        """'fails in 3 of 12 blocks; its baseline fails in 1 of 12 blocks'."""
+        sides = (("fails", self.env), ("its baseline fails", self.base))
+        said = [f"{who} in {count} of {self.blocks} blocks" for who, count in sides if count]
+        return "; ".join(said) or f"cannot be compared in {self.failed} of {self.blocks} blocks"
+
+
+def judge_failures(verdict: Verdict, failures: Failures, *, n: int, margin: float, least: int) -> Verdict:
+    """The verdict of an interval in which failures count as infinitely slow.
+
+    A failure is evidence against equivalence, so the interval bears it; but above 5 % of failed blocks
+    *equivalent* is refused all the same. A failure is no evidence of how slow a run is that does not fail, so
+    *slower*, *faster* and *inconsistent* stand only where the blocks without failures carry them too."""
+    if verdict is Verdict.EQUIVALENT and failures.failed > MOST_FAILED * failures.blocks:
+        return Verdict.NONE
+    if verdict in (Verdict.SLOWER, Verdict.FASTER, Verdict.INCONSISTENT):
+        low, high = failures.without
+        if judge(low, high, n=n, margin=margin, min_blocks=least) is not verdict:
+            return Verdict.NONE
+    return verdict
+
+
 def smallest_material(low: float, high: float, margin: float) -> float:
     """The smallest overhead that could have been called material: exp(Delta + half-width) - 1."""
-    half = max(high - low, 0.0) / 2
-    return math.inf if math.isinf(half) else (1 + margin) * math.exp(half) - 1
+    if math.isinf(low) or math.isinf(high):
+        return math.inf
+    return (1 + margin) * math.exp(max(high - low, 0.0) / 2) - 1
 
 
-def blocks_needed(
-    carried: Carried, *, n: int, expected: int, alpha: float, margin: float, min_blocks: int
-) -> int | None:
+def blocks_needed(carried: Carried, *, n: int, margin: float, min_blocks: int) -> int | None:
     """How many more blocks a verdict needs if centre and spread stay as they are; None where unknown or out
     of reach.
 
-    The half-width at a later look of n_j blocks is foreseen as z(alpha * share_j / 2) standard errors, and a
-    standard error as shrinking with the square root of n; the interval so far keeps narrowing it.
+    The half-width at a later look of n_j blocks is foreseen as z(level_j / 2) standard errors, and a standard
+    error as shrinking with the square root of n; the interval so far keeps narrowing it. A look whose level
+    is not attainable narrows nothing.
     """
     if not math.isfinite(carried.step) or carried.low > carried.high:
         return None
@@ -53,8 +95,10 @@ def blocks_needed(
     carries = judge(low, high, n=min_blocks, margin=margin, min_blocks=min_blocks)
     if n < min_blocks and carries is not Verdict.NONE:
         return min_blocks - n
-    for looked, share in next_looks(expected, n, FORESEEN_LOOKS):
-        z = -_NORMAL.inv_cdf(alpha * share / 2)
+    for looked, level in carried.ahead:
+        if level <= 0:
+            continue
+        z = -_NORMAL.inv_cdf(level / 2)
         half = z * carried.step * math.sqrt(n / looked)
         low, high = max(low, carried.centre - half), min(high, carried.centre + half)
         at = max(looked, min_blocks)
@@ -63,18 +107,23 @@ def blocks_needed(
     return None
 
 
+def disagreement(low: float, high: float, sign: Interval, verdict: Verdict, *, margin: float) -> str:
+    """What the sign interval of the median says against the primary interval [low, high] of theta, in a
+    clause; empty where they have a value in common and their verdicts do not contradict each other."""
+    if verdict is Verdict.INCONSISTENT or low > high:
+        return ""
+    if max(low, sign.low) > min(high, sign.high):
+        return "the sign interval of the median has no value in common with it"
+    other = judge(sign.low, sign.high, n=0, margin=margin, min_blocks=0)
+    if Verdict.NONE in (verdict, other) or other is verdict:
+        return ""
+    return f"by the sign interval of the median it is {other.value}"
+
+
 def reason(
-    verdict: Verdict,
-    *,
-    low: float,
-    high: float,
-    n: int,
-    margin: float,
-    min_blocks: int,
-    expected: int,
-    needed: int | None,
+    verdict: Verdict, carried: Carried, *, n: int, margin: float, min_blocks: int, needed: int | None
 ) -> str:
-    """One clause that says why; low, high: theta."""
+    """One clause that says why the verdict is what it is."""
     band = f"{100 * margin:.3g} %"
     match verdict:
         case Verdict.SLOWER:
@@ -84,22 +133,18 @@ def reason(
         case Verdict.EQUIVALENT:
             return f"the whole interval lies within ±{band}"
         case Verdict.INCONSISTENT:
-            return "the intervals of successive looks exclude each other"
+            return "an earlier and a later interval exclude each other: the machine changed during the run"
         case Verdict.NONE:
-            return _why_not(
-                low, high, n=n, band=band, min_blocks=min_blocks, expected=expected, needed=needed
-            )
+            return _why_not(carried, n=n, band=band, min_blocks=min_blocks, needed=needed)
 
 
-def _why_not(
-    low: float, high: float, *, n: int, band: str, min_blocks: int, expected: int, needed: int | None
-) -> str:
+def _why_not(carried: Carried, *, n: int, band: str, min_blocks: int, needed: int | None) -> str:
     more = f"; about {needed} more at the present spread" if needed is not None else ""
     if n < min_blocks:
         return f"{n} of at least {min_blocks} blocks{more}"
-    if math.isinf(high - low):
-        upcoming = next_looks(expected, n, 1)[0][0]
-        return f"the first look that can say something comes at {upcoming} blocks or later{more}"
+    if math.isinf(carried.low) and math.isinf(carried.high):
+        first = next((looked for looked, level in carried.ahead if attained(looked, level) > 0), None)
+        return "there is no interval yet" + (f"; the first comes after {first} blocks" if first else "")
     if needed is None:
         return f"the interval reaches across {band}; no near end at the present spread"
     return f"the interval reaches across {band}{more}"

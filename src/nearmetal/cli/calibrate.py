@@ -51,7 +51,9 @@ def calibrate(
         study = replace(study, design=replace(study.design, mode=mode, max_time=budget * share))
         with View(quiet=json) as view:
             machine, study = with_accelerators(machine_here(view, study.design.mpi), study, view)
-            outcome = start_run(machine, study, order_of(results, study_text(study), force), view)
+            outcome = start_run(
+                machine, study, order_of(results, study_text(study), force=force, overrun=False), view
+            )
         if outcome.interrupted or outcome.directory is None:
             return finish(outcome, json=json, fail_on=FailOn.NOTHING)
         done, analysis, records = analysed(outcome.directory)

@@ -112,6 +112,12 @@ def study_from(text_or_path: str, seed: int | None) -> Study:
             f"no study file {text_or_path}, and no built-in study of that name",
             remedy=f"built in: {', '.join((*names(), *SERIES))}; a file of your own: nearmetal init",
         )
+    if study.design.expected_blocks is not None:
+        print(
+            "note: expected_blocks is not used any more and may be deleted from the study file: when the "
+            "results are looked at no longer depends on it",
+            file=sys.stderr,
+        )
     return study if seed is None else replace(study, design=replace(study.design, seed=seed))
 
 
@@ -212,16 +218,15 @@ def analysed(directory: ResultsDirectory) -> tuple[Study, Analysis, tuple[TrialR
     """Everything that follows from the records of a results directory."""
     from ..analysis import analyse
     from ..analysis.roofs import with_roofs
-    from ..model.roof import read_roofs
     from ..plan import make_plan
 
     study = frozen_study(directory)
-    plan = make_plan(study, blocks=0, expected_blocks=directory.plan().expected_blocks)
+    planned = directory.plan()
+    plan = make_plan(study, schedule=planned.schedule, started=planned.started)
     with _uncollected():
         records = directory.trials().records
         analysis = analyse(study, plan, records)
-    roofs = read_roofs(directory.provenance.get("roofs"))
-    return study, replace(analysis, cells=with_roofs(study, analysis.cells, roofs)), records
+    return study, replace(analysis, cells=with_roofs(study, analysis.cells, directory.roofs())), records
 
 
 @contextmanager

@@ -82,11 +82,16 @@ def plan(
 
 def show_plan(study: Study, *, json: bool, blocks: int | None, shown: str = "") -> None:
     """The first blocks in order; the time of one block is estimated before anything was measured."""
+    from ..execute.budget import too_short
     from ..execute.estimate import estimate
+    from ..model.plan import GROWING
     from ..plan import make_block
     from ..units import show_clock
 
     guess = estimate(study)
+    short = too_short(
+        study, GROWING, spent=guess.rehearsal_seconds, done=0, block_seconds=guess.block_seconds
+    )
     count = blocks or min(SHOWN, guess.blocks)
     made = [make_block(study, n) for n in range(1, count + 1)]
     if json:
@@ -95,9 +100,10 @@ def show_plan(study: Study, *, json: bool, blocks: int | None, shown: str = "") 
                 "study": study.name,
                 "seed": study.design.seed,
                 "mode": study.design.mode.value,
-                "expected_blocks": guess.blocks,
+                "estimated_blocks": guess.blocks,
                 "estimated_block_seconds": guess.block_seconds,
                 "estimated_seconds": guess.seconds,
+                "too_short": short,
                 "comparisons": [asdict(c) for c in study.comparisons()],
                 "blocks": [asdict(b) for b in made],
             }
@@ -108,6 +114,8 @@ def show_plan(study: Study, *, json: bool, blocks: int | None, shown: str = "") 
         f"seed {study.design.seed:x} · {study.design.mode.value} · about {guess.blocks} blocks of"
         f" {guess.block_seconds:.1f} s: {show_clock(guess.seconds)} (estimated; the rehearsal measures it)"
     )
+    if short is not None:
+        print(f"note: {short}")
     for c in study.comparisons():
         print(f"  {c.arm} against {c.baseline}")
     for block in made:

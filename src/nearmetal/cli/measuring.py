@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
+import time
 from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
@@ -22,12 +23,16 @@ if TYPE_CHECKING:
     from ..execute.machine import Machine
     from ..execute.run import Order, Outcome
 
+STARTED = time.time()
+"""Unix seconds: when the command was started, but for the start of Python itself."""
+
 Time = typer.Option(None, "--time", help="Time budget, such as 90s or 10m.")
 Seed = typer.Option(None, "--seed", help="Seed of every order drawn.", min=0)
 Json = typer.Option(False, "--json", help="The result as JSON on standard output.")
 Parent = typer.Option(RESULTS, "--results", help="Where results directories go.")
 Fail = typer.Option(FailOn.NOTHING, "--fail-on", help="What ends with exit code 1.")
 Force = typer.Option(False, "--force", help="Run although another run holds this machine.")
+Overrun = typer.Option(False, "--overrun", help="When the time is used up, go on to the next look.")
 Design = typer.Option(None, "--mode", help="slices between standing instances, or plain trials.")
 Width = typer.Option(None, "--width", help="Stop at this half-width (such as '0.7 %'), not at verdicts.")
 MaxBlocks = typer.Option(None, "--max-blocks", min=1, help="Stop after so many blocks in all.")
@@ -87,11 +92,18 @@ def machine_here(view: View, mpi: Mpi | None) -> Machine:
     return prepare_machine(LocalHost(), view, mpi)
 
 
-def order_of(results: Path, text: str, force: bool) -> Order:
-    """text: of the study, to be frozen; force: although another run holds the machine."""
+def order_of(results: Path, text: str, *, force: bool, overrun: bool) -> Order:
+    """text: of the study, to be frozen; force, overrun: see the options."""
     from ..execute.run import Order
 
-    return Order(parent=results, text=text, command=shlex.join(["nearmetal", *sys.argv[1:]]), force=force)
+    return Order(
+        parent=results,
+        text=text,
+        command=shlex.join(["nearmetal", *sys.argv[1:]]),
+        started=STARTED,
+        force=force,
+        overrun=overrun,
+    )
 
 
 def measure(
@@ -103,6 +115,7 @@ def measure(
     fail_on: FailOn,
     force: bool,
     dry_run: bool,
+    overrun: bool = False,
     require: Require | None = None,
 ) -> int:
     """Run a study to its end and show its result, or with dry_run its plan. The exit code."""
@@ -115,7 +128,7 @@ def measure(
     with View(quiet=json) as view:
         machine = machine_here(view, study.design.mpi)
         machine, study = with_accelerators(machine, study, view, require_kvm=require is Require.KVM)
-        order = order_of(results, study_text(study), force)
+        order = order_of(results, study_text(study), force=force, overrun=overrun)
         outcome = start_run(machine, bounded(study, max_blocks), order, view)
     return finish(outcome, json=json, fail_on=fail_on)
 

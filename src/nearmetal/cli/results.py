@@ -59,14 +59,12 @@ def status(directory: Path = Directory, results: Path = Parent, json: bool = Jso
     _, analysis, records = analysed(found)
     running = living_runs()
     sums = found.verify() if found.closed else None
-    expected = found.plan().expected_blocks
     if json:
         print_json(
             {
                 "results_dir": str(found.path),
                 "closed": found.closed,
                 "blocks": analysis.blocks,
-                "expected_blocks": expected,
                 "torn_blocks": analysis.torn_blocks,
                 "trials": len(records),
                 "failed_trials": analysis.failed_trials,
@@ -77,11 +75,13 @@ def status(directory: Path = Directory, results: Path = Parent, json: bool = Jso
             }
         )
         return int(ExitCode.DONE)
+    from ..report.text import plural
+
     print(f"{found.path}: {'closed' if found.closed else 'open'}")
     if sums is not None:
         print(_checksums(sums))
     print(
-        f"{analysis.blocks} of about {expected} blocks, {len(records)} trials"
+        f"{plural(analysis.blocks, 'block')}, {len(records)} trials"
         f" ({analysis.failed_trials} failed), {analysis.torn_blocks} torn blocks"
     )
     print(f"{len(analysis.cells) - len(analysis.undecided)} of {len(analysis.cells)} cells decided")

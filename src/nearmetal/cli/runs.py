@@ -22,6 +22,7 @@ from .measuring import (
     Force,
     Json,
     MaxBlocks,
+    Overrun,
     Parent,
     Require,
     RequireOption,
@@ -72,6 +73,7 @@ def quick(
     json: bool = Json,
     fail_on: FailOn = Fail,
     force: bool = Force,
+    overrun: bool = Overrun,
     require: Require = RequireOption,
     dry_run: bool = DryRun,
 ) -> int:
@@ -96,6 +98,7 @@ def quick(
         fail_on=fail_on,
         force=force,
         dry_run=dry_run,
+        overrun=overrun,
         require=require,
     )
 
@@ -113,6 +116,7 @@ def run(
     json: bool = Json,
     fail_on: FailOn = Fail,
     force: bool = Force,
+    overrun: bool = Overrun,
     require: Require = RequireOption,
     dry_run: bool = DryRun,
 ) -> int:
@@ -152,6 +156,7 @@ def run(
         fail_on=fail_on,
         force=force,
         dry_run=dry_run,
+        overrun=overrun,
         require=require,
     )
 
@@ -166,6 +171,7 @@ def resume(
     json: bool = Json,
     fail_on: FailOn = Fail,
     force: bool = Force,
+    overrun: bool = Overrun,
     dry_run: bool = DryRun,
 ) -> int:
     """Go on with a run that was interrupted, killed, or ended without a verdict."""
@@ -185,7 +191,8 @@ def resume(
     with View(quiet=json) as view:
         machine = machine_here(view, study.design.mpi)
         machine, study = with_accelerators(machine, study, view)
-        outcome = resume_run(machine, study, found, order_of(results, found.study_yaml, force), view)
+        order = order_of(results, found.study_yaml, force=force, overrun=overrun)
+        outcome = resume_run(machine, study, found, order, view)
     return finish(outcome, json=json, fail_on=fail_on)
 
 
@@ -205,11 +212,11 @@ def _part_runner(
         with View(quiet=json) as view:
             fitting, study = with_accelerators(machine, study, view, require_kvm=require is Require.KVM)
             if found is None:
-                order = order_of(into.path, study_text(study), force)
+                order = order_of(into.path, study_text(study), force=force, overrun=False)
                 return start_run(fitting, bounded(study, max_blocks), order, view)
             frozen = frozen_study(found)
             again = replace(frozen, design=replace(frozen.design, max_time=study.design.max_time))
-            order = order_of(into.path, found.study_yaml, force)
+            order = order_of(into.path, found.study_yaml, force=force, overrun=False)
             return resume_run(fitting, bounded(again, max_blocks), found, order, view)
 
     return start

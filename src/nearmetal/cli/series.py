@@ -112,7 +112,7 @@ def _planned(series: Series, part: Part) -> dict[str, object]:
         **head,
         "question": part.study.question,
         "arms": [a.name for a in part.study.arms()],
-        "expected_blocks": guess.blocks,
+        "estimated_blocks": guess.blocks,
         "estimated_block_seconds": guess.block_seconds,
         "estimated_seconds": guess.seconds,
     }

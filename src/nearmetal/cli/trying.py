@@ -72,7 +72,7 @@ def try_(
         return int(ExitCode.DONE)
     with View(quiet=json) as view:
         machine = machine_here(view, study.design.mpi)
-        order = order_of(results, study_text(study), force)
+        order = order_of(results, study_text(study), force=force, overrun=False)
         outcome = start_run(machine, bounded(study, max_blocks), order, view)
     if outcome.directory is None:
         print("interrupted in the rehearsal: nothing had been measured yet", file=sys.stderr)

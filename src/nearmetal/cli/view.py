@@ -27,10 +27,9 @@ def headline(done: BlockDone) -> str:
     """Where the run is, in one line."""
     cells = done.analysis.cells
     decided = len(cells) - len(done.analysis.undecided)
-    line = (
-        f"block {done.number} ({done.expected} expected) · {show_clock(done.elapsed)} gone,"
-        f" at most {show_clock(done.left)} left · {decided} of {len(cells)} cells decided"
-    )
+    left = "" if done.left is None else f", at most {show_clock(done.left)} left"
+    gone = f"{show_clock(done.elapsed)} gone{left}"
+    line = f"block {done.number} · {gone} · {decided} of {len(cells)} cells decided"
     floor = done.analysis.noise_floor.cells
     if decided == len(cells) and (open_ := sum(c.verdict is Verdict.NONE for c in floor)):
         # Else a run that goes on with everything decided looks as if it hung.
@@ -43,13 +42,15 @@ def running(cell: Cell) -> str:
     name = f"{cell.workload}.{cell.metric}"
     where = f"{cell.arm} against {cell.baseline}"
     if not cell.looks:
-        return f"{name:<24} {where:<36} no interval before the first look (n = {cell.n})"
+        return f"{name:<24} {where:<36} no interval yet (n = {cell.n})"
     return f"{name:<24} {where:<36} {show_effect(cell.overhead, cell.low, cell.high)} n = {cell.n}"
 
 
-def widest(analysis: Analysis, count: int) -> Iterable[Cell]:
+def undecided(analysis: Analysis, count: int) -> Iterable[Cell]:
     """The undecided cells that are furthest from a verdict."""
-    return sorted(analysis.undecided, key=lambda c: -(c.high - c.low))[:count]
+    from ..analysis import furthest
+
+    return furthest(analysis.undecided)[:count]
 
 
 class View:
@@ -95,15 +96,15 @@ class View:
         if self._live is not None:
             from rich.text import Text
 
-            lines = [headline(done), *(f"  {running(c)}" for c in widest(done.analysis, ROWS))]
+            lines = [headline(done), *(f"  {running(c)}" for c in undecided(done.analysis, ROWS))]
             self._live.update(Text("\n".join(lines)))
             return
         now = time.monotonic()
         if not self._quiet and now - self._last >= QUIET_STEP:
             self._last = now
             self._say(headline(done))
-            for cell in widest(done.analysis, 1):
-                self._say(f"  widest: {running(cell)}")
+            for cell in undecided(done.analysis, 1):
+                self._say(f"  furthest from a verdict: {running(cell)}")
 
     def _say(self, text: str) -> None:
         print(text, file=self._stream, flush=True)

@@ -15,6 +15,7 @@ from .measuring import (
     Fail,
     Force,
     Json,
+    Overrun,
     Parent,
     Require,
     RequireOption,
@@ -56,6 +57,7 @@ def weigh(
     json: bool = Json,
     fail_on: FailOn = Fail,
     force: bool = Force,
+    overrun: bool = Overrun,
     require: Require = RequireOption,
     dry_run: bool = DryRun,
 ) -> int:
@@ -95,7 +97,15 @@ def weigh(
         study = with_time_limit(study, limit)
     study = changed(study, time=None, width=width)
     return measure(
-        study, results, None, json=json, fail_on=fail_on, force=force, dry_run=dry_run, require=require
+        study,
+        results,
+        None,
+        json=json,
+        fail_on=fail_on,
+        force=force,
+        dry_run=dry_run,
+        overrun=overrun,
+        require=require,
     )
 
 

@@ -11,14 +11,14 @@ from ..environments.registry import get_backend
 from ..errors import UnavailableError
 from ..model.guest import Accelerator, GuestSettings
 from ..model.study import Environment, Study
-from ..workloads.build import FLAGS, build_tools
+from ..workloads.build import FLAGS, build_tools, compiler_flags
 from .emulation import with_emulation
 from .machine import Machine, cache_directory
 from .progress import Progress
 
-EMULATED_CPU = "-O3 -march=x86-64-v3"
+EMULATED_CPU = compiler_flags("x86-64-v3")
 """What QEMU's translator can since 7.2 (AVX2, FMA), and no AVX-512."""
-ANY_CPU = "-O3 -march=x86-64"
+ANY_CPU = compiler_flags("x86-64")
 """For a named model, which may be of any year."""
 
 

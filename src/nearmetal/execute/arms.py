@@ -62,7 +62,7 @@ def rounds(
 
 def taking(arms: Sequence[Standing], workload: Workload) -> list[Standing]:
     """Those that run the workload."""
-    return [s for s in arms if s.arm.environment.takes(workload.name)]
+    return [s for s in arms if s.takes(workload)]
 
 
 def borrow_guest(s: Standing, arms: Sequence[Standing]) -> None:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import random
 import shutil
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from statistics import median
+from dataclasses import dataclass
 
 from ..launchers import verify_places
 from ..model.design import REHEARSED_SLICES
-from ..model.plan import Block, TrialSpec
-from ..model.record import Fold, Row, Status, TrialRecord, slice_phase
+from ..model.plan import NextBlock, TrialSpec
+from ..model.record import GROUP_PHASE, Fold, Row, Status, TrialRecord, slice_phase, verify_phase
 from ..model.study import ApplicationWorkload, CommandWorkload, KernelWorkload, Mode
 from ..records import safe_name
 from ..workloads.kernels import rows as kernel_rows
@@ -36,36 +36,53 @@ from .subjects import cycle, densities, execs, start_and_stop_rows
 from .transport_watch import TransportWatch
 
 
-def run_block(
-    session: Session,
-    block: Block,
-    attempt: int,
-    while_standing: Callable[[Sequence[Standing]], None] | None = None,
-) -> Iterator[TrialRecord]:
-    """Run every trial of a block, yielding the records of each group as it ends; a failed trial is a record
-    like any other, with its reason.
+@dataclass(frozen=True, kw_only=True)
+class Rehearsal:
+    """What block 0 does besides: each is called while instances are running.
 
-    while_standing: called with the arms of a group once their instances stand and nothing is timed yet.
-    Interruptions pass through; what stood is undone, and nothing of the torn group is yielded.
+    audit: with the arms of a group, before anything is timed.
+    fit: with a kernel workload and the arms that run it, once they have verified it; returns the units of
+        work in a slice by number of ranks.
     """
+
+    audit: Callable[[Sequence[Standing]], None]
+    fit: Callable[[KernelWorkload, Sequence[Standing]], Mapping[int, int]]
+
+
+def run_block(
+    session: Session, order: NextBlock, rehearsal: Rehearsal | None = None
+) -> Iterator[TrialRecord]:
+    """Run every trial of a block and yield the records of each group when it ends.
+
+    A failed trial is a record like any other, with its reason. Interruptions pass through: what was running
+    is undone, and nothing of the torn group is yielded.
+    """
+    trials = order.block.trials
     together = session.study.design.mode is Mode.SLICES
-    groups = [block.trials] if together else [(t,) for t in block.trials]
-    rng = random.Random(block.slice_seed)
+    groups = [trials] if together else [(t,) for t in trials]
+    if rehearsal is not None:  # which fits the work of a slice on the baseline, before the other arms use it
+        groups.sort(key=lambda group: group[0].arm not in _baseline_arms(session))
+    rng = random.Random(order.block.slice_seed)
     for group in groups:
-        yield from _run_group(session, group, rng, attempt, len(block.trials), while_standing)
+        yield from _run_group(session, group, rng, order, rehearsal)
+
+
+def _baseline_arms(session: Session) -> set[str]:
+    first = session.study.design.baselines[0]
+    return {arm.name for arm in session.arms.values() if arm.environment.name == first}
 
 
 def _run_group(
     session: Session,
     trials: Sequence[TrialSpec],
     rng: random.Random,
-    attempt: int,
-    members: int,
-    while_standing: Callable[[Sequence[Standing]], None] | None,
+    order: NextBlock,
+    rehearsal: Rehearsal | None,
 ) -> list[TrialRecord]:
     workloads = session.study.workloads
     kernels = [w for w in workloads if isinstance(w, KernelWorkload)]
-    arms = [_standing(session, t, attempt) for t in trials]
+    arms = [_standing(session, t, order) for t in trials]
+    begin = time.monotonic()
     rows: dict[str, list[Row]] = {s.trial.id: [] for s in arms}
     with ExitStack() as stack:
         for s in arms:
@@ -74,15 +91,15 @@ def _run_group(
         cycle(session, arms, rng)
         densities(session, arms, rows, rng)
         _start_all(session, arms, stack)
-        if while_standing is not None:
-            while_standing(sound(arms))
+        if rehearsal is not None:
+            rehearsal.audit(sound(arms))
         account = Account(session, arms, stack)
         for s in sound(arms):
             with guarded(s):
                 s.each = watch_each(session, s, stack)
         execs(session, arms, rows, rng)
         if kernels:
-            _run_kernels(session, arms, kernels, rows, stack, rng)
+            _run_kernels(session, arms, kernels, rows, stack, rng, order, rehearsal)
         for w in workloads:
             if isinstance(w, CommandWorkload | ApplicationWorkload):
                 _run_programs(session, taking(arms, w), w, rows, rng)
@@ -95,20 +112,29 @@ def _run_group(
             if s.each is not None:
                 with guarded(s):
                     s.counted = s.each.counters()
+    seconds = time.monotonic() - begin
     for s in arms:
+        s.phases[GROUP_PHASE] = seconds
         rows[s.trial.id] += start_and_stop_rows(session, s)
     fold = Fold.PAIRED if len(trials) > 1 else Fold.MEDIAN
-    return [_record(session, s, rows[s.trial.id], window, attempt, members, fold) for s in arms]
+    return [_record(session, s, rows[s.trial.id], window, order, fold) for s in arms]
 
 
-def _standing(session: Session, trial: TrialSpec, attempt: int) -> Standing:
-    directory = session.scratch / f"b{trial.block}-{trial.position}-{attempt}"
+def _standing(session: Session, trial: TrialSpec, order: NextBlock) -> Standing:
+    directory = session.scratch / f"b{trial.block}-{trial.position}-{order.attempt}"
     log = session.logs / safe_name(trial.id)
     directory.mkdir()
     work = None if session.work is None else session.work / directory.name
     if work is not None:
         work.mkdir()
-    return Standing(trial=trial, arm=session.arms[trial.arm], directory=directory, work=work, log=log)
+    return Standing(
+        trial=trial,
+        arm=session.arms[trial.arm],
+        left_out=order.left_out.get(trial.arm, frozenset()),
+        directory=directory,
+        work=work,
+        log=log,
+    )
 
 
 def _start_all(session: Session, arms: Sequence[Standing], stack: ExitStack) -> None:
@@ -131,11 +157,13 @@ def _run_kernels(
     rows: dict[str, list[Row]],
     stack: ExitStack,
     rng: random.Random,
+    order: NextBlock,
+    rehearsal: Rehearsal | None,
 ) -> None:
     """One launch per arm for all kernels; then the token goes round, kernel by kernel."""
     begin = time.monotonic()
     for s in arms:
-        s.kernels = tuple(w for w in kernels if s.arm.environment.takes(w.name))
+        s.kernels = tuple(w for w in kernels if s.takes(w))
     arms = [s for s in arms if s.kernels]
     for s in sound(arms):
         with guarded(s):
@@ -144,7 +172,7 @@ def _run_kernels(
         with guarded(s):
             _await_ready(session, s, begin)
     for w in kernels:
-        _run_kernel(session, [s for s in arms if w in s.kernels], w, rows, rng)
+        _run_kernel(session, [s for s in arms if w in s.kernels], w, rows, rng, order, rehearsal)
     for s in sound(arms):
         with guarded(s):
             if s.watch is not None:
@@ -167,36 +195,43 @@ def _run_kernel(
     workload: KernelWorkload,
     rows: dict[str, list[Row]],
     rng: random.Random,
+    order: NextBlock,
+    rehearsal: Rehearsal | None,
 ) -> None:
-    """Verify on every arm, then slices in random order: never two at once."""
-    design, wanted = (
-        session.study.design,
-        session.slices.get(workload.name, session.study.design.slices or REHEARSED_SLICES),
-    )
+    """Verify or warm up on every arm, then slices in random order: never two at once."""
+    design, name = session.study.design, workload.name
+    work = order.work.get(name, {})
+    wanted = order.slices.get(name, design.slices or REHEARSED_SLICES)
     slices: dict[str, list[SliceLine]] = {s.trial.id: [] for s in arms}
-    whole: dict[str, list[float]] = {s.trial.id: [] for s in arms}
+    turns: dict[str, float] = {s.trial.id: 0.0 for s in arms}
     verified: dict[str, VerifyLine] = {}
-    order = rng.sample(arms, len(arms))
-    for s in sound(order):
-        with guarded(s):
-            k = s.kernels.index(workload)
-            # The full verified run warms the slices up as well; further warm-up is discarded by rule.
-            verified[s.trial.id] = s.standing_job.verify(k)
-            for _ in range(design.warm_up):
-                s.standing_job.slice(k)
-    with timed_slices(arms, workload.name), counted_slices(arms, workload.name):
-        for s in rounds(arms, rng, wanted, after=order[-1] if order else None):
-            with guarded(s), timed_slice(s, workload.name):
+    first = rng.sample(arms, len(arms))
+    for s in sound(first):
+        if order.verifies(s.trial.arm, name):
+            with guarded(s):
                 begin = time.monotonic()
-                line = s.standing_job.slice(s.kernels.index(workload))
-                whole[s.trial.id].append(time.monotonic() - begin)
+                verified[s.trial.id] = s.standing_job.verify(s.kernels.index(workload))
+                s.phases[verify_phase(name)] = time.monotonic() - begin
+    if rehearsal is not None:
+        work = rehearsal.fit(workload, arms)
+    for s in sound(first):
+        # The full verified run warms the slices up as well; further warm-up is discarded by rule.
+        for _ in range(design.warm_up + (s.trial.id not in verified)):
+            with guarded(s):
+                s.standing_job.slice(s.kernels.index(workload), work[s.arm.placement.ranks])
+    with timed_slices(arms, name), counted_slices(arms, name):
+        begin = time.monotonic()
+        for s in rounds(arms, rng, wanted, after=first[-1] if first else None):
+            with guarded(s), timed_slice(s, name):
+                line = s.standing_job.slice(s.kernels.index(workload), work[s.arm.placement.ranks])
                 slices[s.trial.id].append(line)
                 if s.inside is not None:
-                    s.inside.slice(workload.name, line)
+                    s.inside.slice(name, line)
+            turns[s.trial.id] -= begin - (begin := time.monotonic())
     for s in arms:
-        if len(slices[s.trial.id]) == wanted:
+        if wanted and len(slices[s.trial.id]) == wanted:
             rows[s.trial.id] += kernel_rows(workload, slices[s.trial.id], verified.get(s.trial.id))
-            s.phases[slice_phase(workload.name)] = median(whole[s.trial.id])
+            s.phases[slice_phase(name)] = turns[s.trial.id] / wanted
 
 
 def _ready_limit(session: Session) -> float:
@@ -309,8 +344,7 @@ def _record(
     s: Standing,
     rows: Sequence[Row],
     window: Window,
-    attempt: int,
-    members: int,
+    order: NextBlock,
     fold: Fold,
 ) -> TrialRecord:
     failure = s.failure or _nothing_usable(rows)
@@ -327,7 +361,7 @@ def _record(
         run=session.label,
         trial=s.trial.id,
         block=s.trial.block,
-        attempt=attempt,
+        attempt=order.attempt,
         arm=s.arm.name,
         aa=s.trial.aa,
         position=s.trial.position,
@@ -348,5 +382,6 @@ def _record(
         connections=network.connections if network else None,
         profile=s.profile,
         facts=s.facts,
-        members=members,
+        members=len(order.block.trials),
+        left_out=tuple(sorted(s.left_out)),
     )

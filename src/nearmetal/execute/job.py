@@ -68,9 +68,9 @@ class Job:
             raise self._unexpected(line)
         return line
 
-    def slice(self, kernel: int) -> SliceLine:
-        """Run one timed slice of the kernel with that number."""
-        self._send(f"s {kernel}\n")
+    def slice(self, kernel: int, units: int) -> SliceLine:
+        """Run one timed slice of the kernel with that number. units: of work in it."""
+        self._send(f"s {kernel} {units}\n")
         line = self._line(TOKEN_LIMIT)
         if not isinstance(line, SliceLine) or line.kernel != kernel:
             raise self._unexpected(line)

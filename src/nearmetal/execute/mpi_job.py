@@ -187,7 +187,6 @@ def start_job(session: Session, standing: Standing) -> Job:
     specs = [
         argument(
             w,
-            transport=arm.transport,
             ranks=arm.placement.ranks,
             llc_bytes=session.machine.llc,
             extra=arm.environment.extra_work,

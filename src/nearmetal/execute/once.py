@@ -17,7 +17,7 @@ from ..model.profile import RankProfile
 from ..model.record import JsonValue, Status
 from ..model.study import Better, KernelWorkload, Transport
 from ..units import show
-from ..workloads.kernels import argument, counts_operations, kernel, rows
+from ..workloads.kernels import argument, counts_operations, kernel, rows, slice_work
 from ..workloads.protocol import SliceLine, VerifyLine, parse_line, parse_report
 from .machine import Machine
 from .mpi_job import cpu_list
@@ -25,6 +25,8 @@ from .profiles import profile_directory, read_profiles
 
 LIMIT = 3600.0
 SLICES = 9
+FILL = "3000"
+"""Microseconds that each of these slices lasts at least."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,9 +126,9 @@ def run_once(
             f"{ranks} ranks{each} on {len(machine.cpus)} CPUs would wait for each other by spinning"
         )
     workload = KernelWorkload(name=name, kernel=name, params=params)
-    spec = argument(
-        workload, transport=transport, ranks=ranks, llc_bytes=machine.llc, extra=0.0, threads=threads
-    )
+    spec = argument(workload, ranks=ranks, llc_bytes=machine.llc, extra=0.0, threads=threads)
+    work = slice_work(workload, ranks=ranks, llc_bytes=machine.llc)
+    spec += f":units={work.asked or work.least}"
     slices = 0 if counts_operations(name) else SLICES
     rank = [machine.tools / "nm-rank", "--cpus", rank_cpus(machine.cpus, ranks, threads)]
     if profiled:
@@ -136,7 +138,9 @@ def run_once(
     with _storage(name, label, scratch) as storage:
         if storage is not None:
             rank += ["--storage", ",".join([str(storage)] * ranks)]
-        program = (*rank, "--", machine.tools / "nm-micro", "--once", "--slices", str(slices), spec)
+        filled = () if work.asked else ("--fill", FILL)
+        once = ("--once", "--slices", str(slices), *(filled if slices else ()))
+        program = (*rank, "--", machine.tools / "nm-micro", *once, spec)
         job = MpiJob(
             argv=program,
             box=machine.tools / "nm-box",

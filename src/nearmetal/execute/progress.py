@@ -10,14 +10,16 @@ from ..model.result import Analysis
 
 @dataclass(frozen=True, kw_only=True)
 class BlockDone:
-    """A block is on disk. seconds: its length; elapsed, left: seconds of the run, left = at most;
-    expected: blocks the run is likely to take."""
+    """A block is on disk.
+
+    seconds: its length.
+    elapsed: seconds of the run so far.
+    left: seconds of the time budget that are left; None without a budget."""
 
     number: int
-    expected: int
     seconds: float
     elapsed: float
-    left: float
+    left: float | None
     analysis: Analysis
 
 

@@ -1,5 +1,6 @@
-"""Roofs measured on the bare machine before a run, those alone that its study needs; once per boot, tools and
-set of CPUs, then kept beside the compiled tools with the time they were measured."""
+"""Roofs: the most that the bare machine gives, measured between the blocks of a run, only those that its
+study needs. Each is measured several times, at different times. What was found is kept beside the compiled
+tools, for the same boot, tools, MPI and CPUs, so that a later run need not measure it again."""
 
 from __future__ import annotations
 
@@ -7,7 +8,6 @@ import contextlib
 import json
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -15,13 +15,11 @@ from ..errors import NearmetalError
 from ..host import Unavailable
 from ..host.provenance import BOOT_ID
 from ..model.roof import (
-    BANDWIDTH,
     DGEMM,
     DISK_READ,
     DISK_WRITE,
-    LATENCY,
+    ROOF_KERNELS,
     SOCKETS,
-    TRIAD,
     MeasuredRoof,
     Wanted,
     read_roofs,
@@ -39,51 +37,18 @@ from .progress import Progress
 from .socket_roof import by_sockets
 
 KEPT = "roofs.json"
-LONG, SHORT = 1 << 20, 8
-"""Bytes of the messages whose bandwidth and latency are the roofs."""
+ROUNDS = 3
+"""How often each roof is measured."""
+SHARE = 0.05
+"""Share of the run's time that may go into roofs."""
 
-
-@dataclass(frozen=True, kw_only=True)
-class Kernel:
-    """How one of our kernels measures a roof: the best of its slices."""
-
-    kernel: str
-    params: Mapping[str, str | int]
-    metric: str
-    better: Better
-    how: str
-
-
-KERNELS: Mapping[str, Kernel] = {
-    TRIAD: Kernel(
-        kernel="stream",
-        params={"elements": "auto"},
-        metric="triad",
-        better=Better.HIGHER,
-        how="kernel stream, arrays of 4 x the last-level cache, best slice",
-    ),
-    LATENCY: Kernel(
-        kernel="pingpong",
-        params={"bytes": SHORT},
-        metric="latency",
-        better=Better.LOWER,
-        how="kernel pingpong, 8 B, best slice",
-    ),
-    BANDWIDTH: Kernel(
-        kernel="pingpong",
-        params={"bytes": LONG},
-        metric="bandwidth",
-        better=Better.HIGHER,
-        how="kernel pingpong, 1 MiB, best slice",
-    ),
-}
 
 Measure = Callable[[Machine, Wanted, str, Path], MeasuredRoof]
 
 
 def by_kernel(machine: Machine, roof: Wanted, label: str, scratch: Path) -> MeasuredRoof:
     """Raises NearmetalError."""
-    known = KERNELS[roof.name]
+    known = ROOF_KERNELS[roof.name]
     done = run_once(
         machine,
         known.kernel,
@@ -95,13 +60,14 @@ def by_kernel(machine: Machine, roof: Wanted, label: str, scratch: Path) -> Meas
         profiled=False,
         transport=Transport(roof.transport) if roof.transport else Transport.SHM,
     )
-    metric = done.metrics[known.metric]
+    found = [done.metrics[name] for name in known.metrics]
+    best = max if known.better is Better.HIGHER else min
     return MeasuredRoof(
         name=roof.name,
         ranks=roof.ranks,
         transport=roof.transport,
-        value=metric.best,
-        unit=metric.unit,
+        value=best(metric.value for metric in found),
+        unit=found[0].unit,
         better=known.better,
         measured=time.time(),
         how=known.how,
@@ -125,51 +91,78 @@ def by_dgemm(machine: Machine, roof: Wanted, label: str, scratch: Path) -> Measu
 
 #: What measures a roof, by its name; a roof without an entry is not measured.
 MEASURES: dict[str, Measure] = {
-    **dict.fromkeys(KERNELS, by_kernel),
+    **dict.fromkeys(ROOF_KERNELS, by_kernel),
     **dict.fromkeys((DISK_READ, DISK_WRITE), by_fio),
     DGEMM: by_dgemm,
 }
 
 
-def measured_roofs(
-    machine: Machine,
-    study: Study,
-    label: str,
-    scratch: Path,
-    networks: Mapping[str, Network],
-    progress: Progress,
-) -> tuple[MeasuredRoof, ...]:
-    """The roofs over the study's metrics; one that cannot be measured is left out and said. networks: by arm;
-    a roof over one is of this run alone. The caller holds the machine, and nothing else runs."""
-    from ..analysis.roofs import wanted
+class RoofMeter:
+    """Measures the roofs over a study's metrics, one at a time, between its blocks."""
 
-    key = _key(machine)
-    file = cache_directory() / KEPT
-    kept = list(_read(file, key))
-    measures: dict[str, Measure] = {**MEASURES, SOCKETS: partial(by_sockets, networks)}
-    out: list[MeasuredRoof] = []
-    for roof in wanted(study):
-        if roof.name not in measures or roof.ranks > len(machine.cpus):
-            continue
-        found = next((k for k in kept if _is(k, roof)), None)
-        if found is None:
-            of = roof.place or f"{roof.ranks} ranks"
-            progress.phase(f"measuring a roof of this machine: {roof.name}, {of}")
-            try:
-                found = measures[roof.name](machine, roof, label, scratch)
-            except NearmetalError as e:
-                progress.note(f"no roof {roof.name}: {e.what}")
-                continue
-            if roof.place not in networks:
-                kept.append(found)
-                _keep(file, key, kept)
-        out.append(found)
-    return tuple(out)
+    def __init__(
+        self,
+        machine: Machine,
+        study: Study,
+        label: str,
+        scratch: Path,
+        networks: Mapping[str, Network],
+        progress: Progress,
+    ) -> None:
+        """networks: by arm; a roof over one of them is of this run alone. The caller holds the machine."""
+        from ..analysis.roofs import wanted
 
+        self._machine, self._label, self._scratch, self._progress = machine, label, scratch, progress
+        self._networks = networks
+        self._measures: dict[str, Measure] = {**MEASURES, SOCKETS: partial(by_sockets, networks)}
+        self._wanted = [w for w in wanted(study) if w.name in self._measures and w.ranks <= len(machine.cpus)]
+        self._key, self._file = _key(machine), cache_directory() / KEPT
+        self._kept = list(_read(self._file, self._key))
+        self._found = {w: roof for w in self._wanted for roof in self._kept if roof.fits(w)}
+        self._spent = 0.0
 
-def _is(kept: MeasuredRoof, roof: Wanted) -> bool:
-    same = (kept.name, kept.transport, kept.place) == (roof.name, roof.transport, roof.place)
-    return same and kept.ranks in (None, roof.ranks)
+    def roofs(self) -> tuple[MeasuredRoof, ...]:
+        """What is known so far."""
+        return tuple(self._found[w] for w in self._wanted if w in self._found)
+
+    def step(self, elapsed: float) -> bool:
+        """Measure the roof with the fewest rounds once more, if one lacks rounds and SHARE of the elapsed
+        seconds is not used up; nothing else may run meanwhile. Returns whether anything was measured. A roof
+        that cannot be measured is told once and left out."""
+        lacking = self._lacking(ROUNDS)
+        if not lacking or self._spent > SHARE * elapsed:
+            return False
+        return self._measure(lacking[0])
+
+    def complete(self) -> bool:
+        """Measure every roof once that was not measured at all, at the end of a run that was too short for
+        it. Returns whether anything was measured."""
+        lacking = self._lacking(1)
+        for roof in lacking:
+            self._measure(roof)
+        return bool(lacking)
+
+    def _lacking(self, rounds: int) -> list[Wanted]:
+        """The roofs with fewer rounds, those with the fewest first."""
+        had = {w: self._found[w].rounds if w in self._found else 0 for w in self._wanted}
+        return sorted((w for w in self._wanted if had[w] < rounds), key=lambda w: had[w])
+
+    def _measure(self, roof: Wanted) -> bool:
+        begin = time.monotonic()
+        try:
+            found = self._measures[roof.name](self._machine, roof, self._label, self._scratch)
+        except NearmetalError as e:
+            self._progress.note(f"no upper bound for {roof.name}: {e.what}")
+            self._wanted.remove(roof)
+            return False
+        finally:
+            self._spent += time.monotonic() - begin
+        before = self._found.get(roof)
+        self._found[roof] = found if before is None else before.with_round(found)
+        if roof.place not in self._networks:
+            self._kept = [k for k in self._kept if not k.fits(roof)] + [self._found[roof]]
+            _keep(self._file, self._key, self._kept)
+        return True
 
 
 def _key(machine: Machine) -> str:

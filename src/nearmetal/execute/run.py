@@ -1,47 +1,39 @@
-"""The run: a rehearsal that fixes the number of blocks, then block after block until the stop rule speaks."""
+"""The run: a rehearsal, then block after block until the stop rule speaks."""
 
 from __future__ import annotations
 
 import json
-import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from itertools import count
 from pathlib import Path
-from statistics import median
 
 from ..errors import RunError, UsageError
 from ..host.boot_records import boot_records
 from ..host.energy import energy_files
 from ..host.lock import machine_lock
 from ..host.provenance import boot_state, provenance
-from ..model.record import TOO_SHORT, JsonValue, Status, TrialRecord
+from ..model.record import TOO_SHORT, JsonValue, TrialRecord, block_seconds
 from ..model.result import Analysis
-from ..model.roof import roof_record
-from ..model.study import Arm, Limits, Study
-from ..plan import LONGEST_BLOCK, SlicePlanner, block_pace, make_block, make_plan
-from ..plan import expected_blocks as blocks_within
+from ..model.study import Arm, KernelWorkload, Study
+from ..plan import SlicePlanner, make_block, make_plan
 from ..records import ResultsDirectory, TrialWriter, by_attempt, completed_blocks, last_attempts
 from ..samplers import Sampler
-from .audit import applications_said, audit_arms, limits_found, met_differently, parity, storage_found
 from .bases import base_record
 from .block import run_block
+from .budget import too_short
+from .decide import Verifications, next_block
 from .inside import counted_everywhere, inside_record, offered_events
 from .interrupt import interruptible
 from .machine import Machine
 from .progress import BlockDone, Progress
-from .roofs import measured_roofs
+from .rehearsal import REHEARSAL, rehearse
+from .roofs import RoofMeter
 from .running import RunningAnalysis
 from .session import Session, new_label, open_session, sweep, usable_arms
-from .standing import Standing
 
-REHEARSAL = 0
-CHEAP_REHEARSAL = 0.05
-"""Share of the time budget that further rehearsals may take; without a budget, LONGEST_BLOCK."""
-REHEARSALS = 3
-"""At most."""
 WRITER = "local"
 
 
@@ -57,14 +49,22 @@ class Outcome:
 
 @dataclass(frozen=True, kw_only=True)
 class Order:
-    """What a person asked for, beside the study. parent: where results directories go; text: the study file
-    as it will be frozen; command: shown to a second run that finds the machine taken; force: run beside
-    another run."""
+    """What a person asked for, beside the study.
+
+    parent: where results directories go.
+    text: the study file as it will be frozen.
+    command: shown to a second run that finds the machine taken.
+    started: Unix seconds when the command was started.
+    force: run beside another run.
+    overrun: let a run whose time is used up go on until its next look.
+    """
 
     parent: Path
     text: str
     command: str
+    started: float
     force: bool
+    overrun: bool = False
 
 
 def start_run(machine: Machine, study: Study, order: Order, progress: Progress) -> Outcome:
@@ -88,44 +88,44 @@ def _start(machine: Machine, study: Study, order: Order, label: str, progress: P
     study = narrowed(study, arms)
     begin = time.monotonic()
     with open_session(machine, study, backends, label, progress) as session:
-        networks = {arm: network for (arm, aa), network in session.networks.items() if not aa}
-        roofs = measured_roofs(machine, study, label, session.scratch, networks, progress)
         directory = ResultsDirectory.create(order.parent, study.name, study_yaml=order.text)
         session = replace(session, logs=directory.path / "logs")
         progress.phase("rehearsal: block 0, discarded")
-        rehearsal = _rehearse(session)
-        for text in rehearsal.notes:
+        rehearsed = rehearse(session)
+        for text in rehearsed.notes:
             progress.note(text)
-        planner = SlicePlanner(study, rehearsal.warm, rehearsal.seconds)
-        slices = planner.slices()
+        limit = study.design.max_time
+        left = None if limit is None else max(0.0, limit - (time.monotonic() - begin))
+        planner = SlicePlanner(study, rehearsed.records, rehearsed.seconds, left)
         offered = offered_events(machine.host, machine.tools)
-        session = replace(session, events=counted_everywhere(session.events, rehearsal.every))
+        session = replace(session, events=counted_everywhere(session.events, rehearsed.records))
         directory.freeze(
             seed=study.design.seed,
-            expected_blocks=expected_blocks(study, planner.block_seconds(slices), time.monotonic() - begin),
             arms=tuple(arms),
             provenance={
                 **provenance(machine.host),
                 "tools": {**asdict(machine.built), "directory": str(machine.built.directory)},
                 "images": {n: s.record() for n, s in session.software.items() if s.image is not None},
-                "parity": rehearsal.parity,
+                "parity": rehearsed.parity,
                 "not_here": dict(absent),
                 "cpu_order": {"cpus": list(machine.cpus), "cores": machine.cores},
-                "storage": rehearsal.storage,
-                "limits": rehearsal.limits,
+                "storage": rehearsed.storage,
+                "limits": rehearsed.limits,
                 "network": session.network_record(),
                 "boots": boot_records(machine.host) if session.bases else {},
                 "guests": {name: base_record(b) for name, b in session.bases.items()},
                 "inside": inside_record(session, offered),
-                "roofs": [roof_record(roof) for roof in roofs],
                 "mpi": _mpi_asked(machine, study),
                 "run": label,
-                "rehearsal_seconds": rehearsal.seconds,
+                "rehearsal_seconds": rehearsed.seconds,
+                "seconds_left": left,
             },
-            rehearsal=rehearsal.every,
-            slices=slices,
+            rehearsal=rehearsed.records,
+            slices=planner.slices(),
+            work=rehearsed.work,
+            started=order.started,
         )
-        return _blocks(session, directory, planner, begin, progress)
+        return _blocks(session, directory, planner, begin, order, progress)
 
 
 def _mpi_asked(machine: Machine, study: Study) -> dict[str, JsonValue]:
@@ -153,13 +153,18 @@ def resume_run(
         machine_lock(label, command=order.command, force=order.force),
     ):
         try:
-            return _resume(machine, study, directory, label, progress)
+            return _resume(machine, study, directory, label, order, progress)
         except KeyboardInterrupt:
             return Outcome(directory=directory, stopped="interrupted", interrupted=True)
 
 
 def _resume(
-    machine: Machine, study: Study, directory: ResultsDirectory, label: str, progress: Progress
+    machine: Machine,
+    study: Study,
+    directory: ResultsDirectory,
+    label: str,
+    order: Order,
+    progress: Progress,
 ) -> Outcome:
     arms, backends, absent = usable_arms(machine, study, progress)
     for name in directory.plan().arms:
@@ -168,6 +173,12 @@ def _resume(
                 f"arm {name} of this run cannot run here now: {absent[name]}", where=str(directory.path)
             )
     study = narrowed(study, directory.plan().arms)
+    if any(isinstance(w, KernelWorkload) for w in study.workloads) and not directory.plan().work:
+        raise UsageError(
+            "an older nearmetal made this run, and its slices held other amounts of work",
+            where=str(directory.path),
+            remedy="run the study afresh, and compare the two: nearmetal compare",
+        )
     begin = time.monotonic()
     _same_boot_state(machine, directory)
     with open_session(machine, study, backends, label, progress) as session:
@@ -178,14 +189,21 @@ def _resume(
             logs=directory.path / "logs",
             events=_events_then(directory),
         )
-        return _blocks(session, directory, _planner_then(study, directory), begin, progress)
+        return _blocks(session, directory, _planner_then(study, directory), begin, order, progress)
 
 
 def _planner_then(study: Study, directory: ResultsDirectory) -> SlicePlanner:
-    """As after this run's rehearsal."""
-    seconds = directory.provenance.get("rehearsal_seconds")
-    blocks = [records for _, records in sorted(by_attempt(directory.rehearsal()).items())]
-    return SlicePlanner(study, blocks[1:] or blocks, seconds if isinstance(seconds, float) else 0.0)
+    """The planner as it was after this run's rehearsal."""
+    known = directory.provenance
+    seconds, left = known.get("rehearsal_seconds"), known.get("seconds_left")
+    # In a directory of an older version several rehearsals follow each other: the last was the warmest.
+    *_, (_, records) = sorted(by_attempt(directory.rehearsal()).items()) or [((0, 0), [])]
+    return SlicePlanner(
+        study,
+        records,
+        seconds if isinstance(seconds, float) else 0.0,
+        left if isinstance(left, float) else None,
+    )
 
 
 def _events_then(directory: ResultsDirectory) -> tuple[str, ...]:
@@ -233,86 +251,13 @@ def narrowed(study: Study, arms: Sequence[str] | dict[str, Arm]) -> Study:
     return replace(study, environments=environments, design=design)
 
 
-def expected_blocks(study: Study, block_seconds: float, spent: float) -> int:
-    """N of the look schedule, fixed before the first block that counts."""
-    design = study.design
-    if design.expected_blocks is not None:
-        return min(design.expected_blocks, design.max_blocks)
-    left = None if design.max_time is None else max(design.max_time - spent, 0.0)
-    return min(blocks_within(left, block_seconds), design.max_blocks)
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Rehearsal:
-    """every: records of all of its blocks; warm: of those that the plan rests on, without the first one from
-    cold caches where there are others; seconds: of one of these."""
-
-    seconds: float
-    parity: dict[str, JsonValue]
-    storage: dict[str, JsonValue]
-    limits: dict[str, JsonValue]
-    every: tuple[TrialRecord, ...]
-    warm: tuple[tuple[TrialRecord, ...], ...]
-    notes: tuple[str, ...]
-
-
-def _rehearse(session: Session) -> _Rehearsal:
-    """A block that is not used, and where that is cheap more of them: it fills caches, shows what fails, and
-    tells how long a block takes and how noisy its slices are."""
-    facts: dict[str, dict[str, str]] = {}
-    storage: dict[str, JsonValue] = {}
-    limits: dict[str, JsonValue] = {}
-    audit_seconds = 0.0
-
-    def audit(standing: Sequence[Standing]) -> None:
-        nonlocal audit_seconds
-        at = time.monotonic()
-        facts.update(audit_arms(session, standing))
-        storage.update({s.arm.name: storage_found(session, s) for s in standing if s.volumes})
-        limits.update({s.arm.name: limits_found(s) for s in standing if s.arm.environment.limits != Limits()})
-        audit_seconds += time.monotonic() - at
-
-    def rehearse(attempt: int) -> tuple[float, tuple[TrialRecord, ...]]:
-        begin = time.monotonic()
-        records = _rehearsed(session, attempt, audit if attempt == 1 else None)
-        return time.monotonic() - begin - (audit_seconds if attempt == 1 else 0.0), records
-
-    # The first is dearer than any other block: caches were cold. And one alone may meet a quiet spell.
-    blocks = [rehearse(1)]
-    limit = session.study.design.max_time
-    left = LONGEST_BLOCK if limit is None else CHEAP_REHEARSAL * limit
-    while len(blocks) < REHEARSALS and blocks[-1][0] < left:
-        blocks.append(rehearse(len(blocks) + 1))
-        left -= blocks[-1][0]
-    every = tuple(r for _, records in blocks for r in records)
-    used = blocks[1:] or blocks
-    said = applications_said(every)
-    for arm, told in said.items():
-        facts.setdefault(arm, {}).update(told)
-    return _Rehearsal(
-        seconds=median(seconds for seconds, _ in used),
-        parity=parity(facts),
-        storage=storage,
-        limits=limits,
-        every=every,
-        warm=tuple(records for _, records in used),
-        notes=met_differently(said),
-    )
-
-
-def _rehearsed(
-    session: Session, attempt: int, audit: Callable[[Sequence[Standing]], None] | None
-) -> tuple[TrialRecord, ...]:
-    block = make_block(session.study, REHEARSAL)
-    records = tuple(run_block(session, block, attempt, while_standing=audit))
-    failed = [r for r in records if r.status is Status.FAILED]
-    if len(failed) == len(records) and attempt == 1:
-        raise RunError(f"every arm failed in the rehearsal: {failed[0].reason}")
-    return records
-
-
 def _blocks(
-    session: Session, directory: ResultsDirectory, planner: SlicePlanner, begin: float, progress: Progress
+    session: Session,
+    directory: ResultsDirectory,
+    planner: SlicePlanner,
+    begin: float,
+    order: Order,
+    progress: Progress,
 ) -> Outcome:
     """Run the blocks that are not on disk yet; each is on disk before the next begins."""
     machine = session.machine
@@ -326,99 +271,142 @@ def _blocks(
     )
     try:
         with directory.writer(WRITER) as writer, sampling as sampler:
-            stopped = _loop(replace(session, sampler=sampler), directory, planner, writer, begin, progress)
+            loop = _Loop(replace(session, sampler=sampler), directory, planner, begin, order, progress)
+            stopped = loop.run(writer)
         return Outcome(directory=directory, stopped=stopped, interrupted=False)
     except KeyboardInterrupt:
         return Outcome(directory=directory, stopped="interrupted", interrupted=True)
 
 
-def _loop(
-    session: Session,
-    directory: ResultsDirectory,
-    planner: SlicePlanner,
-    writer: TrialWriter,
-    begin: float,
-    progress: Progress,
-) -> str:
-    """Block after block until the stop rule speaks: why it did."""
-    study, planned = session.study, directory.plan()
-    running = RunningAnalysis(study, make_plan(study, blocks=0, expected_blocks=planned.expected_blocks))
-    may_change = planned.rehearsed_blocks is None
-    records = list(directory.trials().records)
-    attempts = last_attempts(records)
-    members = len(make_block(study, REHEARSAL).trials)
-    done = completed_blocks(records, members)
-    for whole in by_attempt(records).values():
-        if len(whole) == members:
-            planner.saw(whole)
-    session = replace(session, slices=planner.slices())
-    told: set[str] = set()
-    number, block_seconds = 0, 0.0
-    durations: list[float] = []
-    while True:
-        elapsed = time.monotonic() - begin
-        if may_change and (fewer := running.expect_fewer(len(done), durations, elapsed)) is not None:
-            directory.expect(fewer)
-            progress.note(f"blocks last longer than in the rehearsal: {fewer} are expected now")
-            may_change = False
-        analysis, fresh = running.after(records, len(done))
-        if block_seconds and fresh:
-            _tell_block(analysis, running.expected, block_seconds, begin, study, progress)
-        if session.sampler is not None and session.sampler.problem is not None:
-            _tell_once(f"no more samples: {session.sampler.problem}", told, progress)
-        elapsed = time.monotonic() - begin
-        stopped = running.stop(analysis, len(done), elapsed, block_seconds)
-        if stopped is not None:
-            return stopped
-        number = next(n for n in count(number + 1) if n not in done)
-        settled = running.settled(analysis)
-        if settled:
-            _tell_once(
-                f"decided, and left out of further blocks: {', '.join(sorted(settled))}", told, progress
+class _Loop:
+    """Block after block until the stop rule speaks."""
+
+    def __init__(
+        self,
+        session: Session,
+        directory: ResultsDirectory,
+        planner: SlicePlanner,
+        begin: float,
+        order: Order,
+        progress: Progress,
+    ) -> None:
+        """begin: monotonic seconds from which the time budget counts."""
+        self._session, self._directory, self._planner = session, directory, planner
+        self._begin, self._order, self._progress = begin, order, progress
+        self._study = session.study
+        self._plan = directory.plan()
+        self._running = RunningAnalysis(
+            self._study, make_plan(self._study, schedule=self._plan.schedule, started=self._plan.started)
+        )
+        self._verifications = Verifications()
+        self._told: set[str] = set()
+        self._records = list(directory.trials().records)
+        self._attempts = last_attempts(self._records)
+        members = len(make_block(self._study, REHEARSAL).trials)
+        self._done = completed_blocks(self._records, members)
+        self._resumed = bool(self._done)
+        for (number, _), whole in sorted(by_attempt(self._records).items()):
+            if number in self._done and len(whole) >= (whole[0].members or members):
+                self._saw(_slices_of(whole), whole)
+
+    def run(self, writer: TrialWriter) -> str:
+        """Why it stopped."""
+        networks = {arm: network for (arm, aa), network in self._session.networks.items() if not aa}
+        roofs = RoofMeter(
+            self._session.machine,
+            self._study,
+            self._session.label,
+            self._session.scratch,
+            networks,
+            self._progress,
+        )
+        self._directory.write_roofs(roofs.roofs())
+        short = too_short(
+            self._study,
+            self._plan.schedule,
+            spent=self._elapsed(),
+            done=len(self._done),
+            block_seconds=self._planner.block_seconds(),
+        )
+        if short is not None:
+            self._progress.note(short)
+        number, seconds = 0, 0.0
+        verify_all = self._resumed
+        while True:
+            analysis, fresh = self._running.after(self._records, len(self._done))
+            if seconds and fresh:
+                self._tell_block(analysis, seconds)
+            sampler = self._session.sampler
+            if sampler is not None and sampler.problem is not None:
+                self._tell_once(f"no more samples: {sampler.problem}")
+            stop = self._running.stop(
+                analysis, len(self._done), self._elapsed(), seconds, overrun=self._order.overrun
             )
-        at = time.monotonic()
-        block = make_block(study, number, without=settled)
-        if not settled:  # which arms are left tells what was found, which no block's slices may follow from
-            left = None if study.design.max_time is None else study.design.max_time - elapsed
-            longest = block_pace(running.expected, len(done), left)
-            session = replace(session, slices=planner.slices(longest))
+            if stop is not None:
+                if stop.planned and self._done:
+                    self._directory.close_looks(max(self._done))
+                if roofs.complete():
+                    self._directory.write_roofs(roofs.roofs())
+                return stop.reason
+            if seconds and roofs.step(self._elapsed()):
+                self._directory.write_roofs(roofs.roofs())
+            number = next(n for n in count(number + 1) if n not in self._done)
+            at = time.monotonic()
+            self._run_block(number, writer, self._running.settled(analysis), verify_all)
+            seconds = time.monotonic() - at
+            verify_all = False
+
+    def _run_block(
+        self, number: int, writer: TrialWriter, settled: Mapping[str, frozenset[str]], verify_all: bool
+    ) -> None:
+        order = next_block(
+            self._study,
+            number,
+            self._attempts.get(number, 0) + 1,
+            slices=self._planner.slices(),
+            work=self._plan.work,
+            settled=settled,
+            verifications=self._verifications,
+            verify_all=verify_all,
+        )
         whole = []
-        for record in run_block(session, block, attempts.get(number, 0) + 1):
+        for record in run_block(self._session, order):
             writer.append(record)
             whole.append(record)
             for reason in (record.reason, *(r.reason and f"{r.workload}: {r.reason}" for r in record.rows)):
                 if reason and not reason.endswith(TOO_SHORT):
-                    _tell_once(f"{record.arm} failed: {reason}", told, progress)
-        records += whole
-        block_seconds = time.monotonic() - at
-        if not settled:
-            planner.saw(whole)
-            planner.took(session.slices, block_seconds)
-        done.add(number)
-        durations.append(block_seconds)
+                    self._tell_once(f"{record.arm} failed: {reason}")
+        self._records += whole
+        self._done.add(number)
+        self._saw(order.slices, whole)
 
+    def _saw(self, slices: Mapping[str, int], whole: Sequence[TrialRecord]) -> None:
+        self._planner.saw(slices, whole, block_seconds(whole))
+        self._verifications.saw(whole)
 
-def _tell_once(text: str, told: set[str], progress: Progress) -> None:
-    """Each text once: a workload that fails every time would drown the rest."""
-    if text not in told:
-        told.add(text)
-        progress.note(text)
+    def _elapsed(self) -> float:
+        return time.monotonic() - self._begin
 
+    def _tell_once(self, text: str) -> None:
+        """Each text once: a workload that fails every time would drown the rest."""
+        if text not in self._told:
+            self._told.add(text)
+            self._progress.note(text)
 
-def _tell_block(
-    analysis: Analysis, expected: int, seconds: float, begin: float, study: Study, progress: Progress
-) -> None:
-    elapsed = time.monotonic() - begin
-    budget = study.design.max_time or math.inf
-    # Past the expected blocks the budget alone says how long the search for verdicts may go on.
-    by_blocks = (expected - analysis.blocks) * seconds if analysis.blocks < expected else math.inf
-    progress.block(
-        BlockDone(
-            number=analysis.blocks,
-            expected=expected,
-            seconds=seconds,
-            elapsed=elapsed,
-            left=max(min(budget - elapsed, by_blocks), 0.0),
-            analysis=analysis,
+    def _tell_block(self, analysis: Analysis, seconds: float) -> None:
+        elapsed = self._elapsed()
+        budget = self._study.design.max_time
+        self._progress.block(
+            BlockDone(
+                number=analysis.blocks,
+                seconds=seconds,
+                elapsed=elapsed,
+                left=None if budget is None else max(budget - elapsed, 0.0),
+                analysis=analysis,
+            )
         )
-    )
+
+
+def _slices_of(records: Sequence[TrialRecord]) -> dict[str, int]:
+    """Slices of each workload in a block of an earlier session."""
+    return {row.workload: len(row.values) for record in records for row in record.rows if row.seconds}

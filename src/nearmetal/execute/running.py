@@ -4,14 +4,16 @@ share of the run."""
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from ..model.plan import Plan
 from ..model.record import TrialRecord
 from ..model.result import Analysis
 from ..model.study import Study
-from ..plan import fewer_blocks
+
+if TYPE_CHECKING:
+    from ..analysis import Stop
 
 SHARE = 0.02
 """Of the run's time that may go into analyses between looks; blocks of milliseconds would wait for them."""
@@ -24,11 +26,11 @@ class RunningAnalysis:
 
     def __init__(self, study: Study, plan: Plan) -> None:
         # numpy and scipy take half a second to import, which the rehearsal need not wait for.
-        from ..analysis import analyse, next_looks, settled_arms, should_stop
+        from ..analysis import analyse, next_looks, settled, should_stop
 
         self._study, self._plan = study, plan
         self._analyse, self._next_looks = analyse, next_looks
-        self._should_stop, self._settled_arms = should_stop, settled_arms
+        self._should_stop, self._settled = should_stop, settled
         self._known: Analysis | None = None
         self._next_look, self._not_before = 0, 0.0
 
@@ -39,38 +41,25 @@ class RunningAnalysis:
         if self._known is not None and blocks < self._next_look and begin < self._not_before:
             return self._known, False
         self._known = self._analyse(self._study, self._plan, records, detail=False)
-        ((self._next_look, _),) = self._next_looks(self._plan.expected_blocks, blocks, 1)
+        ((self._next_look, _),) = self._next_looks(self._plan.schedule, blocks, 1)
         end = time.monotonic()
         self._not_before = end + (end - begin) / SHARE
         return self._known, True
 
-    @property
-    def expected(self) -> int:
-        """N of the look schedule."""
-        return self._plan.expected_blocks
+    def settled(self, analysis: Analysis) -> Mapping[str, frozenset[str]]:
+        """See analysis.settled."""
+        return self._settled(analysis, self._study)
 
-    def expect_fewer(self, blocks: int, block_seconds: Sequence[float], elapsed: float) -> int | None:
-        """N anew, once half of the time is gone without a look; None to leave it. blocks: done so far;
-        block_seconds: of those that this run did; elapsed: seconds of the run so far."""
-        design = self._study.design
-        if design.max_time is None or design.expected_blocks is not None or not block_seconds:
-            return None
-        ((first, _),) = self._next_looks(self.expected, 0, 1)
-        if blocks >= first or elapsed < design.max_time / 2:
-            return None
-        fewer = fewer_blocks(self.expected, blocks, block_seconds, design.max_time - elapsed)
-        if fewer == self.expected:
-            return None
-        self._plan = replace(self._plan, expected_blocks=fewer)
-        self._known = None
-        return fewer
-
-    def settled(self, analysis: Analysis) -> frozenset[str]:
-        """See analysis.settled_arms."""
-        return self._settled_arms(analysis, self._study)
-
-    def stop(self, analysis: Analysis, blocks: int, elapsed: float, block_seconds: float) -> str | None:
+    def stop(
+        self, analysis: Analysis, blocks: int, elapsed: float, block_seconds: float, *, overrun: bool
+    ) -> Stop | None:
         """See analysis.should_stop."""
         return self._should_stop(
-            analysis, self._study, blocks=blocks, elapsed=elapsed, block_seconds=block_seconds
+            analysis,
+            self._study,
+            blocks=blocks,
+            elapsed=elapsed,
+            block_seconds=block_seconds,
+            overrun=overrun,
+            next_look=self._next_look,
         )

@@ -13,7 +13,7 @@ from ..launchers import Launch
 from ..model.plan import TrialSpec
 from ..model.profile import RankProfile
 from ..model.record import JsonValue, RankPlace
-from ..model.study import Arm, KernelWorkload
+from ..model.study import Arm, KernelWorkload, Workload
 from ..workloads.protocol import ReadyLine
 from .job import Job
 from .together import Stopped
@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 
 @dataclass(kw_only=True)
 class Standing:
-    """Mutable while its block runs: instances first, then the job. work: where the directories of programs
+    """Mutable while its block runs: instances first, then the job. left_out: workloads that the arm does not
+    run in this block, since their comparisons are decided; work: where the directories of programs
     are made, seen by the instances too, None where none has any; requests: made so far; reported: its ranks
     may have left reports; start_seconds: one per start of this arm's instances in this block, the standing
     ones' last (none where they have no first process), start_steps its steps; stops: of those that were
@@ -43,6 +44,7 @@ class Standing:
 
     trial: TrialSpec
     arm: Arm
+    left_out: frozenset[str] = frozenset()
     directory: Path
     work: Path | None = None
     log: Path
@@ -74,6 +76,10 @@ class Standing:
     transport: TransportWatch | None = None
     around: Instance | None = None
     alone: bool = True
+
+    def takes(self, workload: Workload) -> bool:
+        """Whether the arm runs this workload in this block."""
+        return self.arm.environment.takes(workload.name) and workload.name not in self.left_out
 
     @property
     def standing_job(self) -> Job:

@@ -63,7 +63,7 @@ def _stops(session: Session, s: Standing) -> int:
 
 
 def _taken(session: Session, s: Standing, *events: Event) -> list[EventSubject]:
-    return [w for w in event_subjects(session.study, *events) if s.arm.environment.takes(w.name)]
+    return [w for w in event_subjects(session.study, *events) if s.takes(w)]
 
 
 def start_and_stop_rows(session: Session, s: Standing) -> Iterator[Row]:

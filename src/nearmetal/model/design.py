@@ -42,19 +42,20 @@ class Starts(StrEnum):
     IN_TURN = "in-turn"
 
 
-USUAL_SLICES = 8
-"""Per kernel and instance at least, where the study does not say."""
-REHEARSED_SLICES = 16
-"""In the rehearsal, where the study does not say: how noisy a kernel is shows in them."""
+LEAST_SLICES = 6
+"""Slices per kernel and instance at least, if the study does not state a number."""
+REHEARSED_SLICES = 4
+"""Slices per kernel and instance in the rehearsal, if the study does not state a number."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Design:
-    """margin: time-equivalent share (0.03 = 3 %); confidence: 0.95; expected_blocks: N of METHOD.md, None =
-    what max_time holds; max_time: seconds; target_width: stop at this half-width of ln ratio, None = at
+    """margin: time-equivalent share (0.03 = 3 %); confidence: 0.95; min_blocks: blocks before which no
+    verdict is given, 0 = as soon as there is one; expected_blocks: from study files of older versions, not
+    used; max_time: seconds; target_width: stop at this half-width of ln ratio, None = at
     verdicts; primary: '<workload>.<metric>' names of a confirmatory study, empty = exploratory;
-    slices: slices per kernel and instance (mode slices), None = USUAL_SLICES and more of noisy kernels, as
-    the rehearsal shows; runs: runs per instance (mode plain); profile: every MPI rank of every arm runs with
+    slices: slices per kernel and instance (mode slices), None = as many as fill the block, more of noisy
+    kernels; runs: runs per instance (mode plain); profile: every MPI rank of every arm runs with
     the profile of its calls; perf_events: ranks count cycles and misses where every arm's can; sample_every:
     seconds between two samples of node and instances; instance_counters: what every instance counts over the
     timed runs of programs is kept; starts: how the instances of an arm start; mpi: None =
@@ -65,7 +66,7 @@ class Design:
     confidence: float
     seed: int
     mode: Mode = Mode.SLICES
-    min_blocks: int = 12
+    min_blocks: int = 0
     expected_blocks: int | None = None
     max_blocks: int = 1000
     max_time: float | None = None

@@ -1,8 +1,39 @@
-"""What will be run: blocks of trials in an order drawn from the seed."""
+"""What will be run: blocks of trials in an order drawn from the seed, and when the results are looked at."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+Work = Mapping[str, Mapping[int, int]]
+"""Units of work in a slice, by kernel workload and number of ranks: the same for every arm."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class GrowingLooks:
+    """Looks after 8, 12, 18, 27, ... blocks, each 1.5 times as many as the one before; no number of blocks
+    has to be known beforehand.
+
+    closing: numbers of the blocks after which a time budget or a block limit ended the run, ascending. Each
+    adds one closing look."""
+
+    closing: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExpectedLooks:
+    """The schedule of results directories made before November 2026: looks after 2N/3, N, 1.5 N, ... blocks.
+
+    expected: N, the number of blocks that the rehearsal expected."""
+
+    expected: int
+
+
+Schedule = GrowingLooks | ExpectedLooks
+"""When the results are looked at. It is fixed before the first block that counts."""
+
+GROWING = GrowingLooks()
+"""The schedule of every new run."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,11 +60,44 @@ class Block:
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """The blocks of a study. expected_blocks: N of the look schedule, fixed before data; sides: what every
-    block holds, by arm and whether it is the A/A run of it; blocks: those drawn so far, for whoever wants to
-    see them (a run draws one at a time)."""
+    """The blocks of a study.
+
+    schedule: when the results are looked at.
+    sides: what every block holds, by arm and whether it is the A/A run of the arm.
+    blocks: those drawn so far, for whoever wants to see them; a run draws one at a time.
+    started: Unix seconds when the command that began the run was started; None if that was not recorded."""
 
     seed: int
-    expected_blocks: int
+    schedule: Schedule
     sides: frozenset[tuple[str, bool]]
     blocks: tuple[Block, ...]
+    started: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class NextBlock:
+    """What is run next, and how.
+
+    block: the trials in the order in which they start; arms that are left out are not among them.
+    attempt: counts from 1; a torn block is run again as a whole.
+    slices: number of slices by kernel workload.
+    work: units of work in each of them.
+    left_out: by arm, the workloads that it does not run because their comparisons are decided.
+    verified: by arm, the kernel workloads that run in full with their verification; the others are warmed up
+        by one discarded slice.
+    """
+
+    block: Block
+    attempt: int
+    slices: Mapping[str, int]
+    work: Work
+    left_out: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    verified: Mapping[str, frozenset[str]]
+
+    def runs(self, arm: str, workload: str) -> bool:
+        """Whether an arm of the block runs this workload."""
+        return workload not in self.left_out.get(arm, frozenset())
+
+    def verifies(self, arm: str, workload: str) -> bool:
+        """Whether an arm verifies this kernel workload in the block."""
+        return workload in self.verified.get(arm, frozenset())

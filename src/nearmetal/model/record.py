@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -92,10 +92,31 @@ class Connection:
     timeout_seconds: float | None
 
 
+GROUP_PHASE = "group"
+"""Name of the phase of a trial that holds how long the trials that ran together with it took, from the first
+start to the end of the last instance."""
+
+
 def slice_phase(workload: str) -> str:
-    """Among the phases of a trial, the median time of one slice from its token to its answer: what is not
-    timed of it included."""
+    """Name of the phase of a trial that holds the mean time of one slice, from its token to the next one."""
     return f"{workload}.slice"
+
+
+def verify_phase(workload: str) -> str:
+    """Name of the phase of a trial that holds the time of the full, verified run of a kernel."""
+    return f"{workload}.verify"
+
+
+def block_seconds(records: Iterable[TrialRecord]) -> float:
+    """How long a block took, from the records of its trials; 0 if they do not say."""
+    together, alone = 0.0, 0.0
+    for record in records:
+        seconds = record.phases.get(GROUP_PHASE, 0.0)
+        if record.fold is Fold.PAIRED:
+            together = max(together, seconds)
+        else:
+            alone += seconds
+    return together + alone
 
 
 @dataclass(frozen=True, kw_only=True)

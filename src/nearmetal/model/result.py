@@ -43,13 +43,17 @@ class Look:
 
 @dataclass(frozen=True, kw_only=True)
 class Quantiles:
-    """Order-statistic intervals of one arm's raw values; None = not estimable at this n."""
+    """Order-statistic intervals of one arm's values, one value of each block drawn beforehand; None = not
+    estimable at this n. values, baseline_values: those of the arm and of its baseline, in the order of
+    blocks."""
 
     n: int
     p50: Interval | None
     p90: Interval | None
     p95: Interval | None
     p99: Interval | None
+    values: tuple[float, ...] = ()
+    baseline_values: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -150,19 +154,37 @@ class SliceSpread:
 
 @dataclass(frozen=True, kw_only=True)
 class Cell:
-    """One comparison of one metric. overhead, low, high: time-equivalent overhead as a share (0.03 = +3 %),
-    exp(theta) - 1 of the primary interval; d: s * ln(x_env / x_base) by block; baseline_value, value: medians
-    over blocks in base units; difference: paired differences value - baseline in base units; sign, mean:
-    companion intervals of theta (mean is approximate and carries no verdict); smallest_material: the smallest
-    overhead that could have been called material; blocks_needed: blocks more for a verdict at the present
-    spread, None when decided or unknown; network: None where nothing was lost, or nothing is known; emulated:
-    a side ran on nodes that are emulated; roof, baseline_roof: of each side, None where none stands over it,
-    or none was measured;
-    total: overhead of all blocks together (ratio of arithmetic means by Fieller, approximate, carries no
-    verdict); spread: None where there are no slices; e: e-value of the signs against no difference at all;
-    discovered: whether e-BH counts it among all comparisons of the study, None for A/A cells; guest: how
-    a side or its guests are emulated or nested, 'TCG, no KVM: why'; empty where none are; guest_of: the
-    environments of which that is said."""
+    """One comparison of one metric. Overheads and differences of an arm from its baseline.
+
+    n: blocks that the interval rests on. A block in which one side failed is among them, and counts as
+        infinitely slow for that side.
+    failed: number of blocks in which a side failed, or in which the sides cannot be compared.
+    failed_blocks, baseline_failed_blocks: numbers of the blocks in which the arm or its baseline failed.
+    baseline_value, value: medians over blocks, base units.
+    overhead, low, high: time-equivalent overhead as a share (0.03 = +3 %), exp(theta) - 1 of the primary
+        interval.
+    confidence: of all intervals of this cell.
+    reason: why the verdict is what it is, in words.
+    decided_block, decided_seconds: number of the block after which the verdict was first reached, and
+        seconds of the run at the end of that block; None without a verdict.
+    smallest_material: the smallest overhead that could have been called material.
+    blocks_needed, seconds_needed: more for a verdict at the present spread; None when decided or unknown.
+    difference: paired differences value - baseline, base units.
+    sign, mean: companion intervals of theta; the mean is approximate and carries no verdict.
+    p_holm: Holm's adjusted p value; None where there is none.
+    looks: the running interval of theta after each look.
+    blocks, d, baseline_values, values: numbers of the blocks that were measured on both sides, and
+        s * ln(x_env / x_base) and both values of each.
+    network: what TCP lost; None where nothing was lost, or nothing is known.
+    emulated: a side ran on nodes that are emulated.
+    roof, baseline_roof: upper bound of each side; None where there is none, or none was measured.
+    total: overhead of all blocks together, the ratio of arithmetic means by Fieller; approximate, carries no
+        verdict.
+    spread: of slices and blocks; None where there are no slices.
+    e: e-value of the signs against no difference at all.
+    discovered: whether e-BH counts it among all comparisons of the study; None for A/A cells.
+    guest: how a side or its guests are emulated or nested, 'TCG, no KVM: why'; empty where none are.
+    guest_of: the environments of which that is said."""
 
     arm: str
     environment: str
@@ -175,6 +197,8 @@ class Cell:
     better: Better
     n: int
     failed: int
+    failed_blocks: tuple[int, ...]
+    baseline_failed_blocks: tuple[int, ...]
     baseline_value: Interval
     value: Interval
     overhead: float
@@ -185,6 +209,8 @@ class Cell:
     exploratory: bool
     verdict: Verdict
     reason: str
+    decided_block: int | None
+    decided_seconds: float | None
     smallest_material: float
     blocks_needed: int | None
     seconds_needed: float | None
@@ -211,14 +237,23 @@ class Cell:
     guest_of: tuple[str, ...] = ()
 
     @property
+    def tried(self) -> int:
+        """Number of blocks in which it was measured or failed."""
+        return len({*self.blocks, *self.failed_blocks, *self.baseline_failed_blocks})
+
+    @property
     def key(self) -> str:
         return f"{self.arm}|{self.baseline}|{self.workload}.{self.metric}"
 
 
 @dataclass(frozen=True, kw_only=True)
 class NoiseFloor:
-    """The A/A cells: the baseline against itself. trusted: every A/A cell is equivalent or not yet decided
-    and none is material or inconsistent; proven: every one is equivalent; reason: what disturbed it."""
+    """The A/A cells: the baseline against itself.
+
+    cells: *material* and *inconsistent* stand only where they hold with alpha divided by their number.
+    trusted: none is material or inconsistent.
+    proven: every one is equivalent.
+    reason: what disturbed it, or what is not decided yet."""
 
     cells: tuple[Cell, ...]
     trusted: bool

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from .design import USUAL_SLICES, Design, Mode
+from .design import Design, Mode
 from .program import ANYWHERE, SCRIPT, Bounds, Reference, interpreter_of
 
 
@@ -26,6 +26,8 @@ class Pages(StrEnum):
 
 #: Idle instances of a density where the study does not say.
 IDLE = 10
+#: Starts, stops or commands of a block where the study does not say.
+USUAL_EVENTS = 8
 #: Stands for the number of ranks in the arguments of a user's own program.
 RANKS = "{ranks}"
 #: Stands for the path of its storage in the arguments of a user's own program.
@@ -162,7 +164,7 @@ class EventSubject:
     the last instance; STOP: from the request to the end of the first process of the last one; EXEC: from the
     request to the first instruction of a command in a standing instance; DENSITY: `count` idle instances at
     once: how long until they stand and what memory they take. count: of START, STOP and EXEC how often in
-    each block, None = as many times as a kernel has slices; of DENSITY how many instances, None = IDLE."""
+    each block, None = USUAL_EVENTS; of DENSITY how many instances, None = IDLE."""
 
     name: str = "start"
     event: Event = Event.START
@@ -174,7 +176,7 @@ class EventSubject:
             return self.count
         if self.event is Event.DENSITY:
             return IDLE
-        return (design.slices or USUAL_SLICES) if design.mode is Mode.SLICES else design.runs
+        return (design.slices or USUAL_EVENTS) if design.mode is Mode.SLICES else design.runs
 
 
 Workload = KernelWorkload | ApplicationWorkload | CommandWorkload | EventSubject

@@ -1,18 +1,17 @@
 """From a study and its seed to blocks of trials: pure, no I/O, knows nothing of machines or of statistics."""
 
 from .blocks import aa_arms, make_block, make_plan
-from .lengths import KaliberaJones, block_pace, expected_blocks, fewer_blocks, kalibera_jones_plan
-from .slices import LONGEST_BLOCK, MOST_SLICES, SlicePlanner
+from .lengths import KaliberaJones, kalibera_jones_plan
+from .slices import LONGEST_BLOCK, MOST_SLICES, VERIFIED_EVERY, SlicePlanner, block_length
 
 __all__ = [
     "LONGEST_BLOCK",
     "MOST_SLICES",
+    "VERIFIED_EVERY",
     "KaliberaJones",
     "SlicePlanner",
     "aa_arms",
-    "block_pace",
-    "expected_blocks",
-    "fewer_blocks",
+    "block_length",
     "kalibera_jones_plan",
     "make_block",
     "make_plan",

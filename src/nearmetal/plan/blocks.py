@@ -6,10 +6,10 @@ uniform digests, hence a uniform permutation, and block k needs no other block t
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Collection
 
-from ..model.plan import Block, Plan, TrialSpec
+from ..model.draw import draw
+from ..model.plan import GROWING, Block, Plan, Schedule, TrialSpec
 from ..model.study import Arm, Study
 
 
@@ -35,24 +35,27 @@ def make_block(study: Study, number: int, without: Collection[str] = ()) -> Bloc
     if not members:
         raise ValueError("a study without arms has no blocks")
     seed = study.design.seed
-    drawn = sorted(members, key=lambda m: _digest("order", seed, number, _trial_id(number, *m)))
+    drawn = sorted(members, key=lambda m: draw("order", seed, number, _trial_id(number, *m)))
     return Block(
         number=number,
         trials=tuple(
             TrialSpec(id=_trial_id(number, arm, aa), block=number, position=position, arm=arm, aa=aa)
             for position, (arm, aa) in enumerate(drawn)
         ),
-        slice_seed=int.from_bytes(_digest("slices", seed, number, "")[:8], "big"),
+        slice_seed=int.from_bytes(draw("slices", seed, number, "")[:8], "big"),
     )
 
 
-def make_plan(study: Study, *, blocks: int, expected_blocks: int) -> Plan:
-    """Blocks 1 to `blocks`; expected_blocks is N of the look schedule, fixed before data."""
+def make_plan(
+    study: Study, *, blocks: int = 0, schedule: Schedule = GROWING, started: float | None = None
+) -> Plan:
+    """The plan of a study with blocks 1 to `blocks`; see model.plan.Plan for schedule and started."""
     return Plan(
         seed=study.design.seed,
-        expected_blocks=expected_blocks,
+        schedule=schedule,
         sides=frozenset(_members(study)),
         blocks=tuple(make_block(study, number) for number in range(1, blocks + 1)),
+        started=started,
     )
 
 
@@ -62,7 +65,3 @@ def _members(study: Study) -> list[tuple[str, bool]]:
 
 def _trial_id(number: int, arm: str, aa: bool) -> str:
     return f"{number}.{arm}.aa" if aa else f"{number}.{arm}"
-
-
-def _digest(purpose: str, seed: int, number: int, trial: str) -> bytes:
-    return hashlib.sha256(f"nearmetal-{purpose}-1/{seed}/{number}/{trial}".encode()).digest()

@@ -1,54 +1,10 @@
-"""How many blocks to expect and how often to repeat at each level, from measured costs and variances."""
+"""How often to repeat at each level, from measured costs and variances."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import median
-
-CHEAP_BLOCKS = 40
-"""N where starts are cheap (METHOD, 'One comparison'): a larger N would only move the first look away."""
-LEAST_BLOCKS = 12
-"""No verdict rests on fewer blocks, so a smaller N would waste its shares of alpha."""
-SAFETY = 0.95
-"""Share of the time budget that N blocks may fill, so that look N, which has the largest share, is
-reached."""
-
-
-def expected_blocks(max_time: float | None, block_seconds: float, *, cheap: int = CHEAP_BLOCKS) -> int:
-    """N of the look schedule: what `max_time` seconds hold, at most `cheap`, at least 12; `cheap` without a
-    limit.
-
-    Raises ValueError unless block_seconds > 0.
-    """
-    if not block_seconds > 0:
-        raise ValueError(f"a block takes time, not {block_seconds} s")
-    if max_time is None:
-        return cheap
-    return max(LEAST_BLOCKS, min(cheap, math.floor(SAFETY * max_time / block_seconds)))
-
-
-def fewer_blocks(expected: int, done: int, block_seconds: Sequence[float], left: float) -> int:
-    """N anew where blocks last longer than the rehearsal's did: what the time still holds at the median pace,
-    at least 12, never more than `expected`.
-
-    left: seconds of the budget. Of the blocks it takes how long they lasted, never what was measured in them:
-    for whoever calls it before the first look, N is as good as fixed beforehand. Raises ValueError without a
-    block."""
-    if not block_seconds:
-        raise ValueError("no block tells how long one lasts")
-    holds = done + math.floor(SAFETY * max(left, 0.0) / median(block_seconds))
-    return min(expected, max(LEAST_BLOCKS, holds))
-
-
-def block_pace(expected: int, done: int, left: float | None) -> float | None:
-    """Seconds that the next block may take so that `expected` blocks are done in time, half a block's before
-    its end, since some last longer than planned; None where there is no limit, or they are done. left:
-    seconds of the budget."""
-    if left is None or done >= expected:
-        return None
-    return max(left, 0.0) / (expected - done + 0.5)
 
 
 @dataclass(frozen=True, kw_only=True)

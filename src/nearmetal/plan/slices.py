@@ -1,10 +1,13 @@
-"""How many slices each kernel gets in a block, from the noise and the cost of its slices.
+"""How long a block is, and how many slices each kernel gets in it, from measured costs and noise. Pure.
 
-The sum of the squares of the cells' variances is made least within the time that a block may take: slices in
-proportion to sigma^(4/3) / cost^(1/3). In proportion to sigma / sqrt(cost) (Neyman's allocation, the sum of
-the variances least) the widest cells stay far wider than the others; in proportion to the variance, as equal
-widths would ask for, the noisiest kernel would starve the others of slices that its own spread between
-instances then hides."""
+A block costs something beside its slices: starts, launches, verifications, teardown. The slices fill the
+rest, so that this cost stays below a third of the block.
+
+Slices are shared among the kernels so that the sum of the squares of the cells' variances is least within the
+time of the block: slices in proportion to sigma^(4/3) / cost^(1/3). In proportion to sigma / sqrt(cost)
+(Neyman's allocation, the sum of the variances least) the widest cells stay far wider than the others; in
+proportion to the variance, as equal widths would ask for, the noisiest kernel would starve the others of
+slices that its own spread between instances then hides."""
 
 from __future__ import annotations
 
@@ -12,91 +15,129 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean, median
 
-from ..model.design import REHEARSED_SLICES, USUAL_SLICES
-from ..model.record import Row, Status, TrialRecord, slice_phase
+from ..model.design import LEAST_SLICES, REHEARSED_SLICES
+from ..model.record import Row, Status, TrialRecord, slice_phase, verify_phase
 from ..model.study import KernelWorkload, Study
-from .lengths import CHEAP_BLOCKS, SAFETY
 
-MOST_SLICES = 128
-"""Beyond, the instance's own deviation from its like is what is left."""
-
+MOST_SLICES = 256
+"""Beyond this number the deviation of the instance itself is what is left."""
+OVERHEAD_SHARE = 0.3
+"""Share of a block that may be spent beside its slices."""
 LONGEST_BLOCK = 4.0
-"""Seconds: many short fresh instances beat few long runs."""
-
-RECENT = 9
-"""Blocks that tell how long one takes beside its slices: a machine may grow slower."""
+"""Seconds that a block may take for the sake of fuller blocks alone: many short fresh instances beat few long
+runs."""
+FULL_RUN, SHORTEST_RUN = 40, 18
+"""Blocks that a time budget should hold: 40 if blocks are cheap, 18 at least, which is the third look, if the
+slices can be cut down to it."""
+VERIFIED_EVERY = 8
+"""A kernel is verified in every eighth block (METHOD, 'The block')."""
+FIXED_FROM = 8
+"""Blocks after which the numbers of slices stay as they are. Before the first look no arm or kernel can have
+dropped out, so what the numbers follow from does not depend on any verdict."""
 
 NORMAL = 1.4826
 """Standard deviation of a normal distribution over its median absolute deviation."""
 
 
 class SlicePlanner:
-    """Slices by kernel workload, block after block: the study's own number where it says one; else
-    USUAL_SLICES, and more as the block's time allows, by the noise of all blocks seen so far, since in the
-    rehearsal a machine may be quieter than later.
+    """Numbers of slices by kernel workload, block after block: the study's own number if it states one; else
+    as many as fill the block, shared by the noise of all blocks seen so far, until FIXED_FROM blocks.
 
     What is taken from a block would be the same if any two of its arms had changed places: how far slices lie
-    from their likes, never how far apart the arms lie. So either sign of a block's difference stays as likely
-    as the other, which is what the intervals rest on."""
+    from their likes and how long they take together, never how far apart the arms lie. So either sign of a
+    block's difference stays as likely as the other, which is what the intervals rest on.
+    """
 
-    def __init__(self, study: Study, blocks: Sequence[Sequence[TrialRecord]], block_seconds: float) -> None:
-        """blocks: records of each rehearsal, with REHEARSED_SLICES each; a warm one took block_seconds."""
-        design = study.design
-        self._own = design.slices
+    def __init__(
+        self, study: Study, rehearsal: Sequence[TrialRecord], seconds: float, left: float | None
+    ) -> None:
+        """rehearsal: records of block 0, which took `seconds`; left: seconds of the time budget after it."""
+        self._own = study.design.slices
         self._kernels = [w.name for w in study.workloads if isinstance(w, KernelWorkload)]
-        self._costs = {name: _slice_seconds(blocks, name) for name in self._kernels}
-        self._usual = dict.fromkeys(self._kernels, USUAL_SLICES)
-        self._longest = LONGEST_BLOCK
-        if design.max_time is not None:
-            self._longest = min(LONGEST_BLOCK, SAFETY * design.max_time / CHEAP_BLOCKS)
+        self._turns: dict[str, dict[tuple[str, bool], list[float]]] = {name: {} for name in self._kernels}
+        self._verification = sum(_phase_seconds(rehearsal, verify_phase(name)) for name in self._kernels)
+        self._left = left
         self._noise: dict[str, list[float]] = {name: [] for name in self._kernels}
         self._beside: list[float] = []
-        rehearsed = dict.fromkeys(self._kernels, design.slices or REHEARSED_SLICES)
-        self.took(rehearsed, block_seconds)
-        for records in blocks:
-            self.saw(records)
+        self._seen = 0
+        self._fixed: dict[str, int] | None = None
+        self._take(dict.fromkeys(self._kernels, self._own or REHEARSED_SLICES), rehearsal, seconds)
 
-    def saw(self, records: Sequence[TrialRecord]) -> None:
-        """Of a whole block; one in which an arm failed may tell nothing of a kernel."""
-        if self._own is None:
-            for name, told in self._noise.items():
-                if (noise := _noise(records, name)) > 0:
-                    told.append(noise)
+    def saw(self, slices: Mapping[str, int], records: Sequence[TrialRecord], seconds: float) -> None:
+        """Take in a whole block of so many slices, which took `seconds`."""
+        if self._seen == 0:
+            self._beside.clear()  # the rehearsal met cold caches
+        self._seen += 1
+        if self._seen <= FIXED_FROM:
+            self._take(slices, records, seconds)
+            if self._seen == FIXED_FROM:
+                self._fixed = self._planned()
 
-    def took(self, slices: Mapping[str, int], seconds: float) -> None:
-        """How long a whole block of so many slices took."""
-        self._beside.append(seconds - self._seconds(slices))
-
-    def slices(self, longest: float | None = None) -> dict[str, int]:
-        """Of the next block. longest: seconds that it may take, where that is not what the study's time gives
-        each."""
+    def slices(self) -> dict[str, int]:
+        """Of the next block."""
         if self._own is not None:
             return dict.fromkeys(self._kernels, self._own)
-        noise = {name: math.hypot(*told) / math.sqrt(len(told)) for name, told in self._noise.items() if told}
-        whole = self._longest if longest is None else min(longest, LONGEST_BLOCK)
-        return self._usual | _shared(self._costs, noise, whole - self.block_seconds(self._usual))
+        return self._planned() if self._fixed is None else dict(self._fixed)
 
-    def block_seconds(self, slices: Mapping[str, int]) -> float:
-        """What a block of so many slices takes."""
-        return median(self._beside[-RECENT:]) + self._seconds(slices)
+    def block_seconds(self) -> float:
+        """What the next block takes while no arm and no kernel has dropped out."""
+        return self._overhead() + self._seconds(self.slices())
+
+    def _take(self, slices: Mapping[str, int], records: Sequence[TrialRecord], seconds: float) -> None:
+        verified = sum(_phase_seconds(records, verify_phase(name)) for name in self._kernels)
+        for name, turns in self._turns.items():
+            for r in records:
+                if (each := r.phases.get(slice_phase(name), 0.0)) > 0:
+                    turns.setdefault((r.arm, r.aa), []).append(each)
+        self._beside.append(max(0.0, seconds - verified - self._seconds(slices)))
+        for name, told in self._noise.items():
+            if (noise := _noise(records, name)) > 0:
+                told.append(noise)
+
+    def _cost(self, name: str) -> float:
+        """Seconds of one more slice of all arms, from one token to the next."""
+        return sum(median(told) for told in self._turns[name].values())
+
+    def _overhead(self) -> float:
+        return median(self._beside) + self._verification / VERIFIED_EVERY
+
+    def _planned(self) -> dict[str, int]:
+        least = dict.fromkeys(self._kernels, LEAST_SLICES)
+        noise = {name: math.hypot(*told) / math.sqrt(len(told)) for name, told in self._noise.items() if told}
+        costs = {name: self._cost(name) for name in self._kernels}
+        return least | _shared(
+            costs, noise, block_length(self._overhead(), self._left) - self._overhead() - self._seconds(least)
+        )
 
     def _seconds(self, slices: Mapping[str, int]) -> float:
-        return sum(number * self._costs[name] for name, number in slices.items())
+        return sum(number * self._cost(name) for name, number in slices.items() if name in self._turns)
+
+
+def block_length(overhead: float, left: float | None) -> float:
+    """Seconds that a block should take.
+
+    overhead: what it costs beside its slices.
+    left: seconds of the time budget; None without one.
+    """
+    full = overhead / OVERHEAD_SHARE
+    if left is None:
+        return max(full, LONGEST_BLOCK)
+    return min(max(full, min(LONGEST_BLOCK, left / FULL_RUN)), left / (SHORTEST_RUN + 0.5))
 
 
 def _shared(costs: Mapping[str, float], noise: Mapping[str, float], seconds: float) -> dict[str, int]:
-    """Slices of the kernels that show noise, from USUAL_SLICES to MOST_SLICES, as many as fit. costs: seconds
+    """Slices of the kernels that show noise, from LEAST_SLICES to MOST_SLICES, as many as fit. costs: seconds
     of one more slice of all arms; noise: standard deviation of one slice's log ratio; seconds: beyond
-    USUAL_SLICES of each."""
+    LEAST_SLICES of each."""
     weights = {n: noise[n] ** (4 / 3) / costs[n] ** (1 / 3) for n in noise if noise[n] > 0 and costs[n] > 0}
     low, high = 0.0, MOST_SLICES / min(weights.values(), default=1.0)
 
     def slices(level: float) -> dict[str, int]:
-        return {n: min(MOST_SLICES, max(USUAL_SLICES, int(level * w))) for n, w in weights.items()}
+        return {n: min(MOST_SLICES, max(LEAST_SLICES, int(level * w))) for n, w in weights.items()}
 
     for _ in range(40):
         level = (low + high) / 2
-        spent = sum((r - USUAL_SLICES) * costs[n] for n, r in slices(level).items())
+        spent = sum((r - LEAST_SLICES) * costs[n] for n, r in slices(level).items())
         low, high = (level, high) if spent <= seconds else (low, level)
     return slices(low)
 
@@ -105,20 +146,8 @@ def _rows(record: TrialRecord, workload: str) -> list[Row]:
     return [r for r in record.rows if r.workload == workload and r.status is Status.OK and r.seconds]
 
 
-def _slice_seconds(blocks: Sequence[Sequence[TrialRecord]], workload: str) -> float:
-    """Of one slice of all arms, from its token to its answer."""
-    phase = slice_phase(workload)
-    arms = {(r.arm, r.aa) for records in blocks for r in records}
-    return sum(
-        _typical(r.phases.get(phase, 0.0) for records in blocks for r in records if (r.arm, r.aa) == arm)
-        for arm in arms
-    )
-
-
-def _typical(found: Iterable[float]) -> float:
-    """The median; a rehearsal in which an arm failed, or showed nothing, tells 0 and does not count."""
-    told = [x for x in found if x > 0]
-    return median(told) if told else 0.0
+def _phase_seconds(records: Iterable[TrialRecord], phase: str) -> float:
+    return sum(r.phases.get(phase, 0.0) for r in records)
 
 
 def _noise(records: Sequence[TrialRecord], workload: str) -> float:

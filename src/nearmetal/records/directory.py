@@ -8,10 +8,12 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, assert_never
 
 from ..errors import RecordsError
+from ..model.plan import GROWING, ExpectedLooks, GrowingLooks, Schedule, Work
 from ..model.record import JsonValue, TrialRecord
+from ..model.roof import MeasuredRoof, read_roofs, roof_record
 from .codec import to_line
 from .disk import failure, sync_directory, write_file
 from .manifest import CRATE, SUMS, Verification, verify_sums, write_crate, write_sums
@@ -19,7 +21,10 @@ from .reading import Trials, read_trials
 from .writer import TrialWriter
 
 STUDY, PLAN, PROVENANCE, REHEARSAL = "study.yaml", "plan.json", "provenance.json", "rehearsal.jsonl"
-_SCHEMA = 1
+ROOFS = "roofs.json"
+_SCHEMA, _OLD_SCHEMA = 2, 1
+"""Of plan.json. Plans of schema 1 have no schedule."""
+_GROWING, _EXPECTED = "growing looks", "expected looks"
 _WRITER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 STAMP = "%Y-%m-%dT%H-%M-%S"
 _NAME = re.compile(r"(?P<study>.+)-\d{4}-\d\d-\d\dT\d\d-\d\d-\d\d(-\d+)?")
@@ -27,18 +32,24 @@ _NAME = re.compile(r"(?P<study>.+)-\d{4}-\d\d-\d\dT\d\d-\d\d-\d\d(-\d+)?")
 
 @dataclass(frozen=True, kw_only=True)
 class PlanMeta:
-    """What fixes the order of the trials, with the study: the seed, the expected number of blocks N, and the
-    names of the arms in the order of the study. created: Unix seconds when it was fixed; slices: of the first
-    block, by kernel workload, empty in plans of before they were planned; rehearsed_blocks: N as the
-    rehearsal had it, None where expected_blocks is still that."""
+    """What fixes, together with the study, the order of the trials and when the results are looked at.
+
+    seed: of every order drawn.
+    arms: names of the arms in the order of the study.
+    created: Unix seconds when the plan was fixed.
+    started: Unix seconds when the command that began the run was started; None in older directories.
+    schedule: when the results are looked at.
+    slices: by kernel workload, of the first block; empty in older directories.
+    work: units of work in a slice, by kernel workload and number of ranks; empty in older directories."""
 
     study: str
     seed: int
-    expected_blocks: int
     arms: tuple[str, ...]
     created: float
+    started: float | None = None
+    schedule: Schedule = GROWING
     slices: Mapping[str, int] = field(default_factory=dict)
-    rehearsed_blocks: int | None = None
+    work: Work = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,44 +91,55 @@ class ResultsDirectory:
         self,
         *,
         seed: int,
-        expected_blocks: int,
         arms: Sequence[str],
         provenance: Mapping[str, Any],
         rehearsal: Iterable[TrialRecord] = (),
         slices: Mapping[str, int] | None = None,
+        work: Work | None = None,
+        schedule: Schedule = GROWING,
+        started: float | None = None,
     ) -> PlanMeta:
-        """Fix what the trials follow from; once only, before the first of them. rehearsal: records that no
-        analysis uses, kept in rehearsal.jsonl. Raises RecordsError when frozen already; DiskFullError."""
+        """Write plan.json, provenance.json and the rehearsal, once only, before the first trial.
+
+        rehearsal: records that no analysis uses, kept in rehearsal.jsonl. slices, work, schedule, started:
+        see PlanMeta. Raises RecordsError if the plan was fixed already, DiskFullError."""
         if self.frozen:
             raise RecordsError("its plan is fixed already", where=str(self.path))
         name = _NAME.fullmatch(self.path.name)
         plan = PlanMeta(
             study=name["study"] if name else self.path.name,
             seed=seed,
-            expected_blocks=expected_blocks,
             arms=tuple(arms),
             created=time.time(),
+            started=started,
+            schedule=schedule,
             slices=dict(slices or {}),
+            work={name: dict(units) for name, units in (work or {}).items()},
         )
         lines = b"".join(map(to_line, rehearsal))
         try:
             if lines:
                 write_file(self.path / REHEARSAL, lines)
             write_file(self.path / PROVENANCE, json_bytes(provenance))
-            write_file(self.path / PLAN, _plan_bytes(plan))  # last: a plan that is there has its provenance
+            # Last, so that a plan that is there has its provenance.
+            write_file(self.path / PLAN, json_bytes(plan_form(plan)))
         except OSError as e:
             raise failure(e, self.path, kept="no trial had begun") from e
         return plan
 
-    def expect(self, blocks: int) -> PlanMeta:
-        """Another N, once only, before the first look (see plan.fewer_blocks). Raises RecordsError when N was
-        changed already; DiskFullError."""
+    def close_looks(self, block: int) -> PlanMeta:
+        """Add a closing look after block `block`, the last whole one, to plan.json, and return the plan.
+
+        To be called when a time budget or a block limit ends a run, never when verdicts or an interrupt end
+        it: where a closing look stands must not depend on the data. Changes nothing where the plan has one
+        after that block already, and in older directories, whose schedule has none. Raises RecordsError,
+        DiskFullError."""
         plan = self.plan()
-        if plan.rehearsed_blocks is not None:
-            raise RecordsError("its number of blocks was changed already", where=str(self.path))
-        plan = replace(plan, expected_blocks=blocks, rehearsed_blocks=plan.expected_blocks)
+        if not isinstance(plan.schedule, GrowingLooks) or block < 1 or block in plan.schedule.closing:
+            return plan
+        plan = replace(plan, schedule=GrowingLooks(closing=(*plan.schedule.closing, block)))
         try:
-            write_file(self.path / PLAN, _plan_bytes(plan))
+            write_file(self.path / PLAN, json_bytes(plan_form(plan)))
         except OSError as e:
             raise failure(e, self.path, kept="the records are whole") from e
         return plan
@@ -136,16 +158,20 @@ class ResultsDirectory:
                 remedy=f"start it afresh: nearmetal run {self.path / STUDY}",
             )
         data = json_object(file)
-        require_schema(data, "plan", _SCHEMA, file)
+        require_schema(data, "plan", _OLD_SCHEMA if data.get("schema") == _OLD_SCHEMA else _SCHEMA, file)
         try:
             return PlanMeta(
                 study=str(data["study"]),
                 seed=int(data["seed"]),
-                expected_blocks=int(data["expected_blocks"]),
                 arms=tuple(str(a) for a in data["arms"]),
                 created=float(data["created"]),
+                started=None if (started := data.get("started")) is None else float(started),
+                schedule=_schedule(data),
                 slices={str(k): int(v) for k, v in data.get("slices", {}).items()},
-                rehearsed_blocks=None if (first := data.get("rehearsed_blocks")) is None else int(first),
+                work={
+                    str(name): {int(ranks): int(n) for ranks, n in units.items()}
+                    for name, units in data.get("work", {}).items()
+                },
             )
         except (ValueError, KeyError, TypeError) as e:
             raise RecordsError(f"corrupt: {e!r}", where=str(file), remedy="take it from a copy") from e
@@ -163,6 +189,18 @@ class ResultsDirectory:
     def provenance(self) -> dict[str, JsonValue]:
         """The machine as it was when the run began. Raises RecordsError."""
         return json_object(self.path / PROVENANCE)
+
+    def write_roofs(self, roofs: Iterable[MeasuredRoof]) -> None:
+        """Keep the roofs that are known so far. Raises DiskFullError and RecordsError."""
+        try:
+            write_file(self.path / ROOFS, json_bytes({"roofs": [roof_record(r) for r in roofs]}))
+        except OSError as e:
+            raise failure(e, self.path, kept="the records are whole") from e
+
+    def roofs(self) -> tuple[MeasuredRoof, ...]:
+        """Those of write_roofs; of an older directory, those of its provenance. Raises RecordsError."""
+        file = self.path / ROOFS
+        return read_roofs((json_object(file) if file.exists() else self.provenance).get("roofs"))
 
     def writer(self, name: str = "local") -> TrialWriter:
         """The writer of trials/<name>.jsonl; every process that runs blocks has a name of its own. Raises
@@ -230,8 +268,29 @@ def json_bytes(data: Mapping[str, Any]) -> bytes:
     return json.dumps(data, indent=2, ensure_ascii=False, allow_nan=False).encode() + b"\n"
 
 
-def _plan_bytes(plan: PlanMeta) -> bytes:
-    return json_bytes({"schema": _SCHEMA, **plan.__dict__})
+def plan_form(plan: PlanMeta) -> dict[str, Any]:
+    """The plan as plan.json holds it."""
+    match plan.schedule:
+        case GrowingLooks(closing=closing):
+            schedule: dict[str, JsonValue] = {"name": _GROWING, "closing": list(closing)}
+        case ExpectedLooks(expected=expected):
+            schedule = {"name": _EXPECTED, "expected": expected}
+        case _ as unknown:
+            assert_never(unknown)
+    return {"schema": _SCHEMA, **plan.__dict__, "schedule": schedule}
+
+
+def _schedule(data: Mapping[str, Any]) -> Schedule:
+    """The schedule of a plan.json; those of schema 1 name none and hold the expected number of blocks.
+    Raises ValueError, KeyError, TypeError."""
+    if "schedule" not in data:
+        return ExpectedLooks(expected=int(data["expected_blocks"]))
+    found = data["schedule"]
+    if found["name"] == _GROWING:
+        return GrowingLooks(closing=tuple(int(block) for block in found["closing"]))
+    if found["name"] == _EXPECTED:
+        return ExpectedLooks(expected=int(found["expected"]))
+    raise ValueError(f"schedule {found['name']!r}")
 
 
 def _bytes(file: Path) -> bytes:

@@ -15,7 +15,7 @@ from ..model.record import TrialRecord
 from ..model.result import Cell
 from .benchfmt import benchfmt
 from .codec import to_dict
-from .directory import ResultsDirectory
+from .directory import ResultsDirectory, plan_form
 from .tables import value_columns
 
 
@@ -60,7 +60,7 @@ def to_json(directory: ResultsDirectory, records: Iterable[TrialRecord], cells: 
     """One object: plan, provenance, cells, records. Infinite ends of intervals are null."""
     whole = {
         "results_dir": directory.name,
-        "plan": asdict(directory.plan()),
+        "plan": plan_form(directory.plan()),
         "provenance": directory.provenance,
         "cells": [_finite(asdict(c)) for c in cells],
         "records": [to_dict(r) for r in records],

@@ -9,12 +9,12 @@ from ..analysis.published import published_column
 from ..model.result import Cell, Interval, Quantiles
 from ..model.study import Better
 from ..plan import MOST_SLICES, kalibera_jones_plan
-from ..units import show_effect
+from ..units import show_clock, show_effect
 from .cells_table import Entry, bounded, cause_sentence, difference_text, margin_text, value_text
 from .chart_parts import PAGE, Chart
 from .charts import charts_of
 from .markup import Markup, join, table, tag
-from .roofs_table import roof_text, share_words
+from .roofs_table import roof_text, share_figure
 from .seen import COUNTED, CounterLine, RecordIndex, facts_texts, pages_text, share_text
 from .text import one_line, plural, tight
 from .trouble import tcp_trouble
@@ -61,12 +61,27 @@ def _facts(c: Cell) -> Markup:
         ("Holm's p", "" if c.p_holm is None else f"{c.p_holm:.2g} (extra; overturns no verdict)"),
         ("e-BH", _discovery(c)),
         ("kind", "exploratory" if c.exploratory else "confirmatory"),
-        ("failed", f"{plural(c.failed, 'failed row')} not in n" if c.failed else ""),
+        ("decided", _decided(c)),
+        ("failed", _failed(c)),
         ("note", one_line(c.reason)),
         *_quantiles(c.quantiles, c.unit),
     ]
     said = [part for name, value in facts if value for part in (tag("dt", name), tag("dd", tight(value)))]
     return join(tag("h4", "Numbers"), tag("dl", *said, class_="facts"))
+
+
+def _decided(c: Cell) -> str:
+    if c.decided_block is None:
+        return ""
+    when = f", {show_clock(c.decided_seconds)} into the run" if c.decided_seconds is not None else ""
+    return f"after block {c.decided_block}{when}"
+
+
+def _failed(c: Cell) -> str:
+    """A block in which one side failed counts in n as infinitely slow."""
+    sides = (("this arm", c.failed_blocks), ("the baseline", c.baseline_failed_blocks))
+    said = [f"{who} in {plural(len(blocks), 'block')}" for who, blocks in sides if blocks]
+    return "; ".join(said) or (f"{plural(c.failed, 'block')} cannot be compared" if c.failed else "")
 
 
 def _total(c: Cell) -> str:
@@ -110,7 +125,7 @@ def _discovery(c: Cell) -> str:
 def _roof(c: Cell) -> str:
     sides = ((c.roof, ""), (c.baseline_roof, "baseline: "))
     told = [(who, roof) for roof, who in sides if roof is not None]
-    return "; ".join(f"{who}{share_words(roof.share)} of {roof_text(roof, c.unit)}" for who, roof in told)
+    return "; ".join(f"{who}{share_figure(roof.share)} of {roof_text(roof, c.unit)}" for who, roof in told)
 
 
 def _smallest(c: Cell) -> str:

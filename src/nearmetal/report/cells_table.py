@@ -129,16 +129,25 @@ def shape_text(p: Placement) -> str:
     return f"{p.nodes} emulated nodes × {shape}" if p.emulated else shape
 
 
+def failure_text(cell: Cell) -> str:
+    """'fails in 3 of 12 blocks; its baseline fails in 1 of 12 blocks'; empty where none failed."""
+    sides = (("fails", cell.failed_blocks), ("its baseline fails", cell.baseline_failed_blocks))
+    return "; ".join(f"{who} in {len(blocks)} of {cell.tried} blocks" for who, blocks in sides if blocks)
+
+
 def cause_text(cell: Cell) -> str:
-    """The likely cause where the figures carry one; what is missing where there is no verdict."""
+    """How often a side failed, and the likely cause where the figures carry one; what is missing where there
+    is no verdict."""
+    if cell.verdict is Verdict.NONE and not cell.blocks_needed:
+        return one_line(cell.reason)
+    return "; ".join(text for text in (failure_text(cell), _cause(cell)) if text)
+
+
+def _cause(cell: Cell) -> str:
     if cell.verdict is Verdict.NONE:
-        return (
-            f"about {plural(cell.blocks_needed, 'block')} more"
-            if cell.blocks_needed
-            else one_line(cell.reason)
-        )
+        return f"about {plural(cell.blocks_needed or 0, 'block')} more"
     if cell.verdict is Verdict.INCONSISTENT:
-        return one_line(cell.reason) or "looks contradict each other: the machine changed during the run"
+        return one_line(cell.reason) or "the machine changed during the run"
     if cell.verdict is Verdict.EQUIVALENT or cell.attribution is None:
         return ""
     return one_line(cause_sentence(cell.attribution))
@@ -155,7 +164,10 @@ def bounded(cell: Cell) -> bool:
 
 
 def effect(cell: Cell) -> tuple[str, str]:
-    """Overhead and interval in one form: ('+0.2 %', '[−0.5 … +0.8]')."""
+    """Overhead and interval in one form: ('+0.2 %', '[−0.5 … +0.8]'); where a side failed so often that the
+    whole interval is infinite, ('fails', '[9 of 12]')."""
+    if cell.low == math.inf or cell.high <= -1:
+        return "fails", f"[{len(cell.failed_blocks) or len(cell.baseline_failed_blocks)} of {cell.tried}]"
     overhead, _, interval = show_effect(cell.overhead, cell.low, cell.high).partition(" [")
     return overhead, f"[{interval}"
 
@@ -299,7 +311,7 @@ def legend(analysis: Analysis) -> tuple[str, ...]:
         *emulation_warnings(analysis),
         f"▲ material: slower beyond {margin}   ▼ faster beyond {margin}   "
         f"= equivalent: within {margin}, proven",
-        "? no verdict yet   ! inconsistent: looks contradict each other",
+        "? no verdict yet   ! inconsistent: the machine changed during the run",
         f"[low … high] {confidence} interval, valid however often one looks; n counts blocks; "
         "± is a half-width; ×2 means twice the time.",
     )

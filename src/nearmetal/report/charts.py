@@ -273,14 +273,14 @@ def _bars(
 def ecdf(cell: Cell, p: Palette) -> Chart | None:
     """Both sides' distribution functions, and order-statistic intervals of the arm's quantiles."""
     q = cell.quantiles
-    if q is None or not cell.values:
+    if q is None or not q.values or not q.baseline_values:
         return None
     factor, unit = value_unit(cell, [cell.baseline_value.centre, cell.value.centre])
     base, arm = one_line(cell.baseline), one_line(cell.arm)
     what = {"stop": "stops", "removed": "stops", "exec": "commands"}.get(cell.metric, "starts")
-    most = max(*cell.baseline_values, *cell.values) * factor
+    most = max(*q.baseline_values, *q.values) * factor
     rows: list[JsonValue] = []
-    for name, values in ((base, cell.baseline_values), (arm, cell.values)):
+    for name, values in ((base, q.baseline_values), (arm, q.values)):
         ranked = [(v * factor, (i + 1) / len(values)) for i, v in enumerate(sorted(values))]
         rows.append({"side": name, "x": short(ranked[0][0]), "share": 0.0})
         rows.extend({"side": name, "x": short(v), "share": short(f)} for v, f in thin(ranked, 500))
@@ -304,7 +304,7 @@ def ecdf(cell: Cell, p: Palette) -> Chart | None:
         "type": "quantitative",
         "axis": {"title": f"share of {what}", "format": ".0%", "tickCount": 5},
     }
-    scale = value_scale(min(*cell.baseline_values, *cell.values) * factor, most)
+    scale = value_scale(min(*q.baseline_values, *q.values) * factor, most)
     x: Spec = {"field": "x", "type": "quantitative", "scale": scale, "axis": value_axis(unit, scale)}
     layers: list[JsonValue] = [
         {
@@ -335,7 +335,9 @@ def ecdf(cell: Cell, p: Palette) -> Chart | None:
         },
     ]
     missing = [f"p{s}" for s, i in ((50, q.p50), (90, q.p90), (95, q.p95), (99, q.p99)) if i is None]
-    caption = f"Share of {what} that took at most so long, in {unit}, n {q.n}."
+    caption = (
+        f"Share of {what} that took at most so long, in {unit}; one of each block, drawn beforehand, n {q.n}."
+    )
     caption += " Diamonds: quantiles of the arm with order-statistic intervals." if known else ""
     caption += f" Not estimable at this n: {', '.join(missing)}." if missing else ""
     return Chart(kind="ecdf", title="Distribution", caption=caption, height=200, spec={"layer": layers})

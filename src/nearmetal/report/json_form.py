@@ -19,7 +19,10 @@ MEANING = (
     "overhead, low, high, margin, smallest_material and half_width are shares of the baseline's time "
     "(0.03 = +3 %); looks, d, sign and mean are logs of time ratios; values and difference are in `unit`. "
     "null as an end of an interval, a half_width or smallest_material: not bounded yet (infinite); "
-    "null elsewhere: unknown or not estimable. n counts blocks."
+    "null elsewhere: unknown or not estimable. n counts blocks, those included in which one side failed "
+    "(failed_blocks, baseline_failed_blocks) and counts as infinitely slow; d and values are of the others. "
+    "decided_block, decided_seconds: the block after which the verdict was first reached, and seconds of "
+    "the run at its end."
 )
 _BY_BLOCK = ("blocks", "d", "baseline_values", "values")
 

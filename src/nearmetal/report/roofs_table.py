@@ -14,7 +14,7 @@ HEADS = ("metric", "roof", "arm", "result", "share of the roof")
 
 @dataclass(frozen=True, kw_only=True)
 class RoofLine:
-    """share: of the roof; beyond 1 a cache, or another way round it, serves the result."""
+    """share: of the roof."""
 
     metric: str
     roof: str
@@ -23,29 +23,16 @@ class RoofLine:
     share: float
 
     def cells(self) -> tuple[str, ...]:
-        return (self.metric, self.roof, self.arm, self.result, share_words(self.share))
+        return (self.metric, self.roof, self.arm, self.result, share_figure(self.share))
 
     @property
     def text(self) -> str:
-        return f"{self.metric} in {self.arm}: {self.result}, {share_words(self.share)} of {self.roof}"
-
-
-BEYOND = "not served by what the roof is of"
-
-
-def is_beyond(share: float) -> bool:
-    """By more than a roof's own error."""
-    return share > 1.05
+        return f"{self.metric} in {self.arm}: {self.result}, {share_figure(self.share)} of {self.roof}"
 
 
 def share_figure(share: float) -> str:
     """'97 %', '×12'."""
     return f"{share * 100:.3g} %" if share < 10 else f"×{share:.3g}"
-
-
-def share_words(share: float) -> str:
-    """'97 %', and what it means beyond the roof."""
-    return f"{share_figure(share)}, beyond it: {BEYOND}" if is_beyond(share) else share_figure(share)
 
 
 def roof_text(roof: Roof, unit: str) -> str:

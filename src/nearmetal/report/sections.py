@@ -266,7 +266,8 @@ def reproduce(study: Study, analysis: Analysis, commands: Sequence[str]) -> Mark
     facts = [
         ("margin", f"±{design.margin * 100:.3g} %, fixed before the data"),
         ("confidence", f"{design.confidence * 100:.3g} %"),
-        ("design", f"{design.mode.value}, at least {design.min_blocks} blocks before a verdict"),
+        ("design", design.mode.value),
+        *([("least blocks", f"{design.min_blocks} before a verdict")] if design.min_blocks else []),
         ("kind of study", "confirmatory: " + ", ".join(design.primary) if design.primary else "exploratory"),
     ]
     return tag(

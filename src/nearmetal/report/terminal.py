@@ -13,7 +13,7 @@ from .cells_table import Comparison, Entry, Group, Side, legend, next_steps, tru
 from .curves import sentences
 from .floors import floors
 from .inside import NOTHING, Inside
-from .roofs_table import BEYOND, is_beyond, roof_lines, share_figure
+from .roofs_table import roof_lines, share_figure
 from .text import one_line, plural, tight
 
 if TYPE_CHECKING:
@@ -90,16 +90,11 @@ def _failed(analysis: Analysis, results_dir: str) -> list[str]:
 def _beside(analysis: Analysis, inside: Inside) -> list[str]:
     """Shares of roofs, and what sampling cost; the rest of what was counted stands in the report."""
     by_roof: dict[str, dict[str, list[str]]] = {}
-    beyond: set[str] = set()
     for line in roof_lines(analysis):
         shares = by_roof.setdefault(line.roof, {}).setdefault(line.metric, [])
         shares.append(f"{line.arm} {share_figure(line.share)}")
-        if is_beyond(line.share):
-            beyond.add(line.roof)
     roofs = [
-        f"Roof {roof}: "
-        + "; ".join(f"{metric} {', '.join(shares)}" for metric, shares in metrics.items())
-        + (f" (above 105 %: {BEYOND})" if roof in beyond else "")
+        f"Roof {roof}: " + "; ".join(f"{metric} {', '.join(shares)}" for metric, shares in metrics.items())
         for roof, metrics in by_roof.items()
     ]
     counted = [f"{what.capitalize()}: {words}" for what, words in inside.lines() if what != "energy"]

@@ -15,7 +15,7 @@ from .workloads import metrics_of
 if TYPE_CHECKING:
     from .sections import DesignSection
 
-#: Fewer blocks have no 95 % interval at all (2/2^n > 5 % for n < 6).
+#: Fewer blocks have no 95 % interval at all: 2/2^n > 5 % for n < 6.
 LEAST_BLOCKS = 6
 
 
@@ -55,21 +55,15 @@ def baselines_of(section: DesignSection) -> tuple[tuple[Path, str], ...]:
 
 
 def _check_blocks(section: DesignSection, node: Node, problems: Problems) -> None:
-    if any(broken(section, node, key) for key in ("min_blocks", "max_blocks", "expected_blocks")):
+    if any(broken(section, node, key) for key in ("min_blocks", "max_blocks")):
         return
-    if section.min_blocks < LEAST_BLOCKS:
-        what = f"{section.min_blocks} blocks carry no interval; write {LEAST_BLOCKS} or more (12 is usual)"
-        problems.add(mark_of(node, ("min_blocks",)), ("design", "min_blocks"), what)
-    for key, value, low in (
-        ("max_blocks", section.max_blocks, section.min_blocks),
-        ("expected_blocks", section.expected_blocks, section.min_blocks),
-    ):
-        if value is not None and value < low:
-            what = f"{value} is less than min_blocks, {low}: there would be no verdict"
-            problems.add(mark_of(node, (key,)), ("design", key), what)
-    if section.expected_blocks is not None and section.expected_blocks > section.max_blocks:
-        what = f"{section.expected_blocks} is more than max_blocks, {section.max_blocks}"
-        problems.add(mark_of(node, ("expected_blocks",)), ("design", "expected_blocks"), what)
+    if section.max_blocks < LEAST_BLOCKS:
+        what = f"{section.max_blocks} blocks carry no interval; write 8 or more"
+        problems.add(mark_of(node, ("max_blocks",)), ("design", "max_blocks"), what)
+    elif section.max_blocks < section.min_blocks:
+        least = section.min_blocks
+        what = f"{section.max_blocks} is less than min_blocks, {least}: there would be no verdict"
+        problems.add(mark_of(node, ("max_blocks",)), ("design", "max_blocks"), what)
 
 
 def _check_primary(

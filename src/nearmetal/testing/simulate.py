@@ -7,13 +7,14 @@ from dataclasses import dataclass
 from math import exp
 from random import Random
 
-from ..model.design import USUAL_SLICES
 from ..model.plan import Plan, TrialSpec
 from ..model.record import Fold, Row, Status, TrialRecord
 from ..model.study import Better, Mode, Study
 
 EPOCH = 1_790_000_000.0
 SLICE_SECONDS = 0.01
+SLICES = 8
+"""If the study does not state a number."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,7 +62,7 @@ def simulate(
     rng = Random(f"{plan.seed}:{run}")
     fold = Fold.PAIRED if study.design.mode is Mode.SLICES else Fold.MEDIAN
     design = study.design
-    count = (design.slices or USUAL_SLICES) if design.mode is Mode.SLICES else design.runs
+    count = (design.slices or SLICES) if design.mode is Mode.SLICES else design.runs
     records: list[TrialRecord] = []
     for order, block in enumerate(plan.blocks):
         level = rng.gauss(0.0, spread.block)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from .collective import collective_kernel, rounds
+from .collective import collective_kernel
 from .messages import bytes_parameter
 
 KERNEL = collective_kernel(
     "allreduce",
     doc="MPI collective: the time of one allreduce, a sum of doubles",
     size=bytes_parameter("the vector's, 8 for each double", least=8, most=1 << 28, multiple=8),
-    seconds=lambda cost, ranks, size: 2 * rounds(ranks) * cost.seconds(size),
 )

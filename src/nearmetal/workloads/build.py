@@ -18,7 +18,16 @@ from typing import Protocol
 from ..errors import NearmetalError, RunError, UnavailableError
 from ..host import Completed, Host, Unavailable
 
-FLAGS = "-O3 -march=native"
+
+def compiler_flags(march: str) -> str:
+    """Return the C compiler flags of a build for one processor architecture, a value of GCC's -march.
+
+    Flags that a single source file needs stand in kernels/CMakeLists.txt.
+    """
+    return f"-O3 -march={march}"
+
+
+FLAGS = compiler_flags("native")
 REMEDY = "apt-get install cmake gcc libc6-dev make libopenmpi-dev openmpi-bin"
 PROGRAMS = ("nm-micro", "nm-rank", "libnm-profile.so")  # without these a build is not one
 BUILD_SECONDS = 1800.0

@@ -5,27 +5,28 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ..model.study import Better
-from .kernel import Kernel, Metric, Setting, per_second
+from .kernel import Kernel, Metric, Setting, SliceWork, per_second
 from .parameter import AUTO, Choices, Kind, Parameter
 
 PAGE = 4096
-PACED_SECONDS = 10e-3  # of a slice at a set rate
-# Of a rank that writes as fast as it can: 2 to 10 ms, whether a cache holds the pages or not.
-FAST_WRITES = {"word": 400_000, "page": 20_000}
+PACED_SECONDS = 10e-3
+"""Length of a slice at a set rate, whose time is that of its pages by definition."""
 
 
-def _keys(choices: Choices, setting: Setting) -> Mapping[str, str | int]:
-    rate, write = choices.real("rate"), choices.word("write")
-    if rate:
-        auto = max(setting.ranks, round(rate * PACED_SECONDS / PAGE))
-    else:
-        auto = setting.ranks * FAST_WRITES[write]
+def _keys(choices: Choices, _: Setting) -> Mapping[str, str | int]:
     return {
         "bytes": int(choices.values["bytes"]),
-        "rate": f"{rate:.12g}",
-        "write": write,
-        "writes": choices.whole("writes") or auto,
+        "rate": f"{choices.real('rate'):.12g}",
+        "write": choices.word("write"),
     }
+
+
+def _work(choices: Choices, setting: Setting) -> SliceWork:
+    rate, writes = choices.real("rate"), choices.whole("writes")
+    if writes is None and not rate:
+        return SliceWork()
+    pages = writes or rate * PACED_SECONDS / PAGE
+    return SliceWork(asked=max(1, round(pages / setting.ranks)))
 
 
 KERNEL = Kernel(
@@ -54,10 +55,11 @@ KERNEL = Kernel(
             kind=Kind.WHOLE,
             default=AUTO,
             auto=True,
-            doc="pages written per slice, over all ranks; auto: a slice takes some 10 ms",
+            doc="pages written per slice, over all ranks; auto: as many as fill 1 ms, at a set rate 10 ms",
         ),
     ),
     keys=_keys,
+    work=_work,
     metrics=lambda _: (
         Metric(name="rate", unit="B/s", better=Better.HIGHER, part="bytes", value=per_second),
     ),

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from .nas import nas_kernel
 
-AUTO_BATCHES = 16  # 0.25 ms each
-
 KERNEL = nas_kernel(
     "ep",
     doc="arithmetic without communication: NPB EP",
     count="batches",
     count_doc="batches of 65536 pairs per rank",
-    auto=lambda _size, _setting: AUTO_BATCHES,
+    units=64,  # blocks of 1024 pairs
 )

@@ -6,13 +6,10 @@ from __future__ import annotations
 from .kernel import Ranks
 from .nas import nas_kernel
 
-AUTO_ITERATIONS = {"S": 8, "W": 3}  # of larger classes one is a slice
-
 KERNEL = nas_kernel(
     "ft",
     doc="Fourier transforms in three dimensions with all-to-all messages: NPB FT",
     count="iterations",
     count_doc="steps, each of an inverse transform,",
-    auto=lambda size, _setting: AUTO_ITERATIONS.get(size, 1),
     ranks=Ranks.POWERS,
 )

@@ -1,4 +1,4 @@
-"""What a kernel is to the tool: its keys, its metrics, and what the counts of a slice follow from."""
+"""What a kernel is to the tool: its keys, its metrics, and how much work a slice holds."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from ..model.ranks import Ranks as Ranks
-from ..model.study import Better, Transport
+from ..model.study import Better
 from .parameter import Choices, Parameter
 
 CLASSES = ("S", "W", "A", "B", "C")
@@ -14,12 +14,28 @@ CLASSES = ("S", "W", "A", "B", "C")
 
 @dataclass(frozen=True, kw_only=True)
 class Setting:
-    """What the counts of a slice may depend on, and nothing else: arms of one transport get the same slices.
-    llc_bytes: size of the last-level cache, all of it."""
+    """What the work of a kernel may depend on besides its own keys.
 
-    transport: Transport
+    ranks: number of MPI ranks.
+    llc_bytes: size of the whole last-level cache.
+    """
+
     ranks: int
     llc_bytes: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class SliceWork:
+    """How much work one slice holds, in units that the kernel defines (kernels/src: `slice`).
+
+    least: units that cannot be divided; every slice holds a whole multiple of them.
+    asked: units that the study asks for; None if the rehearsal measures how many fill a slice.
+    parts: parts of a slice whose time grows with the units; empty if all parts do.
+    """
+
+    least: int = 1
+    asked: int | None = None
+    parts: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,14 +53,22 @@ class Metric:
 
 @dataclass(frozen=True, kw_only=True)
 class Kernel:
-    """One kernel. keys: the KERNEL-SPEC keys of a slice, every count decided; metrics: in the order shown;
-    least_ranks: fewer make no sense; ranks: what the definition allows; alone: a slice can run the part of
-    one metric alone (key only); storage: it writes files, to the storage of its environment."""
+    """One kernel of nm-micro.
+
+    keys: the keys of its KERNEL-SPEC.
+    work: how much work a slice holds.
+    metrics: in the order in which they are shown.
+    least_ranks: the smallest number of ranks that makes sense.
+    ranks: the numbers of ranks that its definition allows.
+    alone: a slice can run the part of one metric alone (key `only`).
+    storage: it writes files to the storage of its environment.
+    """
 
     name: str
     doc: str
     parameters: tuple[Parameter, ...]
     keys: Callable[[Choices, Setting], Mapping[str, str | int]]
+    work: Callable[[Choices, Setting], SliceWork]
     metrics: Callable[[Choices], tuple[Metric, ...]]
     least_ranks: int = 1
     ranks: Ranks = Ranks.ANY

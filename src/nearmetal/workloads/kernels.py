@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from ..errors import TrialFailedError, UsageError
 from ..model.record import JsonValue, Row, Status
-from ..model.study import Better, KernelWorkload, Transport
+from ..model.study import Better, KernelWorkload
 from . import (
     allreduce,
     alltoall,
@@ -27,7 +27,7 @@ from . import (
     tcp,
     udp,
 )
-from .kernel import RATE, Kernel, Metric, Setting
+from .kernel import RATE, Kernel, Metric, Setting, SliceWork
 from .parameter import Choices, Parameter
 from .protocol import PartLine, SliceLine, VerifyLine
 
@@ -94,19 +94,16 @@ def metrics(workload: KernelWorkload) -> tuple[tuple[str, str, Better], ...]:
     return tuple((m.name, m.unit, m.better) for m in _metrics(workload))
 
 
-def argument(
-    workload: KernelWorkload,
-    *,
-    transport: Transport,
-    ranks: int,
-    llc_bytes: int,
-    extra: float,
-    threads: int = 1,
-) -> str:
-    """The KERNEL-SPEC of nm-micro. The same for all arms of a transport and number of ranks, but for
-    `extra`, the share of additional work planted in every slice (0.03 = 3 %). threads: of each rank; a kernel
-    that can use one alone refuses more itself.
-    Raises UsageError where the kernel cannot run on so many ranks or a key does not fit."""
+def argument(workload: KernelWorkload, *, ranks: int, llc_bytes: int, extra: float, threads: int = 1) -> str:
+    """The KERNEL-SPEC of nm-micro.
+
+    It is the same for all arms with as many ranks, except for `extra`.
+
+    extra: additional work planted in every slice, as a share (0.03 = 3 %).
+    threads: threads of each rank; a kernel that can use only one refuses more by itself.
+
+    Raises UsageError if the kernel cannot run on so many ranks or a key does not fit.
+    """
     found, choices = _resolve(workload)
     if ranks < found.least_ranks or not found.ranks.allow(ranks):
         allowed = f"at least {found.least_ranks}" if ranks < found.least_ranks else found.ranks.value
@@ -114,7 +111,7 @@ def argument(
             f"kernel '{found.name}' of workload '{workload.name}' does not run on {ranks} ranks",
             remedy=f"give its placements {allowed} ranks",
         )
-    setting = Setting(transport=transport, ranks=ranks, llc_bytes=llc_bytes)
+    setting = Setting(ranks=ranks, llc_bytes=llc_bytes)
     keys: dict[str, str | int] = {**found.keys(choices, setting), "pages": workload.pages.value}
     words = [found.name, *(f"{key}={value}" for key, value in keys.items())]
     if found.alone and len(workload.metrics) == 1:
@@ -124,6 +121,12 @@ def argument(
     if extra:
         words.append(f"extra={extra:.9g}")
     return ":".join(words)
+
+
+def slice_work(workload: KernelWorkload, *, ranks: int, llc_bytes: int) -> SliceWork:
+    """How much work a slice of this workload holds. Raises UsageError if a key does not fit."""
+    found, choices = _resolve(workload)
+    return found.work(choices, Setting(ranks=ranks, llc_bytes=llc_bytes))
 
 
 def rows(workload: KernelWorkload, slices: Sequence[SliceLine], verify: VerifyLine | None) -> tuple[Row, ...]:

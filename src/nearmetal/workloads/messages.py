@@ -1,46 +1,15 @@
-"""What the kernels that time messages have in common: how many make a slice, and what is taken from them."""
+"""What the kernels that time messages have in common: their keys and what is taken from their slices."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 
-from ..model.study import Better, Transport
-from .kernel import Kernel, Metric, Setting, per_second, seconds_each
+from ..model.study import Better
+from .kernel import Kernel, Metric, Setting, SliceWork, per_second, seconds_each
 from .parameter import AUTO, Choices, Kind, Parameter
 
-SLICE_SECONDS, LARGE_SECONDS = 3e-3, 5e-3
-LARGE = 64 << 10  # from here on time goes by bytes
-
-
-@dataclass(frozen=True, kw_only=True)
-class Cost:
-    """Roughly what a message takes: seconds, and bytes per second. Only the length of a slice hangs on it."""
-
-    latency: float
-    bandwidth: float
-
-    def seconds(self, size: int) -> float:
-        return self.latency + size / self.bandwidth
-
-
-MPI_COST = {
-    Transport.SHM: Cost(latency=0.35e-6, bandwidth=10e9),
-    Transport.TCP: Cost(latency=5e-6, bandwidth=2.5e9),
-}
-
-
-def auto_count(size: int, seconds: float) -> int:
-    """How many things of so many seconds, which move messages of this size, make a slice; to one digit."""
-    count = (SLICE_SECONDS if size < LARGE else LARGE_SECONDS) / seconds
-    digit = 10 ** (len(str(int(count))) - 1)
-    whole: int = round(count / digit) * digit
-    return max(1, whole)
-
-
-def auto_trips(cost: Cost, size: int) -> int:
-    """Round trips per slice."""
-    return auto_count(size, 2 * cost.seconds(size))
+LARGE = 64 << 10
+"""Bytes of a message from which its time is governed by its size: bandwidth is shown instead of latency."""
 
 
 def bytes_of(choices: Choices) -> int:
@@ -70,9 +39,15 @@ def bytes_parameter(doc: str, *, least: int = 0, most: int = 1 << 30, multiple: 
 
 
 def count_parameter(name: str, doc: str) -> Parameter:
-    """A number of things in a slice, which is chosen by transport and size where it is left open."""
-    about = "auto: a slice takes some 3 to 5 ms, by transport and size"
-    return Parameter(name=name, kind=Kind.WHOLE, default=AUTO, auto=True, most=1 << 30, doc=f"{doc}; {about}")
+    """The key that sets how many things a slice does."""
+    return Parameter(
+        name=name,
+        kind=Kind.WHOLE,
+        default=AUTO,
+        auto=True,
+        most=1 << 30,
+        doc=f"{doc}; auto: as many as fill about 1 ms",
+    )
 
 
 def measure_parameter(latency: str) -> Parameter:
@@ -90,7 +65,6 @@ def pingpong_kernel(
     name: str,
     *,
     doc: str,
-    cost: Callable[[Choices, Setting], Cost],
     least_bytes: int = 0,
     most_bytes: int = 1 << 30,
     more: tuple[Parameter, ...] = (),
@@ -98,10 +72,8 @@ def pingpong_kernel(
 ) -> Kernel:
     """Ping-pong over one carrier. more: further keys, all of them words; unusable: see Metric."""
 
-    def keys(choices: Choices, setting: Setting) -> Mapping[str, str | int]:
-        size = bytes_of(choices)
-        trips = choices.whole("trips") or auto_trips(cost(choices, setting), size)
-        return {"bytes": size, "trips": trips, **{p.name: choices.word(p.name) for p in more}}
+    def keys(choices: Choices, _: Setting) -> Mapping[str, str | int]:
+        return {"bytes": bytes_of(choices), **{p.name: choices.word(p.name) for p in more}}
 
     return Kernel(
         name=name,
@@ -113,6 +85,7 @@ def pingpong_kernel(
             *more,
         ),
         keys=keys,
+        work=lambda choices, _: SliceWork(asked=choices.whole("trips")),
         metrics=lambda choices: message_metrics(choices, unusable=unusable),
         least_ranks=2,
     )

@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-
-from .kernel import CLASSES, RATE, Kernel, Ranks, Setting
+from .kernel import CLASSES, RATE, Kernel, Ranks, SliceWork
 from .parameter import AUTO, Choices, Kind, Parameter
-
-Auto = Callable[[str, Setting], int]
 
 
 def nas_kernel(
-    name: str, *, doc: str, count: str, count_doc: str, auto: Auto, ranks: Ranks = Ranks.ANY
+    name: str, *, doc: str, count: str, count_doc: str, units: int = 1, ranks: Ranks = Ranks.ANY
 ) -> Kernel:
-    """A benchmark of classes S to C. count: the key that says how much of it a slice runs, count_doc: of
-    what; auto: (class, setting) -> that number where the user leaves it open."""
+    """A benchmark of classes S to C.
 
-    def keys(choices: Choices, setting: Setting) -> Mapping[str, str | int]:
-        size = choices.word("class")
-        return {"class": size, count: choices.whole(count) or auto(size, setting)}
+    count: the key that sets how much of it a slice runs.
+    count_doc: what that key counts, in words.
+    units: units of nm-micro in one such count.
+    """
+
+    def asked(choices: Choices) -> int | None:
+        number = choices.whole(count)
+        return None if number is None else number * units
 
     return Kernel(
         name=name,
@@ -33,10 +33,11 @@ def nas_kernel(
                 default=AUTO,
                 auto=True,
                 most=1 << 20,
-                doc=f"{count_doc} per slice",
+                doc=f"{count_doc} per slice; auto: as many as fill about 1 ms",
             ),
         ),
-        keys=keys,
+        keys=lambda choices, _: {"class": choices.word("class")},
+        work=lambda choices, _: SliceWork(asked=asked(choices)),
         metrics=lambda _: (RATE,),
         ranks=ranks,
     )

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from .messages import MPI_COST, pingpong_kernel
+from .messages import pingpong_kernel
 
 KERNEL = pingpong_kernel(
-    "pingpong",
-    doc="MPI point to point: latency of short messages, bandwidth of long ones",
-    cost=lambda _, setting: MPI_COST[setting.transport],
+    "pingpong", doc="MPI point to point: latency of short messages, bandwidth of long ones"
 )

@@ -6,21 +6,24 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ..model.study import Better
-from .kernel import Kernel, Metric, Setting, per_second, seconds_each
+from .kernel import Kernel, Metric, Setting, SliceWork, per_second, seconds_each
 from .parameter import AUTO, Choices, Kind, Parameter
 
-#: Of each rank in a slice: some 5 ms into a cache.
-EACH = 5000
 
-
-def _keys(choices: Choices, setting: Setting) -> Mapping[str, str | int]:
+def _keys(choices: Choices, _: Setting) -> Mapping[str, str | int]:
     return {
         "record": int(choices.values["record"]),
         "file": int(choices.values["file"]),
         "files": int(choices.values["files"]),
         "checkpoint": int(choices.values["checkpoint"]),
-        "records": choices.whole("records") or EACH * setting.ranks,
     }
+
+
+def _work(choices: Choices, setting: Setting) -> SliceWork:
+    """The checkpoint at the end of a slice takes the same time however many records come before it."""
+    records = choices.whole("records")
+    asked = None if records is None else max(1, round(records / setting.ranks))
+    return SliceWork(asked=asked, parts=("records",))
 
 
 KERNEL = Kernel(
@@ -51,10 +54,11 @@ KERNEL = Kernel(
             kind=Kind.WHOLE,
             default=AUTO,
             auto=True,
-            doc="written per slice, over all ranks; auto: 5000 for each rank",
+            doc="written per slice, over all ranks; auto: as many as fill about 1 ms",
         ),
     ),
     keys=_keys,
+    work=_work,
     metrics=lambda _: (
         Metric(name="records", unit="op/s", better=Better.HIGHER, part="records", value=per_second),
         Metric(name="checkpoint", unit="s", better=Better.LOWER, part="checkpoint", value=seconds_each),

@@ -2,31 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
-from .kernel import Kernel, Setting
-from .messages import (
-    MPI_COST,
-    auto_count,
-    bytes_of,
-    bytes_parameter,
-    count_parameter,
-    measure_parameter,
-    message_metrics,
-)
-from .parameter import Choices, Kind, Parameter
-
-WAYS = 2  # each ring is gone round by MPI_Sendrecv, and by non-blocking calls
-MESSAGES = 4  # of a rank in a step: two sent, two received
-
-
-def _keys(choices: Choices, setting: Setting) -> Mapping[str, str | int]:
-    size, patterns = bytes_of(choices), int(choices.values["patterns"])
-    steps = choices.whole("steps") or auto_count(
-        size, WAYS * patterns * MESSAGES * MPI_COST[setting.transport].seconds(size)
-    )
-    return {"bytes": size, "patterns": patterns, "steps": steps}
-
+from .kernel import Kernel, SliceWork
+from .messages import bytes_of, bytes_parameter, count_parameter, measure_parameter, message_metrics
+from .parameter import Kind, Parameter
 
 KERNEL = Kernel(
     name="ring",
@@ -39,7 +17,8 @@ KERNEL = Kernel(
         count_parameter("steps", "times that each ring passes its messages on"),
         measure_parameter("half a step: a rank sends two messages in it"),
     ),
-    keys=_keys,
+    keys=lambda choices, _: {"bytes": bytes_of(choices), "patterns": int(choices.values["patterns"])},
+    work=lambda choices, _: SliceWork(asked=choices.whole("steps")),
     metrics=message_metrics,
     least_ranks=2,
 )

@@ -5,16 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ..model.study import Better
-from .kernel import Kernel, Metric, Setting, per_second
+from .kernel import Kernel, Metric, Setting, SliceWork, per_second
 from .parameter import AUTO, Choices, Kind, Parameter
 
-# Elements that one slice sweeps in each operation: of a part of large arrays, 3 M x 80 B for the four take
-# 6 to 9 ms at 25 to 40 GB/s. Arrays that a cache may hold are swept a little more, after an untimed sweep,
-# and no more than that: noise hardly depends on a slice's length (1, 2, 4, 8 sweeps of 2 M elements: medians
-# of 32 slices spread by 2.2, 2.1, 2.4, 2.0 % over 29 blocks, EPYC), so many short ones see more.
-SLICE_ELEMENTS, CACHED_ELEMENTS = 3_000_000, 4_000_000
 BYTES_PER_ELEMENT = 24  # three arrays of doubles
-OPERATIONS = 4
+LEAST_ELEMENTS = 1024
+"""Elements by which the part of large arrays that a slice sweeps is counted."""
 
 
 def auto_elements(llc_bytes: int) -> int:
@@ -24,15 +20,23 @@ def auto_elements(llc_bytes: int) -> int:
     return -(-4 * llc_bytes // (BYTES_PER_ELEMENT * step)) * step or step
 
 
+def _elements(choices: Choices, setting: Setting) -> int:
+    return choices.whole("elements") or auto_elements(setting.llc_bytes)
+
+
 def _keys(choices: Choices, setting: Setting) -> Mapping[str, str | int]:
-    elements = choices.whole("elements") or auto_elements(setting.llc_bytes)
-    # A multiple of 4: the four operations then stand exactly a quarter of the arrays apart.
-    needed = 1 if elements <= SLICE_ELEMENTS else OPERATIONS * -(-elements // (OPERATIONS * SLICE_ELEMENTS))
-    chunks = choices.whole("chunks") or needed
-    sweeps = choices.whole("sweeps") or max(
-        1, (CACHED_ELEMENTS if chunks == 1 else SLICE_ELEMENTS * chunks) // elements
-    )
-    return {"elements": elements, "chunks": chunks, "sweeps": sweeps}
+    return {"elements": _elements(choices, setting)}
+
+
+def _work(choices: Choices, setting: Setting) -> SliceWork:
+    """Arrays that the last-level cache may hold are swept whole: a part of them would be found in it. Of
+    larger arrays a slice sweeps a part, which moves on from slice to slice."""
+    elements = _elements(choices, setting)
+    chunks, sweeps = choices.whole("chunks"), choices.whole("sweeps")
+    if chunks or sweeps:
+        return SliceWork(asked=max(1, elements // (chunks or 1)) * (sweeps or 1))
+    cached = BYTES_PER_ELEMENT * elements <= setting.llc_bytes
+    return SliceWork(least=elements if cached else LEAST_ELEMENTS)
 
 
 def _metrics(_: Choices) -> tuple[Metric, ...]:
@@ -60,7 +64,7 @@ KERNEL = Kernel(
             default=AUTO,
             auto=True,
             most=1 << 20,
-            doc="a slice sweeps one of so many parts of the arrays; auto: a slice takes some 10 ms",
+            doc="a slice sweeps one of so many parts of the arrays; auto: as much as fills about 1 ms",
         ),
         Parameter(
             name="sweeps",
@@ -68,10 +72,11 @@ KERNEL = Kernel(
             default=AUTO,
             auto=True,
             most=1 << 20,
-            doc="how often a slice sweeps its part; auto: as above",
+            doc="how many such parts, or whole arrays, a slice sweeps; auto: as above",
         ),
     ),
     keys=_keys,
+    work=_work,
     metrics=_metrics,
     alone=True,
 )

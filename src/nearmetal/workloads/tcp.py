@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from .messages import pingpong_kernel
-from .sockets import WAIT, socket_cost
+from .sockets import WAIT
 
 KERNEL = pingpong_kernel(
     "tcp",
     doc="TCP socket, the layer below MPI over TCP: latency and bandwidth",
-    cost=socket_cost,
     least_bytes=1,
     more=(WAIT,),
 )

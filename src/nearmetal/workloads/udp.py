@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from .messages import pingpong_kernel
-from .sockets import WAIT, socket_cost
+from .sockets import WAIT
 
 KERNEL = pingpong_kernel(
     "udp",
     doc="UDP socket: latency and bandwidth; a lost datagram fails its slice",
-    cost=socket_cost,
     most_bytes=65507,  # 65535 less the headers of IPv4 and UDP
     more=(WAIT,),
     unusable="lost a datagram",

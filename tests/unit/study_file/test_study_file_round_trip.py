@@ -172,8 +172,8 @@ def workloads(draw: st.DrawFn) -> tuple[Workload, ...]:
 
 @st.composite
 def designs(draw: st.DrawFn, baselines: tuple[str, ...], mode: Mode) -> Design:
-    least = draw(st.integers(6, 50))
-    most = draw(st.integers(least, 100_000))
+    least = draw(st.integers(0, 50))
+    most = draw(st.integers(max(6, least), 100_000))
     return Design(
         baselines=baselines,
         margin=draw(SHARES),
@@ -181,7 +181,7 @@ def designs(draw: st.DrawFn, baselines: tuple[str, ...], mode: Mode) -> Design:
         seed=draw(st.integers(0, 2**63 - 1)),
         mode=mode,
         min_blocks=least,
-        expected_blocks=draw(st.none() | st.integers(least, most)),
+        expected_blocks=draw(st.none() | st.integers(1, 100_000)),
         max_blocks=most,
         max_time=draw(st.none() | SECONDS),
         target_width=draw(st.none() | SHARES),

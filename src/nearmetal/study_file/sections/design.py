@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from ...model.design import USUAL_SLICES
 from ...model.study import Design
 from ...units import Dimension, exact
 from ..fields import (
@@ -59,14 +58,13 @@ class DesignSection(Section):
     )
     expected_blocks: Number | None = Field(
         Design.expected_blocks,
-        description="expected number, which fixes when data are looked at; what max_time holds if omitted",
+        description="not used any more: no number of blocks has to be known beforehand",
         examples=[40],
     )
-    min_blocks: Number = Field(
+    min_blocks: NumberOrNone = Field(
         Design.min_blocks,
-        description="no verdict before so many blocks; 6 at least",
+        description="no verdict before so many blocks; the first is possible after 8 anyway",
         examples=[12],
-        json_schema_extra={"minimum": 6},
     )
     max_blocks: Number = Field(Design.max_blocks, description="stop after so many blocks", examples=[200])
     max_time: Seconds | None = Field(
@@ -88,8 +86,8 @@ class DesignSection(Section):
     runs: Number = Field(Design.runs, description="runs per instance, in mode plain", examples=[1])
     slices: Number | None = Field(
         Design.slices,
-        description=f"slices per kernel and instance, in mode slices; if omitted {USUAL_SLICES}, and more of"
-        " kernels that prove noisy, as far as the blocks' time allows",
+        description="slices per kernel and instance, in mode slices; if omitted, as many as fill the block,"
+        " more of noisy kernels",
         examples=[8],
     )
     starts: StartsWord = Field(

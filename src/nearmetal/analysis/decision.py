@@ -1,0 +1,150 @@
+"""The verdict of one comparison, why it is that, and after which block it was first reached."""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..model.plan import Schedule
+from ..model.result import Look, Verdict
+from .fold import Paired
+from .looks import Carried, least_blocks, look_and_carry
+from .three_arm import Brackets
+from .verdict import MOST_FAILED, Failures, blocks_needed, judge, judge_failures, reason
+
+
+@dataclass(frozen=True, kw_only=True)
+class Decision:
+    """verdict: of the comparison; reason: one clause; needed: blocks more for a verdict, None where it has
+    one or that is unknown; block: number of the block after which the verdict was first reached, None without
+    one; carried: the interval; least: blocks before which no verdict is given."""
+
+    verdict: Verdict
+    reason: str
+    needed: int | None
+    block: int | None
+    carried: Carried
+    least: int
+
+
+def decide(
+    paired: Paired,
+    schedule: Schedule,
+    *,
+    alpha: float,
+    margin: float,
+    min_blocks: int,
+    brackets: Brackets | None = None,
+) -> Decision:
+    """The verdict of the blocks of a comparison at alpha. schedule: the comparison's own; brackets: of its
+    judged blocks, for the three-arm interval."""
+    numbers = paired.judged_blocks.tolist()
+    carried = look_and_carry(
+        paired.judged, schedule=schedule, alpha=alpha, numbers=numbers, brackets=brackets
+    )
+    least, n = least_blocks(schedule, min_blocks), len(numbers)
+    own = judge(carried.low, carried.high, n=n, margin=margin, min_blocks=least)
+    needed = None
+    if not paired.failed:
+        if own is Verdict.NONE:
+            needed = blocks_needed(carried, n=n, margin=margin, min_blocks=least)
+        return Decision(
+            verdict=own,
+            reason=reason(own, carried, n=n, margin=margin, min_blocks=least, needed=needed),
+            needed=needed,
+            block=_first_look(carried.looks, own, numbers, margin, least),
+            carried=carried,
+            least=least,
+        )
+    finite = None if brackets is None else brackets.of(np.isfinite(paired.judged))
+    history = _History(paired, schedule, carried.looks, alpha=alpha, brackets=finite)
+    failures = history.failures(history.blocks[-1])
+    verdict = judge_failures(own, failures, n=n, margin=margin, least=least)
+    few = failures.failed <= MOST_FAILED * failures.blocks
+    if own is Verdict.NONE and few:
+        needed = blocks_needed(carried, n=n, margin=margin, min_blocks=least)
+    if verdict is own:
+        why = reason(verdict, carried, n=n, margin=margin, min_blocks=least, needed=needed)
+    elif own is Verdict.EQUIVALENT:
+        why = f"equivalent is said only where at most {100 * MOST_FAILED:.3g} % of the blocks failed"
+    else:
+        why = "the blocks without failures carry no verdict by themselves"
+    return Decision(
+        verdict=verdict,
+        reason=f"{failures.words}; {why}",
+        needed=needed,
+        block=history.first(verdict, margin=margin, least=least),
+        carried=carried,
+        least=least,
+    )
+
+
+def _first_look(
+    looks: Sequence[Look], verdict: Verdict, numbers: Sequence[int], margin: float, least: int
+) -> int | None:
+    """The block after which a comparison without failures first had its verdict. Verdicts change at looks
+    only, and where the least number of blocks is reached."""
+    if verdict is Verdict.NONE:
+        return None
+    for look in looks:
+        n = max(look.n, least)
+        if n <= len(numbers) and judge(look.low, look.high, n=n, margin=margin, min_blocks=least) is verdict:
+            return numbers[n - 1]
+    return None
+
+
+class _History:
+    """A comparison with failures as it stood after each of its blocks."""
+
+    def __init__(
+        self,
+        paired: Paired,
+        schedule: Schedule,
+        looks: Sequence[Look],
+        *,
+        alpha: float,
+        brackets: Brackets | None,
+    ) -> None:
+        self._judged: list[int] = paired.judged_blocks.tolist()
+        self._whole: list[int] = paired.blocks.tolist()
+        self._env, self._base = sorted(paired.env_failed), sorted(paired.base_failed)
+        self._failed = sorted(paired.failed)
+        self.blocks: list[int] = sorted({*self._judged, *self._failed})
+        self._looks = looks
+        self._without = look_and_carry(
+            paired.d, schedule=schedule, alpha=alpha, numbers=self._whole, brackets=brackets
+        ).looks
+
+    def failures(self, block: int) -> Failures:
+        """The failures up to a block."""
+        return Failures(
+            env=bisect_right(self._env, block),
+            base=bisect_right(self._base, block),
+            failed=bisect_right(self._failed, block),
+            blocks=bisect_right(self.blocks, block),
+            without=_at(self._without, bisect_right(self._whole, block)),
+        )
+
+    def first(self, verdict: Verdict, *, margin: float, least: int) -> int | None:
+        """The block after which the comparison first had this verdict."""
+        if verdict is Verdict.NONE:
+            return None
+        for block in self.blocks:
+            n = bisect_right(self._judged, block)
+            low, high = _at(self._looks, n)
+            own = judge(low, high, n=n, margin=margin, min_blocks=least)
+            if own is verdict and verdict is judge_failures(
+                own, self.failures(block), n=n, margin=margin, least=least
+            ):
+                return block
+        return None
+
+
+def _at(looks: Sequence[Look], n: int) -> tuple[float, float]:
+    """The running interval after n blocks."""
+    seen = bisect_right(looks, n, key=lambda look: look.n)
+    return (looks[seen - 1].low, looks[seen - 1].high) if seen else (-math.inf, math.inf)

@@ -1,0 +1,131 @@
+"""The three-arm interval: an environment against both runs of its baseline, after Quade, conditional on the
+blocks in which the environment is an extreme.
+
+Let e be the environment's value in a block and a1, a2 those of the baseline. At theta a block counts if
+e - theta is the largest or the smallest of the three. Given its three values it is as likely to be the one as
+the other, because the order within a block is random and theta is the truth. The statistic is a signed-rank
+sum: the sign says which extreme it is, the rank is that of the block's range among the blocks that count. Its
+null distribution is that of the signed-rank statistic of as many values as there are blocks that count. The
+interval is the hull of all theta that are not rejected.
+
+Of a block only two numbers matter: lower = e - max(a1, a2) and upper = e - min(a1, a2). The environment is
+the largest for theta < lower, with range upper - theta, and the smallest for theta > upper, with range
+theta - lower."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .signed_rank import criticals
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+
+HALVINGS = 60
+"""Steps in which an end is narrowed down between two breakpoints: to the last bits of a float."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Brackets:
+    """The blocks of a three-arm comparison, both of shape (n,), lower <= upper. A block that has no second
+    baseline run, or in which a side failed, has lower = upper = d."""
+
+    lower: FloatArray
+    upper: FloatArray
+
+    def of(self, blocks: IntArray | slice | NDArray[np.bool_]) -> Brackets:
+        """Some of the blocks."""
+        return Brackets(lower=self.lower[blocks], upper=self.upper[blocks])
+
+
+@lru_cache(maxsize=256)
+def most_attained(n: int, level: float) -> float:
+    """The largest level that the test attains within `level`, whatever number of n blocks counts; 0 where the
+    interval would be unbounded."""
+    reached, tails = criticals(n, level / 2)
+    return 0.0 if reached[n] < 0 else 2 * float(np.max(tails))
+
+
+def three_arm_interval(brackets: Brackets, level: float) -> tuple[float, float]:
+    """The closed interval that misses the truth with probability at most `level`; infinite where there are
+    too few blocks for this level. O(n log n) time for each of some tens of steps."""
+    n = int(brackets.lower.size)
+    enough, _ = criticals(n, level / 2)
+    if enough[n] < 0:
+        return -math.inf, math.inf
+    low = _LowerEnd(brackets.lower, brackets.upper, enough).find()
+    high = -_LowerEnd(-brackets.upper, -brackets.lower, enough).find()
+    return low, high
+
+
+class _LowerEnd:
+    """Looks for the smallest theta that is not rejected for being too small.
+
+    Rejected are those whose rank sum of the blocks in which the environment is the smallest is at most
+    critical(m), where m blocks count. Between two breakpoints (values of lower and upper) the same blocks
+    count and the sum only grows with theta. Over a range of breakpoints sum and m have bounds, by which most
+    of them are ruled out at once."""
+
+    def __init__(self, lower: FloatArray, upper: FloatArray, critical_of: IntArray) -> None:
+        self._lower, self._upper = lower, upper
+        self._critical = critical_of
+        points = np.concatenate([lower, upper])
+        self._points: FloatArray = np.unique(points[np.isfinite(points)])
+
+    def find(self) -> float:
+        # Gaps between breakpoints: gap i lies below points[i], the last one above all.
+        last = int(self._points.size)
+        ranges = [(0, last)]
+        while ranges:
+            first, final = ranges.pop()
+            if self._all_rejected(first, final):
+                continue
+            if first == final:
+                return self._within(first)
+            middle = (first + final) // 2
+            ranges += [(middle + 1, final), (first, middle)]  # the left one is looked at first
+        return math.inf
+
+    def _ends(self, gap: int) -> tuple[float, float]:
+        before = -math.inf if gap == 0 else float(self._points[gap - 1])
+        after = math.inf if gap == self._points.size else float(self._points[gap])
+        return before, after
+
+    def _all_rejected(self, first: int, final: int) -> bool:
+        low, high = self._ends(first)[0], self._ends(final)[1]
+        # Blocks that are the smallest, or the largest, somewhere in the range, and everywhere in it.
+        smallest, always_smallest = self._upper < high, self._upper <= low
+        largest, always_largest = self._lower > low, self._lower >= high
+        least = int(np.sum(always_smallest) + np.sum(always_largest))
+        return self._rank_sum(high, smallest, largest) <= int(self._critical[least])
+
+    def _within(self, gap: int) -> float:
+        low, high = self._ends(gap)
+        smallest, largest = self._upper <= low, self._lower >= high
+        bound = int(self._critical[int(np.sum(smallest) + np.sum(largest))])
+        if math.isinf(low) or self._rank_sum(low, smallest, largest) > bound:
+            return low
+        if math.isinf(high):
+            return low
+        for _ in range(HALVINGS):
+            middle = 0.5 * low + 0.5 * high
+            if self._rank_sum(middle, smallest, largest) > bound:
+                high = middle
+            else:
+                low = middle
+        return low
+
+    def _rank_sum(self, theta: float, smallest: NDArray[np.bool_], largest: NDArray[np.bool_]) -> int:
+        """Sum of the ranks of the blocks in which the environment is the smallest; ties count as larger."""
+        mine = np.sort(self._lower[smallest])
+        # Among themselves: the range theta - lower is at least as large as that of every higher lower.
+        own = int(np.sum(mine.size - np.searchsorted(mine, mine, side="left")))
+        if theta == math.inf:
+            return own + int(mine.size) * int(np.sum(largest))
+        others = np.sort(self._upper[largest])
+        return own + int(np.sum(np.searchsorted(others, 2 * theta - mine, side="right")))

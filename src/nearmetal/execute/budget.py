@@ -1,0 +1,43 @@
+"""Whether a time budget holds the looks at which verdicts are given."""
+
+from __future__ import annotations
+
+import math
+
+from ..model.plan import Schedule
+from ..model.study import Study
+
+SLACK = 1.1
+"""By how much a recommended time budget exceeds the estimate."""
+
+
+def two_looks(study: Study, schedule: Schedule) -> tuple[int, int]:
+    """Blocks of the first two looks that can give a verdict."""
+    from ..analysis import first_looks
+
+    design = study.design
+    named = max(1, len(study.comparisons()) * len(set(design.primary)))
+    first, second = first_looks(schedule, (1 - design.confidence) / named, 2)
+    return max(first, design.min_blocks), max(second, design.min_blocks)
+
+
+def too_short(
+    study: Study, schedule: Schedule, *, spent: float, done: int, block_seconds: float
+) -> str | None:
+    """What to tell a user whose time budget does not hold two looks, with the time that would; None if it
+    does.
+
+    spent: seconds of the budget that are used up already.
+    done: blocks that are done already.
+    block_seconds: of one block.
+    """
+    limit = study.design.max_time
+    first, second = two_looks(study, schedule)
+    needed = spent + max(0, second - done) * block_seconds
+    if limit is None or needed <= limit or study.design.max_blocks < second or block_seconds <= 0:
+        return None
+    holds = max(0, math.floor((limit - spent) / block_seconds))
+    return (
+        f"the time budget of {limit:.3g} s holds about {holds} blocks of {block_seconds:.1f} s; verdicts are"
+        f" given after {first} blocks, then after {second}; --time {math.ceil(needed * SLACK)}s holds both"
+    )

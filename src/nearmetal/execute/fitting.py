@@ -1,0 +1,78 @@
+"""The work of a slice, measured in the rehearsal: how many units of each kernel fill about a millisecond on
+the baseline of this machine."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+
+from ..model.study import KernelWorkload
+from ..plan.work import capped_units, fitting_units, next_trial, target_seconds
+from ..workloads.kernel import SliceWork
+from ..workloads.kernels import slice_work
+from .arms import guarded, sound
+from .session import Session
+from .standing import Standing
+
+REPEATED = 3
+"""Slices that the final number of units is scaled from."""
+TOKENS = 10
+"""Slices of the least work, of which the fastest tells what passing a token costs."""
+
+
+class WorkFit:
+    """Finds the units of work, the same for every arm with as many ranks. The study's own number counts if it
+    states one."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self.work: dict[str, dict[int, int]] = {}
+
+    def fit(self, workload: KernelWorkload, arms: Sequence[Standing]) -> Mapping[int, int]:
+        """Units by number of ranks. arms: those that run the workload; failed ones are passed over."""
+        found = self.work.setdefault(workload.name, {})
+        for ranks in sorted({s.arm.placement.ranks for s in arms} - found.keys()):
+            wanted = slice_work(workload, ranks=ranks, llc_bytes=self._session.machine.llc)
+            alike = [s for s in arms if s.arm.placement.ranks == ranks]
+            found[ranks] = wanted.asked or self._measured(workload, alike, wanted)
+        return found
+
+    def _measured(self, workload: KernelWorkload, arms: Sequence[Standing], wanted: SliceWork) -> int:
+        first = self._session.study.design.baselines[0]
+        units = wanted.least
+        # The baseline; another arm only if it failed, so that the block can go on.
+        for s in sorted(sound(arms), key=lambda s: s.arm.environment.name != first):
+            with guarded(s):
+                units, seconds, token = _fitted(s, workload, wanted)
+                slowest = 0.0
+                for other in sound(arms):
+                    if other is not s:
+                        with guarded(other):
+                            slowest = max(slowest, _slice(other, workload, units, wanted)[0])
+                return capped_units(units, seconds, slowest, least=wanted.least, token=token)
+        return units
+
+
+def _fitted(s: Standing, workload: KernelWorkload, wanted: SliceWork) -> tuple[int, float, float]:
+    """Units that fill a slice of one arm, the seconds that they take, and the cost of passing a token."""
+    units: int | None = wanted.least
+    token = min(_slice(s, workload, wanted.least, wanted)[1] for _ in range(TOKENS))
+    target = target_seconds(token)
+    while units is not None:
+        last = units
+        seconds = _slice(s, workload, last, wanted)[0]
+        units = next_trial(last, seconds, least=wanted.least, target=target)
+    several = [seconds, *(_slice(s, workload, last, wanted)[0] for _ in range(REPEATED - 1))]
+    fitting = fitting_units(last, several, least=wanted.least, target=target)
+    return fitting, min(several) * fitting / last, token
+
+
+def _slice(s: Standing, workload: KernelWorkload, units: int, wanted: SliceWork) -> tuple[float, float]:
+    """Seconds of the timed parts that grow with the units, and seconds from the token to the answer beyond
+    all timed parts."""
+    begin = time.monotonic()
+    line = s.standing_job.slice(s.kernels.index(workload), units)
+    whole = time.monotonic() - begin
+    timed = sum(p.seconds for p in line.parts)
+    grown = sum(p.seconds for p in line.parts if not wanted.parts or p.metric in wanted.parts)
+    return grown, max(0.0, whole - timed)

@@ -1,0 +1,57 @@
+"""How much work fills a slice: from measured slices of one kernel to units of work. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+SLICE_SECONDS = 1e-3
+"""What the work of a slice takes on the baseline. At equal total time, shorter slices have a smaller spread
+(METHOD, 'Slices')."""
+TOKEN_SHARE = 10
+"""A slice is never shorter than so many times what passing its token costs."""
+LONGEST_TARGET = 10e-3
+"""Seconds: where passing a token seems to cost more than a tenth of this, the machine was busy with other
+work, or it is an emulated guest, and long slices would not help."""
+SLOWEST_SECONDS = 10e-3
+"""Longest slice of an arm that is slower than the baseline, as far as TOKEN_SHARE allows."""
+GROWTH = 64
+"""Largest factor between two trial slices."""
+
+
+def target_seconds(token: float) -> float:
+    """What a slice should take on the baseline. token: seconds that passing a token costs."""
+    return min(max(SLICE_SECONDS, TOKEN_SHARE * token), LONGEST_TARGET)
+
+
+def next_trial(units: int, seconds: float, *, least: int, target: float) -> int | None:
+    """Units of the next trial slice; None if `units` are near enough to the target to be scaled.
+
+    seconds: what the last trial slice of so many units took.
+    """
+    if seconds >= target / 2:
+        return None
+    grown = units * min(GROWTH, 0.8 * target / seconds if seconds > 0 else GROWTH)
+    return max(units + least, _multiple(grown, least))
+
+
+def fitting_units(units: int, seconds: Sequence[float], *, least: int, target: float) -> int:
+    """Units that take `target` seconds, a multiple of `least`; at least `least`.
+
+    seconds: what slices of `units` took; the fastest one counts, since other processes only add time.
+    """
+    return _multiple(units * target / min(seconds), least)
+
+
+def capped_units(units: int, baseline: float, slowest: float, *, least: int, token: float) -> int:
+    """Fewer units if the slowest arm would take too long for them.
+
+    baseline, slowest: seconds of a slice of `units` on the baseline and on the slowest arm.
+    """
+    if slowest <= SLOWEST_SECONDS or baseline <= 0:
+        return units
+    share = max(SLOWEST_SECONDS / slowest, min(1.0, TOKEN_SHARE * token / baseline))
+    return _multiple(units * share, least)
+
+
+def _multiple(units: float, least: int) -> int:
+    return max(1, int(units / least)) * least

@@ -1,0 +1,131 @@
+"""What the next block holds: which kernels are verified in it, and what has dropped out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nearmetal.execute.decide import Verifications, next_block
+from nearmetal.model.plan import NextBlock
+from nearmetal.model.record import Row, TrialRecord
+from nearmetal.model.study import Design, Environment, EventSubject, KernelWorkload, Placement, Study
+from nearmetal.plan import VERIFIED_EVERY
+from nearmetal.testing.plain import PLAIN
+
+KERNELS = ("ep", "cg", "is")
+STUDY = Study(
+    name="s",
+    question="",
+    environments=(
+        Environment(name="native", backend="native", placements=("one",)),
+        Environment(name="box", backend="namespaces", placements=("one",), workloads=("ep", "cg", "start")),
+    ),
+    placements=(Placement(name="one", instances=1, tasks=1),),
+    workloads=(*(KernelWorkload(name=n, kernel=n, params={}) for n in KERNELS), EventSubject()),
+    design=Design(baselines=("native",), margin=0.03, confidence=0.95, seed=2),
+)
+BOTH = ("native/one", "box/one")
+
+
+def block(
+    number: int,
+    *,
+    settled: Mapping[str, frozenset[str]] | None = None,
+    seen: Verifications | None = None,
+    verify_all: bool = False,
+) -> NextBlock:
+    return next_block(
+        STUDY,
+        number,
+        1,
+        slices=dict.fromkeys(KERNELS, 6),
+        work={},
+        settled=settled or {},
+        verifications=seen or Verifications(),
+        verify_all=verify_all,
+    )
+
+
+def trials(order: NextBlock, failed: frozenset[tuple[str, str]] = frozenset()) -> list[TrialRecord]:
+    """The records of a block. failed: (arm, kernel) whose verification fails."""
+    out = []
+    for trial in order.block.trials:
+        rows: list[Row] = []
+        for name in KERNELS:
+            if STUDY.arms()[BOTH.index(trial.arm)].environment.takes(name) and order.runs(trial.arm, name):
+                ok = (trial.arm, name) not in failed
+                checked = {"ok": ok} if order.verifies(trial.arm, name) else {}
+                rows.append(replace(PLAIN.rows[0], workload=name, verification=checked))
+        out.append(replace(PLAIN, block=order.block.number, arm=trial.arm, aa=trial.aa, rows=tuple(rows)))
+    return out
+
+
+@given(st.integers(1, 10_000))
+def test_each_kernel_is_verified_in_every_eighth_block_and_not_all_in_one(number: int) -> None:
+    found = [block(n).verified["native/one"] for n in range(number, number + VERIFIED_EVERY)]
+    for name in KERNELS:
+        assert sum(name in verified for verified in found) == 1
+    assert max(len(verified) for verified in found) == 1
+
+
+def test_the_first_block_after_a_resume_verifies_everything() -> None:
+    assert all(block(5, verify_all=True).verifies(arm, name) for arm in BOTH for name in KERNELS)
+
+
+def test_what_is_decided_is_verified_once_more_and_then_left_out() -> None:
+    seen, settled = Verifications(), {"box/one": frozenset({"ep"})}
+    seen.saw(trials(block(9)))
+    leaving = block(10, settled=settled, seen=seen)
+    assert leaving.runs("box/one", "ep") and leaving.verifies("box/one", "ep")
+    assert not leaving.verifies("native/one", "ep")
+    seen.saw(trials(leaving))
+    after = block(11, settled=settled, seen=seen)
+    assert not after.runs("box/one", "ep") and after.runs("box/one", "cg") and after.runs("native/one", "ep")
+    assert after.left_out == {"box/one": {"ep"}}
+
+
+def test_what_was_verified_in_its_last_block_leaves_at_once() -> None:
+    seen = Verifications()
+    seen.saw(trials(block(3, verify_all=True)))
+    assert not block(4, settled={"box/one": frozenset({"ep"})}, seen=seen).runs("box/one", "ep")
+
+
+def test_an_event_needs_no_verification_to_leave() -> None:
+    assert not block(4, settled={"box/one": frozenset({"start"})}).runs("box/one", "start")
+
+
+def test_an_arm_that_has_nothing_left_to_run_is_not_started() -> None:
+    seen = Verifications()
+    seen.saw(trials(block(3, verify_all=True)))
+    gone = block(4, settled={"box/one": frozenset({"ep", "cg", "start"})}, seen=seen)
+    assert {t.arm for t in gone.block.trials} == {"native/one"} and len(gone.block.trials) == 2
+    with pytest.raises(ValueError, match="blocks"):
+        every = {"box/one": frozenset({"ep", "cg", "start"}), "native/one": frozenset({*KERNELS, "start"})}
+        block(4, settled=every, seen=seen)
+
+
+def test_a_failed_verification_is_repeated_in_every_block_until_it_passes() -> None:
+    seen, bad = Verifications(), frozenset({("box/one", "cg")})
+    seen.saw(trials(block(1, verify_all=True), bad))
+    for number in range(2, 7):
+        order = block(number, seen=seen)
+        assert order.verifies("box/one", "cg"), number
+        seen.saw(trials(order, bad))
+    assert block(7, settled={"box/one": frozenset({"cg"})}, seen=seen).runs("box/one", "cg")
+    seen.saw(trials(block(7, seen=seen)))
+    assert not seen.failed("box/one", "cg") and seen.covered("box/one", "cg")
+
+
+def test_both_runs_of_the_baseline_have_to_be_verified() -> None:
+    seen = Verifications()
+    seen.saw(trials(block(1, verify_all=True)))
+    second = [
+        replace(r, rows=tuple(replace(row, verification={}) for row in r.rows)) if r.aa else r
+        for r in trials(block(2, verify_all=True))
+    ]
+    seen.saw(second)
+    assert not seen.covered("native/one", "ep") and seen.covered("box/one", "ep")

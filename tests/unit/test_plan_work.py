@@ -1,0 +1,62 @@
+"""How much work fills a slice, from trial slices of a kernel whose cost is known."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nearmetal.plan.work import (
+    SLICE_SECONDS,
+    SLOWEST_SECONDS,
+    TOKEN_SHARE,
+    capped_units,
+    fitting_units,
+    next_trial,
+    target_seconds,
+)
+
+
+def fitted(cost: float, fixed: float, least: int, token: float) -> tuple[int, int]:
+    """Units found, and how many trial slices it took, for a kernel of `cost` seconds a unit."""
+    target, units, trials = target_seconds(token), least, 1
+    while (more := next_trial(units, fixed + cost * units, least=least, target=target)) is not None:
+        assert more > units and more % least == 0
+        units, trials = more, trials + 1
+    return fitting_units(units, [fixed + cost * units] * 3, least=least, target=target), trials
+
+
+@given(st.floats(1e-10, 1e-2), st.floats(0, 1e-6), st.sampled_from([1, 64, 2_000_000]), st.floats(1e-6, 1e-3))
+def test_the_work_found_takes_the_target_or_cannot_be_divided(
+    cost: float, fixed: float, least: int, token: float
+) -> None:
+    units, trials = fitted(cost, fixed, least, token)
+    target = target_seconds(token)
+    assert units % least == 0 and units >= least and trials <= 12
+    assert units == least or 0.5 * target <= fixed + cost * units <= 1.05 * target
+    assert units == least or cost * (units + least) > 0.7 * target
+
+
+def test_a_slice_is_a_millisecond_unless_passing_the_token_is_dear() -> None:
+    assert target_seconds(20e-6) == SLICE_SECONDS
+    assert target_seconds(500e-6) == TOKEN_SHARE * 500e-6
+
+
+@given(
+    st.integers(1, 10**6),
+    st.floats(1e-4, 1e-2),
+    st.floats(1, 100),
+    st.sampled_from([1, 16]),
+    st.floats(1e-6, 1e-4),
+)
+def test_a_slow_arm_shortens_slices_down_to_ten_tokens(
+    units: int, baseline: float, slower: float, least: int, token: float
+) -> None:
+    units *= least
+    found = capped_units(units, baseline, baseline * slower, least=least, token=token)
+    assert least <= found <= units and found % least == 0
+    if baseline * slower <= SLOWEST_SECONDS:
+        assert found == units
+    elif found > least:
+        share = (found + least) / units
+        assert share * baseline * slower >= SLOWEST_SECONDS * 0.99
+        assert share * baseline >= 0.99 * min(baseline, TOKEN_SHARE * token) or share >= 1
