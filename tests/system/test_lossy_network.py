@@ -34,14 +34,13 @@ from nearmetal.report.markdown import markdown_text
 from nearmetal.report.page import Context, page_html
 from nearmetal.workloads.kernels import argument
 
+pytestmark = pytest.mark.more
 HOST = LocalHost()
 BLOCKS = 12
 PINGPONG = KernelWorkload(name="pp", kernel="pingpong", params={"bytes": 262144, "trips": 4})
 #: A queue of five packets: a window sent at once loses its end, and only a time-out brings it back.
 QUEUE = """
 from pyroute2 import IPRoute
-
-pytestmark = pytest.mark.more
 with IPRoute() as ip:
     for port in ("port0", "port1"):
         device = ip.link_lookup(ifname=port)[0]
