@@ -52,7 +52,8 @@ def next_block(
     """Block `number`.
 
     Kernel k is verified in it if (number + k) mod 8 = 0, if its last verification failed, or if it is settled
-    and has not been verified since it last ran; from the next block on it is then left out.
+    and has not been verified since it last ran; from the next block on it is then left out. A study with a
+    profile verifies every kernel in every block: what a profile divides is the run in full.
 
     settled: by arm, the workloads whose comparisons are decided.
     verify_all: verify every kernel, as in the rehearsal and in the first block after a resume.
@@ -65,6 +66,7 @@ def next_block(
             w.name
             for k, w in enumerate(_kernels(study))
             if verify_all
+            or study.design.profile
             or (number + k) % VERIFIED_EVERY == 0
             or w.name in settled.get(arm.name, ())
             or verifications.failed(arm.name, w.name)
