@@ -15,7 +15,9 @@ from nearmetal.model.study import Better, Design, Environment, KernelWorkload, P
 from nearmetal.plan.slices import (
     FIXED_FROM,
     FULL_RUN,
+    LONGER_THEN,
     LONGEST_BLOCK,
+    LONGEST_LATE_BLOCK,
     MOST_SLICES,
     OVERHEAD_SHARE,
     SHORTEST_RUN,
@@ -177,10 +179,30 @@ def test_slices_stay_from_the_first_look_on() -> None:
     plan = planner()
     for _ in range(FIXED_FROM):
         saw(plan, LOUD)
-    fixed = plan.slices()
-    for _ in range(4):
-        saw(plan, {"quiet": 0.3, "loud": 0.01}, beside=0.2)
-    assert plan.slices() == fixed
+    quiet, loud = planner(), plan
+    for _ in range(FIXED_FROM):
+        saw(quiet, LOUD)
+    for _ in range(SHORTEST_RUN):
+        assert quiet.slices() == loud.slices()
+        saw(quiet, LOUD)
+        saw(loud, {"quiet": 0.3, "loud": 0.01}, beside=0.2)
+
+
+@pytest.mark.parametrize("left", [60.0, 85.0, 600.0, None])
+def test_blocks_are_longer_after_the_first_look_as_far_as_the_budget_holds(left: float | None) -> None:
+    plan = planner(left=left)
+    length = plan.block_seconds()
+    for _ in range(FIXED_FROM):
+        saw(plan, LOUD)
+    longer = plan.block_seconds()
+    assert length * 0.95 < longer < length * 1.05 * LONGER_THEN
+    if left is None or left > 85:
+        assert longer == pytest.approx(LONGER_THEN * length, rel=0.1)
+    else:
+        assert FIXED_FROM * length + (SHORTEST_RUN - FIXED_FROM) * longer < left * 1.01
+    for _ in range(SHORTEST_RUN - FIXED_FROM):
+        saw(plan, LOUD)
+    assert longer * 0.99 < plan.block_seconds() < LONGEST_LATE_BLOCK * 1.05
 
 
 @given(st.permutations(range(3)), st.floats(0.1, 10))

@@ -17,7 +17,7 @@ from .standing import Standing
 REPEATED = 3
 """Slices that the final number of units is scaled from."""
 TOKENS = 10
-"""Slices of the least work, of which the fastest tells what passing a token costs."""
+"""Slices of the least work, of which the one that lost least tells what passing a token costs."""
 
 
 class WorkFit:
@@ -43,28 +43,39 @@ class WorkFit:
         # The baseline; another arm only if it failed, so that the block can go on.
         for s in sorted(sound(arms), key=lambda s: s.arm.environment.name != first):
             with guarded(s):
-                units, seconds, token = _fitted(s, workload, wanted)
+                others = [other for other in sound(arms) if other is not s]
+                token = _token(s, others, workload, wanted)
+                units, seconds = _fitted(s, workload, wanted, target_seconds(token))
                 slowest = 0.0
-                for other in sound(arms):
-                    if other is not s:
-                        with guarded(other):
-                            slowest = max(slowest, _slice(other, workload, units, wanted)[0])
+                for other in others:
+                    with guarded(other):
+                        slowest = max(slowest, _slice(other, workload, units, wanted)[0])
                 return capped_units(units, seconds, slowest, least=wanted.least, token=token)
         return units
 
 
-def _fitted(s: Standing, workload: KernelWorkload, wanted: SliceWork) -> tuple[int, float, float]:
-    """Units that fill a slice of one arm, the seconds that they take, and the cost of passing a token."""
+def _token(s: Standing, others: Sequence[Standing], workload: KernelWorkload, wanted: SliceWork) -> float:
+    """Seconds that passing a token to an arm costs after another arm's turn: its ranks sleep meanwhile, and
+    waking them costs about as much again as the token itself."""
+    lost = []
+    for _ in range(TOKENS):
+        for other in others[:1]:
+            with guarded(other):
+                _slice(other, workload, wanted.least, wanted)
+        lost.append(_slice(s, workload, wanted.least, wanted)[1])
+    return min(lost)
+
+
+def _fitted(s: Standing, workload: KernelWorkload, wanted: SliceWork, target: float) -> tuple[int, float]:
+    """Units that fill a slice of one arm, and the seconds that they take."""
     units: int | None = wanted.least
-    token = min(_slice(s, workload, wanted.least, wanted)[1] for _ in range(TOKENS))
-    target = target_seconds(token)
     while units is not None:
         last = units
         seconds = _slice(s, workload, last, wanted)[0]
         units = next_trial(last, seconds, least=wanted.least, target=target)
     several = [seconds, *(_slice(s, workload, last, wanted)[0] for _ in range(REPEATED - 1))]
     fitting = fitting_units(last, several, least=wanted.least, target=target)
-    return fitting, min(several) * fitting / last, token
+    return fitting, min(several) * fitting / last
 
 
 def _slice(s: Standing, workload: KernelWorkload, units: int, wanted: SliceWork) -> tuple[float, float]:

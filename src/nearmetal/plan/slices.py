@@ -34,6 +34,12 @@ VERIFIED_EVERY = 8
 FIXED_FROM = 8
 """Blocks after which the numbers of slices stay as they are. Before the first look no arm or kernel can have
 dropped out, so what the numbers follow from does not depend on any verdict."""
+LONGER_THEN = 2.0
+"""Factor by which blocks become longer then, if the time budget still holds SHORTEST_RUN of them, and again
+after SHORTEST_RUN. What has dropped out by then leaves less to fill a block with, but its starts and launches
+cost nearly as much. When they become longer does not depend on what has dropped out."""
+LONGEST_LATE_BLOCK = 8.0
+"""Seconds that a block may take for that reason, with all arms and kernels."""
 
 NORMAL = 1.4826
 """Standard deviation of a normal distribution over its median absolute deviation."""
@@ -41,7 +47,8 @@ NORMAL = 1.4826
 
 class SlicePlanner:
     """Numbers of slices by kernel workload, block after block: the study's own number if it states one; else
-    as many as fill the block, shared by the noise of all blocks seen so far, until FIXED_FROM blocks.
+    as many as fill the block, shared by the noise of all blocks seen so far, until FIXED_FROM blocks; then
+    the same proportions in blocks of other lengths, fixed then as well.
 
     What is taken from a block would be the same if any two of its arms had changed places: how far slices lie
     from their likes and how long they take together, never how far apart the arms lie. So either sign of a
@@ -59,8 +66,8 @@ class SlicePlanner:
         self._left = left
         self._noise: dict[str, list[float]] = {name: [] for name in self._kernels}
         self._beside: list[float] = []
-        self._seen = 0
-        self._fixed: dict[str, int] | None = None
+        self._seen, self._spent = 0, 0.0
+        self._fixed: tuple[dict[str, int], dict[str, int]] | None = None
         self._take(dict.fromkeys(self._kernels, self._own or REHEARSED_SLICES), rehearsal, seconds)
 
     def saw(self, slices: Mapping[str, int], records: Sequence[TrialRecord], seconds: float) -> None:
@@ -69,15 +76,18 @@ class SlicePlanner:
             self._beside.clear()  # the rehearsal met cold caches
         self._seen += 1
         if self._seen <= FIXED_FROM:
+            self._spent += seconds
             self._take(slices, records, seconds)
             if self._seen == FIXED_FROM:
-                self._fixed = self._planned()
+                self._fixed = self._later()
 
     def slices(self) -> dict[str, int]:
         """Of the next block."""
         if self._own is not None:
             return dict.fromkeys(self._kernels, self._own)
-        return self._planned() if self._fixed is None else dict(self._fixed)
+        if self._fixed is None:
+            return self._planned()
+        return dict(self._fixed[self._seen >= SHORTEST_RUN])
 
     def block_seconds(self) -> float:
         """What the next block takes while no arm and no kernel has dropped out."""
@@ -108,6 +118,22 @@ class SlicePlanner:
         return least | _shared(
             costs, noise, block_length(self._overhead(), self._left) - self._overhead() - self._seconds(least)
         )
+
+    def _later(self) -> tuple[dict[str, int], dict[str, int]]:
+        """Of a block after the first look, and of one after SHORTEST_RUN blocks."""
+        planned = self._planned()
+        first = self._overhead() + self._seconds(planned)
+        second = min(LONGER_THEN * first, max(first, LONGEST_LATE_BLOCK))
+        third = min(LONGER_THEN * second, max(first, LONGEST_LATE_BLOCK))
+        if self._left is not None:
+            second = min(second, (self._left - self._spent) / (SHORTEST_RUN - FIXED_FROM + 0.5))
+        return self._lengthened(planned, second), self._lengthened(planned, third)
+
+    def _lengthened(self, slices: Mapping[str, int], length: float) -> dict[str, int]:
+        """In the same proportions, as many as fill a block of so many seconds; never fewer."""
+        filled = self._seconds(slices)
+        factor = max(1.0, (length - self._overhead()) / filled) if filled > 0 else 1.0
+        return {name: int(factor * number) for name, number in slices.items()}
 
     def _seconds(self, slices: Mapping[str, int]) -> float:
         return sum(number * self._cost(name) for name, number in slices.items() if name in self._turns)
