@@ -38,7 +38,7 @@ class Arm:
             raise TrialFailedError("no answer")
         Clock.now += TOKEN + self.each * units
         part = PartLine(metric="rate", seconds=self.each * units, comm_seconds=0.0, work=1.0)
-        return SliceLine(kernel=0, name="cg", parts=(part,))
+        return SliceLine(kernel=0, name="cg", parts=(part,), used={})
 
 
 class Clock:

@@ -42,7 +42,7 @@ def keys(text: str) -> dict[str, str]:
 
 def line(name: str, *parts: tuple[str, float, float, float]) -> SliceLine:
     made = tuple(PartLine(metric=m, seconds=s, comm_seconds=c, work=w) for m, s, c, w in parts)
-    return SliceLine(kernel=0, name=name, parts=made)
+    return SliceLine(kernel=0, name=name, parts=made, used={})
 
 
 def verified(name: str, ok: bool) -> VerifyLine:

@@ -148,7 +148,7 @@ class Job:
             if code is not None and not self._pending():
                 raise self._failure(code)
         text, _, self._buffer = self._buffer.partition(b"\n")
-        return parse_line(text.decode(errors="replace"))
+        return parse_line(text)
 
     def _pending(self) -> bool:
         with contextlib.suppress(BlockingIOError):
