@@ -215,8 +215,8 @@ def _run_kernel(
     if rehearsal is not None:
         work = rehearsal.fit(workload, arms)
     for s in sound(first):
-        # The full verified run warms the slices up as well; further warm-up is discarded by rule.
-        for _ in range(design.warm_up + (s.trial.id not in verified)):
+        # Slices are never cold: one is discarded where no verification ran, whatever the study asks for.
+        for _ in range(max(design.warm_up, s.trial.id not in verified)):
             with guarded(s):
                 s.standing_job.slice(s.kernels.index(workload), work[s.arm.placement.ranks])
     with timed_slices(arms, name), counted_slices(arms, name):

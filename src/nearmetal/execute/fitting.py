@@ -5,9 +5,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from statistics import median
 
 from ..model.study import KernelWorkload
-from ..plan.work import capped_units, fitting_units, next_trial, target_seconds
+from ..plan.work import SLICE_SECONDS, capped_units, fitting_units, next_trial, target_seconds
 from ..workloads.kernel import SliceWork
 from ..workloads.kernels import slice_work
 from .arms import guarded, sound
@@ -16,8 +17,8 @@ from .standing import Standing
 
 REPEATED = 3
 """Slices that the final number of units is scaled from."""
-TOKENS = 10
-"""Slices of the least work, of which the one that lost least tells what passing a token costs."""
+ROUNDS = 5
+"""Slices in turn with another arm's, whose median tells what passing a token costs."""
 
 
 class WorkFit:
@@ -44,31 +45,23 @@ class WorkFit:
         for s in sorted(sound(arms), key=lambda s: s.arm.environment.name != first):
             with guarded(s):
                 others = [other for other in sound(arms) if other is not s]
-                token = _token(s, others, workload, wanted)
-                units, seconds = _fitted(s, workload, wanted, target_seconds(token))
-                slowest = 0.0
+                units, seconds = _fitted(s, workload, wanted, SLICE_SECONDS)
+                token = _token(s, others, workload, units, wanted)
+                if (target := target_seconds(token)) > SLICE_SECONDS:
+                    units, seconds = _fitted(s, workload, wanted, target, begin=units)
+                each = [seconds]
                 for other in others:
                     with guarded(other):
-                        slowest = max(slowest, _slice(other, workload, units, wanted)[0])
-                return capped_units(units, seconds, slowest, least=wanted.least, token=token)
+                        each.append(_slice(other, workload, units, wanted)[0])
+                return capped_units(units, each, least=wanted.least, token=token)
         return units
 
 
-def _token(s: Standing, others: Sequence[Standing], workload: KernelWorkload, wanted: SliceWork) -> float:
-    """Seconds that passing a token to an arm costs after another arm's turn: its ranks sleep meanwhile, and
-    waking them costs about as much again as the token itself."""
-    lost = []
-    for _ in range(TOKENS):
-        for other in others[:1]:
-            with guarded(other):
-                _slice(other, workload, wanted.least, wanted)
-        lost.append(_slice(s, workload, wanted.least, wanted)[1])
-    return min(lost)
-
-
-def _fitted(s: Standing, workload: KernelWorkload, wanted: SliceWork, target: float) -> tuple[int, float]:
-    """Units that fill a slice of one arm, and the seconds that they take."""
-    units: int | None = wanted.least
+def _fitted(
+    s: Standing, workload: KernelWorkload, wanted: SliceWork, target: float, begin: int | None = None
+) -> tuple[int, float]:
+    """Units that fill a slice of one arm, and the seconds that they take. begin: units of the first trial."""
+    units: int | None = begin or wanted.least
     while units is not None:
         last = units
         seconds = _slice(s, workload, last, wanted)[0]
@@ -76,6 +69,20 @@ def _fitted(s: Standing, workload: KernelWorkload, wanted: SliceWork, target: fl
     several = [seconds, *(_slice(s, workload, last, wanted)[0] for _ in range(REPEATED - 1))]
     fitting = fitting_units(last, several, least=wanted.least, target=target)
     return fitting, min(several) * fitting / last
+
+
+def _token(
+    s: Standing, others: Sequence[Standing], workload: KernelWorkload, units: int, wanted: SliceWork
+) -> float:
+    """Seconds that passing a token costs in rounds: while another arm has its turn, the ranks sleep, and
+    waking them costs about as much again as the token itself."""
+    lost = []
+    for _ in range(ROUNDS):
+        for other in others[:1]:
+            with guarded(other):
+                _slice(other, workload, units, wanted)
+        lost.append(_slice(s, workload, units, wanted)[1])
+    return median(lost)
 
 
 def _slice(s: Standing, workload: KernelWorkload, units: int, wanted: SliceWork) -> tuple[float, float]:

@@ -8,11 +8,12 @@ SLICE_SECONDS = 1e-3
 """What the work of a slice takes on the baseline. At equal total time, shorter slices have a smaller spread
 (METHOD, 'Slices')."""
 TOKEN_SHARE = 10
-"""A slice is never shorter than so many times what passing its token costs."""
-LONGEST_TARGET = 10e-3
+"""The slices of a round are never shorter, on average over its arms, than so many times what passing a token
+costs."""
+LONGEST_TARGET = 4e-3
 """Seconds: where passing a token seems to cost more than a tenth of this, the machine was busy with other
 work, or it is an emulated guest, and long slices would not help."""
-SLOWEST_SECONDS = 10e-3
+SLOWEST_SECONDS = 20e-3
 """Longest slice of an arm that is slower than the baseline, as far as TOKEN_SHARE allows."""
 GROWTH = 64
 """Largest factor between two trial slices."""
@@ -42,14 +43,15 @@ def fitting_units(units: int, seconds: Sequence[float], *, least: int, target: f
     return _multiple(units * target / min(seconds), least)
 
 
-def capped_units(units: int, baseline: float, slowest: float, *, least: int, token: float) -> int:
+def capped_units(units: int, arms: Sequence[float], *, least: int, token: float) -> int:
     """Fewer units if the slowest arm would take too long for them.
 
-    baseline, slowest: seconds of a slice of `units` on the baseline and on the slowest arm.
+    arms: seconds of a slice of `units` on each arm.
     """
-    if slowest <= SLOWEST_SECONDS or baseline <= 0:
+    slowest, together = max(arms), sum(arms)
+    if slowest <= SLOWEST_SECONDS:
         return units
-    share = max(SLOWEST_SECONDS / slowest, min(1.0, TOKEN_SHARE * token / baseline))
+    share = max(SLOWEST_SECONDS / slowest, min(1.0, TOKEN_SHARE * token * len(arms) / together))
     return _multiple(units * share, least)
 
 
