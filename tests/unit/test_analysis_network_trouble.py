@@ -6,7 +6,7 @@ import pytest
 from tests.unit.planted_trouble import CONNECTION, TROUBLE
 
 from nearmetal.analysis import analyse
-from nearmetal.analysis.network_trouble import drop_places, timeout_clause
+from nearmetal.analysis.network_trouble import Trials, timeout_clause
 from nearmetal.model.record import TrialRecord
 from nearmetal.model.result import Analysis, Cell, NetworkTrouble, Verdict
 from nearmetal.model.study import (
@@ -101,17 +101,18 @@ def test_drops_by_place_most_first() -> None:
         "instance.nm0": {"TcpExtTCPBacklogDrop": 3.0, "TcpExtRcvPruned": 5.0, "dev.eth0.100.rx_drops": 1.0},
         "timed.cg": {"TcpExtTCPTimeouts": 4.0},
     }
-    plan = make_plan(STUDY, blocks=1)
+    plan = make_plan(STUDY, blocks=2)
     metric = SimulatedMetric(workload="cg", metric="time", unit="s", better=Better.LOWER, value=1.0)
-    records = simulate(STUDY, plan, metrics=[metric], overheads={}, spread=Spread())[:2]
-    found = drop_places([replace(records[0], network=network_), replace(records[1], network={})])
+    records = simulate(STUDY, plan, metrics=[metric], overheads={}, spread=Spread())
+    first, second = (next(r for r in records if r.block == block) for block in (1, 2))
+    found = Trials([replace(first, network=network_), replace(second, network={})]).drops([1, 2, 3])
     assert list(found.items()) == [
         ("queueing discipline tbf on port1 of hub", 37.0),
         ("socket buffers of nm0", 4.0),
         ("softnet: a CPU's input queue (whole node)", 1.0),
         ("device eth0.100 (rx drops) of nm0", 0.5),
     ]
-    assert drop_places([]) == {}
+    assert Trials().drops([1]) == {}
 
 
 def trouble(**changed: object) -> NetworkTrouble:

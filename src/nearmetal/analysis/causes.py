@@ -17,7 +17,7 @@ from statistics import fmean
 import numpy as np
 
 from ..model.plan import Schedule
-from ..model.record import Status, TrialRecord
+from ..model.record import TrialRecord
 from ..model.result import Attribution, Cell, Interval, Part, Verdict
 from ..model.study import ApplicationWorkload, Arm, CommandWorkload, KernelWorkload, Study
 from .attribution import NOT_EXPLAINED
@@ -25,11 +25,9 @@ from .looks import look_and_carry
 from .network_trouble import (
     TIMEOUTS,
     WORTH_SAYING,
-    ByBlock,
+    Trials,
     by_sides,
     rto_or_least,
-    smallest_rto,
-    time_and_work,
     timeout_clause,
 )
 from .suggestions import suggest
@@ -71,12 +69,14 @@ class Side:
     run at once."""
 
     arm: Arm
-    records: ByBlock
+    trials: Trials
     rto: float
     processes: int
 
     def timed(self, block: int, workload: str) -> Mapping[str, float | None]:
-        return self.records[block].counters.get(f"timed.{workload}", {})
+        """What was counted in the timed part; empty where the block has no good trial."""
+        record = self.trials.record(block)
+        return {} if record is None else record.counters.get(f"timed.{workload}", {})
 
 
 def throttled(side: Side, block: int, workload: str) -> float | None:
@@ -98,7 +98,8 @@ def delayed(side: Side, block: int, workload: str) -> float | None:
 
 def timed_out(side: Side, block: int, workload: str) -> float | None:
     """An arm without a network has none."""
-    network = side.records[block].network
+    record = side.trials.record(block)
+    network = {} if record is None else record.network
     found = network.get(f"timed.{workload}", {}).get(TIMEOUTS, None if network else 0.0)
     return None if found is None else found * side.rto
 
@@ -160,14 +161,14 @@ def _processes_of(workload: object) -> Callable[[Arm], int] | None:
     return None
 
 
-def side_of(study: Study, arm: Arm, sides: Mapping[tuple[str, bool], ByBlock], workload: str) -> Side | None:
+def side_of(study: Study, arm: Arm, sides: Mapping[tuple[str, bool], Trials], workload: str) -> Side | None:
     """An arm's side of a comparison by one workload; None where that has no processes of its own."""
     count = next((_processes_of(w) for w in study.workloads if w.name == workload), None)
     if count is None:
         return None
-    records = sides.get((arm.name, False), {})
-    rto = rto_or_least(smallest_rto(list(records.values())))
-    return Side(arm=arm, records=records, rto=rto, processes=count(arm))
+    trials = sides.get((arm.name, False), Trials())
+    rto = rto_or_least(trials.smallest_rto)
+    return Side(arm=arm, trials=trials, rto=rto, processes=count(arm))
 
 
 def find(study: Study, cell: Cell, env: Side, base: Side, *, schedule: Schedule) -> Found | None:
@@ -218,14 +219,10 @@ def find(study: Study, cell: Cell, env: Side, base: Side, *, schedule: Schedule)
 
 def timed_part(side: Side, block: int, cell: Cell) -> tuple[float, float, float] | None:
     """Seconds and work of the cell's metric in one trial, and its share of the seconds that were counted."""
-    record = side.records.get(block)
-    found = time_and_work(record, cell) if record is not None else None
-    if record is None or found is None:
+    found = side.trials.time_and_work(block, cell)
+    if found is None:
         return None
-    rows = [r for r in record.rows if r.workload == cell.workload and r.status is Status.OK]
-    wall = next((r for r in rows if r.metric == "wall" and not r.seconds), None)
-    parts = {wall.values} if wall is not None else {r.seconds for r in rows if r.seconds}
-    whole = sum(sum(part) for part in parts)
+    whole = side.trials.counted_seconds(block, cell.workload)
     return (*found, min(1.0, found[0] / whole) if whole > 0 else 1.0)
 
 

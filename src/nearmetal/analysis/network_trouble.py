@@ -7,15 +7,19 @@ the sum over the connections is larger; what the program waited for is less wher
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import cache, cached_property
 from statistics import fmean
+
+import numpy as np
 
 from ..model.record import Connection, Row, Status, TrialRecord
 from ..model.result import Attribution, Cell, NetworkTrouble, Verdict
 from ..model.study import Better
 from .attribution import MAIN_SHARE, NOT_EXPLAINED
-from .fold import Side
+from .fold import FloatArray, Side
 
 LEAST_RTO = 0.2
 """Seconds: Linux's least RTO (TCP_RTO_MIN), for kernels that told no connection's own."""
@@ -38,7 +42,72 @@ _SOCKET_BUFFERS = frozenset(
 )
 _IP = frozenset(("IpInDiscards", "IpOutDiscards"))
 
-ByBlock = Mapping[int, TrialRecord]
+
+class Trials:
+    """The good trials of one side. What several cells ask of every trial is worked out once."""
+
+    def __init__(self, records: Iterable[TrialRecord] = ()) -> None:
+        """records: of a block the last one counts."""
+        self._records = {r.block: r for r in records}
+        self._at = {block: at for at, block in enumerate(self._records)}
+        self._place: dict[tuple[str, str], int] = {}
+        self._work: dict[tuple[str, str], tuple[FloatArray, FloatArray]] = {}
+        self._counted: dict[str, FloatArray] = {}
+
+    def record(self, block: int) -> TrialRecord | None:
+        return self._records.get(block)
+
+    def records(self, blocks: Iterable[int]) -> list[TrialRecord]:
+        """Of these blocks, in their order."""
+        return [self._records[b] for b in blocks if b in self._records]
+
+    def time_and_work(self, block: int, cell: Cell) -> tuple[float, float] | None:
+        """Seconds of all slices of a cell's metric in one trial, and their work in a unit that both sides
+        share (see attribution)."""
+        at, key = self._at.get(block), (cell.workload, cell.metric)
+        if at is None:
+            return None
+        if key not in self._work:
+            found = [_time_and_work(self._row(r, key)) for r in self._records.values()]
+            seconds, work = np.array([(math.nan, math.nan) if f is None else f for f in found]).T
+            self._work[key] = seconds, work
+        seconds, work = self._work[key]
+        return None if math.isnan(seconds[at]) else (float(seconds[at]), float(work[at]))
+
+    def counted_seconds(self, block: int, workload: str) -> float:
+        """Seconds of a workload in one trial over which its counters ran."""
+        if workload not in self._counted:
+            self._counted[workload] = np.array(
+                [_counted_seconds(r, workload) for r in self._records.values()]
+            )
+        return float(self._counted[workload][self._at[block]])
+
+    @cached_property
+    def smallest_rto(self) -> float | None:
+        """Of all trials."""
+        return smallest_rto(self._records.values())
+
+    def drops(self, blocks: Iterable[int]) -> dict[str, float]:
+        """Packets dropped per trial by place, most first; the places where none was are left out."""
+        totals: dict[str, float] = {}
+        known = [b for b in blocks if b in self._records]
+        for block in known:
+            for place, value in self._drops.get(block, {}).items():
+                totals[place] = totals.get(place, 0.0) + value
+        return {place: totals[place] / len(known) for place in sorted(totals, key=lambda p: -totals[p])}
+
+    @cached_property
+    def _drops(self) -> Mapping[int, Mapping[str, float]]:
+        """By block, where any were."""
+        return {block: found for block, r in self._records.items() if (found := _drops(r))}
+
+    def _row(self, record: TrialRecord, key: tuple[str, str]) -> Row | None:
+        """The good row of a record. It stands at the same place in most of them."""
+        rows, at = record.rows, self._place.get(key, 0)
+        if not (at < len(rows) and (rows[at].workload, rows[at].metric) == key):
+            at = next((i for i, r in enumerate(rows) if (r.workload, r.metric) == key), len(rows))
+            self._place[key] = at
+        return rows[at] if at < len(rows) and rows[at].status is Status.OK else None
 
 
 def with_network(cells: Sequence[Cell], records: Iterable[TrialRecord]) -> tuple[Cell, ...]:
@@ -47,21 +116,23 @@ def with_network(cells: Sequence[Cell], records: Iterable[TrialRecord]) -> tuple
     by_side = by_sides(r for r in records if r.network)
     if not by_side:
         return tuple(cells)
+    none = Trials()
     return tuple(
-        _with_trouble(c, by_side.get((c.arm, False), {}), by_side.get((c.baseline, False), {})) for c in cells
+        _with_trouble(c, by_side.get((c.arm, False), none), by_side.get((c.baseline, False), none))
+        for c in cells
     )
 
 
-def by_sides(records: Iterable[TrialRecord]) -> dict[Side, dict[int, TrialRecord]]:
+def by_sides(records: Iterable[TrialRecord]) -> dict[Side, Trials]:
     """The good ones by side and block."""
-    found: dict[Side, dict[int, TrialRecord]] = {}
+    found: dict[Side, list[TrialRecord]] = {}
     for r in records:
         if r.status is Status.OK:
-            found.setdefault((r.arm, r.aa), {})[r.block] = r
-    return found
+            found.setdefault((r.arm, r.aa), []).append(r)
+    return {side: Trials(own) for side, own in found.items()}
 
 
-def _with_trouble(cell: Cell, arm: ByBlock, baseline: ByBlock) -> Cell:
+def _with_trouble(cell: Cell, arm: Trials, baseline: Trials) -> Cell:
     trouble = network_trouble(cell, arm, baseline)
     if trouble is None:
         return cell
@@ -74,13 +145,13 @@ def _with_trouble(cell: Cell, arm: ByBlock, baseline: ByBlock) -> Cell:
     return replace(cell, network=trouble, attribution=attribution)
 
 
-def network_trouble(cell: Cell, arm: ByBlock, baseline: ByBlock) -> NetworkTrouble | None:
+def network_trouble(cell: Cell, arm: Trials, baseline: Trials) -> NetworkTrouble | None:
     """None where nothing was counted, or nothing was lost on either side."""
-    ours, theirs = _of(arm, cell.blocks), _of(baseline, cell.blocks)
+    ours, theirs = arm.records(cell.blocks), baseline.records(cell.blocks)
     timeouts, before = (_timed(side, cell.workload, TIMEOUTS) for side in (ours, theirs))
     sent, sent_before = (_timed(side, cell.workload, RETRANSMITTED) for side in (ours, theirs))
     probes, probes_before = (_timed(side, cell.workload, PROBES) for side in (ours, theirs))
-    drops, drops_before = drop_places(ours), drop_places(theirs)
+    drops, drops_before = arm.drops(cell.blocks), baseline.drops(cell.blocks)
     if timeouts is None and before is None:
         return None
     lost = (timeouts, before, _beyond(sent, probes), _beyond(sent_before, probes_before))
@@ -119,18 +190,18 @@ def timeout_clause(t: NetworkTrouble) -> str | None:
     return said if more <= extra / MAIN_SHARE else f"{said}, several at once"
 
 
-def drop_places(records: Sequence[TrialRecord]) -> dict[str, float]:
-    """Packets dropped per trial by place, most first; the places where none was are left out."""
+def _drops(record: TrialRecord) -> Mapping[str, float]:
+    """Packets that one trial dropped, by place."""
     totals: dict[str, float] = {}
-    for r in records:
-        for scope, counters in r.network.items():
-            for name, value in counters.items():
-                place = _place(scope, name) if value else None
-                if place is not None and value is not None:
-                    totals[place] = totals.get(place, 0.0) + value
-    return {place: totals[place] / len(records) for place in sorted(totals, key=lambda p: -totals[p])}
+    for scope, counters in record.network.items():
+        for name, value in counters.items():
+            place = _place(scope, name) if value else None
+            if place is not None and value is not None:
+                totals[place] = totals.get(place, 0.0) + value
+    return totals
 
 
+@cache
 def _place(scope: str, counter: str) -> str | None:
     """Where a counter counts drops, in words; None for one that counts something else."""
     where = scope.removeprefix("instance.")
@@ -148,21 +219,26 @@ def _place(scope: str, counter: str) -> str | None:
     return f"IP of {where}" if counter in _IP else None
 
 
-def extra_seconds(cell: Cell, arm: ByBlock, baseline: ByBlock) -> float | None:
+def extra_seconds(cell: Cell, arm: Trials, baseline: Trials) -> float | None:
     """Seconds more in the timed part of a trial than the baseline would have taken for the same work, mean
     over blocks; None where a row has no seconds."""
     found: list[float] = []
     for block in cell.blocks:
-        ours, theirs = (time_and_work(by.get(block), cell) for by in (arm, baseline))
+        ours, theirs = arm.time_and_work(block, cell), baseline.time_and_work(block, cell)
         if ours is None or theirs is None:
             return None
         found.append(ours[0] - theirs[0] * ours[1] / theirs[1])
     return fmean(found) if found else None
 
 
-def time_and_work(record: TrialRecord | None, cell: Cell) -> tuple[float, float] | None:
-    """Seconds of all slices, and their work in a unit that both sides share (see attribution)."""
-    row = _row(record, cell) if record is not None else None
+def _counted_seconds(record: TrialRecord, workload: str) -> float:
+    rows = [r for r in record.rows if r.workload == workload and r.status is Status.OK]
+    wall = next((r for r in rows if r.metric == "wall" and not r.seconds), None)
+    parts = {wall.values} if wall is not None else {r.seconds for r in rows if r.seconds}
+    return sum(sum(part) for part in parts)
+
+
+def _time_and_work(row: Row | None) -> tuple[float, float] | None:
     if row is None:
         return None
     lower = row.better is Better.LOWER
@@ -173,22 +249,13 @@ def time_and_work(record: TrialRecord | None, cell: Cell) -> tuple[float, float]
     return sum(seconds), sum(s / v if lower else s * v for s, v in pairs)
 
 
-def _row(record: TrialRecord, cell: Cell) -> Row | None:
-    wanted = (cell.workload, cell.metric)
-    return next((r for r in record.rows if (r.workload, r.metric) == wanted and r.status is Status.OK), None)
-
-
-def _of(side: ByBlock, blocks: Sequence[int]) -> list[TrialRecord]:
-    return [side[b] for b in blocks if b in side]
-
-
 def _timed(records: Sequence[TrialRecord], workload: str, counter: str) -> float | None:
     """Mean per trial, of the trials that know it."""
     known = [v for r in records if (v := r.network.get(f"timed.{workload}", {}).get(counter)) is not None]
     return fmean(known) if known else None
 
 
-def smallest_rto(records: Sequence[TrialRecord]) -> float | None:
+def smallest_rto(records: Iterable[TrialRecord]) -> float | None:
     return min((c.rto for r in records for c in _in_trouble(r.connections or ()) if c.rto), default=None)
 
 
