@@ -22,9 +22,8 @@ LIMIT_SECONDS, LIMIT_BYTES = 10.0, 1 << 30
 
 def fill(directory: Path, trials: int) -> None:
     """A results directory of so many simulated trials of quick's first workload."""
-    from dataclasses import replace
-
     from nearmetal.cli.common import catalog, study_from
+    from nearmetal.model.change import replace
     from nearmetal.model.study import Better
     from nearmetal.plan import make_plan
     from nearmetal.records import PlanMeta

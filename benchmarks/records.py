@@ -14,11 +14,11 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 from nearmetal.host import LocalHost
 from nearmetal.host.counters import delta, disturbance, flags, snapshot
+from nearmetal.model.change import replace
 from nearmetal.model.record import TrialRecord
 from nearmetal.records import ResultsDirectory, TrialWriter
 from nearmetal.records.codec import to_line

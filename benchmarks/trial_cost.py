@@ -14,7 +14,6 @@ import subprocess
 import sys
 import tempfile
 import time
-from dataclasses import replace
 from itertools import count
 from pathlib import Path
 
@@ -28,6 +27,7 @@ from nearmetal.execute.rehearsal import rehearse
 from nearmetal.execute.running import RunningAnalysis
 from nearmetal.execute.session import new_label, open_session, prepare_machine, usable_arms
 from nearmetal.host import LocalHost
+from nearmetal.model.change import replace
 from nearmetal.model.plan import NextBlock
 from nearmetal.model.record import TrialRecord
 from nearmetal.model.study import CommandWorkload, Design, Environment, Mode, Placement, Study

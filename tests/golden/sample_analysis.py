@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from statistics import median
 
+from nearmetal.model.change import replace
 from nearmetal.model.record import Fold, JsonValue, RankPlace, Row, Status, TrialRecord
 from nearmetal.model.result import (
     Analysis,

@@ -4,12 +4,12 @@ for no cause that was counted, or only noisy, is not."""
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from random import Random
 
 import pytest
 
 from nearmetal.analysis import analyse
+from nearmetal.model.change import replace
 from nearmetal.model.record import TrialRecord
 from nearmetal.model.result import Cell, Change, Verdict
 from nearmetal.model.study import (
@@ -60,7 +60,7 @@ def study(environment: Environment, *, pinning: Pinning = Pinning.RANK, pages: P
 def box(**settings: object) -> Environment:
     return replace(
         Environment(name="box", backend="namespaces", attachment=Attachment.VETH_BRIDGE, placements=("two",)),
-        **settings,  # type: ignore[arg-type]
+        **settings,
     )
 
 

@@ -7,13 +7,13 @@ effect is nought or 20 %. Tolerance: three standard errors of a binomial share o
 """
 
 import math
-from dataclasses import replace
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
 from nearmetal.analysis.signed_rank import Walsh
+from nearmetal.model.change import replace
 from nearmetal.model.design import REHEARSED_SLICES
 from nearmetal.model.record import TrialRecord, slice_phase
 from nearmetal.model.study import Design, Environment, KernelWorkload, Placement, Study

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,6 +16,7 @@ from nearmetal.execute.progress import Silent
 from nearmetal.execute.session import Session, new_label, open_session, prepare_machine, usable_arms
 from nearmetal.host import LocalHost
 from nearmetal.host.lock import machine_lock
+from nearmetal.model.change import replace
 from nearmetal.model.record import TrialRecord
 from nearmetal.model.result import Verdict
 from nearmetal.model.study import (

@@ -6,7 +6,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -23,6 +22,7 @@ from nearmetal.host.leftovers import find
 from nearmetal.host.lock import machine_lock
 from nearmetal.launchers import InstalledMpi
 from nearmetal.launchers.transport import SEEN
+from nearmetal.model.change import replace
 from nearmetal.model.record import TrialRecord
 from nearmetal.model.study import (
     Attachment,

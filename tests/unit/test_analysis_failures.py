@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -16,6 +15,7 @@ from nearmetal.analysis.companions import evidence
 from nearmetal.analysis.looks import look_and_carry
 from nearmetal.analysis.sign_interval import sign_interval
 from nearmetal.analysis.signed_rank import LIST_UP_TO, Walsh, critical
+from nearmetal.model.change import replace
 from nearmetal.model.plan import GROWING
 from nearmetal.model.record import Status
 from nearmetal.model.result import Cell, Verdict

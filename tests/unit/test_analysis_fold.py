@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nearmetal.analysis.fold import Paired, fold, pair
+from nearmetal.model.change import replace
 from nearmetal.model.plan import Plan
 from nearmetal.model.record import TOO_SHORT, Fold, Row, Status, TrialRecord
 from nearmetal.model.study import Better, Design, Environment, EventSubject, Placement, Study

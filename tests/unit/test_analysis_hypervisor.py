@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from random import Random
 
 import pytest
 from tests.golden import sample_analysis as sample
 from tests.statistical.test_causes import box, study, told
 
+from nearmetal.model.change import replace
 from nearmetal.model.guest import Accelerator, GuestSettings, Nic
 from nearmetal.model.result import Attribution, Cell, Verdict
 from nearmetal.report.cells_table import emulation_warnings

@@ -1,12 +1,11 @@
 """Time-outs in the likely cause: planted counts and seconds come out as the sentence that they deserve."""
 
-from dataclasses import replace
-
 import pytest
 from tests.unit.planted_trouble import CONNECTION, TROUBLE
 
 from nearmetal.analysis import analyse
 from nearmetal.analysis.network_trouble import Trials, timeout_clause
+from nearmetal.model.change import replace
 from nearmetal.model.record import TrialRecord
 from nearmetal.model.result import Analysis, Cell, NetworkTrouble, Verdict
 from nearmetal.model.study import (
@@ -117,7 +116,7 @@ def test_drops_by_place_most_first() -> None:
 
 def trouble(**changed: object) -> NetworkTrouble:
     plain = replace(TROUBLE, retransmitted=40.0, rto=None, extra_seconds=4.4)
-    return replace(plain, **changed)  # type: ignore[arg-type]
+    return replace(plain, **changed)
 
 
 @pytest.mark.parametrize(

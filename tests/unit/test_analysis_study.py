@@ -4,7 +4,6 @@ stop."""
 import math
 import random
 from collections.abc import Mapping
-from dataclasses import replace
 
 import pytest
 
@@ -18,6 +17,7 @@ from nearmetal.analysis import (
     should_stop,
 )
 from nearmetal.analysis.published import published_column
+from nearmetal.model.change import replace
 from nearmetal.model.record import Fold, Row, Status, TrialRecord
 from nearmetal.model.result import Analysis, Attribution, Cell, Verdict
 from nearmetal.model.study import (

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import time
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -18,6 +17,7 @@ from nearmetal.analysis.fold import brackets, fold, pair
 from nearmetal.analysis.looks import look_and_carry
 from nearmetal.analysis.signed_rank import EXACT_UP_TO, Walsh, attained, critical, criticals, lower_tail
 from nearmetal.analysis.three_arm import Brackets, most_attained, three_arm_interval
+from nearmetal.model.change import replace
 from nearmetal.model.plan import GROWING
 from nearmetal.model.record import Fold, Status, TrialRecord
 from nearmetal.model.result import Verdict

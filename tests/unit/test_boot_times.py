@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import string
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,6 +11,7 @@ from hypothesis import strategies as st
 
 from nearmetal.host import Completed
 from nearmetal.host.boot_records import boot_records, journal_gaps, seconds_of, systemd_phases, wtmp_gaps
+from nearmetal.model.change import replace
 from nearmetal.model.record import JsonValue, Row, Status, TrialRecord
 from nearmetal.model.study import Attachment, Better, Design, Environment, Placement, Study
 from nearmetal.published import published

@@ -1,9 +1,8 @@
 """A calibration is judged by the planted truth: pure, on simulated records."""
 
-from dataclasses import replace
-
 from nearmetal.analysis import analyse
 from nearmetal.execute.calibration import judge, likely_misses, planted_overhead, table
+from nearmetal.model.change import replace
 from nearmetal.model.study import Arm, Better, Environment, KernelWorkload, Limits, Mode, Placement, Study
 from nearmetal.plan import make_plan
 from nearmetal.studies import builtin

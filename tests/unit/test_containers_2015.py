@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from nearmetal.cli.series import _open
 from nearmetal.errors import RecordsError, UsageError
 from nearmetal.execute.series import budget
 from nearmetal.execute.series_2015 import containers_planned
+from nearmetal.model.change import replace
 from nearmetal.model.profile import RankProfile
 from nearmetal.model.published import Likeness, Quantity
 from nearmetal.model.series import Part, Scale, Series

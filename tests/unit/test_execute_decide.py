@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from nearmetal.execute.decide import Verifications, next_block
+from nearmetal.model.change import replace
 from nearmetal.model.plan import NextBlock
 from nearmetal.model.record import Row, TrialRecord
 from nearmetal.model.study import Design, Environment, EventSubject, KernelWorkload, Placement, Study

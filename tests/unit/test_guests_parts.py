@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import lzma
 import struct
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -45,6 +44,7 @@ from nearmetal.execute.bases import require_room, vcpus_of
 from nearmetal.host import Completed, cpio
 from nearmetal.host.guest_line import Clocks, Hello
 from nearmetal.host.ranks import RankHolds, told_holdings
+from nearmetal.model.change import replace
 from nearmetal.model.guest import MIB, Accelerator, Cache, DiskFormat, GuestSettings, MachineType, Nic
 from nearmetal.model.network import NetworkSettings
 from nearmetal.model.study import (

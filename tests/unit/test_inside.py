@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -18,6 +17,7 @@ from nearmetal.host.counter_files import NODE_FILES, CounterFiles
 from nearmetal.host.energy import EnergyMeter, energy_domains, energy_files
 from nearmetal.host.procfiles import Counters, Scale, instance_counters
 from nearmetal.host.sources import GroupSource, NodeSource
+from nearmetal.model.change import replace
 from nearmetal.model.record import RankPlace, TrialRecord
 from nearmetal.report.inside import inside_of
 from nearmetal.samplers import SamplingCost, costs_in, sampling_cost

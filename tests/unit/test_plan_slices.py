@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import random
-from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nearmetal.model.change import replace
 from nearmetal.model.design import LEAST_SLICES, REHEARSED_SLICES
 from nearmetal.model.record import Fold, Row, Status, TrialRecord, slice_phase, verify_phase
 from nearmetal.model.study import Better, Design, Environment, KernelWorkload, Placement, Study

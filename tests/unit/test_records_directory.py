@@ -5,7 +5,6 @@ import json
 import os
 import random
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,6 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from nearmetal.errors import DiskFullError, RecordsError
+from nearmetal.model.change import replace
 from nearmetal.model.plan import ExpectedLooks, GrowingLooks
 from nearmetal.model.record import TrialRecord
 from nearmetal.records import ResultsDirectory, completed_blocks, last_attempts, latest_attempts, safe_name

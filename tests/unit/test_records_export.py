@@ -4,12 +4,12 @@ import csv
 import io
 import json
 import math
-from dataclasses import replace
 from pathlib import Path
 
 import polars as pl
 import pytest
 
+from nearmetal.model.change import replace
 from nearmetal.model.record import Row, Status, TrialRecord
 from nearmetal.model.study import Better
 from nearmetal.records import ResultsDirectory

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -13,6 +12,7 @@ import pytest
 from tests.golden import sample_analysis as sample
 
 from nearmetal.errors import RecordsError
+from nearmetal.model.change import replace
 from nearmetal.model.record import Status
 from nearmetal.model.result import Roof
 from nearmetal.report.chart_parts import FILE, PAGE, Chart, finished

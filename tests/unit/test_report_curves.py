@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import replace
 
 import altair
 import pytest
 from tests.golden import sample_analysis as sample
 
+from nearmetal.model.change import replace
 from nearmetal.model.result import Analysis, Cell, Interval
 from nearmetal.model.study import Better
 from nearmetal.report.chart_parts import FILE, finished

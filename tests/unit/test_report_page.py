@@ -7,7 +7,6 @@ import hashlib
 import json
 import re
 from collections.abc import Sequence
-from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -17,6 +16,7 @@ from tests.unit.planted_trouble import CONNECTION, TROUBLE
 
 from nearmetal.analysis import analyse
 from nearmetal.errors import RecordsError
+from nearmetal.model.change import replace
 from nearmetal.model.profile import CallProfile, PeerProfile, RankProfile
 from nearmetal.model.record import JsonValue
 from nearmetal.model.result import Unused

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from nearmetal.analysis import analyse, settled
+from nearmetal.model.change import replace
 from nearmetal.model.plan import GrowingLooks
 from nearmetal.model.record import TrialRecord
 from nearmetal.model.result import Analysis, Cell, Verdict

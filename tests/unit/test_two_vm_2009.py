@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,7 @@ from nearmetal.execute.series import kind, make_planned
 from nearmetal.execute.series_2009 import xen_settings
 from nearmetal.host.procfiles import Scale as Counted
 from nearmetal.images.builtin import builtin_definition
+from nearmetal.model.change import replace
 from nearmetal.model.guest import GuestSettings
 from nearmetal.model.image import HOST
 from nearmetal.model.published import PublishedFigure, Quantity

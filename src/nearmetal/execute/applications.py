@@ -5,9 +5,9 @@ from __future__ import annotations
 import contextlib
 import shutil
 from collections.abc import Mapping
-from dataclasses import replace
 
 from ..errors import TrialFailedError
+from ..model.change import replace
 from ..model.record import Row
 from ..model.study import ApplicationWorkload
 from ..records import safe_name

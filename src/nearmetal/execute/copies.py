@@ -7,7 +7,7 @@ import shutil
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
 
@@ -16,6 +16,7 @@ from ..host import Completed, Process
 from ..host.bounded import shortened
 from ..host.helper import wait_readable
 from ..launchers import verify_places
+from ..model.change import replace
 from ..model.record import Row, Status
 from ..model.study import Better, CommandWorkload
 from ..workloads.command import parse

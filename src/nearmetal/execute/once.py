@@ -8,6 +8,8 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from statistics import median
 
+import msgspec
+
 from ..environments.storage import DISKS
 from ..errors import RunError, UsageError
 from ..host.processes import LABEL_VARIABLE
@@ -48,7 +50,7 @@ class ProfiledRank:
     kernel: RankProfile
 
     def as_json(self) -> dict[str, JsonValue]:
-        whole, kernel = asdict(self.whole), asdict(self.kernel)
+        whole, kernel = (msgspec.to_builtins(p) for p in (self.whole, self.kernel))
         inside = {key: kernel[key] for key in ("compute", "communication", "calls", "peers")}
         return {**whole, "seconds": self.whole.seconds, "wall": self.wall, "kernel": inside}
 

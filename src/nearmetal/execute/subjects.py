@@ -9,7 +9,6 @@ import random
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
 from pathlib import Path
 
 from ..environments import Guest, Instance
@@ -18,6 +17,7 @@ from ..host import Unavailable, cgroups
 from ..host.counters import local_scale, snapshot
 from ..host.helper import wait_readable
 from ..host.procfiles import instance_counters, node_counters, proportional_set
+from ..model.change import replace
 from ..model.record import STEP, Row, Status
 from ..model.study import Better, Event, EventSubject, Study
 from .arms import guarded, shuffled, sound, taking

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+
+import msgspec
 
 
-@dataclass(frozen=True, kw_only=True)
-class CallProfile:
+class CallProfile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, gc=False):
     """All MPI calls of one name. seconds: inside them; bytes: handed to MPI in them for other ranks."""
 
     count: int
@@ -15,8 +15,7 @@ class CallProfile:
     bytes: int
 
 
-@dataclass(frozen=True, kw_only=True)
-class PeerProfile:
+class PeerProfile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, gc=False):
     """Messages from one rank to another. rank: in MPI_COMM_WORLD, -1 for all outside it."""
 
     rank: int
@@ -24,8 +23,7 @@ class PeerProfile:
     bytes: int
 
 
-@dataclass(frozen=True, kw_only=True)
-class RankProfile:
+class RankProfile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, gc=False):
     """Where the time of one MPI rank went, in seconds: before MPI_Init, in it, computing, in communication
     calls, in MPI_Finalize; together the life of the process but for its end. complete: it came to
     MPI_Finalize; calls: by name; peers: point-to-point and one-sided messages that it sent, those inside

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from .profile import RankProfile
 from .study import Better
 
-JsonValue = None | bool | int | float | str | list["JsonValue"] | dict[str, "JsonValue"]
+if TYPE_CHECKING:
+    JsonValue = None | bool | int | float | str | list["JsonValue"] | dict[str, "JsonValue"]
+else:
+    JsonValue = Any  # the codec reads annotations, and takes none that refers to itself
 
 #: Ends the reason of a row without a value that nothing went wrong with.
 TOO_SHORT = "0 s, below what the clock tells"
@@ -30,8 +35,9 @@ class Fold(StrEnum):
     MEDIAN = "median"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Row:
+class Row(
+    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True, gc=False
+):
     """One metric of one workload in one trial. values: raw, one per slice or run, base units;
     parts: seconds inside each slice by kind ('comm' = MPI calls of the slowest rank; of a profiled command
     also 'compute' and 'init'), same length as values;
@@ -45,12 +51,13 @@ class Row:
     status: Status
     reason: str = ""
     seconds: tuple[float, ...] = ()
-    parts: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
-    verification: Mapping[str, JsonValue] = field(default_factory=dict)
+    parts: Mapping[str, tuple[float, ...]] = msgspec.field(default_factory=dict)
+    verification: Mapping[str, JsonValue] = msgspec.field(default_factory=dict)
 
 
-@dataclass(frozen=True, kw_only=True)
-class RankPlace:
+class RankPlace(
+    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True, gc=False
+):
     """Where a rank really ran, as the rank itself reported it. cpus: its affinity; namespaces: inode numbers
     by kind (mnt, net, pid, ipc, uts, user)."""
 
@@ -67,8 +74,9 @@ RUNS = "runs."
 """Begins the scope of what an instance counted over the timed runs of a workload: runs.<workload>.<scope>."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Connection:
+class Connection(
+    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True, gc=False
+):
     """One TCP connection between ranks, from one end, as it stood last. scope: of the network that it was
     seen in ('instance.<host>', 'node'); local, remote: 'address:port'; rto, rtt, rttvar: seconds; cwnd:
     segments; retransmitted: segments since it was opened; lost: of those under way; timeouts, timeout_runs,
@@ -119,8 +127,9 @@ def block_seconds(records: Iterable[TrialRecord]) -> float:
     return together + alone
 
 
-@dataclass(frozen=True, kw_only=True)
-class TrialRecord:
+class TrialRecord(
+    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True, gc=False
+):
     """One trial. begin, end: Unix seconds; attempt counts from 1 (a torn block is run again as a whole);
     counters: differences over the trial by scope ('node', 'instance.<name>') and counter, and where the study
     asks over the timed runs of a program ('runs.<workload>.node', '.instance.<name>', '.guest.<name>' by its
@@ -150,18 +159,18 @@ class TrialRecord:
     end: float
     fold: Fold
     status: Status
-    reason: str
+    reason: str = ""
     rows: tuple[Row, ...]
     places: tuple[RankPlace, ...] = ()
-    transport: Mapping[str, JsonValue] = field(default_factory=dict)
-    counters: Mapping[str, Mapping[str, float | None]] = field(default_factory=dict)
-    disturbance: Mapping[str, float | None] = field(default_factory=dict)
+    transport: Mapping[str, JsonValue] = msgspec.field(default_factory=dict)
+    counters: Mapping[str, Mapping[str, float | None]] = msgspec.field(default_factory=dict)
+    disturbance: Mapping[str, float | None] = msgspec.field(default_factory=dict)
     flags: tuple[str, ...] = ()
-    phases: Mapping[str, float] = field(default_factory=dict)
-    pages: Mapping[str, Mapping[str, float | None]] = field(default_factory=dict)
-    network: Mapping[str, Mapping[str, float | None]] = field(default_factory=dict)
+    phases: Mapping[str, float] = msgspec.field(default_factory=dict)
+    pages: Mapping[str, Mapping[str, float | None]] = msgspec.field(default_factory=dict)
+    network: Mapping[str, Mapping[str, float | None]] = msgspec.field(default_factory=dict)
     connections: tuple[Connection, ...] | None = None
-    profile: Mapping[str, tuple[RankProfile, ...]] = field(default_factory=dict)
-    facts: Mapping[str, Mapping[str, JsonValue]] = field(default_factory=dict)
+    profile: Mapping[str, tuple[RankProfile, ...]] = msgspec.field(default_factory=dict)
+    facts: Mapping[str, Mapping[str, JsonValue]] = msgspec.field(default_factory=dict)
     members: int = 0
     left_out: tuple[str, ...] = ()

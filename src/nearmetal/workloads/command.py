@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Container, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
+from ..model.change import replace
 from ..model.expression import search
 from ..model.record import TOO_SHORT, JsonValue, Row, Status
 from ..model.study import Better, CommandWorkload, MetricSpec, VerifySpec

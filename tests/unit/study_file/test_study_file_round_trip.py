@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nearmetal.errors import UsageError
+from nearmetal.model.change import replace
 from nearmetal.model.image import ImageDefinition, Variant
 from nearmetal.model.network import NetworkSettings
 from nearmetal.model.study import (
