@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree
 
 import altair
@@ -107,6 +108,19 @@ def test_raw_slices_are_drawn_from_the_records() -> None:
     text = json.dumps(chart.spec)
     raw = index.raw(cell.arm, 1, cell)
     assert len(raw) == 8 and f"{float(f'{raw[0] / 1e9:.6g}')}" in text
+
+
+def test_every_block_is_drawn_however_many_slices_it_has() -> None:
+    cell = sample.analysis().cells[0]
+    records = [
+        replace(r, rows=tuple(replace(row, values=row.values * 25, seconds=(), parts={}) for row in r.rows))
+        for r in sample.records()
+    ]
+    chart = absolute(cell, RecordIndex(records), FILE)
+    assert chart is not None and "of 15,600 slices" in chart.caption
+    spec: Any = chart.spec
+    *_, folds = (layer["data"]["values"] for layer in spec["layer"] if "data" in layer)
+    assert {point["block"] for point in folds} == set(cell.blocks)
 
 
 def test_the_margin_is_left_out_only_where_it_would_flatten_the_points() -> None:

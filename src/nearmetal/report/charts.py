@@ -127,8 +127,9 @@ def absolute(cell: Cell, records: RecordIndex, p: Palette) -> Chart | None:
     if not triples:
         return None
     factor, unit = value_unit(cell, [cell.baseline_value.centre, cell.value.centre])
-    raw_per_block = max(1, len(records.raw(cell.arm, cell.blocks[0], cell)))
-    shown = thin(triples, max(1, MOST_POINTS // (2 * (1 + raw_per_block))))
+    shown = thin(triples, MOST_POINTS // 8)
+    most_raw = MOST_POINTS // (2 * len(shown)) - 1  # of a side in a block, beside the fold
+    measured = drawn_raw = 0
     base, arm = one_line(cell.baseline), one_line(cell.arm)
     folds: list[JsonValue] = []
     raws: list[JsonValue] = []
@@ -136,7 +137,9 @@ def absolute(cell: Cell, records: RecordIndex, p: Palette) -> Chart | None:
     for block, b, v in shown:
         for name, arm_name, value in ((base, cell.baseline, b), (arm, cell.arm, v)):
             folds.append({"block": block, "y": short(value * factor), "side": name})
-            raw = [x * factor for x in records.raw(arm_name, block, cell)]
+            slices = records.raw(arm_name, block, cell)
+            raw = [x * factor for x in thin(slices, most_raw - 1)]
+            measured, drawn_raw = measured + len(slices), drawn_raw + len(raw)
             drawn += [value * factor, *raw]
             if len(raw) > 1:
                 raws.append({"block": block, "y": [short(x) for x in raw], "side": name})
@@ -173,7 +176,7 @@ def absolute(cell: Cell, records: RecordIndex, p: Palette) -> Chart | None:
         f"Absolute values in {unit}, n {cell.n}: the fold of each block"
         + (" (large) and its raw slices (small)." if raws else ".")
         + (f" Dashed: the roof, {roof_text(cell.roof, cell.unit)}." if line and cell.roof else "")
-        + thinned(len(shown), len(triples), "blocks")
+        + (thinned(len(shown), len(triples), "blocks") or thinned(drawn_raw, measured, "slices"))
     )
     return Chart(
         kind="absolute", title="Absolute values", caption=caption, height=200, spec={"layer": layers}
