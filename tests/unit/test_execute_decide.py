@@ -37,9 +37,10 @@ def block(
     settled: Mapping[str, frozenset[str]] | None = None,
     seen: Verifications | None = None,
     verify_all: bool = False,
+    study: Study = STUDY,
 ) -> NextBlock:
     return next_block(
-        STUDY,
+        study,
         number,
         1,
         slices=dict.fromkeys(KERNELS, 6),
@@ -74,6 +75,11 @@ def test_each_kernel_is_verified_in_every_eighth_block_and_not_all_in_one(number
 
 def test_the_first_block_after_a_resume_verifies_everything() -> None:
     assert all(block(5, verify_all=True).verifies(arm, name) for arm in BOTH for name in KERNELS)
+
+
+def test_a_profile_needs_every_kernel_in_full_in_every_block() -> None:
+    profiled = replace(STUDY, design=replace(STUDY.design, profile=True))
+    assert all(block(3, study=profiled).verifies(arm, name) for arm in BOTH for name in KERNELS)
 
 
 def test_what_is_decided_is_verified_once_more_and_then_left_out() -> None:
