@@ -11,6 +11,7 @@ import numpy as np
 
 from nearmetal.analysis.decision import decide
 from nearmetal.analysis.fold import Paired
+from nearmetal.analysis.pieces import Compared
 from nearmetal.model.plan import GROWING
 from nearmetal.model.result import Verdict
 
@@ -21,14 +22,25 @@ ODD = (Verdict.SLOWER, Verdict.FASTER, Verdict.INCONSISTENT)
 def verdict(d: np.ndarray[tuple[int], np.dtype[np.float64]], alpha: float) -> Verdict:
     blocks = np.arange(1, d.size + 1)
     none = frozenset[int]()
-    paired = Paired(
+    every, unknown = np.ones(d.size, dtype=np.bool_), np.empty(0)
+    both = Compared(
         blocks=blocks,
+        together=every,
+        alike=every,
+        lengths=np.ones(d.size, dtype=np.int64),
         d=d,
         env_values=np.exp(d),
         base_values=np.ones(d.size),
-        env_rows=blocks - 1,
-        base_rows=blocks - 1,
-        together=np.ones(d.size, dtype=np.bool_),
+        difference=unknown,
+        centres=unknown,
+        variances=unknown,
+        env_slice=unknown,
+        base_slice=unknown,
+        shares={},
+        brackets=unknown,
+    )
+    paired = Paired(
+        both=both,
         judged_blocks=blocks,
         judged=d,
         env_failed=none,

@@ -12,7 +12,11 @@ from nearmetal.analysis.fieller import fieller
 from nearmetal.analysis.mean_interval import anytime_mean, geometric_mean, paired_t, variance, welch
 from nearmetal.analysis.quantiles import median_interval, quantile_interval, quantile_ranks, quantiles
 from nearmetal.analysis.sign_interval import log_e_value, sign_interval, sign_rank
-from nearmetal.analysis.variance_components import unequal_components, variance_components
+from nearmetal.analysis.variance_components import (
+    components_of_moments,
+    group_moments,
+    variance_components,
+)
 
 FloatArray = NDArray[np.float64]
 SAMPLES = st.lists(st.floats(-5, 5), min_size=1, max_size=80).map(lambda x: np.array(x, dtype=np.float64))
@@ -86,6 +90,13 @@ def test_spread_of_one_value_is_unknown_not_zero() -> None:
     ):
         with pytest.raises(ValueError):
             call()
+
+
+def unequal_components(
+    values: np.ndarray[tuple[int, int], np.dtype[np.float64]],
+    lengths: np.ndarray[tuple[int], np.dtype[np.int64]],
+) -> tuple[float, float]:
+    return components_of_moments(*group_moments(values, lengths), lengths)
 
 
 @given(st.integers(2, 6), st.integers(2, 6), st.integers(0, 2**32 - 1))

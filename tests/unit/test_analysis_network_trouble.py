@@ -1,10 +1,12 @@
 """Time-outs in the likely cause: planted counts and seconds come out as the sentence that they deserve."""
 
+import numpy as np
 import pytest
 from tests.unit.planted_trouble import CONNECTION, TROUBLE
 
 from nearmetal.analysis import analyse
-from nearmetal.analysis.network_trouble import Trials, timeout_clause
+from nearmetal.analysis.network_trouble import timeout_clause
+from nearmetal.analysis.trials import trials_of
 from nearmetal.model.change import replace
 from nearmetal.model.record import TrialRecord
 from nearmetal.model.result import Analysis, Cell, NetworkTrouble, Verdict
@@ -104,14 +106,15 @@ def test_drops_by_place_most_first() -> None:
     metric = SimulatedMetric(workload="cg", metric="time", unit="s", better=Better.LOWER, value=1.0)
     records = simulate(STUDY, plan, metrics=[metric], overheads={}, spread=Spread())
     first, second = (next(r for r in records if r.block == block) for block in (1, 2))
-    found = Trials([replace(first, network=network_), replace(second, network={})]).drops([1, 2, 3])
+    trials = trials_of([replace(first, network=network_), replace(second, network={})])
+    found = trials.drops(trials.places(np.array([1, 2, 3])))
     assert list(found.items()) == [
         ("queueing discipline tbf on port1 of hub", 37.0),
         ("socket buffers of nm0", 4.0),
         ("softnet: a CPU's input queue (whole node)", 1.0),
         ("device eth0.100 (rx drops) of nm0", 0.5),
     ]
-    assert Trials().drops([1]) == {}
+    assert trials.drops(trials.places(np.array([3]))) == {}
 
 
 def trouble(**changed: object) -> NetworkTrouble:

@@ -135,12 +135,18 @@ def records(overhead: float = 0.0, spread: float = 0.01) -> list[TrialRecord]:
 
 
 def test_blocks_become_brackets_by_rounds_of_slices() -> None:
-    folded = fold(PLAN, records(0.1))
+    told = records(0.1)
+    folded = fold(STUDY, PLAN, told, three_arms=True)
     paired = pair(folded, BOX, A1, ROW)
     assert paired is not None
-    found = brackets(folded, paired, BOX, A1, ROW)
+    found = brackets(paired)
     assert found is not None
-    logs = -np.array([folded.series[side, ROW].logs[4] for side in (BOX, A1, A2)])
+    logs = np.array(
+        [
+            next(-np.log(r.rows[0].values) for r in told if r.block == 5 and (r.arm, r.aa) == side)
+            for side in (BOX, A1, A2)
+        ]
+    )
     e, a1, a2 = np.median(logs - logs.mean(axis=0), axis=1)
     assert found.lower[4] == pytest.approx(e - max(a1, a2)) and found.upper[4] == pytest.approx(
         e - min(a1, a2)
@@ -151,12 +157,12 @@ def test_blocks_become_brackets_by_rounds_of_slices() -> None:
 
 def test_slices_that_are_not_paired_fold_to_medians_first() -> None:
     told = [replace(r, fold=Fold.MEDIAN) for r in records()]
-    folded = fold(PLAN, told)
+    folded = fold(STUDY, PLAN, told, three_arms=True)
     paired = pair(folded, BOX, A1, ROW)
     assert paired is not None
-    found = brackets(folded, paired, BOX, A1, ROW)
+    found = brackets(paired)
     assert found is not None
-    e, a1, a2 = (-np.log(np.median(folded.series[s, ROW].values[7])) for s in (BOX, A1, A2))
+    e, a1, a2 = (-np.log(folded.measured[s, ROW].middles[7]) for s in (BOX, A1, A2))
     assert found.lower[7] == pytest.approx(e - max(a1, a2))
 
 
@@ -167,19 +173,19 @@ def test_a_block_without_a_second_baseline_run_is_compared_with_the_first() -> N
         else r
         for r in records()
     ]
-    folded = fold(PLAN, told)
+    folded = fold(STUDY, PLAN, told, three_arms=True)
     paired = pair(folded, BOX, A1, ROW)
     assert paired is not None
-    found = brackets(folded, paired, BOX, A1, ROW)
+    found = brackets(paired)
     assert found is not None and found.lower.size == 30
     assert found.lower[2] == found.upper[2] == paired.judged[2]
     assert found.lower[4] == math.inf and found.upper[5] == -math.inf
 
 
 def test_no_second_baseline_run_no_brackets() -> None:
-    folded = fold(PLAN, [replace(r, members=2) for r in records() if not r.aa])
+    folded = fold(STUDY, PLAN, [replace(r, members=2) for r in records() if not r.aa], three_arms=True)
     paired = pair(folded, BOX, A1, ROW)
-    assert paired is not None and brackets(folded, paired, BOX, A1, ROW) is None
+    assert paired is not None and brackets(paired) is None
 
 
 @pytest.mark.parametrize("overhead", [0.0, 0.1])

@@ -9,16 +9,14 @@ import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ..model.plan import Schedule
 from ..model.record import STEP
 from ..model.result import Attribution, Cell, Interval, Part, Verdict
-from ..model.study import Arm, Better, Study, Transport
-from .fold import Paired, Series, row_medians
+from ..model.study import Arm, Study, Transport
+from .fold import Paired
 from .looks import look_and_carry
-
-FloatArray = NDArray[np.float64]
+from .pieces import REST, TOTAL, FloatArray
 
 NAMES: Mapping[str, str] = {
     "comm": "communication",
@@ -44,68 +42,32 @@ MAIN_SHARE = 2 / 3
 
 
 def measured_parts(
-    paired: Paired, env: Series, base: Series, *, schedule: Schedule, alpha: float
+    paired: Paired, *, schedule: Schedule, alpha: float
 ) -> tuple[tuple[Part, ...], Interval] | None:
     """Parts of the extra time and the residual, in shares of the baseline's time; None where a side lacks
     seconds or MPI times.
 
-    Per block and slice (env part - base part) / base seconds, all per unit of work (a slice may hold less
-    over a slower transport), median over slices, then look-and-carry over blocks. Computation is the time
-    outside MPI unless a kernel or a profile measured it. The residual is what the parts leave of the total in
-    each block: of a profiled command the start and the end of its processes; where computation is the rest it
+    Of each block see pieces.Compared.shares; then look-and-carry over blocks. Computation is the time outside
+    MPI unless a kernel or a profile measured it. The residual is what the parts leave of the total in each
+    block: of a profiled command the start and the end of its processes; where computation is the rest it
     shows only how far medians do not add up. An event has its steps for parts, each side its own; a process
     without MPI its user code, its system calls, and the rest of its time: waiting for disks or a CPU, asleep,
     throttled."""
-    steps = sorted({k for side in (env, base) for k in side.parts if k.startswith(STEP)})
-    kinds = steps or [k for k in env.parts if k in base.parts and k in NAMES]
-    if env.seconds is None or base.seconds is None or not (steps or {"comm", "user"} & {*kinds}):
+    known = paired.both.shares
+    steps = [k for k in known if k.startswith(STEP)]
+    kinds = steps or [k for k in known if k in NAMES]
+    if not (steps or {"comm", "user"} & {*kinds}):
         return None
-    env_work, base_work = _work(env, env.seconds), _work(base, base.seconds)
-    env_whole, whole = env.seconds / env_work, base.seconds / base_work
-
-    def share(env_time: FloatArray, base_time: FloatArray) -> FloatArray:
-        return _by_block(paired, env, base, env_time, base_time, whole)
-
-    total = share(env_whole, whole)
-    none = np.zeros_like(env.seconds), np.zeros_like(base.seconds)
-    per_work = {
-        k: (env.parts.get(k, none[0]) / env_work, base.parts.get(k, none[1]) / base_work) for k in kinds
-    }
-    shares = {NAMES.get(k, k.removeprefix(STEP)): share(*both) for k, both in per_work.items()}
-    if "comm" in kinds and "computation" not in shares:
-        env_comm, base_comm = per_work["comm"]
-        rest = share(env_whole - env_comm, whole - base_comm)
-        shares = {"computation": rest, **shares}
-    residual = total - np.sum(list(shares.values()), axis=0)
+    shares = {NAMES.get(k, k.removeprefix(STEP)): known[k] for k in kinds}
+    if REST in known and "computation" not in shares:
+        shares = {"computation": known[REST], **shares}
+    residual = known[TOTAL] - np.sum(list(shares.values()), axis=0)
 
     def carried(x: FloatArray) -> Interval:
         return look_and_carry(x, schedule=schedule, alpha=alpha, numbers=paired.blocks.tolist()).interval
 
     parts = tuple(Part(name=name, overhead=carried(x)) for name, x in shares.items())
     return parts, carried(residual)
-
-
-def _work(side: Series, seconds: FloatArray) -> FloatArray:
-    """Work of each slice, in a unit that both sides of a comparison share: a rate is work per second, a
-    latency seconds per piece of work."""
-    return seconds * side.values if side.better is Better.HIGHER else seconds / side.values
-
-
-def _by_block(
-    paired: Paired, env: Series, base: Series, env_time: FloatArray, base_time: FloatArray, whole: FloatArray
-) -> FloatArray:
-    """(env_time - base_time) / whole (the baseline's seconds) by block: slice by slice where slices are
-    paired, else by medians."""
-    ie, ib = paired.env_rows, paired.base_rows
-    le, lb = env.lengths[ie], base.lengths[ib]
-    out = (row_medians(env_time[ie], le) - row_medians(base_time[ib], lb)) / row_medians(whole[ib], lb)
-    together = paired.together
-    if bool(np.any(together)):
-        width = min(env_time.shape[1], base_time.shape[1])
-        e, b = ie[together], ib[together]
-        slices = (env_time[e, :width] - base_time[b, :width]) / whole[b, :width]
-        out[together] = row_medians(slices, le[together])
-    return out
 
 
 def attribute(

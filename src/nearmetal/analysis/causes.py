@@ -9,28 +9,29 @@ lost can be more."""
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from statistics import fmean
 
 import numpy as np
 
 from ..model.plan import Schedule
-from ..model.record import TrialRecord
 from ..model.result import Attribution, Cell, Interval, Part, Verdict
 from ..model.study import ApplicationWorkload, Arm, CommandWorkload, KernelWorkload, Study
 from .attribution import NOT_EXPLAINED
+from .fold import Folded
 from .looks import look_and_carry
 from .network_trouble import (
-    TIMEOUTS,
     WORTH_SAYING,
-    Trials,
-    by_sides,
+    OneSide,
+    extra_seconds,
     rto_or_least,
+    side_of,
     timeout_clause,
 )
+from .pieces import FloatArray
 from .suggestions import suggest
+from .trials import TIMEOUTS
 
 
 class Cause(StrEnum):
@@ -69,47 +70,39 @@ class Side:
     run at once."""
 
     arm: Arm
-    trials: Trials
+    trials: OneSide
     rto: float
     processes: int
 
-    def timed(self, block: int, workload: str) -> Mapping[str, float | None]:
-        """What was counted in the timed part; empty where the block has no good trial."""
-        record = self.trials.record(block)
-        return {} if record is None else record.counters.get(f"timed.{workload}", {})
 
-
-def throttled(side: Side, block: int, workload: str) -> float | None:
+def throttled(side: Side) -> FloatArray:
     """Who has no quota is not throttled by it, whether that is counted or not."""
     if side.arm.environment.limits.cpu_quota is None:
-        return 0.0
-    found = side.timed(block, workload).get("throttled")
-    return None if found is None else found / side.processes
+        return np.zeros(side.trials.at.size)
+    return side.trials.timed("throttled") / side.processes
 
 
-def delayed(side: Side, block: int, workload: str) -> float | None:
+def delayed(side: Side) -> FloatArray:
     """The kernel counts throttled time as run delay, too. A virtual CPU that waits for a real one shows as
     steal inside, or as its thread's delay outside: the same time."""
-    timed = side.timed(block, workload)
-    own, quota = timed.get("run_delay"), throttled(side, block, workload)
-    stolen = max(timed.get("steal") or 0.0, timed.get("vcpu_delay") or 0.0) / side.processes
-    return None if own is None or quota is None else max(0.0, own - quota) + stolen
+    steal, outside = (np.nan_to_num(side.trials.timed(c)) for c in ("steal", "vcpu_delay"))
+    own = side.trials.timed("run_delay") - throttled(side)
+    return np.maximum(own, 0.0) + np.maximum(steal, outside) / side.processes
 
 
-def timed_out(side: Side, block: int, workload: str) -> float | None:
+def timed_out(side: Side) -> FloatArray:
     """An arm without a network has none."""
-    record = side.trials.record(block)
-    network = {} if record is None else record.network
-    found = network.get(f"timed.{workload}", {}).get(TIMEOUTS, None if network else 0.0)
-    return None if found is None else found * side.rto
+    found = side.trials.timed_network(TIMEOUTS)
+    networked = side.trials.trials.networked[side.trials.at]
+    return np.where(networked, found, 0.0) * side.rto
 
 
-def _pressed(resource: str) -> Callable[[Side, int, str], float | None]:
-    return lambda side, block, workload: side.timed(block, workload).get(f"pressure_{resource}_some")
+def _pressed(resource: str) -> Callable[[Side], FloatArray]:
+    return lambda side: side.trials.timed(f"pressure_{resource}_some")
 
 
-#: Seconds of each cause in the timed part of a trial.
-SECONDS: Mapping[Cause, Callable[[Side, int, str], float | None]] = {
+#: Seconds of each cause in the timed part of each trial, nan where that is not known.
+SECONDS: Mapping[Cause, Callable[[Side], FloatArray]] = {
     Cause.THROTTLED: throttled,
     Cause.DELAY: delayed,
     Cause.TIMEOUTS: timed_out,
@@ -131,17 +124,18 @@ class Found:
 
 
 def with_causes(
-    study: Study, cells: Sequence[Cell], records: Iterable[TrialRecord], *, schedules: Mapping[str, Schedule]
+    study: Study, cells: Sequence[Cell], folded: Folded, *, schedules: Mapping[str, Schedule]
 ) -> tuple[Cell, ...]:
     """The cells with the causes of their extra time, those that hold a part of it in the sentence, and a
-    change that may help. records: those of complete blocks; schedules: of each cell's looks, by its key."""
+    change that may help. schedules: of each cell's looks, by its key."""
     arms = {arm.name: arm for arm in study.arms()}
-    sides = by_sides(records)
 
     def told(cell: Cell) -> Cell:
-        env, base = (side_of(study, arms[name], sides, cell.workload) for name in (cell.arm, cell.baseline))
         material = cell.verdict in (Verdict.SLOWER, Verdict.FASTER)
-        if env is None or base is None or (cell.attribution is None and not material):
+        if cell.attribution is None and not material:
+            return cell
+        env, base = sides_of(study, arms, folded, cell)
+        if env is None or base is None:
             return cell
         schedule = schedules[cell.key]
         found = find(study, cell, env, base, schedule=schedule)
@@ -161,69 +155,61 @@ def _processes_of(workload: object) -> Callable[[Arm], int] | None:
     return None
 
 
-def side_of(study: Study, arm: Arm, sides: Mapping[tuple[str, bool], Trials], workload: str) -> Side | None:
-    """An arm's side of a comparison by one workload; None where that has no processes of its own."""
-    count = next((_processes_of(w) for w in study.workloads if w.name == workload), None)
+def sides_of(
+    study: Study, arms: Mapping[str, Arm], folded: Folded, cell: Cell
+) -> tuple[Side | None, Side | None]:
+    """Both sides of a cell; None where its workload has no processes of its own."""
+    count = next((_processes_of(w) for w in study.workloads if w.name == cell.workload), None)
     if count is None:
-        return None
-    trials = sides.get((arm.name, False), Trials())
-    rto = rto_or_least(trials.smallest_rto)
-    return Side(arm=arm, trials=trials, rto=rto, processes=count(arm))
+        return None, None
+
+    def one(name: str) -> Side:
+        trials = side_of(folded, (name, False), cell)
+        rto = rto_or_least(trials.trials.smallest_rto)
+        return Side(arm=arms[name], trials=trials, rto=rto, processes=count(arms[name]))
+
+    return one(cell.arm), one(cell.baseline)
 
 
 def find(study: Study, cell: Cell, env: Side, base: Side, *, schedule: Schedule) -> Found | None:
     """None where the timed seconds of a block are not known, or nothing was counted in them."""
     if cell.metric in ("user", "system") and not _is_kernel(study, cell.workload):
         return None  # CPU time, of which no cause here is a part
-    total: list[float] = []
-    extra: list[float] = []
-    shares: dict[Cause, list[float]] = {cause: [] for cause in SECONDS}
-    seconds: dict[Cause, list[float]] = {cause: [] for cause in SECONDS}
-    seen: set[Cause] = set()
-    for block in cell.blocks:
-        pair = [timed_part(side, block, cell) for side in (env, base)]
-        if pair[0] is None or pair[1] is None:
-            return None
-        (ours, our_work, our_part), (theirs, their_work, their_part) = pair[0], pair[1]
-        scale = our_work / their_work
-        extra.append(ours - theirs * scale)
-        total.append(extra[-1] / (theirs * scale))
-        for cause in list(shares):
-            spent = SECONDS[cause](env, block, cell.workload), SECONDS[cause](base, block, cell.workload)
-            if spent[0] is None or spent[1] is None:
-                del shares[cause]
-                continue
-            if spent[0] or spent[1]:
-                seen.add(cause)
-            seconds[cause].append(spent[0] * our_part - spent[1] * their_part * scale)
-            shares[cause].append(seconds[cause][-1] / (theirs * scale))
-    known = [cause for cause in shares if cause in seen]
-    if not known or not total:
+    extra = extra_seconds(env.trials, base.trials)
+    if extra.size == 0 or bool(np.isnan(extra).any()):
+        return None
+    scale, same_work = same_work_of(env, base)
+    total = extra / same_work
+    shares: dict[Cause, FloatArray] = {}
+    seconds: dict[Cause, float] = {}
+    for cause, spent in SECONDS.items():
+        ours, theirs = spent(env), spent(base)
+        more = ours * env.trials.part - theirs * base.trials.part * scale
+        if bool(np.isnan(more).any()) or not bool(np.any(ours) or np.any(theirs)):
+            continue
+        seconds[cause] = float(np.mean(more))
+        shares[cause] = more / same_work
+    if not shares:
         return None
     alpha = 1 - cell.confidence
 
-    def carried(values: Sequence[float]) -> Interval:
-        return look_and_carry(
-            np.asarray(values), schedule=schedule, alpha=alpha, numbers=cell.blocks
-        ).interval
+    def carried(values: FloatArray) -> Interval:
+        return look_and_carry(values, schedule=schedule, alpha=alpha, numbers=cell.blocks).interval
 
-    left = [t - sum(shares[c][i] for c in known) for i, t in enumerate(total)]
     return Found(
-        causes={c: carried(shares[c]) for c in known},
-        seconds={c: fmean(seconds[c]) for c in known},
+        causes={c: carried(x) for c, x in shares.items()},
+        seconds=seconds,
         total=carried(total),
-        extra=fmean(extra),
-        unexplained=carried(left),
+        extra=float(np.mean(extra)),
+        unexplained=carried(total - np.sum(list(shares.values()), axis=0)),
     )
 
 
-def timed_part(side: Side, block: int, cell: Cell) -> tuple[float, float, float] | None:
-    """Seconds and work of the cell's metric in one trial, and its share of the seconds that were counted."""
-    found = side.trials.time_and_work(block, cell)
-    if found is None:
-        return None
-    whole = side.trials.counted_seconds(block, cell.workload)
-    return (*found, min(1.0, found[0] / whole) if whole > 0 else 1.0)
+def same_work_of(env: Side, base: Side) -> tuple[FloatArray, FloatArray]:
+    """The environment's work as a multiple of the baseline's, and the seconds that the baseline would have
+    taken for it, by trial."""
+    scale = env.trials.work / base.trials.work
+    return scale, base.trials.seconds * scale
 
 
 def _is_kernel(study: Study, workload: str) -> bool:
@@ -276,19 +262,10 @@ def _worth_saying(found: Found, cause: Cause) -> bool:
 def _times_more(cell: Cell, env: Side, base: Side, count: Count, *, schedule: Schedule) -> float | None:
     """A count for the same work, as a multiple of the baseline's; None where it is not known or not clearly
     more."""
-    logs: list[float] = []
-    for block in cell.blocks:
-        pair = []
-        for side in (env, base):
-            part = timed_part(side, block, cell)
-            found = side.timed(block, cell.workload).get(count.counter) if part is not None else None
-            if part is None or not found:
-                return None
-            pair.append(found / part[1])
-        logs.append(math.log(pair[0] / pair[1]))
-    if not logs:
+    ours, theirs = (side.trials.timed(count.counter) / side.trials.work for side in (env, base))
+    if ours.size == 0 or not bool(np.all((ours > 0) & (theirs > 0))):
         return None
     ratio = look_and_carry(
-        np.asarray(logs), schedule=schedule, alpha=1 - cell.confidence, numbers=cell.blocks
+        np.log(ours / theirs), schedule=schedule, alpha=1 - cell.confidence, numbers=cell.blocks
     ).interval
     return math.exp(ratio.centre) if ratio.low > math.log(count.least) else None

@@ -9,17 +9,18 @@ from enum import Enum, auto
 
 import numpy as np
 
-from ..model.draw import draw
 from ..model.plan import ExpectedLooks, Plan, Schedule
 from ..model.result import Cell, Interval, Part, Quantiles, Verdict
 from ..model.study import Arm, Design
+from .attempts import Side
 from .attribution import measured_parts
 from .companions import discoveries, evidence, slice_spread, totals
 from .decision import Decision, decide
-from .fold import FloatArray, Folded, Paired, RowName, Series, Side, brackets, pair, row_medians
+from .fold import Folded, Paired, brackets, pair
 from .looks import look_and_carry, own_schedule
 from .mean_interval import anytime_mean
 from .multiplicity import holm, smallest_alpha
+from .pieces import FloatArray, RowName
 from .quantiles import median_interval, quantiles
 from .sign_interval import sign_interval
 from .verdict import disagreement, smallest_material
@@ -97,7 +98,7 @@ def answer(
         return None
     alpha, margin = question.alpha, design.margin
     schedule = own_schedule(plan.schedule, paired.left_out)
-    arms = brackets(folded, paired, env, base, question.row) if _has_three_arms(question) else None
+    arms = brackets(paired) if _has_three_arms(question) else None
     decision = decide(
         paired, schedule, alpha=alpha, margin=margin, min_blocks=design.min_blocks, brackets=arms
     )
@@ -106,11 +107,8 @@ def answer(
     cell = _plain(question, folded, margin, paired, decision, block_seconds=block_seconds, ended=ended)
     if not detail:
         return Answer(cell=cell, schedule=schedule, p=None, parts=None)
-    series, row = folded.series, question.row
-    parts = measured_parts(paired, series[env, row], series[base, row], schedule=schedule, alpha=alpha)
-    difference = look_and_carry(
-        _difference(folded, question, paired), schedule=schedule, alpha=alpha, numbers=cell.blocks
-    )
+    parts = measured_parts(paired, schedule=schedule, alpha=alpha)
+    difference = look_and_carry(paired.both.difference, schedule=schedule, alpha=alpha, numbers=cell.blocks)
     sign = sign_interval(paired.judged, alpha)
     other = disagreement(decision.carried.low, decision.carried.high, sign, cell.verdict, margin=margin)
     cell = replace(
@@ -123,15 +121,20 @@ def answer(
         mean=_mean(paired.d, alpha, schedule),
         quantiles=_quantiles(question, folded, design) if question.quantiles else None,
         total=totals(paired, cell.better, design.confidence),
-        spread=slice_spread(series[env, row], series[base, row], paired, block_seconds),
+        spread=slice_spread(paired, block_seconds),
         e=min(evidence(paired.d), evidence(paired.judged)),
     )
     p = _p_value(paired, schedule, cell, decision.least)
     return Answer(cell=cell, schedule=schedule, p=p, parts=parts)
 
 
+def uses_three_arms() -> bool:
+    """Whether folding has to keep what the three-arm test needs."""
+    return STATISTIC is Statistic.THREE_ARM
+
+
 def _has_three_arms(question: Question) -> bool:
-    return STATISTIC is Statistic.THREE_ARM and not question.aa
+    return uses_three_arms() and not question.aa
 
 
 def _corrected(
@@ -186,7 +189,7 @@ def _plain(
     ended: Mapping[int, float],
 ) -> Cell:
     carried, needed = decision.carried, decision.needed
-    base = folded.series[question.sides[1], question.row]
+    base = folded.measured[question.sides[1], question.row]
     sides = question.arm.environment, question.baseline.environment
     guest = sides[0].emulation or sides[1].emulation
     return Cell(
@@ -255,38 +258,10 @@ def with_discoveries(cells: tuple[Cell, ...], alpha: float) -> tuple[Cell, ...]:
     return tuple(replace(c, discovered=yes) for c, yes in zip(cells, told, strict=True))
 
 
-def _difference(folded: Folded, question: Question, paired: Paired) -> FloatArray:
-    """env - base by block in base units: median over paired slices, else difference of the instances'
-    medians."""
-    env, base = (folded.series[side, question.row] for side in question.sides)
-    out = paired.env_values - paired.base_values
-    together = paired.together
-    if bool(np.any(together)):
-        width = min(env.values.shape[1], base.values.shape[1])
-        e, b = paired.env_rows[together], paired.base_rows[together]
-        out[together] = row_medians(env.values[e, :width] - base.values[b, :width], env.lengths[e])
-    return out
-
-
 def _quantiles(question: Question, folded: Folded, design: Design) -> Quantiles:
     """Of the arm, with the baseline's values beside."""
-    env, base = (
-        _one_of_each_block(folded.series[side, question.row], side, question.row, design.seed)
-        for side in question.sides
-    )
+    env, base = (folded.measured[side, question.row].drawn for side in question.sides)
     return quantiles(env, base, design.confidence)
-
-
-def _one_of_each_block(series: Series, side: Side, row: RowName, seed: int) -> FloatArray:
-    """One value of each block, shape (blocks,), drawn by seed and block alone. Values of one block resemble
-    each other, so that all of them would pass for more than they are; their median would hide the tail."""
-    name = f"{side[0]}{'.aa' if side[1] else ''} {'.'.join(row)}"
-    drawn = [
-        int.from_bytes(draw("value", seed, block, name)[:8], "big") % length
-        for block, length in zip(series.blocks.tolist(), series.lengths.tolist(), strict=True)
-    ]
-    out: FloatArray = series.values[np.arange(len(drawn)), drawn]
-    return out
 
 
 def _mean(d: FloatArray, alpha: float, schedule: Schedule) -> Interval:

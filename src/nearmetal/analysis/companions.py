@@ -11,10 +11,11 @@ import numpy as np
 from ..model.result import Interval, SliceSpread
 from ..model.study import Better
 from .fieller import fieller
-from .fold import FloatArray, Paired, Series
+from .fold import Paired
 from .multiplicity import e_bh
+from .pieces import FloatArray
 from .sign_interval import log_e_value
-from .variance_components import unequal_components
+from .variance_components import components_of_moments
 
 
 def totals(paired: Paired, better: Better, confidence: float) -> Interval | None:
@@ -27,19 +28,17 @@ def totals(paired: Paired, better: Better, confidence: float) -> Interval | None
     return Interval(centre=ratio.centre - 1, low=ratio.low - 1, high=ratio.high - 1)
 
 
-def slice_spread(env: Series, base: Series, paired: Paired, block_seconds: float) -> SliceSpread | None:
+def slice_spread(paired: Paired, block_seconds: float) -> SliceSpread | None:
     """The two levels of the paired log ratios; None where blocks have no slices, or a slice's time is
     not known."""
-    lengths = env.lengths[paired.env_rows]
-    if not bool(np.all(paired.together)) or lengths.size < 2 or lengths.min() < 2:
+    both = paired.both
+    if both.blocks.size < 2 or bool(np.isnan(both.variances).any()):
         return None
-    if env.seconds is None or base.seconds is None:
+    each = float(np.median(both.env_slice) + np.median(both.base_slice))
+    if math.isnan(each):
         return None
-    width = int(lengths.max())
-    table = env.logs[paired.env_rows, :width] - base.logs[paired.base_rows, :width]
-    within, between = unequal_components(table, lengths)
-    each = float(np.nanmedian(env.seconds[paired.env_rows]) + np.nanmedian(base.seconds[paired.base_rows]))
-    slices = round(float(np.median(lengths)))
+    within, between = components_of_moments(both.centres, both.variances, both.lengths)
+    slices = round(float(np.median(both.lengths)))
     return SliceSpread(
         slices=slices,
         slice_variance=within,

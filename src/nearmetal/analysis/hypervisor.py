@@ -7,21 +7,21 @@ of it."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
 
 from ..model.guest import Nic
 from ..model.plan import Schedule
-from ..model.record import TrialRecord
 from ..model.result import Attribution, Cell, Interval, Suggestion, Verdict
 from ..model.study import Arm, Study
 from .attribution import NOT_EXPLAINED
-from .causes import Side, side_of, timed_part
+from .causes import Side, same_work_of, sides_of
+from .fold import Folded
 from .looks import look_and_carry
-from .network_trouble import WORTH_SAYING, by_sides
+from .network_trouble import WORTH_SAYING, OneSide, extra_seconds
+from .pieces import FloatArray
 
 LEAST_EXIT = 0.5e-6
 """Seconds that an exit takes at least with its return, on processors of today: a thousand cycles and more."""
@@ -36,47 +36,45 @@ REASONS: Mapping[str, tuple[str, ...]] = {
 EMULATED = frozenset((Nic.E1000, Nic.RTL8139))
 _WORDS = "a card that needs fewer exits (guest: nic: virtio)"
 
-Read = Callable[[Mapping[str, float | None]], float | None]
+Read = Callable[[OneSide], FloatArray]
 
 
 def with_hypervisor(
-    study: Study, cells: Sequence[Cell], records: Iterable[TrialRecord], *, schedules: Mapping[str, Schedule]
+    study: Study, cells: Sequence[Cell], folded: Folded, *, schedules: Mapping[str, Schedule]
 ) -> tuple[Cell, ...]:
-    """The cells, those of slower guests with what their hypervisor did in the sentence. records: those of
-    complete blocks; schedules: of each cell's looks, by its key."""
+    """The cells, those of slower guests with what their hypervisor did in the sentence. schedules: of each
+    cell's looks, by its key."""
     arms = {arm.name: arm for arm in study.arms()}
-    sides = by_sides(records)
 
     def told(cell: Cell) -> Cell:
         arm = arms[cell.arm]
         if arm.environment.guest is None or cell.verdict is not Verdict.SLOWER:
             return cell
-        env, base = (side_of(study, arms[name], sides, cell.workload) for name in (cell.arm, cell.baseline))
+        env, base = sides_of(study, arms, folded, cell)
         return cell if env is None or base is None else _told(cell, env, base, schedules[cell.key])
 
     return tuple(told(c) for c in cells)
 
 
-def device_threads(timed: Mapping[str, float | None]) -> float | None:
+def device_threads(side: OneSide) -> FloatArray:
     """Seconds of CPU that its control group was charged with beside what the guest's CPUs ran."""
-    group, vcpu = timed.get("cpu"), timed.get("vcpu")
-    return None if group is None or vcpu is None else max(0.0, group - vcpu)
+    return np.maximum(side.timed("cpu") - side.timed("vcpu"), 0.0)
 
 
-def exits(timed: Mapping[str, float | None]) -> float | None:
+def exits(side: OneSide) -> FloatArray:
     """How often the hypervisor took its place."""
-    return timed.get("exits")
+    return side.timed("exits")
 
 
 def _told(cell: Cell, env: Side, base: Side, schedule: Schedule) -> Cell:
     clauses = []
     threads = _more(cell, env, base, device_threads, schedule)
-    if threads is not None and threads[0].low > WORTH_SAYING * _extra(cell, env, base) > 0:
+    if threads is not None and threads[0].low > WORTH_SAYING * _extra(env, base) > 0:
         clauses.append(f"CPU time of its devices' threads: {threads[1]:.2g} s")
     left = _more(cell, env, base, exits, schedule)
     emulates = False
-    if left is not None and LEAST_EXIT * left[0].low > WORTH_SAYING * _extra(cell, env, base) > 0:
-        reason = _main_reason(cell, env)
+    if left is not None and LEAST_EXIT * left[0].low > WORTH_SAYING * _extra(env, base) > 0:
+        reason = _main_reason(env)
         clauses.append(f"exits from the guest: {left[1]:.2g}{f', most for {reason}' if reason else ''}")
         emulates = reason == "emulated devices"
     if not clauses:
@@ -98,38 +96,29 @@ def _has_emulated_card(arm: Arm) -> bool:
 def _more(cell: Cell, env: Side, base: Side, read: Read, schedule: Schedule) -> tuple[Interval, float] | None:
     """How much more of it than the baseline's for the same work, by second of the baseline, over blocks; and
     the mean. The bare machine, and containers on it, have none. None where it is not known of a block."""
-    shares, more = [], []
-    for block in cell.blocks:
-        ours, theirs = timed_part(env, block, cell), timed_part(base, block, cell)
-        if ours is None or theirs is None:
-            return None
-        own = read(env.timed(block, cell.workload))
-        other = 0.0 if base.arm.environment.guest is None else read(base.timed(block, cell.workload))
-        if own is None or other is None:
-            return None
-        scale = ours[1] / theirs[1]
-        more.append(own * ours[2] - other * theirs[2] * scale)
-        shares.append(more[-1] / (theirs[0] * scale))
-    if not shares:
+    own = read(env.trials)
+    other = np.zeros(own.size) if base.arm.environment.guest is None else read(base.trials)
+    scale, same_work = same_work_of(env, base)
+    more = own * env.trials.part - other * base.trials.part * scale
+    if more.size == 0 or bool(np.isnan(more / same_work).any()):
         return None
     carried = look_and_carry(
-        np.asarray(shares), schedule=schedule, alpha=1 - cell.confidence, numbers=cell.blocks
+        more / same_work, schedule=schedule, alpha=1 - cell.confidence, numbers=cell.blocks
     )
-    return carried.interval, math.fsum(more) / len(more)
+    return carried.interval, float(np.mean(more))
 
 
-def _extra(cell: Cell, env: Side, base: Side) -> float:
+def _extra(env: Side, base: Side) -> float:
     """All extra time, as a share of the baseline's for the same work, mean over blocks."""
-    parts = [(timed_part(env, b, cell), timed_part(base, b, cell)) for b in cell.blocks]
-    known = [e[0] / (o[0] * e[1] / o[1]) - 1 for e, o in parts if e is not None and o is not None]
-    return math.fsum(known) / len(known) if known else 0.0
+    shares = extra_seconds(env.trials, base.trials) / same_work_of(env, base)[1]
+    known = shares[~np.isnan(shares)]
+    return float(np.mean(known)) if known.size else 0.0
 
 
-def _main_reason(cell: Cell, env: Side) -> str:
+def _main_reason(env: Side) -> str:
     """That of more than half of its exits; empty where none is."""
-    timed = [env.timed(block, cell.workload) for block in cell.blocks]
-    whole = math.fsum(t.get("exits") or 0.0 for t in timed)
+    whole = float(np.nansum(env.trials.timed("exits")))
     for reason, counters in REASONS.items():
-        if 2 * math.fsum(t.get(c) or 0.0 for t in timed for c in counters) > whole > 0:
+        if 2 * sum(float(np.nansum(env.trials.timed(c))) for c in counters) > whole > 0:
             return reason
     return ""

@@ -8,132 +8,95 @@ the sum over the connections is larger; what the program waited for is less wher
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
-from functools import cache, cached_property
-from statistics import fmean
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ..model.record import Connection, Row, Status, TrialRecord
+from ..model.record import TIMED
 from ..model.result import Attribution, Cell, NetworkTrouble, Verdict
-from ..model.study import Better
+from .attempts import Side
 from .attribution import MAIN_SHARE, NOT_EXPLAINED
-from .fold import FloatArray, Side
+from .fold import Folded
+from .pieces import FloatArray, IntArray
+from .trials import PROBES, RETRANSMITTED, SHARED, TIMEOUTS, Trials, least
 
 LEAST_RTO = 0.2
 """Seconds: Linux's least RTO (TCP_RTO_MIN), for kernels that told no connection's own."""
 WORTH_SAYING = 0.1
 """Share of the extra time from which time-outs are named beside it."""
 
-TIMEOUTS, RETRANSMITTED, PROBES = "TcpExtTCPTimeouts", "TcpRetransSegs", "TcpExtTCPLossProbes"
-_SOCKET_BUFFERS = frozenset(
-    (
-        "TcpExtTCPBacklogDrop",
-        "TcpExtTCPRcvQDrop",
-        "TcpExtTCPOFODrop",
-        "TcpExtTCPZeroWindowDrop",
-        "TcpExtRcvPruned",
-        "TcpExtOfoPruned",
-        "TcpExtListenDrops",
-        "UdpRcvbufErrors",
-        "UdpSndbufErrors",
+
+@dataclass(frozen=True, kw_only=True)
+class OneSide:
+    """One side of a cell, over the cell's blocks, in their order; every array has shape (n,).
+
+    at: where its trials stand in the columns.
+    seconds, work: of all slices of the cell's metric in one trial; the unit of work is one that both sides
+        share (see attribution); nan where the seconds of slices are not known."""
+
+    trials: Trials
+    workload: str
+    at: IntArray
+    seconds: FloatArray
+    work: FloatArray
+
+    def timed(self, counter: str) -> FloatArray:
+        """What was counted in the timed part of each trial; nan where it was not."""
+        return self._column(self.trials.counters, counter)
+
+    def timed_network(self, counter: str) -> FloatArray:
+        """The same, of its network."""
+        return self._column(self.trials.network, counter)
+
+    @property
+    def part(self) -> FloatArray:
+        """The share of the cell's metric in the seconds over which the counters of its workload ran; 1 where
+        those are not told apart."""
+        counted = self.trials.counted.get(self.workload)
+        if counted is None:
+            return np.ones(self.at.size)
+        whole = counted[self.at]
+        return np.where(whole > 0, np.fmin(1.0, self.seconds / np.where(whole > 0, whole, math.inf)), 1.0)
+
+    @property
+    def rto(self) -> float | None:
+        """The smallest retransmission time-out of connections that lost something in these trials."""
+        return least(self.trials.rto[self.at])
+
+    def _column(self, columns: Mapping[tuple[str, str], FloatArray], counter: str) -> FloatArray:
+        found = columns.get((f"{TIMED}{self.workload}", counter))
+        return np.full(self.at.size, math.nan) if found is None else found[self.at]
+
+
+def side_of(folded: Folded, side: Side, cell: Cell) -> OneSide:
+    """One side of a cell that came of these trials."""
+    blocks = np.asarray(cell.blocks, dtype=np.int64)
+    trials = folded.trials[side]
+    values = folded.measured[side, (cell.workload, cell.metric)]
+    at = np.searchsorted(values.blocks, blocks)
+    return OneSide(
+        trials=trials,
+        workload=cell.workload,
+        at=trials.places(blocks),
+        seconds=values.seconds[at],
+        work=values.work[at],
     )
-)
-_IP = frozenset(("IpInDiscards", "IpOutDiscards"))
 
 
-class Trials:
-    """The good trials of one side. What several cells ask of every trial is worked out once."""
-
-    def __init__(self, records: Iterable[TrialRecord] = ()) -> None:
-        """records: of a block the last one counts."""
-        self._records = {r.block: r for r in records}
-        self._at = {block: at for at, block in enumerate(self._records)}
-        self._place: dict[tuple[str, str], int] = {}
-        self._work: dict[tuple[str, str], tuple[FloatArray, FloatArray]] = {}
-        self._counted: dict[str, FloatArray] = {}
-
-    def record(self, block: int) -> TrialRecord | None:
-        return self._records.get(block)
-
-    def records(self, blocks: Iterable[int]) -> list[TrialRecord]:
-        """Of these blocks, in their order."""
-        return [self._records[b] for b in blocks if b in self._records]
-
-    def time_and_work(self, block: int, cell: Cell) -> tuple[float, float] | None:
-        """Seconds of all slices of a cell's metric in one trial, and their work in a unit that both sides
-        share (see attribution)."""
-        at, key = self._at.get(block), (cell.workload, cell.metric)
-        if at is None:
-            return None
-        if key not in self._work:
-            found = [_time_and_work(self._row(r, key)) for r in self._records.values()]
-            seconds, work = np.array([(math.nan, math.nan) if f is None else f for f in found]).T
-            self._work[key] = seconds, work
-        seconds, work = self._work[key]
-        return None if math.isnan(seconds[at]) else (float(seconds[at]), float(work[at]))
-
-    def counted_seconds(self, block: int, workload: str) -> float:
-        """Seconds of a workload in one trial over which its counters ran."""
-        if workload not in self._counted:
-            self._counted[workload] = np.array(
-                [_counted_seconds(r, workload) for r in self._records.values()]
-            )
-        return float(self._counted[workload][self._at[block]])
-
-    @cached_property
-    def smallest_rto(self) -> float | None:
-        """Of all trials."""
-        return smallest_rto(self._records.values())
-
-    def drops(self, blocks: Iterable[int]) -> dict[str, float]:
-        """Packets dropped per trial by place, most first; the places where none was are left out."""
-        totals: dict[str, float] = {}
-        known = [b for b in blocks if b in self._records]
-        for block in known:
-            for place, value in self._drops.get(block, {}).items():
-                totals[place] = totals.get(place, 0.0) + value
-        return {place: totals[place] / len(known) for place in sorted(totals, key=lambda p: -totals[p])}
-
-    @cached_property
-    def _drops(self) -> Mapping[int, Mapping[str, float]]:
-        """By block, where any were."""
-        return {block: found for block, r in self._records.items() if (found := _drops(r))}
-
-    def _row(self, record: TrialRecord, key: tuple[str, str]) -> Row | None:
-        """The good row of a record. It stands at the same place in most of them."""
-        rows, at = record.rows, self._place.get(key, 0)
-        if not (at < len(rows) and (rows[at].workload, rows[at].metric) == key):
-            at = next((i for i, r in enumerate(rows) if (r.workload, r.metric) == key), len(rows))
-            self._place[key] = at
-        return rows[at] if at < len(rows) and rows[at].status is Status.OK else None
-
-
-def with_network(cells: Sequence[Cell], records: Iterable[TrialRecord]) -> tuple[Cell, ...]:
+def with_network(cells: Sequence[Cell], folded: Folded) -> tuple[Cell, ...]:
     """The cells with what their networks did, and with the time-outs in their likely cause where they hold
-    a part of it. records: those of complete blocks."""
-    by_side = by_sides(r for r in records if r.network)
-    if not by_side:
+    a part of it."""
+    if not any(bool(t.networked.any()) for t in folded.trials.values()):
         return tuple(cells)
-    none = Trials()
     return tuple(
-        _with_trouble(c, by_side.get((c.arm, False), none), by_side.get((c.baseline, False), none))
+        _with_trouble(c, side_of(folded, (c.arm, False), c), side_of(folded, (c.baseline, False), c))
         for c in cells
     )
 
 
-def by_sides(records: Iterable[TrialRecord]) -> dict[Side, Trials]:
-    """The good ones by side and block."""
-    found: dict[Side, list[TrialRecord]] = {}
-    for r in records:
-        if r.status is Status.OK:
-            found.setdefault((r.arm, r.aa), []).append(r)
-    return {side: Trials(own) for side, own in found.items()}
-
-
-def _with_trouble(cell: Cell, arm: Trials, baseline: Trials) -> Cell:
-    trouble = network_trouble(cell, arm, baseline)
+def _with_trouble(cell: Cell, arm: OneSide, baseline: OneSide) -> Cell:
+    trouble = network_trouble(arm, baseline)
     if trouble is None:
         return cell
     clause = timeout_clause(trouble) if cell.verdict is Verdict.SLOWER else None
@@ -145,32 +108,30 @@ def _with_trouble(cell: Cell, arm: Trials, baseline: Trials) -> Cell:
     return replace(cell, network=trouble, attribution=attribution)
 
 
-def network_trouble(cell: Cell, arm: Trials, baseline: Trials) -> NetworkTrouble | None:
+def network_trouble(arm: OneSide, baseline: OneSide) -> NetworkTrouble | None:
     """None where nothing was counted, or nothing was lost on either side."""
-    ours, theirs = arm.records(cell.blocks), baseline.records(cell.blocks)
-    timeouts, before = (_timed(side, cell.workload, TIMEOUTS) for side in (ours, theirs))
-    sent, sent_before = (_timed(side, cell.workload, RETRANSMITTED) for side in (ours, theirs))
-    probes, probes_before = (_timed(side, cell.workload, PROBES) for side in (ours, theirs))
-    drops, drops_before = arm.drops(cell.blocks), baseline.drops(cell.blocks)
+    timeouts, before = (_mean(side.timed_network(TIMEOUTS)) for side in (arm, baseline))
+    sent, sent_before = (_mean(side.timed_network(RETRANSMITTED)) for side in (arm, baseline))
+    probes, probes_before = (_mean(side.timed_network(PROBES)) for side in (arm, baseline))
+    drops, drops_before = (side.trials.drops(side.at) for side in (arm, baseline))
     if timeouts is None and before is None:
         return None
     lost = (timeouts, before, _beyond(sent, probes), _beyond(sent_before, probes_before))
     if not any(lost) and not drops and not drops_before:
         return None
-    rto = smallest_rto(ours)
     return NetworkTrouble(
         timeouts=timeouts,
         baseline_timeouts=before,
         retransmitted=sent,
         baseline_retransmitted=sent_before,
-        rto=rto,
-        baseline_rto=smallest_rto(theirs),
-        waited=_product(timeouts, rto),
-        baseline_waited=_product(before, smallest_rto(theirs)),
-        extra_seconds=extra_seconds(cell, arm, baseline),
+        rto=arm.rto,
+        baseline_rto=baseline.rto,
+        waited=_product(timeouts, arm.rto),
+        baseline_waited=_product(before, baseline.rto),
+        extra_seconds=_known(float(np.mean(extra_seconds(arm, baseline)))),
         drops=drops,
         baseline_drops=drops_before,
-        shared=any(_shares_the_node(r) for r in (*ours, *theirs)),
+        shared=any(_shares_the_node(side) for side in (arm, baseline)),
     )
 
 
@@ -190,77 +151,20 @@ def timeout_clause(t: NetworkTrouble) -> str | None:
     return said if more <= extra / MAIN_SHARE else f"{said}, several at once"
 
 
-def _drops(record: TrialRecord) -> Mapping[str, float]:
-    """Packets that one trial dropped, by place."""
-    totals: dict[str, float] = {}
-    for scope, counters in record.network.items():
-        for name, value in counters.items():
-            place = _place(scope, name) if value else None
-            if place is not None and value is not None:
-                totals[place] = totals.get(place, 0.0) + value
-    return totals
+def extra_seconds(arm: OneSide, baseline: OneSide) -> FloatArray:
+    """Seconds more in the timed part of each trial than the baseline would have taken for the same work; nan
+    where a row has no seconds."""
+    return arm.seconds - baseline.seconds * arm.work / baseline.work
 
 
-@cache
-def _place(scope: str, counter: str) -> str | None:
-    """Where a counter counts drops, in words; None for one that counts something else."""
-    where = scope.removeprefix("instance.")
-    words = counter.split(".")
-    if counter.startswith("dev.") and words[-1] in ("rx_drops", "tx_drops", "rx_errors", "tx_errors"):
-        return f"device {'.'.join(words[1:-1])} ({words[-1].replace('_', ' ')}) of {where}"
-    if counter.startswith("qdisc.") and words[-1] == "drops":
-        return f"queueing discipline {words[-2]} on {'.'.join(words[1:-2])} of {where}"
-    if counter == "softnet.dropped":
-        return "softnet: a CPU's input queue (whole node)"
-    if scope.startswith("timed."):
-        return None
-    if counter in _SOCKET_BUFFERS:
-        return f"socket buffers of {where}"
-    return f"IP of {where}" if counter in _IP else None
+def _mean(values: FloatArray) -> float | None:
+    """Per trial, of the trials that know it."""
+    known = values[~np.isnan(values)]
+    return float(np.mean(known)) if known.size else None
 
 
-def extra_seconds(cell: Cell, arm: Trials, baseline: Trials) -> float | None:
-    """Seconds more in the timed part of a trial than the baseline would have taken for the same work, mean
-    over blocks; None where a row has no seconds."""
-    found: list[float] = []
-    for block in cell.blocks:
-        ours, theirs = arm.time_and_work(block, cell), baseline.time_and_work(block, cell)
-        if ours is None or theirs is None:
-            return None
-        found.append(ours[0] - theirs[0] * ours[1] / theirs[1])
-    return fmean(found) if found else None
-
-
-def _counted_seconds(record: TrialRecord, workload: str) -> float:
-    rows = [r for r in record.rows if r.workload == workload and r.status is Status.OK]
-    wall = next((r for r in rows if r.metric == "wall" and not r.seconds), None)
-    parts = {wall.values} if wall is not None else {r.seconds for r in rows if r.seconds}
-    return sum(sum(part) for part in parts)
-
-
-def _time_and_work(row: Row | None) -> tuple[float, float] | None:
-    if row is None:
-        return None
-    lower = row.better is Better.LOWER
-    seconds = row.seconds or (row.values if row.unit == "s" and lower else ())
-    if not seconds or min(*seconds, *row.values) <= 0:
-        return None
-    pairs = zip(seconds, row.values, strict=True)
-    return sum(seconds), sum(s / v if lower else s * v for s, v in pairs)
-
-
-def _timed(records: Sequence[TrialRecord], workload: str, counter: str) -> float | None:
-    """Mean per trial, of the trials that know it."""
-    known = [v for r in records if (v := r.network.get(f"timed.{workload}", {}).get(counter)) is not None]
-    return fmean(known) if known else None
-
-
-def smallest_rto(records: Iterable[TrialRecord]) -> float | None:
-    return min((c.rto for r in records for c in _in_trouble(r.connections or ()) if c.rto), default=None)
-
-
-def _in_trouble(connections: Iterable[Connection]) -> Iterable[Connection]:
-    return (c for c in connections if c.retransmitted)
+def _known(value: float) -> float | None:
+    return None if math.isnan(value) else value
 
 
 def rto_or_least(seen: float | None) -> float:
@@ -275,5 +179,6 @@ def _beyond(sent: float | None, probes: float | None) -> float | None:
     return None if sent is None else max(0.0, sent - (probes or 0.0))
 
 
-def _shares_the_node(record: TrialRecord) -> bool:
-    return RETRANSMITTED in record.network.get("node", {})
+def _shares_the_node(side: OneSide) -> bool:
+    column = side.trials.network.get(SHARED)
+    return column is not None and bool(np.any(~np.isnan(column[side.at])))

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from statistics import median
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..model.record import TrialRecord
 from ..model.result import Cell, NoiseFloor, Verdict
+from .trials import Trials, joined
 
 FloatArray = NDArray[np.float64]
 
@@ -45,16 +44,16 @@ def noise_floor(cells: Sequence[Cell], disturbance: Mapping[str, float | None]) 
     )
 
 
-def disturbances(records: Sequence[TrialRecord]) -> dict[str, float | None]:
+def disturbances(sides: Iterable[Trials]) -> dict[str, float | None]:
     """'flagged': share of trials with a flag; by kind of disturbance the median over the trials that know it,
     None where none does (missing is not zero)."""
-    kinds = sorted({kind for r in records for kind in r.disturbance})
-    out: dict[str, float | None] = {
-        "flagged": sum(1 for r in records if r.flags) / len(records) if records else None
-    }
-    for kind in kinds:
-        known = [v for r in records if (v := r.disturbance.get(kind)) is not None]
-        out[kind] = median(known) if known else None
+    if not (pieces := tuple(sides)):
+        return {"flagged": None}
+    trials = joined(pieces)
+    out: dict[str, float | None] = {"flagged": float(np.mean(trials.flagged))}
+    for kind in sorted(trials.disturbance):
+        known = trials.disturbance[kind][~np.isnan(trials.disturbance[kind])]
+        out[kind] = float(np.median(known)) if known.size else None
     return out
 
 

@@ -41,18 +41,26 @@ def variance_components(values: FloatArray) -> VarianceComponents:
     return VarianceComponents(mean=float(np.mean(values)), s2=tuple(s2), t2=tuple(t2))
 
 
-def unequal_components(values: FloatArray, lengths: NDArray[np.int64]) -> tuple[float, float]:
-    """Unbiased variance within groups and, negative where chance made it so, between them, where not all have
-    as many values. values: shape (groups, longest), whatever stands behind a group's length is not looked at;
-    lengths: shape (groups,), each at least 2, of two groups or more.
-
-    Moments: the spread of the groups' means less what each owes to its own values; T2 of two levels where all
-    are as long. Raises ValueError where a group or a value is missing."""
-    if lengths.size < 2 or int(lengths.min()) < 2:
-        raise ValueError("every level needs at least two repetitions")
+def group_moments(values: FloatArray, lengths: NDArray[np.int64]) -> tuple[FloatArray, FloatArray]:
+    """Mean and unbiased variance of each group, nan for a variance of fewer than two values. values: shape
+    (groups, longest), whatever stands behind a group's length is not looked at; lengths: shape (groups,)."""
     inside = np.arange(values.shape[1]) < lengths[:, None]
     means = np.where(inside, values, 0.0).sum(axis=1) / lengths
     squares = np.where(inside, values - means[:, None], 0.0) ** 2
-    own = squares.sum(axis=1) / (lengths - 1)
-    within = float(np.mean(own))
-    return within, float(np.var(means, ddof=1) - np.mean(own / lengths))
+    freedom = np.where(lengths > 1, lengths - 1.0, np.nan)
+    return means, squares.sum(axis=1) / freedom
+
+
+def components_of_moments(
+    means: FloatArray, variances: FloatArray, lengths: NDArray[np.int64]
+) -> tuple[float, float]:
+    """Unbiased variance within groups and, negative where chance made it so, between them, where not all have
+    as many values. means, variances (unbiased), lengths: of each group, shape (groups,), each at least 2
+    long, two groups or more.
+
+    The spread of the groups' means less what each owes to its own values; T2 of two levels where all are as
+    long. Raises ValueError where a group or a value is missing."""
+    if lengths.size < 2 or int(lengths.min()) < 2:
+        raise ValueError("every level needs at least two repetitions")
+    within = float(np.mean(variances))
+    return within, float(np.var(means, ddof=1) - np.mean(variances / lengths))

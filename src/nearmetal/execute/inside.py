@@ -14,12 +14,11 @@ from ..host.counter_files import CounterFiles
 from ..host.energy import energy_domains
 from ..host.procfiles import Counters
 from ..host.sources import FileSource, GroupSource, NodeSource, Source
-from ..model.record import JsonValue, TrialRecord
+from ..model.record import TIMED, JsonValue, TrialRecord
 from ..workloads.protocol import RankReport, SliceLine, Used, parse_offered
 from .session import Session
 from .standing import Standing
 
-TIMED = "timed."
 _LONGEST = "run_delay"
 
 

@@ -15,7 +15,7 @@ from ..environments import KERNEL
 from ..errors import TrialFailedError
 from ..host.network_files import PROBES, RETRANSMITTED
 from ..host.network_meter import MARKED, PROTOCOLS, QDISCS, NetworkMeter, grown
-from ..model.record import Connection
+from ..model.record import TIMED, Connection
 from ..model.study import Attachment, Transport
 from ..network.build import Network
 from .session import Session
@@ -59,7 +59,7 @@ class NetworkWatch:
             yield
         finally:
             after = [meter.mark() for meter in tcp]
-            total = self._timed.setdefault(f"timed.{workload}", dict.fromkeys(MARKED, 0.0 if tcp else None))
+            total = self._timed.setdefault(f"{TIMED}{workload}", dict.fromkeys(MARKED, 0.0 if tcp else None))
             for name in MARKED:
                 for first, last in zip(before, after, strict=True):
                     total[name] = _plus(total[name], first[name], last[name])

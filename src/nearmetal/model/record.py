@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
@@ -73,6 +73,9 @@ STEP = "step."
 RUNS = "runs."
 """Begins the scope of what an instance counted over the timed runs of a workload: runs.<workload>.<scope>."""
 
+TIMED = "timed."
+"""Begins the scope of what was counted in the timed part of one workload only: timed.<workload>."""
+
 
 class Connection(
     msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True, gc=False
@@ -125,6 +128,27 @@ def block_seconds(records: Iterable[TrialRecord]) -> float:
         else:
             alone += seconds
     return together + alone
+
+
+class Head(Protocol):
+    """What says which trial a record is of, without what was measured in it. See TrialRecord."""
+
+    @property
+    def block(self) -> int: ...
+    @property
+    def attempt(self) -> int: ...
+    @property
+    def arm(self) -> str: ...
+    @property
+    def aa(self) -> bool: ...
+    @property
+    def begin(self) -> float: ...
+    @property
+    def end(self) -> float: ...
+    @property
+    def status(self) -> Status: ...
+    @property
+    def members(self) -> int: ...
 
 
 class TrialRecord(

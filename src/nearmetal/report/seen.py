@@ -8,14 +8,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from ..model.record import JsonValue, Row, Status, TrialRecord
+from ..model.record import TIMED, JsonValue, Row, Status, TrialRecord
 from ..model.result import Cell
 from ..units import show
 from .text import one_line, plural, thin
 
 COUNTED = 2000
-TIMED = "timed."
-"""Begins the scope of what was counted in the timed part of one workload, and of no other."""
 
 
 @dataclass(frozen=True, kw_only=True)
