@@ -32,6 +32,7 @@ from nearmetal.plan import make_plan
 from nearmetal.records.codec import from_line, to_line
 from nearmetal.report.markdown import markdown_text
 from nearmetal.report.page import Context, page_html
+from nearmetal.report.seen import RecordIndex
 from nearmetal.workloads.kernels import argument
 
 pytestmark = pytest.mark.more
@@ -140,7 +141,7 @@ def _check_report(asked: Study, records: list[TrialRecord]) -> None:
     assert next(iter(cell.network.drops)).startswith("queueing discipline tbf on port")
     assert cell.attribution is not None
     assert "TCP time-outs: " in cell.attribution.sentence, cell.attribution.sentence
-    context = Context(records=many, provenance={}, differences=[], commands=[])
+    context = Context(records=RecordIndex(many), provenance={}, differences=[], commands=[])
     html = page_html(asked, found, context, bundle="").replace("&nbsp;", " ").replace("\u00a0", " ")
     assert "Most packets were dropped by queueing discipline tbf on port" in html
     assert "Connections of the worst trial" in html and "10.99.0." in html

@@ -15,6 +15,7 @@ from nearmetal.analysis import analyse, cells
 from nearmetal.analysis.cells import Statistic
 from nearmetal.analysis.fold import brackets, fold, pair
 from nearmetal.analysis.looks import look_and_carry
+from nearmetal.analysis.pieces import asked_of
 from nearmetal.analysis.signed_rank import EXACT_UP_TO, Walsh, attained, critical, criticals, lower_tail
 from nearmetal.analysis.three_arm import Brackets, most_attained, three_arm_interval
 from nearmetal.model.change import replace
@@ -126,6 +127,7 @@ STUDY = Study(
 RATE = SimulatedMetric(workload="ep", metric="rate", unit="op/s", better=Better.HIGHER, value=1e6)
 BOX, A1, A2, ROW = ("box/one", False), ("native/one", False), ("native/one", True), ("ep", "rate")
 PLAN = make_plan(STUDY, blocks=30)
+ASKED = asked_of(STUDY, three_arms=True)
 
 
 def records(overhead: float = 0.0, spread: float = 0.01) -> list[TrialRecord]:
@@ -136,7 +138,7 @@ def records(overhead: float = 0.0, spread: float = 0.01) -> list[TrialRecord]:
 
 def test_blocks_become_brackets_by_rounds_of_slices() -> None:
     told = records(0.1)
-    folded = fold(STUDY, PLAN, told, three_arms=True)
+    folded = fold(ASKED, PLAN, told)
     paired = pair(folded, BOX, A1, ROW)
     assert paired is not None
     found = brackets(paired)
@@ -157,7 +159,7 @@ def test_blocks_become_brackets_by_rounds_of_slices() -> None:
 
 def test_slices_that_are_not_paired_fold_to_medians_first() -> None:
     told = [replace(r, fold=Fold.MEDIAN) for r in records()]
-    folded = fold(STUDY, PLAN, told, three_arms=True)
+    folded = fold(ASKED, PLAN, told)
     paired = pair(folded, BOX, A1, ROW)
     assert paired is not None
     found = brackets(paired)
@@ -173,7 +175,7 @@ def test_a_block_without_a_second_baseline_run_is_compared_with_the_first() -> N
         else r
         for r in records()
     ]
-    folded = fold(STUDY, PLAN, told, three_arms=True)
+    folded = fold(ASKED, PLAN, told)
     paired = pair(folded, BOX, A1, ROW)
     assert paired is not None
     found = brackets(paired)
@@ -183,7 +185,7 @@ def test_a_block_without_a_second_baseline_run_is_compared_with_the_first() -> N
 
 
 def test_no_second_baseline_run_no_brackets() -> None:
-    folded = fold(STUDY, PLAN, [replace(r, members=2) for r in records() if not r.aa], three_arms=True)
+    folded = fold(ASKED, PLAN, [replace(r, members=2) for r in records() if not r.aa])
     paired = pair(folded, BOX, A1, ROW)
     assert paired is not None and brackets(paired) is None
 

@@ -119,7 +119,7 @@ def test_writers_are_merged_in_order(directory: ResultsDirectory) -> None:
         for i, r in enumerate(shuffled):
             (one if i % 2 else two).append(r)
     trials = directory.trials()
-    assert list(trials.records) == wanted
+    assert list(trials) == wanted
     assert trials.torn == 0
 
 
@@ -130,7 +130,7 @@ def test_killed_at_any_byte_loses_one_line_at_most(directory: ResultsDirectory, 
     whole = to_line(record(0, 0)) + to_line(record(0, 1))
     file.write_bytes(whole + to_line(record(0, 2))[:cut])
     trials = directory.trials()
-    assert [r.position for r in trials.records] == [0, 1]
+    assert [r.position for r in trials] == [0, 1]
     assert trials.torn == 1
     with directory.writer() as writer:  # the next writer cuts the torn line off and goes on behind it
         assert writer.torn == 1
@@ -152,7 +152,7 @@ def test_a_size_without_its_data_is_a_torn_line(directory: ResultsDirectory) -> 
 def test_a_file_with_nothing_whole_in_it(directory: ResultsDirectory, content: bytes) -> None:
     file = directory.path / "trials" / "local.jsonl"
     file.write_bytes(content)
-    assert directory.trials().records == ()
+    assert list(directory.trials()) == []
     assert directory.trials().torn == (1 if content else 0)
     with directory.writer() as writer:
         writer.append(record(1, 1))

@@ -24,6 +24,7 @@ from nearmetal.plan import make_plan
 from nearmetal.report.bundle import vega_bundle
 from nearmetal.report.markdown import markdown_text
 from nearmetal.report.page import Context, page_html
+from nearmetal.report.seen import RecordIndex
 from nearmetal.report.write import write_report
 from nearmetal.testing.simulate import SimulatedMetric, Spread, simulate
 
@@ -72,7 +73,7 @@ def page(
     commands: Sequence[str] = ("nearmetal quick --seed 32570",),
 ) -> tuple[str, Page]:
     context = Context(
-        records=sample.records(),
+        records=RecordIndex(sample.records()),
         provenance=provenance,
         differences=[{"fact": "governor", "values": {"native/one": "performance", "container/one": None}}],
         commands=commands,
@@ -126,7 +127,7 @@ def test_profiled_workloads_stand_arm_by_arm() -> None:
         for r in sample.records(blocks=3)
         if r.arm in ("native/one", "container/two")
     ]
-    context = Context(records=records, provenance={}, differences=(), commands=())
+    context = Context(records=RecordIndex(records), provenance={}, differences=(), commands=())
     p = Page(page_html(sample.study(), sample.analysis(), context, bundle=BUNDLE))
     assert "time-spent" in [a["id"] for a in p.all("section")]
     begin = p.text.index("Where the time went")
@@ -226,7 +227,10 @@ def test_hostile_text_stays_text() -> None:
         for r in sample.records(2)
     ]
     context = Context(
-        records=records, provenance={EVIL: {EVIL: EVIL}}, differences=[{EVIL: EVIL}], commands=[EVIL]
+        records=RecordIndex(records),
+        provenance={EVIL: {EVIL: EVIL}},
+        differences=[{EVIL: EVIL}],
+        commands=[EVIL],
     )
     html = page_html(study, analysis, context, bundle=BUNDLE)
     p = Page(html)
@@ -243,7 +247,7 @@ def test_an_empty_study_has_a_page_too() -> None:
         unused=(),
         noise_floor=replace(sample.noise_floor(), cells=(), proven=False),
     )
-    context = Context(records=(), provenance={}, differences=(), commands=())
+    context = Context(records=RecordIndex(()), provenance={}, differences=(), commands=())
     p = Page(page_html(sample.study(), nothing, context, bundle=BUNDLE))
     for said in ("Nothing could be compared yet", "No noise floor", "Everything that ran was used"):
         assert said in p.text, said
@@ -251,7 +255,7 @@ def test_an_empty_study_has_a_page_too() -> None:
 
 def test_an_untrusted_machine_is_said_first() -> None:
     noise = replace(sample.noise_floor(), trusted=False, proven=False, reason="drift")
-    context = Context(records=(), provenance={}, differences=(), commands=())
+    context = Context(records=RecordIndex(()), provenance={}, differences=(), commands=())
     p = Page(page_html(sample.study(), replace(sample.analysis(), noise_floor=noise), context, bundle=BUNDLE))
     assert p.text.index("Not trustworthy on this machine") < p.text.index("Verdicts")
 
@@ -312,7 +316,7 @@ def test_from_records_to_the_page() -> None:
     records = simulate(
         study, plan, metrics=metrics, overheads={"container/two": {"pingpong.latency": 9.0}}, spread=Spread()
     )
-    context = Context(records=records, provenance={}, differences=(), commands=())
+    context = Context(records=RecordIndex(records), provenance={}, differences=(), commands=())
     p = Page(page_html(study, analyse(study, plan, records), context, bundle=BUNDLE))
     assert "1 materially slower, 11 equivalent" in p.text
     assert re.search(r"cost: pingpong.latency in container, 2 instances × 1 task, ×(9\.9|10)", p.text)
@@ -338,7 +342,7 @@ def test_tcp_trouble_is_shown_where_there_was_any() -> None:
         else r
         for r in sample.records()
     ]
-    context = Context(records=records, provenance={}, differences=[], commands=[])
+    context = Context(records=RecordIndex(records), provenance={}, differences=[], commands=[])
     text = Page(page_html(sample.study(), lossy, context, bundle=BUNDLE)).text
     assert text.count("TCP trouble") == 1
     assert "20 TCP time-outs and 35.5 segments sent again (baseline: 0 and 0)" in text

@@ -1,6 +1,6 @@
 """From records to estimates and verdicts: pure, no I/O. Imports numpy: import it where it is used."""
 
-from .assemble import analyse
+from .assemble import analyse, conclude, wanted
 from .progress import Stop, all_cells, decided, furthest, half_width, settled, should_stop
 from .two_level import StateCell, compare_boots, compare_states
 
@@ -11,9 +11,11 @@ __all__ = [
     "analyse",
     "compare_boots",
     "compare_states",
+    "conclude",
     "decided",
     "furthest",
     "half_width",
     "settled",
     "should_stop",
+    "wanted",
 ]

@@ -19,7 +19,7 @@ from .fold import Folded, fold
 from .hypervisor import with_hypervisor
 from .network_trouble import with_network
 from .noise_floor import disturbances, noise_floor
-from .pieces import RowName, has_quantiles
+from .pieces import Asked, RowName, asked_of, has_quantiles
 
 
 def analyse(study: Study, plan: Plan, records: Sequence[TrialRecord], *, detail: bool = True) -> Analysis:
@@ -29,8 +29,12 @@ def analyse(study: Study, plan: Plan, records: Sequence[TrialRecord], *, detail:
     comparison without one usable block is not a cell but stands under `unused` with its reason. detail=False
     is for use between blocks: the same intervals and verdicts without quantiles, Holm's column, companions
     (sign, mean), differences and attribution, which then are None or have infinite ends."""
-    folded = fold(study, plan, records, detail=detail, three_arms=uses_three_arms())
-    return conclude(study, plan, records, folded, detail=detail)
+    return conclude(study, plan, records, fold(wanted(study, detail=detail), plan, records), detail=detail)
+
+
+def wanted(study: Study, *, detail: bool = True) -> Asked:
+    """What folding has to keep for conclude()."""
+    return asked_of(study, detail=detail, three_arms=uses_three_arms())
 
 
 def conclude(

@@ -17,9 +17,9 @@ import numpy as np
 from ..model.plan import Plan
 from ..model.record import TOO_SHORT, TrialRecord
 from ..model.result import Unused
-from ..model.study import Study
 from .attempts import Choice, Side, choose
 from .pieces import (
+    Asked,
     BoolArray,
     Compared,
     FloatArray,
@@ -27,7 +27,6 @@ from .pieces import (
     Measured,
     Piece,
     RowName,
-    asked_of,
     fold_piece,
 )
 from .three_arm import Brackets
@@ -111,18 +110,10 @@ class Paired:
         return self.env_failed | self.base_failed | self.unlike
 
 
-def fold(
-    study: Study,
-    plan: Plan,
-    records: Sequence[TrialRecord],
-    *,
-    detail: bool = True,
-    three_arms: bool = False,
-) -> Folded:
-    """Fold records that are all in memory. See pieces.Asked."""
+def fold(asked: Asked, plan: Plan, records: Sequence[TrialRecord]) -> Folded:
+    """Fold records that are all in memory."""
     choice = choose(plan, records)
     used = [records[at] for block in choice.used for at in block]
-    asked = asked_of(study, detail=detail, three_arms=three_arms)
     return joined_pieces(choice, [fold_piece(asked, used, (records[at] for at in choice.others))])
 
 

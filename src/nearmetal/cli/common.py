@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-import gc
 import json
 import secrets
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import ExitCode, NearmetalError, UsageError
-from ..model.record import TrialRecord
 from ..model.result import Analysis, Verdict
 from ..model.series import Scale
 from ..model.study import EVENT_METRICS, KernelWorkload, Study
 
 if TYPE_CHECKING:
     from ..model.image import ImageDefinition
-    from ..records import ResultsDirectory, SeriesDirectory
+    from ..records import ResultsDirectory, SeriesDirectory, Trials
     from ..study_file import Catalog
 
 RESULTS = Path("results")
@@ -214,30 +211,21 @@ def frozen_study(directory: ResultsDirectory) -> Study:
     return narrowed(load_text(text, where, None, seed=frozen.seed), frozen.arms)
 
 
-def analysed(directory: ResultsDirectory) -> tuple[Study, Analysis, tuple[TrialRecord, ...]]:
+def analysed(directory: ResultsDirectory) -> tuple[Study, Analysis, Trials]:
     """Everything that follows from the records of a results directory."""
-    from ..analysis import analyse
+    from ..analysis import conclude, wanted
     from ..analysis.roofs import with_roofs
     from ..plan import make_plan
+    from .folding import fold_trials, uncollected
 
     study = frozen_study(directory)
     planned = directory.plan()
     plan = make_plan(study, schedule=planned.schedule, started=planned.started)
-    with _uncollected():
-        records = directory.trials().records
-        analysis = analyse(study, plan, records)
-    return study, replace(analysis, cells=with_roofs(study, analysis.cells, directory.roofs())), records
-
-
-@contextmanager
-def _uncollected() -> Iterator[None]:
-    """Millions of small objects are made here, none of them garbage: the collector would walk through them
-    again and again, a fifth of the time."""
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.enable()
+    with uncollected():
+        trials = directory.trials()
+        folded = fold_trials(plan, wanted(study), trials)
+        analysis = conclude(study, plan, trials.heads, folded)
+    return study, replace(analysis, cells=with_roofs(study, analysis.cells, directory.roofs())), trials
 
 
 def exit_code(analysis: Analysis, fail_on: FailOn) -> ExitCode:

@@ -143,7 +143,7 @@ def finish(outcome: Outcome, *, json: bool, fail_on: FailOn) -> int:
     if analysis.blocks:
         write_report(directory, study, analysis, records)
     if analysis.blocks or json:
-        print_result(directory, study, analysis, json=json)
+        print_result(directory, study, analysis, records, json=json)
     if not analysis.blocks and not outcome.interrupted:
         again = f"nearmetal resume {directory.path} --time 10m"
         print(f"no block was measured in that time. Go on with:  {again}", file=sys.stderr)

@@ -46,7 +46,14 @@ def _inside(directory: ResultsDirectory) -> Inside:
     return inside_of(directory.provenance, costs_in(directory.path / "samples"))
 
 
-def print_result(directory: ResultsDirectory, study: Study, analysis: Analysis, *, json: bool) -> None:
+def print_result(
+    directory: ResultsDirectory,
+    study: Study,
+    analysis: Analysis,
+    records: Sequence[TrialRecord],
+    *,
+    json: bool,
+) -> None:
     """The verdict table, or the same cells as JSON."""
     if json:
         print_json(result_json(directory, study, analysis))
@@ -74,7 +81,7 @@ def print_result(directory: ResultsDirectory, study: Study, analysis: Analysis, 
         Console().print(text, soft_wrap=True)
     else:
         print(text.plain)
-    boots = boot_leaf(study, RecordIndex(directory.records()), directory.provenance)
+    boots = boot_leaf(study, RecordIndex(records), directory.provenance)
     if boots is not None:
         print(f"\n{text_of(boots)}")
 

@@ -113,8 +113,8 @@ def analyze(
 
         return int(series.tell(several, series.frozen_series(several), json=json, fail_on=fail_on))
     found = open_results(directory, results)
-    study, analysis, _ = analysed(found)
-    print_result(found, study, analysis, json=json)
+    study, analysis, records = analysed(found)
+    print_result(found, study, analysis, records, json=json)
     return int(exit_code(analysis, fail_on))
 
 

@@ -84,7 +84,7 @@ def try_(
     if json:
         print_json({"try": _as_json(asked, words, told), **result_json(outcome.directory, study, analysis)})
     else:
-        print_result(outcome.directory, study, analysis, json=False)
+        print_result(outcome.directory, study, analysis, records, json=False)
         print(f"\n{words}: {_sentence(told)}")
     if outcome.interrupted:
         return int(ExitCode.INTERRUPTED)

@@ -304,7 +304,7 @@ class _Loop:
         )
         self._verifications = Verifications()
         self._told: set[str] = set()
-        self._records = list(directory.trials().records)
+        self._records = list(directory.trials())
         self._attempts = last_attempts(self._records)
         members = len(make_block(self._study, REHEARSAL).trials)
         self._done = completed_blocks(self._records, members)

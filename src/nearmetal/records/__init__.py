@@ -2,7 +2,15 @@
 
 from .directory import PlanMeta, ResultsDirectory, safe_name
 from .manifest import Verification
-from .reading import Trials, by_attempt, completed_blocks, last_attempts, latest_attempts, read_trials
+from .reading import (
+    Trials,
+    by_attempt,
+    completed_blocks,
+    heads_of,
+    last_attempts,
+    latest_attempts,
+    read_trials,
+)
 from .series import SeriesDirectory
 from .writer import TrialWriter
 
@@ -15,6 +23,7 @@ __all__ = [
     "Verification",
     "by_attempt",
     "completed_blocks",
+    "heads_of",
     "last_attempts",
     "latest_attempts",
     "read_trials",

@@ -221,16 +221,16 @@ class ResultsDirectory:
         return TrialWriter(self.path / "trials" / f"{name}.jsonl", directory=self.path)
 
     def trials(self) -> Trials:
-        """The records of all writers, and how many torn lines were left out. Raises RecordsError."""
+        """The records of all writers, read when they are asked for. Raises RecordsError."""
         return read_trials(sorted((self.path / "trials").glob("*.jsonl")))
 
     def rehearsal(self) -> tuple[TrialRecord, ...]:
         """The records that no analysis uses, by (attempt, position). Raises RecordsError."""
-        return read_trials(p for p in [self.path / REHEARSAL] if p.exists()).records
+        return tuple(read_trials(p for p in [self.path / REHEARSAL] if p.exists()))
 
     def records(self) -> tuple[TrialRecord, ...]:
-        """The records of all writers, by (block, position, attempt). Raises RecordsError."""
-        return self.trials().records
+        """The records of all writers, all in memory. Raises RecordsError."""
+        return tuple(self.trials())
 
     @property
     def closed(self) -> bool:

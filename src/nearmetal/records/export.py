@@ -32,7 +32,7 @@ class ExportFormat(StrEnum):
 def export(directory: ResultsDirectory, cells: Sequence[Cell], format: ExportFormat) -> bytes:
     """The records of a directory in one format, base units; cells: the analysis, which only JSON can hold.
     Raises RecordsError."""
-    records = directory.trials().records
+    records = directory.trials()
     match format:
         case ExportFormat.CSV:
             return to_csv(records)

@@ -2,37 +2,119 @@
 
 from __future__ import annotations
 
-import gc
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack
 from pathlib import Path
+from typing import BinaryIO, overload
+
+import msgspec
 
 from ..errors import RecordsError
-from ..model.record import TrialRecord
+from ..model.record import Head, Status, TrialRecord
 from .codec import Malformed, UnknownSchema, from_line
 from .writer import is_whole
 
+_BUFFER = 1 << 16
 
-@dataclass(frozen=True, kw_only=True)
-class Trials:
-    """records: ordered by (block, position, attempt), every attempt of every block; torn: last lines that
-    were half-written when their writer was killed and are left out."""
+_TEXT = rb'"(?:[^"\\]|\\.)*"'
+_NUMBER = rb"(-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?)"
+_HEAD = re.compile(
+    rb'\{"schema":1,"run":' + _TEXT + rb',"trial":' + _TEXT + rb',"block":(-?\d+),"attempt":(\d+),'
+    rb'"arm":"([^"\\]*)","aa":(true|false),"position":(\d+),"begin":'
+    + _NUMBER
+    + rb',"end":'
+    + _NUMBER
+    + rb',"fold":"[a-z]+","status":"(ok|failed)"'
+)
+"""What records.codec writes first. A line that begins otherwise is read whole."""
+_TAIL = re.compile(rb'(\d+)(?:,"left_out":\[[^\]]*\])?\}\n?')
+_MEMBERS = b',"members":'
 
-    records: tuple[TrialRecord, ...]
-    torn: int
+
+class StoredTrial(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """Which trial a line holds, and where the line stands. file: number of the file; line: counts from 1;
+    offset, length: bytes. The others: see model.record.TrialRecord."""
+
+    file: int
+    line: int
+    offset: int
+    length: int
+    block: int
+    attempt: int
+    arm: str
+    aa: bool
+    position: int
+    begin: float
+    end: float
+    status: Status
+    members: int
+
+
+class Trials(Sequence[TrialRecord]):
+    """The records of all writers, ordered by (block, position, attempt), every attempt of every block; each
+    is read when it is asked for, and not kept. Reading one raises RecordsError with file:line where it is
+    corrupt.
+
+    files: whose lines they are.
+    heads: which trials they are, in the same order.
+    torn: last lines that were half-written when their writer was killed and are left out."""
+
+    def __init__(self, files: Sequence[Path], heads: Sequence[StoredTrial], torn: int) -> None:
+        self.files, self.heads, self.torn = tuple(files), tuple(heads), torn
+
+    def __len__(self) -> int:
+        return len(self.heads)
+
+    @overload
+    def __getitem__(self, at: int) -> TrialRecord: ...
+    @overload
+    def __getitem__(self, at: slice) -> tuple[TrialRecord, ...]: ...
+    def __getitem__(self, at: int | slice) -> TrialRecord | tuple[TrialRecord, ...]:
+        if isinstance(at, slice):
+            return tuple(self.read(range(len(self))[at]))
+        return next(self.read((at,)))
+
+    def __iter__(self) -> Iterator[TrialRecord]:
+        return self.read(range(len(self)))
+
+    def read(self, which: Iterable[int]) -> Iterator[TrialRecord]:
+        """Some of them, in this order."""
+        with ExitStack() as stack:
+            opened: dict[int, BinaryIO] = {}
+            for at in which:
+                head = self.heads[at]
+                path = self.files[head.file]
+                try:
+                    if head.file not in opened:
+                        opened[head.file] = stack.enter_context(path.open("rb", buffering=_BUFFER))
+                    opened[head.file].seek(head.offset)
+                    line = opened[head.file].read(head.length)
+                except OSError as e:
+                    raise _unreadable(path, e) from e
+                yield _record(line, path, head.line)
+
+    def some(self, which: Iterable[int]) -> Trials:
+        """Some of them, in this order."""
+        return Trials(self.files, [self.heads[at] for at in which], 0)
+
+
+def heads_of(records: Sequence[TrialRecord]) -> Sequence[Head]:
+    """Which trials they are, without reading those that are not in memory."""
+    return records.heads if isinstance(records, Trials) else records
 
 
 def read_trials(files: Iterable[Path]) -> Trials:
-    """The records of all files together. Raises RecordsError with file:line for a line that is corrupt, and
-    for one of an unknown schema."""
-    records: list[TrialRecord] = []
+    """The trials of all files together. Raises RecordsError with file:line for a line that does not say
+    which trial it is of, and for one of an unknown schema."""
+    heads: list[StoredTrial] = []
     torn = 0
-    with _no_garbage_collection():
-        for file in files:
-            torn += _read_file(file, records)
-    records.sort(key=lambda r: (r.block, r.position, r.attempt, r.begin))
-    return Trials(records=tuple(records), torn=torn)
+    paths = tuple(files)
+    arms: dict[bytes, str] = {}
+    for number, path in enumerate(paths):
+        torn += _scan(number, path, heads, arms)
+    heads.sort(key=lambda h: (h.block, h.position, h.attempt, h.begin))
+    return Trials(paths, heads, torn)
 
 
 def by_attempt(records: Iterable[TrialRecord]) -> dict[tuple[int, int], list[TrialRecord]]:
@@ -72,35 +154,80 @@ def latest_attempts(records: Iterable[TrialRecord]) -> tuple[TrialRecord, ...]:
     return tuple(r for r in records if r.attempt == last[r.block])
 
 
-@contextmanager
-def _no_garbage_collection() -> Iterator[None]:
-    # Millions of live objects and no cycles: the collector would walk them again and again.
-    was_on = gc.isenabled()
-    gc.disable()
+def _scan(file: int, path: Path, out: list[StoredTrial], arms: dict[bytes, str]) -> int:
+    """Append the trials of one file to `out`; returns the number of torn lines (0 or 1)."""
+    offset, number, line = 0, 0, b""
     try:
-        yield
-    finally:
-        if was_on:
-            gc.enable()
-
-
-def _read_file(path: Path, out: list[TrialRecord]) -> int:
-    """Append the records of one file to `out`; returns the number of torn lines (0 or 1)."""
-    number, line = 0, b""
-    try:
-        with path.open("rb") as file:
-            for following in file:
+        with path.open("rb", buffering=_BUFFER) as opened:
+            for following in opened:
                 if line:
                     number += 1
-                    out.append(_record(line, path, number))
+                    out.append(_stored(line, path, arms, file=file, number=number, offset=offset))
+                    offset += len(line)
                 line = following
     except OSError as e:
-        raise RecordsError(f"cannot be read: {e.strerror or e}", where=str(path)) from e
+        raise _unreadable(path, e) from e
     if line and not is_whole(line):
         return 1
     if line:
-        out.append(_record(line, path, number + 1))
+        out.append(_stored(line, path, arms, file=file, number=number + 1, offset=offset))
     return 0
+
+
+def _stored(
+    line: bytes, path: Path, arms: dict[bytes, str], *, file: int, number: int, offset: int
+) -> StoredTrial:
+    found = _HEAD.match(line)
+    members = _members(line) if found is not None else None
+    if found is None or members is None:
+        r = _record(line, path, number)
+        return StoredTrial(
+            file=file,
+            line=number,
+            offset=offset,
+            length=len(line),
+            block=r.block,
+            attempt=r.attempt,
+            arm=r.arm,
+            aa=r.aa,
+            position=r.position,
+            begin=r.begin,
+            end=r.end,
+            status=r.status,
+            members=r.members,
+        )
+    block, attempt, arm, aa, position, begin, end, status = found.groups()
+    name = arms.get(arm)
+    if name is None:
+        name = arms[arm] = arm.decode()
+    return StoredTrial(
+        file=file,
+        line=number,
+        offset=offset,
+        length=len(line),
+        block=int(block),
+        attempt=int(attempt),
+        arm=name,
+        aa=aa == b"true",
+        position=int(position),
+        begin=float(begin),
+        end=float(end),
+        status=Status.OK if status == b"ok" else Status.FAILED,
+        members=members,
+    )
+
+
+def _members(line: bytes) -> int | None:
+    """TrialRecord.members, from the end of a line; None where the whole line has to be read for it."""
+    at = line.rfind(_MEMBERS)
+    if at < 0:
+        return 0
+    found = _TAIL.fullmatch(line, at + len(_MEMBERS))
+    return int(found[1]) if found is not None else None
+
+
+def _unreadable(path: Path, e: OSError) -> RecordsError:
+    return RecordsError(f"cannot be read: {e.strerror or e}", where=str(path))
 
 
 def _record(line: bytes, path: Path, number: int) -> TrialRecord:

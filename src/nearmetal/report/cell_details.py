@@ -15,7 +15,7 @@ from .chart_parts import PAGE, Chart
 from .charts import charts_of
 from .markup import Markup, join, table, tag
 from .roofs_table import roof_text, share_figure
-from .seen import COUNTED, CounterLine, RecordIndex, facts_texts, pages_text, share_text
+from .seen import CounterLine, RecordIndex, Seen, facts_texts, pages_text, share_text
 from .text import one_line, plural, tight
 from .trouble import tcp_trouble
 
@@ -30,7 +30,7 @@ def cell_details(e: Entry, records: RecordIndex, draw: Draw) -> Markup:
         _facts(e.cell),
         tcp_trouble(e.cell, records),
         _seen(e.cell, records),
-        _counters(records.counters(e.cell), records.seen(e.cell.arm).trials),
+        _counters(records.counters(e.cell), records.seen(e.cell.arm)),
     )
 
 
@@ -156,7 +156,7 @@ def _seen(c: Cell, records: RecordIndex) -> Markup:
     for arm in (c.baseline, c.arm):
         seen = records.seen(arm)
         for title, found in (("transport", seen.transports), ("placement", seen.places)):
-            said = [f"{text} ({share_text(count, seen.trials)})" for text, count in found[:3]]
+            said = [f"{text} ({share_text(count, seen)})" for text, count in found[:3]]
             more = f"; and {len(found) - 3:,} more" if len(found) > 3 else ""
             rows += [
                 tag("dt", f"{one_line(arm)}: {title}"),
@@ -174,7 +174,7 @@ def _seen(c: Cell, records: RecordIndex) -> Markup:
     return join(tag("h4", "Transport, placement and pages seen"), tag("dl", *rows, class_="facts"))
 
 
-def _counters(lines: tuple[CounterLine, ...], trials: int) -> Markup:
+def _counters(lines: tuple[CounterLine, ...], seen: Seen) -> Markup:
     if not lines:
         return Markup("")
     heads = ("counter", "baseline, median", "this arm, median", "its median block", "its slowest block")
@@ -186,7 +186,8 @@ def _counters(lines: tuple[CounterLine, ...], trials: int) -> Markup:
         for line in lines
     ]
     title = "Counters over a trial"
-    thinned = f"Medians over {COUNTED:,} of {trials:,} trials, evenly spaced." if trials > COUNTED else ""
+    looked_at = f"Medians over {seen.trials:,} of {seen.of:,} trials, evenly spaced."
+    thinned = looked_at if seen.trials < seen.of else ""
     return join(
         tag("h4", title),
         tag("p", thinned, class_="sub") if thinned else "",

@@ -10,7 +10,7 @@ from importlib.resources import files
 from string import Template
 
 from .. import __version__
-from ..model.record import JsonValue, TrialRecord
+from ..model.record import JsonValue
 from ..model.result import Analysis
 from ..model.study import Study
 from ..units import show_clock
@@ -32,7 +32,7 @@ class Context:
     that the parity audit found, one mapping each; commands: lines that measure the same again; inside: what
     was counted beside the work."""
 
-    records: Sequence[TrialRecord]
+    records: RecordIndex
     provenance: Mapping[str, JsonValue]
     differences: Sequence[Mapping[str, JsonValue]]
     commands: Sequence[str]
@@ -65,7 +65,7 @@ class Drawings:
 
 def page_html(study: Study, analysis: Analysis, context: Context, *, bundle: str) -> str:
     """The whole page. bundle: JavaScript that defines window.vegaEmbed (report.bundle)."""
-    drawings, records = Drawings(), RecordIndex(context.records)
+    drawings, records = Drawings(), context.records
     body = join(
         sections.verdicts(study, analysis),
         sections.noise_floor(study, analysis, drawings.figure),

@@ -211,10 +211,10 @@ def _seen_cells(seen: Seen) -> list[Markup]:
         f"{one_line(kind)}: " + (f"median {_share(v[0])}, at most {_share(v[1])}" if v else "unavailable")
         for kind, v in seen.disturbance
     ]
-    flagged = [f"{flag} {share_text(count, seen.trials)}" for flag, count in seen.flagged]
+    flagged = [f"{flag} {share_text(count, seen)}" for flag, count in seen.flagged]
     return [
-        _first([f"{text} ({share_text(count, seen.trials)})" for text, count in seen.transports]),
-        _first([f"{text} ({share_text(count, seen.trials)})" for text, count in seen.places]),
+        _first([f"{text} ({share_text(count, seen)})" for text, count in seen.transports]),
+        _first([f"{text} ({share_text(count, seen)})" for text, count in seen.places]),
         _first(disturbance + flagged),
     ]
 

@@ -6,14 +6,19 @@ import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from statistics import median
 
 from ..model.record import TIMED, JsonValue, Row, Status, TrialRecord
 from ..model.result import Cell
+from ..records import heads_of
 from ..units import show
 from .text import one_line, plural, thin
 
-COUNTED = 2000
+LOOKED_AT = 500
+"""Trials of an arm that are read for what they say of how they ran."""
+MOST_KEPT = 4096
+"""Records that are kept in memory once they were read."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,10 +36,12 @@ class CounterLine:
 @dataclass(frozen=True, kw_only=True)
 class Seen:
     """What one arm's trials reported, each with the number of trials that said so.
+    trials: how many were looked at, of how many;
     disturbance: by kind (median, maximum), None where no trial could measure it; flagged: trials by flag."""
 
     arm: str
     trials: int
+    of: int
     transports: tuple[tuple[str, int], ...]
     places: tuple[tuple[str, int], ...]
     disturbance: tuple[tuple[str, tuple[float, float] | None], ...]
@@ -42,31 +49,40 @@ class Seen:
 
 
 class RecordIndex:
-    """Records by arm and block: the last good attempt of each; the A/A arm apart and not held."""
+    """Records by arm and block: the last good attempt of each; the A/A arm apart and not held. Of a long run
+    only some are read."""
 
-    def __init__(self, records: Iterable[TrialRecord]) -> None:
-        self._by_arm: dict[str, dict[int, TrialRecord]] = {}
-        self._in_order: dict[str, Sequence[TrialRecord]] = {}
+    def __init__(self, records: Sequence[TrialRecord]) -> None:
+        self._records = records
+        self._places: dict[str, dict[int, int]] = {}
+        self._looked_at: dict[str, Sequence[TrialRecord]] = {}
         self._seen: dict[str, Seen] = {}
         self._counters: dict[str, Mapping[tuple[str, str], float | None]] = {}
-        for r in records:
-            if r.aa or r.status is not Status.OK:
+        self._read = lru_cache(maxsize=MOST_KEPT)(self._records.__getitem__)
+        heads = heads_of(records)
+        for at, head in enumerate(heads):
+            if head.aa or head.status is not Status.OK:
                 continue
-            blocks = self._by_arm.setdefault(r.arm, {})
-            held = blocks.get(r.block)
-            if held is None or held.attempt <= r.attempt:
-                blocks[r.block] = r
+            blocks = self._places.setdefault(head.arm, {})
+            held = blocks.get(head.block)
+            if held is None or heads[held].attempt <= head.attempt:
+                blocks[head.block] = at
+
+    def count(self, arm: str) -> int:
+        """Number of good trials of an arm."""
+        return len(self._places.get(arm, {}))
 
     def trials(self, arm: str) -> Sequence[TrialRecord]:
-        """Good trials of an arm in block order."""
-        if arm not in self._in_order:
-            blocks = self._by_arm.get(arm, {})
-            self._in_order[arm] = [blocks[b] for b in sorted(blocks)]
-        return self._in_order[arm]
+        """Good trials of an arm in block order; of more than LOOKED_AT about as many, evenly spaced."""
+        if arm not in self._looked_at:
+            places = self._places.get(arm, {})
+            self._looked_at[arm] = [self._read(places[b]) for b in thin(sorted(places), LOOKED_AT)]
+        return self._looked_at[arm]
 
     def trial(self, arm: str, block: int) -> TrialRecord | None:
         """The trial of an arm in a block."""
-        return self._by_arm.get(arm, {}).get(block)
+        at = self._places.get(arm, {}).get(block)
+        return None if at is None else self._read(at)
 
     def raw(self, arm: str, block: int, cell: Cell) -> tuple[float, ...]:
         """Raw values of a cell's metric in one trial, base units; empty where there are none."""
@@ -86,6 +102,7 @@ class RecordIndex:
         return Seen(
             arm=arm,
             trials=len(trials),
+            of=self.count(arm),
             transports=_counted(trials, lambda t: str(t.transport), lambda t: transport_text(t.transport)),
             places=_counted(trials, lambda t: str([(p.rank, p.host, p.cpus) for p in t.places]), place_text),
             disturbance=tuple((k, _median_and_most([t.disturbance.get(k) for t in trials])) for k in kinds),
@@ -104,8 +121,8 @@ class RecordIndex:
     def counters(self, cell: Cell) -> tuple[CounterLine, ...]:
         """Counters of the arm's trials beside its baseline's, and in the cell's median and slowest block; of
         timed parts those of the cell's own workload.
-        Medians are taken over at most COUNTED trials of each arm, evenly spaced."""
-        own = self._by_arm.get(cell.arm, {})
+        Medians are taken over the trials that are looked at."""
+        own = self._places.get(cell.arm, {})
         ranked = [b for _, b in sorted(zip(cell.d, cell.blocks, strict=False)) if b in own]
         if not ranked:
             return ()
@@ -126,7 +143,7 @@ class RecordIndex:
     def _medians(self, arm: str) -> Mapping[tuple[str, str], float | None]:
         if arm not in self._counters:
             values: dict[tuple[str, str], list[float]] = {}
-            for t in thin(self.trials(arm), COUNTED):
+            for t in self.trials(arm):
                 for scope, counters in t.counters.items():
                     for counter, v in counters.items():
                         held = values.setdefault((scope, counter), [])
@@ -176,9 +193,9 @@ def place_text(trial: TrialRecord) -> str:
     return one_line("; ".join(said)) or "not reported"
 
 
-def share_text(flagged: int, trials: int) -> str:
-    """'in 39 of 39 trials'."""
-    return f"in {flagged:,} of {plural(trials, 'trial')}"
+def share_text(flagged: int, seen: Seen) -> str:
+    """'in 39 of 39 trials'; of many, 'in 412 of 500 trials looked at'."""
+    return f"in {flagged:,} of {plural(seen.trials, 'trial')}{' looked at' if seen.trials < seen.of else ''}"
 
 
 def _ranges(cpus: Sequence[int]) -> str:

@@ -47,8 +47,9 @@ def write_report(
     provenance: as in provenance.json; differences: of the parity audit, one mapping each; commands: lines
     that measure the same again. Raises DiskFullError or RecordsError; an earlier report stays then.
     """
+    index = RecordIndex(records)
     context = Context(
-        records=records,
+        records=index,
         provenance=provenance,
         differences=differences,
         commands=commands,
@@ -60,7 +61,7 @@ def write_report(
         latex=directory / "report.tex",
         csv=directory / "report.csv",
     )
-    boots = boot_leaf(study, RecordIndex(records), provenance)
+    boots = boot_leaf(study, index, provenance)
     texts = {
         out.html: page_html(study, analysis, context, bundle=vega_bundle()),
         out.markdown: markdown_text(study, analysis, context.inside)

@@ -1,0 +1,142 @@
+"""Folds the records of a results directory piece by piece, by several processes where there are many."""
+
+from __future__ import annotations
+
+import gc
+import multiprocessing
+import os
+import signal
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from multiprocessing.connection import Connection, wait
+
+from ..analysis.attempts import Choice, choose
+from ..analysis.fold import Folded, joined_pieces
+from ..analysis.pieces import Asked, Piece, fold_piece
+from ..errors import NearmetalError
+from ..model.plan import Plan
+from ..records import Trials
+
+PIECE = 12 << 20
+"""Bytes of records that are folded at once: enough for numpy to pay, few enough to be held in memory."""
+WORTH_PROCESSES = 48 << 20
+"""Bytes of records from which further processes are started; each takes some tenths of a second for it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Task:
+    """Some trials. used: of whole blocks; others: that do not count."""
+
+    used: Trials
+    others: Trials
+
+    def fold(self, asked: Asked) -> Piece:
+        """Raises RecordsError for a corrupt record."""
+        with uncollected():
+            return fold_piece(asked, tuple(self.used), self.others)
+
+
+def fold_trials(plan: Plan, asked: Asked, trials: Trials) -> Folded:
+    """All trials of a results directory. Raises RecordsError for a corrupt record."""
+    choice = choose(plan, trials.heads)
+    tasks = list(_tasks(choice, trials))
+    processes = min(len(os.sched_getaffinity(0)), len(tasks))
+    if processes < 2 or sum(h.length for h in trials.heads) < WORTH_PROCESSES:
+        return joined_pieces(choice, [task.fold(asked) for task in tasks])
+    with _workers(processes, asked) as workers:
+        return joined_pieces(choice, list(_spread(tasks, workers, asked)))
+
+
+@contextmanager
+def uncollected() -> Iterator[None]:
+    """Many small objects are made here, none of them garbage: the collector would walk through them again and
+    again, a fifth of the time."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
+
+
+def _tasks(choice: Choice, trials: Trials) -> Iterator[_Task]:
+    none = trials.some(())
+    for blocks in _batches(choice.used, trials):
+        yield _Task(used=trials.some(blocks), others=none)
+    for places in _batches([(at,) for at in choice.others], trials):
+        yield _Task(used=none, others=trials.some(places))
+
+
+def _batches(groups: Iterable[Sequence[int]], trials: Trials) -> Iterator[list[int]]:
+    """Groups of places together, until their lines make a piece."""
+    batch: list[int] = []
+    size = 0
+    for group in groups:
+        batch += group
+        size += sum(trials.heads[at].length for at in group)
+        if size >= PIECE:
+            yield batch
+            batch, size = [], 0
+    if batch:
+        yield batch
+
+
+@contextmanager
+def _workers(number: int, asked: Asked) -> Iterator[list[Connection]]:
+    """Connections to processes that fold tasks. Each ends when its connection does, also where this process
+    was killed."""
+    context = multiprocessing.get_context("spawn")  # not forked: numpy's threads do not survive that
+    started = []
+    try:
+        for _ in range(number):
+            ours, theirs = context.Pipe()
+            process = context.Process(target=_work, args=(theirs, asked), daemon=True)
+            process.start()
+            theirs.close()
+            started.append((ours, process))
+        yield [connection for connection, _ in started]
+    finally:
+        for connection, process in started:
+            connection.close()
+            process.terminate()
+            process.join()
+
+
+def _work(connection: Connection, asked: Asked) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal tells all; the one that asks ends the others
+    with suppress(EOFError, BrokenPipeError, ConnectionResetError):
+        while True:
+            task: _Task = connection.recv()
+            try:
+                answer: Piece | NearmetalError = task.fold(asked)
+            except NearmetalError as e:
+                answer = e
+            connection.send(answer)
+
+
+def _spread(tasks: Sequence[_Task], workers: Sequence[Connection], asked: Asked) -> Iterator[Piece]:
+    """The pieces of all tasks, as they come. What a worker did not finish is done here."""
+    left = list(reversed(tasks))
+    busy: dict[Connection, _Task] = {}
+
+    def next_for(worker: Connection) -> None:
+        if left:
+            busy[worker] = left.pop()
+            worker.send(busy[worker])
+
+    for worker in workers:
+        next_for(worker)
+    while busy:
+        for ready in wait(list(busy)):
+            assert isinstance(ready, Connection)
+            task = busy.pop(ready)
+            try:
+                answer = ready.recv()
+                next_for(ready)
+            except (EOFError, OSError):
+                answer = task.fold(asked)
+            if isinstance(answer, NearmetalError):
+                raise answer
+            yield answer
