@@ -1,29 +1,39 @@
-"""Analysis and report of 100,000 trial records: seconds and peak memory, and how both grow.
+"""Analysis and report of long runs: seconds and peak memory, of this process and of those that it starts, and
+how both grow.
 
-By hand: python -m benchmarks.analysis [records]. Each size has a process of its own, the two sizes in turn.
-"""
+By hand: python -m benchmarks.analysis [--records N] [--like RESULTS] [--rounds R]. The records are simulated
+ones of 1.2 kB, or with --like those of a real run, its blocks repeated with noise of 2 %. Each size has a
+process of its own, the two sizes in turn."""
 
 from __future__ import annotations
 
+import argparse
 import json
+import math
+import os
+import random
 import resource
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from benchmarks.paired import interval, ratio, shown
 
-ROUNDS = 6
+from nearmetal.model.change import replace
+from nearmetal.model.record import Row, TrialRecord
+
 MYSELF = (sys.executable, "-m", "benchmarks.analysis")
-LIMIT_SECONDS, LIMIT_BYTES = 10.0, 1 << 30
+NOISE = 0.02
+LIMITS = {True: (100_000, 10.0, 1 << 30), False: (1_000_000, 60.0, 2 << 30)}
+"""By whether the records are real: number, seconds and bytes of memory."""
 
 
 def fill(directory: Path, trials: int) -> None:
     """A results directory of so many simulated trials of quick's first workload."""
     from nearmetal.cli.common import catalog, study_from
-    from nearmetal.model.change import replace
     from nearmetal.model.study import Better
     from nearmetal.plan import make_plan
     from nearmetal.records import PlanMeta
@@ -62,6 +72,52 @@ def fill(directory: Path, trials: int) -> None:
     (directory / "trials" / "local.jsonl").write_bytes(b"".join(map(to_line, records)))
 
 
+def fill_like(directory: Path, trials: int, like: Path) -> None:
+    """A results directory of so many trials like those of a real run."""
+    from nearmetal.records import ResultsDirectory
+    from nearmetal.records.codec import to_line
+
+    real = ResultsDirectory.open(like)
+    blocks: dict[int, list[TrialRecord]] = {}
+    for record in real.trials():
+        blocks.setdefault(record.block, []).append(record)
+    (directory / "trials").mkdir(parents=True)
+    for name in ("study.yaml", "plan.json", "provenance.json", "roofs.json"):
+        if (like / name).exists():
+            (directory / name).write_bytes((like / name).read_bytes())
+    with (directory / "trials" / "local.jsonl").open("wb") as file:
+        file.writelines(map(to_line, _repeated(list(blocks.values()), trials)))
+
+
+def _repeated(blocks: list[list[TrialRecord]], trials: int) -> Iterator[TrialRecord]:
+    rng = random.Random(1)
+    done, number = 0, 0
+    length = max(r.end for b in blocks for r in b) - min(r.begin for b in blocks for r in b)
+    while done < trials:
+        turn, which = divmod(number, len(blocks))
+        number += 1
+        for r in blocks[which]:
+            trial = r.trial.replace(f"{r.block}.", f"{number}.", 1)
+            late = turn * (length + 1)
+            yield replace(
+                r,
+                trial=trial,
+                block=number,
+                begin=r.begin + late,
+                end=r.end + late,
+                rows=tuple(_noisy(row, rng) for row in r.rows),
+            )
+            done += 1
+
+
+def _noisy(row: Row, rng: random.Random) -> Row:
+    def noisy(values: Iterable[float]) -> tuple[float, ...]:
+        return tuple(v * math.exp(rng.gauss(0, NOISE)) for v in values)
+
+    seconds = tuple(round(v, 9) for v in noisy(row.seconds))
+    return replace(row, values=noisy(row.values), seconds=seconds)
+
+
 def measure(directory: Path) -> None:
     """Read, analyse, write the report; prints seconds and peak bytes as JSON."""
     begin = time.perf_counter()
@@ -71,44 +127,66 @@ def measure(directory: Path) -> None:
     found = open_results(directory)
     study, analysis, records = analysed(found)
     write_report(found, study, analysis, records)
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    print(json.dumps({"seconds": time.perf_counter() - begin, "bytes": peak, "cells": len(analysis.cells)}))
+    peak = 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    # Of the processes that it started the largest is told; they are alike.
+    others = 1024 * resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * len(os.sched_getaffinity(0))
+    seconds = time.perf_counter() - begin
+    print(json.dumps({"seconds": seconds, "bytes": peak, "others": others, "cells": len(analysis.cells)}))
 
 
-def main(trials: int) -> None:
+def main(trials: int, like: Path | None, rounds: int) -> None:
+    usual, most_seconds, most_bytes = LIMITS[like is not None]
+    sizes = (trials, trials // 2)
     with tempfile.TemporaryDirectory() as scratch:
-        places = {n: Path(scratch) / str(n) for n in (trials, trials // 2)}
+        places = {n: Path(scratch) / str(n) for n in sizes}
         for n, place in places.items():
-            subprocess.run([*MYSELF, "--fill", str(place), str(n)], check=True)
+            subprocess.run([*MYSELF, "--fill", place, "--records", str(n), *_like(like)], check=True)
+        lines = (places[trials] / "trials" / "local.jsonl").stat().st_size / trials
         seconds: dict[int, list[float]] = {n: [] for n in places}
         peak: dict[int, list[float]] = {n: [] for n in places}
-        for _ in range(ROUNDS):
+        others: list[float] = []
+        for _ in range(rounds):
             for n, place in places.items():
                 done = subprocess.run(
-                    [*MYSELF, "--measure", str(place)],
-                    check=True,
-                    capture_output=True,
-                    text=True,
+                    [*MYSELF, "--measure", place], check=True, capture_output=True, text=True
                 )
                 out = json.loads(done.stdout.splitlines()[-1])
                 seconds[n].append(out["seconds"])
                 peak[n].append(out["bytes"])
+                others.append(out["others"])
+    print(f"records of {lines / 1000:.1f} kB; limits at {usual:,}: {most_seconds:g} s,", end=" ")
+    print(f"{most_bytes / 2**20:.0f} MiB")
     for n in places:
-        median, most = sorted(seconds[n])[ROUNDS // 2], max(peak[n])
-        print(f"{n} records: median {median:.2f} s (limit {LIMIT_SECONDS:g} s at 100,000),", end=" ")
-        print(f"peak {most / 2**20:.0f} MiB (limit {LIMIT_BYTES / 2**20:.0f} MiB), n {ROUNDS}")
-    half = trials // 2
-    growth = interval([a / b for a, b in zip(seconds[trials], seconds[half], strict=True)])
-    print(
-        f"twice the records: time x{growth.centre:.2f} (limit 2),"
-        f" memory {shown(ratio(peak[trials], peak[half]))}"
-    )
+        median, most = sorted(seconds[n])[rounds // 2], max(peak[n])
+        print(f"{n:,} records: median {median:.2f} s, peak {most / 2**20:.0f} MiB, n {rounds}")
+    print(f"processes started beside: at most {max(others) / 2**20:.0f} MiB together")
+    if rounds > 1:
+        half = trials // 2
+        growth = interval([a / b for a, b in zip(seconds[trials], seconds[half], strict=True)])
+        print(
+            f"twice the records: time x{growth.centre:.2f} (limit 2),"
+            f" memory {shown(ratio(peak[trials], peak[half]))}"
+        )
+
+
+def _like(like: Path | None) -> list[str]:
+    return [] if like is None else ["--like", str(like)]
 
 
 if __name__ == "__main__":
-    if sys.argv[1:2] == ["--fill"]:
-        fill(Path(sys.argv[2]), int(sys.argv[3]))
-    elif sys.argv[1:2] == ["--measure"]:
-        measure(Path(sys.argv[2]))
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--records", type=int)
+    parser.add_argument("--like", type=Path)
+    parser.add_argument("--rounds", type=int, default=6)
+    parser.add_argument("--fill", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--measure", type=Path, help=argparse.SUPPRESS)
+    asked = parser.parse_args()
+    number = asked.records or LIMITS[asked.like is not None][0]
+    if asked.measure:
+        measure(asked.measure)
+    elif asked.fill and asked.like:
+        fill_like(asked.fill, number, asked.like)
+    elif asked.fill:
+        fill(asked.fill, number)
     else:
-        main(int(sys.argv[1]) if len(sys.argv) > 1 else 100_000)
+        main(number, asked.like, asked.rounds)

@@ -29,7 +29,7 @@ def test_a_guest_by_kvm_and_limits_by_control_groups_of_version_2(parts: Parts, 
     carried, machine = tmp_path / "carried", tmp_path / "machine"
     carried.mkdir()
     machine.mkdir()
-    disk = make_carried(carried, ("qemu",), files)
+    disk = make_carried(carried, ("qemu", "msgspec"), files)
     with outer_machine(machine, xen=False, carried=disk) as outer:
         argv = ["python3", "/carried/kvm_inside.py", "/carried", f"/boot/{parts.base.kernel.name}"]
         env = {"PYTHONPATH": "/carried/src:/carried/site:/carried"}

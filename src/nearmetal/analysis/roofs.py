@@ -164,8 +164,7 @@ def _raised(
             and (needed := _wanted(roof.name, False, arm)) is not None
             and roof.fits(needed)
         ):
-            for value in c.baseline_values:
-                roof = roof.raised_to(value)
+            roof = roof.raised_to(c.baseline_values)
     return roof
 
 

@@ -6,7 +6,6 @@ coins against the fair coin, a nonnegative martingale at the median, so by Ville
 
 from __future__ import annotations
 
-import heapq
 import math
 from functools import lru_cache
 
@@ -55,28 +54,27 @@ def sign_interval(d: FloatArray, alpha: float) -> Interval:
     finite = d[np.isfinite(d)]
     if finite.size == 0:
         raise ValueError("at least one block without a failure is needed")
-    ranks = _ranks(alpha, -(-n // 256) * 256)
-    low = _running_max(d.tolist(), ranks)
-    high = -_running_max((-d).tolist(), ranks)
+    ranks = np.array(_ranks(alpha, -(-n // 256) * 256)[:n])
+    low, high = _running_max(d, ranks), -_running_max(-d, ranks)
     centre = float(np.median(finite))
     if low <= high:
         centre = min(max(centre, low), high)
     return Interval(centre=centre, low=low, high=high)
 
 
-def _running_max(values: list[float], ranks: tuple[int, ...]) -> float:
-    """The largest over n of the k_n-th smallest of the first n values; -inf where every k_n is 0."""
-    # `inner` holds the k_n smallest so far as a max-heap (negated), `outer` the rest as a min-heap.
-    inner: list[float] = []
-    outer: list[float] = []
-    best = -math.inf
-    for value, k in zip(values, ranks, strict=False):
-        if inner and value < -inner[0]:
-            heapq.heappush(outer, -heapq.heapreplace(inner, -value))
+def _running_max(values: FloatArray, ranks: NDArray[np.int64]) -> float:
+    """The largest over n of the k_n-th smallest of the first n values; -inf where every k_n is 0.
+
+    It is at least v if and only if for some n fewer than k_n of the first n values are below v, which is the
+    harder the larger v is: O(n log n)."""
+    if not bool(np.any(ranks > 0)):
+        return -math.inf
+    ordered = np.sort(values)
+    reached, beyond = 0, values.size
+    while beyond - reached > 1:
+        middle = (reached + beyond) // 2
+        if bool(np.any(np.cumsum(values < ordered[middle]) < ranks)):
+            reached = middle
         else:
-            heapq.heappush(outer, value)
-        while len(inner) < k:
-            heapq.heappush(inner, -heapq.heappop(outer))
-        if inner and -inner[0] > best:
-            best = -inner[0]
-    return best
+            beyond = middle
+    return float(ordered[reached])
