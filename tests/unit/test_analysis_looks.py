@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from nearmetal.analysis.looks import (
     PlannedLook,
+    carried_interval,
     look_and_carry,
     nominal_shares,
     planned_looks,
@@ -133,3 +134,20 @@ def test_the_levels_to_come_are_foreseen() -> None:
     later = look_and_carry(np.zeros(10), schedule=GrowingLooks(closing=(10,)), alpha=0.05)
     assert later.ahead[0][0] == 12 and later.ahead[0][1] < 0.28 * 0.05
     assert later.ahead[0][1] == attained(12, later.ahead[0][1])
+
+
+@given(
+    values=st.lists(st.floats(-0.5, 0.5).map(lambda x: round(x, 3)), min_size=1, max_size=30),
+    ends=st.lists(st.sampled_from([-math.inf, math.inf]), max_size=4),
+    repeated=st.integers(1, 12),
+    schedule=SCHEDULES | CLOSINGS,
+    seed=st.integers(0, 2**32 - 1),
+)
+def test_the_interval_alone_is_that_of_all_looks(
+    values: list[float], ends: list[float], repeated: int, schedule: Schedule, seed: int
+) -> None:
+    d = np.random.default_rng(seed).permutation(np.array([*values, *ends] * repeated))
+    whole = look_and_carry(d, schedule=schedule, alpha=0.05).interval
+    alone = carried_interval(d, schedule=schedule, alpha=0.05)
+    assert [alone.low, alone.high] == pytest.approx([whole.low, whole.high])
+    assert alone.centre == pytest.approx(whole.centre)

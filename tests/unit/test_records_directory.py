@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from nearmetal.errors import DiskFullError, RecordsError
 from nearmetal.model.change import replace
 from nearmetal.model.plan import ExpectedLooks, GrowingLooks
-from nearmetal.model.record import TrialRecord
+from nearmetal.model.record import Status, TrialRecord
 from nearmetal.records import ResultsDirectory, completed_blocks, last_attempts, latest_attempts, safe_name
 from nearmetal.records.codec import to_line
 from nearmetal.testing.plain import PLAIN
@@ -157,6 +157,43 @@ def test_a_file_with_nothing_whole_in_it(directory: ResultsDirectory, content: b
     with directory.writer() as writer:
         writer.append(record(1, 1))
     assert directory.records() == (record(1, 1),)
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {},
+        {"members": 3, "left_out": ("ep", "cg")},
+        {"facts": {"x": {"members": 3}}},
+        {"run": 'a"b\\\\', "arm": 'a"b', "reason": ',"members":9}'},
+        {"begin": -1e-7, "end": 1e22, "block": -1, "aa": True, "status": Status.FAILED},
+    ],
+)
+def test_which_trial_a_line_holds_is_known_without_reading_it(
+    directory: ResultsDirectory, changed: dict[str, object]
+) -> None:
+    wanted = replace(record(2, 1, 3), **changed)
+    file = directory.path / "trials" / "local.jsonl"
+    turned = json.dumps(dict(reversed(json.loads(to_line(wanted)).items()))).encode() + b"\n"
+    for line in (to_line(wanted), turned):
+        file.write_bytes(to_line(record(0, 0)) + line)
+        trials = directory.trials()
+        head = next(h for h in trials.heads if h.attempt == 3)
+        for name in ("block", "attempt", "arm", "aa", "position", "begin", "end", "status", "members"):
+            assert getattr(head, name) == getattr(wanted, name)
+        assert trials[trials.heads.index(head)] == wanted
+        assert sorted(trials[:], key=lambda r: r.block) == sorted(trials, key=lambda r: r.block)
+
+
+def test_a_record_is_corrupt_only_for_who_reads_it(directory: ResultsDirectory) -> None:
+    file = directory.path / "trials" / "w.jsonl"
+    bad = to_line(record(0, 1)).replace(b'"rows":[', b'"rows":[7,')
+    file.write_bytes(to_line(record(0, 0)) + bad + to_line(record(0, 2)))
+    trials = directory.trials()
+    assert [trials[at].position for at in (0, 2)] == [0, 2]
+    with pytest.raises(RecordsError) as e:
+        trials[1]
+    assert e.value.where == f"{file}:2"
 
 
 def test_a_long_last_line_is_found(directory: ResultsDirectory) -> None:

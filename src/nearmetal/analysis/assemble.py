@@ -43,21 +43,19 @@ def conclude(
     """What analyse() gives, of a run that was folded already. heads: of all its records."""
     clock = Clock(heads, plan.started)
     questions = _questions(study, folded)
-    answers = [
-        a
-        for q in questions
-        if (
-            a := answer(
-                q,
-                folded,
-                study.design,
-                plan,
-                block_seconds=clock.block_seconds,
-                ended=clock.ended,
-                detail=detail,
-            )
+
+    def answered(question: Question) -> Answer | None:
+        return answer(
+            question,
+            folded,
+            study.design,
+            plan,
+            block_seconds=clock.block_seconds,
+            ended=clock.ended,
+            detail=detail,
         )
-    ]
+
+    answers = [a for a in map(answered, questions) if a is not None]
     compared = [a for a in answers if a.cell.arm != a.cell.baseline]
     cells = tuple(a.cell for a in compared)
     if detail:

@@ -15,7 +15,7 @@ from ..model.record import STEP
 from ..model.result import Attribution, Cell, Interval, Part, Verdict
 from ..model.study import Arm, Study, Transport
 from .fold import Paired
-from .looks import look_and_carry
+from .looks import carried_interval
 from .pieces import REST, TOTAL, FloatArray
 
 NAMES: Mapping[str, str] = {
@@ -64,7 +64,7 @@ def measured_parts(
     residual = known[TOTAL] - np.sum(list(shares.values()), axis=0)
 
     def carried(x: FloatArray) -> Interval:
-        return look_and_carry(x, schedule=schedule, alpha=alpha, numbers=paired.blocks.tolist()).interval
+        return carried_interval(x, schedule=schedule, alpha=alpha, numbers=paired.blocks.tolist())
 
     parts = tuple(Part(name=name, overhead=carried(x)) for name, x in shares.items())
     return parts, carried(residual)

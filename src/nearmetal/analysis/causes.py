@@ -20,7 +20,7 @@ from ..model.result import Attribution, Cell, Interval, Part, Verdict
 from ..model.study import ApplicationWorkload, Arm, CommandWorkload, KernelWorkload, Study
 from .attribution import NOT_EXPLAINED
 from .fold import Folded
-from .looks import look_and_carry
+from .looks import carried_interval
 from .network_trouble import (
     WORTH_SAYING,
     OneSide,
@@ -194,7 +194,7 @@ def find(study: Study, cell: Cell, env: Side, base: Side, *, schedule: Schedule)
     alpha = 1 - cell.confidence
 
     def carried(values: FloatArray) -> Interval:
-        return look_and_carry(values, schedule=schedule, alpha=alpha, numbers=cell.blocks).interval
+        return carried_interval(values, schedule=schedule, alpha=alpha, numbers=cell.blocks)
 
     return Found(
         causes={c: carried(x) for c, x in shares.items()},
@@ -265,7 +265,7 @@ def _times_more(cell: Cell, env: Side, base: Side, count: Count, *, schedule: Sc
     ours, theirs = (side.trials.timed(count.counter) / side.trials.work for side in (env, base))
     if ours.size == 0 or not bool(np.all((ours > 0) & (theirs > 0))):
         return None
-    ratio = look_and_carry(
+    ratio = carried_interval(
         np.log(ours / theirs), schedule=schedule, alpha=1 - cell.confidence, numbers=cell.blocks
-    ).interval
+    )
     return math.exp(ratio.centre) if ratio.low > math.log(count.least) else None

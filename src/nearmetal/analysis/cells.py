@@ -17,7 +17,7 @@ from .attribution import measured_parts
 from .companions import discoveries, evidence, slice_spread, totals
 from .decision import Decision, decide
 from .fold import Folded, Paired, brackets, pair
-from .looks import look_and_carry, own_schedule
+from .looks import carried_interval, own_schedule
 from .mean_interval import anytime_mean
 from .multiplicity import holm, smallest_alpha
 from .pieces import FloatArray, RowName
@@ -108,14 +108,14 @@ def answer(
     if not detail:
         return Answer(cell=cell, schedule=schedule, p=None, parts=None)
     parts = measured_parts(paired, schedule=schedule, alpha=alpha)
-    difference = look_and_carry(paired.both.difference, schedule=schedule, alpha=alpha, numbers=cell.blocks)
+    difference = carried_interval(paired.both.difference, schedule=schedule, alpha=alpha, numbers=cell.blocks)
     sign = sign_interval(paired.judged, alpha)
     other = disagreement(decision.carried.low, decision.carried.high, sign, cell.verdict, margin=margin)
     cell = replace(
         cell,
         baseline_value=median_interval(paired.base_values, design.confidence),
         value=median_interval(paired.env_values, design.confidence),
-        difference=difference.interval,
+        difference=difference,
         reason=f"{cell.reason}; {other}" if other else cell.reason,
         sign=sign,
         mean=_mean(paired.d, alpha, schedule),

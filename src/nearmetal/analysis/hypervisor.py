@@ -19,7 +19,7 @@ from ..model.study import Arm, Study
 from .attribution import NOT_EXPLAINED
 from .causes import Side, same_work_of, sides_of
 from .fold import Folded
-from .looks import look_and_carry
+from .looks import carried_interval
 from .network_trouble import WORTH_SAYING, OneSide, extra_seconds
 from .pieces import FloatArray
 
@@ -102,10 +102,10 @@ def _more(cell: Cell, env: Side, base: Side, read: Read, schedule: Schedule) -> 
     more = own * env.trials.part - other * base.trials.part * scale
     if more.size == 0 or bool(np.isnan(more / same_work).any()):
         return None
-    carried = look_and_carry(
+    carried = carried_interval(
         more / same_work, schedule=schedule, alpha=1 - cell.confidence, numbers=cell.blocks
     )
-    return carried.interval, float(np.mean(more))
+    return carried, float(np.mean(more))
 
 
 def _extra(env: Side, base: Side) -> float:

@@ -197,6 +197,27 @@ def look_and_carry(
     )
 
 
+def carried_interval(
+    d: FloatArray, *, schedule: Schedule, alpha: float, numbers: Sequence[int] | None = None
+) -> Interval:
+    """The interval of look_and_carry, without the looks that it came of. The last look, which is nearly
+    always the narrowest, is taken first: of the others it is then only counted whether they narrow it."""
+    if not 0 < alpha < 1 or not bool(np.any(np.isfinite(d))):
+        raise ValueError("at least one block without a failure and 0 < alpha < 1 are needed")
+    size = int(d.size)
+    planned = planned_looks(schedule, range(1, size + 1) if numbers is None else numbers)
+    levels = signed_rank_levels(schedule, planned, alpha)
+    whole = Walsh(d)
+    low, high = -math.inf, math.inf
+    for look, level in reversed(list(zip(planned, levels, strict=True))):
+        walsh = whole if look.n == size else Walsh(d[: look.n])
+        low, high = walsh.narrowed(level, low, high)
+    centre = whole.centre()
+    if low <= high:
+        centre = min(max(centre, low), high)
+    return Interval(centre=centre, low=low, high=high)
+
+
 @lru_cache(maxsize=256)
 def _ahead(
     schedule: Schedule, planned: tuple[PlannedLook, ...], blocks: int, alpha: float

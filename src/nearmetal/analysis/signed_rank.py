@@ -176,7 +176,12 @@ class Walsh:
         middle = (whole + 1) // 2
         if whole % 2:
             return self._order(middle)
-        return 0.5 * self._order(middle) + 0.5 * self._order(middle + 1)
+        if self._listed is not None:
+            return 0.5 * self._order(middle) + 0.5 * self._order(middle + 1)
+        lower = self._select(middle)
+        width = self._width(lower)
+        upper = lower if int(np.sum(width)) > middle else self._smallest_beyond(width)
+        return 0.5 * (0.5 * lower * self._unit) + 0.5 * (0.5 * upper * self._unit)
 
     def interval(self, alpha: float) -> tuple[float, float]:
         """The closed interval that misses the centre with probability at most alpha; infinite where n is too
@@ -185,6 +190,17 @@ class Walsh:
         if k < 0:
             return -math.inf, math.inf
         return self.lower(k + 1), self.upper(k + 1)
+
+    def narrowed(self, alpha: float, low: float, high: float) -> tuple[float, float]:
+        """interval(alpha) where it reaches into [low, high], at the cost of counting where it does not."""
+        k = critical(self.n, alpha / 2)
+        if k < 0:
+            return low, high
+        if low == -math.inf or self.at_most(low) <= k:
+            low = max(low, self.lower(k + 1))
+        if high == math.inf or self.count - self.below(high) <= k:
+            high = min(high, self.upper(k + 1))
+        return low, high
 
     def step(self) -> float:
         """About one standard error of the centre, from the inner two thirds of the finite Walsh averages,

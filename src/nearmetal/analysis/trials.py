@@ -104,8 +104,8 @@ def trials_of(records: Sequence[TrialRecord]) -> Trials:
         rto=np.fromiter((_smallest_rto(r.connections or ()) for r in records), dtype=np.float64, count=n),
         flagged=np.fromiter((bool(r.flags) for r in records), dtype=np.bool_, count=n),
         disturbance=_named(_columns([{"": r.disturbance} for r in records])),
-        counters=_columns([r.counters for r in records], _of_timed_part),
-        network=_columns([r.network for r in records], _of_trouble),
+        counters=_columns([r.counters for r in records], scopes=_is_timed_part),
+        network=_columns([r.network for r in records], wanted=_of_trouble),
         counted=_named(_columns([{"": _counted_seconds(r.rows)} for r in records])),
     )
 
@@ -141,25 +141,30 @@ def _joined(tables: Sequence[Mapping[Key, FloatArray]], sizes: Sequence[int]) ->
 
 def _columns(
     told: Sequence[Mapping[str, Mapping[str, float | None]]],
+    scopes: Callable[[str], bool] = lambda scope: True,
     wanted: Callable[[str, str], bool] = lambda scope, name: True,
 ) -> dict[Counter, FloatArray]:
-    """One column for each counter of each scope. Trials that tell the same counters in the same order, which
-    most do, are taken together."""
-    alike: dict[tuple[str, tuple[str, ...]], tuple[list[int], list[tuple[float | None, ...]]]] = {}
-    for at, scopes in enumerate(told):
-        for scope, counters in scopes.items():
-            places, rows = alike.setdefault((scope, tuple(counters)), ([], []))
-            places.append(at)
-            rows.append(tuple(counters.values()))
+    """One column for each counter that is wanted of each scope that is. Trials that tell the same counters in
+    the same order, which most do, are taken together."""
+    alike: dict[tuple[str, tuple[str, ...]], tuple[list[int], list[Mapping[str, float | None]]]] = {}
+    for at, found in enumerate(told):
+        for scope, counters in found.items():
+            if scopes(scope):
+                key = scope, tuple(counters)
+                if key not in alike:
+                    alike[key] = [], []
+                places, tables = alike[key]
+                places.append(at)
+                tables.append(counters)
     out: dict[Counter, FloatArray] = {}
-    for (scope, names), (places, rows) in alike.items():
-        which = [i for i, name in enumerate(names) if wanted(scope, name)]
-        if not which:
-            continue
-        table = np.array(rows, dtype=np.float64)  # None becomes nan
-        for i in which:
-            column = out.setdefault((scope, names[i]), np.full(len(told), math.nan))
-            column[places] = table[:, i]
+    for (scope, names), (places, tables) in alike.items():
+        for name in names:
+            if not wanted(scope, name):
+                continue
+            if (scope, name) not in out:
+                out[scope, name] = np.full(len(told), math.nan)
+            column = np.array([table[name] for table in tables], dtype=np.float64)  # None becomes nan
+            out[scope, name][places] = column
     return out
 
 
@@ -167,7 +172,7 @@ def _named(columns: Mapping[Counter, FloatArray]) -> dict[str, FloatArray]:
     return {name: column for (_, name), column in columns.items()}
 
 
-def _of_timed_part(scope: str, name: str) -> bool:
+def _is_timed_part(scope: str) -> bool:
     return scope.startswith(TIMED)
 
 
@@ -199,12 +204,14 @@ def place_of(scope: str, counter: str) -> str | None:
 def _counted_seconds(rows: Sequence[Row]) -> dict[str, float]:
     """By workload: of its wall clock, else of its rows, of which several may tell of the same slices."""
     walls: dict[str, float] = {}
-    found: dict[str, set[tuple[float, ...]]] = {}
+    found: dict[str, list[tuple[float, ...]]] = {}
     for row in rows:
         if row.status is not Status.OK:
             continue
-        if row.seconds:
-            found.setdefault(row.workload, set()).add(row.seconds)
+        if seconds := row.seconds:
+            known = found.setdefault(row.workload, [])
+            if seconds not in known:
+                known.append(seconds)
         elif row.metric == "wall":
             walls.setdefault(row.workload, sum(row.values))
     return {workload: sum(map(sum, parts)) for workload, parts in found.items()} | walls

@@ -117,14 +117,15 @@ def _work(connection: Connection, asked: Asked) -> None:
 
 
 def _spread(tasks: Sequence[_Task], workers: Sequence[Connection], asked: Asked) -> Iterator[Piece]:
-    """The pieces of all tasks, as they come. What a worker did not finish is done here."""
+    """The pieces of all tasks, as they come. What no worker finished, because it died, is done here."""
     left = list(reversed(tasks))
     busy: dict[Connection, _Task] = {}
 
     def next_for(worker: Connection) -> None:
         if left:
-            busy[worker] = left.pop()
-            worker.send(busy[worker])
+            with suppress(OSError):
+                worker.send(left[-1])
+                busy[worker] = left.pop()
 
     for worker in workers:
         next_for(worker)
@@ -133,10 +134,13 @@ def _spread(tasks: Sequence[_Task], workers: Sequence[Connection], asked: Asked)
             assert isinstance(ready, Connection)
             task = busy.pop(ready)
             try:
-                answer = ready.recv()
-                next_for(ready)
+                answer: Piece | NearmetalError = ready.recv()
             except (EOFError, OSError):
-                answer = task.fold(asked)
+                left.append(task)
+                continue
+            next_for(ready)
             if isinstance(answer, NearmetalError):
                 raise answer
             yield answer
+    while left:
+        yield left.pop().fold(asked)

@@ -1,0 +1,131 @@
+"""A run that is folded piece by piece, by several processes, says what it says when it is folded at once."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import fields, is_dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from nearmetal.analysis import conclude, wanted
+from nearmetal.analysis.fold import Folded, fold
+from nearmetal.cli import folding
+from nearmetal.cli.common import analysed, catalog
+from nearmetal.errors import RecordsError
+from nearmetal.model.change import replace
+from nearmetal.model.record import Status, TrialRecord
+from nearmetal.model.study import (
+    Better,
+    Design,
+    Environment,
+    EventSubject,
+    KernelWorkload,
+    Placement,
+    Study,
+)
+from nearmetal.plan import make_plan
+from nearmetal.records import ResultsDirectory
+from nearmetal.study_file import dump_study
+from nearmetal.testing.simulate import SimulatedMetric, Spread, simulate
+
+STUDY = Study(
+    name="s",
+    question="",
+    environments=(
+        Environment(name="native", backend="native", placements=("one",)),
+        Environment(name="box", backend="namespaces", image="busybox", placements=("one",)),
+    ),
+    placements=(Placement(name="one", instances=1, tasks=1),),
+    workloads=(KernelWorkload(name="ep", kernel="ep", params={}), EventSubject()),
+    design=Design(baselines=("native",), margin=0.03, confidence=0.95, seed=3),
+)
+PLAN = make_plan(STUDY, blocks=40)
+METRICS = (
+    SimulatedMetric(workload="ep", metric="rate", unit="op/s", better=Better.HIGHER, value=1e6, comm=0.1),
+    SimulatedMetric(workload="start", metric="start", unit="s", better=Better.LOWER, value=1e-3),
+)
+
+
+def told() -> list[TrialRecord]:
+    """A run with a torn block, one that was run again, failures, wrong results and counters."""
+    records = []
+    for r in simulate(STUDY, PLAN, metrics=METRICS, overheads={"box/one": 0.1}, spread=Spread()):
+        counters = {"timed.ep": {"run_delay": 0.001 * r.block, "steal": None}, "node": {"x": 1.0}}
+        r = replace(r, counters=counters, disturbance={"steal_share": 0.01 * r.block})
+        if r.block == 5 and r.arm == "box/one":
+            r = replace(r, status=Status.FAILED, reason="killed", rows=())
+        if r.block in (9, 30) and r.arm == "box/one":
+            r = replace(r, rows=(replace(r.rows[0], verification={"ok": r.block == 9}), *r.rows[1:]))
+        if r.block == 12:
+            records.append(replace(r, attempt=2))
+        if r.block == 17 and r.aa:
+            continue
+        records.append(r)
+    return records
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> ResultsDirectory:
+    made = ResultsDirectory.create(tmp_path, "s", study_yaml=dump_study(STUDY, catalog()))
+    made.freeze(seed=3, arms=[arm.name for arm in STUDY.arms()], provenance={})
+    with made.writer("one") as one, made.writer("two") as two:
+        for r in told():
+            (one if r.block % 3 else two).append(r)
+    return made
+
+
+def same(a: object, b: object) -> bool:
+    """Equal to the last bit, nan for nan."""
+    if isinstance(a, np.ndarray) and isinstance(b, np.ndarray):
+        return bool(np.array_equal(a, b, equal_nan=a.dtype.kind == "f"))
+    if isinstance(a, dict) and isinstance(b, dict):
+        return a.keys() == b.keys() and all(same(a[key], b[key]) for key in a)
+    if is_dataclass(a) and not isinstance(a, type):
+        return type(a) is type(b) and all(same(getattr(a, f.name), getattr(b, f.name)) for f in fields(a))
+    return a == b
+
+
+@pytest.mark.parametrize("processes", [False, True])
+def test_pieces_and_processes_change_nothing(
+    directory: ResultsDirectory, monkeypatch: pytest.MonkeyPatch, processes: bool
+) -> None:
+    asked, trials = wanted(STUDY), directory.trials()
+    whole = fold(asked, PLAN, list(trials))
+    assert whole.torn == 1 and len(whole.blocks) == 39 and whole.wrong == 1
+    monkeypatch.setattr(folding, "PIECE", 3000)
+    if processes:
+        monkeypatch.setattr(folding, "WORTH_PROCESSES", 0)
+    found = folding.fold_trials(PLAN, asked, trials)
+    assert all(same(getattr(whole, f.name), getattr(found, f.name)) for f in fields(Folded))
+    assert conclude(STUDY, PLAN, trials.heads, found) == conclude(STUDY, PLAN, trials.heads, whole)
+
+
+def test_a_corrupt_record_is_told_whoever_reads_it(
+    directory: ResultsDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = directory.path / "trials" / "one.jsonl"
+    lines = file.read_bytes().splitlines(keepends=True)
+    lines[30] = lines[30].replace(b'"rows":[', b'"rows":[7,')
+    file.write_bytes(b"".join(lines))
+    monkeypatch.setattr(folding, "PIECE", 3000)
+    monkeypatch.setattr(folding, "WORTH_PROCESSES", 0)
+    with pytest.raises(RecordsError) as e:
+        analysed(directory)
+    assert e.value.where == f"{file}:31"
+
+
+def test_what_a_process_did_not_finish_is_done_here(
+    directory: ResultsDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked, trials = wanted(STUDY), directory.trials()
+    monkeypatch.setattr(folding, "PIECE", 3000)
+    monkeypatch.setattr(folding, "WORTH_PROCESSES", 0)
+    monkeypatch.setattr(folding, "_work", dies)
+    found = folding.fold_trials(PLAN, asked, trials)
+    assert same(found.measured, fold(asked, PLAN, list(trials)).measured)
+
+
+def dies(*_: object) -> None:
+    os._exit(1)
