@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import chain
+from itertools import chain, compress
 from typing import Any
 
 import numpy as np
@@ -190,57 +190,111 @@ class _Gathered:
 
 def fold_piece(asked: Asked, used: Sequence[TrialRecord], others: Iterable[TrialRecord] = ()) -> Piece:
     """Fold whole blocks. used: their trials, block by block, ascending; others: trials that do not count."""
-    names: dict[RowName, None] = {}
-    gathered: dict[tuple[Side, RowName], _Gathered] = {}
     by_side: dict[Side, list[TrialRecord]] = {}
-    lost: dict[tuple[Side, RowName], dict[int, str]] = {}
     silent: dict[Side, dict[int, str]] = {}
     left_out: dict[tuple[Side, str], set[int]] = {}
-    verified: dict[tuple[Side, str], dict[int, bool]] = {}
     for record in used:
-        side, block = (record.arm, record.aa), record.block
+        side = record.arm, record.aa
         by_side.setdefault(side, []).append(record)
         for workload in record.left_out:
-            left_out.setdefault((side, workload), set()).add(block)
-        failed = record.status is not Status.OK
-        if failed:
-            silent.setdefault(side, {})[block] = record.reason or "the trial failed"
-        paired = record.fold is Fold.PAIRED
-        for row in record.rows:
-            ok = row.verification.get("ok") if row.verification else None
-            if isinstance(ok, bool):
-                told = verified.setdefault((side, row.workload), {})
-                told[block] = ok and told.get(block, True)
-            if failed:
-                continue
-            name = (row.workload, row.metric)
-            names.setdefault(name)
-            key = (side, name)
-            if row.status is not Status.OK or not row.values:
-                lost.setdefault(key, {})[block] = row.reason or "no values"
-                continue
-            into = gathered.get(key)
-            if into is None:
-                into = gathered[key] = _Gathered(first=row)
-            into.blocks.append(block)
-            into.rows.append(row)
-            into.paired.append(paired)
+            left_out.setdefault((side, workload), set()).add(record.block)
+        if record.status is not Status.OK:
+            silent.setdefault(side, {})[record.block] = record.reason or "the trial failed"
+    names: dict[RowName, None] = {}
+    lost: dict[tuple[Side, RowName], dict[int, str]] = {}
     slices: dict[tuple[Side, RowName], _Slices] = {}
-    for key, g in gathered.items():
-        slices[key], bad = _slices(g)
-        for block in bad:
-            lost.setdefault(key, {})[block] = "a value is not positive or not finite"
+    trials: dict[Side, Trials] = {}
+    for side, records in by_side.items():
+        gathered = _gathered([r for r in records if r.status is Status.OK])
+        names |= dict.fromkeys(gathered)
+        for row, found in gathered.items():
+            usable, reasons = _usable(found)
+            if usable.rows:
+                slices[side, row], bad = _slices(usable)
+                reasons |= dict.fromkeys(bad, "a value is not positive or not finite")
+            if reasons:
+                lost[side, row] = reasons
+        if asked.detail:
+            trials[side] = trials_of(records)
     return Piece(
         rows=tuple(names),
         measured={key: _measured(asked, key, s) for key, s in slices.items() if s.blocks.size},
         compared=dict(_comparisons(asked, slices, names)),
-        trials={side: trials_of(records) for side, records in by_side.items()} if asked.detail else {},
+        trials=trials,
         lost=lost,
         silent=silent,
         left_out={key: frozenset(blocks) for key, blocks in left_out.items()},
-        verified=verified,
+        verified=_verified(used),
         wrong=sum(r.status is Status.OK and _is_wrong(r) for r in chain(used, others)),
     )
+
+
+def _gathered(records: Sequence[TrialRecord]) -> dict[RowName, _Gathered]:
+    """The rows of one side's good trials. Trials with the same rows, as most have, are taken together: this
+    is done for every row of every trial."""
+    alike: dict[tuple[RowName, ...], list[TrialRecord]] = {}
+    for record in records:
+        layout = tuple([(row.workload, row.metric) for row in record.rows])
+        alike.setdefault(layout, []).append(record)
+    out: dict[RowName, _Gathered] = {}
+    for layout, group in alike.items():
+        blocks = [r.block for r in group]
+        paired = [r.fold is Fold.PAIRED for r in group]
+        for name, rows in zip(layout, zip(*(r.rows for r in group), strict=True), strict=True):
+            into = out.get(name)
+            if into is None:
+                into = out[name] = _Gathered(first=rows[0])
+            into.blocks += blocks
+            into.rows += rows
+            into.paired += paired
+    if len(alike) > 1:
+        for found in out.values():
+            _sort(found)
+    return out
+
+
+def _sort(found: _Gathered) -> None:
+    """By block, in place."""
+    order = sorted(range(len(found.blocks)), key=found.blocks.__getitem__)
+    found.blocks = [found.blocks[i] for i in order]
+    found.rows = [found.rows[i] for i in order]
+    found.paired = [found.paired[i] for i in order]
+    found.first = found.rows[0]
+
+
+def _usable(found: _Gathered) -> tuple[_Gathered, dict[int, str]]:
+    """The rows with values that did not fail, and the reason of the others by block."""
+    kept = [row.status is Status.OK and bool(row.values) for row in found.rows]
+    if all(kept):
+        return found, {}
+    reasons = {
+        block: row.reason or "no values"
+        for block, row, good in zip(found.blocks, found.rows, kept, strict=True)
+        if not good
+    }
+    rows = list(compress(found.rows, kept))
+    return (
+        _Gathered(
+            first=rows[0] if rows else found.first,
+            blocks=list(compress(found.blocks, kept)),
+            rows=rows,
+            paired=list(compress(found.paired, kept)),
+        ),
+        reasons,
+    )
+
+
+def _verified(records: Iterable[TrialRecord]) -> dict[tuple[Side, str], dict[int, bool]]:
+    """Piece.verified."""
+    out: dict[tuple[Side, str], dict[int, bool]] = {}
+    for record in records:
+        for row in record.rows:
+            if row.verification:
+                ok = row.verification.get("ok")
+                if isinstance(ok, bool):
+                    told = out.setdefault(((record.arm, record.aa), row.workload), {})
+                    told[record.block] = ok and told.get(record.block, True)
+    return out
 
 
 def _is_wrong(record: TrialRecord) -> bool:
@@ -255,7 +309,6 @@ def _slices(gathered: _Gathered) -> tuple[_Slices, list[int]]:
     values = _table([r.values for r in rows], lengths)
     outside = np.arange(values.shape[1]) >= lengths[:, None]
     good = np.all(outside | ((values > 0) & np.isfinite(values)), axis=1)
-    kinds = set(first.parts).intersection(*(r.parts for r in rows)) if first.parts else set()
     own_seconds = first.unit == "s" and first.better is Better.LOWER
     if own_seconds and not any(r.seconds for r in rows):
         seconds: FloatArray | None = values
@@ -263,7 +316,7 @@ def _slices(gathered: _Gathered) -> tuple[_Slices, list[int]]:
         seconds = _if_whole([r.seconds for r in rows], lengths, outside)
     if seconds is not None and not bool(np.all(outside[good] | (seconds[good] > 0))):
         seconds = None
-    parts = {kind: _if_whole([r.parts[kind] for r in rows], lengths, outside) for kind in sorted(kinds)}
+    parts = {kind: _part(kind, rows, lengths, outside) for kind in sorted(first.parts)}
     blocks = np.array(gathered.blocks, dtype=np.int64)
     usable = values[good]
     found = _Slices(
@@ -279,6 +332,14 @@ def _slices(gathered: _Gathered) -> tuple[_Slices, list[int]]:
         parts={kind: table[good] for kind, table in parts.items() if table is not None},
     )
     return found, blocks[~good].tolist()
+
+
+def _part(kind: str, rows: Sequence[Row], lengths: IntArray, outside: BoolArray) -> FloatArray | None:
+    """A kind of part, if every row has it."""
+    try:
+        return _if_whole([r.parts[kind] for r in rows], lengths, outside)
+    except KeyError:
+        return None
 
 
 def _if_whole(rows: Sequence[tuple[float, ...]], lengths: IntArray, outside: BoolArray) -> FloatArray | None:

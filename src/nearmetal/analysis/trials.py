@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
+from itertools import chain
 from typing import TypeVar
 
 import numpy as np
@@ -20,6 +21,7 @@ BoolArray = NDArray[np.bool_]
 Counter = tuple[str, str]
 """Scope and name."""
 Key = TypeVar("Key")
+_NOTHING: Mapping[str, float | None] = {}
 
 TIMEOUTS, RETRANSMITTED, PROBES = "TcpExtTCPTimeouts", "TcpRetransSegs", "TcpExtTCPLossProbes"
 _SOCKET_BUFFERS = frozenset(
@@ -144,27 +146,17 @@ def _columns(
     scopes: Callable[[str], bool] = lambda scope: True,
     wanted: Callable[[str, str], bool] = lambda scope, name: True,
 ) -> dict[Counter, FloatArray]:
-    """One column for each counter that is wanted of each scope that is. Trials that tell the same counters in
-    the same order, which most do, are taken together."""
-    alike: dict[tuple[str, tuple[str, ...]], tuple[list[int], list[Mapping[str, float | None]]]] = {}
-    for at, found in enumerate(told):
-        for scope, counters in found.items():
-            if scopes(scope):
-                key = scope, tuple(counters)
-                if key not in alike:
-                    alike[key] = [], []
-                places, tables = alike[key]
-                places.append(at)
-                tables.append(counters)
+    """One column for each counter that is wanted of each scope that is."""
     out: dict[Counter, FloatArray] = {}
-    for (scope, names), (places, tables) in alike.items():
-        for name in names:
-            if not wanted(scope, name):
-                continue
-            if (scope, name) not in out:
-                out[scope, name] = np.full(len(told), math.nan)
-            column = np.array([table[name] for table in tables], dtype=np.float64)  # None becomes nan
-            out[scope, name][places] = column
+    for scope in dict.fromkeys(chain.from_iterable(told)):
+        if not scopes(scope):
+            continue
+        tables = [found.get(scope, _NOTHING) for found in told]
+        for name in dict.fromkeys(chain.from_iterable(tables)):
+            if wanted(scope, name):
+                # None becomes nan.
+                column = [table.get(name) for table in tables]
+                out[scope, name] = np.array(column, dtype=np.float64)
     return out
 
 
