@@ -16,10 +16,12 @@ from nearmetal.errors import RecordsError
 from nearmetal.model.change import replace
 from nearmetal.model.record import Status
 from nearmetal.model.result import Roof
+from nearmetal.records import read_trials
+from nearmetal.records.codec import to_line
 from nearmetal.report.chart_parts import FILE, PAGE, Chart, finished
 from nearmetal.report.charts import MOST_POINTS, absolute, charts_of, ecdf, floor, looks, points
 from nearmetal.report.figures import Format, figures, write_figures
-from nearmetal.report.seen import RecordIndex
+from nearmetal.report.seen import RecordIndex, share_text
 
 EMPTY = RecordIndex(())
 
@@ -183,3 +185,17 @@ def test_what_was_seen_is_counted_and_missing_is_not_zero() -> None:
     assert lines["node context_switches"].slowest_block == 410.0 + slowest
     assert math.isclose(lines["node context_switches"].baseline or 0, 430.0)
     assert RecordIndex(()).counters(cell) == ()
+
+
+def test_of_a_long_run_some_trials_are_read_and_the_report_says_so(tmp_path: Path) -> None:
+    first = next(r for r in sample.records(1) if r.arm == "native/one")
+    file = tmp_path / "w.jsonl"
+    with file.open("wb") as lines:
+        lines.writelines(to_line(replace(first, trial=f"{b}.native/one", block=b)) for b in range(1, 1801))
+    index = RecordIndex(read_trials([file]))
+    seen = index.seen("native/one")
+    assert index.count("native/one") == seen.of == 1800
+    assert len(index.trials("native/one")) == seen.trials == 451  # every fourth, and the last
+    ((_, said),) = seen.transports
+    assert share_text(said, seen) == "in 451 of 451 trials looked at"
+    assert index.trial("native/one", 1799) is not None

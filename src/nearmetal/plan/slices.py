@@ -38,8 +38,12 @@ LONGER_THEN = 2.0
 """Factor by which blocks become longer then, if the time budget still holds SHORTEST_RUN of them, and again
 after SHORTEST_RUN. What has dropped out by then leaves less to fill a block with, but its starts and launches
 cost nearly as much. When they become longer does not depend on what has dropped out."""
-LONGEST_LATE_BLOCK = 8.0
+LONGEST_LATE_BLOCK = 12.0
 """Seconds that a block may take for that reason, with all arms and kernels."""
+LEFT_THEN = 0.7
+"""Share of a block that is counted on to be left once comparisons are decided: a constant, as what really
+drops out follows from verdicts. Where nothing does, a time budget holds a few blocks fewer than
+SHORTEST_RUN."""
 
 NORMAL = 1.4826
 """Standard deviation of a normal distribution over its median absolute deviation."""
@@ -126,7 +130,8 @@ class SlicePlanner:
         second = min(LONGER_THEN * first, max(first, LONGEST_LATE_BLOCK))
         third = min(LONGER_THEN * second, max(first, LONGEST_LATE_BLOCK))
         if self._left is not None:
-            second = min(second, (self._left - self._spent) / (SHORTEST_RUN - FIXED_FROM + 0.5))
+            blocks = LEFT_THEN * (SHORTEST_RUN - FIXED_FROM + 0.5)
+            second = max(first, min(second, (self._left - self._spent) / blocks))
         return self._lengthened(planned, second), self._lengthened(planned, third)
 
     def _lengthened(self, slices: Mapping[str, int], length: float) -> dict[str, int]:
