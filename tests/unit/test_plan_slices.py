@@ -14,8 +14,8 @@ from nearmetal.model.record import Fold, Row, Status, TrialRecord, slice_phase, 
 from nearmetal.model.study import Better, Design, Environment, KernelWorkload, Placement, Study
 from nearmetal.plan.slices import (
     FIXED_FROM,
-    LEFT_THEN,
     FULL_RUN,
+    LEFT_THEN,
     LONGER_THEN,
     LONGEST_BLOCK,
     LONGEST_LATE_BLOCK,
