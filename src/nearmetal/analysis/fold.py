@@ -113,7 +113,7 @@ class Paired:
 def fold(asked: Asked, plan: Plan, records: Sequence[TrialRecord]) -> Folded:
     """Fold records that are all in memory."""
     choice = choose(plan, records)
-    used = [records[at] for block in choice.used for at in block]
+    used = (records[at] for block in choice.used for at in block)
     return joined_pieces(choice, [fold_piece(asked, used, (records[at] for at in choice.others))])
 
 

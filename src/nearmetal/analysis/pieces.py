@@ -7,9 +7,9 @@ if need be, and what its pieces give is put together in fold.py."""
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from itertools import chain, compress
+from array import array
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,7 @@ from ..model.draw import draw
 from ..model.record import STEP, Fold, Row, Status, TrialRecord
 from ..model.study import Better, Event, EventSubject, Study
 from .attempts import Side
-from .trials import Trials, trials_of
+from .trials import Telling, Trials
 from .variance_components import group_moments
 
 FloatArray = NDArray[np.float64]
@@ -178,123 +178,113 @@ class _Slices:
         return self.seconds * self.values if self.better is Better.HIGHER else self.seconds / self.values
 
 
-@dataclass
-class _Gathered:
-    """Rows of one series while they are collected."""
+class _Column:
+    """The usable rows of one metric of one side while they are collected: all values behind one another.
+    seconds, parts: as long as the values where every row has them."""
 
-    first: Row
-    blocks: list[int] = field(default_factory=list)
-    rows: list[Row] = field(default_factory=list)
-    paired: list[bool] = field(default_factory=list)
+    def __init__(self, row: Row) -> None:
+        self.workload, self.metric = row.workload, row.metric
+        self.unit, self.better = row.unit, row.better
+        self.blocks, self.lengths = array("q"), array("q")
+        self.values, self.seconds = array("d"), array("d")
+        self.parts: dict[str, array[float]] = {}
 
 
-def fold_piece(asked: Asked, used: Sequence[TrialRecord], others: Iterable[TrialRecord] = ()) -> Piece:
-    """Fold whole blocks. used: their trials, block by block, ascending; others: trials that do not count."""
-    by_side: dict[Side, list[TrialRecord]] = {}
+class _SideRows:
+    """The rows of the trials of one side while they are collected, in the order of blocks. columns: by row;
+    lost: see Piece; paired: blocks whose slices may be paired."""
+
+    def __init__(self) -> None:
+        self.columns: dict[RowName, _Column] = {}
+        self.lost: dict[RowName, dict[int, str]] = {}
+        self.paired: set[int] = set()
+        self._usual: list[_Column] = []
+
+    def add(self, record: TrialRecord) -> None:
+        """Of a trial that did not fail. This is done for every row of every trial: most stand where they
+        stood in the trial before."""
+        block, usual = record.block, self._usual
+        if record.fold is Fold.PAIRED:
+            self.paired.add(block)
+        for at, row in enumerate(record.rows):
+            column = usual[at] if at < len(usual) else None
+            if column is None or column.metric != row.metric or column.workload != row.workload:
+                column = self._column(row)
+                usual[at:] = [column]
+            values = row.values
+            if row.status is not Status.OK or not values:
+                lost = self.lost.setdefault((row.workload, row.metric), {})
+                lost[block] = row.reason or "no values"
+                continue
+            column.blocks.append(block)
+            column.lengths.append(len(values))
+            column.values.extend(values)
+            if row.seconds:
+                column.seconds.extend(row.seconds)
+            for kind, part in row.parts.items():
+                if kind not in column.parts:
+                    column.parts[kind] = array("d")
+                column.parts[kind].extend(part)
+
+    def _column(self, row: Row) -> _Column:
+        name = row.workload, row.metric
+        if name not in self.columns:
+            self.columns[name] = _Column(row)
+        return self.columns[name]
+
+
+def fold_piece(asked: Asked, used: Iterable[TrialRecord], others: Iterable[TrialRecord] = ()) -> Piece:
+    """Fold whole blocks. used: their trials, block by block, ascending; others: trials that do not count. No
+    record is kept."""
+    rows: dict[Side, _SideRows] = {}
+    told: dict[Side, Telling] = {}
     silent: dict[Side, dict[int, str]] = {}
     left_out: dict[tuple[Side, str], set[int]] = {}
+    verified: dict[tuple[Side, str], dict[int, bool]] = {}
+    wrong = 0
     for record in used:
         side = record.arm, record.aa
-        by_side.setdefault(side, []).append(record)
+        if side not in rows:
+            rows[side], told[side] = _SideRows(), Telling()
         for workload in record.left_out:
             left_out.setdefault((side, workload), set()).add(record.block)
-        if record.status is not Status.OK:
+        if record.status is Status.OK:
+            rows[side].add(record)
+            wrong += _is_wrong(record)
+        else:
             silent.setdefault(side, {})[record.block] = record.reason or "the trial failed"
-    names: dict[RowName, None] = {}
-    lost: dict[tuple[Side, RowName], dict[int, str]] = {}
-    slices: dict[tuple[Side, RowName], _Slices] = {}
-    trials: dict[Side, Trials] = {}
-    for side, records in by_side.items():
-        gathered = _gathered([r for r in records if r.status is Status.OK])
-        names |= dict.fromkeys(gathered)
-        for row, found in gathered.items():
-            usable, reasons = _usable(found)
-            if usable.rows:
-                slices[side, row], bad = _slices(usable)
-                reasons |= dict.fromkeys(bad, "a value is not positive or not finite")
-            if reasons:
-                lost[side, row] = reasons
-        if asked.detail:
-            trials[side] = trials_of(records)
-    return Piece(
-        rows=tuple(names),
-        measured={key: _measured(asked, key, s) for key, s in slices.items() if s.blocks.size},
-        compared=dict(_comparisons(asked, slices, names)),
-        trials=trials,
-        lost=lost,
-        silent=silent,
-        left_out={key: frozenset(blocks) for key, blocks in left_out.items()},
-        verified=_verified(used),
-        wrong=sum(r.status is Status.OK and _is_wrong(r) for r in chain(used, others)),
-    )
-
-
-def _gathered(records: Sequence[TrialRecord]) -> dict[RowName, _Gathered]:
-    """The rows of one side's good trials. Trials with the same rows, as most have, are taken together: this
-    is done for every row of every trial."""
-    alike: dict[tuple[RowName, ...], list[TrialRecord]] = {}
-    for record in records:
-        layout = tuple([(row.workload, row.metric) for row in record.rows])
-        alike.setdefault(layout, []).append(record)
-    out: dict[RowName, _Gathered] = {}
-    for layout, group in alike.items():
-        blocks = [r.block for r in group]
-        paired = [r.fold is Fold.PAIRED for r in group]
-        for name, rows in zip(layout, zip(*(r.rows for r in group), strict=True), strict=True):
-            into = out.get(name)
-            if into is None:
-                into = out[name] = _Gathered(first=rows[0])
-            into.blocks += blocks
-            into.rows += rows
-            into.paired += paired
-    if len(alike) > 1:
-        for found in out.values():
-            _sort(found)
-    return out
-
-
-def _sort(found: _Gathered) -> None:
-    """By block, in place."""
-    order = sorted(range(len(found.blocks)), key=found.blocks.__getitem__)
-    found.blocks = [found.blocks[i] for i in order]
-    found.rows = [found.rows[i] for i in order]
-    found.paired = [found.paired[i] for i in order]
-    found.first = found.rows[0]
-
-
-def _usable(found: _Gathered) -> tuple[_Gathered, dict[int, str]]:
-    """The rows with values that did not fail, and the reason of the others by block."""
-    kept = [row.status is Status.OK and bool(row.values) for row in found.rows]
-    if all(kept):
-        return found, {}
-    reasons = {
-        block: row.reason or "no values"
-        for block, row, good in zip(found.blocks, found.rows, kept, strict=True)
-        if not good
-    }
-    rows = list(compress(found.rows, kept))
-    return (
-        _Gathered(
-            first=rows[0] if rows else found.first,
-            blocks=list(compress(found.blocks, kept)),
-            rows=rows,
-            paired=list(compress(found.paired, kept)),
-        ),
-        reasons,
-    )
-
-
-def _verified(records: Iterable[TrialRecord]) -> dict[tuple[Side, str], dict[int, bool]]:
-    """Piece.verified."""
-    out: dict[tuple[Side, str], dict[int, bool]] = {}
-    for record in records:
         for row in record.rows:
             if row.verification:
                 ok = row.verification.get("ok")
                 if isinstance(ok, bool):
-                    told = out.setdefault(((record.arm, record.aa), row.workload), {})
-                    told[record.block] = ok and told.get(record.block, True)
-    return out
+                    of_workload = verified.setdefault((side, row.workload), {})
+                    of_workload[record.block] = ok and of_workload.get(record.block, True)
+        if asked.detail:
+            told[side].add(record)
+    wrong += sum(r.status is Status.OK and _is_wrong(r) for r in others)
+    lost: dict[tuple[Side, RowName], dict[int, str]] = {}
+    slices: dict[tuple[Side, RowName], _Slices] = {}
+    for side, collected in rows.items():
+        lost |= {(side, row): reasons for row, reasons in collected.lost.items()}
+        for row_name, column in collected.columns.items():
+            if not column.blocks:
+                continue
+            slices[side, row_name], bad = _slices(column, collected.paired)
+            for block in bad:
+                reasons = lost.setdefault((side, row_name), {})
+                reasons[block] = "a value is not positive or not finite"
+    names = dict.fromkeys(name for collected in rows.values() for name in collected.columns)
+    return Piece(
+        rows=tuple(names),
+        measured={key: _measured(asked, key, s) for key, s in slices.items() if s.blocks.size},
+        compared=dict(_comparisons(asked, slices, names)),
+        trials={side: telling.trials() for side, telling in told.items()} if asked.detail else {},
+        lost=lost,
+        silent=silent,
+        left_out={key: frozenset(blocks) for key, blocks in left_out.items()},
+        verified=verified,
+        wrong=wrong,
+    )
 
 
 def _is_wrong(record: TrialRecord) -> bool:
@@ -302,31 +292,30 @@ def _is_wrong(record: TrialRecord) -> bool:
     return any(row.verification and row.verification.get("ok") is False for row in record.rows)
 
 
-def _slices(gathered: _Gathered) -> tuple[_Slices, list[int]]:
+def _slices(column: _Column, paired: Collection[int]) -> tuple[_Slices, list[int]]:
     """The usable rows as arrays, and the blocks of the others: a value <= 0 or not finite is a failed row."""
-    rows, first = gathered.rows, gathered.first
-    lengths = np.fromiter(map(len, (r.values for r in rows)), dtype=np.int64, count=len(rows))
-    values = _table([r.values for r in rows], lengths)
-    outside = np.arange(values.shape[1]) >= lengths[:, None]
-    good = np.all(outside | ((values > 0) & np.isfinite(values)), axis=1)
-    own_seconds = first.unit == "s" and first.better is Better.LOWER
-    if own_seconds and not any(r.seconds for r in rows):
+    lengths = np.array(column.lengths, dtype=np.int64)
+    inside = np.arange(int(lengths.max())) < lengths[:, None]
+    values = _table(column.values, inside)
+    good = np.all(~inside | ((values > 0) & np.isfinite(values)), axis=1)
+    own_seconds = column.unit == "s" and column.better is Better.LOWER
+    if own_seconds and not column.seconds:
         seconds: FloatArray | None = values
     else:
-        seconds = _if_whole([r.seconds for r in rows], lengths, outside)
-    if seconds is not None and not bool(np.all(outside[good] | (seconds[good] > 0))):
+        seconds = _if_whole(column.seconds, inside)
+    if seconds is not None and not bool(np.all(~inside[good] | (seconds[good] > 0))):
         seconds = None
-    parts = {kind: _part(kind, rows, lengths, outside) for kind in sorted(first.parts)}
-    blocks = np.array(gathered.blocks, dtype=np.int64)
+    parts = {kind: _if_whole(column.parts[kind], inside) for kind in sorted(column.parts)}
+    blocks = np.array(column.blocks, dtype=np.int64)
     usable = values[good]
     found = _Slices(
-        unit=first.unit,
-        better=first.better,
+        unit=column.unit,
+        better=column.better,
         blocks=blocks[good],
         values=usable,
         logs=np.log(usable),
         lengths=lengths[good],
-        paired=np.array(gathered.paired, dtype=np.bool_)[good],
+        paired=np.array([block in paired for block in column.blocks], dtype=np.bool_)[good],
         middles=row_medians(usable, lengths[good]),
         seconds=None if seconds is None else seconds[good],
         parts={kind: table[good] for kind, table in parts.items() if table is not None},
@@ -334,29 +323,19 @@ def _slices(gathered: _Gathered) -> tuple[_Slices, list[int]]:
     return found, blocks[~good].tolist()
 
 
-def _part(kind: str, rows: Sequence[Row], lengths: IntArray, outside: BoolArray) -> FloatArray | None:
-    """A kind of part, if every row has it."""
-    try:
-        return _if_whole([r.parts[kind] for r in rows], lengths, outside)
-    except KeyError:
+def _if_whole(numbers: array[float], inside: BoolArray) -> FloatArray | None:
+    """A table of the numbers if every row has them, and finite, else None: half a record is no record."""
+    if len(numbers) != int(np.sum(inside)):
         return None
+    table = _table(numbers, inside)
+    return table if bool(np.all(~inside | np.isfinite(table))) else None
 
 
-def _if_whole(rows: Sequence[tuple[float, ...]], lengths: IntArray, outside: BoolArray) -> FloatArray | None:
-    """A table of the rows if each is as long as its values and finite, else None: half a record is no
-    record."""
-    if list(map(len, rows)) != lengths.tolist():
-        return None
-    table = _table(rows, lengths)
-    return table if bool(np.all(outside | np.isfinite(table))) else None
-
-
-def _table(rows: Sequence[tuple[float, ...]], lengths: IntArray) -> FloatArray:
-    """Rows of unequal lengths as one table, nan behind the last of each."""
-    widest = int(lengths.max())
-    table = np.full((len(rows), widest), np.nan)
-    flat = np.fromiter(chain.from_iterable(rows), dtype=np.float64, count=int(lengths.sum()))
-    table[np.arange(widest) < lengths[:, None]] = flat
+def _table(numbers: array[float], inside: BoolArray) -> FloatArray:
+    """Rows of unequal lengths, behind one another, as one table, nan behind the last of each. inside: where
+    the table has numbers, shape (n, widest)."""
+    table = np.full(inside.shape, np.nan)
+    table[inside] = np.frombuffer(numbers, dtype=np.float64)
     return table
 
 

@@ -4,10 +4,10 @@ not known. Only what the analysis asks for."""
 from __future__ import annotations
 
 import math
+from array import array
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
-from itertools import chain
 from typing import TypeVar
 
 import numpy as np
@@ -21,7 +21,6 @@ BoolArray = NDArray[np.bool_]
 Counter = tuple[str, str]
 """Scope and name."""
 Key = TypeVar("Key")
-_NOTHING: Mapping[str, float | None] = {}
 
 TIMEOUTS, RETRANSMITTED, PROBES = "TcpExtTCPTimeouts", "TcpRetransSegs", "TcpExtTCPLossProbes"
 _SOCKET_BUFFERS = frozenset(
@@ -96,20 +95,88 @@ def least(values: FloatArray) -> float | None:
     return float(known.min()) if known.size else None
 
 
-def trials_of(records: Sequence[TrialRecord]) -> Trials:
-    """The columns of one side's trials, which stand in the order of their blocks."""
-    n = len(records)
-    return Trials(
-        blocks=np.fromiter((r.block for r in records), dtype=np.int64, count=n),
-        good=np.fromiter((r.status is Status.OK for r in records), dtype=np.bool_, count=n),
-        networked=np.fromiter((bool(r.network) for r in records), dtype=np.bool_, count=n),
-        rto=np.fromiter((_smallest_rto(r.connections or ()) for r in records), dtype=np.float64, count=n),
-        flagged=np.fromiter((bool(r.flags) for r in records), dtype=np.bool_, count=n),
-        disturbance=_named(_columns([{"": r.disturbance} for r in records])),
-        counters=_columns([r.counters for r in records], scopes=_is_timed_part),
-        network=_columns([r.network for r in records], wanted=_of_trouble),
-        counted=_named(_columns([{"": _counted_seconds(r.rows)} for r in records])),
-    )
+class Telling:
+    """What the trials of one side told, while it is collected, in the order of blocks."""
+
+    def __init__(self) -> None:
+        self._blocks, self._rto = array("q"), array("d")
+        self._good, self._networked, self._flagged = array("b"), array("b"), array("b")
+        self._disturbance = _Columns()
+        self._counters = _Columns(_of_timed_part)
+        self._network = _Columns(_of_trouble)
+        self._counted = _Columns()
+
+    def add(self, record: TrialRecord) -> None:
+        """One trial; it is not kept."""
+        at = len(self._blocks)
+        self._blocks.append(record.block)
+        self._rto.append(_smallest_rto(record.connections or ()))
+        self._good.append(record.status is Status.OK)
+        self._networked.append(bool(record.network))
+        self._flagged.append(bool(record.flags))
+        self._disturbance.add(at, {"": record.disturbance})
+        self._counters.add(at, record.counters)
+        self._network.add(at, record.network)
+        self._counted.add(at, {"": _counted_seconds(record.rows)})
+
+    def trials(self) -> Trials:
+        """All trials so far."""
+        n = len(self._blocks)
+        return Trials(
+            blocks=np.array(self._blocks, dtype=np.int64),
+            good=np.array(self._good, dtype=np.bool_),
+            networked=np.array(self._networked, dtype=np.bool_),
+            rto=np.array(self._rto, dtype=np.float64),
+            flagged=np.array(self._flagged, dtype=np.bool_),
+            disturbance=_named(self._disturbance.columns(n)),
+            counters=self._counters.columns(n),
+            network=self._network.columns(n),
+            counted=_named(self._counted.columns(n)),
+        )
+
+
+class _Columns:
+    """Counters of many trials, while they are collected: those that are wanted, by scope and name. Most
+    trials tell the same in the same order."""
+
+    def __init__(self, wanted: Callable[[str, str], bool] = lambda scope, name: True) -> None:
+        self._wanted = wanted
+        self._alike: dict[tuple[str, tuple[str, ...]], _Alike] = {}
+
+    def add(self, at: int, told: Mapping[str, Mapping[str, float | None]]) -> None:
+        """What the trial at place `at` tells."""
+        known = self._alike
+        for scope, counters in told.items():
+            key = scope, tuple(counters)
+            alike = known.get(key)
+            if alike is None:
+                wanted = [name if self._wanted(scope, name) else None for name in counters]
+                alike = known[key] = _Alike(wanted)
+            if alike.any:
+                alike.places.append(at)
+                alike.rows.append(tuple(counters.values()))
+
+    def columns(self, n: int) -> dict[Counter, FloatArray]:
+        """One column for each counter, of n trials."""
+        out: dict[Counter, FloatArray] = {}
+        for (scope, _), alike in self._alike.items():
+            if alike.any:
+                table = np.array(alike.rows, dtype=np.float64)  # None becomes nan
+                for i, name in enumerate(alike.names):
+                    if name is not None:
+                        column = out.setdefault((scope, name), np.full(n, math.nan))
+                        column[alike.places] = table[:, i]
+        return out
+
+
+class _Alike:
+    """Trials that tell the same counters of a scope. names: None where one is not wanted; any: whether one
+    is."""
+
+    def __init__(self, names: Sequence[str | None]) -> None:
+        self.names, self.any = names, any(name is not None for name in names)
+        self.places: list[int] = []
+        self.rows: list[tuple[float | None, ...]] = []
 
 
 def joined(pieces: Sequence[Trials]) -> Trials:
@@ -141,30 +208,11 @@ def _joined(tables: Sequence[Mapping[Key, FloatArray]], sizes: Sequence[int]) ->
     }
 
 
-def _columns(
-    told: Sequence[Mapping[str, Mapping[str, float | None]]],
-    scopes: Callable[[str], bool] = lambda scope: True,
-    wanted: Callable[[str, str], bool] = lambda scope, name: True,
-) -> dict[Counter, FloatArray]:
-    """One column for each counter that is wanted of each scope that is."""
-    out: dict[Counter, FloatArray] = {}
-    for scope in dict.fromkeys(chain.from_iterable(told)):
-        if not scopes(scope):
-            continue
-        tables = [found.get(scope, _NOTHING) for found in told]
-        for name in dict.fromkeys(chain.from_iterable(tables)):
-            if wanted(scope, name):
-                # None becomes nan.
-                column = [table.get(name) for table in tables]
-                out[scope, name] = np.array(column, dtype=np.float64)
-    return out
-
-
 def _named(columns: Mapping[Counter, FloatArray]) -> dict[str, FloatArray]:
     return {name: column for (_, name), column in columns.items()}
 
 
-def _is_timed_part(scope: str) -> bool:
+def _of_timed_part(scope: str, name: str) -> bool:
     return scope.startswith(TIMED)
 
 

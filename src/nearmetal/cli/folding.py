@@ -34,7 +34,7 @@ class _Task:
     def fold(self, asked: Asked) -> Piece:
         """Raises RecordsError for a corrupt record."""
         with uncollected():
-            return fold_piece(asked, tuple(self.used), self.others)
+            return fold_piece(asked, self.used, self.others)
 
 
 def fold_trials(plan: Plan, asked: Asked, trials: Trials) -> Folded:
