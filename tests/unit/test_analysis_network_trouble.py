@@ -5,8 +5,8 @@ import pytest
 from tests.unit.planted_trouble import CONNECTION, TROUBLE
 
 from nearmetal.analysis import analyse
+from nearmetal.analysis.counts import Telling
 from nearmetal.analysis.network_trouble import timeout_clause
-from nearmetal.analysis.trials import Telling
 from nearmetal.model.change import replace
 from nearmetal.model.record import TrialRecord
 from nearmetal.model.result import Analysis, Cell, NetworkTrouble, Verdict
@@ -109,15 +109,15 @@ def test_drops_by_place_most_first() -> None:
     telling = Telling()
     for record in (replace(first, network=network_), replace(second, network={})):
         telling.add(record)
-    trials = telling.trials()
-    found = trials.drops(trials.places(np.array([1, 2, 3])))
+    counts = telling.counts()
+    found = counts.drops(counts.places(np.array([1, 2, 3])))
     assert list(found.items()) == [
         ("queueing discipline tbf on port1 of hub", 37.0),
         ("socket buffers of nm0", 4.0),
         ("softnet: a CPU's input queue (whole node)", 1.0),
         ("device eth0.100 (rx drops) of nm0", 0.5),
     ]
-    assert trials.drops(trials.places(np.array([3]))) == {}
+    assert counts.drops(counts.places(np.array([3]))) == {}
 
 
 def trouble(**changed: object) -> NetworkTrouble:

@@ -67,7 +67,7 @@ def conclude(
         schedules = {a.cell.key: a.schedule for a in compared}
         cells = with_causes(study, cells, folded, schedules=schedules)
         cells = with_hypervisor(study, cells, folded, schedules=schedules)
-    disturbance = disturbances(folded.trials.values())
+    disturbance = disturbances(folded.counts.values())
     return Analysis(
         study=study.name,
         question=study.question,

@@ -19,6 +19,7 @@ from ..model.plan import Schedule
 from ..model.result import Attribution, Cell, Interval, Part, Verdict
 from ..model.study import ApplicationWorkload, Arm, CommandWorkload, KernelWorkload, Study
 from .attribution import NOT_EXPLAINED
+from .counts import TIMEOUTS
 from .fold import Folded
 from .looks import carried_interval
 from .network_trouble import (
@@ -31,7 +32,6 @@ from .network_trouble import (
 )
 from .pieces import FloatArray
 from .suggestions import suggest
-from .trials import TIMEOUTS
 
 
 class Cause(StrEnum):
@@ -93,7 +93,7 @@ def delayed(side: Side) -> FloatArray:
 def timed_out(side: Side) -> FloatArray:
     """An arm without a network has none."""
     found = side.trials.timed_network(TIMEOUTS)
-    networked = side.trials.trials.networked[side.trials.at]
+    networked = side.trials.counts.networked[side.trials.at]
     return np.where(networked, found, 0.0) * side.rto
 
 
@@ -165,7 +165,7 @@ def sides_of(
 
     def one(name: str) -> Side:
         trials = side_of(folded, (name, False), cell)
-        rto = rto_or_least(trials.trials.smallest_rto)
+        rto = rto_or_least(trials.counts.smallest_rto)
         return Side(arm=arms[name], trials=trials, rto=rto, processes=count(arms[name]))
 
     return one(cell.arm), one(cell.baseline)

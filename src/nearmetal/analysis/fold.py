@@ -18,6 +18,7 @@ from ..model.plan import Plan
 from ..model.record import TOO_SHORT, TrialRecord
 from ..model.result import Unused
 from .attempts import Choice, Side, choose
+from .counts import Counts, joined
 from .pieces import (
     Asked,
     BoolArray,
@@ -30,7 +31,6 @@ from .pieces import (
     fold_piece,
 )
 from .three_arm import Brackets
-from .trials import Trials, joined
 
 Key = TypeVar("Key", bound=Hashable)
 Value = TypeVar("Value")
@@ -48,7 +48,7 @@ class Folded:
     unused: trials that do not count, and why.
     rows: names in order of appearance.
     measured, compared: see pieces.Piece; blocks whose verification failed are not among them.
-    trials: by side, without detail none.
+    counts: what trials counted, by side.
     present: blocks in which a side had a trial, by side; it was left out of the others on purpose.
     lost, silent, left_out: see pieces.Piece.
     wrong: number of trials whose results were found to be wrong."""
@@ -59,7 +59,7 @@ class Folded:
     rows: tuple[RowName, ...]
     measured: Mapping[tuple[Side, RowName], Measured]
     compared: Mapping[tuple[Side, Side, RowName], Compared]
-    trials: Mapping[Side, Trials]
+    counts: Mapping[Side, Counts]
     present: Mapping[Side, IntArray]
     lost: Mapping[tuple[Side, RowName], Mapping[int, str]]
     silent: Mapping[Side, Mapping[int, str]]
@@ -143,9 +143,9 @@ def joined_pieces(choice: Choice, pieces: Iterable[Piece]) -> Folded:
             both = both.where(_without(both.blocks, reasons))
         if both.blocks.size:
             compared[pair_key] = both
-    trials = {
-        side: joined([p.trials[side] for p in ordered if side in p.trials])
-        for side in _keys(p.trials for p in ordered)
+    counts = {
+        side: joined([p.counts[side] for p in ordered if side in p.counts])
+        for side in _keys(p.counts for p in ordered)
     }
     left_out: dict[tuple[Side, str], frozenset[int]] = {}
     for p in ordered:
@@ -158,7 +158,7 @@ def joined_pieces(choice: Choice, pieces: Iterable[Piece]) -> Folded:
         rows=tuple(dict.fromkeys(row for p in ordered for row in p.rows)),
         measured=measured,
         compared=compared,
-        trials=trials,
+        counts=counts,
         present=choice.present,
         lost=lost,
         silent=_united([p.silent for p in ordered]),

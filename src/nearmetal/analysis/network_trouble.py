@@ -17,9 +17,9 @@ from ..model.record import TIMED
 from ..model.result import Attribution, Cell, NetworkTrouble, Verdict
 from .attempts import Side
 from .attribution import MAIN_SHARE, NOT_EXPLAINED
+from .counts import PROBES, RETRANSMITTED, SHARED, TIMEOUTS, Counts, least
 from .fold import Folded
 from .pieces import FloatArray, IntArray
-from .trials import PROBES, RETRANSMITTED, SHARED, TIMEOUTS, Trials, least
 
 LEAST_RTO = 0.2
 """Seconds: Linux's least RTO (TCP_RTO_MIN), for kernels that told no connection's own."""
@@ -35,7 +35,7 @@ class OneSide:
     seconds, work: of all slices of the cell's metric in one trial; the unit of work is one that both sides
         share (see attribution); nan where the seconds of slices are not known."""
 
-    trials: Trials
+    counts: Counts
     workload: str
     at: IntArray
     seconds: FloatArray
@@ -43,17 +43,17 @@ class OneSide:
 
     def timed(self, counter: str) -> FloatArray:
         """What was counted in the timed part of each trial; nan where it was not."""
-        return self._column(self.trials.counters, counter)
+        return self._column(self.counts.counters, counter)
 
     def timed_network(self, counter: str) -> FloatArray:
         """The same, of its network."""
-        return self._column(self.trials.network, counter)
+        return self._column(self.counts.network, counter)
 
     @property
     def part(self) -> FloatArray:
         """The share of the cell's metric in the seconds over which the counters of its workload ran; 1 where
         those are not told apart."""
-        counted = self.trials.counted.get(self.workload)
+        counted = self.counts.counted.get(self.workload)
         if counted is None:
             return np.ones(self.at.size)
         whole = counted[self.at]
@@ -62,7 +62,7 @@ class OneSide:
     @property
     def rto(self) -> float | None:
         """The smallest retransmission time-out of connections that lost something in these trials."""
-        return least(self.trials.rto[self.at])
+        return least(self.counts.rto[self.at])
 
     def _column(self, columns: Mapping[tuple[str, str], FloatArray], counter: str) -> FloatArray:
         found = columns.get((f"{TIMED}{self.workload}", counter))
@@ -72,13 +72,13 @@ class OneSide:
 def side_of(folded: Folded, side: Side, cell: Cell) -> OneSide:
     """One side of a cell that came of these trials."""
     blocks = np.asarray(cell.blocks, dtype=np.int64)
-    trials = folded.trials[side]
+    counts = folded.counts[side]
     values = folded.measured[side, (cell.workload, cell.metric)]
     at = np.searchsorted(values.blocks, blocks)
     return OneSide(
-        trials=trials,
+        counts=counts,
         workload=cell.workload,
-        at=trials.places(blocks),
+        at=counts.places(blocks),
         seconds=values.seconds[at],
         work=values.work[at],
     )
@@ -87,7 +87,7 @@ def side_of(folded: Folded, side: Side, cell: Cell) -> OneSide:
 def with_network(cells: Sequence[Cell], folded: Folded) -> tuple[Cell, ...]:
     """The cells with what their networks did, and with the time-outs in their likely cause where they hold
     a part of it."""
-    if not any(bool(t.networked.any()) for t in folded.trials.values()):
+    if not any(bool(t.networked.any()) for t in folded.counts.values()):
         return tuple(cells)
     return tuple(
         _with_trouble(c, side_of(folded, (c.arm, False), c), side_of(folded, (c.baseline, False), c))
@@ -113,7 +113,7 @@ def network_trouble(arm: OneSide, baseline: OneSide) -> NetworkTrouble | None:
     timeouts, before = (_mean(side.timed_network(TIMEOUTS)) for side in (arm, baseline))
     sent, sent_before = (_mean(side.timed_network(RETRANSMITTED)) for side in (arm, baseline))
     probes, probes_before = (_mean(side.timed_network(PROBES)) for side in (arm, baseline))
-    drops, drops_before = (side.trials.drops(side.at) for side in (arm, baseline))
+    drops, drops_before = (side.counts.drops(side.at) for side in (arm, baseline))
     if timeouts is None and before is None:
         return None
     lost = (timeouts, before, _beyond(sent, probes), _beyond(sent_before, probes_before))
@@ -180,5 +180,5 @@ def _beyond(sent: float | None, probes: float | None) -> float | None:
 
 
 def _shares_the_node(side: OneSide) -> bool:
-    column = side.trials.network.get(SHARED)
+    column = side.counts.network.get(SHARED)
     return column is not None and bool(np.any(~np.isnan(column[side.at])))

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..model.result import Cell, NoiseFloor, Verdict
-from .trials import Trials, joined
+from .counts import Counts, joined
 
 FloatArray = NDArray[np.float64]
 
@@ -44,15 +44,15 @@ def noise_floor(cells: Sequence[Cell], disturbance: Mapping[str, float | None]) 
     )
 
 
-def disturbances(sides: Iterable[Trials]) -> dict[str, float | None]:
+def disturbances(sides: Iterable[Counts]) -> dict[str, float | None]:
     """'flagged': share of trials with a flag; by kind of disturbance the median over the trials that know it,
     None where none does (missing is not zero)."""
     if not (pieces := tuple(sides)):
         return {"flagged": None}
-    trials = joined(pieces)
-    out: dict[str, float | None] = {"flagged": float(np.mean(trials.flagged))}
-    for kind in sorted(trials.disturbance):
-        known = trials.disturbance[kind][~np.isnan(trials.disturbance[kind])]
+    counts = joined(pieces)
+    out: dict[str, float | None] = {"flagged": float(np.mean(counts.flagged))}
+    for kind in sorted(counts.disturbance):
+        known = counts.disturbance[kind][~np.isnan(counts.disturbance[kind])]
         out[kind] = float(np.median(known)) if known.size else None
     return out
 

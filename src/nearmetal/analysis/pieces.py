@@ -19,7 +19,7 @@ from ..model.draw import draw
 from ..model.record import STEP, Fold, Row, Status, TrialRecord
 from ..model.study import Better, Event, EventSubject, Study
 from .attempts import Side
-from .trials import Telling, Trials
+from .counts import Counts, Telling
 from .variance_components import group_moments
 
 FloatArray = NDArray[np.float64]
@@ -135,7 +135,7 @@ class Piece:
     rows: names in order of appearance.
     measured: by side and row.
     compared: by environment, baseline and row.
-    trials: by side.
+    counts: what trials counted, by side.
     lost: reason by side, row and block, for rows without a usable value.
     silent: reason by side and block, for trials that failed as a whole.
     left_out: blocks whose trial left a workload out on purpose, by side and workload.
@@ -146,7 +146,7 @@ class Piece:
     rows: tuple[RowName, ...]
     measured: Mapping[tuple[Side, RowName], Measured]
     compared: Mapping[tuple[Side, Side, RowName], Compared]
-    trials: Mapping[Side, Trials]
+    counts: Mapping[Side, Counts]
     lost: Mapping[tuple[Side, RowName], Mapping[int, str]]
     silent: Mapping[Side, Mapping[int, str]]
     left_out: Mapping[tuple[Side, str], frozenset[int]]
@@ -259,8 +259,7 @@ def fold_piece(asked: Asked, used: Iterable[TrialRecord], others: Iterable[Trial
                 if isinstance(ok, bool):
                     of_workload = verified.setdefault((side, row.workload), {})
                     of_workload[record.block] = ok and of_workload.get(record.block, True)
-        if asked.detail:
-            told[side].add(record)
+        told[side].add(record)
     wrong += sum(r.status is Status.OK and _is_wrong(r) for r in others)
     lost: dict[tuple[Side, RowName], dict[int, str]] = {}
     slices: dict[tuple[Side, RowName], _Slices] = {}
@@ -278,7 +277,7 @@ def fold_piece(asked: Asked, used: Iterable[TrialRecord], others: Iterable[Trial
         rows=tuple(names),
         measured={key: _measured(asked, key, s) for key, s in slices.items() if s.blocks.size},
         compared=dict(_comparisons(asked, slices, names)),
-        trials={side: telling.trials() for side, telling in told.items()} if asked.detail else {},
+        counts={side: telling.counts() for side, telling in told.items()},
         lost=lost,
         silent=silent,
         left_out={key: frozenset(blocks) for key, blocks in left_out.items()},

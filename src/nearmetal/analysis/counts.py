@@ -18,7 +18,7 @@ from ..model.record import TIMED, Connection, Row, Status, TrialRecord
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 BoolArray = NDArray[np.bool_]
-Counter = tuple[str, str]
+CounterName = tuple[str, str]
 """Scope and name."""
 Key = TypeVar("Key")
 
@@ -37,12 +37,12 @@ _SOCKET_BUFFERS = frozenset(
     )
 )
 _IP = frozenset(("IpInDiscards", "IpOutDiscards"))
-SHARED: Counter = ("node", RETRANSMITTED)
+SHARED: CounterName = ("node", RETRANSMITTED)
 """Counted of the whole machine where instances share its network."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Trials:
+class Counts:
     """All trials of one side that count; every array has shape (n,).
 
     blocks: ascending.
@@ -61,8 +61,8 @@ class Trials:
     rto: FloatArray
     flagged: BoolArray
     disturbance: Mapping[str, FloatArray]
-    counters: Mapping[Counter, FloatArray]
-    network: Mapping[Counter, FloatArray]
+    counters: Mapping[CounterName, FloatArray]
+    network: Mapping[CounterName, FloatArray]
     counted: Mapping[str, FloatArray]
 
     def places(self, blocks: IntArray) -> IntArray:
@@ -119,10 +119,10 @@ class Telling:
         self._network.add(at, record.network)
         self._counted.add(at, {"": _counted_seconds(record.rows)})
 
-    def trials(self) -> Trials:
+    def counts(self) -> Counts:
         """All trials so far."""
         n = len(self._blocks)
-        return Trials(
+        return Counts(
             blocks=np.array(self._blocks, dtype=np.int64),
             good=np.array(self._good, dtype=np.bool_),
             networked=np.array(self._networked, dtype=np.bool_),
@@ -156,9 +156,9 @@ class _Columns:
                 alike.places.append(at)
                 alike.rows.append(tuple(counters.values()))
 
-    def columns(self, n: int) -> dict[Counter, FloatArray]:
+    def columns(self, n: int) -> dict[CounterName, FloatArray]:
         """One column for each counter, of n trials."""
-        out: dict[Counter, FloatArray] = {}
+        out: dict[CounterName, FloatArray] = {}
         for (scope, _), alike in self._alike.items():
             if alike.any:
                 table = np.array(alike.rows, dtype=np.float64)  # None becomes nan
@@ -179,10 +179,10 @@ class _Alike:
         self.rows: list[tuple[float | None, ...]] = []
 
 
-def joined(pieces: Sequence[Trials]) -> Trials:
+def joined(pieces: Sequence[Counts]) -> Counts:
     """The trials of all pieces, one behind the other."""
     sizes = [p.blocks.size for p in pieces]
-    return Trials(
+    return Counts(
         blocks=np.concatenate([p.blocks for p in pieces]),
         good=np.concatenate([p.good for p in pieces]),
         networked=np.concatenate([p.networked for p in pieces]),
@@ -208,7 +208,7 @@ def _joined(tables: Sequence[Mapping[Key, FloatArray]], sizes: Sequence[int]) ->
     }
 
 
-def _named(columns: Mapping[Counter, FloatArray]) -> dict[str, FloatArray]:
+def _named(columns: Mapping[CounterName, FloatArray]) -> dict[str, FloatArray]:
     return {name: column for (_, name), column in columns.items()}
 
 
