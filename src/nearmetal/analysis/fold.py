@@ -118,14 +118,15 @@ def fold(asked: Asked, plan: Plan, records: Sequence[TrialRecord]) -> Folded:
 
 
 def joined_pieces(choice: Choice, pieces: Iterable[Piece]) -> Folded:
-    """The whole run. pieces: of different blocks, in any order."""
+    """The whole run. pieces: of different blocks, in any order; their arrays are taken out of them, so that a
+    long run does not stand in memory twice."""
     ordered = sorted(pieces, key=_first_block)
     mistrust = _Mistrust(ordered)
     lost = _united([p.lost for p in ordered])
     measured: dict[tuple[Side, RowName], Measured] = {}
     for key in _keys(p.measured for p in ordered):
         side, row = key
-        found = _one_measured([p.measured[key] for p in ordered if key in p.measured])
+        found = _one_measured([p.measured.pop(key) for p in ordered if key in p.measured])
         reasons = mistrust.reasons(side, row[0], found.blocks)
         if reasons:
             lost.setdefault(key, {}).update(reasons)
@@ -137,14 +138,14 @@ def joined_pieces(choice: Choice, pieces: Iterable[Piece]) -> Folded:
     compared: dict[tuple[Side, Side, RowName], Compared] = {}
     for pair_key in _keys(p.compared for p in ordered):
         env, base, row = pair_key
-        both = _one_compared([p.compared[pair_key] for p in ordered if pair_key in p.compared])
+        both = _one_compared([p.compared.pop(pair_key) for p in ordered if pair_key in p.compared])
         reasons = mistrust.reasons(env, row[0], both.blocks) | mistrust.reasons(base, row[0], both.blocks)
         if reasons:
             both = both.where(_without(both.blocks, reasons))
         if both.blocks.size:
             compared[pair_key] = both
     counts = {
-        side: joined([p.counts[side] for p in ordered if side in p.counts])
+        side: joined([p.counts.pop(side) for p in ordered if side in p.counts])
         for side in _keys(p.counts for p in ordered)
     }
     left_out: dict[tuple[Side, str], frozenset[int]] = {}

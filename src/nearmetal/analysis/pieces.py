@@ -144,9 +144,9 @@ class Piece:
     wrong: number of trials that did not fail but whose results were found to be wrong."""
 
     rows: tuple[RowName, ...]
-    measured: Mapping[tuple[Side, RowName], Measured]
-    compared: Mapping[tuple[Side, Side, RowName], Compared]
-    counts: Mapping[Side, Counts]
+    measured: dict[tuple[Side, RowName], Measured]
+    compared: dict[tuple[Side, Side, RowName], Compared]
+    counts: dict[Side, Counts]
     lost: Mapping[tuple[Side, RowName], Mapping[int, str]]
     silent: Mapping[Side, Mapping[int, str]]
     left_out: Mapping[tuple[Side, str], frozenset[int]]
