@@ -128,7 +128,7 @@ def measure(directory: Path) -> None:
     study, analysis, records = analysed(found)
     write_report(found, study, analysis, records)
     peak = 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    # Of the processes that it started the largest is told; they are alike.
+    # The kernel tells the largest process only; all do the same work.
     others = 1024 * resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * len(os.sched_getaffinity(0))
     seconds = time.perf_counter() - begin
     print(json.dumps({"seconds": seconds, "bytes": peak, "others": others, "cells": len(analysis.cells)}))

@@ -19,7 +19,8 @@ from .fold import Folded, fold
 from .hypervisor import with_hypervisor
 from .network_trouble import with_network
 from .noise_floor import disturbances, noise_floor
-from .pieces import Asked, RowName, asked_of, has_quantiles
+from .pieces import Asked, asked_of, has_quantiles
+from .slices import RowName
 
 
 def analyse(study: Study, plan: Plan, records: Sequence[TrialRecord], *, detail: bool = True) -> Analysis:

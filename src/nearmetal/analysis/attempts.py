@@ -24,7 +24,7 @@ class Choice:
 
     blocks: the numbers of the complete blocks, ascending.
     used: the trials of each of them, in the order in which they stand in the sequence.
-    present: by side, the blocks of which it has a trial, ascending.
+    present: by side, the numbers of the blocks in which the side has a trial, ascending.
     others: all other trials.
     torn: number of blocks without a complete attempt.
     unused: why others do not count."""

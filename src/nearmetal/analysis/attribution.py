@@ -14,9 +14,10 @@ from ..model.plan import Schedule
 from ..model.record import STEP
 from ..model.result import Attribution, Cell, Interval, Part, Verdict
 from ..model.study import Arm, Study, Transport
+from .counts import FloatArray
 from .fold import Paired
 from .looks import carried_interval
-from .pieces import REST, TOTAL, FloatArray
+from .pieces import REST, TOTAL
 
 NAMES: Mapping[str, str] = {
     "comm": "communication",

@@ -19,7 +19,7 @@ from ..model.plan import Schedule
 from ..model.result import Attribution, Cell, Interval, Part, Verdict
 from ..model.study import ApplicationWorkload, Arm, CommandWorkload, KernelWorkload, Study
 from .attribution import NOT_EXPLAINED
-from .counts import TIMEOUTS
+from .counts import TIMEOUTS, FloatArray
 from .fold import Folded
 from .looks import carried_interval
 from .network_trouble import (
@@ -30,7 +30,6 @@ from .network_trouble import (
     side_of,
     timeout_clause,
 )
-from .pieces import FloatArray
 from .suggestions import suggest
 
 
@@ -158,7 +157,7 @@ def _processes_of(workload: object) -> Callable[[Arm], int] | None:
 def sides_of(
     study: Study, arms: Mapping[str, Arm], folded: Folded, cell: Cell
 ) -> tuple[Side | None, Side | None]:
-    """Both sides of a cell; None where its workload has no processes of its own."""
+    """Both sides of a cell. Both are None if the workload starts no processes of its own."""
     count = next((_processes_of(w) for w in study.workloads if w.name == cell.workload), None)
     if count is None:
         return None, None

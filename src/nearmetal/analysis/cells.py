@@ -15,14 +15,15 @@ from ..model.study import Arm, Design
 from .attempts import Side
 from .attribution import measured_parts
 from .companions import discoveries, evidence, slice_spread, totals
+from .counts import FloatArray
 from .decision import Decision, decide
 from .fold import Folded, Paired, brackets, pair
 from .looks import carried_interval, own_schedule
 from .mean_interval import anytime_mean
 from .multiplicity import holm, smallest_alpha
-from .pieces import FloatArray, RowName
 from .quantiles import median_interval, quantiles
 from .sign_interval import sign_interval
+from .slices import RowName
 from .verdict import disagreement, smallest_material
 
 

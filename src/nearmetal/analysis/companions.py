@@ -10,10 +10,10 @@ import numpy as np
 
 from ..model.result import Interval, SliceSpread
 from ..model.study import Better
+from .counts import FloatArray
 from .fieller import fieller
 from .fold import Paired
 from .multiplicity import e_bh
-from .pieces import FloatArray
 from .sign_interval import log_e_value
 from .variance_components import components_of_moments
 

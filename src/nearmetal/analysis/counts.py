@@ -242,7 +242,8 @@ def place_of(scope: str, counter: str) -> str | None:
 
 
 def _counted_seconds(rows: Sequence[Row]) -> dict[str, float]:
-    """By workload: of its wall clock, else of its rows, of which several may tell of the same slices."""
+    """Seconds by workload: its wall time if that was measured, else the sum over its slices. Metrics of the
+    same slices have equal seconds, which are added once."""
     walls: dict[str, float] = {}
     found: dict[str, list[tuple[float, ...]]] = {}
     for row in rows:

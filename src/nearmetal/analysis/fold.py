@@ -18,18 +18,9 @@ from ..model.plan import Plan
 from ..model.record import TOO_SHORT, TrialRecord
 from ..model.result import Unused
 from .attempts import Choice, Side, choose
-from .counts import Counts, joined
-from .pieces import (
-    Asked,
-    BoolArray,
-    Compared,
-    FloatArray,
-    IntArray,
-    Measured,
-    Piece,
-    RowName,
-    fold_piece,
-)
+from .counts import BoolArray, Counts, FloatArray, IntArray, joined
+from .pieces import Asked, Compared, Measured, Piece, fold_piece
+from .slices import RowName
 from .three_arm import Brackets
 
 Key = TypeVar("Key", bound=Hashable)
@@ -169,7 +160,7 @@ def joined_pieces(choice: Choice, pieces: Iterable[Piece]) -> Folded:
 
 
 def pair(folded: Folded, env: Side, base: Side, row: RowName) -> Paired | None:
-    """One comparison of one row by block; None where no block can be compared."""
+    """One comparison of one row, by block. Returns None if no block can be compared."""
     found = folded.compared.get((env, base, row))
     if found is None or not bool(found.alike.any()):
         return None

@@ -18,10 +18,10 @@ from ..model.result import Attribution, Cell, Interval, Suggestion, Verdict
 from ..model.study import Arm, Study
 from .attribution import NOT_EXPLAINED
 from .causes import Side, same_work_of, sides_of
+from .counts import FloatArray
 from .fold import Folded
 from .looks import carried_interval
 from .network_trouble import WORTH_SAYING, OneSide, extra_seconds
-from .pieces import FloatArray
 
 LEAST_EXIT = 0.5e-6
 """Seconds that an exit takes at least with its return, on processors of today: a thousand cycles and more."""

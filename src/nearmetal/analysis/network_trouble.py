@@ -17,9 +17,8 @@ from ..model.record import TIMED
 from ..model.result import Attribution, Cell, NetworkTrouble, Verdict
 from .attempts import Side
 from .attribution import MAIN_SHARE, NOT_EXPLAINED
-from .counts import PROBES, RETRANSMITTED, SHARED, TIMEOUTS, Counts, least
+from .counts import PROBES, RETRANSMITTED, SHARED, TIMEOUTS, Counts, FloatArray, IntArray, least
 from .fold import Folded
-from .pieces import FloatArray, IntArray
 
 LEAST_RTO = 0.2
 """Seconds: Linux's least RTO (TCP_RTO_MIN), for kernels that told no connection's own."""

@@ -7,26 +7,19 @@ if need be, and what its pieces give is put together in fold.py."""
 from __future__ import annotations
 
 import math
-from array import array
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ..model.draw import draw
-from ..model.record import STEP, Fold, Row, Status, TrialRecord
+from ..model.record import STEP, Status, TrialRecord
 from ..model.study import Better, Event, EventSubject, Study
 from .attempts import Side
-from .counts import Counts, Telling
+from .counts import BoolArray, Counts, FloatArray, IntArray, Telling
+from .slices import RowName, SideRows, Slices, as_slices, row_medians
 from .variance_components import group_moments
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
-BoolArray = NDArray[np.bool_]
-RowName = tuple[str, str]
-"""Workload and metric."""
 
 TOTAL, REST = "total", "outside of comm"
 """Among the shares of extra time: all of it, and what was not spent in MPI calls."""
@@ -154,89 +147,10 @@ class Piece:
     wrong: int
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Slices:
-    """One metric of one side. values, logs: shape (n, widest), nan behind a block's last slice; seconds and
-    parts like values where every block has them, else None and absent; the others shape (n,)."""
-
-    unit: str
-    better: Better
-    blocks: IntArray
-    values: FloatArray
-    logs: FloatArray
-    lengths: IntArray
-    paired: BoolArray
-    middles: FloatArray
-    seconds: FloatArray | None
-    parts: Mapping[str, FloatArray]
-
-    @property
-    def work(self) -> FloatArray:
-        """Of each slice: a rate is work per second, a latency seconds per piece of work. Only with
-        seconds."""
-        assert self.seconds is not None
-        return self.seconds * self.values if self.better is Better.HIGHER else self.seconds / self.values
-
-
-class _Column:
-    """The usable rows of one metric of one side while they are collected: all values behind one another.
-    seconds, parts: as long as the values where every row has them."""
-
-    def __init__(self, row: Row) -> None:
-        self.workload, self.metric = row.workload, row.metric
-        self.unit, self.better = row.unit, row.better
-        self.blocks, self.lengths = array("q"), array("q")
-        self.values, self.seconds = array("d"), array("d")
-        self.parts: dict[str, array[float]] = {}
-
-
-class _SideRows:
-    """The rows of the trials of one side while they are collected, in the order of blocks. columns: by row;
-    lost: see Piece; paired: blocks whose slices may be paired."""
-
-    def __init__(self) -> None:
-        self.columns: dict[RowName, _Column] = {}
-        self.lost: dict[RowName, dict[int, str]] = {}
-        self.paired: set[int] = set()
-        self._usual: list[_Column] = []
-
-    def add(self, record: TrialRecord) -> None:
-        """Of a trial that did not fail. This is done for every row of every trial: most stand where they
-        stood in the trial before."""
-        block, usual = record.block, self._usual
-        if record.fold is Fold.PAIRED:
-            self.paired.add(block)
-        for at, row in enumerate(record.rows):
-            column = usual[at] if at < len(usual) else None
-            if column is None or column.metric != row.metric or column.workload != row.workload:
-                column = self._column(row)
-                usual[at:] = [column]
-            values = row.values
-            if row.status is not Status.OK or not values:
-                lost = self.lost.setdefault((row.workload, row.metric), {})
-                lost[block] = row.reason or "no values"
-                continue
-            column.blocks.append(block)
-            column.lengths.append(len(values))
-            column.values.extend(values)
-            if row.seconds:
-                column.seconds.extend(row.seconds)
-            for kind, part in row.parts.items():
-                if kind not in column.parts:
-                    column.parts[kind] = array("d")
-                column.parts[kind].extend(part)
-
-    def _column(self, row: Row) -> _Column:
-        name = row.workload, row.metric
-        if name not in self.columns:
-            self.columns[name] = _Column(row)
-        return self.columns[name]
-
-
 def fold_piece(asked: Asked, used: Iterable[TrialRecord], others: Iterable[TrialRecord] = ()) -> Piece:
     """Fold whole blocks. used: their trials, block by block, ascending; others: trials that do not count. No
     record is kept."""
-    rows: dict[Side, _SideRows] = {}
+    rows: dict[Side, SideRows] = {}
     told: dict[Side, Telling] = {}
     silent: dict[Side, dict[int, str]] = {}
     left_out: dict[tuple[Side, str], set[int]] = {}
@@ -245,7 +159,7 @@ def fold_piece(asked: Asked, used: Iterable[TrialRecord], others: Iterable[Trial
     for record in used:
         side = record.arm, record.aa
         if side not in rows:
-            rows[side], told[side] = _SideRows(), Telling()
+            rows[side], told[side] = SideRows(), Telling()
         for workload in record.left_out:
             left_out.setdefault((side, workload), set()).add(record.block)
         if record.status is Status.OK:
@@ -262,13 +176,13 @@ def fold_piece(asked: Asked, used: Iterable[TrialRecord], others: Iterable[Trial
         told[side].add(record)
     wrong += sum(r.status is Status.OK and _is_wrong(r) for r in others)
     lost: dict[tuple[Side, RowName], dict[int, str]] = {}
-    slices: dict[tuple[Side, RowName], _Slices] = {}
+    slices: dict[tuple[Side, RowName], Slices] = {}
     for side, collected in rows.items():
         lost |= {(side, row): reasons for row, reasons in collected.lost.items()}
         for row_name, column in collected.columns.items():
             if not column.blocks:
                 continue
-            slices[side, row_name], bad = _slices(column, collected.paired)
+            slices[side, row_name], bad = as_slices(column, collected.paired)
             for block in bad:
                 reasons = lost.setdefault((side, row_name), {})
                 reasons[block] = "a value is not positive or not finite"
@@ -291,64 +205,7 @@ def _is_wrong(record: TrialRecord) -> bool:
     return any(row.verification and row.verification.get("ok") is False for row in record.rows)
 
 
-def _slices(column: _Column, paired: Collection[int]) -> tuple[_Slices, list[int]]:
-    """The usable rows as arrays, and the blocks of the others: a value <= 0 or not finite is a failed row."""
-    lengths = np.array(column.lengths, dtype=np.int64)
-    inside = np.arange(int(lengths.max())) < lengths[:, None]
-    values = _table(column.values, inside)
-    good = np.all(~inside | ((values > 0) & np.isfinite(values)), axis=1)
-    own_seconds = column.unit == "s" and column.better is Better.LOWER
-    if own_seconds and not column.seconds:
-        seconds: FloatArray | None = values
-    else:
-        seconds = _if_whole(column.seconds, inside)
-    if seconds is not None and not bool(np.all(~inside[good] | (seconds[good] > 0))):
-        seconds = None
-    parts = {kind: _if_whole(column.parts[kind], inside) for kind in sorted(column.parts)}
-    blocks = np.array(column.blocks, dtype=np.int64)
-    usable = values[good]
-    found = _Slices(
-        unit=column.unit,
-        better=column.better,
-        blocks=blocks[good],
-        values=usable,
-        logs=np.log(usable),
-        lengths=lengths[good],
-        paired=np.array([block in paired for block in column.blocks], dtype=np.bool_)[good],
-        middles=row_medians(usable, lengths[good]),
-        seconds=None if seconds is None else seconds[good],
-        parts={kind: table[good] for kind, table in parts.items() if table is not None},
-    )
-    return found, blocks[~good].tolist()
-
-
-def _if_whole(numbers: array[float], inside: BoolArray) -> FloatArray | None:
-    """A table of the numbers if every row has them, and finite, else None: half a record is no record."""
-    if len(numbers) != int(np.sum(inside)):
-        return None
-    table = _table(numbers, inside)
-    return table if bool(np.all(~inside | np.isfinite(table))) else None
-
-
-def _table(numbers: array[float], inside: BoolArray) -> FloatArray:
-    """Rows of unequal lengths, behind one another, as one table, nan behind the last of each. inside: where
-    the table has numbers, shape (n, widest)."""
-    table = np.full(inside.shape, np.nan)
-    table[inside] = np.frombuffer(numbers, dtype=np.float64)
-    return table
-
-
-def row_medians(table: FloatArray, lengths: IntArray) -> FloatArray:
-    """Median of the first lengths[i] entries of each row of a table of shape (n, widest); lengths >= 1."""
-    out = np.empty(table.shape[0])
-    for length in np.unique(lengths).tolist():
-        rows = lengths == length
-        ordered = np.sort(table[rows, :length], axis=1)
-        out[rows] = 0.5 * (ordered[:, (length - 1) // 2] + ordered[:, length // 2])
-    return out
-
-
-def _measured(asked: Asked, key: tuple[Side, RowName], s: _Slices) -> Measured:
+def _measured(asked: Asked, key: tuple[Side, RowName], s: Slices) -> Measured:
     unknown = np.full(s.blocks.size, math.nan)
     side, row = key
     quantiles = asked.detail and has_quantiles(asked.events.get(row[0]), row[1])
@@ -363,7 +220,7 @@ def _measured(asked: Asked, key: tuple[Side, RowName], s: _Slices) -> Measured:
     )
 
 
-def _one_of_each_block(s: _Slices, side: Side, row: RowName, seed: int) -> FloatArray:
+def _one_of_each_block(s: Slices, side: Side, row: RowName, seed: int) -> FloatArray:
     """One value of each block, shape (blocks,), drawn by seed and block alone. Values of one block resemble
     each other, so that all of them would pass for more than they are; their median would hide the tail."""
     name = f"{side[0]}{'.aa' if side[1] else ''} {'.'.join(row)}"
@@ -376,7 +233,7 @@ def _one_of_each_block(s: _Slices, side: Side, row: RowName, seed: int) -> Float
 
 
 def _comparisons(
-    asked: Asked, slices: Mapping[tuple[Side, RowName], _Slices], names: Iterable[RowName]
+    asked: Asked, slices: Mapping[tuple[Side, RowName], Slices], names: Iterable[RowName]
 ) -> Iterable[tuple[tuple[Side, Side, RowName], Compared]]:
     rows = tuple(names)
     for env, base in asked.comparisons:
@@ -390,8 +247,8 @@ def _comparisons(
                 yield (env, base, row), found
 
 
-def _compare(e: _Slices, b: _Slices, second: _Slices | None, *, detail: bool) -> Compared | None:
-    """None where no block has the row on both sides."""
+def _compare(e: Slices, b: Slices, second: Slices | None, *, detail: bool) -> Compared | None:
+    """Returns None if no block has the row on both sides."""
     blocks, ie, ib = np.intersect1d(e.blocks, b.blocks, assume_unique=True, return_indices=True)
     n = blocks.size
     if n == 0:
@@ -440,7 +297,7 @@ def _compare(e: _Slices, b: _Slices, second: _Slices | None, *, detail: bool) ->
     )
 
 
-def _shares(e: _Slices, b: _Slices, ie: IntArray, ib: IntArray, together: BoolArray) -> dict[str, FloatArray]:
+def _shares(e: Slices, b: Slices, ie: IntArray, ib: IntArray, together: BoolArray) -> dict[str, FloatArray]:
     """Extra time in shares of the baseline's seconds, all per unit of work, since a slice may hold less over
     a slower transport; empty where a side lacks seconds or parts."""
     steps = sorted({k for side in (e, b) for k in side.parts if k.startswith(STEP)})
@@ -465,7 +322,7 @@ def _shares(e: _Slices, b: _Slices, ie: IntArray, ib: IntArray, together: BoolAr
         out[together] = row_medians(slices, env_lengths[together])
         return out
 
-    def per_work(side: _Slices, kind: str, at: IntArray, work: FloatArray) -> FloatArray:
+    def per_work(side: Slices, kind: str, at: IntArray, work: FloatArray) -> FloatArray:
         found = side.parts.get(kind)
         return np.zeros_like(work) if found is None else found[at] / work
 
@@ -478,7 +335,7 @@ def _shares(e: _Slices, b: _Slices, ie: IntArray, ib: IntArray, together: BoolAr
 
 
 def _brackets(
-    e: _Slices, b: _Slices, a: _Slices, blocks: IntArray, ie: IntArray, ib: IntArray, together: BoolArray
+    e: Slices, b: Slices, a: Slices, blocks: IntArray, ie: IntArray, ib: IntArray, together: BoolArray
 ) -> FloatArray:
     """Compared.brackets."""
     out = np.full((3, blocks.size), math.nan)

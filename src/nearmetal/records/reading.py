@@ -218,7 +218,7 @@ def _stored(
 
 
 def _members(line: bytes) -> int | None:
-    """TrialRecord.members, from the end of a line; None where the whole line has to be read for it."""
+    """TrialRecord.members, found at the end of a line. Returns None if the whole line has to be decoded."""
     at = line.rfind(_MEMBERS)
     if at < 0:
         return 0
