@@ -173,3 +173,19 @@ def test_a_full_disk_is_told_and_nothing_half_is_left(small_disk: Path, tmp_path
     with pytest.raises(DiskFullError, match="no space left"):
         import_image(HOST, store, large, "large", progress=quiet)
     assert store.all() == () and not any((store.directory / "making").iterdir())
+
+
+def test_a_builder_that_waits_for_ever_on_a_full_disk_is_ended(
+    small_disk: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    builder = tmp_path / "mmdebstrap"
+    builder.write_text("#!/bin/sh\necho 'I: running apt-get update...' >&2\nexec sleep 1000\n")
+    builder.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setattr("nearmetal.images.build._SILENT_SECONDS", 0.5)
+    (small_disk / "other").write_bytes(bytes(20 << 20))
+    store = ImageStore(small_disk / "images")
+    definition = ImageDefinition(name="own", suite="host", packages=())
+    with pytest.raises(DiskFullError, match="image own: not built: no space left"):
+        build(HOST, store, definition, progress=quiet)
+    assert store.all() == () and not any((store.directory / "making").iterdir())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import re
 import shlex
 import shutil
@@ -17,7 +18,7 @@ from ..model.image import ImageDefinition
 from .digest import clamp_times, tree_bytes, tree_digest
 from .sources import archive_lines, resolved_suite
 from .store import Image, ImageStore, Made, definition_key, making_label
-from .told import failure
+from .told import disk_full, failure
 
 BUILD_SECONDS = 3600.0
 HOSTS = "127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n"
@@ -27,6 +28,11 @@ ARCHIVES = "var/cache/apt/archives"
 #: Says at which step it is so.
 _STEP = re.compile(r"^I: (.*?)\.*$", re.MULTILINE)
 _LOOK_AGAIN = 0.1
+#: Bytes left on a disk that a download may fill between two looks.
+_NEARLY_FULL = 16 << 20
+#: Seconds for which a build on a nearly full disk may say nothing. "apt-get update" can wait for ever for a
+#: helper that met the full disk.
+_SILENT_SECONDS = 60.0
 
 
 def build(
@@ -110,14 +116,18 @@ def _run(
     # INITRD: the packages of a kernel make no initramfs (initramfs-tools); a guest gets one of ours.
     env = {"SOURCE_DATE_EPOCH": str(epoch), "LC_ALL": "C", "INITRD": "No", processes.LABEL_VARIABLE: label}
     process = host.start(argv, stdout=log, stderr=log, env=env, cwd=Path("/"))
-    end, told = time.monotonic() + BUILD_SECONDS, ""
+    end, told, full_since = time.monotonic() + BUILD_SECONDS, "", math.inf
     try:
         while (code := process.poll()) is None:
-            steps = _STEP.findall(log.read_text(errors="replace"))
+            now, steps = time.monotonic(), _STEP.findall(log.read_text(errors="replace"))
             if steps and steps[-1] != told:
-                told = steps[-1]
+                told, full_since = steps[-1], math.inf
                 progress(f"image {name}: {told}")
-            if time.monotonic() > end:
+            if shutil.disk_usage(log.parent).free < _NEARLY_FULL:
+                full_since = min(full_since, now)
+            if now > full_since + _SILENT_SECONDS:
+                raise disk_full(name, "not built")
+            if now > end:
                 raise RunError(f"image {name}: not built within {BUILD_SECONDS:g} s, at: {told}")
             time.sleep(_LOOK_AGAIN)
     finally:

@@ -17,12 +17,17 @@ def failure(
     what: did not work.
     """
     if FULL in output:
-        return DiskFullError(
-            f"image {name}: {what}: no space left on the disk",
-            remedy="make room where the cache is, or set XDG_CACHE_HOME to a directory on another disk",
-        )
+        return disk_full(name, what)
     return RunError(
         f"image {name}: {what}: {describe_failure(program, code, output, find=_find_message)}", remedy=remedy
+    )
+
+
+def disk_full(name: str, what: str) -> DiskFullError:
+    """Return the error of an image that did not fit on the disk. name, what: as of failure."""
+    return DiskFullError(
+        f"image {name}: {what}: no space left on the disk",
+        remedy="make room where the cache is, or set XDG_CACHE_HOME to a directory on another disk",
     )
 
 
