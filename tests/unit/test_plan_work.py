@@ -61,3 +61,14 @@ def test_a_slow_arm_shortens_slices_until_a_round_has_ten_tokens_for_each(
         share = (found + least) / units
         assert share * max(arms) >= SLOWEST_SECONDS * 0.99
         assert share * sum(arms) >= 0.99 * min(sum(arms), TOKEN_SHARE * token * len(arms)) or share >= 1
+
+
+@given(st.floats(1e-10, 1e-2), st.sampled_from([1, 64, 1024]), st.integers(1, 10**7))
+def test_a_slice_holds_no_more_than_it_may(cost: float, least: int, most: int) -> None:
+    target, units = target_seconds(1e-6), least
+    while (more := next_trial(units, cost * units, least=least, target=target, most=most)) is not None:
+        assert units < more <= most
+        units = more
+    found = fitting_units(units, [cost * units], least=least, target=target, most=most)
+    assert found == least or least < found <= most
+    assert found > most - least or cost * (found + least) > 0.99 * target

@@ -6,8 +6,8 @@ from __future__ import annotations
 import math
 
 import numpy as np
+import scipy  # its parts are loaded when they are used, which the first block need not wait for
 from numpy.typing import NDArray
-from scipy import special
 
 from ..model.result import Interval
 from .mean_interval import variance
@@ -27,7 +27,7 @@ def fieller(numerator: FloatArray, denominator: FloatArray, confidence: float) -
     mx, my = float(np.mean(numerator)), float(np.mean(denominator))
     vx, vy = variance(numerator) / n, variance(denominator) / n
     cxy = float(np.sum((numerator - mx) * (denominator - my)) / (n - 1)) / n
-    q = float(special.stdtrit(n - 1, 0.5 + confidence / 2)) ** 2
+    q = float(scipy.special.stdtrit(n - 1, 0.5 + confidence / 2)) ** 2
     a, b, c = my**2 - q * vy, mx * my - q * cxy, mx**2 - q * vx
     centre = mx / my if my != 0 else math.nan
     if a <= 0:

@@ -7,8 +7,8 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
+import scipy  # its parts are loaded when they are used, which the first block need not wait for
 from numpy.typing import NDArray
-from scipy import special
 
 from ..model.result import Interval
 
@@ -111,6 +111,6 @@ def _t_test(mean: float, error: float, df: float, confidence: float) -> TTest:
         p = 1.0 if mean == 0 else 0.0
     else:
         t = mean / error
-        p = 2 * float(special.stdtr(df, -abs(t)))
-    half = float(special.stdtrit(df, 0.5 + confidence / 2)) * error
+        p = 2 * float(scipy.special.stdtr(df, -abs(t)))
+    half = float(scipy.special.stdtrit(df, 0.5 + confidence / 2)) * error
     return TTest(t=t, df=df, p=p, interval=Interval(centre=mean, low=mean - half, high=mean + half))

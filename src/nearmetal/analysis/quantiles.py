@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 
 import numpy as np
+import scipy  # its parts are loaded when they are used, which the first block need not wait for
 from numpy.typing import NDArray
-from scipy import special
 
 from ..model.result import Interval, Quantiles
 
@@ -20,7 +20,7 @@ def quantile_ranks(n: int, q: float, confidence: float) -> tuple[int, int] | Non
     fewest ranks between is taken, among those the one that covers most. None: not estimable at this n."""
     if n < 2:
         return None
-    cdf = np.asarray(special.bdtr(np.arange(n + 1, dtype=np.float64), n, q), dtype=np.float64)
+    cdf = np.asarray(scipy.special.bdtr(np.arange(n + 1, dtype=np.float64), n, q), dtype=np.float64)
     below = cdf[:-1]  # P(B <= j - 1) by j = 1 .. n
     # The smallest k with P(B <= k - 1) >= confidence + P(B <= j - 1).
     k = np.searchsorted(cdf[:-1], below + confidence, side="left") + 1

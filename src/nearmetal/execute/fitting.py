@@ -65,9 +65,9 @@ def _fitted(
     while units is not None:
         last = units
         seconds = _slice(s, workload, last, wanted)[0]
-        units = next_trial(last, seconds, least=wanted.least, target=target)
+        units = next_trial(last, seconds, least=wanted.least, target=target, most=wanted.most)
     several = [seconds, *(_slice(s, workload, last, wanted)[0] for _ in range(REPEATED - 1))]
-    fitting = fitting_units(last, several, least=wanted.least, target=target)
+    fitting = fitting_units(last, several, least=wanted.least, target=target, most=wanted.most)
     return fitting, min(several) * fitting / last
 
 

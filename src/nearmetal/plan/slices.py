@@ -38,9 +38,9 @@ LONGER_THEN = 2.0
 """Factor by which blocks become longer then, if the time budget still holds SHORTEST_RUN of them, and again
 after SHORTEST_RUN. What has dropped out by then leaves less to fill a block with, but its starts and launches
 cost nearly as much. When they become longer does not depend on what has dropped out."""
-LONGEST_LATE_BLOCK = 12.0
+LONGEST_LATE_BLOCK = 16.0
 """Seconds that a block may take for that reason, with all arms and kernels."""
-LEFT_THEN = 0.7
+LEFT_THEN = 0.55
 """Share of a block that is counted on to be left once comparisons are decided: a constant, as what really
 drops out follows from verdicts. Where nothing does, a time budget holds a few blocks fewer than
 SHORTEST_RUN."""

@@ -24,23 +24,28 @@ def target_seconds(token: float) -> float:
     return min(max(SLICE_SECONDS, TOKEN_SHARE * token), LONGEST_TARGET)
 
 
-def next_trial(units: int, seconds: float, *, least: int, target: float) -> int | None:
-    """Units of the next trial slice; None if `units` are near enough to the target to be scaled.
+def next_trial(
+    units: int, seconds: float, *, least: int, target: float, most: int | None = None
+) -> int | None:
+    """Units of the next trial slice; None if `units` are near enough to the target to be scaled, or as many
+    as a slice may hold.
 
     seconds: what the last trial slice of so many units took.
     """
-    if seconds >= target / 2:
+    if seconds >= target / 2 or (most is not None and units + least > most):
         return None
     grown = units * min(GROWTH, 0.8 * target / seconds if seconds > 0 else GROWTH)
-    return max(units + least, _multiple(grown, least))
+    return max(units + least, _multiple(grown, least, most))
 
 
-def fitting_units(units: int, seconds: Sequence[float], *, least: int, target: float) -> int:
-    """Units that take `target` seconds, a multiple of `least`; at least `least`.
+def fitting_units(
+    units: int, seconds: Sequence[float], *, least: int, target: float, most: int | None = None
+) -> int:
+    """Units that take `target` seconds, a multiple of `least`; at least `least`, and no more than `most`.
 
     seconds: what slices of `units` took; the fastest one counts, since other processes only add time.
     """
-    return _multiple(units * target / min(seconds), least)
+    return _multiple(units * target / min(seconds), least, most)
 
 
 def capped_units(units: int, arms: Sequence[float], *, least: int, token: float) -> int:
@@ -55,5 +60,5 @@ def capped_units(units: int, arms: Sequence[float], *, least: int, token: float)
     return _multiple(units * share, least)
 
 
-def _multiple(units: float, least: int) -> int:
-    return max(1, int(units / least)) * least
+def _multiple(units: float, least: int, most: int | None = None) -> int:
+    return max(1, int((units if most is None else min(units, most)) / least)) * least

@@ -18,10 +18,12 @@ class Setting:
 
     ranks: number of MPI ranks.
     llc_bytes: size of the whole last-level cache.
+    alone: whether a slice holds only the one part that the workload asks for.
     """
 
     ranks: int
     llc_bytes: int
+    alone: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,11 +31,14 @@ class SliceWork:
     """How much work one slice holds, in units that the kernel defines (kernels/src: `slice`).
 
     least: units that cannot be divided; every slice holds a whole multiple of them.
+    most: units that a slice holds at most, where the rehearsal measures how many fill it; None without such
+        a limit.
     asked: units that the study asks for; None if the rehearsal measures how many fill a slice.
     parts: parts of a slice whose time grows with the units; empty if all parts do.
     """
 
     least: int = 1
+    most: int | None = None
     asked: int | None = None
     parts: tuple[str, ...] = ()
 

@@ -114,7 +114,7 @@ def argument(workload: KernelWorkload, *, ranks: int, llc_bytes: int, extra: flo
     setting = Setting(ranks=ranks, llc_bytes=llc_bytes)
     keys: dict[str, str | int] = {**found.keys(choices, setting), "pages": workload.pages.value}
     words = [found.name, *(f"{key}={value}" for key, value in keys.items())]
-    if found.alone and len(workload.metrics) == 1:
+    if _alone(found, workload):
         words.append(f"only={workload.metrics[0]}")
     if threads > 1:
         words.append(f"threads={threads}")
@@ -126,7 +126,13 @@ def argument(workload: KernelWorkload, *, ranks: int, llc_bytes: int, extra: flo
 def slice_work(workload: KernelWorkload, *, ranks: int, llc_bytes: int) -> SliceWork:
     """How much work a slice of this workload holds. Raises UsageError if a key does not fit."""
     found, choices = _resolve(workload)
-    return found.work(choices, Setting(ranks=ranks, llc_bytes=llc_bytes))
+    setting = Setting(ranks=ranks, llc_bytes=llc_bytes, alone=_alone(found, workload))
+    return found.work(choices, setting)
+
+
+def _alone(kernel: Kernel, workload: KernelWorkload) -> bool:
+    """Whether the kernel runs only the part of the one metric asked for."""
+    return kernel.alone and len(workload.metrics) == 1
 
 
 def rows(workload: KernelWorkload, slices: Sequence[SliceLine], verify: VerifyLine | None) -> tuple[Row, ...]:

@@ -11,6 +11,7 @@ from .parameter import AUTO, Choices, Kind, Parameter
 BYTES_PER_ELEMENT = 24  # three arrays of doubles
 LEAST_ELEMENTS = 1024
 """Elements by which the part of large arrays that a slice sweeps is counted."""
+OPERATIONS = ("copy", "scale", "add", "triad")
 
 
 def auto_elements(llc_bytes: int) -> int:
@@ -30,19 +31,22 @@ def _keys(choices: Choices, setting: Setting) -> Mapping[str, str | int]:
 
 def _work(choices: Choices, setting: Setting) -> SliceWork:
     """Arrays that the last-level cache may hold are swept whole: a part of them would be found in it. Of
-    larger arrays a slice sweeps a part, which moves on from slice to slice."""
+    larger arrays a slice sweeps a part, which moves on from slice to slice; at most as much
+    as no operation of the same slice has left in the cache, or a lone operation in the slice before."""
     elements = _elements(choices, setting)
     chunks, sweeps = choices.whole("chunks"), choices.whole("sweeps")
     if chunks or sweeps:
         return SliceWork(asked=max(1, elements // (chunks or 1)) * (sweeps or 1))
     cached = BYTES_PER_ELEMENT * elements <= setting.llc_bytes
-    return SliceWork(least=elements if cached else LEAST_ELEMENTS)
+    if cached:
+        return SliceWork(least=elements)
+    return SliceWork(least=LEAST_ELEMENTS, most=elements // (2 if setting.alone else len(OPERATIONS)))
 
 
 def _metrics(_: Choices) -> tuple[Metric, ...]:
     return tuple(
         Metric(name=name, unit="B/s", better=Better.HIGHER, part=name, value=per_second)
-        for name in ("copy", "scale", "add", "triad")
+        for name in OPERATIONS
     )
 
 
