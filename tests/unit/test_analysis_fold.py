@@ -271,6 +271,22 @@ def test_of_two_whole_attempts_the_later_counts() -> None:
     assert found is not None and found.d == pytest.approx([math.log(2.0)])
 
 
+def test_torn_halves_of_two_runs_never_make_one_block() -> None:
+    first = block(1, [5.0], [1.0])[:2]
+    second = [replace(r, run="other") for r in block(1, [2.0], [1.0])[2:]]
+    folded = fold(ASKED, PLAN, [*first, *second])
+    assert (folded.blocks, folded.torn) == ((), 1)
+
+
+def test_of_two_runs_that_made_the_same_attempt_the_first_counts_and_never_a_mixture() -> None:
+    late = [replace(r, run="late", begin=r.begin + 1) for r in block(1, [5.0], [1.0])]
+    early = [replace(r, run="early") for r in block(1, [20.0], [10.0])]
+    for mixed in ([*late, *early], [*early, *late], [late[0], *early, *late[1:]]):
+        found = paired(mixed)
+        assert found is not None and found.d == pytest.approx([math.log(2.0)])
+        assert (found.env_values.tolist(), found.base_values.tolist()) == ([20.0], [10.0])
+
+
 def test_a_single_torn_block_does_not_count() -> None:
     """Also where no whole block says what a block holds: the plan does."""
     folded = fold(ASKED, PLAN, block(1, [2.0], [1.0])[:2])

@@ -308,6 +308,7 @@ def test_blocks_and_attempts() -> None:
 
 def test_halves_of_two_attempts_do_not_make_a_block() -> None:
     assert completed_blocks([record(1, 0, 1), record(1, 1, 2)], 2) == set()
+    assert completed_blocks([record(1, 0), replace(record(1, 1), run="other")], 2) == set()
 
 
 def test_the_name_of_a_trial_is_one_part_of_a_path() -> None:

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..model.plan import Plan
-from ..model.record import Head
+from ..model.record import Claim, Head, claim_of, counting
 from ..model.result import Unused
 
 Side = tuple[str, bool]
@@ -39,22 +39,24 @@ class Choice:
 
 def choose(plan: Plan, heads: Sequence[Head]) -> Choice:
     """A block counts if one attempt holds all its trials, which are those of the plan save arms that had
-    their verdicts by then; of several the highest. Block 0 is the rehearsal and never counts."""
-    attempts: dict[tuple[int, int], dict[Side, int]] = {}
+    their verdicts by then; see counting for which of several. Block 0 is the rehearsal and never counts."""
+    attempts: dict[Claim, dict[Side, int]] = {}
     rehearsed = 0
     for at, head in enumerate(heads):
         if head.block < 1:
             rehearsed += 1
             continue
-        attempts.setdefault((head.block, head.attempt), {})[head.arm, head.aa] = at
-    chosen: dict[int, int] = {}
-    for (block, attempt), found in attempts.items():
-        if _whole(plan, heads, found):
-            chosen[block] = max(attempt, chosen.get(block, attempt))
+        attempts.setdefault(claim_of(head), {})[head.arm, head.aa] = at
+    chosen = counting(
+        {
+            claim: min(heads[at].begin for at in found.values())
+            for claim, found in attempts.items()
+            if _whole(plan, heads, found)
+        }
+    )
     blocks = tuple(sorted(chosen))
     used = tuple(
-        tuple(at for side, at in attempts[block, chosen[block]].items() if side in plan.sides)
-        for block in blocks
+        tuple(at for side, at in attempts[chosen[block]].items() if side in plan.sides) for block in blocks
     )
     taken = {at for block in used for at in block}
     left = sum(len(group) for group in attempts.values()) - len(taken)
@@ -71,7 +73,7 @@ def choose(plan: Plan, heads: Sequence[Head]) -> Choice:
         used=used,
         present=_present(heads, used),
         others=tuple(at for at in range(len(heads)) if at not in taken),
-        torn=len({block for block, _ in attempts} - chosen.keys()),
+        torn=len({claim.block for claim in attempts} - chosen.keys()),
         unused=tuple(u for u in unused if u.count),
     )
 
@@ -118,13 +120,14 @@ class Clock:
 
 def _attempts(heads: Sequence[Head]) -> list[_Attempt]:
     """Every attempt at a block, in the order of time."""
-    spans: dict[tuple[int, int], tuple[float, float]] = {}
+    spans: dict[Claim, tuple[float, float]] = {}
     for h in heads:
         if h.block < 1:
             continue
-        begin, end = spans.get((h.block, h.attempt), (h.begin, h.end))
-        spans[h.block, h.attempt] = (min(begin, h.begin), max(end, h.end))
-    found = (_Attempt(block=block, begin=begin, end=end) for (block, _), (begin, end) in spans.items())
+        claim = claim_of(h)
+        begin, end = spans.get(claim, (h.begin, h.end))
+        spans[claim] = (min(begin, h.begin), max(end, h.end))
+    found = (_Attempt(block=claim.block, begin=begin, end=end) for claim, (begin, end) in spans.items())
     return sorted(found, key=lambda a: (a.begin, a.end))
 
 

@@ -20,7 +20,7 @@ from ..model.record import TOO_SHORT, JsonValue, TrialRecord, block_seconds
 from ..model.result import Analysis
 from ..model.study import Arm, KernelWorkload, Study
 from ..plan import SlicePlanner, make_block, make_plan
-from ..records import ResultsDirectory, TrialWriter, by_attempt, completed_blocks, last_attempts
+from ..records import ResultsDirectory, TrialWriter, by_claim, completed_blocks, last_attempts
 from ..samplers import Sampler
 from .bases import base_record
 from .block import run_block
@@ -201,7 +201,7 @@ def _planner_then(study: Study, directory: ResultsDirectory) -> SlicePlanner:
     known = directory.provenance
     seconds, left = known.get("rehearsal_seconds"), known.get("seconds_left")
     # In a directory of an older version several rehearsals follow each other: the last was the warmest.
-    *_, (_, records) = sorted(by_attempt(directory.rehearsal()).items()) or [((0, 0), [])]
+    records = max(by_claim(directory.rehearsal()).values(), key=lambda found: found[0].begin, default=[])
     return SlicePlanner(
         study,
         records,
@@ -309,8 +309,8 @@ class _Loop:
         members = len(make_block(self._study, REHEARSAL).trials)
         self._done = completed_blocks(self._records, members)
         self._resumed = bool(self._done)
-        for (number, _), whole in sorted(by_attempt(self._records).items()):
-            if number in self._done and len(whole) >= (whole[0].members or members):
+        for claim, whole in sorted(by_claim(self._records).items()):
+            if claim.block in self._done and len(whole) >= (whole[0].members or members):
                 self._saw(_slices_of(whole), whole)
 
     def run(self, writer: TrialWriter) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import msgspec
 
@@ -130,9 +130,23 @@ def block_seconds(records: Iterable[TrialRecord]) -> float:
     return together + alone
 
 
+class Claim(NamedTuple):
+    """One attempt at a block. Two runs that write into one directory may both make a first attempt at a
+    block; only trials of one claim make a block together.
+
+    attempt: counts from 1.
+    run: TrialRecord.run."""
+
+    block: int
+    attempt: int
+    run: str
+
+
 class Head(Protocol):
     """What says which trial a record is of, without what was measured in it. See TrialRecord."""
 
+    @property
+    def run(self) -> str: ...
     @property
     def block(self) -> int: ...
     @property
@@ -149,6 +163,20 @@ class Head(Protocol):
     def status(self) -> Status: ...
     @property
     def members(self) -> int: ...
+
+
+def claim_of(head: Head) -> Claim:
+    """The attempt that a trial belongs to."""
+    return Claim(head.block, head.attempt, head.run)
+
+
+def counting(claims: Mapping[Claim, float]) -> dict[int, Claim]:
+    """By block the attempt that counts: the highest, and where two runs made it the one that began first.
+    claims: Unix seconds at which each began."""
+    last: dict[int, Claim] = {}
+    for claim in sorted(claims, key=lambda c: (c.attempt, -claims[c], c.run)):
+        last[claim.block] = claim
+    return last
 
 
 class TrialRecord(

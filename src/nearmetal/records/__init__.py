@@ -4,7 +4,7 @@ from .directory import PlanMeta, ResultsDirectory, safe_name
 from .manifest import Verification
 from .reading import (
     Trials,
-    by_attempt,
+    by_claim,
     completed_blocks,
     heads_of,
     last_attempts,
@@ -21,7 +21,7 @@ __all__ = [
     "TrialWriter",
     "Trials",
     "Verification",
-    "by_attempt",
+    "by_claim",
     "completed_blocks",
     "heads_of",
     "last_attempts",

@@ -11,7 +11,7 @@ from typing import BinaryIO, overload
 import msgspec
 
 from ..errors import RecordsError
-from ..model.record import Head, Status, TrialRecord
+from ..model.record import Claim, Head, Status, TrialRecord, claim_of, counting
 from .codec import Malformed, UnknownSchema, from_line
 from .writer import is_whole
 
@@ -20,7 +20,7 @@ _BUFFER = 1 << 16
 _TEXT = rb'"(?:[^"\\]|\\.)*"'
 _NUMBER = rb"(-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?)"
 _HEAD = re.compile(
-    rb'\{"schema":1,"run":' + _TEXT + rb',"trial":' + _TEXT + rb',"block":(-?\d+),"attempt":(\d+),'
+    rb'\{"schema":1,"run":"([^"\\]*)","trial":' + _TEXT + rb',"block":(-?\d+),"attempt":(\d+),'
     rb'"arm":"([^"\\]*)","aa":(true|false),"position":(\d+),"begin":'
     + _NUMBER
     + rb',"end":'
@@ -40,6 +40,7 @@ class StoredTrial(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     line: int
     offset: int
     length: int
+    run: str
     block: int
     attempt: int
     arm: str
@@ -110,18 +111,18 @@ def read_trials(files: Iterable[Path]) -> Trials:
     heads: list[StoredTrial] = []
     torn = 0
     paths = tuple(files)
-    arms: dict[bytes, str] = {}
+    names: dict[bytes, str] = {}
     for number, path in enumerate(paths):
-        torn += _scan(number, path, heads, arms)
+        torn += _scan(number, path, heads, names)
     heads.sort(key=lambda h: (h.block, h.position, h.attempt, h.begin))
     return Trials(paths, heads, torn)
 
 
-def by_attempt(records: Iterable[TrialRecord]) -> dict[tuple[int, int], list[TrialRecord]]:
-    """The records of each block and attempt at it, in the order of the records."""
-    out: dict[tuple[int, int], list[TrialRecord]] = {}
+def by_claim(records: Iterable[TrialRecord]) -> dict[Claim, list[TrialRecord]]:
+    """The records of each attempt at a block, in the order of the records."""
+    out: dict[Claim, list[TrialRecord]] = {}
     for r in records:
-        out.setdefault((r.block, r.attempt), []).append(r)
+        out.setdefault(claim_of(r), []).append(r)
     return out
 
 
@@ -129,12 +130,11 @@ def completed_blocks(records: Iterable[TrialRecord], arms_per_block: int) -> set
     """Blocks of which one attempt has all its trials, failed ones included: they were run, and a trial that
     fails is a result. arms_per_block counts the A/A run too; a block without settled arms says how many
     trials it has."""
-    seen: dict[tuple[int, int], set[str]] = {}
-    members: dict[tuple[int, int], int] = {}
-    for r in records:
-        seen.setdefault((r.block, r.attempt), set()).add(r.trial)
-        members[r.block, r.attempt] = r.members or arms_per_block
-    return {block for (block, at), trials in seen.items() if len(trials) >= members[block, at]}
+    return {
+        claim.block
+        for claim, found in by_claim(records).items()
+        if len({r.trial for r in found}) >= (found[-1].members or arms_per_block)
+    }
 
 
 def last_attempts(records: Iterable[TrialRecord]) -> dict[int, int]:
@@ -146,15 +146,13 @@ def last_attempts(records: Iterable[TrialRecord]) -> dict[int, int]:
 
 
 def latest_attempts(records: Iterable[TrialRecord]) -> tuple[TrialRecord, ...]:
-    """Only the records of the last attempt of each block, order kept."""
+    """Only the records of the last attempt of each block, order kept; see counting for which of several."""
     records = tuple(records)
-    last: dict[int, int] = {}
-    for r in records:
-        last[r.block] = max(r.attempt, last.get(r.block, 0))
-    return tuple(r for r in records if r.attempt == last[r.block])
+    last = counting({c: min(r.begin for r in found) for c, found in by_claim(records).items()})
+    return tuple(r for r in records if claim_of(r) == last[r.block])
 
 
-def _scan(file: int, path: Path, out: list[StoredTrial], arms: dict[bytes, str]) -> int:
+def _scan(file: int, path: Path, out: list[StoredTrial], names: dict[bytes, str]) -> int:
     """Append the trials of one file to `out`; returns the number of torn lines (0 or 1)."""
     offset, number, line = 0, 0, b""
     try:
@@ -162,7 +160,7 @@ def _scan(file: int, path: Path, out: list[StoredTrial], arms: dict[bytes, str])
             for following in opened:
                 if line:
                     number += 1
-                    out.append(_stored(line, path, arms, file=file, number=number, offset=offset))
+                    out.append(_stored(line, path, names, file=file, number=number, offset=offset))
                     offset += len(line)
                 line = following
     except OSError as e:
@@ -170,12 +168,12 @@ def _scan(file: int, path: Path, out: list[StoredTrial], arms: dict[bytes, str])
     if line and not is_whole(line):
         return 1
     if line:
-        out.append(_stored(line, path, arms, file=file, number=number + 1, offset=offset))
+        out.append(_stored(line, path, names, file=file, number=number + 1, offset=offset))
     return 0
 
 
 def _stored(
-    line: bytes, path: Path, arms: dict[bytes, str], *, file: int, number: int, offset: int
+    line: bytes, path: Path, names: dict[bytes, str], *, file: int, number: int, offset: int
 ) -> StoredTrial:
     found = _HEAD.match(line)
     members = _members(line) if found is not None else None
@@ -186,6 +184,7 @@ def _stored(
             line=number,
             offset=offset,
             length=len(line),
+            run=r.run,
             block=r.block,
             attempt=r.attempt,
             arm=r.arm,
@@ -196,18 +195,16 @@ def _stored(
             status=r.status,
             members=r.members,
         )
-    block, attempt, arm, aa, position, begin, end, status = found.groups()
-    name = arms.get(arm)
-    if name is None:
-        name = arms[arm] = arm.decode()
+    run, block, attempt, arm, aa, position, begin, end, status = found.groups()
     return StoredTrial(
         file=file,
         line=number,
         offset=offset,
         length=len(line),
+        run=_known(run, names),
         block=int(block),
         attempt=int(attempt),
-        arm=name,
+        arm=_known(arm, names),
         aa=aa == b"true",
         position=int(position),
         begin=float(begin),
@@ -215,6 +212,14 @@ def _stored(
         status=Status.OK if status == b"ok" else Status.FAILED,
         members=members,
     )
+
+
+def _known(text: bytes, names: dict[bytes, str]) -> str:
+    """One string for all trials that have it."""
+    name = names.get(text)
+    if name is None:
+        name = names[text] = text.decode()
+    return name
 
 
 def _members(line: bytes) -> int | None:

@@ -65,7 +65,7 @@ class RecordIndex:
                 continue
             blocks = self._places.setdefault(head.arm, {})
             held = blocks.get(head.block)
-            if held is None or heads[held].attempt <= head.attempt:
+            if held is None or (head.attempt, -head.begin) > (heads[held].attempt, -heads[held].begin):
                 blocks[head.block] = at
 
     def count(self, arm: str) -> int:
