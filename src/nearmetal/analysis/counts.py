@@ -13,13 +13,13 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from ..model.record import TIMED, Connection, Row, Status, TrialRecord
+from ..model.record import Connection, Row, Status, TrialRecord
+from ..model.scope import NODE, TIMED, Scope
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 BoolArray = NDArray[np.bool_]
-CounterName = tuple[str, str]
-"""Scope and name."""
+CounterName = tuple[Scope, str]
 Key = TypeVar("Key")
 
 TIMEOUTS, RETRANSMITTED, PROBES = "TcpExtTCPTimeouts", "TcpRetransSegs", "TcpExtTCPLossProbes"
@@ -37,7 +37,7 @@ _SOCKET_BUFFERS = frozenset(
     )
 )
 _IP = frozenset(("IpInDiscards", "IpOutDiscards"))
-SHARED: CounterName = ("node", RETRANSMITTED)
+SHARED: CounterName = (Scope(kind=NODE), RETRANSMITTED)
 """Counted of the whole machine where instances share its network."""
 
 
@@ -82,8 +82,8 @@ class Counts:
         """Packets dropped per trial by place, most first; the places where none was are left out. at: the
         trials that are asked of."""
         totals: dict[str, float] = {}
-        for (scope, name), column in self.network.items():
-            place = place_of(scope, name)
+        for (of, name), column in self.network.items():
+            place = place_of(of, name)
             if place is not None and at.size:
                 totals[place] = totals.get(place, 0.0) + float(np.nansum(column[at])) / at.size
         return {place: totals[place] for place in sorted(totals, key=lambda p: -totals[p]) if totals[place]}
@@ -139,18 +139,19 @@ class _Columns:
     """Counters of many trials, while they are collected: those that are wanted, by scope and name. Most
     trials tell the same in the same order."""
 
-    def __init__(self, wanted: Callable[[str, str], bool] = lambda scope, name: True) -> None:
+    def __init__(self, wanted: Callable[[Scope, str], bool] = lambda of, name: True) -> None:
         self._wanted = wanted
         self._alike: dict[tuple[str, tuple[str, ...]], _Alike] = {}
 
     def add(self, at: int, told: Mapping[str, Mapping[str, float | None]]) -> None:
         """What the trial at place `at` tells."""
         known = self._alike
-        for scope, counters in told.items():
-            key = scope, tuple(counters)
+        for text, counters in told.items():
+            key = text, tuple(counters)
             alike = known.get(key)
             if alike is None:
-                wanted = [name if self._wanted(scope, name) else None for name in counters]
+                of = Scope.parse(text)
+                wanted = [name if self._wanted(of, name) else None for name in counters]
                 alike = known[key] = _Alike(wanted)
             if alike.any:
                 alike.places.append(at)
@@ -159,12 +160,13 @@ class _Columns:
     def columns(self, n: int) -> dict[CounterName, FloatArray]:
         """One column for each counter, of n trials."""
         out: dict[CounterName, FloatArray] = {}
-        for (scope, _), alike in self._alike.items():
+        for (text, _), alike in self._alike.items():
             if alike.any:
+                of = Scope.parse(text)
                 table = np.array(alike.rows, dtype=np.float64)  # None becomes nan
                 for i, name in enumerate(alike.names):
                     if name is not None:
-                        column = out.setdefault((scope, name), np.full(n, math.nan))
+                        column = out.setdefault((of, name), np.full(n, math.nan))
                         column[alike.places] = table[:, i]
         return out
 
@@ -212,21 +214,21 @@ def _named(columns: Mapping[CounterName, FloatArray]) -> dict[str, FloatArray]:
     return {name: column for (_, name), column in columns.items()}
 
 
-def _of_timed_part(scope: str, name: str) -> bool:
-    return scope.startswith(TIMED)
+def _of_timed_part(of: Scope, name: str) -> bool:
+    return of.kind == TIMED
 
 
 @cache
-def _of_trouble(scope: str, name: str) -> bool:
-    if scope.startswith(TIMED):
+def _of_trouble(of: Scope, name: str) -> bool:
+    if of.kind == TIMED:
         return name in (TIMEOUTS, RETRANSMITTED, PROBES)
-    return place_of(scope, name) is not None or (scope, name) == SHARED
+    return place_of(of, name) is not None or (of, name) == SHARED
 
 
 @cache
-def place_of(scope: str, counter: str) -> str | None:
+def place_of(of: Scope, counter: str) -> str | None:
     """Where a counter counts drops, in words; None for one that counts something else."""
-    where = scope.removeprefix("instance.")
+    where = of.place
     words = counter.split(".")
     if counter.startswith("dev.") and words[-1] in ("rx_drops", "tx_drops", "rx_errors", "tx_errors"):
         return f"device {'.'.join(words[1:-1])} ({words[-1].replace('_', ' ')}) of {where}"
@@ -234,7 +236,7 @@ def place_of(scope: str, counter: str) -> str | None:
         return f"queueing discipline {words[-2]} on {'.'.join(words[1:-2])} of {where}"
     if counter == "softnet.dropped":
         return "softnet: a CPU's input queue (whole node)"
-    if scope.startswith(TIMED):
+    if of.kind == TIMED:
         return None
     if counter in _SOCKET_BUFFERS:
         return f"socket buffers of {where}"

@@ -10,7 +10,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean, median
 
-from ..model.record import RUNS, TrialRecord
+from ..model.record import TrialRecord
+from ..model.scope import GUEST, INSTANCE, Scope
 from ..model.study import Arm
 from .guests import Accounting, GuestCpu, GuestMemory, combined, mean_memory, node_cpu
 
@@ -66,12 +67,11 @@ class _Trial:
 
 def instance_figures(arm: Arm, workload: str, trials: Iterable[TrialRecord]) -> InstanceFigures | None:
     """None where no trial counted anything over runs of that workload."""
-    begin = f"{RUNS}{workload}."
     found, kernels = [], False
     for t in trials:
-        own = {k.removeprefix(begin): v for k, v in t.counters.items() if k.startswith(begin)}
-        guests = _by_instance(own, "guest.")
-        groups = _by_instance(own, "instance.")
+        own = {of: c for text, c in t.counters.items() if (of := Scope.parse(text)).runs == workload}
+        guests = _by_instance(own, GUEST)
+        groups = _by_instance(own, INSTANCE)
         if groups or guests:
             kernels = bool(guests)
             found.append(_trial(arm, guests, groups))
@@ -97,10 +97,10 @@ def instance_figures(arm: Arm, workload: str, trials: Iterable[TrialRecord]) -> 
     )
 
 
-def _by_instance(scopes: Mapping[str, Counters], kind: str) -> list[Counters]:
+def _by_instance(scopes: Mapping[Scope, Counters], kind: str) -> list[Counters]:
     """In the order of their numbers, which end their names."""
-    names = [name for name in scopes if name.startswith(kind)]
-    return [scopes[name] for name in sorted(names, key=_number)]
+    found = [of for of in scopes if of.kind == kind]
+    return [scopes[of] for of in sorted(found, key=lambda of: _number(of.name))]
 
 
 def _number(name: str) -> int:

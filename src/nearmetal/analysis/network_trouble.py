@@ -13,11 +13,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ..model.record import TIMED
 from ..model.result import Attribution, Cell, NetworkTrouble, Verdict
+from ..model.scope import Scope
 from .attempts import Side
 from .attribution import MAIN_SHARE, NOT_EXPLAINED
-from .counts import PROBES, RETRANSMITTED, SHARED, TIMEOUTS, Counts, FloatArray, IntArray, least
+from .counts import PROBES, RETRANSMITTED, SHARED, TIMEOUTS, CounterName, Counts, FloatArray, IntArray, least
 from .fold import Folded
 
 LEAST_RTO = 0.2
@@ -63,8 +63,8 @@ class OneSide:
         """The smallest retransmission time-out of connections that lost something in these trials."""
         return least(self.counts.rto[self.at])
 
-    def _column(self, columns: Mapping[tuple[str, str], FloatArray], counter: str) -> FloatArray:
-        found = columns.get((f"{TIMED}{self.workload}", counter))
+    def _column(self, columns: Mapping[CounterName, FloatArray], counter: str) -> FloatArray:
+        found = columns.get((Scope.timed(self.workload), counter))
         return np.full(self.at.size, math.nan) if found is None else found[self.at]
 
 

@@ -21,6 +21,7 @@ from ..host.ranks import RankHolds, told_holdings
 from ..host.sources import Source, VcpuSource, exit_sources
 from ..model.network import NetworkSettings
 from ..model.record import JsonValue
+from ..model.scope import EXITS, VCPU, Scope
 from ..model.study import Attachment
 from .contract import FIRST_COMMAND, GuestBase, InstanceRequest, Tools
 from .program import ProgramInstance, read_log
@@ -55,8 +56,10 @@ class GuestInstance(ProgramInstance):
 
     @property
     def sources(self) -> tuple[Source, ...]:
-        vcpus = VcpuSource(name=f"vcpu.{self.hostname}", host=self.host, threads=self.threads)
-        exits = exit_sources(f"exits.{self.hostname}", self.host, self.threads)
+        vcpus = VcpuSource(
+            name=str(Scope(kind=VCPU, name=self.hostname)), host=self.host, threads=self.threads
+        )
+        exits = exit_sources(str(Scope(kind=EXITS, name=self.hostname)), self.host, self.threads)
         return (*((vcpus,) if self.threads else ()), *exits)
 
     def copy_in(self, paths: Sequence[Path]) -> None:

@@ -12,6 +12,7 @@ from ..environments import Guest, Instance
 from ..host.counter_files import CounterFiles, cgroup_paths
 from ..host.counters import Snapshot, delta, disturbance, flags, online_cpus
 from ..host.procfiles import Counters
+from ..model.scope import BESIDE, NODE, Scope
 from .inside import Inside, grown, own_sources, sources_of
 from .kept_groups import HELD_INSTANCES
 from .network_watch import NetworkAccount, watch_network
@@ -37,7 +38,7 @@ class Window:
         """The node's counters, those of one trial's own instances, and what these used in timed parts."""
         inside = {} if s.inside is None else s.inside.scopes()
         own = self.instances.get(s.trial.id, {})
-        return {"node": self.node, **own, **self.sources.get(s.trial.id, {}), **inside}
+        return {NODE: self.node, **own, **self.sources.get(s.trial.id, {}), **inside}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,8 +54,8 @@ class _Reading:
 
 def members(s: Standing) -> dict[str, Instance]:
     """The instances of an arm and its companion, by the scope of their counters."""
-    own = {f"instance.{i.hostname}": i for i in s.instances}
-    return own if s.beside is None else {**own, "beside": s.beside.instance}
+    own = {str(Scope.instance(i.hostname)): i for i in s.instances}
+    return own if s.beside is None else {**own, BESIDE: s.beside.instance}
 
 
 class Account:

@@ -13,6 +13,7 @@ from ..launchers import verify_places
 from ..model.design import REHEARSED_SLICES
 from ..model.plan import NextBlock, TrialSpec
 from ..model.record import GROUP_PHASE, Fold, Row, Status, TrialRecord, slice_phase, verify_phase
+from ..model.scope import RANKS
 from ..model.study import ApplicationWorkload, CommandWorkload, KernelWorkload, Mode
 from ..records import safe_name
 from ..workloads.kernels import rows as kernel_rows
@@ -356,7 +357,7 @@ def _record(
     network = window.networks.get(s.trial.id)
     counted = {} if network is None else dict(network.counters)
     if s.transport is not None and s.transport.tcp_bytes is not None:
-        counted["ranks"] = {"tcp_bytes": float(s.transport.tcp_bytes)}
+        counted[RANKS] = {"tcp_bytes": float(s.transport.tcp_bytes)}
     return TrialRecord(
         run=session.label,
         trial=s.trial.id,

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from ..environments import Guest, Instance
 from ..host.counters import local_scale
-from ..model.record import RUNS
+from ..model.scope import NODE, Scope
 from ..samplers import GUESTS, GuestSampler, Header, Sample, Stream, Window, in_windows
 from .session import Session
 from .standing import Standing
@@ -87,7 +87,7 @@ class EachInstance:
         # Something to begin from, before the first run begins.
         begin = time.monotonic()
         self._mark()
-        self._stream.until("node", begin, _LAST_SAMPLE)
+        self._stream.until(NODE, begin, _LAST_SAMPLE)
         for guest in self._guests:
             guest.begun(begin)
 
@@ -101,27 +101,27 @@ class EachInstance:
         self._mark()
 
     def counters(self) -> dict[str, Counters]:
-        """By scope, RUNS before each; empty where nothing ran to its end."""
+        """By scope, over the runs of each workload; empty where nothing ran to its end."""
         if not self._windows:
             return {}
-        scopes = {f"instance.{i.hostname}": self._sampler.scope_of(i.label) for i in self._instances}
+        sampled = {i.hostname: self._sampler.scope_of(i.label) for i in self._instances}
         end = max(windows[-1][1] for windows in self._windows.values())
-        samples = self._stream.until("node", end, _LAST_SAMPLE)
+        samples = self._stream.until(NODE, end, _LAST_SAMPLE)
         for guest in self._guests:
             guest.close(self._trial, self._windows, self._sampler.raw.parent / GUESTS)
         out: dict[str, Counters] = {}
         for workload, windows in self._windows.items():
-            begin = f"{RUNS}{workload}."
-            out[f"{begin}node"] = in_windows(samples, "node", windows)
-            for scope, sampled in scopes.items():
-                out[begin + scope] = in_windows(samples, sampled, windows)
+            out[str(Scope(kind=NODE, runs=workload))] = in_windows(samples, NODE, windows)
+            for name, own in sampled.items():
+                out[str(Scope.instance(name).over_runs(workload))] = in_windows(samples, own, windows)
             for guest in self._guests:
-                out[f"{begin}{guest.sampler.scope}"] = guest.counters(windows)
+                of_guest = Scope.parse(guest.sampler.scope).over_runs(workload)
+                out[str(of_guest)] = guest.counters(windows)
         return out
 
     def _mark(self) -> None:
         # The node last: when its sample is there, those of the instances are.
-        self._sampler.mark(*(self._sampler.scope_of(i.label) for i in self._instances), "node")
+        self._sampler.mark(*(self._sampler.scope_of(i.label) for i in self._instances), NODE)
         for guest in self._guests:
             guest.sampler.mark()
 

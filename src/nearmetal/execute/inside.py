@@ -14,7 +14,8 @@ from ..host.counter_files import CounterFiles
 from ..host.energy import energy_domains
 from ..host.procfiles import Counters
 from ..host.sources import FileSource, GroupSource, NodeSource, Source
-from ..model.record import TIMED, JsonValue, TrialRecord
+from ..model.record import JsonValue, TrialRecord
+from ..model.scope import TIMED, Scope
 from ..workloads.protocol import RankReport, SliceLine, Used, parse_offered
 from .session import Session
 from .standing import Standing
@@ -88,7 +89,7 @@ class Inside:
             self._add(workload, {k: grown(first.get(k), v) for k, v in last.items()})
         self._taken.clear()
         told = {w: {k: v for k, v in c.items() if v is not None} for w, c in self._found.items()}
-        return {f"{TIMED}{w}": {**counters} for w, counters in told.items() if counters}
+        return {str(Scope.timed(w)): {**counters} for w, counters in told.items() if counters}
 
     def _add(self, workload: str, more: Used) -> None:
         _plus(self._found.setdefault(workload, {}), more)
@@ -138,8 +139,8 @@ def counted_everywhere(events: Sequence[str], records: Sequence[TrialRecord]) ->
     scopes = [
         counters
         for r in records
-        for scope, counters in r.counters.items()
-        if scope.startswith(TIMED) and "page_faults" in counters
+        for text, counters in r.counters.items()
+        if Scope.parse(text).kind == TIMED and "page_faults" in counters
     ]
     return tuple(e for e in events if scopes and all(e in counters for counters in scopes))
 

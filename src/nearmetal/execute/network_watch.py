@@ -15,7 +15,8 @@ from ..environments import KERNEL
 from ..errors import TrialFailedError
 from ..host.network_files import PROBES, RETRANSMITTED
 from ..host.network_meter import MARKED, PROTOCOLS, QDISCS, NetworkMeter, grown
-from ..model.record import TIMED, Connection
+from ..model.record import Connection
+from ..model.scope import HUB, NODE, Scope
 from ..model.study import Attachment, Transport
 from ..network.build import Network
 from .session import Session
@@ -59,7 +60,9 @@ class NetworkWatch:
             yield
         finally:
             after = [meter.mark() for meter in tcp]
-            total = self._timed.setdefault(f"{TIMED}{workload}", dict.fromkeys(MARKED, 0.0 if tcp else None))
+            total = self._timed.setdefault(
+                str(Scope.timed(workload)), dict.fromkeys(MARKED, 0.0 if tcp else None)
+            )
             for name in MARKED:
                 for first, last in zip(before, after, strict=True):
                     total[name] = _plus(total[name], first[name], last[name])
@@ -183,27 +186,27 @@ def _points(session: Session, s: Standing, stack: ExitStack) -> tuple[bool, list
     own = "net" in session.backends[environment.backend].own and environment.attachment is not Attachment.HOST
     network = session.networks.get((s.arm.name, s.trial.aa))
     if not own and network is None:
-        return True, [_Point("node", node, (*_OWN, *_SOFTNET), tcp=_over_loopback)] if node else []
-    points = [_Point("node", node, _SOFTNET)] if node else []
+        return True, [_Point(NODE, node, (*_OWN, *_SOFTNET), tcp=_over_loopback)] if node else []
+    points = [_Point(NODE, node, _SOFTNET)] if node else []
     if network is not None:
         points += _between_nodes(network)
         apart = network.hub_apart and network.emulation is None
         hub = network.meters.get(network.hub_netns) if apart else None
         if hub is not None:
             devices = frozenset((network.hub_interface, *(seat.port for seat in network.seats)))
-            points.append(_Point("hub", hub, _LINKS, devices=devices))
+            points.append(_Point(HUB, hub, _LINKS, devices=devices))
         for instance, seat in zip(s.instances, network.seats, strict=True):
             meter = network.meters.get(seat.netns)
             if meter is not None:
                 between = _between(seat.address, network.hub_address if network.hub_apart else "")
-                points.append(_Point(f"instance.{instance.hostname}", meter, _OWN, tcp=between))
+                points.append(_Point(str(Scope.instance(instance.hostname)), meter, _OWN, tcp=between))
         return False, points
     if KERNEL in session.backends[environment.backend].own:
         return False, points  # what stays inside a guest, its own kernel counts
     for instance in s.instances:
         meter = NetworkMeter.of_process(instance.pid)
         stack.callback(meter.close)
-        points.append(_Point(f"instance.{instance.hostname}", meter, _OWN, tcp=_over_loopback))
+        points.append(_Point(str(Scope.instance(instance.hostname)), meter, _OWN, tcp=_over_loopback))
     return False, points
 
 

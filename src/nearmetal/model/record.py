@@ -70,12 +70,6 @@ class RankPlace(
 STEP = "step."
 """Begins the kind of a part that is a step of an event (Row.parts); a side without it spent nothing on it."""
 
-RUNS = "runs."
-"""Begins the scope of what an instance counted over the timed runs of a workload: runs.<workload>.<scope>."""
-
-TIMED = "timed."
-"""Begins the scope of what was counted in the timed part of one workload only: timed.<workload>."""
-
 
 class Connection(
     msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True, gc=False
@@ -182,23 +176,38 @@ def counting(claims: Mapping[Claim, float]) -> dict[int, Claim]:
 class TrialRecord(
     msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True, gc=False
 ):
-    """One trial. begin, end: Unix seconds; attempt counts from 1 (a torn block is run again as a whole);
-    counters: differences over the trial by scope ('node', 'instance.<name>') and counter, and where the study
-    asks over the timed runs of a program ('runs.<workload>.node', '.instance.<name>', '.guest.<name>' by its
-    own kernel), with means of memory and swap; disturbance: other
-    processes' CPU share of the node, steal share; None = unavailable (never zero); flags: 'disturbed', ...
-    with the number they rest on; pages: bytes in huge pages and in all ('huge', 'total') by workload, as the
-    ranks found them; profile: by workload, one per rank: of a kernel its verified run in full (before, init
-    and finalize are those of the launch that all kernels share), of a command its last run; empty where none
-    was asked for; network: of arms that use one, what it counted over the trial by scope: 'instance.<name>'
-    (its own namespace), 'hub' (the bridge and the host's ends of its pairs), 'node' (the whole machine, other
-    programs too), and 'timed.<workload>' (in timed slices or runs only), 'ranks' (what the ranks sent to each
-    other by TCP); transport: what was fixed, what the library calls itself, and under 'seen' what the ranks
-    were seen to talk by; connections: None = not asked, as nothing was lost, or not known;
-    members: trials of its attempt at the block, 0 = every side of the plan; left_out: workloads of this arm
-    that were not run because their comparisons were decided in earlier blocks; facts: by application, what it
-    said of how it ran (version, library, the size it chose), and by
-    'network.<host>' how a guest's own kernel had set its interface."""
+    """One trial: one environment on one placement in one block.
+
+    Counters and shares are None where they could not be read, never zero for that reason.
+
+    run: label of the run that measured it.
+    trial: its id within the run (plan.TrialSpec.id).
+    attempt: counts from 1; a block that was interrupted is run again as a whole.
+    aa: this is the second run of the baseline.
+    position: in the order in which the trials of the block were started.
+    begin, end: Unix seconds.
+    fold: how values of one instance become one value.
+    reason: why the trial failed.
+    places: where each rank really ran.
+    transport: how ranks were told to talk, what the library calls itself, and under 'seen' how they were
+        seen to talk.
+    counters: differences over the trial, or over its timed part, by scope (model.scope) and counter. Over the
+        timed runs of a program, means of memory and swap stand beside them.
+    disturbance: share of CPU time that other processes took, and the share that was stolen.
+    flags: 'disturbed' and others, with the number that they rest on.
+    phases: seconds by phase.
+    pages: by workload, bytes of its ranks in huge pages ('huge') and in all ('total').
+    network: what the network of the environment counted, by scope and counter; the node's counters hold the
+        traffic of other programs too.
+    connections: TCP connections between ranks; None where none was asked for, as nothing was lost, or where
+        they could not be read.
+    profile: by workload, one entry per rank, of a kernel's verified run or of a program's last run; empty
+        where no profile was asked for. The time before MPI_Init, in it and in MPI_Finalize is that of the
+        launch, which all kernels share.
+    facts: by application, what it said of how it ran (version, library, the size it chose); by
+        'network.<host name>', how a virtual machine's own kernel had set its interface.
+    members: number of trials of the attempt at the block; 0 where it holds every trial of the plan.
+    left_out: workloads that were not run because their comparisons were decided in earlier blocks."""
 
     run: str
     trial: str

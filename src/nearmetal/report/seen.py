@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 from statistics import median
 
-from ..model.record import TIMED, JsonValue, Row, Status, TrialRecord
+from ..model.record import JsonValue, Row, Status, TrialRecord
 from ..model.result import Cell
+from ..model.scope import TIMED, Scope
 from ..records import heads_of
 from ..units import show
 from .text import one_line, plural, thin
@@ -128,25 +129,26 @@ class RecordIndex:
             return ()
         middle, slowest = (self.trial(cell.arm, b) for b in (ranked[len(ranked) // 2], ranked[-1]))
         base, arm = self._medians(cell.baseline), self._medians(cell.arm)
+        timed = Scope.timed(cell.workload)
         return tuple(
             CounterLine(
-                name=one_line(f"{scope} {counter}"),
-                baseline=base.get((scope, counter)),
-                arm=arm.get((scope, counter)),
-                median_block=_at(middle, scope, counter),
-                slowest_block=_at(slowest, scope, counter),
+                name=one_line(f"{of} {counter}"),
+                baseline=base.get((of, counter)),
+                arm=arm.get((of, counter)),
+                median_block=_at(middle, of, counter),
+                slowest_block=_at(slowest, of, counter),
             )
-            for scope, counter in dict.fromkeys((*arm, *base))
-            if not scope.startswith(TIMED) or scope == f"{TIMED}{cell.workload}"
+            for of, counter in dict.fromkeys((*arm, *base))
+            if Scope.parse(of) == timed or Scope.parse(of).kind != TIMED
         )
 
     def _medians(self, arm: str) -> Mapping[tuple[str, str], float | None]:
         if arm not in self._counters:
             values: dict[tuple[str, str], list[float]] = {}
             for t in self.trials(arm):
-                for scope, counters in t.counters.items():
+                for of, counters in t.counters.items():
                     for counter, v in counters.items():
-                        held = values.setdefault((scope, counter), [])
+                        held = values.setdefault((of, counter), [])
                         if v is not None:
                             held.append(v)
             self._counters[arm] = {k: median(v) if v else None for k, v in values.items()}
@@ -234,8 +236,8 @@ def _counted(
     return tuple(words.most_common())
 
 
-def _at(trial: TrialRecord | None, scope: str, counter: str) -> float | None:
-    return None if trial is None else trial.counters.get(scope, {}).get(counter)
+def _at(trial: TrialRecord | None, of: str, counter: str) -> float | None:
+    return None if trial is None else trial.counters.get(of, {}).get(counter)
 
 
 def _median_and_most(values: Sequence[float | None]) -> tuple[float, float] | None:

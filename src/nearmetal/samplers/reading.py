@@ -11,8 +11,9 @@ from typing import Any, BinaryIO
 
 from ..errors import RecordsError
 from ..host.procfiles import Counters, Scale, instance_counters, node_counters
+from ..model.scope import INSTANCE, Scope
 from .frames import frames, raw_beside, whole_lines
-from .sampler import INSTANCE, SCHEMA
+from .sampler import SCHEMA
 
 _PIECE = 1 << 20
 
@@ -66,8 +67,10 @@ class Samples:
 def parse(raw: Mapping[str, Mapping[str, bytes]], scale: Scale) -> dict[str, Counters]:
     """Raw files by scope and name -> counters by scope; pure."""
     return {
-        scope: instance_counters(files, scale) if scope.startswith(INSTANCE) else node_counters(files, scale)
-        for scope, files in raw.items()
+        text: instance_counters(files, scale)
+        if Scope.parse(text).kind == INSTANCE
+        else node_counters(files, scale)
+        for text, files in raw.items()
     }
 
 

@@ -25,10 +25,10 @@ from ..host.counter_files import NODE_FILES, cgroup_paths
 from ..host.counters import local_scale
 from ..host.failure import describe_failure
 from ..host.procfiles import SCHEDSTAT
+from ..model.scope import Scope
 from .frames import FrameWriter, raw_beside, whole_lines
 
 SCHEMA = 1
-INSTANCE = "instance."
 _RESOURCES = ("cpu", "memory", "io")
 _EVERY = {
     **dict.fromkeys(
@@ -247,7 +247,7 @@ def _cost(raw: Path) -> SamplingCost:
 
 
 def _scope(name: str) -> str:
-    return INSTANCE + re.sub(r"[^A-Za-z0-9._-]", "_", name)
+    return str(Scope.instance(re.sub(r"[^A-Za-z0-9._-]", "_", name)))
 
 
 def _lines(scope: str, paths: Mapping[str, str]) -> str:

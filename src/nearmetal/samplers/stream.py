@@ -13,10 +13,10 @@ from types import TracebackType
 from ..host import Host, Process
 from ..host.counter_files import NODE_FILES
 from ..host.procfiles import Scale
+from ..model.scope import GUEST, Scope
 from .frames import FrameWriter
 from .reading import Header, Sample, parse_lines
 
-GUEST = "guest."
 GUESTS = "guests.jsonl.zst"
 """Beside what is sampled on the machine: what was sampled in guests."""
 _LOOK_AGAIN = 0.005
@@ -55,7 +55,7 @@ class GuestSampler:
     go on this side. A guest that ends takes its sampler along: what came until then is there."""
 
     def __init__(self, host: Host, argv: Sequence[str], name: str, raw: Path, scale: Scale) -> None:
-        self.scope, self._raw = GUEST + name, raw
+        self.scope, self._raw = str(Scope(kind=GUEST, name=name)), raw
         self._host, self._argv = host, tuple(argv)
         self._commands = -1
         self._process: Process | None = None
