@@ -137,6 +137,30 @@ def test_killed_anywhere_it_resumes_with_the_block_in_flight(here: Path) -> None
     nearmetal("clean", cwd=here)
 
 
+@pytest.mark.more
+def test_single_blocks_are_run_by_number_and_as_values(here: Path) -> None:
+    assert nearmetal("run", "small.yaml", "--max-blocks", "1", "--seed", "5", cwd=here).returncode == 0
+    directory = str(next((here / "results").iterdir()))
+    by_number = nearmetal("run-block", directory, "4", "--json", cwd=here)
+    assert by_number.returncode == 0, by_number.stderr
+    told = json.loads(by_number.stdout)
+    assert (told["block"], told["attempt"], told["trials"], told["failed"]) == (4, 1, 4, 0)
+    value = nearmetal("run-block", directory, "4", "7", "--dry-run", "--json", cwd=here).stdout
+    as_values = subprocess.run(
+        [*NEARMETAL, "run-block", directory],
+        input=value,
+        cwd=here,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert [line.split(":")[0] for line in as_values.stdout.splitlines()] == ["block 4", "block 7"]
+    made = [(r["block"], r["attempt"]) for r in trial_lines(here)]
+    assert {place: made.count(place) for place in made} == {(1, 1): 4, (4, 1): 4, (4, 2): 4, (7, 1): 4}
+    status = json.loads(nearmetal("status", directory, "--json", cwd=here).stdout)
+    assert status["blocks"] == 3, "of a block that ran twice one counts"
+
+
 def test_ctrl_c_saves_and_says_how_to_go_on(here: Path) -> None:
     run = started("run", "small.yaml", *ENDLESS, cwd=here)
     until(lambda: len(trial_lines(here)) >= 4)

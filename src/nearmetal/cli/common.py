@@ -203,12 +203,11 @@ def newest_first(parent: Path) -> list[ResultsDirectory]:
 
 def frozen_study(directory: ResultsDirectory) -> Study:
     """The study of a results directory, narrowed to the arms that took part."""
-    from ..execute.run import narrowed
     from ..study_file import load_text
 
     text, where, frozen = directory.study_yaml, str(directory.path / "study.yaml"), directory.plan()
     # Without a catalogue: results are read on machines that lack what they were measured with.
-    return narrowed(load_text(text, where, None, seed=frozen.seed), frozen.arms)
+    return load_text(text, where, None, seed=frozen.seed).with_arms(frozen.arms)
 
 
 def analysed(directory: ResultsDirectory) -> tuple[Study, Analysis, Trials]:

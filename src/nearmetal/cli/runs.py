@@ -1,4 +1,4 @@
-"""Commands that measure: quick, run, resume, weigh, calibrate."""
+"""Commands that measure: quick, run, resume, run-block, weigh, calibrate."""
 
 from __future__ import annotations
 
@@ -37,6 +37,7 @@ from .measuring import (
     order_of,
     study_text,
 )
+from .run_block import run_block
 from .view import View
 from .weigh import weigh
 
@@ -58,6 +59,7 @@ def register(app: typer.Typer) -> None:
     app.command()(run)
     app.command()(resume)
     app.command("continue", hidden=True)(resume)
+    app.command("run-block")(run_block)
     app.command(context_settings={"allow_interspersed_args": True})(weigh)
     app.command()(calibrate)
 

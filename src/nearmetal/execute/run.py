@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -11,19 +10,15 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..errors import RunError, UsageError
 from ..host.boot_records import boot_records
-from ..host.energy import energy_files
 from ..host.lock import machine_lock
-from ..host.provenance import boot_state, provenance
+from ..host.provenance import provenance
 from ..model.record import TOO_SHORT, JsonValue, TrialRecord, block_seconds
 from ..model.result import Analysis
-from ..model.study import Arm, KernelWorkload, Study
+from ..model.study import Study
 from ..plan import SlicePlanner, make_block, make_plan
-from ..records import ResultsDirectory, TrialWriter, by_claim, completed_blocks, last_attempts
-from ..samplers import Sampler
+from ..records import ResultsDirectory, by_claim, completed_blocks, last_attempts
 from .bases import base_record
-from .block import run_block
 from .budget import too_short
 from .decide import Verifications, next_block
 from .inside import counted_everywhere, inside_record, offered_events
@@ -31,9 +26,11 @@ from .interrupt import interruptible
 from .machine import Machine
 from .progress import BlockDone, Progress
 from .rehearsal import REHEARSAL, rehearse
+from .reopening import reopened_session
 from .roofs import RoofMeter
 from .running import RunningAnalysis
 from .session import Session, new_label, open_session, sweep, usable_arms
+from .worker import Worker, at_work
 
 if TYPE_CHECKING:
     from ..analysis import Stop
@@ -89,7 +86,7 @@ def start_run(machine: Machine, study: Study, order: Order, progress: Progress) 
 
 def _start(machine: Machine, study: Study, order: Order, label: str, progress: Progress) -> Outcome:
     arms, backends, absent = usable_arms(machine, study, progress)
-    study = narrowed(study, arms)
+    study = study.with_arms(arms)
     begin = time.monotonic()
     with open_session(machine, study, backends, label, progress) as session:
         directory = ResultsDirectory.create(order.parent, study.name, study_yaml=order.text)
@@ -170,30 +167,10 @@ def _resume(
     order: Order,
     progress: Progress,
 ) -> Outcome:
-    arms, backends, absent = usable_arms(machine, study, progress)
-    for name in directory.plan().arms:
-        if name not in arms:
-            raise RunError(
-                f"arm {name} of this run cannot run here now: {absent[name]}", where=str(directory.path)
-            )
-    study = narrowed(study, directory.plan().arms)
-    if any(isinstance(w, KernelWorkload) for w in study.workloads) and not directory.plan().work:
-        raise UsageError(
-            "an older nearmetal made this run, and its slices held other amounts of work",
-            where=str(directory.path),
-            remedy="run the study afresh, and compare the two: nearmetal compare",
-        )
     begin = time.monotonic()
-    _same_boot_state(machine, directory)
-    with open_session(machine, study, backends, label, progress) as session:
-        _same_images(session, directory)
-        directory.reopen()
-        session = replace(
-            session,
-            logs=directory.path / "logs",
-            events=_events_then(directory),
-        )
-        return _blocks(session, directory, _planner_then(study, directory), begin, order, progress)
+    with reopened_session(machine, study, directory, label, progress) as session:
+        planner = _planner_then(session.study, directory)
+        return _blocks(session, directory, planner, begin, order, progress)
 
 
 def _planner_then(study: Study, directory: ResultsDirectory) -> SlicePlanner:
@@ -210,51 +187,6 @@ def _planner_then(study: Study, directory: ResultsDirectory) -> SlicePlanner:
     )
 
 
-def _events_then(directory: ResultsDirectory) -> tuple[str, ...]:
-    """The perf events that this run counts: the same in all of its blocks."""
-    inside = directory.provenance.get("inside")
-    events = inside.get("perf_events") if isinstance(inside, dict) else None
-    return tuple(str(e) for e in events) if isinstance(events, list) else ()
-
-
-def _same_boot_state(machine: Machine, directory: ResultsDirectory) -> None:
-    """Blocks of another kernel, microcode or governor are no replicates of those on disk."""
-    then, now = boot_state(directory.provenance), boot_state(provenance(machine.host))
-    changed = [key for key in now if json.dumps(now[key]) != json.dumps(then.get(key))]
-    if changed:
-        raise UsageError(
-            f"the machine is not in the state of this run any more: {', '.join(changed)} changed",
-            where=str(directory.path),
-            remedy="run the study afresh, and compare the two: nearmetal compare",
-        )
-
-
-def _same_images(session: Session, directory: ResultsDirectory) -> None:
-    """Blocks in another tree are no replicates of those on disk."""
-    then = directory.provenance.get("images")
-    for name, software in session.software.items():
-        known = then.get(name) if isinstance(then, dict) else None
-        digest = known.get("digest") if isinstance(known, dict) else None
-        if software.image is not None and digest not in (None, software.image.digest):
-            raise UsageError(
-                f"image {name} is not the one of this run any more: it was built or imported again",
-                where=str(directory.path),
-                remedy="run the study afresh, and compare the two: nearmetal compare",
-            )
-
-
-def narrowed(study: Study, arms: Sequence[str] | dict[str, Arm]) -> Study:
-    """The study with only the environments, and of them the placements, that take part."""
-    environments = tuple(
-        replace(e, placements=kept)
-        for e in study.environments
-        if (kept := tuple(p for p in e.placements if f"{e.name}/{p}" in arms))
-    )
-    names = {e.name for e in environments}
-    design = replace(study.design, baselines=tuple(b for b in study.design.baselines if b in names))
-    return replace(study, environments=environments, design=design)
-
-
 def _blocks(
     session: Session,
     directory: ResultsDirectory,
@@ -264,19 +196,9 @@ def _blocks(
     progress: Progress,
 ) -> Outcome:
     """Run the blocks that are not on disk yet; each is on disk before the next begins."""
-    machine = session.machine
-    sampling = Sampler(
-        directory.path / "samples",
-        writer=WRITER,
-        host=machine.host,
-        program=machine.tools / "nm-sample",
-        also=energy_files(),
-        period=session.study.design.sample_every,
-    )
     try:
-        with directory.writer(WRITER) as writer, sampling as sampler:
-            loop = _Loop(replace(session, sampler=sampler), directory, planner, begin, order, progress)
-            stopped = loop.run(writer)
+        with at_work(session, directory, WRITER) as worker:
+            stopped = _Loop(worker, directory, planner, begin, order, progress).run()
         return Outcome(directory=directory, stopped=stopped, interrupted=False)
     except KeyboardInterrupt:
         return Outcome(directory=directory, stopped="interrupted", interrupted=True)
@@ -287,7 +209,7 @@ class _Loop:
 
     def __init__(
         self,
-        session: Session,
+        worker: Worker,
         directory: ResultsDirectory,
         planner: SlicePlanner,
         begin: float,
@@ -295,9 +217,10 @@ class _Loop:
         progress: Progress,
     ) -> None:
         """begin: monotonic seconds from which the time budget counts."""
-        self._session, self._directory, self._planner = session, directory, planner
+        self._worker, self._session = worker, worker.session
+        self._directory, self._planner = directory, planner
         self._begin, self._order, self._progress = begin, order, progress
-        self._study = session.study
+        self._study = worker.session.study
         self._plan = directory.plan()
         self._running = RunningAnalysis(
             self._study, make_plan(self._study, schedule=self._plan.schedule, started=self._plan.started)
@@ -313,7 +236,7 @@ class _Loop:
             if claim.block in self._done and len(whole) >= (whole[0].members or members):
                 self._saw(_slices_of(whole), whole)
 
-    def run(self, writer: TrialWriter) -> str:
+    def run(self) -> str:
         """Why it stopped."""
         networks = {arm: network for (arm, aa), network in self._session.networks.items() if not aa}
         roofs = RoofMeter(
@@ -357,7 +280,7 @@ class _Loop:
                 self._directory.write_roofs(roofs.roofs())
             number = next(n for n in count(number + 1) if n not in self._done)
             at = time.monotonic()
-            self._run_block(number, writer, settled, verify_all)
+            self._run_block(number, settled, verify_all)
             seconds = time.monotonic() - at
             verify_all = False
 
@@ -368,9 +291,7 @@ class _Loop:
             self._directory.write_roofs(roofs.roofs())
         return stop.reason
 
-    def _run_block(
-        self, number: int, writer: TrialWriter, settled: Mapping[str, frozenset[str]], verify_all: bool
-    ) -> None:
+    def _run_block(self, number: int, settled: Mapping[str, frozenset[str]], verify_all: bool) -> None:
         order = next_block(
             self._study,
             number,
@@ -382,8 +303,7 @@ class _Loop:
             verify_all=verify_all,
         )
         whole = []
-        for record in run_block(self._session, order):
-            writer.append(record)
+        for record in self._worker.run(order):
             whole.append(record)
             for reason in (record.reason, *(r.reason and f"{r.workload}: {r.reason}" for r in record.rows)):
                 if reason and not reason.endswith(TOO_SHORT):

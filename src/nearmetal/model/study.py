@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Collection
+from dataclasses import dataclass, replace
 
 from .design import Design, Mode, Mpi, Reach, SingleCopy, Starts
 from .environment import (
@@ -135,6 +136,17 @@ class Study:
         return tuple(
             Arm(environment=e, placement=places[name]) for e in self.environments for name in e.placements
         )
+
+    def with_arms(self, names: Collection[str]) -> Study:
+        """The study with only the environments, and of them the placements, that these arms stand for."""
+        environments = tuple(
+            replace(e, placements=kept)
+            for e in self.environments
+            if (kept := tuple(p for p in e.placements if f"{e.name}/{p}" in names))
+        )
+        left = {e.name for e in environments}
+        design = replace(self.design, baselines=tuple(b for b in self.design.baselines if b in left))
+        return replace(self, environments=environments, design=design)
 
     def baseline_arm(self, baseline: str, arm: Arm) -> Arm | None:
         """The arm of environment `baseline` that `arm` is compared with: the same placement, else one with as

@@ -137,7 +137,7 @@ def completed_blocks(records: Iterable[TrialRecord], arms_per_block: int) -> set
     }
 
 
-def last_attempts(records: Iterable[TrialRecord]) -> dict[int, int]:
+def last_attempts(records: Iterable[Head]) -> dict[int, int]:
     """Attempts by block, of those that were begun; a block is run again as the next one."""
     last: dict[int, int] = {}
     for r in records:

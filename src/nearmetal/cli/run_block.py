@@ -1,0 +1,89 @@
+"""run-block: blocks of a run that was begun, without deciding anything."""
+
+from __future__ import annotations
+
+import json as json_module
+import shlex
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+from ..errors import ExitCode, UsageError
+from .common import frozen_study
+from .measuring import DryRun, Force, machine_here
+from .view import View
+
+if TYPE_CHECKING:
+    from ..execute.worker import BlockRun
+    from ..model.plan import NextBlock
+
+
+def run_block(
+    directory: Path = typer.Argument(help="A results directory whose run has begun."),
+    blocks: list[int] = typer.Argument(
+        None, metavar="[BLOCK]...", help="Numbers of blocks, run whole; without any, see below.", min=1
+    ),
+    json: bool = typer.Option(False, "--json", help="One line of JSON for each block."),
+    force: bool = Force,
+    dry_run: bool = DryRun,
+) -> int:
+    """Run blocks of a run and record their trials, without analysing anything.
+
+    Without numbers the blocks come on standard input, one JSON value in each line, as --dry-run --json
+    prints them. The analysis counts the blocks with all others of the directory.
+    """
+    from ..execute.worker import run_orders, whole_blocks
+    from ..records import ResultsDirectory
+    from ..records.next_block import order_line
+
+    found = ResultsDirectory.open(directory)
+    study = frozen_study(found)
+    if len(set(blocks or ())) < len(blocks or ()):
+        raise UsageError("a block is named twice")
+    orders: Iterable[NextBlock] = whole_blocks(study, found, blocks) if blocks else _orders()
+    if dry_run:
+        for order in orders:
+            told = order_line(order).decode() if json else f"{_told(order)}\n"
+            sys.stdout.write(told)
+        return int(ExitCode.DONE)
+    failed = 0
+
+    def done(run: BlockRun) -> None:
+        nonlocal failed
+        failed += run.failed
+        print(_result(run, json=json), flush=True)
+
+    with View(quiet=json) as view:
+        machine = machine_here(view, study.design.mpi)
+        command = shlex.join(["nearmetal", *sys.argv[1:]])
+        try:
+            run_orders(machine, study, found, orders, done, view, command=command, force=force)
+        except KeyboardInterrupt:
+            print("interrupted; the blocks named above are saved", file=sys.stderr)
+            return int(ExitCode.INTERRUPTED)
+    return int(ExitCode.FAILED_TRIALS if failed else ExitCode.DONE)
+
+
+def _orders() -> Iterator[NextBlock]:
+    from ..records.next_block import order_from
+
+    for line in sys.stdin.buffer:
+        if line.strip():
+            yield order_from(line)
+
+
+def _told(order: NextBlock) -> str:
+    arms = ", ".join(f"{t.arm} again" if t.aa else t.arm for t in order.block.trials)
+    return f"block {order.block.number}, attempt {order.attempt}: {arms}"
+
+
+def _result(run: BlockRun, *, json: bool) -> str:
+    claim = run.claim
+    if json:
+        ended = {"trials": run.trials, "failed": run.failed, "seconds": round(run.seconds, 3)}
+        return json_module.dumps({**claim._asdict(), **ended})
+    trouble = f", {run.failed} failed" if run.failed else ""
+    return f"block {claim.block}: {run.trials} trials{trouble} in {run.seconds:.1f} s"

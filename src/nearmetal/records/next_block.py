@@ -1,0 +1,30 @@
+"""NextBlock <-> one line of JSON, by which one process tells another which block to run, and how."""
+
+from __future__ import annotations
+
+import msgspec
+
+from ..errors import UsageError
+from ..model.plan import NextBlock
+
+_decoder = msgspec.json.Decoder(NextBlock)
+
+
+def order_line(order: NextBlock) -> bytes:
+    """One line, newline included."""
+    data = msgspec.to_builtins(order, str_keys=True, order="deterministic")
+    return msgspec.json.encode(data) + b"\n"
+
+
+def order_from(line: bytes) -> NextBlock:
+    """The inverse of order_line. Raises UsageError for a line that holds no NextBlock."""
+    try:
+        order = _decoder.decode(line)
+    except (ValueError, RecursionError) as e:  # msgspec.DecodeError is one
+        raise UsageError(
+            f"not a block to run: {e}",
+            remedy="write one as `nearmetal run-block DIR BLOCK --dry-run --json` prints it",
+        ) from e
+    if order.attempt < 1 or order.block.number < 1:
+        raise UsageError("not a block to run: blocks and attempts count from 1")
+    return order
