@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 def run_block(
     directory: Path = typer.Argument(help="A results directory whose run has begun."),
     blocks: list[int] = typer.Argument(
-        None, metavar="[BLOCK]...", help="Numbers of blocks, run whole; without any, see below.", min=1
+        None, metavar="BLOCK", help="Numbers of blocks; without any, from standard input.", min=1
     ),
     json: bool = typer.Option(False, "--json", help="One line of JSON for each block."),
     force: bool = Force,
@@ -32,8 +32,8 @@ def run_block(
 ) -> int:
     """Run blocks of a run and record their trials, without analysing anything.
 
-    Without numbers the blocks come on standard input, one JSON value in each line, as --dry-run --json
-    prints them. The analysis counts the blocks with all others of the directory.
+    Blocks given by number run whole. On standard input they are JSON values, one in each line, as
+    --dry-run --json prints them. The analysis counts them with all other blocks of the directory.
     """
     from ..execute.worker import run_orders, whole_blocks
     from ..records import ResultsDirectory
