@@ -33,7 +33,8 @@ LIMITS = {True: (100_000, 10.0, 1 << 30), False: (1_000_000, 60.0, 2 << 30)}
 
 def fill(directory: Path, trials: int) -> None:
     """A results directory of so many simulated trials of quick's first workload."""
-    from nearmetal.cli.common import catalog, study_from
+    from nearmetal.api.catalog import catalog
+    from nearmetal.api.studies import study_from
     from nearmetal.model.study import Better
     from nearmetal.plan import make_plan
     from nearmetal.records import PlanMeta
@@ -121,17 +122,15 @@ def _noisy(row: Row, rng: random.Random) -> Row:
 def measure(directory: Path) -> None:
     """Read, analyse, write the report; prints seconds and peak bytes as JSON."""
     begin = time.perf_counter()
-    from nearmetal.cli.common import analysed, open_results
-    from nearmetal.cli.present import write_report
+    from nearmetal.api.results import load, write_report
 
-    found = open_results(directory)
-    study, analysis, records = analysed(found)
-    write_report(found, study, analysis, records)
+    found = load(directory)
+    write_report(found)
     peak = 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     # The kernel tells the largest process only; all do the same work.
     others = 1024 * resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * len(os.sched_getaffinity(0))
     seconds = time.perf_counter() - begin
-    print(json.dumps({"seconds": seconds, "bytes": peak, "others": others, "cells": len(analysis.cells)}))
+    print(json.dumps({"seconds": seconds, "bytes": peak, "others": others, "cells": len(found.cells)}))
 
 
 def main(trials: int, like: Path | None, rounds: int) -> None:

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from nearmetal import plugins
-from nearmetal.cli.common import catalog, study_from
-from nearmetal.cli.workload_names import misplaced, named_workloads
+from nearmetal.api.catalog import catalog
+from nearmetal.api.studies import study_from
+from nearmetal.api.workload_names import misplaced, named_workloads
 from nearmetal.environments.registry import get_backend
 from nearmetal.errors import StudyError, UnavailableError, UsageError
 from nearmetal.execute.application_place import place_of, require_programs, runs_mpi

@@ -12,6 +12,8 @@ from tests.golden import sample_analysis as sample
 
 from nearmetal.cli import results
 from nearmetal.errors import UsageError
+from nearmetal.model.result import Analysis
+from nearmetal.model.study import Study
 
 
 @dataclass
@@ -22,16 +24,24 @@ class Directory:
     provenance: dict[str, Any]
 
 
+@dataclass
+class Found:
+    """Of analysed results what compare looks at."""
+
+    study: Study
+    analysis: Analysis
+
+
 @pytest.fixture
 def compared(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Any:
     """compare() of directories by the number of the boot that their names begin with ('-': not known)."""
 
-    def opened(path: Path) -> Directory:
+    def opened(path: Path, *_: object) -> Directory:
         boot = path.name[0]
         return Directory(path, {"boot": {"unavailable": "no"} if boot == "-" else f"boot {boot}"})
 
     monkeypatch.setattr(results, "open_results", opened)
-    monkeypatch.setattr(results, "analysed", lambda _: (sample.study(), sample.analysis(), ()))
+    monkeypatch.setattr(results, "analysed", lambda _: Found(sample.study(), sample.analysis()))
 
     def run(first: str, second: str, *against: str) -> tuple[list[dict[str, Any]], str]:
         one, two = ([Path(n) for n in names.split()] for names in (first, second))

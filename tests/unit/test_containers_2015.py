@@ -11,7 +11,7 @@ import pytest
 from tests.unit.planted_trouble import TROUBLE
 
 from nearmetal.analysis import analyse
-from nearmetal.cli.common import catalog
+from nearmetal.api.catalog import catalog
 from nearmetal.cli.series import _open
 from nearmetal.errors import RecordsError, UsageError
 from nearmetal.execute.series import budget

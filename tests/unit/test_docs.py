@@ -250,7 +250,7 @@ def put_npb(here: Path) -> None:
 def test_studies_load(block: Block, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A part of a study (no name) adds its entries to the first study of its page; a design replaces
     that one. The images of the pages need not be built."""
-    from nearmetal.cli.common import catalog
+    from nearmetal.api.catalog import catalog
     from nearmetal.images import builtin_names
     from nearmetal.study_file import load_text
 
@@ -281,7 +281,7 @@ def workload_page(language: str) -> list[str]:
 
 
 def test_the_example_program_prints_what_its_study_reads(capsys: pytest.CaptureFixture[str]) -> None:
-    from nearmetal.cli.common import catalog
+    from nearmetal.api.catalog import catalog
     from nearmetal.model.record import Status
     from nearmetal.model.study import CommandWorkload
     from nearmetal.study_file import load_text

@@ -12,7 +12,7 @@ import pytest
 from tests.golden import sample_analysis as sample
 
 from nearmetal.analysis.two_level import compare_states
-from nearmetal.cli.common import catalog
+from nearmetal.api.catalog import catalog
 from nearmetal.environments import Tools
 from nearmetal.environments import xen as xen_backend
 from nearmetal.environments.cpuid import hypervisors

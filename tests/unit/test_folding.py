@@ -11,8 +11,9 @@ import pytest
 
 from nearmetal.analysis import conclude, wanted
 from nearmetal.analysis.fold import Folded, fold
-from nearmetal.cli import folding
-from nearmetal.cli.common import analysed, catalog
+from nearmetal.api import folding
+from nearmetal.api.catalog import catalog
+from nearmetal.api.results import analysed
 from nearmetal.errors import RecordsError
 from nearmetal.model.change import replace
 from nearmetal.model.record import Status, TrialRecord

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nearmetal.cli.common import study_from
+from nearmetal.api.studies import study_from
 from nearmetal.errors import UsageError
 from nearmetal.execute.worker import check_order
 from nearmetal.model.change import replace

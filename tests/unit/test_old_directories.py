@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from nearmetal.cli.common import analysed
+from nearmetal.api.results import analysed
 from nearmetal.model.result import Analysis, Cell, Verdict
 from nearmetal.model.study import Better, Design, Environment, KernelWorkload, Placement, Study
 from nearmetal.plan import make_plan
@@ -109,9 +109,9 @@ def test_an_old_directory_says_what_it_said(
 ) -> None:
     """The figures are those that nearmetal gave for these records before its schedule changed."""
     directory = old_directory(tmp_path / "s", blocks=blocks, expected=expected, more=more)
-    _, analysis, records = analysed(directory)
-    assert len(records) == 4 * blocks
-    for cell, (verdict, low, high) in zip(cells(analysis), found, strict=True):
+    now = analysed(directory)
+    assert len(now.trials) == 4 * blocks
+    for cell, (verdict, low, high) in zip(cells(now.analysis), found, strict=True):
         assert [look.n for look in cell.looks] == looks
         assert cell.verdict is verdict
         assert (cell.low, cell.high) == pytest.approx((low, high), rel=1e-9)
@@ -119,5 +119,5 @@ def test_an_old_directory_says_what_it_said(
 
 def test_what_an_old_study_asked_for_as_least_still_holds(tmp_path: Path) -> None:
     directory = old_directory(tmp_path / "s", blocks=10, expected=12, more="min_blocks: 6")
-    _, analysis, _ = analysed(directory)
+    analysis = analysed(directory).analysis
     assert [c.verdict for c in analysis.cells] == [Verdict.NONE, Verdict.SLOWER]

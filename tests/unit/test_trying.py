@@ -8,7 +8,7 @@ import pytest
 from tests.golden import sample_analysis as sample
 
 from nearmetal.analysis.suggestions import REMEDIES, suggest
-from nearmetal.cli.common import catalog
+from nearmetal.api.catalog import catalog
 from nearmetal.errors import UsageError
 from nearmetal.execute.trying import answer, chosen, triable, try_study
 from nearmetal.model.result import Analysis, Attribution, Cell, Change, Suggestion, Verdict

@@ -10,7 +10,7 @@ import pytest
 
 from nearmetal.analysis import analyse
 from nearmetal.analysis.instances import instance_figures
-from nearmetal.cli.common import catalog
+from nearmetal.api.catalog import catalog
 from nearmetal.errors import UnavailableError
 from nearmetal.execute.application_place import place_of
 from nearmetal.execute.hardware import Hardware

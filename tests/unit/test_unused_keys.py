@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from nearmetal.cli.common import study_from
+from nearmetal.api.studies import study_from
+from nearmetal.cli.common import complain
 
 TEXT = """\
 name: old
@@ -29,7 +30,7 @@ def test_an_expected_number_of_blocks_is_noted_and_never_an_error(
 ) -> None:
     file = tmp_path / "old.yaml"
     file.write_text(TEXT.replace("EXTRA", value))
-    study_from(str(file), None)
+    study_from(str(file), None, complain)
     said = capsys.readouterr()
     assert said.out == ""
     assert said.err.startswith("note: expected_blocks is not used any more")
@@ -38,5 +39,5 @@ def test_an_expected_number_of_blocks_is_noted_and_never_an_error(
 def test_without_it_nothing_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "new.yaml"
     file.write_text(TEXT.replace("EXTRA", "margin: 3 %"))
-    assert study_from(str(file), None).design.min_blocks == 0
+    assert study_from(str(file), None, complain).design.min_blocks == 0
     assert capsys.readouterr().err == ""

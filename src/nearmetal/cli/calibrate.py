@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from ..api.measuring import measured
+from ..api.results import analysed, write_report
+from ..api.studies import study_from, study_text
 from ..errors import ExitCode
 from ..model.study import Mode
-from .common import FailOn, analysed, duration, print_json, study_from
+from .common import FailOn, complain, duration, print_json
 from .inspect import show_plan
-from .measuring import DryRun, Force, Json, Parent, Seed, changed, finish, machine_here, order_of, study_text
-from .present import write_report
+from .measuring import DryRun, Force, Json, Parent, Seed, changed, finish, order_of
 from .view import View
 
 if TYPE_CHECKING:
@@ -36,31 +38,27 @@ def calibrate(
     dry_run: bool = DryRun,
 ) -> int:
     """Show that the method tells the truth on this machine: nothing is called nothing, a cost is found."""
-    from ..execute.accelerator import with_accelerators
     from ..execute.calibration import judge, table
-    from ..execute.run import start_run
 
     budget = duration(time) or 300.0
     if dry_run:
-        show_plan(changed(study_from("calibrate", seed), time=time), json=json, blocks=None)
+        show_plan(changed(study_from("calibrate", seed, complain), time=time), json=json, blocks=None)
         return int(ExitCode.DONE)
     checks: list[Check] = []
     directories: list[str] = []
     for name, mode, share in CALIBRATION:
-        study = study_from(name, seed)
+        study = study_from(name, seed, complain)
         study = replace(study, design=replace(study.design, mode=mode, max_time=budget * share))
         with View(quiet=json) as view:
-            machine, study = with_accelerators(machine_here(view, study.design.mpi), study, view)
-            outcome = start_run(
-                machine, study, order_of(results, study_text(study), force=force, overrun=False), view
-            )
+            order = order_of(results, study_text(study), force=force)
+            outcome = measured(study, order, view)
         if outcome.interrupted or outcome.directory is None:
             return finish(outcome, json=json, fail_on=FailOn.NOTHING)
-        done, analysis, records = analysed(outcome.directory)
-        write_report(outcome.directory, done, analysis, records)
+        found = analysed(outcome.directory)
+        write_report(found)
         outcome.directory.close()
         directories.append(str(outcome.directory.path))
-        checks += judge(done, analysis, mode)
+        checks += judge(found.study, found.analysis, mode)
     passed = all(c.passed for c in checks)
     if json:
         print_json(

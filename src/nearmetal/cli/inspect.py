@@ -8,10 +8,12 @@ from pathlib import Path
 
 import typer
 
+from ..api.catalog import catalog
+from ..api.studies import study_from
 from ..errors import ExitCode, UsageError
 from ..model.series import Scale
 from ..model.study import Study
-from .common import catalog, duration, in_parts, print_json, study_from
+from .common import complain, duration, in_parts, print_json
 
 #: Blocks shown by plan when the study does not say how many.
 SHOWN = 3
@@ -76,7 +78,7 @@ def plan(
         )
         show_series(planned_series(asked), json=json, blocks=blocks)
         return int(ExitCode.DONE)
-    show_plan(study_from(study_file, seed), json=json, blocks=blocks, shown=study_file)
+    show_plan(study_from(study_file, seed, complain), json=json, blocks=blocks, shown=study_file)
     return int(ExitCode.DONE)
 
 

@@ -12,15 +12,18 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from ..api.measuring import measured
+from ..api.measuring import order_of as order
+from ..api.results import RESULTS, analysed, write_report
+from ..api.studies import study_text
 from ..errors import ExitCode, UsageError
-from ..model.study import Mode, Mpi, Study
-from .common import RESULTS, FailOn, analysed, catalog, duration, exit_code
+from ..model.study import Mode, Study
+from .common import FailOn, duration, exit_code
 from .inspect import show_plan
-from .present import print_result, write_report
+from .present import print_result
 from .view import View
 
 if TYPE_CHECKING:
-    from ..execute.machine import Machine
     from ..execute.run import Order, Outcome
 
 STARTED = time.time()
@@ -70,40 +73,10 @@ def changed(
     return replace(study, design=design)
 
 
-def bounded(study: Study, max_blocks: int | None) -> Study:
-    """The study with a bound for this call alone, not frozen: a resumed run is free to go further."""
-    if max_blocks is None:
-        return study
-    return replace(study, design=replace(study.design, max_blocks=max_blocks))
-
-
-def study_text(study: Study) -> str:
-    """What the study file of a results directory holds: all that was asked, written out."""
-    from ..study_file import dump_study
-
-    return dump_study(study, catalog())
-
-
-def machine_here(view: View, mpi: Mpi | None) -> Machine:
-    """The machine that this runs on, ready to measure."""
-    from ..execute.session import prepare_machine
-    from ..host import LocalHost
-
-    return prepare_machine(LocalHost(), view, mpi)
-
-
-def order_of(results: Path, text: str, *, force: bool, overrun: bool) -> Order:
+def order_of(results: Path, text: str, *, force: bool, overrun: bool = False) -> Order:
     """text: of the study, to be frozen; force, overrun: see the options."""
-    from ..execute.run import Order
-
-    return Order(
-        parent=results,
-        text=text,
-        command=shlex.join(["nearmetal", *sys.argv[1:]]),
-        started=STARTED,
-        force=force,
-        overrun=overrun,
-    )
+    command = shlex.join(["nearmetal", *sys.argv[1:]])
+    return order(results, text, command=command, force=force, overrun=overrun, started=STARTED)
 
 
 def measure(
@@ -122,14 +95,14 @@ def measure(
     if dry_run:
         show_plan(study, json=json, blocks=None)
         return int(ExitCode.DONE)
-    from ..execute.accelerator import with_accelerators
-    from ..execute.run import start_run
-
     with View(quiet=json) as view:
-        machine = machine_here(view, study.design.mpi)
-        machine, study = with_accelerators(machine, study, view, require_kvm=require is Require.KVM)
-        order = order_of(results, study_text(study), force=force, overrun=overrun)
-        outcome = start_run(machine, bounded(study, max_blocks), order, view)
+        outcome = measured(
+            study,
+            order_of(results, study_text(study), force=force, overrun=overrun),
+            view,
+            max_blocks=max_blocks,
+            require_kvm=require is Require.KVM,
+        )
     return finish(outcome, json=json, fail_on=fail_on)
 
 
@@ -139,11 +112,12 @@ def finish(outcome: Outcome, *, json: bool, fail_on: FailOn) -> int:
     if directory is None:
         print("interrupted in the rehearsal: nothing had been measured yet", file=sys.stderr)
         return int(ExitCode.INTERRUPTED)
-    study, analysis, records = analysed(directory)
+    found = analysed(directory)
+    analysis = found.analysis
     if analysis.blocks:
-        write_report(directory, study, analysis, records)
+        write_report(found)
     if analysis.blocks or json:
-        print_result(directory, study, analysis, records, json=json)
+        print_result(found, json=json)
     if not analysis.blocks and not outcome.interrupted:
         again = f"nearmetal resume {directory.path} --time 10m"
         print(f"no block was measured in that time. Go on with:  {again}", file=sys.stderr)

@@ -11,19 +11,18 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from ..errors import ExitCode, UsageError
-from .common import (
+from ..api.results import (
     RESULTS,
-    FailOn,
     analysed,
-    exit_code,
     newest_first,
     open_results,
     open_series,
-    print_json,
     series_below,
+    write_report,
 )
-from .present import print_result, write_report
+from ..errors import ExitCode, UsageError
+from .common import FailOn, complain, exit_code, print_json
+from .present import print_result
 
 if TYPE_CHECKING:
     from ..model.result import Analysis
@@ -50,13 +49,14 @@ def status(directory: Path = Directory, results: Path = Parent, json: bool = Jso
     """How far a run is, whether its files are as they were when it ended, and whether one is running."""
     from ..host.lock import living_runs
 
-    several = open_series(directory, results)
+    several = open_series(directory, results, complain)
     if several is not None:
         from . import series
 
         return series.status(several, json=json)
-    found = open_results(directory, results)
-    _, analysis, records = analysed(found)
+    found = open_results(directory, results, complain)
+    own = analysed(found)
+    analysis, records = own.analysis, own.trials
     running = living_runs()
     sums = found.verify() if found.closed else None
     if json:
@@ -107,15 +107,15 @@ def analyze(
     fail_on: FailOn = typer.Option(FailOn.NOTHING, "--fail-on", help="What ends with exit code 1."),
 ) -> int:
     """Estimates and verdicts from the records, as they are on disk."""
-    several = open_series(directory, results)
+    several = open_series(directory, results, complain)
     if several is not None:
         from . import series
 
         return int(series.tell(several, series.frozen_series(several), json=json, fail_on=fail_on))
-    found = open_results(directory, results)
-    study, analysis, records = analysed(found)
-    print_result(found, study, analysis, records, json=json)
-    return int(exit_code(analysis, fail_on))
+    found = open_results(directory, results, complain)
+    own = analysed(found)
+    print_result(own, json=json)
+    return int(exit_code(own.analysis, fail_on))
 
 
 def compare(
@@ -164,11 +164,11 @@ def _by_boot(paths: Sequence[Path]) -> tuple[list[list[Analysis]], Design]:
     boots: dict[str, list[Analysis]] = {}
     designs = []
     for path in paths:
-        found = open_results(path)
-        study, analysis, _ = analysed(found)
+        found = open_results(path, RESULTS, complain)
+        own = analysed(found)
         boot = found.provenance.get("boot")
-        boots.setdefault(boot if isinstance(boot, str) else str(found.path), []).append(analysis)
-        designs.append(study.design)
+        boots.setdefault(boot if isinstance(boot, str) else str(found.path), []).append(own.analysis)
+        designs.append(own.study.design)
     if len(boots) < len(paths):
         print(
             f"{len(paths)} results directories are of {len(boots)} boot{'s' if len(boots) != 1 else ''}: "
@@ -186,14 +186,14 @@ def report(
     json: bool = typer.Option(False, "--json", help="The files' paths as JSON on standard output."),
 ) -> int:
     """Write the report anew: one HTML page, Markdown, LaTeX, CSV, and on request every figure."""
-    several = open_series(directory, results)
+    several = open_series(directory, results, complain)
     if several is not None:
         from . import series
 
         return series.report(several, figures=figures, dry_run=dry_run, json=json)
-    found = open_results(directory, results)
-    study, analysis, records = analysed(found)
-    if not analysis.blocks:
+    found = open_results(directory, results, complain)
+    own = analysed(found)
+    if not own.analysis.blocks:
         raise UsageError(
             "no complete block yet: nothing to report", where=str(found.path), remedy="nearmetal resume"
         )
@@ -204,7 +204,7 @@ def report(
         else:
             print("\n".join(names))
         return int(ExitCode.DONE)
-    files = write_report(found, study, analysis, records, figures=figures)
+    files = write_report(own, figures=figures)
     if found.closed:
         found.close()
     if json:
@@ -230,8 +230,8 @@ def export(
         raise UsageError(
             f"--format: {format!r} is none of {', '.join(f.value for f in ExportFormat)}"
         ) from None
-    found = open_results(directory, results)
-    data = exported(found, analysed(found)[1].cells, kind)
+    found = open_results(directory, results, complain)
+    data = exported(found, analysed(found).cells, kind)
     if output is None:
         sys.stdout.buffer.write(data)
     else:
@@ -249,7 +249,7 @@ def list_(results: Path = Parent, json: bool = Json) -> int:
     from ..workloads.applications import application_names
     from ..workloads.kernels import kernel_names
 
-    found, several = newest_first(results), series_below(results)
+    found, several = newest_first(results, complain), series_below(results)
     empty = sorted(p.parent for p in results.glob("*/study.yaml") if not (p.parent / "plan.json").exists())
     if json:
         print_json(

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from ..api.measuring import machine_here
+from ..api.results import frozen_study
 from ..errors import ExitCode, UsageError
-from .common import frozen_study
-from .measuring import DryRun, Force, machine_here
+from .measuring import DryRun, Force
 from .view import View
 
 if TYPE_CHECKING:

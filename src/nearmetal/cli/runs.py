@@ -9,11 +9,14 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from ..api.measuring import bounded, machine_here, resumed
+from ..api.results import frozen_study, open_results, open_series
+from ..api.studies import study_from, study_text
 from ..errors import ExitCode
 from ..model.series import Scale
 from ..model.study import Mode, Pages, Study
 from .calibrate import calibrate
-from .common import FailOn, duration, frozen_study, in_parts, open_results, open_series, study_from
+from .common import FailOn, complain, duration, in_parts
 from .inspect import show_plan
 from .measuring import (
     Design,
@@ -29,13 +32,10 @@ from .measuring import (
     Seed,
     Time,
     Width,
-    bounded,
     changed,
     finish,
-    machine_here,
     measure,
     order_of,
-    study_text,
 )
 from .run_block import run_block
 from .view import View
@@ -90,7 +90,7 @@ def quick(
             "one CPU: one rank, and no messages between ranks; with two CPUs quick weighs both",
             file=sys.stderr,
         )
-    study = with_pages(study_from(name, seed), pages)
+    study = with_pages(study_from(name, seed, complain), pages)
     study = changed(study, time=time, mode=mode, width=width)
     return measure(
         study,
@@ -149,7 +149,7 @@ def run(
             json=json,
             fail_on=fail_on,
         )
-    study = changed(study_from(study_file, seed), time=time, mode=mode)
+    study = changed(study_from(study_file, seed, complain), time=time, mode=mode)
     return measure(
         study,
         results,
@@ -177,24 +177,19 @@ def resume(
     dry_run: bool = DryRun,
 ) -> int:
     """Go on with a run that was interrupted, killed, or ended without a verdict."""
-    from ..execute.accelerator import with_accelerators
-    from ..execute.run import resume_run
-
-    several = open_series(directory, results)
+    several = open_series(directory, results, complain)
     if several is not None:
         return _resume_series(
             several, time, max_blocks, json=json, fail_on=fail_on, force=force, dry_run=dry_run
         )
-    found = open_results(directory, results)
-    study = bounded(changed(frozen_study(found), time=time), max_blocks)
+    found = open_results(directory, results, complain)
+    study = changed(frozen_study(found), time=time)
     if dry_run:
-        show_plan(study, json=json, blocks=None)
+        show_plan(bounded(study, max_blocks), json=json, blocks=None)
         return int(ExitCode.DONE)
     with View(quiet=json) as view:
-        machine = machine_here(view, study.design.mpi)
-        machine, study = with_accelerators(machine, study, view)
         order = order_of(results, found.study_yaml, force=force, overrun=overrun)
-        outcome = resume_run(machine, study, found, order, view)
+        outcome = resumed(study, found, order, view, max_blocks=max_blocks)
     return finish(outcome, json=json, fail_on=fail_on)
 
 

@@ -9,12 +9,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ..api.catalog import catalog
+from ..api.results import analysed, write_report
+from ..api.studies import draw_seed
 from ..errors import BusyError, DiskFullError, ExitCode, NearmetalError, UsageError
 from ..model.series import Part, Scale, Series
 from ..model.study import Study
-from .common import FailOn, analysed, catalog, draw_seed, exit_code, print_json
+from .common import FailOn, exit_code, print_json
 from .inspect import show_plan
-from .present import write_report
 
 if TYPE_CHECKING:
     from ..execute.run import Outcome
@@ -178,9 +180,9 @@ def run_parts(
             continue
         directory.ended(part.key, outcome.stopped)
         if outcome.directory is not None:
-            own, analysis, records = analysed(outcome.directory)
-            if analysis.blocks:
-                write_report(outcome.directory, own, analysis, records)
+            own = analysed(outcome.directory)
+            if own.analysis.blocks:
+                write_report(own)
             if not outcome.interrupted:
                 outcome.directory.close()
         if outcome.interrupted:
@@ -194,7 +196,7 @@ def _waiting(directory: SeriesDirectory, series: Series) -> list[Part]:
     """Parts that are not closed; where all are, those with cells that have no verdict."""
     own = [(p, directory.part(p)) for p in series.parts if p.study is not None]
     left = [p for p, found in own if found is None or not found.closed]
-    return left or [p for p, found in own if found is not None and _open(analysed(found)[1])]
+    return left or [p for p, found in own if found is not None and _open(analysed(found).analysis)]
 
 
 def _open(analysis: Analysis) -> bool:
@@ -214,14 +216,14 @@ def part_results(directory: SeriesDirectory, series: Series) -> tuple[PartResult
         if found is None:
             out.append(PartResult(part=part, directory=None, study=None, analysis=None, records=(), why=why))
             continue
-        study, analysis, records = analysed(found)
+        own = analysed(found)
         out.append(
             PartResult(
                 part=part,
                 directory=found.path.relative_to(directory.path),
-                study=study,
-                analysis=analysis,
-                records=records,
+                study=own.study,
+                analysis=own.analysis,
+                records=own.trials,
                 why=why,
                 guests=_sampled_in_guests(found.path),
             )
@@ -296,9 +298,9 @@ def report(directory: SeriesDirectory, *, figures: bool, dry_run: bool, json: bo
             found = directory.part(part)
             if found is None:
                 continue
-            study, analysis, records = analysed(found)
-            if analysis.blocks:
-                files += write_report(found, study, analysis, records, figures=figures)
+            own = analysed(found)
+            if own.analysis.blocks:
+                files += write_report(own, figures=figures)
             if found.closed:
                 found.close()
         write_series(directory.path, series, part_results(directory, series), published(series.paper))

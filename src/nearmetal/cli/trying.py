@@ -8,21 +8,13 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from ..api.measuring import bounded, machine_here
+from ..api.results import analysed, open_results, write_report
+from ..api.studies import draw_seed, study_text
 from ..errors import ExitCode
-from .common import analysed, draw_seed, duration, open_results, print_json
-from .measuring import (
-    DryRun,
-    Force,
-    Json,
-    MaxBlocks,
-    Parent,
-    Seed,
-    bounded,
-    machine_here,
-    order_of,
-    study_text,
-)
-from .present import print_result, result_json, write_report
+from .common import complain, duration, print_json
+from .measuring import DryRun, Force, Json, MaxBlocks, Parent, Seed, order_of
+from .present import print_result, result_json
 from .view import View
 
 if TYPE_CHECKING:
@@ -55,8 +47,9 @@ def try_(
     from ..execute.trying import answer, chosen, suggestion_of, try_study
     from .inspect import show_plan
 
-    found = open_results(directory, results)
-    before, analysis, _ = analysed(found)
+    found = open_results(directory, results, complain)
+    first = analysed(found)
+    before, analysis = first.study, first.analysis
     asked = chosen(analysis, cell, str(found.path))
     suggestion = suggestion_of(asked)
     words = suggestion.words if suggestion is not None else ""
@@ -77,19 +70,19 @@ def try_(
     if outcome.directory is None:
         print("interrupted in the rehearsal: nothing had been measured yet", file=sys.stderr)
         return int(ExitCode.INTERRUPTED)
-    study, analysis, records = analysed(outcome.directory)
-    if analysis.blocks:
-        write_report(outcome.directory, study, analysis, records)
-    told = answer(analysis, asked)
+    second = analysed(outcome.directory)
+    if second.analysis.blocks:
+        write_report(second)
+    told = answer(second.analysis, asked)
     if json:
-        print_json({"try": _as_json(asked, words, told), **result_json(outcome.directory, study, analysis)})
+        print_json({"try": _as_json(asked, words, told), **result_json(second)})
     else:
-        print_result(outcome.directory, study, analysis, records, json=False)
+        print_result(second, json=False)
         print(f"\n{words}: {_sentence(told)}")
     if outcome.interrupted:
         return int(ExitCode.INTERRUPTED)
     outcome.directory.close()
-    return int(ExitCode.FAILED_TRIALS if analysis.failed_trials else ExitCode.DONE)
+    return int(ExitCode.FAILED_TRIALS if second.analysis.failed_trials else ExitCode.DONE)
 
 
 def _sentence(told: Answer) -> str:

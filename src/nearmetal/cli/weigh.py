@@ -7,9 +7,10 @@ from pathlib import Path
 
 import typer
 
+from ..api.measuring import weighed
 from ..errors import UsageError
-from ..model.study import ApplicationWorkload, Attachment
-from .common import FailOn, catalog, draw_seed, duration, require_images, study_from
+from ..model.study import Attachment
+from .common import FailOn, duration
 from .measuring import (
     DryRun,
     Fail,
@@ -24,7 +25,6 @@ from .measuring import (
     changed,
     measure,
 )
-from .workload_names import misplaced, named_workloads
 
 
 def weigh(
@@ -62,39 +62,29 @@ def weigh(
     dry_run: bool = DryRun,
 ) -> int:
     """Measure now, without a file: weigh native namespaces -w cg, or ... -- ./my_app in.txt."""
-    from ..environments.registry import get_backend
-    from ..execute.weigh import weigh_study, with_time_limit
     from ..units import UnitError, parse_share
 
     names, command = _split_command(environments)
-    if len(set(names)) != len(names):
-        raise UsageError("an environment is named twice; the baseline against itself is measured anyway")
     try:
         share = parse_share(margin)
     except UnitError as e:
         raise UsageError(f"--margin: {e}") from e
     if not 0 < share < 1:
         raise UsageError("--margin: must lie between 0 % and 100 %")
-    own = named_workloads(workload, catalog(), study_from("quick", 0))
-    study = weigh_study(
-        {name: get_backend(name) for name in names},
-        workloads=own,
+    study = weighed(
+        names,
+        workloads=workload,
         command=command,
-        ranks=ranks or (1 if command and not mpi else 2),
+        ranks=ranks,
         instances=instances,
-        mpi=mpi,
-        margin=share,
-        seed=draw_seed() if seed is None else seed,
-        max_time=duration(time) or 90.0,
-        image=image,
         attachments=_attachments(attachment),
+        mpi=mpi,
+        image=image,
+        margin=share,
+        time=duration(time) or 90.0,
+        time_limit=duration(time_limit, "--time-limit"),
+        seed=seed,
     )
-    for w in own:
-        if isinstance(w, ApplicationWorkload) and (why := misplaced(w, study)):
-            raise UsageError(f"--workload {w.name}: {why[0]}")
-    require_images(study)
-    if (limit := duration(time_limit, "--time-limit")) is not None:
-        study = with_time_limit(study, limit)
     study = changed(study, time=None, width=width)
     return measure(
         study,

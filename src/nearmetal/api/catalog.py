@@ -1,0 +1,62 @@
+"""What study files may name on this machine: backends, kernels, applications and images."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from ..model.study import EVENT_METRICS, KernelWorkload, Study
+from .workload_names import known_applications, type_of
+
+if TYPE_CHECKING:
+    from ..model.image import ImageDefinition
+    from ..study_file import Catalog
+
+
+def catalog() -> Catalog:
+    """The backends and kernels that study files may name."""
+    from ..environments.registry import backend_names
+    from ..study_file import COMMAND, Catalog
+    from ..workloads.kernels import kernel, kernel_names, parameters
+
+    return Catalog(
+        backends=backend_names(),
+        kernels={k: {p.name: (type_of(p), p.doc) for p in parameters(k).values()} for k in kernel_names()},
+        metrics={
+            **{k: _every_metric(k) for k in kernel_names()},
+            **{str(event): names for event, names in EVENT_METRICS.items()},
+            COMMAND: ("wall", "user", "system", "max_rss", "read", "written"),
+        },
+        misfit=lambda owner, name, value: parameters(owner)[name].problem(value),
+        writers=frozenset(k for k in kernel_names() if kernel(k).storage),
+        applications=known_applications(),
+        no_image=_no_image,
+    )
+
+
+def _no_image(name: str, own: Mapping[str, ImageDefinition], file: str) -> str | None:
+    from ..execute.machine import image_store
+    from ..host import LocalHost
+    from ..images import no_image
+
+    return no_image(LocalHost(), image_store(), name, own, file)
+
+
+def require_images(study: Study) -> None:
+    """Raises UnavailableError where an image does not stand that an environment is to have."""
+    from ..execute.machine import image_store
+    from ..host import LocalHost
+    from ..images import require_image
+    from ..model.image import HOST
+
+    for name in dict.fromkeys(e.image for e in study.environments if e.image != HOST):
+        require_image(LocalHost(), image_store(), name, {i.name: i for i in study.images})
+
+
+def _every_metric(kernel: str) -> tuple[str, ...]:
+    """The metrics of a kernel under every word that its parameters may be given."""
+    from ..workloads.kernels import metrics, parameters
+
+    choices = [{}, *({p.name: word} for p in parameters(kernel).values() for word in p.words)]
+    found = [m for c in choices for m in metrics(KernelWorkload(name=kernel, kernel=kernel, params=c))]
+    return tuple(dict.fromkeys(name for name, _, _ in found))

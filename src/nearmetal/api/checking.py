@@ -1,0 +1,209 @@
+"""What can run on this machine: found by starting one of each."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+from ..errors import NearmetalError
+
+if TYPE_CHECKING:
+    from ..environments import Tools, Unavailable
+    from ..execute.machine import Machine
+    from ..execute.progress import Progress
+    from ..host import Host
+    from ..model.record import JsonValue
+
+WORKS, PARTLY, NOT_HERE = "works", "works partly", "not here"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Check:
+    """Whether one thing works here.
+
+    state: WORKS, PARTLY or NOT_HERE.
+    what: its name and version.
+    why: details, or why it does not work.
+    remedy: what to do about it; empty where nothing has to be done.
+    """
+
+    state: str
+    what: str
+    why: str = ""
+    remedy: str = ""
+
+
+def check(progress: Progress | None = None) -> tuple[Check, ...]:
+    """Everything that this machine may have, in the order of a report. progress: told of slow steps."""
+    return tuple(_checks(progress))
+
+
+def can_measure(checks: tuple[Check, ...]) -> bool:
+    """Whether the kernels can be built here, without which nothing can be measured."""
+    return any(c.what == _KERNELS and c.state == WORKS for c in checks)
+
+
+_KERNELS = "kernels"
+
+
+def _checks(progress: Progress | None) -> Iterator[Check]:
+    from ..execute.attachments import check_attachments
+    from ..execute.progress import Silent
+    from ..execute.session import prepare_machine
+    from ..host import LocalHost
+
+    host = LocalHost()
+    machine = None
+    try:
+        machine = prepare_machine(host, progress or Silent())
+        yield Check(state=WORKS, what=_KERNELS, why=f"{machine.built.compiler}, {machine.built.mpi}")
+    except NearmetalError as e:
+        yield Check(state=NOT_HERE, what=_KERNELS, why=e.what, remedy=e.remedy)
+    if machine is not None:
+        yield from _backends(host, machine.tools)
+        yield _kvm(host, machine.tools)
+    yield from _guest_devices()
+    yield _builds_images(host)
+    for name, found in check_attachments(host, machine.tools).items() if machine is not None else ():
+        state = WORKS if found.works else NOT_HERE
+        why = found.detail or found.reason
+        yield Check(state=state, what=f"attachment {name}", why=why, remedy=found.remedy)
+    yield from _storages(host)
+    yield from _applications(host)
+    yield from _in_images()
+    if machine is not None:
+        yield from _inside(machine)
+
+
+def _unless(lacks: Unavailable | None, what: str) -> Check:
+    """It works unless something is lacking."""
+    if lacks is None:
+        return Check(state=WORKS, what=what)
+    return Check(state=NOT_HERE, what=what, why=lacks.reason, remedy=lacks.remedy)
+
+
+def _backends(host: Host, tools: Tools) -> Iterator[Check]:
+    from ..environments import Available, Unavailable
+    from ..environments.registry import backend_names, get_backend
+
+    for name in backend_names():
+        try:
+            answer = get_backend(name).check(host, tools)
+        except NearmetalError as e:
+            answer = Unavailable(reason=e.what, remedy=e.remedy)
+        if isinstance(answer, Available):
+            state = PARTLY if answer.notes else WORKS
+            yield Check(state=state, what=f"{name} {answer.version}".strip(), why="; ".join(answer.notes))
+        else:
+            yield Check(state=NOT_HERE, what=name, why=answer.reason, remedy=answer.remedy)
+
+
+def _kvm(host: Host, tools: Tools) -> Check:
+    """Whether the processor really runs guests, step by step."""
+    from ..environments.kvm import kvm_answer
+
+    answer = kvm_answer(host, tools)
+    steps = ", ".join(f"{step}: {said}" for step, said in answer.steps)
+    if answer.works:
+        why = f"{answer.nanoseconds} ns for an instruction; {steps}"
+        return Check(state=WORKS, what="kvm", why=why)
+    why = f"{answer.reason}; {steps}" if steps else answer.reason
+    return Check(state=NOT_HERE, what="kvm", why=why, remedy=answer.remedy)
+
+
+def _guest_devices() -> Iterator[Check]:
+    """What devices of this machine can do for guests."""
+    from ..environments.guest_needs import device_helps
+
+    for what, lacks in device_helps().items():
+        yield _unless(lacks, what)
+
+
+def _builds_images(host: Host) -> Check:
+    """Whether images can be built here; those that stand can be used all the same."""
+    from ..images.build import require_builder
+
+    try:
+        require_builder(host)
+    except NearmetalError as e:
+        return Check(state=NOT_HERE, what="images", why=e.what, remedy=e.remedy)
+    return Check(state=WORKS, what="images", why="nearmetal image list names them")
+
+
+def _inside(machine: Machine) -> Iterator[Check]:
+    """What can be counted inside a run."""
+    from ..execute.inside import offered_events
+    from ..host import Unavailable
+    from ..host.energy import energy_domains
+    from ..report.inside import events_words
+
+    offered = offered_events(machine.host, machine.tools)
+    given: list[JsonValue] = [name for name, why in offered.items() if not why]
+    absent: dict[str, JsonValue] = {name: why for name, why in offered.items() if why}
+    state = NOT_HERE if not given else PARTLY if absent else WORKS
+    said = events_words({"perf_events": given, "perf_events_absent": absent})
+    forbidden = any("ermi" in why for why in offered.values())
+    remedy = "sysctl kernel.perf_event_paranoid=2" if forbidden else ""
+    yield Check(state=state, what="perf events", why=said, remedy=remedy)
+    energy = energy_domains()
+    if isinstance(energy, Unavailable):
+        yield Check(state=NOT_HERE, what="energy", why=energy.reason)
+    else:
+        yield Check(state=WORKS, what="energy", why=f"RAPL: {', '.join(d.name for d in energy)}")
+
+
+def _storages(host: Host) -> Iterator[Check]:
+    """Each kind of storage; where it needs a device or an export, everything else that it needs."""
+    from ..environments.storage import check_storage
+    from ..model.study import StorageKind
+
+    for kind in StorageKind:
+        lacks = check_storage(host, kind, f"nearmetal-check-{os.getpid()}-storage")
+        yield _unless(lacks, f"storage {kind}")
+
+
+def _applications(host: Host) -> Iterator[Check]:
+    """Each application with its usual keys on two ranks: whether this machine has what it needs."""
+    from ..execute.application_place import find_on, install_line, lacking, two_ranks
+    from ..execute.hardware import hardware_of
+    from ..model.image import HOST
+    from ..model.study import ApplicationWorkload
+    from ..workloads.applications import application, application_names, choices
+
+    place = two_ranks(hardware_of(host))
+    for name in application_names():
+        known, given = application(name), choices(ApplicationWorkload(name=name, application=name))
+        needs, problem = known.needs(given), known.problem(given, place)
+        missing = lacking(needs, find_on(host), host)
+        if missing:
+            why = f"{' and '.join(missing)} not found"
+            remedy = install_line(needs, HOST)
+            yield Check(state=NOT_HERE, what=f"application {name}", why=why, remedy=remedy)
+        elif problem is not None:
+            yield Check(state=NOT_HERE, what=f"application {name}", why=problem)
+        else:
+            yield Check(state=WORKS, what=f"application {name}")
+
+
+def _in_images() -> Iterator[Check]:
+    """Each image that was built or imported: which applications it holds, and what others need."""
+    from ..execute.application_place import lacking
+    from ..execute.machine import image_store
+    from ..execute.software import find_program
+    from ..model.study import ApplicationWorkload
+    from ..workloads.applications import application, application_names, choices
+
+    named = {
+        name: application(name).needs(choices(ApplicationWorkload(name=name, application=name)))
+        for name in application_names()
+    }
+    for image in image_store().all():
+        absent = {n: w for n, w in named.items() if w.packages and lacking(w, partial(find_program, image))}
+        there = [n for n, w in named.items() if w.packages and n not in absent]
+        more = "; ".join(f"{' '.join(w.packages)} for {n}" for n, w in absent.items())
+        holds = f"holds {', '.join(there) or 'none of the applications'}"
+        remedy = f"add to its packages: {more}" if more else ""
+        yield Check(state=WORKS, what=f"image {image.name}", why=holds, remedy=remedy)

@@ -1,0 +1,268 @@
+"""Measuring: a study, a run that goes on, or environments weighed without a file."""
+
+from __future__ import annotations
+
+import os
+import time as clock
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..errors import RunError, UsageError
+from ..model.study import ApplicationWorkload, Attachment, Mpi, Study
+from .catalog import catalog, require_images
+from .results import RESULTS, Results, frozen_study, load, write_report
+from .studies import draw_seed, study_from, study_text
+from .workload_names import misplaced, named_workloads
+
+if TYPE_CHECKING:
+    from ..execute.machine import Machine
+    from ..execute.progress import Progress
+    from ..execute.run import Order, Outcome
+    from ..records import ResultsDirectory
+
+
+def run(
+    study: Study | str | os.PathLike[str],
+    *,
+    time: float | None = None,
+    max_blocks: int | None = None,
+    seed: int | None = None,
+    results: Path = RESULTS,
+    force: bool = False,
+    progress: Progress | None = None,
+) -> Results:
+    """Run a study to its end, and analyse it.
+
+    study: a value, the path of a study file, or the name of a built-in study.
+    time: seconds that it may take; the study's own budget if None.
+    max_blocks: a bound for this call alone.
+    seed: of every order drawn; of a study given as a value, its own counts if None.
+    results: where the results directory goes.
+    force: measure although another run holds this machine.
+    progress: told of what happens meanwhile.
+
+    Raises StudyError and UsageError for mistakes, UnavailableError where the baseline cannot run here,
+    BusyError where another run holds the machine, RunError if it was interrupted before the first block.
+    """
+    if not isinstance(study, Study):
+        study = study_from(os.fspath(study), seed)
+    elif seed is not None:
+        study = replace(study, design=replace(study.design, seed=seed))
+    study = _within(study, time)
+    order = order_of(results, study_text(study), command="nearmetal.api.run", force=force)
+    outcome = measured(study, order, _shown(progress), max_blocks=max_blocks)
+    return _results(outcome)
+
+
+def resume(
+    directory: str | os.PathLike[str],
+    *,
+    time: float | None = None,
+    max_blocks: int | None = None,
+    force: bool = False,
+    progress: Progress | None = None,
+) -> Results:
+    """Go on with the run of a results directory. See run for the arguments and errors."""
+    from ..records import ResultsDirectory
+
+    found = ResultsDirectory.open(Path(directory))
+    study = _within(frozen_study(found), time)
+    order = order_of(found.path.parent, found.study_yaml, command="nearmetal.api.resume", force=force)
+    return _results(resumed(study, found, order, _shown(progress), max_blocks=max_blocks))
+
+
+def weigh(
+    *environments: str,
+    workloads: Sequence[str] = (),
+    command: Sequence[str] = (),
+    ranks: int | None = None,
+    instances: int | None = None,
+    attachments: Sequence[Attachment | str] = (),
+    mpi: bool = False,
+    image: str = "host",
+    margin: float = 0.03,
+    time: float = 90.0,
+    time_limit: float = 3600.0,
+    seed: int | None = None,
+    results: Path = RESULTS,
+    force: bool = False,
+    progress: Progress | None = None,
+) -> Results:
+    """Measure environments against the first of them, without a study file.
+
+    For workloads, command, ranks, instances, attachments, mpi, image, margin and time_limit see weighed; for
+    the others and the errors see run.
+    """
+    study = weighed(
+        environments,
+        workloads=workloads,
+        command=command,
+        ranks=ranks,
+        instances=instances,
+        attachments=tuple(Attachment(a) for a in attachments),
+        mpi=mpi,
+        image=image,
+        margin=margin,
+        time=time,
+        time_limit=time_limit,
+        seed=seed,
+    )
+    return run(study, results=results, force=force, progress=progress)
+
+
+def weighed(
+    environments: Sequence[str],
+    *,
+    workloads: Sequence[str] = (),
+    command: Sequence[str] = (),
+    ranks: int | None = None,
+    instances: int | None = None,
+    attachments: Sequence[Attachment] = (),
+    mpi: bool = False,
+    image: str = "host",
+    margin: float = 0.03,
+    time: float = 90.0,
+    time_limit: float | None = 3600.0,
+    seed: int | None = None,
+) -> Study:
+    """The study of environments against the first of them.
+
+    environments: names of backends.
+    workloads: kernels and applications as on the command line: cg, npb:ep.S, hpl:nb=32..512.
+    command: a program and its arguments, instead of workloads.
+    ranks: MPI ranks; if None, 2 for kernels and 1 for a command.
+    instances: that the ranks are spread over; if None, 1, or one for each rank where attachments are named.
+    attachments: each environment is measured with every one that it can have.
+    mpi: start the command by mpirun, one process per rank.
+    image: that all environments run in.
+    margin: what counts as material, as a share.
+    time: seconds that the run may take.
+    time_limit: seconds after which a run of a program is ended, and has failed.
+
+    Raises UsageError; UnavailableError where the image was not built.
+    """
+    from ..environments.registry import get_backend
+    from ..execute.weigh import weigh_study, with_time_limit
+
+    if len(set(environments)) != len(environments):
+        raise UsageError("an environment is named twice; the baseline against itself is measured anyway")
+    own = named_workloads(workloads, catalog(), study_from("quick", 0))
+    study = weigh_study(
+        {name: get_backend(name) for name in environments},
+        workloads=own,
+        command=command,
+        ranks=ranks or (1 if command and not mpi else 2),
+        instances=instances,
+        mpi=mpi,
+        margin=margin,
+        seed=draw_seed() if seed is None else seed,
+        max_time=time,
+        image=image,
+        attachments=attachments,
+    )
+    for w in own:
+        if isinstance(w, ApplicationWorkload) and (why := misplaced(w, study)):
+            raise UsageError(f"--workload {w.name}: {why[0]}")
+    require_images(study)
+    return study if time_limit is None else with_time_limit(study, time_limit)
+
+
+def machine_for(study: Study, progress: Progress, *, require_kvm: bool = False) -> tuple[Machine, Study]:
+    """This machine, ready to measure the study; and the study as it runs here. require_kvm: see
+    with_accelerators."""
+    from ..execute.accelerator import with_accelerators
+
+    machine = machine_here(progress, study.design.mpi)
+    return with_accelerators(machine, study, progress, require_kvm=require_kvm)
+
+
+def machine_here(progress: Progress, mpi: Mpi | None) -> Machine:
+    """This machine, ready to measure. Raises UnavailableError with what to install."""
+    from ..execute.session import prepare_machine
+    from ..host import LocalHost
+
+    return prepare_machine(LocalHost(), progress, mpi)
+
+
+def order_of(
+    results: Path,
+    text: str,
+    *,
+    command: str,
+    force: bool,
+    overrun: bool = False,
+    started: float | None = None,
+) -> Order:
+    """See execute.run.Order. started: now if None."""
+    from ..execute.run import Order
+
+    return Order(
+        parent=results,
+        text=text,
+        command=command,
+        started=clock.time() if started is None else started,
+        force=force,
+        overrun=overrun,
+    )
+
+
+def measured(
+    study: Study,
+    order: Order,
+    progress: Progress,
+    *,
+    max_blocks: int | None = None,
+    require_kvm: bool = False,
+) -> Outcome:
+    """Run a study to its end; nothing is analysed. max_blocks: a bound for this run alone, not frozen: a
+    resumed run is free to go further."""
+    from ..execute.run import start_run
+
+    machine, study = machine_for(study, progress, require_kvm=require_kvm)
+    return start_run(machine, bounded(study, max_blocks), order, progress)
+
+
+def resumed(
+    study: Study,
+    directory: ResultsDirectory,
+    order: Order,
+    progress: Progress,
+    *,
+    max_blocks: int | None = None,
+) -> Outcome:
+    """Go on with a run to its end; nothing is analysed. See measured."""
+    from ..execute.run import resume_run
+
+    machine, study = machine_for(study, progress)
+    return resume_run(machine, bounded(study, max_blocks), directory, order, progress)
+
+
+def bounded(study: Study, max_blocks: int | None) -> Study:
+    """The study with at most so many blocks; as it is for None."""
+    if max_blocks is None:
+        return study
+    return replace(study, design=replace(study.design, max_blocks=max_blocks))
+
+
+def _within(study: Study, time: float | None) -> Study:
+    return study if time is None else replace(study, design=replace(study.design, max_time=time))
+
+
+def _shown(progress: Progress | None) -> Progress:
+    from ..execute.progress import Silent
+
+    return progress or Silent()
+
+
+def _results(outcome: Outcome) -> Results:
+    """As the command line ends a run: with a report, and closed unless it was interrupted."""
+    if outcome.directory is None:
+        raise RunError(outcome.stopped, remedy="run the study again")
+    found = load(outcome.directory.path)
+    if found.analysis.blocks:
+        write_report(found)
+    if not outcome.interrupted:
+        outcome.directory.close()
+    return replace(found, stopped=outcome.stopped, interrupted=outcome.interrupted)

@@ -1,0 +1,160 @@
+"""Results directories, found and analysed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..errors import NearmetalError, UsageError
+from ..model.result import Analysis, Cell
+from ..model.study import Study
+from .studies import Note, ignore
+
+if TYPE_CHECKING:
+    from ..records import ResultsDirectory, SeriesDirectory, Trials
+
+RESULTS = Path("results")
+"""Where results directories go if nothing else is said."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Results:
+    """A run and everything that follows from its records.
+
+    stored: its results directory.
+    trials: its records, read when they are asked for.
+    stopped: why the run ended, if this process ran it; else empty.
+    interrupted: by a signal; everything that was measured is saved.
+    """
+
+    stored: ResultsDirectory
+    study: Study
+    analysis: Analysis
+    trials: Trials
+    stopped: str = ""
+    interrupted: bool = False
+
+    @property
+    def directory(self) -> Path:
+        """Of the results."""
+        return self.stored.path
+
+    @property
+    def cells(self) -> tuple[Cell, ...]:
+        """Each metric of each environment against its baseline, with interval and verdict."""
+        return self.analysis.cells
+
+
+def load(directory: str | PathLike[str]) -> Results:
+    """Analyse a results directory. Raises RecordsError."""
+    from ..records import ResultsDirectory
+
+    return analysed(ResultsDirectory.open(Path(directory)))
+
+
+def open_series(path: Path | None, parent: Path = RESULTS, note: Note = ignore) -> SeriesDirectory | None:
+    """The series at path, or the newest below parent where no single run is newer; else None."""
+    from ..records import SeriesDirectory
+
+    if path is not None:
+        return SeriesDirectory.at(path)
+    found = series_below(parent)
+    single = newest_first(parent, note)
+    if not found or (single and single[0].plan().created > found[0].created):
+        return None
+    return found[0]
+
+
+def series_below(parent: Path) -> list[SeriesDirectory]:
+    """All directories of series below parent, newest first."""
+    from ..records import SeriesDirectory
+
+    found = [d for file in parent.glob("*/series.json") if (d := SeriesDirectory.at(file.parent))]
+    return sorted(found, key=lambda d: (d.created, d.path.name), reverse=True)
+
+
+def open_results(path: Path | None, parent: Path = RESULTS, note: Note = ignore) -> ResultsDirectory:
+    """The results directory at path, or the newest below parent."""
+    from ..records import ResultsDirectory, SeriesDirectory
+
+    if path is not None and SeriesDirectory.at(path) is not None:
+        raise UsageError(
+            "a study in parts, of which this takes one", where=str(path), remedy=f"name a part: ls {path}"
+        )
+    if path is not None:
+        return ResultsDirectory.open(path)
+    found = newest_first(parent, note)
+    if not found:
+        raise UsageError(f"no results below {parent}/", remedy="nearmetal quick, or name a results directory")
+    return found[0]
+
+
+def newest_first(parent: Path, note: Note = ignore) -> list[ResultsDirectory]:
+    """All results directories below parent."""
+    from ..records import ResultsDirectory
+
+    found = []
+    for plan in parent.glob("*/plan.json"):
+        directory = ResultsDirectory.open(plan.parent)
+        try:
+            found.append((directory.plan().created, directory.name, directory))
+        except NearmetalError as e:
+            note(f"passed over: {e}")
+    return [directory for _, _, directory in sorted(found, key=lambda f: f[:2], reverse=True)]
+
+
+def frozen_study(directory: ResultsDirectory) -> Study:
+    """The study of a results directory, narrowed to the arms that took part."""
+    from ..study_file import load_text
+
+    text, where, frozen = directory.study_yaml, str(directory.path / "study.yaml"), directory.plan()
+    # Without a catalogue: results are read on machines that lack what they were measured with.
+    return load_text(text, where, None, seed=frozen.seed).with_arms(frozen.arms)
+
+
+def analysed(directory: ResultsDirectory) -> Results:
+    """Everything that follows from the records of a results directory. Raises RecordsError."""
+    from ..analysis import conclude, wanted
+    from ..analysis.roofs import with_roofs
+    from ..plan import make_plan
+    from .folding import fold_trials, uncollected
+
+    study = frozen_study(directory)
+    planned = directory.plan()
+    plan = make_plan(study, schedule=planned.schedule, started=planned.started)
+    with uncollected():
+        trials = directory.trials()
+        folded = fold_trials(plan, wanted(study), trials)
+        analysis = conclude(study, plan, trials.heads, folded)
+    cells = with_roofs(study, analysis.cells, directory.roofs())
+    return Results(stored=directory, study=study, analysis=replace(analysis, cells=cells), trials=trials)
+
+
+def write_report(found: Results, *, figures: bool = False) -> list[Path]:
+    """report.html, .md, .tex and .csv in the results directory, and below figures/ every figure."""
+    from ..report.write import write_report as write
+
+    directory, study, analysis, records = found.stored, found.study, found.analysis, found.trials
+    provenance = directory.provenance
+    parity = provenance.get("parity")
+    differences = parity.get("differences") if isinstance(parity, dict) else None
+    files = write(
+        directory.path,
+        study,
+        analysis,
+        records,
+        provenance,
+        [d for d in differences if isinstance(d, dict)] if isinstance(differences, list) else [],
+        commands=(
+            f"nearmetal run {directory.path / 'study.yaml'} --seed {study.design.seed}",
+            f"nearmetal analyze {directory.path}",
+        ),
+    )
+    out = [files.html, files.markdown, files.latex, files.csv]
+    if figures:
+        from ..report.figures import write_figures
+
+        out += write_figures(analysis, directory.path / "figures", records=records)
+    return out
