@@ -130,3 +130,10 @@ def test_what_a_process_did_not_finish_is_done_here(
 
 def dies(*_: object) -> None:
     os._exit(1)
+
+
+def test_how_far_reading_is_is_told(directory: ResultsDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(folding, "PIECE", 3000)
+    told: list[float] = []
+    analysed(directory, told.append)
+    assert len(told) > 5 and told == sorted(told) and told[-1] == 1

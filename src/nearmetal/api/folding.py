@@ -6,7 +6,7 @@ import gc
 import multiprocessing
 import os
 import signal
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
@@ -37,15 +37,26 @@ class _Task:
             return fold_piece(asked, self.used, self.others)
 
 
-def fold_trials(plan: Plan, asked: Asked, trials: Trials) -> Folded:
-    """All trials of a results directory. Raises RecordsError for a corrupt record."""
+def fold_trials(
+    plan: Plan, asked: Asked, trials: Trials, told: Callable[[float], None] = lambda share: None
+) -> Folded:
+    """All trials of a results directory. told: called with the share that is done, up to 1. Raises
+    RecordsError for a corrupt record."""
     choice = choose(plan, trials.heads)
     tasks = list(_tasks(choice, trials))
     processes = min(len(os.sched_getaffinity(0)), len(tasks))
     if processes < 2 or sum(h.length for h in trials.heads) < WORTH_PROCESSES:
-        return joined_pieces(choice, [task.fold(asked) for task in tasks])
+        return joined_pieces(choice, _counted((task.fold(asked) for task in tasks), len(tasks), told))
     with _workers(processes, asked) as workers:
-        return joined_pieces(choice, list(_spread(tasks, workers, asked)))
+        return joined_pieces(choice, _counted(_spread(tasks, workers, asked), len(tasks), told))
+
+
+def _counted(pieces: Iterable[Piece], number: int, told: Callable[[float], None]) -> list[Piece]:
+    found = []
+    for piece in pieces:
+        found.append(piece)
+        told(len(found) / number)
+    return found
 
 
 @contextmanager

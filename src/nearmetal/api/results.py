@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
@@ -114,8 +115,13 @@ def frozen_study(directory: ResultsDirectory) -> Study:
     return load_text(text, where, None, seed=frozen.seed).with_arms(frozen.arms)
 
 
-def analysed(directory: ResultsDirectory) -> Results:
-    """Everything that follows from the records of a results directory. Raises RecordsError."""
+def analysed(directory: ResultsDirectory, told: Callable[[float], None] = lambda share: None) -> Results:
+    """Everything that follows from the records of a results directory.
+
+    told: called with the share of the records that was read, up to 1.
+
+    Raises RecordsError.
+    """
     from ..analysis import conclude, wanted
     from ..analysis.roofs import with_roofs
     from ..plan import make_plan
@@ -126,7 +132,7 @@ def analysed(directory: ResultsDirectory) -> Results:
     plan = make_plan(study, schedule=planned.schedule, started=planned.started)
     with uncollected():
         trials = directory.trials()
-        folded = fold_trials(plan, wanted(study), trials)
+        folded = fold_trials(plan, wanted(study), trials, told)
         analysis = conclude(study, plan, trials.heads, folded)
     cells = with_roofs(study, analysis.cells, directory.roofs())
     return Results(stored=directory, study=study, analysis=replace(analysis, cells=cells), trials=trials)

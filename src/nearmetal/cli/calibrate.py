@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 import typer
 
 from ..api.measuring import measured
-from ..api.results import analysed, write_report
+from ..api.results import write_report
 from ..api.studies import study_from, study_text
 from ..errors import ExitCode
 from ..model.study import Mode
 from .common import FailOn, complain, duration, print_json
 from .inspect import show_plan
 from .measuring import DryRun, Force, Json, Parent, Seed, changed, finish, order_of
-from .view import View
+from .view import View, analysed
 
 if TYPE_CHECKING:
     from ..execute.calibration import Check
@@ -54,7 +54,7 @@ def calibrate(
             outcome = measured(study, order, view)
         if outcome.interrupted or outcome.directory is None:
             return finish(outcome, json=json, fail_on=FailOn.NOTHING)
-        found = analysed(outcome.directory)
+        found = analysed(outcome.directory, quiet=json)
         write_report(found)
         outcome.directory.close()
         directories.append(str(outcome.directory.path))

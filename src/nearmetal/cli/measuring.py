@@ -14,14 +14,14 @@ import typer
 
 from ..api.measuring import measured
 from ..api.measuring import order_of as order
-from ..api.results import RESULTS, analysed, write_report
+from ..api.results import RESULTS, write_report
 from ..api.studies import study_text
 from ..errors import ExitCode, UsageError
 from ..model.study import Mode, Study
 from .common import FailOn, duration, exit_code
 from .inspect import show_plan
 from .present import print_result
-from .view import View
+from .view import View, analysed
 
 if TYPE_CHECKING:
     from ..execute.run import Order, Outcome
@@ -112,7 +112,7 @@ def finish(outcome: Outcome, *, json: bool, fail_on: FailOn) -> int:
     if directory is None:
         print("interrupted in the rehearsal: nothing had been measured yet", file=sys.stderr)
         return int(ExitCode.INTERRUPTED)
-    found = analysed(directory)
+    found = analysed(directory, quiet=json)
     analysis = found.analysis
     if analysis.blocks:
         write_report(found)

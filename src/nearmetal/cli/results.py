@@ -11,18 +11,11 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from ..api.results import (
-    RESULTS,
-    analysed,
-    newest_first,
-    open_results,
-    open_series,
-    series_below,
-    write_report,
-)
+from ..api.results import RESULTS, newest_first, open_results, open_series, series_below, write_report
 from ..errors import ExitCode, UsageError
 from .common import FailOn, complain, exit_code, print_json
 from .present import print_result
+from .view import analysed
 
 if TYPE_CHECKING:
     from ..model.result import Analysis
@@ -55,7 +48,7 @@ def status(directory: Path = Directory, results: Path = Parent, json: bool = Jso
 
         return series.status(several, json=json)
     found = open_results(directory, results, complain)
-    own = analysed(found)
+    own = analysed(found, quiet=json)
     analysis, records = own.analysis, own.trials
     running = living_runs()
     sums = found.verify() if found.closed else None
@@ -113,7 +106,7 @@ def analyze(
 
         return int(series.tell(several, series.frozen_series(several), json=json, fail_on=fail_on))
     found = open_results(directory, results, complain)
-    own = analysed(found)
+    own = analysed(found, quiet=json)
     print_result(own, json=json)
     return int(exit_code(own.analysis, fail_on))
 
@@ -192,7 +185,7 @@ def report(
 
         return series.report(several, figures=figures, dry_run=dry_run, json=json)
     found = open_results(directory, results, complain)
-    own = analysed(found)
+    own = analysed(found, quiet=json)
     if not own.analysis.blocks:
         raise UsageError(
             "no complete block yet: nothing to report", where=str(found.path), remedy="nearmetal resume"

@@ -10,13 +10,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..api.catalog import catalog
-from ..api.results import analysed, write_report
+from ..api.results import write_report
 from ..api.studies import draw_seed
 from ..errors import BusyError, DiskFullError, ExitCode, NearmetalError, UsageError
 from ..model.series import Part, Scale, Series
 from ..model.study import Study
 from .common import FailOn, exit_code, print_json
 from .inspect import show_plan
+from .view import analysed
 
 if TYPE_CHECKING:
     from ..execute.run import Outcome

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 import typer
 
 from ..api.measuring import bounded, machine_here
-from ..api.results import analysed, open_results, write_report
+from ..api.results import open_results, write_report
 from ..api.studies import draw_seed, study_text
 from ..errors import ExitCode
 from .common import complain, duration, print_json
 from .measuring import DryRun, Force, Json, MaxBlocks, Parent, Seed, order_of
 from .present import print_result, result_json
-from .view import View
+from .view import View, analysed
 
 if TYPE_CHECKING:
     from ..execute.trying import Answer
@@ -48,7 +48,7 @@ def try_(
     from .inspect import show_plan
 
     found = open_results(directory, results, complain)
-    first = analysed(found)
+    first = analysed(found, quiet=json)
     before, analysis = first.study, first.analysis
     asked = chosen(analysis, cell, str(found.path))
     suggestion = suggestion_of(asked)
@@ -70,7 +70,7 @@ def try_(
     if outcome.directory is None:
         print("interrupted in the rehearsal: nothing had been measured yet", file=sys.stderr)
         return int(ExitCode.INTERRUPTED)
-    second = analysed(outcome.directory)
+    second = analysed(outcome.directory, quiet=json)
     if second.analysis.blocks:
         write_report(second)
     told = answer(second.analysis, asked)

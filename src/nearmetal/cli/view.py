@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, TextIO
 
 from ..execute.progress import BlockDone
@@ -17,8 +17,15 @@ from ..units import show_clock, show_effect
 if TYPE_CHECKING:
     from rich.live import Live
 
+    from ..api.results import Results
+    from ..records import ResultsDirectory
+
 #: Seconds between two lines in a pipe.
 QUIET_STEP = 10.0
+#: Bytes of records that take some seconds to read.
+LONG = 48 << 20
+#: Seconds between two pictures of a step on a terminal.
+LIVE_STEP = 0.5
 #: Running intervals shown at once on a terminal.
 ROWS = 12
 
@@ -53,6 +60,31 @@ def undecided(analysis: Analysis, count: int) -> Iterable[Cell]:
     return furthest(analysis.undecided)[:count]
 
 
+def analysed(directory: ResultsDirectory, *, quiet: bool = False) -> Results:
+    """A results directory analysed; where that takes long, with its progress on standard error."""
+    from ..api.results import analysed as analysed_silently
+
+    if directory.trials_bytes() < LONG:  # a live picture costs a tenth of a second itself
+        return analysed_silently(directory)
+    with View(quiet=quiet) as view:
+        return analysed_silently(directory, _reading(view))
+
+
+def _reading(view: View) -> Callable[[float], None]:
+    began = time.monotonic()
+    last = began
+
+    def told(share: float) -> None:
+        nonlocal last
+        now = time.monotonic()
+        if share < 1 and now - last >= (LIVE_STEP if view.live else QUIET_STEP):
+            last = now
+            left = (now - began) * (1 - share) / share
+            view.phase(f"reading the records: {share:.0%}, {show_clock(left)} left")
+
+    return told
+
+
 class View:
     """A Progress for people; a context manager, since a live picture has to be taken down."""
 
@@ -75,6 +107,11 @@ class View:
         if self._live is not None:
             self._live.stop()
             self._live = None
+
+    @property
+    def live(self) -> bool:
+        """Whether the picture is redrawn, on a terminal."""
+        return self._live is not None
 
     def phase(self, text: str) -> None:
         if self._live is not None:

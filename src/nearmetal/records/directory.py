@@ -220,9 +220,16 @@ class ResultsDirectory:
             )
         return TrialWriter(self.path / "trials" / f"{name}.jsonl", directory=self.path)
 
+    def _trial_files(self) -> list[Path]:
+        return sorted((self.path / "trials").glob("*.jsonl"))
+
+    def trials_bytes(self) -> int:
+        """Size of the records of all writers."""
+        return sum(file.stat().st_size for file in self._trial_files())
+
     def trials(self) -> Trials:
         """The records of all writers, read when they are asked for. Raises RecordsError."""
-        return read_trials(sorted((self.path / "trials").glob("*.jsonl")))
+        return read_trials(self._trial_files())
 
     def rehearsal(self) -> tuple[TrialRecord, ...]:
         """The records that no analysis uses, by (attempt, position). Raises RecordsError."""

@@ -1,0 +1,5 @@
+"""python -m nearmetal: the command line."""
+
+from .cli.app import main
+
+main()
