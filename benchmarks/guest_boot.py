@@ -23,8 +23,8 @@ from benchmarks.paired import interleaved, ratio, shown
 
 from nearmetal.environments import GuestBase, InstanceRequest, Tools
 from nearmetal.environments.initramfs import initramfs
-from nearmetal.environments.libvirt import Libvirt
-from nearmetal.environments.qemu import Qemu
+from nearmetal.environments.libvirt.backend import Libvirt
+from nearmetal.environments.qemu.backend import Qemu
 from nearmetal.execute.bases import KERNEL_IMAGE, kernel_of
 from nearmetal.execute.machine import cache_directory, image_store
 from nearmetal.execute.progress import Silent

@@ -25,24 +25,14 @@ from pathlib import Path
 
 from benchmarks.paired import difference, interleaved, interval, ratio, shown
 
-from nearmetal.environments import (
-    InstanceRequest,
-    Tools,
-    Unavailable,
-    apptainer,
-    bubblewrap,
-    charliecloud,
-    docker,
-    lxc,
-    nspawn,
-    podman,
-)
-from nearmetal.environments.docker_daemon import pid_of, remove
-from nearmetal.environments.docker_image import look_at, overlays, skeleton_image
-from nearmetal.environments.oci import OciBackend, OciRuntime, bundle
+from nearmetal.environments import InstanceRequest, Tools, Unavailable
+from nearmetal.environments.containers import apptainer, bubblewrap, charliecloud, docker, lxc, nspawn, podman
+from nearmetal.environments.containers.docker_daemon import pid_of, remove
+from nearmetal.environments.containers.docker_image import look_at, overlays, skeleton_image
+from nearmetal.environments.containers.oci import OciBackend, OciRuntime, bundle
+from nearmetal.environments.containers.wrapped import Wrapped, all_binds
 from nearmetal.environments.program import FirstReport, end_payload, first_report, read_pid, running
 from nearmetal.environments.registry import get_backend
-from nearmetal.environments.wrapped import Wrapped, all_binds
 from nearmetal.execute.machine import cache_directory
 from nearmetal.execute.progress import Silent
 from nearmetal.host import LocalHost, cgroups

@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from nearmetal.environments import Instance, InstanceRequest, Tools
-from nearmetal.environments.namespaces import Namespaces
+from nearmetal.environments.containers.namespaces import Namespaces
 from nearmetal.host import LocalHost, Process
 from nearmetal.host.counters import delta, snapshot
 from nearmetal.model.study import Attachment, Environment, Limits

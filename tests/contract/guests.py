@@ -15,8 +15,8 @@ from tests.nested.machine import outer_image
 from nearmetal.environments import GuestBase, InstanceRequest, Tools
 from nearmetal.environments.guest import GuestInstance
 from nearmetal.environments.initramfs import initramfs
-from nearmetal.environments.libvirt import Libvirt
-from nearmetal.environments.qemu import Qemu
+from nearmetal.environments.libvirt.backend import Libvirt
+from nearmetal.environments.qemu.backend import Qemu
 from nearmetal.execute.bases import KERNEL_IMAGE, kernel_of
 from nearmetal.execute.machine import image_store
 from nearmetal.host import LocalHost

@@ -16,7 +16,8 @@ import pytest
 from tests.contract.answers import checked
 from tests.contract.test_backends import HOST, Rig, gone, out
 
-from nearmetal.environments import Tools, Unavailable, docker, docker_daemon, docker_image, oci, podman
+from nearmetal.environments import Tools, Unavailable
+from nearmetal.environments.containers import docker, docker_daemon, docker_image, oci, podman
 from nearmetal.environments.kept import find_all, remove_any
 from nearmetal.environments.registry import get_backend
 from nearmetal.errors import NearmetalError

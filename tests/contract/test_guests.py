@@ -22,11 +22,11 @@ from tests.contract.guests import HOST, NEEDED, SMALL, booted, request
 from tests.patience import one_fits, until
 
 from nearmetal.environments import Available, Enclosed, Guest, InstanceRequest, Tools
+from nearmetal.environments.containers.namespaces import Namespaces
 from nearmetal.environments.guest import GuestInstance
 from nearmetal.environments.initramfs import initramfs
 from nearmetal.environments.kvm import kvm_answer
-from nearmetal.environments.namespaces import Namespaces
-from nearmetal.environments.qemu import Qemu
+from nearmetal.environments.qemu.backend import Qemu
 from nearmetal.errors import RunError, UnavailableError
 from nearmetal.host import Completed, processes
 from nearmetal.host.failure import find_error_line

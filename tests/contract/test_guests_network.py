@@ -20,8 +20,8 @@ from tests.contract.test_network_attachments import PYTHON, SERVER, standing
 from nearmetal.environments import Guest, Tools
 from nearmetal.environments.guest import GuestInstance
 from nearmetal.environments.guest_tap import tap_argv
-from nearmetal.environments.libvirt import Libvirt
-from nearmetal.environments.qemu import Qemu
+from nearmetal.environments.libvirt.backend import Libvirt
+from nearmetal.environments.qemu.backend import Qemu
 from nearmetal.errors import TrialFailedError
 from nearmetal.execute.guests import settled_networks
 from nearmetal.host.failure import find_error_line

@@ -26,10 +26,10 @@ from tests.patience import until
 
 from nearmetal.environments import Available, GuestBase, Tools
 from nearmetal.environments.kept import find_all, remove_any
-from nearmetal.environments.libvirt import ASKED, Libvirt
-from nearmetal.environments.libvirt_daemon import Daemon, ask, reached
-from nearmetal.environments.libvirt_xml import DomainPlan, domain_xml
-from nearmetal.environments.qemu_argv import Disk, GuestPlan, Sockets
+from nearmetal.environments.libvirt.backend import ASKED, Libvirt
+from nearmetal.environments.libvirt.daemon import Daemon, ask, reached
+from nearmetal.environments.libvirt.xml import DomainPlan, domain_xml
+from nearmetal.environments.qemu.argv import Disk, GuestPlan, Sockets
 from nearmetal.errors import RunError, UnavailableError
 from nearmetal.execute.machine import cache_directory
 from nearmetal.host import processes

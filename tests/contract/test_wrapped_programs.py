@@ -11,9 +11,9 @@ import pytest
 from tests.contract.not_here import not_here
 
 from nearmetal.environments import InstanceRequest, Tools
+from nearmetal.environments.containers.wrapped import Wrapped, started
 from nearmetal.environments.holder import user_namespace_holder
 from nearmetal.environments.registry import get_backend
-from nearmetal.environments.wrapped import Wrapped, started
 from nearmetal.errors import RunError
 from nearmetal.host import LocalHost
 from nearmetal.host.failure import find_error_line

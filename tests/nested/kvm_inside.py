@@ -11,7 +11,7 @@ from pathlib import Path
 
 from nearmetal.environments import GuestBase, InstanceRequest, Tools
 from nearmetal.environments.kvm import kvm_answer
-from nearmetal.environments.qemu import Qemu
+from nearmetal.environments.qemu.backend import Qemu
 from nearmetal.host import LocalHost
 from nearmetal.model.guest import MIB, Accelerator, GuestSettings
 from nearmetal.model.study import Attachment, Environment

@@ -13,9 +13,9 @@ from tests.nested.machine import Outer, outer_machine
 from tests.nested.parts import Parts
 
 from nearmetal.environments import InstanceRequest, Unavailable
-from nearmetal.environments.xen import Xen, XenInstance
-from nearmetal.environments.xen_kept import kept_names, remove_named
-from nearmetal.environments.xl import Xl
+from nearmetal.environments.xen.backend import Xen, XenInstance
+from nearmetal.environments.xen.kept import kept_names, remove_named
+from nearmetal.environments.xen.xl import Xl
 from nearmetal.errors import RunError, UnavailableError
 from nearmetal.host import LocalHost
 from nearmetal.host.leftovers import find

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from tests.nested.inside import booted, built_image, carried_disk, nearmetal
 
-from nearmetal.environments.xl import Xl
+from nearmetal.environments.xen.xl import Xl
 from nearmetal.studies.two_vm_2009 import IMAGE, NAME
 
 pytestmark = [pytest.mark.more, pytest.mark.timeout(7200)]  # everything is emulated

@@ -15,8 +15,8 @@ from tests.nested.machine import Outer
 from tests.nested.parts import Parts
 from tests.nested.test_nested_xen import guest, out
 
-from nearmetal.environments.xen import XenInstance
-from nearmetal.environments.xl import Xl
+from nearmetal.environments.xen.backend import XenInstance
+from nearmetal.environments.xen.xl import Xl
 from nearmetal.errors import RunError, UnavailableError
 from nearmetal.model.guest import MIB, GuestSettings
 from nearmetal.model.xen import XenDisk, XenDiskKind, XenType

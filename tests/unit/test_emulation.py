@@ -14,9 +14,9 @@ from tests.golden import sample_analysis as sample
 from nearmetal.analysis.two_level import compare_states
 from nearmetal.api.catalog import catalog
 from nearmetal.environments import Tools
-from nearmetal.environments import xen as xen_backend
 from nearmetal.environments.cpuid import hypervisors
-from nearmetal.environments.xen import Xen
+from nearmetal.environments.xen import backend as xen_backend
+from nearmetal.environments.xen.backend import Xen
 from nearmetal.execute.block import _ready_limit
 from nearmetal.execute.emulation import with_emulation
 from nearmetal.execute.job import READY_LIMIT

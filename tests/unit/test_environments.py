@@ -11,8 +11,8 @@ import pytest
 
 from nearmetal import plugins
 from nearmetal.environments import InstanceRequest, Tools, registry
+from nearmetal.environments.containers.namespaces import start_argv
 from nearmetal.environments.instance import make_instance, require_host_image
-from nearmetal.environments.namespaces import start_argv
 from nearmetal.environments.native import Native
 from nearmetal.environments.probe import remedy
 from nearmetal.errors import UnavailableError

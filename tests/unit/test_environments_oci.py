@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from nearmetal.environments import InstanceRequest, Tools, kept
-from nearmetal.environments.docker import run_words as docker_words
-from nearmetal.environments.docker_image import look_at, overlays
+from nearmetal.environments.containers.docker import run_words as docker_words
+from nearmetal.environments.containers.docker_image import look_at, overlays
+from nearmetal.environments.containers.oci import bundle
+from nearmetal.environments.containers.podman import run_words as podman_words
+from nearmetal.environments.containers.podman import settings
 from nearmetal.environments.instance import require_fitting
-from nearmetal.environments.oci import bundle
-from nearmetal.environments.podman import run_words as podman_words
-from nearmetal.environments.podman import settings
 from nearmetal.environments.program import FirstReport, entered_by_call
 from nearmetal.errors import RunError, UnavailableError
 from nearmetal.host import Host, LocalHost, cgroups

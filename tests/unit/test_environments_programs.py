@@ -8,19 +8,11 @@ from typing import Any
 
 import pytest
 
-from nearmetal.environments import (
-    InstanceRequest,
-    Seat,
-    Tools,
-    apptainer,
-    bubblewrap,
-    charliecloud,
-    lxc,
-    nspawn,
-)
+from nearmetal.environments import InstanceRequest, Seat, Tools
+from nearmetal.environments.containers import apptainer, bubblewrap, charliecloud, lxc, nspawn
+from nearmetal.environments.containers.wrapped import Started, Wrapped, all_binds, check_program, wrapped
 from nearmetal.environments.contract import Unavailable
 from nearmetal.environments.program import FirstReport
-from nearmetal.environments.wrapped import Started, Wrapped, all_binds, check_program, wrapped
 from nearmetal.errors import RunError, UnavailableError
 from nearmetal.host import runtime
 from nearmetal.model.study import Attachment, Environment

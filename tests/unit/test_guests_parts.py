@@ -35,9 +35,9 @@ from nearmetal.environments.guest_needs import (
 from nearmetal.environments.guest_tap import USER_PLACE, place_of, taken_place, tap_argv
 from nearmetal.environments.initramfs import USUAL, initramfs, kernel_version, modules_of
 from nearmetal.environments.kvm import KvmAnswer, kvm_answer
-from nearmetal.environments.qemu import Qemu, user_network
-from nearmetal.environments.qemu_argv import Disk, GuestPlan, Sockets, Wire, qemu_argv
-from nearmetal.environments.qemu_guest import accelerator_of, cpu_of
+from nearmetal.environments.qemu.argv import Disk, GuestPlan, Sockets, Wire, qemu_argv
+from nearmetal.environments.qemu.backend import Qemu, user_network
+from nearmetal.environments.qemu.guest import accelerator_of, cpu_of
 from nearmetal.errors import RunError, UnavailableError
 from nearmetal.execute.accelerator import ANY_CPU, EMULATED_CPU, flags_of, resolved
 from nearmetal.execute.bases import require_room, vcpus_of

@@ -15,8 +15,8 @@ from tests.unit.test_guests_parts import HANGS, TOOLS, plan
 
 from nearmetal.environments import Seat, Unavailable
 from nearmetal.environments.guest import Place
-from nearmetal.environments.libvirt import Libvirt, require_rights
-from nearmetal.environments.libvirt_daemon import (
+from nearmetal.environments.libvirt.backend import Libvirt, require_rights
+from nearmetal.environments.libvirt.daemon import (
     LONGEST_PLACE,
     REMEDY,
     SESSION,
@@ -33,11 +33,11 @@ from nearmetal.environments.libvirt_daemon import (
     usual_uri,
     virsh_argv,
 )
-from nearmetal.environments.libvirt_domain import made
-from nearmetal.environments.libvirt_tap import joined, tap, tap_name
-from nearmetal.environments.libvirt_xml import QEMU_NAMESPACE, DomainPlan, domain_xml, security_models
+from nearmetal.environments.libvirt.domain import made
+from nearmetal.environments.libvirt.tap import joined, tap, tap_name
+from nearmetal.environments.libvirt.xml import QEMU_NAMESPACE, DomainPlan, domain_xml, security_models
 from nearmetal.environments.program import in_groups
-from nearmetal.environments.qemu_argv import Disk, GuestPlan, Wire
+from nearmetal.environments.qemu.argv import Disk, GuestPlan, Wire
 from nearmetal.errors import RunError, StudyError, UnavailableError
 from nearmetal.host import Completed, runtime
 from nearmetal.host.leftovers import OURS

@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import pytest
 
-from nearmetal.environments.qemu_files import VIRTIOFSD, find_virtiofsd
+from nearmetal.environments.qemu.files import VIRTIOFSD, find_virtiofsd
 from nearmetal.errors import UnavailableError
 from nearmetal.execute import own_suite
 from nearmetal.execute.own_suite import OWN_SUITE, root_of_own_suite

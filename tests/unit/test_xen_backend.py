@@ -13,15 +13,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nearmetal.environments import GuestBase, InstanceRequest, Unavailable, xen_kept, xen_line
-from nearmetal.environments.xen import lacks, require_fitting_hypervisor, require_fitting_request
-from nearmetal.environments.xen_config import Disk, Domain, Interface, config_text
-from nearmetal.environments.xen_counters import HypervisorSource, look
-from nearmetal.environments.xen_disk import disks_made
-from nearmetal.environments.xen_dom0 import Noted
-from nearmetal.environments.xen_kept import kept_names
-from nearmetal.environments.xen_line import line_of
-from nearmetal.environments.xl import Facts, Xl
+from nearmetal.environments import GuestBase, InstanceRequest, Unavailable
+from nearmetal.environments.xen import kept as xen_kept
+from nearmetal.environments.xen import line as xen_line
+from nearmetal.environments.xen.backend import lacks, require_fitting_hypervisor, require_fitting_request
+from nearmetal.environments.xen.config import Disk, Domain, Interface, config_text
+from nearmetal.environments.xen.counters import HypervisorSource, look
+from nearmetal.environments.xen.disk import disks_made
+from nearmetal.environments.xen.dom0 import Noted
+from nearmetal.environments.xen.kept import kept_names
+from nearmetal.environments.xen.line import line_of
+from nearmetal.environments.xen.xl import Facts, Xl
 from nearmetal.errors import RunError, UnavailableError
 from nearmetal.host import Completed
 from nearmetal.host.ssh import SshHost, SshWay, client, remote_words, ssh_host

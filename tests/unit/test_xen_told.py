@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nearmetal.environments import xen_told
-from nearmetal.environments.xl import cpu_set
+from nearmetal.environments.xen import told as xen_told
+from nearmetal.environments.xen.xl import cpu_set
 from nearmetal.errors import RunError
 from nearmetal.model.xen import XenScheduler
 

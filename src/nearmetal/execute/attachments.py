@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from ..environments import Tools, Unavailable
 from ..environments.holder import user_namespace_holder
-from ..environments.qemu import user_network
+from ..environments.qemu.backend import user_network
 from ..errors import NearmetalError, UnavailableError
 from ..host import Host, devices
 from ..host.runtime import scratch_directory

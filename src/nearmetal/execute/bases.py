@@ -20,7 +20,7 @@ from ..environments.guest_needs import (
     require_vhost,
 )
 from ..environments.initramfs import USUAL, WANTED, initramfs, kernel_version
-from ..environments.qemu_files import find_virtiofsd
+from ..environments.qemu.files import find_virtiofsd
 from ..errors import UnavailableError
 from ..host import Host
 from ..images import Image, in_use, require_image

@@ -8,8 +8,8 @@ from dataclasses import replace
 
 from ..environments import KERNEL, Unavailable
 from ..environments.registry import backend_names, get_backend
-from ..environments.xen import lacks
-from ..environments.xl import Facts, Xl
+from ..environments.xen.backend import lacks
+from ..environments.xen.xl import Facts, Xl
 from ..errors import UnavailableError
 from ..host import Host
 from ..images import require_image

@@ -1,0 +1,86 @@
+"""Backend apptainer: apptainer exec of the instance's root directory. Commands enter by the namespaces of its
+first process: an instance of apptainer's own (instance start) would outlive whoever started it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from functools import partial
+from pathlib import Path
+
+from ...errors import UnavailableError
+from ...host import Host
+from ..contract import OWN_ALL, Available, InstanceRequest, Tools, Unavailable
+from ..instance import BoxInstance, make_instance
+from .wrapped import Wrapped, check_program, require_plain, started
+
+CAP_SYS_RESOURCE = 1 << 24
+"""A root in a container often has not got it, and apptainer would give it to the instance."""
+
+REMEDY = "apt-get install apptainer (Debian 12 has no package of it; its own project has)"
+
+FRESH = ("/run", "/tmp")
+MORE = (*(word for top in FRESH for word in ("--fresh", top)), "--new-pids")
+"""Apptainer changes its credentials, and so would not die with us."""
+
+
+class Apptainer:
+    """As root, or, for a built image, as root of the user namespace that all instances share."""
+
+    name = "apptainer"
+    own = OWN_ALL
+    needs_user_namespace = True
+
+    def check(self, host: Host, tools: Tools) -> Available | Unavailable:
+        return check_program(self, host, tools, program="apptainer", remedy=REMEDY)
+
+    def start(
+        self, host: Host, tools: Tools, request: InstanceRequest
+    ) -> AbstractContextManager[BoxInstance]:
+        return _start(host, tools, request)
+
+
+def container(given: Wrapped, *, lacking: tuple[str, ...]) -> list[str]:
+    """Tokens; pure. lacking: capabilities that we have not got to give. The network is that which it is
+    started in, and nothing of the machine's is bound that was not asked for. Raises
+    RunError for a path that it cannot take."""
+    require_plain(given, "apptainer", without=":,")
+    argv = ["apptainer", "--silent", "exec", "--writable", "--pid", "--no-init", "--ipc", "--uts"]
+    argv += ["--hostname", given.request.hostname, "--no-mount", "home,tmp,cwd,hostfs,bind-paths"]
+    argv += ["--no-home", "--pwd", "/", "--bind", f"{given.overlay / 'shm'}:/dev/shm"]
+    for top in FRESH:  # mounted there already, with the places of the binds; not carried along with the root
+        argv += ["--bind", f"{given.root}{top}:{top}"]
+    if lacking:
+        argv += ["--drop-caps", ",".join(lacking)]
+    for path, writable in given.binds.items():
+        argv += ["--bind", f"{path}:{path}{'' if writable else ':ro'}"]
+    return [*argv, str(given.root), *given.report.argv]
+
+
+def lacking_capabilities(status: str) -> tuple[str, ...]:
+    """/proc/self/status -> what apptainer cannot hand on because we have not got it."""
+    line = next((s for s in status.splitlines() if s.startswith("CapEff:")), "CapEff: 0")
+    effective = int(line.split()[1], 16)
+    return () if effective & CAP_SYS_RESOURCE or not effective else ("CAP_SYS_RESOURCE",)
+
+
+def lacking_here(host: Host) -> tuple[str, ...]:
+    """lacking_capabilities() of this process."""
+    status = host.read("/proc/self/status")
+    return lacking_capabilities(status.decode()) if isinstance(status, bytes) else ()
+
+
+@contextmanager
+def _start(host: Host, tools: Tools, request: InstanceRequest) -> Iterator[BoxInstance]:
+    if request.user_namespace is not None and request.tree == Path("/"):
+        # There it is one overlay for each directory of /, and apptainer takes a root without what is
+        # mounted in it.
+        raise UnavailableError(
+            f"environment {request.environment.name}: without root, apptainer cannot use image host",
+            remedy="run as root, or take a built image",
+        )
+    program = partial(container, lacking=lacking_here(host))
+    with started(host, tools, request, program, more=MORE) as one:
+        yield make_instance(
+            tools, request, pid=one.pid, namespaces_of=one.pid, groups=one.given.groups, phases=one.phases
+        )

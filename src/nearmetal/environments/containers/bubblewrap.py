@@ -1,0 +1,48 @@
+"""Backend bubblewrap: bwrap of the bubblewrap package, which flatpak uses. It has no way into a running
+sandbox: commands enter by the namespaces of its first process."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+
+from ...host import Host
+from ..contract import OWN_ALL, Available, InstanceRequest, Tools, Unavailable
+from ..instance import BoxInstance, make_instance
+from .wrapped import Wrapped, check_program, started
+
+
+class Bubblewrap:
+    """As root, or as root of the user namespace that all instances share."""
+
+    name = "bubblewrap"
+    own = OWN_ALL
+    needs_user_namespace = True
+
+    def check(self, host: Host, tools: Tools) -> Available | Unavailable:
+        return check_program(self, host, tools, program="bwrap", remedy="apt-get install bubblewrap")
+
+    def start(
+        self, host: Host, tools: Tools, request: InstanceRequest
+    ) -> AbstractContextManager[BoxInstance]:
+        return _start(host, tools, request)
+
+
+def container(given: Wrapped) -> list[str]:
+    """Tokens; pure. The network is that which bwrap is started in."""
+    argv = ["bwrap", "--die-with-parent", "--as-pid-1", "--unshare-uts", "--unshare-ipc", "--unshare-pid"]
+    argv += ["--hostname", given.request.hostname, "--bind", str(given.root), "/", "--proc", "/proc"]
+    argv += ["--bind", "/sys", "/sys", "--dev-bind", "/dev", "/dev"]
+    for top, mode in (("/dev/shm", "1777"), ("/tmp", "1777"), ("/run", "0755")):
+        argv += ["--perms", mode, "--tmpfs", top]
+    for path, writable in given.binds.items():
+        argv += ["--bind" if writable else "--ro-bind", str(path), str(path)]
+    return [*argv, "--", *given.report.argv]
+
+
+@contextmanager
+def _start(host: Host, tools: Tools, request: InstanceRequest) -> Iterator[BoxInstance]:
+    with started(host, tools, request, container) as one:
+        yield make_instance(
+            tools, request, pid=one.pid, namespaces_of=one.pid, groups=one.given.groups, phases=one.phases
+        )

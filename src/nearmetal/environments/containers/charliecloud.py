@@ -1,0 +1,76 @@
+"""Backend charliecloud: ch-run, which makes a user namespace and a mount namespace and nothing else; the
+network and the host name of an instance are made around it. Commands enter by ch-run --join-pid."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+
+from ...host import Host, cgroups, processes
+from ..contract import Available, InstanceRequest, Tools, Unavailable
+from ..program import ProgramInstance, entered
+from .wrapped import Started, Wrapped, check_program, require_plain, started
+
+CH_RUN = ("env", "USER=root", "ch-run")
+"""It refuses to work without $USER, and uses it for nothing that we ask of it."""
+
+
+class Charliecloud:
+    """As root, or as root of the user namespace that all instances share."""
+
+    name = "charliecloud"
+    own = frozenset({"mnt", "uts", "net"})
+    needs_user_namespace = True
+
+    def check(self, host: Host, tools: Tools) -> Available | Unavailable:
+        return check_program(self, host, tools, program="ch-run", remedy="apt-get install charliecloud")
+
+    def start(
+        self, host: Host, tools: Tools, request: InstanceRequest
+    ) -> AbstractContextManager[ProgramInstance]:
+        return _start(host, tools, request)
+
+
+def container(given: Wrapped) -> list[str]:
+    """Tokens; pure. Raises RunError for a path that it cannot take."""
+    require_plain(given, "ch-run", without=":")
+    argv = [*CH_RUN, "--write", "--private-tmp", "--no-passwd", "--cd", "/"]
+    argv += ["--bind", f"{given.overlay / 'shm'}:/dev/shm"]
+    for path in given.binds:
+        argv += ["--bind", f"{path}:{path}"]
+    return [*argv, str(given.root), "--", *given.report.argv]
+
+
+def entrance(tools: Tools, one: Started) -> list[str]:
+    """Tokens that enter the instance: the user namespace that all share, then the groups, the network and the
+    host name, last of all by ch-run its own namespaces."""
+    request, pid = one.given.request, str(one.pid)
+    argv = []
+    if request.user_namespace is not None:
+        holder = request.user_namespace.split("/")[2]
+        argv += [tools / "nm-box", "enter", "--pid", holder, "--user-namespace", "--only", "user", "--"]
+    argv += [tools / "nm-box", "enter", "--pid", pid, "--only", "uts,net"]
+    for group in cgroups.unique(one.given.groups):
+        argv += ["--cgroup", str(group)]
+    # It wants an image that is a directory, and does not use it.
+    return [*argv, "--", *CH_RUN, "--join-pid", pid, str(one.given.state), "--"]
+
+
+@contextmanager
+def _start(host: Host, tools: Tools, request: InstanceRequest) -> Iterator[ProgramInstance]:
+    with started(
+        host, tools, request, container, more=("--hostname", request.hostname, "--fresh", "/run")
+    ) as one:
+        try:
+            yield ProgramInstance(
+                label=request.label,
+                hostname=request.hostname,
+                pid=one.pid,
+                phases=one.phases,
+                cgroups=one.given.groups,
+                enter=entered(tools, request, entrance(tools, one)),
+            )
+        finally:
+            if not one.given.groups:
+                # No namespace of processes, no group: by their label alone.
+                processes.kill_labelled(request.label)

@@ -1,0 +1,183 @@
+"""Backend docker: `docker run` by the daemon that DOCKER_HOST or the default socket leads to, on overlays of
+the directories of a tree (docker_image.py): no tree is copied, and all backends run the same files."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+from ...host import Host, Process, cgroups, processes, runtime
+from ...model.study import Attachment
+from ..contract import OWN_ALL, Available, InstanceRequest, Tools, Unavailable
+from ..instance import (
+    CONTROLLERS,
+    START_TIMEOUT,
+    VERSION_TIMEOUT,
+    control_groups,
+    missing_tools,
+    require_fitting,
+    require_root,
+)
+from ..program import (
+    ProgramInstance,
+    end_payload,
+    entered_by_call,
+    first_report,
+    in_groups,
+    running,
+    shared_memory_size,
+    started_instance,
+)
+from .docker_daemon import COMMAND_TIMEOUT, cgroup_driver, pid_of, put_away, remove, socket_is_there
+from .docker_image import FRESH, look_at, overlays, skeleton_image
+from .docker_seat import in_seat, taken
+from .wrapped import all_binds, check_program
+
+
+class Docker:
+    """Attachment host, none, loopback, or a seat: by a container that stands in it (docker_seat.py), for a
+    whole run or, where none is there yet, for one instance."""
+
+    name = "docker"
+    own = OWN_ALL
+    needs_user_namespace = False
+
+    def check(self, host: Host, tools: Tools) -> Available | Unavailable:
+        missing = missing_tools(host, tools)
+        if missing is not None:
+            return missing
+        if host.which("docker") is None:
+            return Unavailable(reason="docker is not installed", remedy="apt-get install docker.io")
+        answer = host.run(["docker", "version", "--format", "{{.Server.Version}}"], timeout=VERSION_TIMEOUT)
+        if not answer.ok:
+            reason = f"no Docker daemon answers: {answer.failure()}"
+            return Unavailable(reason=reason, remedy="systemctl start docker")
+        found = check_program(self, host, tools, program="docker", remedy="apt-get install docker.io")
+        # Of the daemon, which may be of another version than the client.
+        version = f"docker {answer.stdout.strip()}"
+        return replace(found, version=version) if isinstance(found, Available) else found
+
+    def start(
+        self, host: Host, tools: Tools, request: InstanceRequest
+    ) -> AbstractContextManager[ProgramInstance]:
+        return _start(host, tools, request)
+
+    def seated(self, host: Host, tools: Tools, request: InstanceRequest) -> AbstractContextManager[str]:
+        return in_seat(host, tools, request)
+
+    def kept(self, host: Host) -> tuple[str, ...]:
+        """Names of all containers that the daemon keeps; empty where none answers."""
+        if host.which("docker") is None or not socket_is_there():
+            return ()
+        answer = host.run(["docker", "ps", "--all", "--format", "{{.Names}}"], timeout=COMMAND_TIMEOUT)
+        return tuple(answer.stdout.split()) if answer.ok else ()
+
+    def remove_kept(self, host: Host, name: str) -> None:
+        remove(host, name)
+
+
+def run_words(
+    request: InstanceRequest,
+    binds: Mapping[Path, bool],
+    *,
+    image: str,
+    mounts: Sequence[str],
+    groups: str | None,
+    seat: str | None,
+) -> list[str]:
+    """Words of `docker run` up to the payload. mounts: words that mount the tree; groups: path of the
+    control group to make its own below, None where the daemon's driver takes none; seat: the container that
+    stands in its seat, None without one."""
+    words = ["run", "--rm", "--pull", "never", "--name", request.label, "--ipc", "private"]
+    if seat is not None:  # with its host name: Docker takes none beside it
+        words += ["--network", f"container:{seat}"]
+    else:
+        host = request.environment.attachment is Attachment.HOST
+        words += ["--hostname", request.hostname, "--network", "host" if host else "none"]
+    words += ["--shm-size", str(shared_memory_size())]
+    words += ["--env", f"{processes.LABEL_VARIABLE}={request.label}", "--security-opt", "label=disable"]
+    if groups is not None:
+        words += ["--cgroup-parent", groups]
+    else:
+        limits = request.environment.limits
+        words += ["--cpuset-cpus", ",".join(map(str, request.cpus))] if request.cpus else []
+        words += ["--cpus", f"{limits.cpu_quota:g}"] if limits.cpu_quota else []
+        words += ["--memory", str(limits.memory)] if limits.memory else []
+    for name, mode in FRESH.items():
+        words += ["--tmpfs", f"/{name}:rw,exec,nosuid,nodev,mode={mode:o}"]
+    for path, writable in binds.items():
+        words += ["--mount", f'type=bind,"src={path}","dst={path}"{"" if writable else ",readonly"}']
+    return [*words, *mounts, image]
+
+
+@contextmanager
+def _start(host: Host, tools: Tools, request: InstanceRequest) -> Iterator[ProgramInstance]:
+    begin = time.monotonic_ns()
+    require_root(host, request)
+    require_fitting(request)
+    binds = all_binds(tools, request)
+    by_parent = cgroup_driver(host) == "cgroupfs"
+    tree = look_at(request.tree)
+    with ExitStack() as stack:
+        groups: dict[str, Path] = {}
+        if by_parent:
+            groups = stack.enter_context(control_groups(request, CONTROLLERS, from_top=True))
+            stack.callback(lambda: cgroups.remove(cgroups.of_every_hierarchy(request.label)))
+        seat = stack.enter_context(_seat(host, tools, request))
+        # Not below request.scratch, which may lie in a bind: what is mounted there would be seen inside.
+        state = stack.enter_context(runtime.scratch_directory(f"{request.label}-state"))
+        inner = replace(request, scratch=state)
+        report = stack.enter_context(first_report(tools, inner))
+        image = skeleton_image(host, tree, state)
+        words = run_words(
+            request,
+            {**binds, report.directory: True},
+            image=image,
+            mounts=overlays(tree, state),
+            seat=seat,
+            groups=cgroups.path_from_top(groups, request.label) if groups else None,
+        )
+        clients: list[Process] = []
+        stack.callback(put_away, host, request.label, clients)
+        run = stack.enter_context(
+            running(
+                host,
+                inner,
+                report,
+                in_groups(tools, {}, request.label, ["docker", *words, *report.argv]),
+                timeout=START_TIMEOUT,
+                pid_of=lambda: _pid(host, request.label, groups),
+            )
+        )
+        clients.append(run.program)
+        stack.enter_context(end_payload(run))
+        enter = entered_by_call(
+            tools, request, report.directory, ["docker", "exec", "--interactive", request.label]
+        )
+        yield started_instance(request, run, begin, groups or cgroups.of_process(run.pid), enter)
+
+
+def _pid(host: Host, label: str, groups: Mapping[str, Path]) -> int | None:
+    """Of the first process, which is no child of the client: from its control group, else from the daemon,
+    which takes longer."""
+    for pid in cgroups.members(cgroups.with_children(groups.values())):
+        with contextlib.suppress(OSError):
+            if Path(f"/proc/{pid}/comm").read_text() == "nm-init\n":
+                return pid
+    return pid_of(host, label)
+
+
+@contextmanager
+def _seat(host: Host, tools: Tools, request: InstanceRequest) -> Iterator[str | None]:
+    """The container in the seat of a request, started where none stands there; None without a seat."""
+    if request.seat is None:
+        yield None
+    elif (name := taken(request.seat, request.hostname)) is not None:
+        yield name
+    else:
+        with in_seat(host, tools, replace(request, label=f"{request.label}-seat")) as own:
+            yield own

@@ -1,0 +1,104 @@
+"""What Docker is given for a root directory: an image that is a skeleton, the links and empty directories at
+the top of a tree, and overlays of the directories of the tree itself, which the daemon mounts as volumes."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import stat
+import tarfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from ...errors import RunError
+from ...host import Host
+from .docker_daemon import COMMAND_TIMEOUT, address
+
+FRESH = {"tmp": 0o1777, "run": 0o755}
+NEVER = frozenset({"proc", "sys", "dev", "lost+found", *FRESH})
+"""At the top of a tree, and of the runtime or fresh in an instance."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tree:
+    """The top of a root directory. links: target by name; directories: mode by name, full: those that hold
+    anything."""
+
+    root: Path
+    links: Mapping[str, str]
+    directories: Mapping[str, int]
+    full: tuple[str, ...]
+
+    def skeleton(self) -> bytes:
+        """A tar of it with empty directories; the same bytes for the same top."""
+        out = io.BytesIO()
+        with tarfile.open(fileobj=out, mode="w") as tar:
+            for name, mode in sorted(self.directories.items()):
+                entry = tarfile.TarInfo(name)
+                entry.type, entry.mode = tarfile.DIRTYPE, mode
+                tar.addfile(entry)
+            for name, target in sorted(self.links.items()):
+                entry = tarfile.TarInfo(name)
+                entry.type, entry.linkname = tarfile.SYMTYPE, target
+                tar.addfile(entry)
+        return out.getvalue()
+
+
+def look_at(root: Path) -> Tree:
+    """The top of a tree; plain files there are left out."""
+    links: dict[str, str] = {}
+    directories: dict[str, int] = dict.fromkeys(("proc", "sys", "dev"), 0o755) | FRESH
+    full = []
+    for entry in sorted(os.scandir(root), key=lambda e: e.name):
+        if entry.is_symlink():
+            links[entry.name] = str(Path(entry.path).readlink())
+        elif entry.is_dir() and entry.name not in NEVER:
+            directories[entry.name] = stat.S_IMODE(entry.stat().st_mode)
+            if any(Path(entry.path).iterdir()):
+                full.append(entry.name)
+    return Tree(root=root, links=links, directories=directories, full=tuple(full))
+
+
+def overlays(tree: Tree, state: Path) -> list[str]:
+    """Words of `docker run` that mount the tree's directories; makes what is above them, in state."""
+    words = []
+    for name in tree.full:
+        lower, upper, work = tree.root / name, state / "upper" / name, state / "work" / name
+        if set(f"{lower}{state}") & set(',:\\"'):
+            raise RunError(f"{lower}: an overlay takes no path with a comma, a colon, a quote or a backslash")
+        for directory in (upper, work):
+            directory.mkdir(parents=True)
+        # What is merged has the mode and the owner of what is above.
+        os.chown(upper, lower.stat().st_uid, lower.stat().st_gid)
+        upper.chmod(tree.directories[name])
+        options = f"lowerdir={lower},upperdir={upper},workdir={work}"
+        mount = (
+            f"type=volume,volume-driver=local,dst=/{name},volume-opt=type=overlay,volume-opt=device=overlay"
+        )
+        words += ["--mount", f'{mount},"volume-opt=o={options}"']
+    return words
+
+
+def skeleton_image(host: Host, tree: Tree, state: Path) -> str:
+    """The name of the image, made by `docker import` where the daemon lacks it; state: for the tar meanwhile.
+
+    Raises RunError.
+    """
+    content = tree.skeleton()
+    name = f"nearmetal-skeleton:{hashlib.sha256(content).hexdigest()[:12]}"
+    key = (address(), name)
+    if key not in _known:
+        if not host.run(["docker", "image", "inspect", name], timeout=COMMAND_TIMEOUT).ok:
+            file = state / "skeleton.tar"
+            file.write_bytes(content)
+            done = host.run(["docker", "import", str(file), name], timeout=COMMAND_TIMEOUT)
+            if not done.ok:
+                raise RunError(f"docker import: {done.failure()}")
+        _known.add(key)
+    return name
+
+
+_known: set[tuple[str, str]] = set()
+"""Images that a daemon, by its address, was seen to have: asking again would be a part of every start."""

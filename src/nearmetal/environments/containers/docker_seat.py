@@ -1,0 +1,86 @@
+"""A seat for Docker, which lets a container join no network namespace but another container's: one that only
+stands in the namespace of the seat, as the pause container of a Kubernetes pod does. No work runs in it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+from ...host import Host, Process, cgroups, processes, runtime
+from ...model.network import Seat
+from ..contract import InstanceRequest, Tools
+from ..instance import START_TIMEOUT
+from ..program import FirstReport, end_payload, first_report, in_groups, running
+from .docker_daemon import cgroup_driver, pid_of, put_away
+from .docker_image import look_at, skeleton_image
+
+INSIDE = "/seat"
+"""Where the container sees the network namespace that it goes to."""
+
+
+def taken(seat: Seat, hostname: str) -> str | None:
+    """The name of the container that stands in a seat; None where there is none."""
+    return _taken.get((seat.netns, hostname))
+
+
+@contextmanager
+def in_seat(host: Host, tools: Tools, request: InstanceRequest) -> Iterator[str]:
+    """The name of the container, which is the label of the request, until the body is left. request: of a
+    seat, and of the host name that Docker gives to all who share its network. Raises RunError,
+    UnavailableError."""
+    label, seat = request.label, request.seat
+    assert seat is not None
+    with ExitStack() as stack:
+        parent = None
+        if cgroup_driver(host) == "cgroupfs":
+            parent = f"/{label}"
+            stack.callback(lambda: cgroups.remove(cgroups.of_every_hierarchy(label)))
+        state = stack.enter_context(runtime.scratch_directory(f"{label}-state"))
+        inner = replace(request, scratch=state)
+        report = stack.enter_context(first_report(tools, inner))
+        image = skeleton_image(host, look_at(Path("/")), state)
+        words = run_words(tools, request, report, image=image, parent=parent)
+        clients: list[Process] = []
+        stack.callback(put_away, host, label, clients)
+        run = stack.enter_context(
+            running(
+                host,
+                inner,
+                report,
+                in_groups(tools, {}, label, ["docker", *words]),
+                timeout=START_TIMEOUT,
+                pid_of=lambda: pid_of(host, label),
+            )
+        )
+        clients.append(run.program)
+        stack.enter_context(end_payload(run))
+        _taken[seat.netns, request.hostname] = label
+        stack.callback(_taken.pop, (seat.netns, request.hostname))
+        yield label
+
+
+def run_words(
+    tools: Tools, request: InstanceRequest, report: FirstReport, *, image: str, parent: str | None
+) -> list[str]:
+    """Words of `docker run`. parent: path of the control group to make its own below, None where the daemon's
+    driver takes none."""
+    assert request.seat is not None
+    words = ["run", "--rm", "--pull", "never", "--name", request.label]
+    words += ["--hostname", request.hostname, "--network", "none"]
+    # setns(2) asks for it, and so does the mount of a /sys of that network, which AppArmor's profile forbids.
+    words += ["--cap-add", "SYS_ADMIN", "--security-opt", "apparmor=unconfined"]
+    words += ["--security-opt", "label=disable"]
+    words += ["--env", f"{processes.LABEL_VARIABLE}={request.label}"]
+    words += ["--cgroup-parent", parent] if parent is not None else []
+    own = tools.directory.resolve()
+    binds = {own: own, report.directory: report.directory, Path(request.seat.netns): Path(INSIDE)}
+    for source, target in binds.items():
+        end = "" if source == report.directory else ",readonly"
+        words += ["--mount", f'type=bind,"src={source}","dst={target}"{end}']
+    return [*words, image, str(own / "nm-box"), "wrap", "--netns", INSIDE, "--", *report.argv]
+
+
+_taken: dict[tuple[str, str], str] = {}
+"""Names of containers by network namespace and host name."""

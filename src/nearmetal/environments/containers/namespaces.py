@@ -1,0 +1,106 @@
+"""Backend namespaces: a container of plain kernel means, without a container program: mount, uts, ipc, pid
+and network namespaces over an overlay of the machine's own root or of an image, control groups where they can
+be made. As root, or inside a user namespace that all instances share (holder.py)."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+
+from ...errors import UnavailableError
+from ...host import Host, cgroups
+from ...model.study import Attachment
+from ..contract import OWN_ALL, Available, Instance, InstanceRequest, Tools, Unavailable
+from ..guest import GuestInstance
+from ..in_guest import started_in_guest
+from ..instance import (
+    CONTROLLERS,
+    BoxInstance,
+    box,
+    box_argv,
+    box_phases,
+    control_groups,
+    group_notes,
+    make_instance,
+    missing_tools,
+    require_seat,
+    seconds,
+)
+from ..probe import probe_as_user
+
+
+class Namespaces:
+    """Attachment host, a seat on a network, or loopback and none (a network with lo alone)."""
+
+    name = "namespaces"
+    own = OWN_ALL
+    needs_user_namespace = True
+
+    def check(self, host: Host, tools: Tools) -> Available | Unavailable:
+        missing = missing_tools(host, tools)
+        if missing is not None:
+            return missing
+        return probe_as_user(self, host, tools, notes=group_notes())
+
+    def start(
+        self, host: Host, tools: Tools, request: InstanceRequest
+    ) -> AbstractContextManager[BoxInstance]:
+        return _start(host, tools, request)
+
+    def start_inside(
+        self, guest: Instance, tools: Tools, request: InstanceRequest, *, alone: bool
+    ) -> AbstractContextManager[GuestInstance]:
+        """See contract.Enclosed."""
+        assert isinstance(guest, GuestInstance)
+        return started_in_guest(guest, tools, request, namespace_options(request), alone=alone)
+
+
+def start_argv(tools: Tools, request: InstanceRequest, groups: tuple[Path, ...]) -> list[str]:
+    """Tokens that start the instance; pure.
+
+    Raises UnavailableError when the attachment and the seat do not fit.
+    """
+    require_seat(request)
+    return box_argv(tools, request, namespace_options(request), groups)
+
+
+def namespace_options(request: InstanceRequest) -> list[str]:
+    """Of nm-box start: its name, and which namespaces it gets."""
+    options = ["--hostname", request.hostname]
+    attachment = request.environment.attachment
+    if request.seat is not None:
+        options += ["--netns", request.seat.netns]
+    elif attachment is not Attachment.HOST:
+        options.append("--new-net")
+    for kind in request.environment.share:
+        options += ["--share", kind.value]
+    return options
+
+
+@contextmanager
+def _start(host: Host, tools: Tools, request: InstanceRequest) -> Iterator[BoxInstance]:
+    begin = time.monotonic_ns()
+    if request.user_namespace is None and not host.is_root():
+        raise UnavailableError("without root, namespaces need a shared user namespace", remedy="run as root")
+    if request.user_namespace is not None and request.environment.share:
+        what = f"environment {request.environment.name}: without root no namespace of the machine can be kept"
+        raise UnavailableError(what, remedy="run as root, or take share out of the environment")
+    with control_groups(request, CONTROLLERS) as groups:
+        spawning = time.monotonic_ns()
+        argv = start_argv(tools, request, cgroups.unique(groups))
+        with box(host, request.label, argv, groups) as facts:
+            yield make_instance(
+                tools,
+                request,
+                pid=facts["pid"],
+                namespaces_of=facts["pid"],
+                groups=groups,
+                phases={
+                    "cgroups": seconds(begin, spawning),
+                    "spawn": seconds(spawning, facts["spawn"]),
+                    **box_phases(facts),
+                    "first_instruction": seconds(begin, facts["first"]),
+                },
+            )

@@ -1,0 +1,53 @@
+"""Backend nspawn: systemd-nspawn without machined and without a unit of its own; commands enter by the
+namespaces of its first process, as machinectl's would."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+
+from ...host import Host
+from ..contract import OWN_ALL, Available, InstanceRequest, Tools, Unavailable
+from ..instance import BoxInstance, make_instance, require_root
+from .wrapped import Wrapped, check_program, started
+
+
+class Nspawn:
+    """As root."""
+
+    name = "nspawn"
+    own = OWN_ALL
+    needs_user_namespace = False
+
+    def check(self, host: Host, tools: Tools) -> Available | Unavailable:
+        return check_program(
+            self, host, tools, program="systemd-nspawn", remedy="apt-get install systemd-container"
+        )
+
+    def start(
+        self, host: Host, tools: Tools, request: InstanceRequest
+    ) -> AbstractContextManager[BoxInstance]:
+        return _start(host, tools, request)
+
+
+def container(given: Wrapped) -> list[str]:
+    """Tokens; pure. The network is that which it is started in."""
+    request = given.request
+    argv = ["systemd-nspawn", "--quiet", "--keep-unit", "--register=no", "--directory", str(given.root)]
+    # The host name need not be a machine's name; the machine's name is not seen inside.
+    argv += ["--machine", "nearmetal", "--hostname", request.hostname]
+    argv += ["--resolv-conf=off", "--timezone=off", "--link-journal=no", "--console=pipe"]
+    argv += ["--setenv", f"NEARMETAL_RUN={request.label}"]
+    for path, writable in given.binds.items():
+        quoted = str(path).replace("\\", "\\\\").replace(":", "\\:")
+        argv += [f"--bind{'' if writable else '-ro'}={quoted}:{quoted}"]
+    return [*argv, "--", *given.report.argv]
+
+
+@contextmanager
+def _start(host: Host, tools: Tools, request: InstanceRequest) -> Iterator[BoxInstance]:
+    require_root(host, request)
+    with started(host, tools, request, container) as one:
+        yield make_instance(
+            tools, request, pid=one.pid, namespaces_of=one.pid, groups=one.given.groups, phases=one.phases
+        )

@@ -1,0 +1,234 @@
+"""What runc and crun share: an OCI bundle written by us, started in the foreground by the runtime's "run" and
+entered by its "exec". Knows no runtime by name."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from ...errors import RunError
+from ...host import Host, cgroups, processes, runtime
+from ...model.study import Attachment
+from ..contract import OWN_ALL, Available, InstanceRequest, Tools, Unavailable
+from ..instance import CONTROLLERS, START_TIMEOUT, control_groups, require_fitting, require_root
+from ..program import (
+    FirstReport,
+    ProgramInstance,
+    end_payload,
+    entered_by_call,
+    first_report,
+    running,
+    started_instance,
+)
+from .wrapped import all_binds, check_program
+
+DELETE_TIMEOUT = 60.0
+
+CAPABILITIES = tuple(
+    f"CAP_{name}"
+    for name in (
+        *("AUDIT_WRITE", "CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "MKNOD", "NET_BIND_SERVICE"),
+        *("NET_RAW", "SETFCAP", "SETGID", "SETPCAP", "SETUID", "SYS_CHROOT"),
+    )
+)
+"""What Docker and containerd give a container; `runc spec` alone, with three, lets root write no other's
+files."""
+
+MASKED = (
+    *(f"/proc/{name}" for name in ("acpi", "asound", "kcore", "keys", "latency_stats", "timer_list")),
+    *("/proc/timer_stats", "/proc/sched_debug", "/proc/scsi", "/sys/firmware"),
+)
+READ_ONLY = tuple(f"/proc/{name}" for name in ["bus", "fs", "irq", "sys", "sysrq-trigger"])
+"""As `runc spec` has them."""
+
+NO_DEVICES = ("nosuid", "nodev")
+INERT = (*NO_DEVICES, "noexec")
+
+
+@dataclass(frozen=True, kw_only=True)
+class OciRuntime:
+    """One runtime. package: of Debian; options: between the program and its command; own_groups: the runtime
+    makes the control groups of a container, at the path in its bundle; else all that we start is put in them
+    and it is told to leave them alone; detach_unified: it refuses a machine that has control groups of both
+    versions mounted, so it must not see the second."""
+
+    program: str
+    package: str
+    options: tuple[str, ...] = ()
+    own_groups: bool
+    detach_unified: bool = False
+
+
+class OciBackend:
+    """Attachment host, none, loopback, or a seat."""
+
+    runtime: OciRuntime
+    name: str
+    own = OWN_ALL
+    needs_user_namespace = False
+
+    def check(self, host: Host, tools: Tools) -> Available | Unavailable:
+        return check_program(
+            self, host, tools, program=self.runtime.program, remedy=f"apt-get install {self.runtime.package}"
+        )
+
+    def start(
+        self, host: Host, tools: Tools, request: InstanceRequest
+    ) -> AbstractContextManager[ProgramInstance]:
+        return _start(self.runtime, host, tools, request)
+
+
+def bundle(
+    request: InstanceRequest, report: FirstReport, root: Path, binds: Mapping[Path, bool], groups: str | None
+) -> dict[str, Any]:
+    """config.json of an instance. root: its root directory; binds: writable by path; groups: its path in the
+    hierarchies of control groups, None where the runtime is to leave them alone."""
+    namespaces: list[dict[str, str]] = [{"type": kind} for kind in ("pid", "ipc", "uts", "mount")]
+    if request.seat is not None:
+        namespaces.append({"type": "network", "path": request.seat.netns})
+    elif request.environment.attachment is not Attachment.HOST:
+        namespaces.append({"type": "network"})
+    linux: dict[str, Any] = {
+        "namespaces": namespaces,
+        "maskedPaths": list(MASKED),
+        "readonlyPaths": list(READ_ONLY),
+    }
+    if groups is not None:
+        linux["cgroupsPath"] = groups
+        linux["resources"] = {"devices": [{"allow": False, "access": "rwm"}]}
+    sets = ("bounding", "effective", "permitted")
+    return {
+        "ociVersion": "1.0.2",
+        "process": {
+            "terminal": False,
+            "user": {"uid": 0, "gid": 0},
+            "args": list(report.argv),
+            "env": [
+                "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+                f"{processes.LABEL_VARIABLE}={request.label}",
+            ],
+            "cwd": "/",
+            "capabilities": {kind: list(CAPABILITIES) for kind in sets},
+            "noNewPrivileges": True,
+        },
+        "root": {"path": str(root), "readonly": False},
+        "hostname": request.hostname,
+        "mounts": [
+            _mount("/proc", "proc", "proc"),
+            _mount("/dev", "tmpfs", "tmpfs", "nosuid", "strictatime", "mode=755", "size=65536k"),
+            _mount("/dev/pts", "devpts", "devpts", "nosuid", "noexec", "newinstance", "ptmxmode=0666"),
+            # No size: half the memory, as on the machine. MPI needs more than the 64 MiB of `runc spec`.
+            _mount("/dev/shm", "tmpfs", "shm", *INERT, "mode=1777"),
+            _mount("/dev/mqueue", "mqueue", "mqueue", *INERT),
+            _mount("/sys", "sysfs", "sysfs", *INERT, "ro"),
+            _mount("/sys/fs/cgroup", "bind", "/sys/fs/cgroup", *INERT, "rbind", "ro"),
+            _mount("/tmp", "tmpfs", "tmpfs", *NO_DEVICES, "mode=1777"),
+            _mount("/run", "tmpfs", "tmpfs", *NO_DEVICES, "mode=0755"),
+            *(
+                _mount(str(path), "bind", str(path), "rbind", "rw" if writable else "ro")
+                for path, writable in binds.items()
+            ),
+        ],
+        "linux": linux,
+    }
+
+
+def _mount(destination: str, kind: str, source: str, *options: str) -> dict[str, Any]:
+    return {"destination": destination, "type": kind, "source": source, "options": list(options)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Placed:
+    """Command lines of one instance. around: tokens before the runtime's own; group_path: see bundle()."""
+
+    runtime: OciRuntime
+    tools: Tools
+    request: InstanceRequest
+    state: Path
+    detached: tuple[str, ...]
+    joined: tuple[str, ...]
+    group_path: str | None
+
+    def wrap(self, *more: str) -> list[str]:
+        return [self.tools / "nm-box", "wrap", *self.detached, *self.joined, *more, "--"]
+
+    def command(self, *words: str) -> list[str]:
+        runtime = self.runtime
+        return [runtime.program, "--root", str(self.state / "runtime"), *runtime.options, *words]
+
+    def enter(self) -> list[str]:
+        around = self.wrap() if self.detached or self.joined else []
+        return [*around, *self.command("exec", self.request.label)]
+
+    def delete(self) -> list[str]:
+        return [*self.wrap(), *self.command("delete", "--force", self.request.label)]
+
+
+def _placed(
+    kind: OciRuntime, tools: Tools, request: InstanceRequest, state: Path, groups: Mapping[str, Path]
+) -> _Placed:
+    unified = cgroups.unified_beside_version1() if kind.detach_unified else None
+    joined = () if kind.own_groups else cgroups.unique(groups)
+    return _Placed(
+        runtime=kind,
+        tools=tools,
+        request=request,
+        state=state,
+        detached=() if unified is None else ("--detach", str(unified)),
+        joined=tuple(word for group in joined for word in ("--cgroup", str(group))),
+        group_path=cgroups.path_for_runtime(groups, request.label) if kind.own_groups else None,
+    )
+
+
+@contextmanager
+def _start(kind: OciRuntime, host: Host, tools: Tools, request: InstanceRequest) -> Iterator[ProgramInstance]:
+    begin = time.monotonic_ns()
+    require_root(host, request)
+    require_fitting(request)
+    binds = all_binds(tools, request)
+    with ExitStack() as stack:
+        groups = stack.enter_context(control_groups(request, CONTROLLERS))
+        # Not below request.scratch, which may lie in a bind: what is mounted there would be seen inside.
+        state = stack.enter_context(runtime.scratch_directory(f"{request.label}-state"))
+        inner = replace(request, scratch=state)
+        report = stack.enter_context(first_report(tools, inner))
+        overlay, calls = state / "overlay", report.directory
+        # Its root too, which is mounted for the runtime alone: runc starts the helper of its exec there.
+        (overlay / "root").mkdir(parents=True)
+        placed = _placed(kind, tools, request, state, groups)
+        config = bundle(
+            request, report, overlay / "root", {**binds, report.directory: True}, placed.group_path
+        )
+        (state / "config.json").write_text(json.dumps(config))
+        stack.callback(_delete, placed, host)
+        run = stack.enter_context(
+            running(
+                host,
+                inner,
+                report,
+                [
+                    *placed.wrap("--root-overlay", str(overlay), "--tree", str(request.tree)),
+                    *placed.command("run", "--bundle", str(state), request.label),
+                ],
+                timeout=START_TIMEOUT,
+            )
+        )
+        stack.enter_context(end_payload(run))
+        enter = entered_by_call(tools, request, calls, placed.enter())
+        yield started_instance(request, run, begin, groups, enter)
+
+
+def _delete(placed: _Placed, host: Host) -> None:
+    """What the runtime keeps of a container that it could not put away itself, since it was killed."""
+    if (placed.state / "runtime" / placed.request.label).exists():
+        done = host.run(placed.delete(), timeout=DELETE_TIMEOUT, cwd=Path("/"))
+        if not done.ok:
+            raise RunError(
+                f"{placed.request.label} cannot be deleted: {done.failure()}",
+                remedy="nearmetal clean",
+            )

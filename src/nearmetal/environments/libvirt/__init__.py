@@ -1,0 +1,1 @@
+"""The backend libvirt: virtual machines that libvirt's daemon starts, by its XML and its commands."""

@@ -1,0 +1,174 @@
+"""Backend libvirt: the guests of backend qemu as transient domains of libvirt, for sites that manage theirs
+by it."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+
+from ...errors import RunError, UnavailableError
+from ...host import Host, cgroups, runtime
+from ...model.guest import GuestSettings
+from ...model.libvirt import not_by_libvirt
+from ..contract import KERNEL, OWN_ALL, Available, InstanceRequest, Tools, Unavailable
+from ..guest import GuestInstance, boot_phases, host_cpus_of, require_attachment, require_base
+from ..guest_needs import require_memory
+from ..instance import CONTROLLERS, VERSION_TIMEOUT, control_groups
+from ..qemu.boot import booted
+from ..qemu.guest import (
+    WITHOUT_SEAT,
+    Booted,
+    accelerator_of,
+    pin,
+    place_of_request,
+    planned,
+    qemu_answer,
+    ready_instance,
+    require_program,
+    settings_of,
+    wire_of,
+)
+from .daemon import (
+    REMEDY,
+    Daemon,
+    ask,
+    destroy_domain,
+    find_virsh_message,
+    kept_domains,
+    missing_programs,
+    reached,
+)
+from .domain import made
+from .tap import joined, tap
+from .xml import DomainPlan, domain_xml
+
+ASKED = "libvirt"
+"""A phase: seconds from asking for the domain until its vCPUs run."""
+
+
+class Libvirt:
+    """Attachment none, loopback or user; as root also a seat on a network, but of a macvtap."""
+
+    name = "libvirt"
+    own = OWN_ALL | {KERNEL}
+    uses_kvm = True
+    needs_user_namespace = False
+
+    def check(self, host: Host, tools: Tools) -> Available | Unavailable:
+        """Asks a daemon that answers, or starts one; no guest: what that boots, an image has to bring."""
+        found = qemu_answer(host, tools)
+        if isinstance(found, Unavailable):
+            return found
+        missing = missing_programs(host)
+        if missing is not None:
+            return missing
+        version = host.run(["virsh", "--version"], timeout=VERSION_TIMEOUT).stdout.strip()
+        label = f"nearmetal-check-{os.getpid()}-libvirt"
+        try:
+            with (
+                runtime.scratch_directory(f"{label}-state") as state,
+                reached(host, tools, None, label, state, None) as daemon,
+            ):
+                told = ask(host, daemon.uri, "uri")
+                if not told.ok:
+                    return Unavailable(reason=told.failure(find_virsh_message), remedy=REMEDY)
+                notes = (f"by {daemon.words}", *found.notes)
+        except (RunError, UnavailableError) as e:
+            return Unavailable(reason=e.what, remedy=e.remedy or "read what the daemon says")
+        return Available(version=f"libvirt {version}, {found.version}", notes=notes)
+
+    def start(
+        self, host: Host, tools: Tools, request: InstanceRequest
+    ) -> AbstractContextManager[GuestInstance]:
+        return _start(host, tools, request)
+
+    def kept(self, host: Host) -> tuple[str, ...]:
+        return kept_domains(host)
+
+    def kept_noted(self, host: Host) -> tuple[str, ...]:
+        return kept_domains(host, noted=True)
+
+    def remove_kept(self, host: Host, name: str) -> None:
+        destroy_domain(host, name)
+
+
+def _require_expressible(host: Host, request: InstanceRequest) -> None:
+    """Raises UnavailableError for what libvirt cannot be told, and for a tap without root."""
+    name = request.environment.name
+    for key, why in not_by_libvirt(settings_of(request), request.environment.attachment):
+        raise UnavailableError(f"environment {name}: {key}: {why}")
+    if request.seat is not None and not host.is_root():
+        raise UnavailableError(
+            f"environment {name}: a guest needs root for a tap", remedy="run as root, or attachment: user"
+        )
+
+
+def require_rights(daemon: Daemon, settings: GuestSettings, name: str) -> None:
+    """Raises UnavailableError for what a daemon of our own may not do: it finds no huge pages, and locks no
+    memory for a device."""
+    asked = "huge_pages" if settings.huge_pages else "vfio" if settings.vfio is not None else ""
+    if daemon.own and asked:
+        raise UnavailableError(
+            f"environment {name}: guest: {asked}: only the machine's own daemon of libvirt may give that, "
+            "and none answers",
+            remedy="systemctl start virtqemud.socket, or libvirtd; or backend: qemu",
+        )
+
+
+@contextmanager
+def _start(host: Host, tools: Tools, request: InstanceRequest) -> Iterator[GuestInstance]:
+    base = require_base(request)
+    require_attachment(request, WITHOUT_SEAT)
+    program, settings = require_program(host), settings_of(request)
+    _require_expressible(host, request)
+    require_memory(host, f"guest {request.hostname}", settings.memory, huge=settings.huge_pages)
+    accelerator = accelerator_of(host, tools, settings)
+    begin = time.monotonic_ns()
+    with ExitStack() as stack:
+        groups = stack.enter_context(control_groups(request, CONTROLLERS))
+        state = stack.enter_context(runtime.scratch_directory(f"{request.label}-state"))
+        place = place_of_request(host, tools, request)
+        plan = stack.enter_context(
+            planned(
+                host,
+                tools,
+                request,
+                groups=groups,
+                state=state,
+                accelerator=accelerator,
+                place=place,
+                wire=wire_of(request),
+            )
+        )
+        card = stack.enter_context(tap(host, request.label)) if request.seat is not None else ""
+        # As late as can be: our own ends by itself where nobody speaks to it, and disks take long to make.
+        daemon = stack.enter_context(reached(host, tools, settings.uri, request.label, state, base.cache))
+        require_rights(daemon, settings, request.environment.name)
+        xml = domain_xml(
+            DomainPlan(
+                name=request.label,
+                guest=plan,
+                emulator=program,
+                cpus=host_cpus_of(request, plan.vcpus) if settings.pin else (),
+                tap=card,
+                security=daemon.security,
+                owner=(os.geteuid(), os.getegid()),
+            )
+        )
+        asked = time.monotonic_ns()
+        domain = stack.enter_context(made(host, tools, daemon, request.label, xml, state))
+        cgroups.take(groups, domain.process.pid)
+        pin(domain.threads, request)  # a group that is entered has put them on all its CPUs
+        if request.seat is not None and place is not None:
+            stack.enter_context(joined(host, card, request.seat, place))
+        domain.resume()
+        resumed = time.monotonic_ns()
+        hello, ahead = booted(domain.process, plan.sockets.agent, state, settings, domain.registers)
+        phases = boot_phases(begin, resumed, hello, ahead)
+        phases = {"prepare": (asked - begin) / 1e9, ASKED: (resumed - asked) / 1e9} | {
+            k: v for k, v in phases.items() if k != "prepare"
+        }
+        guest = Booted(plan=plan, process=domain.process, threads=domain.threads, phases=phases, ahead=ahead)
+        yield ready_instance(host, tools, request, groups, guest)

@@ -1,0 +1,252 @@
+"""The daemons of libvirt: one that answers here, else a session daemon of our own, with all it keeps in a
+directory of ours, for as long as one guest stands. What any of them keeps of ours. Spoken to by virsh."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import signal
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import quote, urlsplit
+from zlib import crc32
+
+from ...errors import RunError, UnavailableError
+from ...host import Completed, Host, Process, processes, runtime
+from ...host.failure import MOST_SHOWN
+from ...model.libvirt import LIBVIRT_URI
+from ..contract import Tools, Unavailable
+from ..instance import START_TIMEOUT
+from ..program import log_failure
+from .xml import security_models
+
+SYSTEM, SESSION = "qemu:///system", "qemu:///session"
+REMEDY = "apt-get install libvirt-clients libvirt-daemon libvirt-daemon-driver-qemu"
+START_REMEDY = "systemctl start virtqemud.socket, or libvirtd; or take guest: uri out"
+ASK_SECONDS = 60.0
+"""A daemon that is asked for the first time looks at every QEMU that it finds."""
+LIST_SECONDS = 10.0
+"""For what is only looked for: a daemon that hangs holds no run up for longer."""
+PROGRAMS = ("virtqemud", "libvirtd")
+IDLE_SECONDS = 10
+"""After which our own daemon ends by itself where it has no guest and nobody to serve: we were killed."""
+CONFIGURATION = 'stdio_handler = "file"\nsecurity_driver = "none"\n'
+NOTE = "libvirt"
+"""The file in a state directory that names the daemon of its guest."""
+LONGEST_PLACE = 40
+"""Characters: libvirt makes sockets below it, by paths that sockaddr_un has to hold."""
+_DIRECTORIES = {"XDG_RUNTIME_DIR": "r", "XDG_CONFIG_HOME": "c", "XDG_CACHE_HOME": "k"}
+"""By what a user's daemon finds them: names of ours, as short as the place."""
+_ANOTHER = 1
+"""A uid and gid that is neither root, nor the one by which the kernel shows those that have no number."""
+_LOOK_AGAIN = 0.005
+_END_SECONDS = 20.0
+_GONE = ("failed to get domain", "Domain not found", "domain is not running")
+_ERROR = re.compile("^error:", re.MULTILINE)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Daemon:
+    """One that answers. own: we have started it; security: models by which it would label files of guests."""
+
+    uri: str
+    own: bool
+    security: tuple[str, ...] = ()
+
+    @property
+    def words(self) -> str:
+        return "a session daemon of its own" if self.own else self.uri
+
+
+def virsh_argv(uri: str, words: Sequence[str]) -> list[str]:
+    return ["virsh", "--quiet", "--connect", uri, *words]
+
+
+def ask(host: Host, uri: str, *words: str, timeout: float = ASK_SECONDS) -> Completed:
+    """What virsh says; it starts no daemon for that."""
+    # A user's virsh would else start one that stays.
+    return host.run(virsh_argv(uri, words), timeout=timeout, env={"LIBVIRT_AUTOSTART": "0", "LC_ALL": "C"})
+
+
+def has_failed(said: str) -> bool:
+    """Whether virsh tells of an error; what else it says there are warnings."""
+    return _ERROR.search(said) is not None
+
+
+def find_virsh_message(output: str) -> str:
+    """Return why virsh failed: it prints what it could not do, and then why.
+
+    Of several commands, the first counts."""
+    parts = _ERROR.split(output)
+    errors = [" ".join(e.split()) for e in parts[1:] or parts if e.strip()]
+    return errors[min(1, len(errors) - 1)][:MOST_SHOWN] if errors else ""
+
+
+def missing_programs(host: Host) -> Unavailable | None:
+    """virsh is what a daemon is asked by; a program of a daemon is only wanted where none answers."""
+    if host.which("virsh") is None:
+        return Unavailable(reason="virsh is not installed", remedy=REMEDY)
+    return None
+
+
+def usual_uri(host: Host) -> str:
+    """Whose daemon is for who runs this."""
+    return SYSTEM if host.is_root() else SESSION
+
+
+@contextmanager
+def reached(
+    host: Host, tools: Tools, asked: str | None, label: str, state: Path, cache: Path | None
+) -> Iterator[Daemon]:
+    """A daemon, which is ended on leaving where it is ours. asked: the URI of one, None for the usual; state:
+    the instance's directory, where it is noted; cache: for what our own finds out about QEMU. Raises
+    UnavailableError where one that was asked for does not answer, RunError where our own does not start."""
+    uri = asked or usual_uri(host)
+    told = ask(host, uri, "capabilities")
+    if told.ok:
+        (state / NOTE).write_text(uri)
+        yield Daemon(uri=uri, own=False, security=_security(told))
+        return
+    if asked not in (None, SESSION):
+        raise UnavailableError(f"libvirt at {uri}: {told.failure(find_virsh_message)}", remedy=START_REMEDY)
+    with _own_daemon(host, tools, label, state, cache) as own:
+        (state / NOTE).write_text(own)
+        yield Daemon(uri=own, own=True)
+
+
+def _security(told: Completed) -> tuple[str, ...]:
+    try:
+        return security_models(told.stdout)
+    except ValueError as e:
+        raise RunError(f"libvirt's capabilities: {e}") from e
+
+
+@contextmanager
+def _own_daemon(host: Host, tools: Tools, label: str, state: Path, cache: Path | None) -> Iterator[str]:
+    """Its URI."""
+    program = _program(host)
+    if program is None:
+        raise UnavailableError("no daemon of libvirt answers, and none is installed", remedy=REMEDY)
+    with runtime.short_directory(place_name(label), state) as place:
+        runtime_directory, settings, findings = (place / name for name in _DIRECTORIES.values())
+        for directory in (runtime_directory, settings, findings):
+            (directory / "libvirt").mkdir(parents=True, mode=0o700)
+        (settings / "libvirt" / "qemu.conf").write_text(CONFIGURATION)
+        if cache is not None:
+            _keep_findings(findings, cache)
+        said = place / "said"
+        # Not killed with us: it is to see that we are gone, and to end the guest first.
+        daemon = host.start(
+            [tools / "nm-box", "reap", "--", *_as_user(host), program, "--timeout", str(IDLE_SECONDS)],
+            stdout=said,
+            stderr=said,
+            env={
+                processes.LABEL_VARIABLE: label,
+                "HOME": str(place),
+                **{name: str(place / own) for name, own in _DIRECTORIES.items()},
+            },
+            cwd=Path("/"),
+        )
+        try:
+            name = "virtqemud-sock" if program.endswith("virtqemud") else "libvirt-sock"
+            socket = runtime_directory / "libvirt" / name
+            end = time.monotonic() + START_TIMEOUT
+            while not socket.exists():
+                if daemon.poll() is not None or time.monotonic() > end:
+                    raise RunError(log_failure(program, daemon.poll(), said))
+                time.sleep(_LOOK_AGAIN)
+            yield f"qemu+unix:///session?socket={quote(str(socket))}"
+        finally:
+            _end(daemon, Path(program).name)
+
+
+def _end(daemon: Process, name: str) -> None:
+    """Alone first, so that its reaper still fetches it."""
+    with contextlib.suppress(ProcessLookupError, TimeoutError):
+        pid = processes.descendant(daemon.pid, name)
+        if pid is not None:
+            os.kill(pid, signal.SIGKILL)
+            daemon.wait(_END_SECONDS)
+    daemon.kill()
+
+
+def _as_user(host: Host) -> list[str]:
+    """A daemon of root's is the machine's, whose directories are the machine's too. In a user namespace,
+    where our root has another number, it is a user's; what it may do to files is the same."""
+    if not host.is_root():
+        return []
+    return ["unshare", "--user", f"--map-user={_ANOTHER}", f"--map-group={_ANOTHER}", "--"]
+
+
+def _keep_findings(directory: Path, cache: Path) -> None:
+    """What libvirt has found out about QEMU takes it seconds, and holds until QEMU, kernel or libvirt
+    change."""
+    kept = cache / "libvirt"
+    kept.mkdir(parents=True, exist_ok=True, mode=0o700)
+    (directory / "libvirt" / "qemu").mkdir(mode=0o700)
+    (directory / "libvirt" / "qemu" / "cache").symlink_to(kept)
+
+
+def _program(host: Host) -> str | None:
+    """Users' $PATH seldom has /usr/sbin."""
+    names = (name for p in PROGRAMS for name in (p, f"/usr/sbin/{p}"))
+    return next((found for name in names if (found := host.which(name)) is not None), None)
+
+
+def place_name(label: str) -> str:
+    """A name that begins as the label does, up to what tells whose it is, and is as good as it."""
+    return (
+        label if len(label) + len("/tmp/") <= LONGEST_PLACE else f"{label[:24]}-{crc32(label.encode()):08x}"
+    )
+
+
+def kept_domains(host: Host, *, noted: bool = False) -> tuple[str, ...]:
+    """Names of all that the daemons here keep, running or not; empty where none answers. noted: only by those
+    that instances have noted, since asking may start one by its socket."""
+    return tuple(dict.fromkeys(name for uri in _known(host, noted=noted) for name in _domains(host, uri)))
+
+
+def destroy_domain(host: Host, name: str) -> None:
+    """Wherever it is; harmless where it is gone. Raises RunError."""
+    for uri in _known(host):
+        if name in _domains(host, uri):
+            destroy(host, uri, name)
+            return
+
+
+def destroy(host: Host, uri: str, name: str) -> None:
+    """A transient domain is gone with that, and the log that libvirt kept of it. Harmless where it is gone.
+    Raises RunError."""
+    done = ask(host, uri, "destroy", name)
+    if not done.ok and not any(words in done.stderr for words in _GONE):
+        raise RunError(
+            f"guest {name} cannot be destroyed: {done.failure(find_virsh_message)}", remedy="nearmetal clean"
+        )
+    with contextlib.suppress(OSError, RuntimeError):  # who has no home has no log there
+        (_log_directory(uri) / f"{name}.log").unlink(missing_ok=True)
+
+
+def _domains(host: Host, uri: str) -> tuple[str, ...]:
+    told = ask(host, uri, "list", "--all", "--name", timeout=LIST_SECONDS)
+    return tuple(told.stdout.split()) if told.ok else ()
+
+
+def _known(host: Host, *, noted: bool = False) -> tuple[str, ...]:
+    """The daemons that instances have noted, and the usual one, last."""
+    uris = [uri for uri in runtime.own_notes(NOTE) if re.fullmatch(LIBVIRT_URI, uri)]
+    if not noted:
+        uris.append(usual_uri(host))
+    return tuple(dict.fromkeys(uris)) if uris and missing_programs(host) is None else ()
+
+
+def _log_directory(uri: str) -> Path:
+    """Where libvirt's own settings put what QEMU says, whichever way the URI leads to the daemon; ours goes
+    with its directory."""
+    if urlsplit(uri).path == urlsplit(SYSTEM).path:
+        return Path("/var/log/libvirt/qemu")
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path.home() / ".cache") / "libvirt/qemu/log"

@@ -1,0 +1,102 @@
+"""A transient domain of libvirt, from its making to its end: made paused, by a client that stays and with
+which it goes, whatever ends us."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from ...errors import RunError
+from ...host import Host, Process, processes
+from ...host.stranger import Stranger, process_of_thread
+from ..contract import Tools
+from ..guest import DYING_SECONDS
+from ..program import in_groups
+from .daemon import ASK_SECONDS, Daemon, ask, destroy, find_virsh_message, has_failed, virsh_argv
+
+FILE = "domain.xml"
+_THREADS = '{"execute":"query-cpus-fast"}'
+_SAID, _ERRORS = "virsh.txt", "virsh-errors.txt"
+_LOOK_AGAIN = 0.005
+
+
+@dataclass(frozen=True, kw_only=True)
+class Domain:
+    """One that stands. process: its QEMU; threads: of its vCPUs, by number."""
+
+    host: Host
+    uri: str
+    name: str
+    process: Process
+    threads: tuple[int, ...]
+
+    def resume(self) -> None:
+        """Raises RunError."""
+        done = ask(self.host, self.uri, "resume", self.name)
+        if not done.ok:
+            raise RunError(f"guest {self.name} cannot be resumed: {done.failure(find_virsh_message)}")
+
+    def registers(self) -> str:
+        """Of its first CPU, as QEMU prints them; empty where it does not say."""
+        done = ask(self.host, self.uri, "qemu-monitor-command", self.name, "--hmp", "info registers")
+        return done.stdout if done.ok else ""
+
+
+@contextmanager
+def made(host: Host, tools: Tools, daemon: Daemon, name: str, xml: str, state: Path) -> Iterator[Domain]:
+    """Paused. state: the instance's directory. Raises RunError with libvirt's words."""
+    (state / FILE).write_text(xml)
+    said, errors = state / _SAID, state / _ERRORS
+    words = (
+        f"create --file {FILE} --paused --autodestroy",
+        f"qemu-monitor-command {name} '{_THREADS}'",
+        f"event --domain {name} --event lifecycle --loop",
+    )
+    with ExitStack() as stack:
+        # Until its process is known only the daemon can end it, and one of ours is killed before it has seen
+        # that its client is gone.
+        unknown = stack.enter_context(ExitStack())
+        unknown.callback(_destroy, host, daemon.uri, name)
+        client = host.start(
+            in_groups(tools, {}, name, virsh_argv(daemon.uri, ["; ".join(words)])),
+            stdout=said,
+            stderr=errors,
+            env={processes.LABEL_VARIABLE: name, "LIBVIRT_AUTOSTART": "0", "LC_ALL": "C"},
+            cwd=state,
+        )
+        stack.callback(client.kill)
+        threads = _threads(client, said, errors)
+        process = stack.enter_context(Stranger(process_of_thread(threads[0])))
+        if not daemon.own:  # ours ends with its guest, and has no other
+            stack.callback(_destroy, host, daemon.uri, name)
+        unknown.pop_all()
+        yield Domain(host=host, uri=daemon.uri, name=name, process=process, threads=threads)
+
+
+def _destroy(host: Host, uri: str, name: str) -> None:
+    """What a daemon does not end, is ended by its pid."""
+    with contextlib.suppress(RunError):
+        destroy(host, uri, name)
+
+
+def _threads(client: Process, said: Path, errors: Path) -> tuple[int, ...]:
+    """Of the vCPUs, which QEMU is asked for as soon as it stands."""
+    end = time.monotonic() + ASK_SECONDS
+    while True:
+        for line in said.read_text().splitlines():
+            with contextlib.suppress(ValueError, KeyError):
+                found = sorted(json.loads(line)["return"], key=lambda c: int(c["cpu-index"]))
+                return tuple(int(c["thread-id"]) for c in found)
+        if client.poll() is not None or has_failed(errors.read_text()):
+            with contextlib.suppress(TimeoutError):
+                client.wait(DYING_SECONDS)
+            message = find_virsh_message(errors.read_text()) or "libvirt gave no reason"
+            raise RunError(f"the guest ended while it booted: {message}")
+        if time.monotonic() > end:
+            raise RunError(f"libvirt has started no guest in {ASK_SECONDS:g} s")
+        time.sleep(_LOOK_AGAIN)

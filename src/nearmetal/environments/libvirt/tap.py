@@ -1,0 +1,78 @@
+"""The tap of a guest that libvirt starts. A daemon opens it by its name, in the network namespace of the
+machine; then it is moved to the guest's seat, where it takes the place that nm-box would have given it
+(kernels/box/tap.c). QEMU holds it open, and does not mind."""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from zlib import crc32
+
+from ...errors import RunError
+from ...host import Host, namespaces
+from ...model.network import Seat
+from ..guest import Place
+
+BRIDGE = "nmbridge"
+"""As nm-box makes it in a seat."""
+SECONDS = 60.0
+
+
+def tap_name(label: str) -> str:
+    """At most 15 characters, for the kernel."""
+    return f"nmlv{crc32(label.encode()):08x}"
+
+
+@contextmanager
+def tap(host: Host, label: str) -> Iterator[str]:
+    """The name of a new tap, here, which is ours to open; it goes on leaving where it is still here. Raises
+    RunError."""
+    name = tap_name(label)
+    _ip(host, "tuntap", "add", "dev", name, "mode", "tap", "user", str(os.geteuid()))
+    try:
+        _ip(host, "link", "set", "dev", name, "alias", label)
+        yield name
+    finally:
+        host.run(["ip", "link", "del", "dev", name], timeout=SECONDS)
+
+
+@contextmanager
+def joined(host: Host, name: str, seat: Seat, place: Place) -> Iterator[None]:
+    """The tap on the bridge in a seat, which no other guest has; it goes on leaving. Raises RunError."""
+    inside = ["nsenter", f"--net={seat.netns}", "--", "ip"]
+    with _taken(seat):
+        try:
+            _ip(host, "link", "set", "dev", name, "netns", seat.netns)
+            port = ["link", "set", "dev", name, "mtu", str(place.mtu), "master", BRIDGE, "up"]
+            _ran(host, [*inside, *port])
+            yield
+        finally:
+            host.run([*inside, "link", "del", "dev", name], timeout=SECONDS)
+
+
+@contextmanager
+def _taken(seat: Seat) -> Iterator[None]:
+    """By the name that nm-box takes for QEMU, as long as we live. Raises RunError where a guest has it."""
+    with ExitStack() as stack:
+        try:
+            with namespaces.entered(seat.netns):
+                held = stack.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM))
+            held.bind(f"\0nearmetal-guest-{seat.interface}")
+        except OSError as e:
+            if e.errno == errno.EADDRINUSE:
+                raise RunError(f"another guest has this address already ({seat.interface})") from e
+            raise RunError(f"seat {seat.interface}: {e.strerror}") from e
+        yield
+
+
+def _ip(host: Host, *words: str) -> None:
+    _ran(host, ["ip", *words])
+
+
+def _ran(host: Host, argv: list[str]) -> None:
+    done = host.run(argv, timeout=SECONDS)
+    if not done.ok:
+        raise RunError(f"the guest's tap: {done.failure()}")

@@ -1,0 +1,190 @@
+"""Tokens of QEMU for a guest. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+from ...model.guest import MIB, Accelerator, DiskFormat, GuestSettings, MachineType, Nic
+from ..guest import CONSOLE, Place
+
+TAP_FD, VHOST_FD = 30, 31
+"""As nm-box tap gives them."""
+AGENT = "nm.agent"
+"""Name of the virtio-serial port."""
+TB_CACHE = 128 * MIB
+"""Bytes for translated code: it is not to take the memory of all vCPUs."""
+CONSOLES = {MachineType.Q35: "ttyS0", MachineType.MICROVM: "ttyS0"}
+
+
+class Wire(StrEnum):
+    """What the card of a guest is joined to: a tap, QEMU's own router in user mode, nothing."""
+
+    TAP = "tap"
+    USER = "user"
+    NOTHING = "nothing"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Disk:
+    """A file as a disk. name: its serial number, by which the guest finds it."""
+
+    name: str
+    file: Path
+    format: DiskFormat
+    read_only: bool
+    snapshot: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sockets:
+    """Where QEMU meets others, all below one directory of the instance."""
+
+    directory: Path
+
+    @property
+    def agent(self) -> Path:
+        """Of the multiplexer, for programs of the host."""
+        return self.directory / "agent"
+
+    @property
+    def port(self) -> Path:
+        """Of the multiplexer, for QEMU."""
+        return self.directory / "port"
+
+    @property
+    def qmp(self) -> Path:
+        return self.directory / "qmp"
+
+    @property
+    def files(self) -> Path:
+        """Of virtiofsd."""
+        return self.directory / "files"
+
+    @property
+    def console(self) -> Path:
+        return self.directory / CONSOLE
+
+
+@dataclass(frozen=True, kw_only=True)
+class GuestPlan:
+    """Everything that QEMU is told. vcpus: resolved; cpu: resolved; shared_root: the root comes by virtiofs;
+    wire: of its card, where it has a place; incoming: it waits for a checkpoint."""
+
+    settings: GuestSettings
+    accelerator: Accelerator
+    vcpus: int
+    cpu: str
+    kernel: Path
+    initramfs: Path
+    command_line: str
+    disks: Sequence[Disk]
+    sockets: Sockets
+    shared_root: bool
+    place: Place | None
+    wire: Wire = Wire.TAP
+    incoming: bool = False
+
+    def vcpus_of(self, node: int) -> list[int]:
+        """The numbers of those in a NUMA node."""
+        return [c for c in range(self.vcpus) if c * self.settings.numa // self.vcpus == node]
+
+
+def qemu_argv(program: str, plan: GuestPlan) -> list[str]:
+    """All tokens."""
+    s = plan.settings
+    micro = s.machine is MachineType.MICROVM
+    argv = [program, "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"]
+    options = ",isa-serial=on,rtc=on,pit=on,pic=on,x-option-roms=off" if micro else ""
+    memory, backend = _memory(plan)
+    argv += ["-machine", f"{s.machine.value}{options}{backend}", "-accel", _accel(plan)]
+    argv += ["-cpu", plan.cpu, "-smp", str(plan.vcpus), "-m", f"{s.memory // MIB}M", *memory]
+    argv += ["-kernel", str(plan.kernel), "-initrd", str(plan.initramfs), "-append", plan.command_line]
+    argv += [
+        "-chardev",
+        f"file,id=console,path={_escaped(plan.sockets.console)}",
+        "-serial",
+        "chardev:console",
+    ]
+    argv += ["-qmp", f"unix:{_escaped(plan.sockets.qmp)},server=on,wait=off"]
+    argv += ["-device", _device("virtio-serial", micro)]
+    argv += ["-chardev", f"socket,id=agent,path={_escaped(plan.sockets.port)}"]
+    argv += ["-device", f"virtserialport,chardev=agent,name={AGENT}"]
+    for disk in plan.disks:
+        argv += _disk(disk, s, micro=micro)
+    if plan.shared_root:
+        argv += ["-chardev", f"socket,id=files,path={_escaped(plan.sockets.files)}"]
+        argv += ["-device", f"{_device('vhost-user-fs', micro)},chardev=files,tag=root"]
+    argv += _network(plan, micro=micro)
+    if s.vfio is not None:
+        argv += ["-device", f"vfio-pci,host={s.vfio}"]
+    return [*argv, "-incoming", "defer"] if plan.incoming else argv
+
+
+def _escaped(path: Path) -> str:
+    """A comma ends a value, unless it is doubled."""
+    return str(path).replace(",", ",,")
+
+
+def _accel(plan: GuestPlan) -> str:
+    if plan.accelerator is Accelerator.KVM:
+        return "kvm"
+    # As many translators as vCPUs.
+    return f"tcg,thread=multi,tb-size={TB_CACHE // MIB}"
+
+
+def _device(name: str, micro: bool) -> str:
+    return f"{name}-device" if micro else f"{name}-pci"
+
+
+def _memory(plan: GuestPlan) -> tuple[list[str], str]:
+    """Shared where virtiofsd reads it, in huge pages where asked for, divided where there are nodes; and what
+    the machine is told of it."""
+    s = plan.settings
+    if not plan.shared_root and not s.huge_pages and s.numa == 1:
+        return [], ""
+    size = s.memory // s.numa // MIB
+    huge = ",hugetlb=on" if s.huge_pages else ""
+    out: list[str] = []
+    for node in range(s.numa):
+        out += ["-object", f"memory-backend-memfd,id=mem{node},size={size}M,share=on{huge}"]
+        cpus = ",".join(f"cpus={c}" for c in plan.vcpus_of(node))
+        if s.numa == 1:
+            return out, ",memory-backend=mem0"
+        out += ["-numa", f"node,nodeid={node},memdev=mem{node}{',' + cpus if cpus else ''}"]
+    return out, ""
+
+
+def _disk(disk: Disk, s: GuestSettings, *, micro: bool) -> list[str]:
+    options = [f"file={_escaped(disk.file)}", f"format={disk.format.value}", f"id={disk.name}", "if=none"]
+    options += [f"cache={s.cache.value}", f"aio={s.aio.value}"]
+    options += ["readonly=on"] if disk.read_only else []
+    options += ["snapshot=on"] if disk.snapshot else []
+    return [
+        "-drive",
+        ",".join(options),
+        "-device",
+        f"{_device('virtio-blk', micro)},drive={disk.name},serial={disk.name}",
+    ]
+
+
+def _network(plan: GuestPlan, *, micro: bool) -> list[str]:
+    if plan.place is None:
+        return []
+    vhost = f",vhost=on,vhostfd={VHOST_FD}" if plan.settings.nic is Nic.VHOST else ""
+    netdevs: Mapping[Wire, str] = {
+        Wire.TAP: f"tap,id=net,fd={TAP_FD}{vhost}",
+        Wire.USER: "user,id=net,ipv6=off",
+        Wire.NOTHING: "hubport,id=net,hubid=0",
+    }
+    card = f"{_card(plan.settings.nic, micro)},mac={plan.place.mac}"
+    return ["-netdev", netdevs[plan.wire], "-device", card]
+
+
+def _card(nic: Nic, micro: bool) -> str:
+    names: Mapping[Nic, str] = {Nic.E1000: "e1000", Nic.RTL8139: "rtl8139"}
+    # Nobody boots over the network, so the firmware is not to run the card's own program for that.
+    rom = "" if micro else ",romfile="
+    return f"{names.get(nic) or _device('virtio-net', micro)},netdev=net{rom}"

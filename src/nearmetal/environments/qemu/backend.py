@@ -1,0 +1,216 @@
+"""Backend qemu: virtual machines by QEMU, run by the processor (KVM) where that works, else translated
+(TCG)."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+
+from ...errors import RunError
+from ...host import Host, Process, processes, runtime
+from ...host.guest_line import Clocks, Hello
+from ...model.guest import Accelerator, GuestSettings, Nic, StartFrom
+from ...model.study import Attachment
+from ..contract import KERNEL, OWN_ALL, Available, InstanceRequest, Tools, Unavailable
+from ..guest import HYPERVISOR_LOG, GuestInstance, Place, boot_phases, require_attachment, require_base
+from ..guest_needs import require_memory
+from ..guest_tap import tap_argv
+from ..instance import CONTROLLERS, control_groups
+from ..program import in_groups
+from . import qmp
+from .argv import GuestPlan, qemu_argv
+from .boot import booted, gone
+from .guest import (
+    PROBE_SECONDS,
+    PROGRAM,
+    REMEDY,
+    WITHOUT_SEAT,
+    Booted,
+    accelerator_of,
+    pin,
+    place_of_request,
+    planned,
+    qemu_answer,
+    ready_instance,
+    require_program,
+    settings_of,
+    wire_of,
+)
+from .qmp import Monitor
+from .restore import TEMPLATE_PLACE, checkpoint, restore, restored_phases, save, woken
+
+
+class Qemu:
+    """Attachment none, loopback or user, or a seat on a network."""
+
+    name = "qemu"
+    own = OWN_ALL | {KERNEL}
+    uses_kvm = True
+    needs_user_namespace = False
+
+    def check(self, host: Host, tools: Tools) -> Available | Unavailable:
+        """Starts QEMU, without a guest: what that boots, an image has to bring."""
+        found = qemu_answer(host, tools)
+        if isinstance(found, Unavailable):
+            return found
+        if not host.is_root():
+            return Unavailable(reason="guests need root for taps and control groups", remedy="run as root")
+        said = host.run([require_program(host), "-machine", "help"], timeout=PROBE_SECONDS)
+        if not said.ok:
+            return Unavailable(reason=said.failure(), remedy=REMEDY)
+        if not re.search(r"^microvm\b", said.stdout, re.MULTILINE):
+            return replace(found, notes=(*found.notes, "this QEMU has no machine microvm"))
+        return found
+
+    def start(
+        self, host: Host, tools: Tools, request: InstanceRequest
+    ) -> AbstractContextManager[GuestInstance]:
+        return _start(host, tools, request)
+
+
+def user_network(host: Host) -> str | Unavailable:
+    """QEMU's program, where it was built with a network in user mode (libslirp)."""
+    program = host.which(PROGRAM)
+    if program is None:
+        return Unavailable(reason=f"{PROGRAM} is not installed", remedy=REMEDY)
+    known = host.run([program, "-netdev", "help"], timeout=PROBE_SECONDS).stdout.split()
+    if "user" in known:
+        return program
+    return Unavailable(reason="this QEMU was built without libslirp", remedy="a QEMU with --enable-slirp")
+
+
+@contextmanager
+def _start(host: Host, tools: Tools, request: InstanceRequest) -> Iterator[GuestInstance]:
+    base = require_base(request)
+    require_attachment(request, WITHOUT_SEAT)
+    require_program(host)
+    settings = settings_of(request)
+    require_memory(host, f"guest {request.hostname}", settings.memory, huge=settings.huge_pages)
+    accelerator = accelerator_of(host, tools, settings)
+    saved = None
+    if settings.start is StartFrom.RESTORED:
+        make = partial(_prepare, host, tools, replace(request, binds=()))
+        saved = checkpoint(base, request, tools, settings, accelerator, make)
+    qmp.loaded()
+    begin = time.monotonic_ns()
+    with ExitStack() as stack:
+        groups = stack.enter_context(control_groups(request, CONTROLLERS))
+        state = stack.enter_context(runtime.scratch_directory(f"{request.label}-state"))
+        place = place_of_request(host, tools, request)
+        vm = stack.enter_context(_launched(host, tools, request, groups, state, accelerator, place, saved))
+        spawned = time.monotonic_ns()
+        sockets = vm.plan.sockets
+        if saved is None:
+            hello, ahead = _booted(vm, state, settings)
+            phases = boot_phases(begin, vm.begun, hello, ahead)
+        else:
+            restore(sockets.qmp, saved)
+            restored = time.monotonic_ns()
+            ahead = woken(sockets.agent, request, place, partial(gone, vm.process, state))
+            phases = restored_phases(begin, vm.begun, spawned, restored)
+        with Monitor(sockets.qmp) as monitor:
+            threads = monitor.threads()
+        pin(threads, request)
+        guest = Booted(plan=vm.plan, process=vm.process, threads=threads, phases=phases, ahead=ahead)
+        yield ready_instance(host, tools, request, groups, guest)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Machine:
+    """QEMU that runs. begun: when its process was asked for (CLOCK_MONOTONIC, ns)."""
+
+    plan: GuestPlan
+    process: Process
+    begun: int
+
+
+@contextmanager
+def _launched(
+    host: Host,
+    tools: Tools,
+    request: InstanceRequest,
+    groups: Mapping[str, Path],
+    state: Path,
+    accelerator: Accelerator,
+    place: Place | None,
+    saved: Path | None,
+) -> Iterator[_Machine]:
+    """QEMU, with all that it has to be told. saved: a checkpoint that it waits for."""
+    how = planned(
+        host,
+        tools,
+        request,
+        groups=groups,
+        state=state,
+        accelerator=accelerator,
+        place=place,
+        wire=wire_of(request),
+        incoming=saved is not None,
+    )
+    with how as plan:
+        begun = time.monotonic_ns()
+        argv = qemu_argv(require_program(host), plan)
+        with _running(host, tools, request, groups, argv, state) as process:
+            yield _Machine(plan=plan, process=process, begun=begun)
+
+
+def _prepare(
+    host: Host, tools: Tools, request: InstanceRequest, accelerator: Accelerator, into: Path
+) -> None:
+    """Boot a guest without a name and without a network, and save it as it stands."""
+    label = f"{request.label}-template"
+    alone = replace(request.environment, attachment=Attachment.NONE)
+    asked = replace(request, label=label, environment=alone, seat=None)
+    settings = settings_of(request)
+    place = TEMPLATE_PLACE if request.environment.attachment.interfaced else None
+    with (
+        runtime.scratch_directory(f"{label}-state") as state,
+        _launched(host, tools, asked, {}, state, accelerator, place, None) as vm,
+    ):
+        _booted(vm, state, settings)
+        save(vm.plan.sockets.qmp, into)
+
+
+def _booted(vm: _Machine, state: Path, settings: GuestSettings) -> tuple[Hello, Clocks]:
+    sockets = vm.plan.sockets
+    return booted(vm.process, sockets.agent, state, settings, partial(_registers, sockets.qmp))
+
+
+def _registers(monitor: Path) -> str:
+    """Of its first CPU; empty where QEMU does not say."""
+    with contextlib.suppress(RunError), Monitor(monitor) as asked:
+        return str(asked.ask("human-monitor-command", {"command-line": "info registers"}))
+    return ""
+
+
+@contextmanager
+def _running(
+    host: Host,
+    tools: Tools,
+    request: InstanceRequest,
+    groups: Mapping[str, Path],
+    argv: Sequence[str],
+    state: Path,
+) -> Iterator[Process]:
+    """QEMU itself; with a seat, on a tap there."""
+    if request.seat is not None:
+        vhost = settings_of(request).nic is Nic.VHOST
+        tap = tap_argv(tools, request.seat, request.environment.attachment, vhost=vhost)
+        argv = [*tap, "--", *argv]
+    process = host.start(
+        in_groups(tools, groups, request.label, argv),
+        stdout=state / HYPERVISOR_LOG,
+        stderr=state / HYPERVISOR_LOG,
+        env={processes.LABEL_VARIABLE: request.label},
+        cwd=Path("/"),
+    )
+    try:
+        yield process
+    finally:
+        process.kill()

@@ -1,0 +1,42 @@
+"""Waits until a guest of QEMU has booted, or tells why it did not."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+from ...errors import RunError
+from ...host import Process
+from ...host.guest_line import Clocks, GuestLine, Hello
+from ...model.guest import GuestSettings
+from ..guest import CONSOLE, DYING_SECONDS, console_words, ended_words, how_far
+from ..program import read_log
+
+
+def booted(
+    process: Process, agent: Path, state: Path, settings: GuestSettings, registers: Callable[[], str]
+) -> tuple[Hello, Clocks]:
+    """Wait until the agent is there. registers: of the guest's first CPU, as QEMU prints them. Raises
+    RunError with the words of QEMU or of the guest's console."""
+    try:
+        with GuestLine(agent, partial(gone, process, state)) as line:
+            return line.hello(settings.boot_timeout), line.clocks()
+    except RunError as e:
+        text = read_log(state / CONSOLE)
+        where = how_far(text, registers())
+        with contextlib.suppress(TimeoutError):
+            process.wait(DYING_SECONDS)  # its line to us goes before it has ended
+        if said := gone(process, state):
+            raise RunError(said) from e
+        raise RunError(
+            f"the guest was silent for {settings.boot_timeout:g} s, {where}: {console_words(text)}",
+            remedy="raise boot_timeout, or give it more memory",
+        ) from e
+
+
+def gone(process: Process, state: Path) -> str:
+    """Why QEMU has ended; empty while it runs."""
+    status = process.poll()
+    return "" if status is None else f"the guest ended while it booted: {ended_words(state, status)}"

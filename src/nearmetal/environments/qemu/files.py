@@ -1,0 +1,62 @@
+"""The machine's own root for guests of QEMU, by virtiofs."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from ...errors import RunError, UnavailableError
+from ...host import Host, processes
+from ..contract import InstanceRequest, Tools
+from ..instance import START_TIMEOUT
+from ..program import in_groups, log_failure
+from .argv import Sockets
+
+VIRTIOFSD_REMEDY = "apt-get install qemu-system-common (Debian 12) or virtiofsd"
+VIRTIOFSD = ("/usr/libexec/virtiofsd", "/usr/lib/qemu/virtiofsd", "/usr/lib/virtiofsd")
+"""Where the distributions put it, beside $PATH."""
+
+
+def find_virtiofsd(host: Host) -> str | None:
+    """Its path; None where it is not installed."""
+    found = host.which("virtiofsd")
+    return found or next((p for p in VIRTIOFSD if host.which(p) is not None), None)
+
+
+@contextmanager
+def file_server(
+    host: Host, tools: Tools, request: InstanceRequest, groups: Mapping[str, Path], sockets: Sockets
+) -> Iterator[None]:
+    """The machine's own root for a guest that mounts it read-only."""
+    program = find_virtiofsd(host)
+    if program is None:
+        raise UnavailableError(
+            f"environment {request.environment.name}: image host needs virtiofsd",
+            remedy=f"{VIRTIOFSD_REMEDY}, or name an image: nearmetal image build debian-mpi",
+        )
+    said = sockets.directory / "virtiofsd.txt"
+    old = "/qemu/" in program
+    how = ["-o", "source=/,cache=auto,sandbox=chroot"] if old else ["--shared-dir=/", "--sandbox=chroot"]
+    server = host.start(
+        in_groups(
+            tools,
+            groups,
+            request.label,
+            [program, f"--socket-path={sockets.files}", *how, "--rlimit-nofile=20000"],
+        ),
+        stdout=said,
+        stderr=said,
+        env={processes.LABEL_VARIABLE: request.label},
+        cwd=Path("/"),
+    )
+    try:
+        end = time.monotonic() + START_TIMEOUT
+        while not sockets.files.exists():
+            if server.poll() is not None or time.monotonic() > end:
+                raise RunError(log_failure("virtiofsd", server.poll(), said))
+            time.sleep(0.002)
+        yield
+    finally:
+        server.kill()

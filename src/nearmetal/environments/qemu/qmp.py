@@ -1,0 +1,57 @@
+"""QEMU's monitor protocol, as far as we speak it: which threads are vCPUs, state, migration."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from ...errors import RunError
+
+QMP_SECONDS = 60.0
+
+
+def loaded() -> None:
+    """Import what speaks the protocol, which takes a tenth of a second, before anything is timed."""
+    importlib.import_module("qemu.qmp.legacy")
+
+
+class Monitor:
+    """A connection. Raises RunError where QEMU does not answer, or refuses."""
+
+    def __init__(self, socket: Path) -> None:
+        # Imported here: it takes a tenth of a second, and only guests need it.
+        from qemu.qmp.legacy import QEMUMonitorProtocol
+
+        self._monitor = QEMUMonitorProtocol(str(socket))
+        self._socket = socket
+
+    def __enter__(self) -> Monitor:
+        try:
+            self._monitor.settimeout(QMP_SECONDS)
+            self._monitor.connect()
+        except Exception as e:
+            raise RunError(f"QEMU's monitor does not answer: {e}", where=str(self._socket)) from e
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._monitor.close()
+
+    def ask(self, command: str, arguments: Mapping[str, Any] | None = None) -> Any:
+        """What it returns."""
+        try:
+            answer = self._monitor.cmd_raw(command, dict(arguments or {}))
+        except Exception as e:
+            raise RunError(f"QEMU's monitor, {command}: {e}") from e
+        if "error" in answer:
+            raise RunError(f"QEMU refuses {command}: {answer['error'].get('desc', '')}")
+        return answer["return"]
+
+    def threads(self) -> tuple[int, ...]:
+        """The host's thread of each vCPU, by its number."""
+        found = self.ask("query-cpus-fast")
+        return tuple(int(c["thread-id"]) for c in sorted(found, key=lambda c: int(c["cpu-index"])))

@@ -1,0 +1,141 @@
+"""Guests from a checkpoint: a template is booted once, without a name and a network, and its state kept in a
+file; every guest that is restored from it gets its own by its agent."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from ...errors import RunError
+from ...host.failure import describe_failure
+from ...host.guest_line import Clocks, GuestLine
+from ...model.guest import Accelerator, GuestSettings
+from ..contract import GuestBase, InstanceRequest, Tools
+from ..guest import Place, tuning
+from .qmp import Monitor
+
+TEMPLATE = "nm-template"
+TEMPLATE_PLACE = Place(
+    interface="eth0", mac="02:6e:6d:00:00:01", address="0.0.0.0", mask="255.255.255.255", mtu=1500
+)
+MIGRATE_SECONDS = 120.0
+LOOK_AGAIN = 0.005
+KEPT = 4
+"""Checkpoints that are kept: each is as large as what its guest had touched."""
+
+
+def checkpoint(
+    base: GuestBase,
+    request: InstanceRequest,
+    tools: Tools,
+    settings: GuestSettings,
+    accelerator: Accelerator,
+    make: Callable[[Accelerator, Path], None],
+) -> Path:
+    """The state of a template that is like the guest asked for, found by all that went into it; made where it
+    is not there. Raises what make raises."""
+    parts = [
+        base.kernel,
+        base.initramfs,
+        base.root,
+        settings,
+        accelerator,
+        len(request.cpus),
+        tools.directory,
+    ]
+    parts += [
+        request.environment.attachment.interfaced,
+        *(p.stat().st_mtime_ns for p in (base.kernel, base.initramfs)),
+    ]
+    key = hashlib.sha256(repr(parts).encode()).hexdigest()[:32]
+    directory = base.cache / "guests"
+    directory.mkdir(parents=True, exist_ok=True)
+    file = directory / f"{key}.state"
+    with (directory / f"{key}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # of several starts at once, one makes it
+        if not file.exists():
+            aside = file.with_name(f".{key}.{os.getpid()}")
+            try:
+                make(accelerator, aside)
+                aside.rename(file)
+            finally:
+                aside.unlink(missing_ok=True)
+            _keep_newest(directory, file)
+    return file
+
+
+def _keep_newest(directory: Path, own: Path) -> None:
+    others = sorted(directory.glob("*.state"), key=lambda p: p.stat().st_mtime, reverse=True)
+    for old in [p for p in others if p != own][KEPT - 1 :]:
+        old.unlink(missing_ok=True)
+
+
+def save(qmp: Path, file: Path) -> None:
+    """Stop a guest and write its state. Raises RunError."""
+    file.touch(mode=0o600)
+    with Monitor(qmp) as monitor:
+        monitor.ask("stop")
+        _unbounded(monitor)
+        # This QEMU has no "file:"; the path is ours, without a sign that a shell would read.
+        monitor.ask("migrate", {"uri": f"exec:cat > {file}"})
+        _await(monitor)
+
+
+def restore(qmp: Path, file: Path) -> None:
+    """Read a state into a QEMU that waits for it; the guest goes on. Raises RunError."""
+    end = time.monotonic() + MIGRATE_SECONDS
+    while not qmp.exists():
+        if time.monotonic() > end:
+            raise RunError("QEMU does not start")
+        time.sleep(LOOK_AGAIN)
+    with Monitor(qmp) as monitor:
+        monitor.ask("migrate-incoming", {"uri": f"exec:cat {file}"})
+        _await(monitor)
+        while monitor.ask("query-status")["status"] in ("inmigrate", "paused"):
+            if time.monotonic() > end:
+                raise RunError("the guest does not go on after its restore")
+            monitor.ask("cont")
+            time.sleep(LOOK_AGAIN)
+
+
+def _unbounded(monitor: Monitor) -> None:
+    monitor.ask("migrate-set-parameters", {"max-bandwidth": 1 << 40})
+
+
+def _await(monitor: Monitor) -> None:
+    end = time.monotonic() + MIGRATE_SECONDS
+    while (told := monitor.ask("query-migrate")).get("status") != "completed":
+        if told.get("status") in ("failed", "cancelled") or time.monotonic() > end:
+            raise RunError(
+                f"a checkpoint is not read or written: {told.get('error-desc', told.get('status'))}"
+            )
+        time.sleep(LOOK_AGAIN)
+
+
+def woken(agent: Path, request: InstanceRequest, place: Place | None, gone: Callable[[], str]) -> Clocks:
+    """Give a restored guest its name, its network and the time of day. Raises RunError."""
+    words = [place.mac, place.words()] if place is not None else ["-", "-"]
+    words += [tuning(request.environment.network) or "-"]
+    with GuestLine(agent, gone) as line:
+        argv = ["nm-guest", "become", request.hostname, str(time.time_ns()), *words]
+        done = line.run(argv, timeout=MIGRATE_SECONDS)
+        if done.status != 0:
+            failure = describe_failure("nm-guest", done.status, done.stderr.decode(errors="replace"))
+            raise RunError(f"a restored guest: {failure}")
+        return line.clocks()
+
+
+def restored_phases(begin: int, begun: int, spawned: int, restored: int) -> dict[str, float]:
+    """Seconds by step (readings of CLOCK_MONOTONIC, ns); now: its agent has answered."""
+    now = time.monotonic_ns()
+    return {
+        "prepare": (begun - begin) / 1e9,
+        "program": (spawned - begun) / 1e9,
+        "restore": (restored - spawned) / 1e9,
+        "agent": (now - restored) / 1e9,
+        "first_instruction": (now - begin) / 1e9,
+    }

@@ -1,0 +1,351 @@
+"""Backend xen: guests of Xen by xl, on this machine where it is a dom0, or on another dom0 by ssh."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import secrets
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+
+from ...errors import RunError, UnavailableError
+from ...host import Host, runtime
+from ...host.sources import Source
+from ...model.guest import GuestSettings
+from ...model.study import Attachment, Environment
+from ...model.xen import XenSettings, XenType
+from ..contract import KERNEL, OWN_ALL, Available, GuestBase, InstanceRequest, Tools, Unavailable
+from ..guest import (
+    GuestInstance,
+    Place,
+    boot_phases,
+    command_line,
+    entered_guest,
+    first_command,
+    host_cpus_of,
+    require_attachment,
+    require_base,
+)
+from ..guest_tap import taken_place
+from ..instance import missing_tools
+from . import config as xen_config
+from .counters import HypervisorSource, look
+from .disk import FILES, disks_made
+from .dom0 import Place as Dom0Place
+from .dom0 import reached, visited
+from .kept import kept_names, remove_named
+from .line import PORT, Line, answered, console_read, line_of
+from .nested import nested
+from .xl import CREATE_SECONDS, Facts, Xl, require_facts
+
+WITHOUT_SEAT = (Attachment.NONE, Attachment.LOOPBACK)
+BRIDGE = "nmbridge"
+"""As nm-box tap makes it in the network namespace of a seat."""
+DISKS = ("xvda", "xvdb", "xvdc")
+HVM_DISKS = ("xvde", "xvdf", "xvdg")
+"""The first four of an HVM guest are emulated as IDE's too, which cannot be read-only (libxl_dm.c)."""
+LEAST_MEMORY = 64 << 20
+"""Below this no kernel of today unpacks its initramfs."""
+
+
+class Xen:
+    """Attachment none or loopback, a seat on a network of this machine where it is dom0, or a bridge of
+    dom0."""
+
+    name = "xen"
+    own = OWN_ALL | {KERNEL}
+    needs_user_namespace = False
+
+    def check(self, host: Host, tools: Tools) -> Available | Unavailable:
+        """Asks the hypervisor under this machine; a guest is started by those who have an image for it."""
+        missing = missing_tools(host, tools)
+        if missing is not None:
+            return missing
+        facts = Xl(host).facts()
+        if isinstance(facts, Unavailable):
+            return facts
+        return Available(version=f"Xen {facts.version}", notes=_notes(facts))
+
+    def check_environment(
+        self, host: Host, tools: Tools, environment: Environment
+    ) -> Available | Unavailable | None:
+        """Asks the dom0 that it names."""
+        xen = environment.xen
+        if xen is None or xen.dom0 is None:
+            return None
+        missing = missing_tools(host, tools)
+        if missing is not None:
+            return missing
+        try:
+            with visited(xen.dom0, f"nearmetal-check-{os.getpid()}-xen") as dom0:
+                facts = Xl(dom0).facts()
+        except UnavailableError as e:
+            return Unavailable(reason=e.what, remedy=e.remedy)
+        if isinstance(facts, Unavailable):
+            return facts
+        note = f"guests on {xen.dom0.destination}, compared with what runs here"
+        return Available(version=f"Xen {facts.version}", notes=(note, *_notes(facts)))
+
+    def nested(self, host: Host, tools: Tools, environment: Environment) -> str:
+        """Asks the dom0 that it names, or this machine."""
+        label, dom0 = f"nearmetal-check-{os.getpid()}-xen", environment.xen.dom0 if environment.xen else None
+        try:
+            with visited(dom0, label) as there:
+                facts = Xl(there).facts()
+                return nested(there, tools, label) if isinstance(facts, Facts) and facts.virtual else ""
+        except (RunError, UnavailableError):
+            return ""  # no guest is started on it either
+
+    def start(
+        self, host: Host, tools: Tools, request: InstanceRequest
+    ) -> AbstractContextManager[XenInstance]:
+        return _start(host, tools, request)
+
+    def kept(self, host: Host) -> tuple[str, ...]:
+        """Names of all that lies on this dom0, and on those that runs have noted."""
+        return kept_names(host)
+
+    def remove_kept(self, host: Host, name: str) -> None:
+        remove_named(host, name)
+
+
+@dataclass(frozen=True, kw_only=True)
+class XenInstance(GuestInstance):
+    """xl: of its dom0."""
+
+    xl: Xl
+
+    def counters(self) -> Mapping[str, float]:
+        """What the hypervisor counts of it since its start (xen_told.counters); empty: it says nothing."""
+        return look(self.xl, self.label, fresh=True)
+
+    @property
+    def sources(self) -> tuple[Source, ...]:
+        """See host.sources: beside what a guest tells itself, the hypervisor's account of it."""
+        own = HypervisorSource(name=f"xen.{self.hostname}", guest=self.label, xl=self.xl)
+        return (*super().sources, own)
+
+
+def settings_of(request: InstanceRequest) -> tuple[GuestSettings, XenSettings]:
+    """Those of the environment, or the usual ones."""
+    return request.environment.guest or GuestSettings(), request.environment.xen or XenSettings()
+
+
+def _notes(facts: Facts) -> tuple[str, ...]:
+    return tuple(f"no {kind} guests: {why}" for kind in XenType if (why := lacks(facts, kind)) is not None)
+
+
+def lacks(facts: Facts, kind: XenType) -> str | None:
+    """Why this hypervisor starts no guest of a type; None where it does."""
+    if kind is XenType.PV:
+        return None if "xen-3.0-x86_64" in facts.capabilities else "it was built, or started, without them"
+    if "hvm-3.0-x86_64" not in facts.capabilities:
+        return "the processor has no virtualisation, or the firmware has switched it off"
+    return None
+
+
+def require_fitting_hypervisor(facts: Facts, request: InstanceRequest) -> None:
+    """Raises UnavailableError where this hypervisor cannot do what is asked."""
+    guest, xen = settings_of(request)
+    name = request.environment.name
+    why = lacks(facts, xen.type)
+    if why is not None:
+        raise UnavailableError(
+            f"environment {name}: no {xen.type} guests here: {why}", remedy="type: pv or pvh"
+        )
+    if xen.scheduler is not None and xen.scheduler is not facts.scheduler:
+        raise UnavailableError(
+            f"environment {name}: the hypervisor runs the scheduler {facts.scheduler or 'of another kind'}",
+            remedy=f"boot Xen with sched={xen.scheduler} on its command line, or take scheduler out",
+        )
+    if (xen.weight, xen.cap) != (None, None) and facts.scheduler is None:
+        raise UnavailableError(
+            f"environment {name}: only credit and credit2 have weights and caps",
+            remedy="boot with sched=credit2",
+        )
+    if guest.memory < LEAST_MEMORY:
+        raise UnavailableError(
+            f"environment {name}: {guest.memory >> 20} MiB is too little to boot in", remedy="memory: 256 MiB"
+        )
+    if facts.free_memory is not None and guest.memory > facts.free_memory:
+        raise UnavailableError(
+            f"environment {name}: the guest wants {guest.memory >> 20} MiB, the hypervisor has "
+            f"{facts.free_memory >> 20} MiB that no domain has",
+            remedy="less memory for the guest, or for dom0 (dom0_mem= on Xen's command line)",
+        )
+    if request.cpus and max(request.cpus) >= facts.cpus > 0:
+        raise UnavailableError(
+            f"environment {name}: CPU {max(request.cpus)} is asked for, {facts.cpus} are there",
+            remedy="cpus: [0]",
+        )
+
+
+def require_fitting_request(request: InstanceRequest) -> GuestBase:
+    """Raises UnavailableError for what no guest of Xen can be."""
+    _, xen = settings_of(request)
+    name = request.environment.name
+    base = require_base(request)
+    if base.root is None:
+        raise UnavailableError(
+            f"environment {name}: xen gives a guest no directory of the machine, so it has no image host",
+            remedy="image: debian-mpi, or another that is built",
+        )
+    if xen.bridge is None or request.seat is not None:
+        require_attachment(request, WITHOUT_SEAT)
+    if request.environment.attachment.of_guests:
+        raise UnavailableError(
+            f"environment {name}: xl joins a guest to a bridge, not by {request.environment.attachment}",
+            remedy="attachment: macvlan, or none",
+        )
+    if request.seat is not None and xen.dom0 is not None:
+        raise UnavailableError(
+            f"environment {name}: a network built here reaches no guest on {xen.dom0.destination}",
+            remedy=f"run nearmetal there; or attachment: {Attachment.NONE}, or a bridge of that machine",
+        )
+    if any(limit is not None for limit in vars(request.environment.limits).values()):
+        raise UnavailableError(
+            f"environment {name}: the hypervisor holds a guest, no control group does",
+            remedy="guest: memory and vcpus, xen: weight and cap, instead of limits",
+        )
+    if len(request.label) > 60:
+        raise UnavailableError(
+            f"{request.label} is too long for the name of a guest", remedy="a shorter name"
+        )
+    return base
+
+
+@contextmanager
+def _start(host: Host, tools: Tools, request: InstanceRequest) -> Iterator[XenInstance]:
+    begin = time.monotonic_ns()
+    base = require_fitting_request(request)
+    guest, xen = settings_of(request)
+    assert base.root is not None
+    with ExitStack() as stack:
+        state = stack.enter_context(runtime.scratch_directory(f"{request.label}-state"))
+        files = xen.disk.path or FILES
+        at = stack.enter_context(reached(host, xen.dom0, files, request.label, state))
+        xl = Xl(at.host)
+        facts = require_facts(xl.facts())
+        require_fitting_hypervisor(facts, request)
+        upper, swap = stack.enter_context(
+            disks_made(at.host, xen.disk, request.label, writable=guest.writable, swap=guest.swap)
+        )
+        place = None
+        if request.seat is not None:
+            place = taken_place(host, tools, request.seat, request.environment.attachment)
+        line = line_of(at.host, secrets.token_hex(32))
+        vcpus = guest.vcpus or len(request.cpus) or 1
+        domain = _domain(
+            tools, request, base, at, place=place, line=line, upper=upper, swap=swap, vcpus=vcpus
+        )
+        config = at.write("guest.cfg", xen_config.config_text(domain))
+        # Registered before the guest is there: xl may fail half-way.
+        stack.callback(xl.destroy, request.label)
+        spawned = time.monotonic_ns()
+        xl.create(config, max(CREATE_SECONDS, guest.boot_timeout))
+        if guest.pin and request.cpus:
+            xl.pin(request.label, host_cpus_of(request, vcpus))
+        if facts.scheduler is not None and (xen.weight, xen.cap) != (None, None):
+            xl.set_share(facts.scheduler, request.label, weight=xen.weight, cap=xen.cap)
+        console = stack.enter_context(console_read(at.host, xl, request.label, state))
+        xl.unpause(request.label)
+        there = stack.enter_context(
+            answered(
+                host, tools, at, line, console, name=request.label, state=state, timeout=guest.boot_timeout
+            )
+        )
+        instance = XenInstance(
+            label=request.label,
+            hostname=request.hostname,
+            pid=there.process.pid,
+            phases={
+                **boot_phases(begin, spawned, there.hello, there.ahead),
+                **first_command(there.socket),
+            },
+            cgroups={},
+            enter=entered_guest(tools, there.socket),
+            host=host,
+            tools=tools,
+            socket=there.socket,
+            scratch=state,
+            process=there.process,
+            ahead=there.ahead,
+            xl=xl,
+        )
+        # The tools came with the initramfs; nothing else of this machine is seen inside.
+        binds = [b for b in request.binds if b.resolve() != tools.directory.resolve()]
+        if binds:
+            instance.copy_in(binds)
+        yield instance
+
+
+def _domain(
+    tools: Tools,
+    request: InstanceRequest,
+    base: GuestBase,
+    at: Dom0Place,
+    *,
+    place: Place | None,
+    line: Line,
+    upper: str,
+    swap: str,
+    vcpus: int,
+) -> xen_config.Domain:
+    guest, xen = settings_of(request)
+    script = at.write("vif", _script("xen-vif"), executable=True)
+    interfaces = [xen_config.Interface(mac=line.mac, bridge=f"line:{line.dom0}/30", script=script)]
+    more = ["quiet", "loglevel=4", f"nm.line={line.mac},{line.guest}/30", f"nm.key={line.key}"]
+    if place is not None and request.seat is not None:
+        netns = Path(request.seat.netns).name
+        where = f"seat:{netns}:{BRIDGE}"
+        interfaces.insert(0, xen_config.Interface(mac=place.mac, bridge=where, script=script))
+        more.append(f"nm.mac={place.mac}")
+    elif xen.bridge is not None:
+        interfaces.insert(0, xen_config.Interface(mac=None, bridge=xen.bridge))
+    assert base.root is not None
+    attach = at.write("disk", _script("xen-disk"), executable=True)
+    image = at.keep(base.root, fingerprint(base.root))
+    root_name, upper_name, swap_name = HVM_DISKS if xen.type is XenType.HVM else DISKS
+    disks = [xen_config.Disk(target=image, vdev=root_name, writable=False, script=attach)]
+    for target, vdev in ((upper, upper_name), (swap, swap_name)):
+        disks += [xen_config.Disk(target=target, vdev=vdev, writable=True, script=attach)] if target else []
+    # A disk of the user's own has its root where QEMU's guests would see it as vda.
+    root = f"/dev/{root_name}"
+    device = guest.root_device.replace("/dev/vda", root, 1) if base.disk else root
+    return xen_config.Domain(
+        name=request.label,
+        type=xen.type,
+        kernel=at.take(base.kernel),
+        ramdisk=at.take(base.initramfs),
+        command_line=command_line(
+            request,
+            tools,
+            root=f"{device}:{'auto' if base.disk else 'erofs'}",
+            upper=f"/dev/{upper_name}" if upper else "",
+            swap=f"/dev/{swap_name}" if swap else "",
+            port=f"tcp:{PORT}",
+            consoles=("hvc0",),
+            place=place,
+            more=more,
+        ),
+        memory=guest.memory,
+        vcpus=vcpus,
+        disks=tuple(disks),
+        interfaces=tuple(interfaces),
+    )
+
+
+def fingerprint(file: Path) -> str:
+    """Of a file that is not written to while it stands: by its path, size and time."""
+    found = file.stat()
+    text = f"{file}\0{found.st_size}\0{found.st_mtime_ns}"
+    return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+
+def _script(name: str) -> str:
+    """What xl runs on dom0 for a guest's devices."""
+    return resources.files(__package__).joinpath(name).read_text(encoding="utf-8")

@@ -1,0 +1,127 @@
+"""The configuration of a guest as xl reads it (xl.cfg(5)), written from data. Pure.
+
+Values are numbers, or text without what would end it; a text that xl could read otherwise is refused, not
+quoted: the format has no escapes that all versions agree on.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ...errors import UnavailableError
+from ...model.xen import XenType
+
+Value = int | str | Sequence[str]
+
+_UNSAFE = re.compile(r"""["'\\\x00-\x1f\x7f]""")
+_IN_PAIR = re.compile(r"""[,\s"'\\\x00-\x1f\x7f]""")
+_MIB = 1 << 20
+
+
+@dataclass(frozen=True, kw_only=True)
+class Disk:
+    """target: path on dom0 of a block device or a raw file; vdev: its name in the guest ('xvda'); script: on
+    dom0, what attaches it, None: xl's own."""
+
+    target: str
+    vdev: str
+    writable: bool
+    script: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Interface:
+    """mac: None has xl draw one; bridge: what the script is told; script: path on dom0, None: xl's own for
+    bridges."""
+
+    mac: str | None
+    bridge: str
+    script: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Domain:
+    """A guest. kernel, ramdisk: paths on dom0; command_line: of the kernel; memory: bytes; cpus: those of the
+    machine that each of its vCPUs may use, one set for all, empty for any."""
+
+    name: str
+    type: XenType
+    kernel: str
+    ramdisk: str
+    command_line: str
+    memory: int
+    vcpus: int
+    cpus: tuple[int, ...] = ()
+    weight: int | None = None
+    cap: int | None = None
+    disks: tuple[Disk, ...] = ()
+    interfaces: tuple[Interface, ...] = ()
+
+
+def config_text(domain: Domain) -> str:
+    """Lines of xl.cfg(5). Raises UnavailableError for a text that cannot stand in it."""
+    values: dict[str, Value] = {
+        "name": domain.name,
+        "type": domain.type.value,
+        "kernel": domain.kernel,
+        "ramdisk": domain.ramdisk,
+        "cmdline": domain.command_line,
+        "memory": -(-domain.memory // _MIB),
+        "vcpus": domain.vcpus,
+        "on_poweroff": "destroy",
+        "on_reboot": "destroy",
+        # Kept as it lies, so that its console can be read and its end is seen; destroyed by us.
+        "on_crash": "preserve",
+    }
+    if domain.cpus:
+        values["cpus"] = ",".join(map(str, domain.cpus))
+    if domain.weight is not None:
+        values["cpu_weight"] = domain.weight
+    if domain.cap is not None:
+        values["cap"] = domain.cap
+    if domain.type is XenType.HVM:
+        # No screen and nothing emulated that is not needed: xl would give a VGA card and a VNC server.
+        values |= {"vnc": 0, "vga": "none", "usb": 0, "serial": "pty"}
+    if domain.disks:
+        values["disk"] = [_disk(d) for d in domain.disks]
+    if domain.interfaces:
+        values["vif"] = [_interface(i) for i in domain.interfaces]
+    return "".join(f"{key} = {_value(value)}\n" for key, value in values.items())
+
+
+def _disk(disk: Disk) -> str:
+    # target= comes last: everything behind it belongs to it (xl-disk-configuration(5)).
+    access = "rw" if disk.writable else "ro"
+    script = f"script={_plain(disk.script)}," if disk.script is not None else ""
+    return f"format=raw,vdev={_plain(disk.vdev)},access={access},{script}target={_plain(disk.target)}"
+
+
+def _interface(interface: Interface) -> str:
+    parts = [f"mac={_plain(interface.mac)}"] if interface.mac is not None else []
+    parts.append(f"bridge={_plain(interface.bridge)}")
+    if interface.script is not None:
+        parts.append(f"script={_plain(interface.script)}")
+    return ",".join(parts)
+
+
+def _plain(text: str) -> str:
+    """A text that may stand between commas."""
+    if not text or _IN_PAIR.search(text):
+        raise UnavailableError(
+            f"xl takes no such word: {text[:60]!r}", remedy="a name without commas, spaces and quotes"
+        )
+    return text
+
+
+def _value(value: Value) -> str:
+    if isinstance(value, int):
+        return str(value)
+    if isinstance(value, str):
+        if _UNSAFE.search(value):
+            raise UnavailableError(
+                f"xl takes no such text: {value[:60]!r}", remedy="a text without quotes and backslashes"
+            )
+        return f'"{value}"'
+    return "[" + ", ".join(_value(entry) for entry in value) + "]"

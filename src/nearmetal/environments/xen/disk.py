@@ -1,0 +1,106 @@
+"""Writable disks of a guest on its dom0: files, a block device, or logical volumes; made before it starts and
+gone after it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+
+from ...errors import RunError, UnavailableError
+from ...host import Host
+from ...model.xen import XenDisk, XenDiskKind
+
+MAKE_SECONDS = 120.0
+FILES = "/var/tmp"
+_MIB = 1 << 20
+
+
+@contextmanager
+def disks_made(
+    dom0: Host, disk: XenDisk, label: str, *, writable: int | None, swap: int | None
+) -> Iterator[tuple[str, str]]:
+    """Paths on dom0 of an ext4 and of a swap space; empty where there is none. writable, swap: bytes, None
+    for none. Raises UnavailableError where dom0 lacks what it takes, RunError."""
+    with ExitStack() as stack:
+        targets = []
+        for part, size in (("writable", writable), ("swap", swap)):
+            targets.append("")
+            if size is not None:
+                targets[-1] = stack.enter_context(_made(dom0, disk, f"{label}-{part}", size))
+                _format(dom0, targets[-1], part)
+        yield targets[0], targets[1]
+
+
+@contextmanager
+def _made(dom0: Host, disk: XenDisk, name: str, size: int) -> Iterator[str]:
+    match disk.kind:
+        case XenDiskKind.FILE:
+            path = f"{disk.path or FILES}/{name}"
+            try:
+                _must(dom0, ["truncate", "--size", str(size), path], f"no file {path}")
+                yield path
+            finally:
+                dom0.run(["rm", "-f", path], timeout=MAKE_SECONDS)
+        case XenDiskKind.LVM:
+            group = disk.path or ""
+            if dom0.which("lvcreate") is None:
+                raise UnavailableError(f"no lvcreate on {dom0.name}", remedy="apt-get install lvm2")
+            argv = ["lvcreate", "--yes", "--wipesignatures", "y", "--name", name]
+            try:
+                _must(dom0, [*argv, "--size", f"{-(-size // _MIB)}m", group], f"no volume in {group}")
+                yield f"/dev/{group}/{name}"
+            finally:
+                remove_volume(dom0, f"{group}/{name}")
+        case XenDiskKind.BLOCK:
+            yield _device(dom0, disk, size)
+
+
+def _device(dom0: Host, disk: XenDisk, size: int) -> str:
+    """The device, where it may be written over and is no smaller than size. Raises UnavailableError,
+    RunError."""
+    path = disk.path or ""
+    if not dom0.run(["test", "-b", path], timeout=MAKE_SECONDS).ok:
+        raise UnavailableError(
+            f"{path} is no block device of {dom0.name}", remedy="lsblk shows what there is"
+        )
+    has = int(_must(dom0, ["blockdev", "--getsize64", path], f"{path} does not tell its size"))
+    if has < size:
+        raise UnavailableError(
+            f"{path} of {dom0.name} is {has // _MIB} MiB large, {-(-size // _MIB)} MiB are asked for",
+            remedy="a larger device, or a smaller writable",
+        )
+    holds = dom0.run(["wipefs", "--noheadings", path], timeout=MAKE_SECONDS).stdout.strip()
+    if holds and not disk.overwrite:
+        raise UnavailableError(
+            f"{path} of {dom0.name} holds something: {holds.splitlines()[0]}",
+            remedy="take another device, or write overwrite: true",
+        )
+    if dom0.run(["findmnt", "--noheadings", "--source", path], timeout=MAKE_SECONDS).ok:
+        raise UnavailableError(f"{path} of {dom0.name} is mounted", remedy=f"umount {path}")
+    return path
+
+
+def _format(dom0: Host, target: str, part: str) -> None:
+    argv = ["mkswap", target] if part == "swap" else ["mkfs.ext4", "-q", "-F", "-E", "nodiscard", target]
+    _must(dom0, argv, f"{target} is not formatted")
+
+
+def remove_volume(dom0: Host, volume: str) -> None:
+    """volume: 'group/name'; harmless where there is none."""
+    dom0.run(["lvremove", "--force", volume], timeout=MAKE_SECONDS)
+
+
+def volumes(dom0: Host) -> tuple[str, ...]:
+    """All logical volumes of a machine, 'group/name'; empty where it knows none."""
+    if dom0.which("lvs") is None:
+        return ()
+    said = dom0.run(["lvs", "--noheadings", "--options", "vg_name,lv_name"], timeout=MAKE_SECONDS)
+    lines = [line.split() for line in said.stdout.splitlines()]
+    return tuple("/".join(words) for words in lines if len(words) == 2) if said.ok else ()
+
+
+def _must(host: Host, argv: list[str], failed: str) -> str:
+    done = host.run(argv, timeout=MAKE_SECONDS)
+    if not done.ok:
+        raise RunError(f"{failed}: {done.failure()}")
+    return done.stdout

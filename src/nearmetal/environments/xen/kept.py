@@ -1,0 +1,94 @@
+"""What guests of Xen may leave on a dom0: the guest itself, files and volumes of its disks, all by its
+name."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from pathlib import PurePosixPath
+
+from ...errors import RunError, UnavailableError
+from ...host import Host
+from ..contract import Unavailable
+from .disk import FILES, remove_volume, volumes
+from .dom0 import THERE, Noted, noted, visited
+from .xl import Xl
+
+_PREFIX = "nearmetal-"
+_PARTS = ("-writable", "-swap")
+_SHORT = 20.0
+
+
+def kept_names(host: Host) -> tuple[str, ...]:
+    """On this machine, and on every other that a run has noted and that answers now."""
+    found: set[str] = set()
+    for place in _places(host):
+        try:
+            with visited(place.dom0, _visit()) as dom0:
+                found |= _names(dom0, place)
+        except (RunError, UnavailableError):
+            continue  # it answers when it is there again, and the note stays until then
+    return tuple(sorted(found))
+
+
+def remove_named(host: Host, name: str) -> None:
+    """Harmless where it is gone. Raises RunError, UnavailableError of a dom0 that does not answer, where
+    none of those that do has it."""
+    silent: RunError | UnavailableError | None = None
+    removed = False
+    for place in _places(host):
+        try:
+            with visited(place.dom0, _visit()) as dom0:
+                there = name in _names(dom0, place)
+                if there:
+                    _remove(dom0, place, name)
+        except (RunError, UnavailableError) as e:
+            silent = e
+            continue
+        removed = removed or there
+    if silent is not None and not removed:
+        raise silent
+
+
+def _remove(dom0: Host, place: Noted, name: str) -> None:
+    if Xl(dom0).find(name) is not None:
+        Xl(dom0).destroy(name)
+    for volume in volumes(dom0):
+        if _instance(volume.partition("/")[2]) == name:
+            remove_volume(dom0, volume)
+    for directory in dict.fromkeys((place.disks, FILES, THERE)):
+        paths = [f"{directory}/{name}{part}" for part in ("", *_PARTS)]
+        dom0.run(["rm", "-rf", "--", *paths], timeout=_SHORT)
+
+
+def _places(host: Host) -> tuple[Noted, ...]:
+    """This machine is asked only where it is a dom0, which costs a look for a program."""
+    here = Noted(dom0=None, disks=FILES)
+    own = (here,) if host.which("xl") is not None and host.is_root() else ()
+    return tuple(dict.fromkeys((*own, *(n for n in noted() if n.dom0 is not None or own))))
+
+
+def _names(dom0: Host, place: Noted) -> set[str]:
+    """Of instances that have something there."""
+    if isinstance(Xl(dom0).facts(), Unavailable):
+        return set()
+    found: set[str] = set()
+    # Where its guests leave dom0 no CPU, files and volumes can be told all the same.
+    with contextlib.suppress(RunError):
+        found |= {d.name for d in Xl(dom0).domains()}
+    found |= {_instance(v.partition("/")[2]) for v in volumes(dom0)}
+    for directory in dict.fromkeys((place.disks, FILES, THERE)):
+        listed = dom0.run(["find", directory, "-maxdepth", "1", "-name", f"{_PREFIX}*"], timeout=_SHORT)
+        found |= {_instance(PurePosixPath(path).name) for path in listed.stdout.splitlines()}
+    return {name for name in found if name.startswith(_PREFIX)}
+
+
+def _instance(name: str) -> str:
+    """Of an instance, from the name of something of its."""
+    for part in _PARTS:
+        name = name.removesuffix(part)
+    return name
+
+
+def _visit() -> str:
+    return f"nearmetal-check-{os.getpid()}-clean"

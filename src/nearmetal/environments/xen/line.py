@@ -1,0 +1,181 @@
+"""How a guest of Xen is reached: a line between its agent and dom0, an interface pair that nothing else uses,
+and its console, which tells why it does not boot."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from ipaddress import IPv4Address
+from pathlib import Path
+
+from ...errors import RunError
+from ...host import REPORT_FD, Host, Process, processes
+from ...host.guest_line import Clocks, GuestLine, Hello
+from ..contract import Tools
+from ..guest import CONSOLE, console_words, how_far
+from ..instance import START_TIMEOUT
+from .dom0 import Place
+from .xl import Xl
+
+PORT = 7531
+"""On which the agent listens, on the line alone."""
+MAC_PREFIX = "00:16:3e"
+"""Of Xen's project, free for guests."""
+_LINK_LOCAL = int(IPv4Address("169.254.1.0"))
+_PAIRS = (int(IPv4Address("169.254.255.0")) - _LINK_LOCAL) // 4
+_CONSOLE_SECONDS = 60.0
+_LOOK_AGAIN = 0.05
+_LOOK_AT_GUEST = 2.0
+"""Seconds between two looks at whether it still runs; each is a call of xl."""
+_APART = 20.0
+"""Times as long as a look took, the next one comes after it at the soonest."""
+_SHORT = 10.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Line:
+    """mac: of the guest's end; dom0, guest: addresses of the two ends (of a /30, link-local); key: what the
+    agent must be told first, hexadecimal."""
+
+    mac: str
+    dom0: str
+    guest: str
+    key: str
+
+
+def line_of(dom0: Host, key: str) -> Line:
+    """A pair of addresses that this dom0 does not use yet. Raises RunError where it does not say which it
+    uses."""
+    said = dom0.run(["ip", "-4", "-oneline", "address", "show"], timeout=_SHORT)
+    if not said.ok:
+        raise RunError(f"{dom0.name} does not report its addresses: {said.failure()}")
+    used = said.stdout.replace("/", " ").split()
+    for _ in range(100):
+        first = IPv4Address(_LINK_LOCAL + 4 * secrets.randbelow(_PAIRS))
+        if str(first + 1) not in used:
+            tail = ":".join(f"{b:02x}" for b in secrets.token_bytes(3))
+            return Line(mac=f"{MAC_PREFIX}:{tail}", dom0=str(first + 1), guest=str(first + 2), key=key)
+    raise RunError(f"{dom0.name} has no free link-local addresses")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Console:
+    """file: with what the guest has said so far."""
+
+    file: Path
+
+    def text(self) -> str:
+        try:
+            return self.file.read_text(errors="replace")
+        except OSError:
+            return ""
+
+
+@contextmanager
+def console_read(dom0: Host, xl: Xl, name: str, state: Path) -> Iterator[Console]:
+    """What a guest says, into a file of ours. Raises RunError where it has no console."""
+    found = xl.find(name)
+    if found is None:
+        raise RunError(f"guest {name} is gone before it was started")
+    device = _terminal(dom0, f"/local/domain/{found.id}/console/tty")
+    said = state / CONSOLE
+    # Not by `xl console`, which ends with its input; the terminal is raw, so nothing is echoed back.
+    reader = dom0.start(["cat", device], stdout=said, stderr=state / "console.err", cwd=Path("/"))
+    try:
+        yield Console(file=said)
+    finally:
+        reader.kill()
+
+
+def _terminal(dom0: Host, key: str) -> str:
+    end = time.monotonic() + _CONSOLE_SECONDS
+    while True:
+        found = dom0.run(["xenstore-read", key], timeout=_SHORT).stdout.strip()
+        if found.startswith("/dev/pts/"):
+            return found
+        if time.monotonic() > end:
+            raise RunError(
+                "the guest has no console: does xenconsoled run?", remedy="systemctl start xencommons"
+            )
+        time.sleep(_LOOK_AGAIN)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answered:
+    """A guest whose agent answers. socket: of the multiplexer; process: it."""
+
+    socket: Path
+    process: Process
+    hello: Hello
+    ahead: Clocks
+
+
+@contextmanager
+def answered(
+    host: Host,
+    tools: Tools,
+    at: Place,
+    line: Line,
+    console: Console,
+    *,
+    name: str,
+    state: Path,
+    timeout: float,
+) -> Iterator[Answered]:
+    """Wait for the agent, and hold the line to it until the body is left. Raises RunError with the last words
+    of the guest's console."""
+    where, socket, key = f"tcp:{line.guest}:{PORT}", state / "agent", state / "key"
+    if at.ssh is not None:
+        where = str(state / "line")
+        at.ssh.forward(Path(where), line.guest, PORT)
+    key.touch(mode=0o600)
+    key.write_text(line.key)
+    argv = [tools / "nm-box", "multiplex", "--connect", where, "--key", str(key)]
+    argv += ["--seconds", str(round(timeout) + 5), "--listen", str(socket), "--report-fd", str(REPORT_FD)]
+    launched = host.launch(
+        argv, expect={"listening"}, timeout=START_TIMEOUT, env={processes.LABEL_VARIABLE: name}
+    )
+    try:
+        gone = _gone(Xl(at.host), name, launched.process, console)
+        try:
+            with GuestLine(socket, gone) as own:
+                hello, ahead = own.hello(timeout), own.clocks()
+        except RunError as e:
+            said = console.text()
+            if "ended while it booted" in e.what:
+                raise
+            raise RunError(
+                f"the guest was silent for {timeout:g} s, {how_far(said)}: {console_words(said)}",
+                remedy="raise boot_timeout, or give it more memory",
+            ) from e
+        yield Answered(socket=socket, process=launched.process, hello=hello, ahead=ahead)
+    finally:
+        launched.process.kill()
+
+
+def _gone(xl: Xl, name: str, multiplexer: Process, console: Console) -> Callable[[], str]:
+    """What tells why a guest answers no more: '' while it still runs."""
+    again = time.monotonic() + _LOOK_AT_GUEST
+
+    def gone() -> str:
+        nonlocal again
+        begin = time.monotonic()
+        if multiplexer.poll() is None and begin < again:
+            return ""
+        closed = "" if multiplexer.poll() is None else "the line to the guest is closed"
+        try:
+            found = xl.find(name)
+        except RunError:
+            return closed  # nobody can tell, so it is waited for
+        finally:
+            end = time.monotonic()
+            # The look must not take the CPU that guests boot on.
+            again = end + max(_LOOK_AT_GUEST, _APART * (end - begin))
+        if found is not None and not set(found.state) & set("scd"):
+            return closed
+        return f"the guest ended while it booted: {console_words(console.text())}"
+
+    return gone

@@ -1,0 +1,176 @@
+"""What xl and xentop print, read. Pure: lines that say something else are passed over, never guessed."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from ...model.xen import XenScheduler
+
+#: Columns of `xentop -b` by ours: what is counted since the domain's start, and what its memory is now.
+_COUNTED = {
+    "CPU(sec)": ("cpu_seconds", 1.0),
+    "NETTX(k)": ("network_sent_bytes", 1024.0),
+    "NETRX(k)": ("network_received_bytes", 1024.0),
+    "VBD_OO": ("disk_waits", 1.0),
+    "VBD_RD": ("disk_reads", 1.0),
+    "VBD_WR": ("disk_writes", 1.0),
+    "VBD_RSECT": ("disk_read_bytes", 512.0),
+    "VBD_WSECT": ("disk_written_bytes", 512.0),
+    "MEM(k)": ("memory_bytes", 1024.0),
+}
+_LIMIT = re.compile(r"no limit")
+_STATES = "rbpscd"
+_HYPERVISOR = 1 << 31
+
+
+@dataclass(frozen=True, kw_only=True)
+class ListedDomain:
+    """One line of `xl list`. memory: bytes; state: letters of 'rbpscd' (running, blocked, paused, shut down,
+    crashed, dying); cpu_seconds: of all its vCPUs since its start."""
+
+    name: str
+    id: int
+    memory: int
+    vcpus: int
+    state: str
+    cpu_seconds: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class VirtualCpu:
+    """One line of `xl vcpu-list`. cpu: where it runs, None while it is paused; hard, soft: affinities in xl's
+    own words ('all', '0', '0-1')."""
+
+    domain: str
+    id: int
+    number: int
+    cpu: int | None
+    cpu_seconds: float
+    hard: str
+    soft: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class SchedulerShare:
+    """weight and cap of one domain."""
+
+    domain: str
+    weight: int
+    cap: int
+
+
+def domains(text: str) -> tuple[ListedDomain, ...]:
+    """Of `xl list`."""
+    found = []
+    for line in text.splitlines():
+        match = re.fullmatch(
+            r"(\S+)\s+(\d{1,9})\s+(\d{1,12})\s+(\d{1,9})\s+([-a-z]+)\s+(\d{1,15}\.\d+)\s*", line
+        )
+        if match:
+            found.append(
+                ListedDomain(
+                    name=match[1],
+                    id=int(match[2]),
+                    memory=int(match[3]) << 20,
+                    vcpus=int(match[4]),
+                    state="".join(letter for letter in match[5] if letter in _STATES),
+                    cpu_seconds=float(match[6]),
+                )
+            )
+    return tuple(found)
+
+
+def virtual_cpus(text: str) -> tuple[VirtualCpu, ...]:
+    """Of `xl vcpu-list`."""
+    found = []
+    for line in text.splitlines():
+        match = re.fullmatch(
+            r"(\S+)\s+(\d{1,9})\s+(\d{1,9})\s+(\d{1,9}|-)\s+(\S{1,9})\s+(\d{1,15}\.\d+)\s+(\S+) / (\S+)\s*",
+            line,
+        )
+        if match:
+            found.append(
+                VirtualCpu(
+                    domain=match[1],
+                    id=int(match[2]),
+                    number=int(match[3]),
+                    cpu=None if match[4] == "-" else int(match[4]),
+                    cpu_seconds=float(match[6]),
+                    hard=match[7],
+                    soft=match[8],
+                )
+            )
+    return tuple(found)
+
+
+def shares(text: str) -> tuple[SchedulerShare, ...]:
+    """Of `xl sched-credit` or `xl sched-credit2`."""
+    found = []
+    for line in text.splitlines():
+        match = re.fullmatch(r"(\S+)\s+\d{1,9}\s+(\d{1,9})\s+(\d{1,9})\s*", line)
+        if match:
+            found.append(SchedulerShare(domain=match[1], weight=int(match[2]), cap=int(match[3])))
+    return tuple(found)
+
+
+def scheduler(info: str) -> XenScheduler | None:
+    """Of `xl info`: None where it is another than ours."""
+    match = re.search(r"^xen_scheduler\s*:\s*(\S+)\s*$", info, re.MULTILINE)
+    return XenScheduler(match[1]) if match and match[1] in set(XenScheduler) else None
+
+
+def version(info: str) -> str:
+    """Of `xl info`: '4.17.3', empty where it says none."""
+    parts = dict(re.findall(r"^(xen_major|xen_minor|xen_extra)\s*:[ \t]*(\S*)\s*$", info, re.MULTILINE))
+    if not {"xen_major", "xen_minor"} <= parts.keys():
+        return ""
+    return f"{parts['xen_major']}.{parts['xen_minor']}{parts.get('xen_extra', '')}"
+
+
+def cpus(info: str) -> int:
+    """Of `xl info`: how many CPUs the machine has, 0 where it says none."""
+    match = re.search(r"^nr_cpus\s*:\s*(\d{1,9})\s*$", info, re.MULTILINE)
+    return int(match[1]) if match else 0
+
+
+def capabilities(info: str) -> frozenset[str]:
+    """Of `xl info`: words such as 'xen-3.0-x86_64' (pv guests) and 'hvm-3.0-x86_64', and of virt_caps
+    ('hap')."""
+    lines: list[tuple[str, str]] = re.findall(r"^(xen_caps|virt_caps)\s*:[ \t]*(.*)$", info, re.MULTILINE)
+    return frozenset(word for _, words in lines for word in words.split())
+
+
+def in_virtual_machine(info: str) -> bool:
+    """Of `xl info`: whether the hypervisor's processor says that it is one of a virtual machine (CPUID leaf
+    1, ECX bit 31: the second word of hw_caps)."""
+    match = re.search(r"^hw_caps\s*:\s*[0-9a-f]{8}:([0-9a-f]{8})\b", info, re.MULTILINE)
+    return match is not None and bool(int(match[1], 16) & _HYPERVISOR)
+
+
+def free_memory(info: str) -> int | None:
+    """Of `xl info`, in bytes: what no domain has."""
+    match = re.search(r"^free_memory\s*:\s*(\d{1,12})\s*$", info, re.MULTILINE)
+    return int(match[1]) << 20 if match else None
+
+
+def counters(text: str) -> dict[str, dict[str, float]]:
+    """Of `xentop -b -f`, by domain: its last table. Names of ours (_COUNTED), in s, B or plain counts; a
+    column that is not there or holds no number is missing, never zero."""
+    found: dict[str, dict[str, float]] = {}
+    header: list[str] = []
+    for line in text.splitlines():
+        words = _LIMIT.sub("no_limit", line).split()
+        if words[:2] == ["NAME", "STATE"]:
+            header, found = words, {}
+            continue
+        # The state has six places; a name may be glued to none of them.
+        if len(words) != len(header) or not header or not re.fullmatch(r"[-rbpscd]{6}", words[1]):
+            continue
+        values = {}
+        for column, word in zip(header, words, strict=True):
+            if column in _COUNTED and re.fullmatch(r"\d{1,18}(\.\d{1,6})?", word):
+                name, scale = _COUNTED[column]
+                values[name] = float(word) * scale
+        found[words[0]] = values
+    return found

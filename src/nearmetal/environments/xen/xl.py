@@ -1,0 +1,184 @@
+"""Runs xl on a dom0, this machine or another. Every call has a timeout, and errors carry xl's own message."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ...errors import RunError, UnavailableError
+from ...host import Host
+from ...host.failure import MOST_SHOWN
+from ...model.xen import XenScheduler
+from ..contract import Unavailable
+from . import told as xen_told
+
+CALL_SECONDS = 60.0
+"""A call that answers at once, where guests leave dom0 the CPU that it needs."""
+CREATE_SECONDS = 90.0
+"""xl's own limit for each of a guest's devices is 40 s."""
+SAVE_SECONDS = 300.0
+GONE_SECONDS = 60.0
+_LOOK_AGAIN = 0.1
+_NOISE = ("Parsing config", "Saving to", "xc: progress", "Loading new save file", " Savefile contains")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Facts:
+    """What the hypervisor says of itself. version: '4.17.3'; cpus: of the machine, how many; scheduler: None
+    where it is none of ours; capabilities: see xen_told.capabilities; free_memory: bytes, None where it says
+    none; virtual: whether its processor says that it is one of a virtual machine."""
+
+    version: str
+    cpus: int
+    scheduler: XenScheduler | None
+    capabilities: frozenset[str]
+    free_memory: int | None
+    virtual: bool
+
+
+class Xl:
+    """The toolstack of one dom0."""
+
+    def __init__(self, dom0: Host) -> None:
+        self.dom0 = dom0
+
+    def facts(self) -> Facts | Unavailable:
+        """What `xl info` says, or why there is no hypervisor to ask."""
+        if self.dom0.which("xl") is None:
+            return Unavailable(
+                reason=f"no xl on {self.dom0.name}: it is no dom0 of Xen",
+                remedy="apt-get install xen-system-amd64 and boot into it, or name another: xen: {dom0: …}",
+            )
+        if not self.dom0.is_root():
+            return Unavailable(reason=f"xl needs root on {self.dom0.name}", remedy="run as root")
+        said = self.dom0.run(["xl", "info"], timeout=CALL_SECONDS)
+        version = xen_told.version(said.stdout)
+        if not said.ok or not version:
+            return Unavailable(
+                reason=f"xl reaches no hypervisor on {self.dom0.name}: {said.failure(find_xl_message)}",
+                remedy="boot this machine under Xen (the boot menu has an entry), and start xencommons",
+            )
+        return Facts(
+            version=version,
+            cpus=xen_told.cpus(said.stdout),
+            scheduler=xen_told.scheduler(said.stdout),
+            capabilities=xen_told.capabilities(said.stdout),
+            free_memory=xen_told.free_memory(said.stdout),
+            virtual=xen_told.in_virtual_machine(said.stdout),
+        )
+
+    def create(self, config: str, timeout: float = CREATE_SECONDS) -> None:
+        """Start the guest of a configuration file on dom0, paused. Raises RunError."""
+        # -p: until its console and its vCPUs are as they should be, it has run nothing.
+        self._do(["create", "-p", config], "the guest is not created", timeout=timeout)
+
+    def unpause(self, name: str) -> None:
+        self._do(["unpause", name], f"{name} does not go on")
+
+    def pause(self, name: str) -> None:
+        self._do(["pause", name], f"{name} is not paused")
+
+    def domains(self) -> tuple[xen_told.ListedDomain, ...]:
+        """All that there are. Raises RunError where xl does not answer: a guest that is not seen need not be
+        gone."""
+        return xen_told.domains(self._do(["list"], "the guests are not told"))
+
+    def find(self, name: str) -> xen_told.ListedDomain | None:
+        """None where there is none. Raises RunError where nobody can tell."""
+        return next((d for d in self.domains() if d.name == name), None)
+
+    def destroy(self, name: str) -> None:
+        """End a guest at once and wait until it is gone; harmless where there is none. Raises RunError."""
+        end = time.monotonic() + GONE_SECONDS
+        while True:
+            said = self.dom0.run(["xl", "destroy", name], timeout=GONE_SECONDS)
+            try:
+                if self.find(name) is None:
+                    return
+                why = said.failure(find_xl_message)
+            except RunError as e:
+                why = e.what
+            if time.monotonic() > end:
+                raise RunError(f"guest {name} does not go: {why}", remedy="nearmetal clean")
+            time.sleep(_LOOK_AGAIN)
+
+    def pin(self, name: str, cpus: Sequence[int]) -> None:
+        """Hold each vCPU to one CPU of the machine, by number, and read it back. Raises RunError."""
+        for number, cpu in enumerate(cpus):
+            self._do(
+                ["vcpu-pin", name, str(number), str(cpu)], f"{name}: vCPU {number} is not pinned to CPU {cpu}"
+            )
+        found = {v.number: v.hard for v in self.virtual_cpus(name)}
+        for number, cpu in enumerate(cpus):
+            # 'all' is what xl says where the machine has no other CPU.
+            if cpu_set(found.get(number, "")) not in (frozenset((cpu,)), None):
+                raise RunError(f"{name}: vCPU {number} was pinned to CPU {cpu}, the hypervisor has {found}")
+
+    def virtual_cpus(self, name: str) -> tuple[xen_told.VirtualCpu, ...]:
+        return xen_told.virtual_cpus(self._do(["vcpu-list", name], f"{name} tells no vCPUs"))
+
+    def set_share(
+        self, scheduler: XenScheduler, name: str, *, weight: int | None, cap: int | None
+    ) -> xen_told.SchedulerShare:
+        """Weight and cap of a guest: as they were read back. Raises RunError where they differ."""
+        options = ["-w", str(weight)] if weight is not None else []
+        options += ["-c", str(cap)] if cap is not None else []
+        if options:
+            self._do([f"sched-{scheduler}", "-d", name, *options], f"{name}: no such share")
+        found = xen_told.shares(self._do([f"sched-{scheduler}", "-d", name], f"{name} tells no share"))
+        share = next((s for s in found if s.domain == name), None)
+        if share is None or weight not in (None, share.weight) or cap not in (None, share.cap):
+            raise RunError(
+                f"{name}: weight {weight} and cap {cap} were asked for, the hypervisor has {share}"
+            )
+        return share
+
+    def save(self, name: str, file: str) -> None:
+        """The guest into a file on dom0; it is gone then. Raises RunError."""
+        self._do(["save", name, file], f"{name} is not saved", timeout=SAVE_SECONDS)
+
+    def restore(self, file: str) -> None:
+        """A guest from a file on dom0, which goes on. Raises RunError."""
+        self._do(["restore", file], f"nothing is restored from {file}", timeout=SAVE_SECONDS)
+
+    def counters(self) -> dict[str, dict[str, float]]:
+        """By domain (xen_told.counters); empty where xentop does not answer."""
+        # Of two tables the second has rates too; the first has all that is counted.
+        said = self.dom0.run(["xentop", "-b", "-f", "-i", "1"], timeout=CALL_SECONDS, env={"TERM": "dumb"})
+        return xen_told.counters(said.stdout) if said.ok else {}
+
+    def _do(self, words: Sequence[str], failed: str, *, timeout: float = CALL_SECONDS) -> str:
+        said = self.dom0.run(["xl", *words], timeout=timeout)
+        if said.ok:
+            return said.stdout
+        raise RunError(f"{failed}: {said.failure(find_xl_message)}")
+
+
+def cpu_set(text: str) -> frozenset[int] | None:
+    """'0-1,3' as numbers; None for 'all'. Raises RunError for anything else."""
+    if text == "all":
+        return None
+    found: set[int] = set()
+    for part in text.split(","):
+        match = re.fullmatch(r"([0-9]{1,5})(?:-([0-9]{1,5}))?", part)
+        if match is None:
+            raise RunError(f"xl tells an affinity that cannot be read: {text[:60]}")
+        found.update(range(int(match[1]), int(match[2] or match[1]) + 1))
+    return frozenset(found)
+
+
+def require_facts(found: Facts | Unavailable) -> Facts:
+    """Raises UnavailableError where there is no hypervisor."""
+    if isinstance(found, Unavailable):
+        raise UnavailableError(found.reason, remedy=found.remedy)
+    return found
+
+
+def find_xl_message(output: str) -> str:
+    """Return the first error, since later ones follow from it; failing that, the first line."""
+    lines = [line.strip() for line in output.splitlines() if line.strip()]
+    lines = [line for line in lines if not line.startswith(_NOISE)]
+    errors = [line for line in lines if "error" in line.casefold() or line.startswith("xl:")]
+    return (errors or lines or [""])[0].removeprefix("libxl: error: ")[:MOST_SHOWN]
