@@ -24,8 +24,8 @@ from nearmetal.execute.machine import Machine
 from nearmetal.execute.progress import Silent
 from nearmetal.execute.session import prepare_machine
 from nearmetal.host import LocalHost
-from nearmetal.workloads.application import Output, Place
-from nearmetal.workloads.blast import ENV, PROGRAMS, WHOLE, Blast
+from nearmetal.workloads.applications.blast import ENV, PROGRAMS, WHOLE, Blast
+from nearmetal.workloads.applications.contract import Output, Place
 from nearmetal.workloads.parameter import Choices
 
 BLAST = Blast()

@@ -22,8 +22,8 @@ from nearmetal.execute.session import prepare_machine
 from nearmetal.host import LocalHost
 from nearmetal.launchers import MpiJob
 from nearmetal.model.study import Transport
-from nearmetal.workloads.application import Found, Output, Place
-from nearmetal.workloads.hpcc import OUTPUT, Hpcc
+from nearmetal.workloads.applications.contract import Found, Output, Place
+from nearmetal.workloads.applications.hpcc import OUTPUT, Hpcc
 from nearmetal.workloads.parameter import Choices
 
 LIMIT = 1800.0

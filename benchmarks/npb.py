@@ -37,8 +37,8 @@ from nearmetal.model.study import KernelWorkload
 from nearmetal.study_file.npb import Benchmark, Program, Size, find_program, npb_command
 from nearmetal.workloads.build import build_tools, compiler_flags
 from nearmetal.workloads.command import parse
-from nearmetal.workloads.kernel import CLASSES
-from nearmetal.workloads.kernels import argument, kernel, kernel_names, parameters
+from nearmetal.workloads.kernels.contract import CLASSES
+from nearmetal.workloads.kernels.registry import argument, kernel, kernel_names, parameters
 from nearmetal.workloads.protocol import RankReport, VerifyLine, parse_line
 
 LIMIT = 3600.0

@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 
 from nearmetal.host import Completed, LocalHost
-from nearmetal.workloads.application import Invocation, Output, Place
-from nearmetal.workloads.blast import MERGED, PROGRAMS, WHOLE, Blast
+from nearmetal.workloads.applications.blast import MERGED, PROGRAMS, WHOLE, Blast
+from nearmetal.workloads.applications.contract import Invocation, Output, Place
 from nearmetal.workloads.parameter import Choices, Value
 
 pytestmark = [pytest.mark.more, pytest.mark.beside]

@@ -16,8 +16,8 @@ from nearmetal.execute.session import prepare_machine
 from nearmetal.host import LocalHost
 from nearmetal.host.failure import find_error_line
 from nearmetal.model.roof import DGEMM, Wanted
-from nearmetal.workloads import blas
-from nearmetal.workloads.blas import Blas
+from nearmetal.workloads.applications import blas
+from nearmetal.workloads.applications.blas import Blas
 
 
 @pytest.fixture(scope="module")

@@ -24,7 +24,7 @@ from nearmetal.host.provenance import cpu_flags
 from nearmetal.model.record import Status
 from nearmetal.model.study import KernelWorkload, Transport
 from nearmetal.workloads.build import build_tools, compiler_flags
-from nearmetal.workloads.kernels import argument, kernel, kernel_names, parameters, rows
+from nearmetal.workloads.kernels.registry import argument, kernel, kernel_names, parameters, rows
 from nearmetal.workloads.protocol import (
     Line,
     RankReport,

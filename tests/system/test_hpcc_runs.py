@@ -13,10 +13,10 @@ from tests.conftest import NAME, NEARMETAL, RealImage, nearmetal
 
 from nearmetal.host import LocalHost
 from nearmetal.host.provenance import cpu_flags
-from nearmetal.workloads.application import Output, Place
-from nearmetal.workloads.blas import core_for
+from nearmetal.workloads.applications.blas import core_for
+from nearmetal.workloads.applications.contract import Output, Place
+from nearmetal.workloads.applications.perftest import Perftest
 from nearmetal.workloads.parameter import Choices
-from nearmetal.workloads.perftest import Perftest
 
 pytestmark = pytest.mark.more
 

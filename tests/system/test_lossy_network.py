@@ -33,7 +33,7 @@ from nearmetal.records.codec import from_line, to_line
 from nearmetal.report.markdown import markdown_text
 from nearmetal.report.page import Context, page_html
 from nearmetal.report.seen import RecordIndex
-from nearmetal.workloads.kernels import argument
+from nearmetal.workloads.kernels.registry import argument
 
 pytestmark = pytest.mark.more
 HOST = LocalHost()

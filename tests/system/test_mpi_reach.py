@@ -40,7 +40,7 @@ from nearmetal.model.study import (
     Transport,
     TransportWish,
 )
-from nearmetal.workloads.kernels import argument
+from nearmetal.workloads.kernels.registry import argument
 
 pytestmark = pytest.mark.more
 

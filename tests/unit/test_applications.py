@@ -18,9 +18,9 @@ from nearmetal.execute.weigh import weigh_study
 from nearmetal.model.record import Status
 from nearmetal.model.study import ApplicationWorkload, Better, KernelWorkload, Mode, StorageKind, Study
 from nearmetal.study_file import dump_study, load_text
-from nearmetal.workloads import applications
-from nearmetal.workloads.application import Found, Invocation, Metric, Needs, Output, Place
-from nearmetal.workloads.applications import choices, rows
+from nearmetal.workloads.applications import registry as applications
+from nearmetal.workloads.applications.contract import Found, Invocation, Metric, Needs, Output, Place
+from nearmetal.workloads.applications.registry import choices, rows
 from nearmetal.workloads.parameter import Choices, Kind, Parameter
 
 TEXT = """

@@ -17,7 +17,7 @@ from nearmetal.model.result import Interval
 from nearmetal.model.roof import MeasuredRoof, Wanted, read_roofs, roof_record
 from nearmetal.model.study import ApplicationWorkload, Better, Storage, StorageKind, Study
 from nearmetal.testing.fake_host import FakeHost
-from nearmetal.workloads.fio import roof_arguments
+from nearmetal.workloads.applications.fio import roof_arguments
 
 BIND, LOOP = Storage(kind=StorageKind.BIND, path="/scratch"), Storage(kind=StorageKind.LOOP, size=1 << 20)
 WANTED = Wanted(name="disk-read", ranks=1, transport="", place="/scratch")

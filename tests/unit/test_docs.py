@@ -298,12 +298,12 @@ def test_the_example_program_prints_what_its_study_reads(capsys: pytest.CaptureF
 
 
 def test_the_example_kernel_fits_its_c_source() -> None:
-    from nearmetal.workloads.kernel import Kernel, Setting
+    from nearmetal.workloads.kernels.contract import Kernel, Setting
     from nearmetal.workloads.parameter import Choices
 
     module: dict[str, Any] = {
-        "__package__": "nearmetal.workloads",
-        "__name__": "nearmetal.workloads.broadcast",
+        "__package__": "nearmetal.workloads.kernels",
+        "__name__": "nearmetal.workloads.kernels.broadcast",
     }
     exec(workload_page("python")[-1], module)
     kernel = module["KERNEL"]

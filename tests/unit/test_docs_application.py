@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from nearmetal.workloads.application import Application, Output, Place
+from nearmetal.workloads.applications.contract import Application, Output, Place
 from nearmetal.workloads.parameter import Choices
 
 PAGE = Path(__file__).parents[2] / "docs" / "add-a-workload.md"

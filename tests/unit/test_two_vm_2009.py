@@ -43,7 +43,7 @@ from nearmetal.studies.two_vm_2009 import (
 from nearmetal.study_file import dump_study, load_text
 from nearmetal.testing.fake_host import FakeHost
 from nearmetal.testing.simulate import SimulatedMetric, Spread, simulate
-from nearmetal.workloads.lammps import Lammps, memory
+from nearmetal.workloads.applications.lammps import Lammps, memory
 from nearmetal.workloads.parameter import Choices
 
 BLOCKS = 12

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nearmetal.workloads.application import Found, Output, Place
-from nearmetal.workloads.blast import PROGRAMS, Blast
+from nearmetal.workloads.applications.blast import PROGRAMS, Blast
+from nearmetal.workloads.applications.contract import Found, Output, Place
 from nearmetal.workloads.parameter import Choices, Value
 
 #: What nm-blast printed on two ranks, of fewer fragments.

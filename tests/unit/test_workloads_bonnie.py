@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nearmetal.workloads.application import Found, Metric, Output, Place
-from nearmetal.workloads.bonnie import COLUMNS, MIB, Bonnie
+from nearmetal.workloads.applications.bonnie import COLUMNS, MIB, Bonnie
+from nearmetal.workloads.applications.contract import Found, Metric, Output, Place
 from nearmetal.workloads.parameter import Choices, Value
 
 #: What bonnie++ 2.00a printed.

@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 
 from nearmetal.execute.hardware import Hardware, hardware_of
 from nearmetal.testing.fake_host import FakeHost
-from nearmetal.workloads.application import Application, Found, Output, Place
-from nearmetal.workloads.imb import Imb
-from nearmetal.workloads.mccalpin import McCalpinStream
-from nearmetal.workloads.osu import Osu
+from nearmetal.workloads.applications.contract import Application, Found, Output, Place
+from nearmetal.workloads.applications.imb import Imb
+from nearmetal.workloads.applications.mccalpin import McCalpinStream
+from nearmetal.workloads.applications.osu import Osu
+from nearmetal.workloads.applications.perftest import Perftest
 from nearmetal.workloads.parameter import Choices, Value
-from nearmetal.workloads.perftest import Perftest
 
 OSU_LATENCY = """
 # OSU MPI Latency Test v7.3

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nearmetal.workloads.application import Found, Metric, Output, Place
-from nearmetal.workloads.fio import RESULT, Fio, roof, roof_arguments
-from nearmetal.workloads.fio_jobs import jobs, read_blocks
+from nearmetal.workloads.applications.contract import Found, Metric, Output, Place
+from nearmetal.workloads.applications.fio import RESULT, Fio, roof, roof_arguments
+from nearmetal.workloads.applications.fio_jobs import jobs, read_blocks
 from nearmetal.workloads.parameter import Choices, Value
 
 NONE = {"io_bytes": 0, "bw_bytes": 0, "iops": 0.0, "total_ios": 0, "lat_ns": {"N": 0}}

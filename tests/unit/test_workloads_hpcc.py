@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nearmetal.workloads import blas
-from nearmetal.workloads.application import Found, Output, Place
-from nearmetal.workloads.hpcc import Hpcc
-from nearmetal.workloads.hpcc_input import GIB, grid, problem_size
-from nearmetal.workloads.hpl import Hpl
+from nearmetal.workloads.applications import blas
+from nearmetal.workloads.applications.contract import Found, Output, Place
+from nearmetal.workloads.applications.hpcc import Hpcc
+from nearmetal.workloads.applications.hpcc_input import GIB, grid, problem_size
+from nearmetal.workloads.applications.hpl import Hpl
+from nearmetal.workloads.applications.several import whole_numbers
 from nearmetal.workloads.parameter import Choices, Value
-from nearmetal.workloads.several import whole_numbers
 
 DATA = Path(__file__).with_name("data")
 #: What Debian's HPCC 1.5.0 wrote on two ranks, without the parts that nobody reads.

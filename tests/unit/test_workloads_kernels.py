@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from nearmetal.errors import TrialFailedError, UsageError
 from nearmetal.model.record import Status
 from nearmetal.model.study import Better, KernelWorkload, Pages
-from nearmetal.workloads import kernels
-from nearmetal.workloads.kernel import SliceWork
+from nearmetal.workloads.kernels import registry as kernels
+from nearmetal.workloads.kernels.contract import SliceWork
+from nearmetal.workloads.kernels.stream import BYTES_PER_ELEMENT, LEAST_ELEMENTS, auto_elements
 from nearmetal.workloads.parameter import AUTO, Parameter
 from nearmetal.workloads.protocol import PartLine, SliceLine, VerifyLine
-from nearmetal.workloads.stream import BYTES_PER_ELEMENT, LEAST_ELEMENTS, auto_elements
 
 MIB = 1 << 20
 Params = Mapping[str, str | int | float]

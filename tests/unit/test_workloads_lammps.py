@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nearmetal.workloads.application import Found, Output, Place
-from nearmetal.workloads.lammps import RANK_BYTES, SECTIONS, Lammps, atoms, box, grid, memory
+from nearmetal.workloads.applications.contract import Found, Output, Place
+from nearmetal.workloads.applications.lammps import RANK_BYTES, SECTIONS, Lammps, atoms, box, grid, memory
 from nearmetal.workloads.parameter import Choices, Value
 
 #: What LAMMPS of 29 Sep 2021 printed on two ranks.

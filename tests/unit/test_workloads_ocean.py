@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nearmetal.workloads import veros
-from nearmetal.workloads.application import Application, Found, Output, Place
-from nearmetal.workloads.mitgcm import SECTIONS, Mitgcm
+from nearmetal.workloads.applications import veros
+from nearmetal.workloads.applications.contract import Application, Found, Output, Place
+from nearmetal.workloads.applications.mitgcm import SECTIONS, Mitgcm
+from nearmetal.workloads.applications.veros import Veros
 from nearmetal.workloads.parameter import Choices, Value
-from nearmetal.workloads.veros import Veros
 
 HERE = Path("/var/tmp/x")
 #: The end of a run as MITgcm prints it.

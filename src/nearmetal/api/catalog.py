@@ -17,7 +17,7 @@ def catalog() -> Catalog:
     """The backends and kernels that study files may name."""
     from ..environments.registry import backend_names
     from ..study_file import COMMAND, Catalog
-    from ..workloads.kernels import kernel, kernel_names, parameters
+    from ..workloads.kernels.registry import kernel, kernel_names, parameters
 
     return Catalog(
         backends=backend_names(),
@@ -55,7 +55,7 @@ def require_images(study: Study) -> None:
 
 def _every_metric(kernel: str) -> tuple[str, ...]:
     """The metrics of a kernel under every word that its parameters may be given."""
-    from ..workloads.kernels import metrics, parameters
+    from ..workloads.kernels.registry import metrics, parameters
 
     choices = [{}, *({p.name: word} for p in parameters(kernel).values() for word in p.words)]
     found = [m for c in choices for m in metrics(KernelWorkload(name=kernel, kernel=kernel, params=c))]

@@ -171,7 +171,7 @@ def _applications(host: Host) -> Iterator[Check]:
     from ..execute.hardware import hardware_of
     from ..model.image import HOST
     from ..model.study import ApplicationWorkload
-    from ..workloads.applications import application, application_names, choices
+    from ..workloads.applications.registry import application, application_names, choices
 
     place = two_ranks(hardware_of(host))
     for name in application_names():
@@ -194,7 +194,7 @@ def _in_images() -> Iterator[Check]:
     from ..execute.machine import image_store
     from ..execute.software import find_program
     from ..model.study import ApplicationWorkload
-    from ..workloads.applications import application, application_names, choices
+    from ..workloads.applications.registry import application, application_names, choices
 
     named = {
         name: application(name).needs(choices(ApplicationWorkload(name=name, application=name)))

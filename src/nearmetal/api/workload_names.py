@@ -128,12 +128,7 @@ def type_of(parameter: Parameter) -> str:
 def known_applications() -> dict[str, KnownApplication]:
     """What study files may say of each application."""
     from ..study_file.catalog import KnownApplication
-    from ..workloads.applications import (
-        application_names,
-        metric_names,
-        needs_storage,
-        parameters,
-    )
+    from ..workloads.applications.registry import application_names, metric_names, needs_storage, parameters
 
     def misfit(application: str, name: str, value: ParamValue) -> str | None:
         return parameters(application)[name].problem(value)

@@ -11,9 +11,9 @@ import typer
 from ..api.catalog import catalog
 from ..api.workload_names import read_values
 from ..errors import ExitCode, NearmetalError, UsageError
-from ..workloads.kernel import CLASSES
-from ..workloads.kernels import kernel as kernel_named
-from ..workloads.kernels import kernel_names
+from ..workloads.kernels.contract import CLASSES
+from ..workloads.kernels.registry import kernel as kernel_named
+from ..workloads.kernels.registry import kernel_names
 from .common import print_json
 from .view import View
 

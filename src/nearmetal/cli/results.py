@@ -239,8 +239,8 @@ def list_(results: Path = Parent, json: bool = Json) -> int:
     """Built-in studies, environments, kernels, and the results below results/."""
     from ..environments.registry import backend_names
     from ..studies import SERIES, names
-    from ..workloads.applications import application_names
-    from ..workloads.kernels import kernel_names
+    from ..workloads.applications.registry import application_names
+    from ..workloads.kernels.registry import kernel_names
 
     found, several = newest_first(results, complain), series_below(results)
     empty = sorted(p.parent for p in results.glob("*/study.yaml") if not (p.parent / "plan.json").exists())

@@ -9,8 +9,8 @@ from ..errors import UnavailableError
 from ..host import Host, Unavailable
 from ..model.image import HOST
 from ..model.study import ApplicationWorkload, Arm, Environment, Study
-from ..workloads.application import Needs, Place
-from ..workloads.applications import application, choices
+from ..workloads.applications.contract import Needs, Place
+from ..workloads.applications.registry import application, choices
 from .hardware import Hardware
 
 PROBE_SECONDS = 60.0

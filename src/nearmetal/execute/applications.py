@@ -11,8 +11,8 @@ from ..model.change import replace
 from ..model.record import Row
 from ..model.study import ApplicationWorkload
 from ..records import safe_name
-from ..workloads.application import Invocation, Output, Place
-from ..workloads.applications import application, choices, rows
+from ..workloads.applications.contract import Invocation, Output, Place
+from ..workloads.applications.registry import application, choices, rows
 from .application_place import place_of
 from .launching import Program, Ran, run_program
 from .reports import io_together

@@ -11,7 +11,7 @@ from ..host import Completed, cgroups
 from ..host.audit import compare, facts
 from ..model.record import JsonValue, TrialRecord
 from ..model.study import ApplicationWorkload, CommandWorkload, SingleCopy
-from ..workloads.applications import application, choices
+from ..workloads.applications.registry import application, choices
 from .session import Session
 from .standing import Standing
 from .storage import look

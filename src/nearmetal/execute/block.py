@@ -16,7 +16,7 @@ from ..model.record import GROUP_PHASE, Fold, Row, Status, TrialRecord, slice_ph
 from ..model.scope import RANKS
 from ..model.study import ApplicationWorkload, CommandWorkload, KernelWorkload, Mode
 from ..records import safe_name
-from ..workloads.kernels import rows as kernel_rows
+from ..workloads.kernels.registry import rows as kernel_rows
 from ..workloads.protocol import SliceLine, VerifyLine
 from .account import Account, Window
 from .applications import prepare_application, run_application

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ..errors import UnavailableError
 from ..host import Unavailable
-from ..workloads.blas import Blas, core_for, library, package, variables
+from ..workloads.applications.blas import Blas, core_for, library, package, variables
 from ..workloads.peak import Peak, parse_peak
 from .machine import Machine
 

@@ -9,7 +9,7 @@ from ..errors import RunError, UnavailableError
 from ..host.runtime import outside_directory
 from ..model.roof import DISK_READ, MeasuredRoof, Wanted
 from ..model.study import Better
-from ..workloads.fio import ROOF_DEPTH, roof, roof_arguments
+from ..workloads.applications.fio import ROOF_DEPTH, roof, roof_arguments
 from .machine import Machine
 
 SECONDS, SIZE = 2.0, 512 << 20

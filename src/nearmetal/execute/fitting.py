@@ -9,8 +9,8 @@ from statistics import median
 
 from ..model.study import KernelWorkload
 from ..plan.work import SLICE_SECONDS, capped_units, fitting_units, next_trial, target_seconds
-from ..workloads.kernel import SliceWork
-from ..workloads.kernels import slice_work
+from ..workloads.kernels.contract import SliceWork
+from ..workloads.kernels.registry import slice_work
 from .arms import guarded, sound
 from .session import Session
 from .standing import Standing

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ..environments.guest import FRESH
 from ..model.study import ApplicationWorkload, Arm, CommandWorkload, Study
-from ..workloads.applications import application, choices
+from ..workloads.applications.registry import application, choices
 
 _HIDDEN = re.compile("|".join(rf"{re.escape(str(directory))}/" for directory in FRESH))
 

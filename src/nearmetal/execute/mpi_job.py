@@ -13,7 +13,7 @@ from ..host.runtime import shared_memory_directory
 from ..launchers import HostSlots, Launch, MpiJob, everywhere
 from ..model.image import HOST
 from ..model.study import ApplicationWorkload, Arm, CommandWorkload, KernelWorkload, Shared, Transport
-from ..workloads.kernels import argument
+from ..workloads.kernels.registry import argument
 from .guests import carry_job, trouble
 from .job import Job
 from .profiles import profile_directory

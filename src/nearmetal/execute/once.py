@@ -19,7 +19,7 @@ from ..model.profile import RankProfile
 from ..model.record import JsonValue, Status
 from ..model.study import Better, KernelWorkload, Transport
 from ..units import show
-from ..workloads.kernels import argument, counts_operations, kernel, rows, slice_work
+from ..workloads.kernels.registry import argument, counts_operations, kernel, rows, slice_work
 from ..workloads.protocol import SliceLine, VerifyLine, parse_line, parse_report
 from .machine import Machine
 from .mpi_job import cpu_list

@@ -28,7 +28,7 @@ from ..model.roof import (
 from ..model.study import Better, Study, Transport
 from ..network.build import Network
 from ..records.disk import write_file
-from ..workloads.blas import Blas, package
+from ..workloads.applications.blas import Blas, package
 from .dgemm_roof import measure_dgemm
 from .disk_roof import by_fio
 from .machine import Machine, cache_directory

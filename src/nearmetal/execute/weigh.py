@@ -23,8 +23,8 @@ from ..model.study import (
     Study,
     Workload,
 )
-from ..workloads.applications import needs_storage
-from ..workloads.kernels import kernel
+from ..workloads.applications.registry import needs_storage
+from ..workloads.kernels.registry import kernel
 from .bases import has_kernel
 
 DISK = 4 << 30

@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from ..model.study import Better
-from .application import Metric
+from .applications.contract import Metric
 
 _NUMBER = re.compile(r"[+-]?(?:[0-9]{1,40}(?:\.[0-9]{0,40})?|\.[0-9]{1,40})(?:[eE][+-]?[0-9]{1,4})?")
 LONGEST_LINE = 4096  # characters; a longer one is no table's

@@ -1,0 +1,119 @@
+"""Which BLAS a program loads, and with which kernels: named in its environment, alike for every arm.
+
+Debian's programs are linked to libblas.so.3, which the alternatives system points at one of several
+libraries, each in a directory of its own. OpenBLAS chooses its kernels by the processor's flags, of which a
+guest may see fewer: named by OPENBLAS_CORETYPE, they are the same on both sides.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Set
+from enum import StrEnum
+from pathlib import Path
+
+from ...model.record import JsonValue
+from ..parameter import AUTO, Choices, Kind, Parameter
+
+
+class Blas(StrEnum):
+    REFERENCE = "reference"
+    OPENBLAS = "openblas"
+    AS_FOUND = "as-found"
+
+
+# Of OpenBLAS's own names for x86-64 the ones that differ in DGEMM, best first, with what each needs. On other
+# processors OpenBLAS is left to choose.
+_CORES: tuple[tuple[str, frozenset[str]], ...] = (
+    ("SkylakeX", frozenset({"avx512f", "avx512dq", "avx512bw", "avx512vl", "avx512cd"})),
+    ("Haswell", frozenset({"avx2", "fma"})),
+    ("Sandybridge", frozenset({"avx"})),
+    ("Nehalem", frozenset({"sse4_2"})),
+    ("Core2", frozenset({"ssse3"})),
+)
+_WORDS = (*(core for core, _ in _CORES), "Zen", "Cooperlake", "SapphireRapids", "ARMV8", "NEOVERSEN1")
+SEARCHED = "LD_LIBRARY_PATH"
+_DIRECTORY = {Blas.REFERENCE: "blas", Blas.OPENBLAS: "openblas-pthread"}
+_PACKAGE = {Blas.REFERENCE: "libblas3", Blas.OPENBLAS: "libopenblas0-pthread"}
+# OpenBLAS says this at its start when asked by OPENBLAS_VERBOSE.
+_SAID = re.compile(r"^Core: ([A-Za-z0-9_]{1,40})\s*$", re.MULTILINE)
+
+PARAMETERS = (
+    Parameter(
+        name="blas",
+        kind=Kind.WORD,
+        default=Blas.OPENBLAS,
+        words=tuple(Blas),
+        doc="libblas.so.3 that is loaded; as-found: the one that the loader finds",
+    ),
+    Parameter(
+        name="core",
+        kind=Kind.WORD,
+        default=AUTO,
+        auto=True,
+        words=_WORDS,
+        doc="OpenBLAS's kernels in every arm; auto: by the CPU flags of the machine",
+    ),
+)
+
+
+def core_for(cpu_flags: Set[str]) -> str | None:
+    """OpenBLAS's core type for a processor with these flags, as in /proc/cpuinfo; None: it has to choose."""
+    return next((core for core, needed in _CORES if needed <= cpu_flags), None)
+
+
+def library(blas: Blas) -> Path | None:
+    """Its libblas.so.3 where Debian puts it; None for as-found."""
+    if blas is Blas.AS_FOUND:
+        return None
+    return Path(f"/usr/lib/{os.uname().machine}-linux-gnu") / _DIRECTORY[blas] / "libblas.so.3"
+
+
+def package(blas: Blas) -> str | None:
+    return _PACKAGE.get(blas)
+
+
+def chosen(choices: Choices) -> Blas:
+    return Blas(choices.word("blas"))
+
+
+def environment(choices: Choices, cpu_flags: Set[str]) -> dict[str, str]:
+    """Variables that make a program load it, one thread for each rank."""
+    core = choices.word("core")
+    return variables(chosen(choices), core_for(cpu_flags) if core == AUTO else core)
+
+
+def variables(blas: Blas, core: str | None) -> dict[str, str]:
+    """core: OpenBLAS's kernels by name, None for its own choice."""
+    path = library(blas)
+    env = {} if path is None else {SEARCHED: str(path.parent)}
+    if blas is not Blas.REFERENCE:
+        env |= {"OPENBLAS_NUM_THREADS": "1", "OPENBLAS_VERBOSE": "2"}
+        if core is not None:
+            env["OPENBLAS_CORETYPE"] = core
+    return env
+
+
+def facts(choices: Choices, stderr: str) -> dict[str, JsonValue]:
+    """For the record: what was asked for and what OpenBLAS said of itself."""
+    return {"blas": chosen(choices).value, "openblas_core": " ".join(_said(stderr)) or None}
+
+
+def mismatch(choices: Choices, cpu_flags: Set[str], stderr: str) -> str | None:
+    """Why the library that was loaded is not the one asked for, or None."""
+    blas, said = chosen(choices), _said(stderr)
+    if blas is Blas.OPENBLAS and not said:
+        return "OpenBLAS was asked for and did not report itself: another BLAS was loaded"
+    if blas is Blas.REFERENCE and said:
+        return "the reference BLAS was asked for, OpenBLAS was loaded"
+    core = environment(choices, cpu_flags).get("OPENBLAS_CORETYPE")
+    others = [name for name in said if core is not None and name.lower() != core.lower()]
+    return (
+        f"OpenBLAS was told to use its kernels for {core}, and used those for {others[0]}" if others else None
+    )
+
+
+def _said(stderr: str) -> list[str]:
+    """The core types that the ranks' OpenBLAS named, each once."""
+    return sorted(set(_SAID.findall(stderr)))

@@ -1,0 +1,283 @@
+"""BLAST (ncbi-blast+): a search of a database of sequences, divided into fragments among the ranks of MPI in
+the way of mpiBLAST; the merged hits are held to those of an unsplit search."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from pathlib import Path
+
+from ...model.record import JsonValue
+from ...model.study import Better
+from ..parameter import AUTO, Choices, Kind, Parameter
+from .contract import Found, Invocation, Metric, Needs, Output, Place
+from .json_text import first_object, number_at
+
+#: By program: whether its queries, and its database, are of protein.
+PROGRAMS = {
+    "blastp": (True, True),
+    "blastn": (False, False),
+    "blastx": (False, True),
+    "tblastn": (True, False),
+    "tblastx": (False, False),
+}
+#: Every hit is told: a search that keeps only the best cannot be put together from its fragments.
+EVERY_HIT = "1000000000"
+#: Bytes that drawn sequences may take, as text and as a database.
+MOST_DRAWN = 16 << 30
+#: BLAST asks its maker's machine whether it may tell how it is used, unless told not to.
+ENV = {"BLAST_USAGE_REPORT": "false"}
+#: Of paths: makeblastdb and alias files divide names at these.
+DIVIDERS = (" ", "\t", "\n", '"', "'")
+SEQUENCES, QUERY, INFO, WHOLE, MERGED = (
+    "sequences.fasta",
+    "query.fasta",
+    "whole.info",
+    "whole.tsv",
+    "merged.tsv",
+)
+
+PARAMETERS = (
+    Parameter(
+        name="program",
+        kind=Kind.WORD,
+        default="blastp",
+        words=tuple(PROGRAMS),
+        doc="which of BLAST's searches",
+    ),
+    Parameter(
+        name="fragments",
+        kind=Kind.WHOLE,
+        default=12,
+        most=4096,
+        doc="pieces of the database, given out to ranks as these become free; alike for every placement",
+    ),
+    Parameter(
+        name="sequences", kind=Kind.WHOLE, default=20_000, most=1 << 30, doc="of the database that is drawn"
+    ),
+    Parameter(
+        name="length",
+        kind=Kind.WHOLE,
+        default=350,
+        least=100,
+        most=1 << 24,
+        doc="letters of one, in the mean",
+    ),
+    Parameter(name="queries", kind=Kind.WHOLE, default=32, most=1 << 20, doc="sequences that are searched"),
+    Parameter(name="seed", kind=Kind.WHOLE, default=1, least=0, doc="of database and queries"),
+    Parameter(
+        name="fasta",
+        kind=Kind.TEXT,
+        default=AUTO,
+        auto=True,
+        doc="path of sequences of your own, from which a database is made; auto: drawn from the seed",
+    ),
+    Parameter(
+        name="database",
+        kind=Kind.TEXT,
+        default=AUTO,
+        auto=True,
+        doc="path of a database of your own, as makeblastdb made it; auto: made of the sequences",
+    ),
+    Parameter(
+        name="query",
+        kind=Kind.TEXT,
+        default=AUTO,
+        auto=True,
+        doc="path of queries of your own, in FASTA; auto: drawn from the seed",
+    ),
+    Parameter(name="evalue", kind=Kind.TEXT, default="10", doc="hits of a higher e-value are not told"),
+    Parameter(
+        name="verify",
+        kind=Kind.WORD,
+        default="yes",
+        words=("yes", "no"),
+        doc="whether an unsplit search, before what is measured, says which hits are right",
+    ),
+)
+
+
+class Blast:
+    """Debian's ncbi-blast+, under our nm-blast."""
+
+    name = "blast"
+    doc = "sequence search: fragments of a database over MPI ranks, time of the whole search"
+    parameters = PARAMETERS
+
+    def needs(self, choices: Choices) -> Needs:
+        made = () if _own(choices, "database") else ("makeblastdb",)
+        return Needs(programs=(choices.word("program"), *made, "blastdbcmd"), packages=("ncbi-blast+",))
+
+    def problem(self, choices: Choices, place: Place) -> str | None:
+        for key in ("fasta", "database", "query"):
+            path = _own(choices, key)
+            if path and (not path.startswith("/") or any(c in path for c in DIVIDERS)):
+                return f"{key}: a path from / on, without blanks and quotes, is needed, not {path!r}"
+        if _own(choices, "fasta") and _own(choices, "database"):
+            return "fasta and database are both given; one of them is searched"
+        if not _positive(choices.word("evalue")):
+            return f"evalue: a number above 0 is needed, not {choices.word('evalue')!r}"
+        if _own(choices, "fasta") or _own(choices, "database"):
+            return None if _own(choices, "query") else "a database of your own needs a query of your own"
+        return _too_much(choices)
+
+    def prepare(self, choices: Choices, place: Place) -> tuple[Invocation, ...]:
+        kind = "prot" if PROGRAMS[choices.word("program")][1] else "nucl"
+        database = _database(choices, place)
+        steps: list[Invocation] = []
+        if not (_own(choices, "fasta") or _own(choices, "database")):
+            steps.append(_drawn(choices, place))
+        if not _own(choices, "database"):
+            fasta = _own(choices, "fasta") or str(_room(place) / SEQUENCES)
+            steps.append(_made("makeblastdb", "-in", fasta, "-dbtype", kind, "-out", database))
+        steps.append(_made("blastdbcmd", "-db", database, "-dbtype", kind, "-info", "-out", INFO))
+        if choices.word("verify") == "yes":
+            search = ("-db", database, "-query", _query(choices, place))
+            told = ("-evalue", choices.word("evalue"), "-max_target_seqs", EVERY_HIT, "-outfmt", "6")
+            threads = ("-num_threads", str(place.tasks))
+            steps.append(_made(choices.word("program"), *search, *told, *threads, "-out", WHOLE))
+        return tuple(steps)
+
+    def command(self, choices: Choices, place: Place) -> Invocation:
+        checked = ("--reference", WHOLE) if choices.word("verify") == "yes" else ()
+        return Invocation(
+            argv=(
+                "nm-blast",
+                *("--program", choices.word("program"), "--database", _database(choices, place)),
+                *("--info", INFO, "--query", _query(choices, place)),
+                *("--fragments", choices.word("fragments"), "--evalue", choices.word("evalue")),
+                *("--out", MERGED, *checked),
+            ),
+            own=True,
+            mpi=True,
+            env=ENV,
+        )
+
+    def metrics(self, choices: Choices) -> tuple[tuple[str, str, Better], ...]:
+        return (("search", "s", Better.LOWER),)
+
+    def parse(self, choices: Choices, place: Place, output: Output) -> Found:
+        told = first_object(output.stdout, "search_s")
+        search = number_at(told, "search_s")
+        if search is not None and search <= 0:
+            search = None
+        reason = "" if search is not None else "nm-blast did not tell how long the search took"
+        ok, expected, found = None, "", ""
+        if choices.word("verify") == "yes":
+            ok, expected, found = _verified(told)
+        return Found(
+            metrics=(Metric(name="search", unit="s", better=Better.LOWER, value=search, reason=reason),),
+            ok=ok,
+            expected=expected,
+            found=found,
+            parts=_parts(told, search),
+            facts=_facts(told),
+        )
+
+
+def _own(choices: Choices, key: str) -> str:
+    """The user's path; empty where there is none."""
+    return "" if choices.word(key) == AUTO else choices.word(key)
+
+
+def _positive(text: str) -> bool:
+    try:
+        return 0 < float(text) < math.inf
+    except ValueError:
+        return False
+
+
+def _too_much(choices: Choices) -> str | None:
+    sequences, length = choices.whole("sequences") or 0, choices.whole("length") or 0
+    if (choices.whole("queries") or 0) > sequences or (choices.whole("fragments") or 0) > sequences:
+        return "queries and fragments are at most as many as the sequences"
+    if 2 * sequences * length > MOST_DRAWN:
+        return (
+            f"{sequences:,} sequences of {length:,} letters take more than {MOST_DRAWN >> 30} GiB; "
+            "take fewer, or a database of your own"
+        )
+    return None
+
+
+def _room(place: Place) -> Path:
+    """Where all ranks find files that may be large: each instance has storage of its own."""
+    alone = place.nodes * place.instances == 1
+    return place.storage if alone and place.storage is not None else place.directory
+
+
+def _database(choices: Choices, place: Place) -> str:
+    return _own(choices, "database") or str(_room(place) / "whole")
+
+
+def _query(choices: Choices, place: Place) -> str:
+    return _own(choices, "query") or str(_room(place) / QUERY)
+
+
+def _drawn(choices: Choices, place: Place) -> Invocation:
+    queries, database = (
+        "protein" if protein else "nucleotide" for protein in PROGRAMS[choices.word("program")]
+    )
+    words = {
+        "--seed": choices.word("seed"),
+        "--database": database,
+        "--queries": queries,
+        "--sequences": choices.word("sequences"),
+        "--length": choices.word("length"),
+        "--searched": choices.word("queries"),
+        "--directory": str(_room(place)),
+    }
+    return Invocation(argv=("nm-sequences", *(w for pair in words.items() for w in pair)), own=True)
+
+
+def _made(*argv: str) -> Invocation:
+    return Invocation(argv=argv, env=ENV)
+
+
+def _verified(told: Mapping[str, JsonValue]) -> tuple[bool, str, str]:
+    unsplit, hits = number_at(told, "unsplit"), number_at(told, "hits")
+    if unsplit is None or hits is None:
+        return False, "the hits of an unsplit search", "none told"
+    missing, extra = number_at(told, "missing"), number_at(told, "extra")
+    found = f"{hits:.0f} hits"
+    if missing or extra:
+        found += (
+            f", {missing or 0:.0f} missing, {extra or 0:.0f} beside, the first: {told.get('first')!s:.200}"
+        )
+    # A search that finds nothing shows nothing.
+    ok = told.get("ok") is True and not missing and not extra and unsplit == hits and hits > 0
+    return ok, f"{unsplit:.0f} hits, those of an unsplit search", found
+
+
+def _pieces(told: Mapping[str, JsonValue]) -> list[tuple[int, float]]:
+    """(rank, seconds) of each fragment, as far as they are told."""
+    listed = told.get("fragments")
+    pairs = (
+        (number_at(f, "rank"), number_at(f, "seconds")) for f in (listed if isinstance(listed, list) else ())
+    )
+    return [(int(r), s) for r, s in pairs if r is not None and s is not None and r >= 0 and s >= 0]
+
+
+def _parts(told: Mapping[str, JsonValue], search: float | None) -> dict[str, float]:
+    """Of the time of the search: what a rank spent searching, in the mean, and waiting."""
+    ranks = number_at(told, "ranks")
+    if search is None or not ranks or ranks < 1:
+        return {}
+    busy = sum(seconds for _, seconds in _pieces(told)) / ranks
+    return {"compute": busy, "comm": max(0.0, search - busy)}
+
+
+def _facts(told: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
+    """Size of the database, hits, and how many fragments each rank searched."""
+    facts: dict[str, JsonValue] = {
+        key: int(value)
+        for key in ("sequences", "letters", "hits")
+        if (value := number_at(told, key)) is not None
+    }
+    by_rank: dict[int, int] = {}
+    for rank, _ in _pieces(told):
+        by_rank[rank] = by_rank.get(rank, 0) + 1
+    if by_rank:
+        facts["fragments_by_rank"] = {str(rank): by_rank[rank] for rank in sorted(by_rank)}
+    if (merge := number_at(told, "merge_s")) is not None:
+        facts["merge_s"] = merge
+    return facts

@@ -1,0 +1,187 @@
+"""bonnie++: sequential output and input by character and block, rewriting and seeks of one file."""
+
+from __future__ import annotations
+
+import csv
+import re
+
+from ...model.record import JsonValue
+from ...model.study import IDS, Better
+from ..parameter import Choices, Kind, Parameter
+from .contract import Found, Invocation, Metric, Needs, Output, Place
+
+MIB = 1 << 20
+#: bonnie++ as Debian installs it: not on the PATH of users.
+PROGRAM = "/usr/sbin/bonnie++"
+#: Marks a time below half a second.
+TOO_FAST = "+++++"
+VERSIONS = ("1.97", "1.98")
+
+#: By metric: its column (of format 1.98; the rest are CPU shares, in per cent, behind each), its unit, its
+#: scale, and whether it is by character.
+COLUMNS = {
+    "sequential_output_character": (9, "B/s", 1024.0, True),
+    "sequential_output_block": (11, "B/s", 1024.0, False),
+    "rewrite": (13, "B/s", 1024.0, False),
+    "sequential_input_character": (15, "B/s", 1024.0, True),
+    "sequential_input_block": (17, "B/s", 1024.0, False),
+    "random_seek": (19, "op/s", 1.0, False),
+}
+#: The longest single operations of each test, in the order of COLUMNS.
+FIRST_LATENCY = 38
+_DURATION = re.compile(r"(\d{1,15})(us|ms|s)", re.ASCII)
+_SCALE = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
+_NUMBER = re.compile(r"\d{1,15}(?:\.\d{0,9})?", re.ASCII)
+
+PARAMETERS = (
+    Parameter(
+        name="size",
+        kind=Kind.BYTES,
+        default=1 << 30,
+        auto=True,
+        least=16 * MIB,
+        most=1 << 44,
+        multiple=MIB,
+        doc="of the file; auto: twice the memory of an instance",
+    ),
+    Parameter(
+        name="chunk",
+        kind=Kind.BYTES,
+        default=8192,
+        least=256,
+        most=MIB,
+        doc="of block reads and writes, a power of two",
+    ),
+    Parameter(
+        name="characters",
+        kind=Kind.WORD,
+        default="no",
+        words=("no", "yes"),
+        doc="whether it also reads and writes character by character, about a MB a second",
+    ),
+    Parameter(
+        name="mode",
+        kind=Kind.WORD,
+        default="buffered",
+        words=("buffered", "direct"),
+        doc="buffered: through the page cache; direct: blocks past it (O_DIRECT)",
+    ),
+)
+
+
+class Bonnie:
+    """Debian's bonnie++."""
+
+    name = "bonnie"
+    doc = "storage: characters, blocks, rewriting and seeks, as the papers' Bonnie measures them"
+    parameters = PARAMETERS
+
+    def needs(self, choices: Choices) -> Needs:
+        return Needs(programs=(PROGRAM,), packages=("bonnie++",), storage=True)
+
+    def problem(self, choices: Choices, place: Place) -> str | None:
+        chunk = choices.whole("chunk") or 1
+        if chunk & (chunk - 1):
+            return f"chunk: a power of two is needed, not {chunk}"
+        return None
+
+    def prepare(self, choices: Choices, place: Place) -> tuple[Invocation, ...]:
+        return ()
+
+    def command(self, choices: Choices, place: Place) -> Invocation:
+        size = size_of(choices, place) // MIB
+        return Invocation(
+            argv=(
+                # It refuses to run as root without a user, and any other user may only name itself.
+                *(PROGRAM, "-u", IDS),
+                *("-q", "-d", "{storage}", "-m", "nearmetal", "-n", "0"),
+                *("-s", f"{size}:{choices.word('chunk')}"),
+                *("-r", str(size // 2)),  # it refuses files of less than twice the memory that it is told of
+                *(() if choices.word("characters") == "yes" else ("-f",)),
+                *(("-D",) if choices.word("mode") == "direct" else ()),
+            )
+        )
+
+    def metrics(self, choices: Choices) -> tuple[tuple[str, str, Better], ...]:
+        characters = choices.word("characters") == "yes"
+        return tuple(
+            (name, unit, Better.HIGHER)
+            for name, (_, unit, _, by_character) in COLUMNS.items()
+            if characters or not by_character
+        )
+
+    def parse(self, choices: Choices, place: Place, output: Output) -> Found:
+        fields = _fields(output.stdout)
+        size = size_of(choices, place)
+        facts: dict[str, JsonValue] = {"size": size, "meets": _meets(choices, size, place.memory)}
+        if fields is None:
+            said = [line.strip() for line in output.stderr.splitlines() if line.startswith("Can't")]
+            missing = said[0][:200] if said else "the output holds no line of bonnie++'s results"
+        else:
+            missing = ""
+            facts["version"] = fields[1][:20]
+            facts["cpu"] = _cpu(fields)
+            facts["longest"] = _longest(fields)
+        return Found(
+            metrics=tuple(_metric(entry, fields, missing) for entry in self.metrics(choices)),
+            facts=facts,
+        )
+
+
+def size_of(choices: Choices, place: Place) -> int:
+    """Bytes of the file, in whole MiB."""
+    return (choices.whole("size") or 2 * place.memory) // MIB * MIB
+
+
+def _fields(text: str) -> list[str] | None:
+    """The columns of the first line of results; None where there is none, or half of one."""
+    for line in text.splitlines():
+        if line.startswith(tuple(f"{v}," for v in VERSIONS)):
+            fields = next(csv.reader([line]), [])
+            if len(fields) >= FIRST_LATENCY + len(COLUMNS):
+                return fields
+    return None
+
+
+def _metric(entry: tuple[str, str, Better], fields: list[str] | None, missing: str) -> Metric:
+    name, unit, better = entry
+    value, reason = (None, missing) if fields is None else _value(name, fields)
+    return Metric(name=name, unit=unit, better=better, value=value, reason=reason)
+
+
+def _value(name: str, fields: list[str]) -> tuple[float | None, str]:
+    """In base units, or None and why."""
+    at, _, scale, _ = COLUMNS[name]
+    if fields[at] == TOO_FAST:
+        return None, f"{name}: too fast for bonnie++ to measure; take a larger size"
+    value = _number(fields[at])
+    if value is None or value <= 0:
+        return None, f"{name}: {fields[at][:40]!r} is not a positive number"
+    return value * scale, ""
+
+
+def _number(text: str) -> float | None:
+    return float(text) if _NUMBER.fullmatch(text) else None
+
+
+def _cpu(fields: list[str]) -> dict[str, JsonValue]:
+    """Share of one CPU that each test took, as far as it is told."""
+    shares = {name: _number(fields[at + 1]) for name, (at, *_) in COLUMNS.items()}
+    return {name: share / 100 for name, share in shares.items() if share is not None}
+
+
+def _longest(fields: list[str]) -> dict[str, JsonValue]:
+    """Seconds of the longest operation of each test, as far as they are told."""
+    out: dict[str, JsonValue] = {}
+    for n, name in enumerate(COLUMNS):
+        if told := _DURATION.fullmatch(fields[FIRST_LATENCY + n]):
+            out[name] = int(told[1]) * _SCALE[told[2]]
+    return out
+
+
+def _meets(choices: Choices, size: int, memory: int) -> str:
+    if choices.word("mode") == "direct":
+        return "the file system below the page cache, blocks alone"
+    if size <= memory:
+        return "the page cache: the file is smaller than the memory"
+    return "the page cache in part: the file is larger than the memory"

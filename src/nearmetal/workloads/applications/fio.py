@@ -1,0 +1,288 @@
+"""fio: reads and writes of an instance's storage, past the page cache or through it, block by block."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from ...model.record import JsonValue
+from ...model.study import Better
+from ..parameter import AUTO, Choices, Kind, Parameter
+from .contract import Found, Invocation, Metric, Needs, Output, Place
+from .fio_jobs import MOST_BLOCK, PATTERNS, Job, jobs, read_blocks
+from .json_text import at_path, first_object, number_at
+
+#: By metric: percentile of the latency, as fio names it.
+PERCENTILES = {"p50": "50.000000", "p99": "99.000000", "p999": "99.900000"}
+#: Requests that a device saw, of those that the program made, below which something else served the rest.
+SERVED = 0.5
+#: Seconds of requests of one kind from which that is told: fio reads the device's counters every quarter of
+#: one, and misses what comes after the last time.
+TOLD_FROM = 1.0
+ROOF_DEPTH = 8
+FILE, RESULT = "nearmetal.data", "fio.json"
+
+PARAMETERS = (
+    Parameter(
+        name="mode",
+        kind=Kind.WORD,
+        default="direct",
+        words=("direct", "buffered"),
+        doc="direct: past the page cache (O_DIRECT); buffered: through it",
+    ),
+    Parameter(
+        name="pattern",
+        kind=Kind.WORD,
+        default="all",
+        words=("all", "sequential", "random"),
+        doc="order of the blocks",
+    ),
+    Parameter(
+        name="operation", kind=Kind.WORD, default="all", words=("all", "read", "write"), doc="what is done"
+    ),
+    Parameter(
+        name="block",
+        kind=Kind.TEXT,
+        default=AUTO,
+        auto=True,
+        doc="bytes of a request, or a range in steps of 4 (4 KiB..1 MiB); auto: 1 MiB in sequence, 4 KiB "
+        "at random",
+    ),
+    Parameter(
+        name="size",
+        kind=Kind.BYTES,
+        default=256 << 20,
+        auto=True,
+        least=MOST_BLOCK,
+        most=1 << 44,
+        doc="of the file; auto: twice the memory of an instance",
+    ),
+    Parameter(
+        name="seconds",
+        kind=Kind.SECONDS,
+        default=1.0,
+        least=0.1,
+        most=3600,
+        doc="length of each measurement",
+    ),
+    Parameter(
+        name="engine",
+        kind=Kind.WORD,
+        default="psync",
+        words=("psync", "libaio", "io_uring"),
+        doc="how requests are made: by pread and pwrite, or asynchronously",
+    ),
+    Parameter(
+        name="depth", kind=Kind.WHOLE, default=1, most=1024, doc="requests at a time, of asynchronous engines"
+    ),
+)
+
+
+class Fio:
+    """Debian's fio."""
+
+    name = "fio"
+    doc = "storage: bandwidth, requests a second and their latencies, direct or buffered"
+    parameters = PARAMETERS
+
+    def needs(self, choices: Choices) -> Needs:
+        return Needs(programs=("fio",), packages=("fio",), storage=True)
+
+    def problem(self, choices: Choices, place: Place) -> str | None:
+        blocks = read_blocks(choices.word("block"))
+        if isinstance(blocks, str):
+            return blocks
+        if choices.word("engine") == "psync" and choices.whole("depth") != 1:
+            return "engine psync makes one request at a time; depth is for libaio and io_uring"
+        return None
+
+    def prepare(self, choices: Choices, place: Place) -> tuple[Invocation, ...]:
+        """The file is written once: what is measured finds all its blocks there."""
+        laid_out = ("--name=layout", "--rw=write", f"--bs={MOST_BLOCK}", "--end_fsync=1")
+        return (Invocation(argv=(*_fio(size_of(choices, place)), f"--output={RESULT}", *laid_out)),)
+
+    def command(self, choices: Choices, place: Place) -> Invocation:
+        direct = choices.word("mode") == "direct"
+        every = (
+            f"--output={RESULT}",  # its errors stand alone on standard error then
+            f"--direct={int(direct)}",
+            f"--invalidate={int(direct)}",  # a buffered file stays cached, as far as it fits
+            f"--ioengine={choices.word('engine')}",
+            f"--iodepth={choices.word('depth')}",
+            f"--runtime={round(choices.real('seconds') * 1000)}ms",
+            "--time_based",
+            "--lat_percentiles=1",
+            "--clat_percentiles=0",
+            "--percentile_list=50:99:99.9",
+        )
+        measured = [
+            word
+            for job in jobs(choices)
+            for word in (
+                f"--name={job.name}",
+                "--stonewall",
+                f"--rw={job.rw}",
+                f"--bs={job.block}",
+                *_ended(job),
+            )
+        ]
+        return Invocation(argv=(*_fio(size_of(choices, place)), *every, *measured), outputs=(RESULT,))
+
+    def metrics(self, choices: Choices) -> tuple[tuple[str, str, Better], ...]:
+        return tuple(entry for job in jobs(choices) for entry in _metrics(job))
+
+    def parse(self, choices: Choices, place: Place, output: Output) -> Found:
+        document = first_object(output.files.get(RESULT, ""), "jobs")
+        found = _by_name(document)
+        return Found(
+            metrics=tuple(m for job in jobs(choices) for m in _read(job, found.get(job.name), output)),
+            facts=_facts(choices, place, document, found),
+        )
+
+
+def size_of(choices: Choices, place: Place) -> int:
+    """Bytes of the file, in whole MiB."""
+    size = choices.whole("size") or 2 * place.memory
+    return size >> 20 << 20
+
+
+def roof_arguments(directory: Path, operation: str, *, seconds: float, size: int) -> tuple[str, ...]:
+    """argv that measures what the disk below a directory gives at most, 'read' or 'write': direct requests of
+    1 MiB, several at a time; see roof()."""
+    return (
+        *("fio", "--output-format=json", "--eta=never", f"--name={operation}", f"--rw={operation}"),
+        *(f"--directory={directory}", f"--filename={FILE}", f"--size={size}", f"--bs={MOST_BLOCK}"),
+        *("--direct=1", "--ioengine=libaio", f"--iodepth={ROOF_DEPTH}", "--time_based"),
+        f"--runtime={round(seconds * 1000)}ms",
+    )
+
+
+def roof(text: str, operation: str) -> float | None:
+    """What roof_arguments() printed, in B/s; None where it failed."""
+    return _value(_by_name(first_object(text, "jobs")).get(operation), operation, "bw_bytes")
+
+
+def _fio(size: int) -> tuple[str, ...]:
+    return (
+        *("fio", "--output-format=json", "--eta=never"),
+        *("--name=global", "--directory={storage}", f"--filename={FILE}", f"--size={size}"),
+    )
+
+
+def _ended(job: Job) -> tuple[str, ...]:
+    """What was only written into memory is not left for the next measurement."""
+    return ("--end_fsync=1",) if job.operation == "write" else ()
+
+
+def _metrics(job: Job) -> tuple[tuple[str, str, Better], ...]:
+    sequential = PATTERNS[job.rw][0] == "sequential"
+    speed = ("bandwidth", "B/s") if sequential else ("rate", "op/s")
+    return (
+        (f"{job.name}_{speed[0]}", speed[1], Better.HIGHER),
+        *((f"{job.name}_{name}", "s", Better.LOWER) for name in PERCENTILES),
+    )
+
+
+def _by_name(document: Mapping[str, JsonValue]) -> dict[str, Mapping[str, JsonValue]]:
+    listed = document.get("jobs")
+    found = (j for j in (listed if isinstance(listed, list) else ()) if isinstance(j, Mapping))
+    return {str(j.get("jobname")): j for j in found}
+
+
+def _value(job: Mapping[str, JsonValue] | None, *path: str) -> float | None:
+    """A positive number of a job that did not fail."""
+    if job is None or number_at(job, "error") != 0:
+        return None
+    value = number_at(job, *path)
+    return value if value is not None and value > 0 else None
+
+
+def _read(job: Job, found: Mapping[str, JsonValue] | None, output: Output) -> Iterator[Metric]:
+    side = job.operation
+    speed = _value(found, side, "bw_bytes" if PATTERNS[job.rw][0] == "sequential" else "iops")
+    latencies = [_value(found, side, "lat_ns", "percentile", p) for p in PERCENTILES.values()]
+    values = (speed, *(None if ns is None else ns / 1e9 for ns in latencies))
+    for (name, unit, better), value in zip(_metrics(job), values, strict=True):
+        reason = "" if value is not None else _missing(job, found, output)
+        yield Metric(name=name, unit=unit, better=better, value=value, reason=reason)
+
+
+def _missing(job: Job, found: Mapping[str, JsonValue] | None, output: Output) -> str:
+    """Why a metric has no value: fio's own words where it says some."""
+    if found is None:
+        said = [
+            line for line in (*output.stderr.splitlines(), *output.stdout.splitlines()) if "fio: " in line
+        ]
+        return said[0][:200] if said else f"the output holds no measurement {job.name}"
+    error = number_at(found, "error")
+    if error:
+        refused = ": this file system refuses O_DIRECT" if error == 22 else ""
+        return f"{job.name}: fio error {error:.0f}{refused}"
+    return f"{job.name} made no request in its time"
+
+
+def _facts(
+    choices: Choices,
+    place: Place,
+    document: Mapping[str, JsonValue],
+    found: Mapping[str, Mapping[str, JsonValue]],
+) -> dict[str, JsonValue]:
+    """Version, size of the file, the device that the kernel counted, and what the requests met."""
+    size = size_of(choices, place)
+    facts: dict[str, JsonValue] = {"size": size}
+    if version := at_path(document, "fio version"):
+        facts["version"] = str(version)[:60]
+    devices = _devices(document)
+    if devices:
+        facts["device"] = ", ".join(devices)
+    if choices.word("mode") == "buffered":
+        facts["meets"] = _cached(size, place.memory)
+    elif found:
+        facts["meets"] = _direct(jobs(choices), choices.real("seconds"), found, devices)
+    return facts
+
+
+def _devices(document: Mapping[str, JsonValue]) -> dict[str, dict[str, float]]:
+    """By name: requests that each device was given while fio ran, 'read' and 'write', merged ones too."""
+    listed = document.get("disk_util")
+    out: dict[str, dict[str, float]] = {}
+    for device in listed if isinstance(listed, list) else ():
+        name = at_path(device, "name")
+        if isinstance(name, str) and name:
+            out[name[:60]] = {
+                side: (number_at(device, f"{side}_ios") or 0) + (number_at(device, f"{side}_merges") or 0)
+                for side in ("read", "write")
+            }
+    return out
+
+
+def _cached(size: int, memory: int) -> str:
+    if size <= memory:
+        return "the page cache: the file is smaller than the memory"
+    return "the page cache in part: the file is larger than the memory"
+
+
+def _direct(
+    asked: Sequence[Job],
+    seconds: float,
+    found: Mapping[str, Mapping[str, JsonValue]],
+    devices: Mapping[str, Mapping[str, float]],
+) -> str:
+    """What stood below O_DIRECT, as far as it can be told from outside the file system. seconds: of each
+    job."""
+    if not devices:
+        return "not known: no block device stands below this file system (memory, network or an overlay)"
+    counted = False
+    for side in ("read", "write"):
+        own = [j for j in asked if j.operation == side]
+        made = sum(number_at(found.get(j.name), side, "total_ios") or 0 for j in own)
+        seen = sum(device[side] for device in devices.values())
+        if len(own) * seconds >= TOLD_FROM:
+            counted = True
+            if seen < SERVED * made:
+                return f"a cache: the device saw less than {SERVED:.0%} of the {side} requests"
+    if any(name.startswith("loop") for name in devices):
+        return "a loop device, whose file may be in the machine's page cache"
+    if any(name.startswith(("vd", "xvd")) for name in devices):
+        return "a virtual disk, which a cache of its machine may serve"
+    return "the device" if counted else "the device, or a cache: too short to be told"

@@ -1,0 +1,64 @@
+"""What fio measures: patterns and block sizes, by the keys of a workload."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import takewhile
+
+from ...units import UnitError, parse_size
+from ..parameter import AUTO, Choices
+
+LEAST_BLOCK, MOST_BLOCK = 4 << 10, 1 << 20
+#: From one block size of a range to the next.
+STEP = 4
+PATTERNS = {
+    "read": ("sequential", "read"),
+    "write": ("sequential", "write"),
+    "randread": ("random", "read"),
+    "randwrite": ("random", "write"),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    """One measurement. rw: as fio calls it; block: bytes of a request."""
+
+    rw: str
+    block: int
+
+    @property
+    def name(self) -> str:
+        """As the metrics begin: randread_4KiB."""
+        size = f"{self.block >> 20}MiB" if self.block >= 1 << 20 else f"{self.block >> 10}KiB"
+        return f"{self.rw}_{size}"
+
+    @property
+    def operation(self) -> str:
+        return PATTERNS[self.rw][1]
+
+
+def read_blocks(text: str) -> tuple[int, ...] | str:
+    """Block sizes in bytes, smallest first; none for 'auto'. Or what is wrong with the text."""
+    if text == AUTO:
+        return ()
+    ends = text.split("..")
+    try:
+        first, last = parse_size(ends[0].strip()), parse_size(ends[-1].strip())
+    except UnitError as e:
+        return f"block: {e}"
+    if len(ends) > 2 or not LEAST_BLOCK <= first <= last <= MOST_BLOCK or (first | last) & 1023:
+        return f"block: a size or a range from 4 KiB to 1 MiB in whole KiB was expected, not {text!r}"
+    sizes = takewhile(lambda size: size <= last, (first * STEP**n for n in range(8)))
+    return tuple(dict.fromkeys((*sizes, last)))
+
+
+def jobs(choices: Choices) -> tuple[Job, ...]:
+    """What is measured, in order."""
+    blocks = read_blocks(choices.word("block"))
+    sizes = blocks if not isinstance(blocks, str) else ()
+    return tuple(
+        Job(rw=rw, block=block)
+        for rw, (order, operation) in PATTERNS.items()
+        if choices.word("pattern") in ("all", order) and choices.word("operation") in ("all", operation)
+        for block in sizes or ((MOST_BLOCK if order == "sequential" else LEAST_BLOCK),)
+    )

@@ -1,0 +1,159 @@
+"""HPCC, the HPC Challenge benchmark (Luszczek and others 2006): Debian's package, all its parts in one run.
+
+A size is given, or follows from the memory as in a paper of 2009: hpcc_input.problem_size.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ...model.record import JsonValue
+from ...model.study import Better
+from ..parameter import Choices, Kind, Parameter
+from ..program_output import ending
+from ..reading import metrics_of, number
+from . import blas, hpcc_input
+from .contract import Found, Invocation, Needs, Output, Place
+from .hpcc_output import faults, hpl_fault, section, solved, summary
+
+INPUT, OUTPUT = "hpccinf.txt", "hpccoutf.txt"
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Figure:
+    """A metric and its key in HPCC's summary; scale: base units in one of the printed. HPCC's G is 10^9, also
+    of bytes, and its update is one operation."""
+
+    name: str
+    key: str
+    unit: str
+    scale: float = 1e9
+    better: Better = Better.HIGHER
+
+
+# G: all ranks together; EP (HPCC: Star): the mean of all ranks at once, without communication; Single: one
+# rank, the others idle.
+_FIGURES = (
+    _Figure(name="G-HPL", key="HPL_Tflops", unit="FLOP/s", scale=1e12),
+    _Figure(name="G-PTRANS", key="PTRANS_GBs", unit="B/s"),
+    _Figure(name="G-RandomAccess", key="MPIRandomAccess_GUPs", unit="op/s"),
+    _Figure(name="G-FFTE", key="MPIFFT_Gflops", unit="FLOP/s"),
+    _Figure(name="EP-STREAM-copy", key="StarSTREAM_Copy", unit="B/s"),
+    _Figure(name="EP-STREAM-scale", key="StarSTREAM_Scale", unit="B/s"),
+    _Figure(name="EP-STREAM-add", key="StarSTREAM_Add", unit="B/s"),
+    _Figure(name="EP-STREAM-triad", key="StarSTREAM_Triad", unit="B/s"),
+    _Figure(name="EP-DGEMM", key="StarDGEMM_Gflops", unit="FLOP/s"),
+    _Figure(name="Single-STREAM-triad", key="SingleSTREAM_Triad", unit="B/s"),
+    _Figure(name="Single-DGEMM", key="SingleDGEMM_Gflops", unit="FLOP/s"),
+    _Figure(name="RandomRing-bandwidth", key="RandomlyOrderedRingBandwidth_GBytes", unit="B/s"),
+    _Figure(
+        name="RandomRing-latency",
+        key="RandomlyOrderedRingLatency_usec",
+        unit="s",
+        scale=1e-6,
+        better=Better.LOWER,
+    ),
+)
+# What of the summary says how large each part was.
+_SIZES = ("DGEMM_N", "PTRANS_n", "MPIRandomAccess_N", "STREAM_VectorSize", "FFT_N", "MPIFFT_N")
+
+
+class Hpcc:
+    name = "hpcc"
+    doc = "HPC Challenge: HPL, PTRANS, RandomAccess, FFT, STREAM, DGEMM, random ring"
+    parameters: tuple[Parameter, ...] = (
+        *hpcc_input.PARAMETERS,
+        Parameter(name="nb", kind=Kind.WHOLE, default=128, most=100_000, doc="block size of HPL and PTRANS"),
+        *blas.PARAMETERS,
+    )
+
+    def needs(self, choices: Choices) -> Needs:
+        return needs_of("hpcc", choices)
+
+    def problem(self, choices: Choices, place: Place) -> str | None:
+        return hpcc_input.misfit(_input(choices, place), place)
+
+    def prepare(self, choices: Choices, place: Place) -> tuple[Invocation, ...]:
+        return ()
+
+    def command(self, choices: Choices, place: Place) -> Invocation:
+        return Invocation(
+            argv=("hpcc",),
+            mpi=True,
+            env=blas.environment(choices, place.cpu_flags),
+            files={INPUT: _input(choices, place).text("HPC Challenge")},
+            outputs=(OUTPUT,),
+        )
+
+    def metrics(self, choices: Choices) -> tuple[tuple[str, str, Better], ...]:
+        return tuple((f.name, f.unit, f.better) for f in _FIGURES)
+
+    def parse(self, choices: Choices, place: Place, output: Output) -> Found:
+        text = output.files.get(OUTPUT, "")
+        told = summary(text)
+        wrong = _wrong(choices, place, output, text, told)
+        return Found(
+            metrics=metrics_of(
+                self.metrics(choices), _values(told or {}), lambda name: _missing(name, told, place)
+            ),
+            ok=not wrong,
+            expected="HPCC's own checks passed, with the BLAS asked for",
+            found="; ".join(wrong) or "HPCC's own checks passed, with the BLAS asked for",
+            facts=_facts(choices, place, output, told or {}),
+        )
+
+
+def needs_of(program: str, choices: Choices) -> Needs:
+    """The program and the BLAS that it loads."""
+    chosen = blas.chosen(choices)
+    library, package = blas.library(chosen), blas.package(chosen)
+    return Needs(
+        programs=(program, *([str(library)] if library is not None else [])),
+        packages=("hpcc", *([package] if package is not None else [])),
+    )
+
+
+def input_facts(given: hpcc_input.Input) -> dict[str, JsonValue]:
+    return {"n": given.n, "nb": list(given.blocks), "grid": f"{given.p}x{given.q}"}
+
+
+def _input(choices: Choices, place: Place) -> hpcc_input.Input:
+    return hpcc_input.input_of(choices, place, (choices.whole("nb") or 1,))
+
+
+def _wrong(
+    choices: Choices, place: Place, output: Output, text: str, told: dict[str, str] | None
+) -> list[str]:
+    if told is None:
+        what = f"{OUTPUT} has no summary; {ending(text)}" if text else f"there is no {OUTPUT}"
+        return [what]
+    hpl = section(text, "HPL")
+    checks = (
+        hpl_fault(solved(hpl), _input(choices, place).blocks, hpl),
+        blas.mismatch(choices, place.cpu_flags, output.stderr),
+        *faults(text, told),
+    )
+    return [found for found in checks if found is not None]
+
+
+def _values(told: dict[str, str]) -> dict[str, float]:
+    """By metric, in base units; HPCC prints -1 for what it did not measure."""
+    read = ((figure, number(told.get(figure.key, ""))) for figure in _FIGURES)
+    return {f.name: value * f.scale for f, value in read if value is not None and value > 0}
+
+
+def _missing(name: str, told: dict[str, str] | None, place: Place) -> str:
+    if told is not None and place.ranks == 1 and name.startswith("RandomRing"):
+        return "a ring needs two ranks"
+    return f"HPCC's summary gives no {name}"
+
+
+def _facts(choices: Choices, place: Place, output: Output, told: dict[str, str]) -> dict[str, JsonValue]:
+    version = [told.get(f"Version{part}") for part in ("Major", "Minor", "Micro")]
+    sizes: dict[str, JsonValue] = {key: number(told.get(key, "")) for key in _SIZES}
+    return {
+        **input_facts(_input(choices, place)),
+        **blas.facts(choices, output.stderr),
+        "version": ".".join(v[:20] for v in version if v) or None,
+        **sizes,
+    }

@@ -1,0 +1,59 @@
+"""STREAM as McCalpin publishes it, by the path of a user's own build: the table that stream.c prints.
+
+The kernel `stream` is ours, in slices and over MPI; this is for a build whose figures are known elsewhere.
+"""
+
+from __future__ import annotations
+
+import re
+
+from ...model.study import Better
+from ..parameter import Choices, Parameter
+from ..program_output import ending
+from ..reading import metrics_of, number, words_of_lines
+from .contract import Found, Invocation, Needs, Output, Place
+from .several import program_parameter, program_problem
+
+_LINES = {"Copy:": "copy", "Scale:": "scale", "Add:": "add", "Triad:": "triad"}
+_ELEMENTS = re.compile(r"^Array size = ([0-9]{1,18})\b", re.MULTILINE)
+_VALID, _INVALID = "Solution Validates", "Failed Validation"
+_EXPECTED = "Solution Validates"
+
+
+class McCalpinStream:
+    name = "mccalpin-stream"
+    doc = "McCalpin's STREAM by the path of your own build"
+    parameters: tuple[Parameter, ...] = (program_parameter("stream_c.exe"),)
+
+    def needs(self, choices: Choices) -> Needs:
+        return Needs(programs=(choices.word("program"),))
+
+    def problem(self, choices: Choices, place: Place) -> str | None:
+        return program_problem(choices)
+
+    def prepare(self, choices: Choices, place: Place) -> tuple[Invocation, ...]:
+        return ()
+
+    def command(self, choices: Choices, place: Place) -> Invocation:
+        return Invocation(argv=(choices.word("program"),))
+
+    def metrics(self, choices: Choices) -> tuple[tuple[str, str, Better], ...]:
+        return tuple((name, "B/s", Better.HIGHER) for name in _LINES.values())
+
+    def parse(self, choices: Choices, place: Place, output: Output) -> Found:
+        text = output.stdout
+        # The first number after the name: the best rate, in MB/s of 10^6 bytes.
+        rates = {
+            _LINES[words[0]]: rate * 1e6
+            for words in words_of_lines(text)
+            if words[0] in _LINES and len(words) == 5 and (rate := number(words[1])) is not None and rate > 0
+        }
+        missing = f"no line for it: {ending(text)}"
+        elements = _ELEMENTS.search(text)
+        return Found(
+            metrics=metrics_of(self.metrics(choices), rates, lambda _: missing),
+            ok=_VALID in text and _INVALID not in text,
+            expected=_EXPECTED,
+            found=_EXPECTED if _VALID in text else _INVALID if _INVALID in text else ending(text),
+            facts={"elements": int(elements[1]) if elements else None},
+        )

@@ -1,0 +1,178 @@
+"""MITgcm (an ocean model): a user's own executable and run directory, with the timers that it prints."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from pathlib import PurePosixPath
+
+from ...model.record import JsonValue
+from ...model.study import Better
+from ..parameter import Choices, Kind, Parameter
+from .contract import Found, Invocation, Needs, Output, Place, metrics_of, parts_of
+
+_STDOUT, _PROGRAM = "STDOUT.0000", "nm-mitgcm"
+#: By metric: the sections it sums (any package may add others), and the kind of time; '' is within another.
+SECTIONS: Mapping[str, tuple[tuple[str, ...], str]] = {
+    "all": (("ALL",), ""),
+    "initialise": (("INITIALISE_FIXED", "INITIALISE_VARIA"), "init"),
+    "forward_step": (("FORWARD_STEP",), ""),
+    "thermodynamics": (("THERMODYNAMICS",), "compute"),
+    "dynamics": (("DYNAMICS",), "compute"),
+    "pressure": (("SOLVE_FOR_PRESSURE",), "compute"),
+    "exchanges": (("BLOCKING_EXCHANGES",), "comm"),
+    "output": (("DO_THE_MODEL_IO", "DO_WRITE_PICKUP"), "io"),
+}
+#: Sea water cannot be outside of it, in degrees.
+COLDEST, WARMEST = -3.0, 45.0
+_REAL = re.compile(r"[-+]?(?:[0-9]{1,40}\.?[0-9]{0,40}|\.[0-9]{1,40})(?:[eEdD][-+]?[0-9]{1,4})?")
+_SECTION = re.compile(r'Seconds in section "([A-Z_]+(?: [A-Z]+)*) *\[')
+_WALL = re.compile(r"Wall clock time:(.*)$")
+_STARTS = re.compile(r"No\. starts: *([0-9]{1,18})\s*$")
+_MEAN = re.compile(r"%MON dynstat_(theta|salt)_mean *=(.*)$")
+_LONGEST = 300  # characters of a line of it
+
+
+class Mitgcm:
+    """Its path and that of the run directory are the user's."""
+
+    name = "mitgcm"
+    doc = "ocean model: your executable in a copy of your run directory, section times, mean temperature"
+    parameters: tuple[Parameter, ...] = (
+        Parameter(
+            name="executable", kind=Kind.TEXT, default="", doc="absolute path of mitgcmuv as you built it"
+        ),
+        Parameter(
+            name="run",
+            kind=Kind.TEXT,
+            default="",
+            doc="absolute path of a run directory: data, eedata, input",
+        ),
+        Parameter(name="mpi", kind=Kind.WORD, default="no", words=("no", "yes"), doc="built with MPI"),
+        Parameter(
+            name="theta",
+            kind=Kind.TEXT,
+            default="any",
+            doc="mean potential temperature that it must end with, in degrees; any: that of sea water",
+        ),
+        Parameter(
+            name="tolerance",
+            kind=Kind.SHARE,
+            default=1e-6,
+            least=0,
+            most=1,
+            doc="how far the mean may be from theta",
+        ),
+    )
+
+    def needs(self, choices: Choices) -> Needs:
+        given = choices.word("executable")
+        # A given one is copied beside its input, into an image too.
+        return Needs(
+            programs=() if given else ("mitgcmuv",),
+            remedy="name your own: executable=PATH,run=PATH",
+        )
+
+    def problem(self, choices: Choices, place: Place) -> str | None:
+        for key in ("executable", "run"):
+            if not choices.word(key).startswith("/"):
+                return f"{key} is an absolute path, of " + (
+                    "mitgcmuv as you built it" if key == "executable" else "its run directory"
+                )
+        if choices.word("mpi") == "no" and place.ranks > 1 and place.tasks != place.ranks:
+            return "without MPI it runs in one instance; write mpi: yes, or take a placement of one"
+        if _wanted(choices) is None and choices.word("theta") != "any":
+            return f"theta is a number of degrees, or any, not {choices.word('theta')[:40]!r}"
+        return None
+
+    def prepare(self, choices: Choices, place: Place) -> tuple[Invocation, ...]:
+        return ()
+
+    def command(self, choices: Choices, place: Place) -> Invocation:
+        return Invocation(
+            argv=(str(PurePosixPath(place.directory, _PROGRAM)),),
+            mpi=choices.word("mpi") == "yes",
+            copies={choices.word("run"): ".", choices.word("executable"): _PROGRAM},
+            fresh=True,
+            outputs=(_STDOUT,),
+        )
+
+    def metrics(self, choices: Choices) -> tuple[tuple[str, str, Better], ...]:
+        return (*((name, "s", Better.LOWER) for name in SECTIONS), ("steps", "op/s", Better.HIGHER))
+
+    def parse(self, choices: Choices, place: Place, output: Output) -> Found:
+        # Without MPI it says everything on the standard output.
+        text = output.files.get(_STDOUT) or output.stdout
+        walls, starts, means = _read(text)
+        values: dict[str, float | None] = {}
+        for name, (sections, _) in SECTIONS.items():
+            found = [walls[s] for s in sections if s in walls]
+            values[name] = sum(found) if found else None
+        whole, steps = values["forward_step"], starts.get("FORWARD_STEP")
+        values["steps"] = steps / whole if steps and whole else None
+        ok, expected, seen = _verified(choices, means.get("theta"), ended="ALL" in walls)
+        facts: dict[str, JsonValue] = {f"{name}_mean": value for name, value in means.items()}
+        parts = parts_of(((name, kind) for name, (_, kind) in SECTIONS.items()), values)
+        return Found(
+            metrics=metrics_of(
+                self.metrics(choices), values, lambda name: f"its output tells no seconds of {name}"
+            ),
+            ok=ok,
+            expected=expected,
+            found=seen,
+            parts=parts,
+            facts=facts | ({"time_steps": steps} if steps else {}),
+        )
+
+
+def _read(text: str) -> tuple[dict[str, float], dict[str, int], dict[str, float]]:
+    """Wall seconds and starts by section, and the last means that the monitor printed."""
+    walls: dict[str, float] = {}
+    starts: dict[str, int] = {}
+    means: dict[str, float] = {}
+    section = ""
+    for line in text.splitlines():
+        if len(line) > _LONGEST:
+            continue
+        if match := _SECTION.search(line):
+            section = match[1]
+        elif match := _MEAN.search(line):
+            means.pop(match[1], None)  # the last one counts, also where that is no number
+            value = _finite(match[2].strip())
+            if value is not None:
+                means[match[1]] = value
+        elif section and (match := _WALL.search(line)):
+            value = _finite(match[1].strip())
+            if value is not None and value >= 0:
+                walls.setdefault(section, value)
+        elif section and (match := _STARTS.search(line)):
+            starts.setdefault(section, int(match[1]))
+            section = ""
+    return walls, starts, means
+
+
+def _finite(text: str) -> float | None:
+    """As Fortran prints one; None for anything else."""
+    if not _REAL.fullmatch(text):
+        return None
+    value = float(text.translate(str.maketrans("dD", "ee")))
+    return value if math.isfinite(value) else None
+
+
+def _wanted(choices: Choices) -> float | None:
+    return None if choices.word("theta") == "any" else _finite(choices.word("theta"))
+
+
+def _verified(choices: Choices, theta: float | None, *, ended: bool) -> tuple[bool, str, str]:
+    wanted = _wanted(choices)
+    low, high = COLDEST, WARMEST
+    if wanted is not None:
+        away = choices.real("tolerance") * abs(wanted)
+        low, high = wanted - away, wanted + away
+    expected = f"an end, with a mean temperature from {low:.9g} to {high:.9g}"
+    if theta is None:
+        return False, expected, "no mean temperature (its monitor prints it: monitorFreq in data)"
+    if not ended:
+        return False, expected, "no seconds of section ALL, which it prints at its end"
+    return low <= theta <= high, expected, f"{theta:.9g}"

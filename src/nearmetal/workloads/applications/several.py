@@ -1,0 +1,57 @@
+"""Several values of one parameter for one run: block sizes, message sizes; and a user's program by path."""
+
+from __future__ import annotations
+
+import re
+from pathlib import PurePath
+
+from ..parameter import Choices, Kind, Parameter
+
+MOST = 32
+_SWEEP = re.compile(r"([0-9]{1,12})\.\.([0-9]{1,12})")
+
+
+def program_parameter(default: str) -> Parameter:
+    """A user's own build: a name on PATH or its absolute path."""
+    return Parameter(
+        name="program", kind=Kind.TEXT, default=default, doc="your own build: on PATH, or its absolute path"
+    )
+
+
+SIZES = Parameter(
+    name="sizes",
+    kind=Kind.TEXT,
+    default="8 4096 1048576",
+    doc="message sizes in bytes: 8, '8 1024 65536', or 8..1048576 in doubling steps",
+)
+
+
+def whole_numbers(text: str) -> tuple[int, ...]:
+    """'64', '32 48 64', or '32..512' in doubling steps, each once and from 1; empty where the text is none of
+    them."""
+    sweep = _SWEEP.fullmatch(text.strip())
+    if sweep:
+        least, most = int(sweep[1]), int(sweep[2])
+        steps = range(MOST) if least else ()
+        return tuple(least << step for step in steps if least << step <= most)
+    words = text.split()
+    if not words or len(words) > MOST or not all(re.fullmatch(r"[0-9]{1,12}", w) and int(w) for w in words):
+        return ()
+    return tuple(dict.fromkeys(map(int, words)))
+
+
+def sizes_problem(choices: Choices) -> str | None:
+    """Why `sizes` is none, or None."""
+    if whole_numbers(choices.word("sizes")):
+        return None
+    return f"sizes is a number of bytes, several, or LEAST..MOST, not '{choices.word('sizes')[:80]}'"
+
+
+def program_problem(choices: Choices) -> str | None:
+    """Why `program` can be found nowhere, or None. Whether it is there is told where it is needed."""
+    program = choices.word("program")
+    if "/" not in program or PurePath(program).is_absolute():
+        return None
+    return (
+        f"program is a name on PATH or an absolute path, not '{program[:80]}': it runs in another directory"
+    )

@@ -1,0 +1,183 @@
+"""Veros (an ocean model in Python): an idealised global ocean of ours, 4 degrees and 20 layers, offline."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from functools import lru_cache
+from pathlib import Path
+
+from ...model.record import JsonValue
+from ...model.study import Better
+from ..parameter import Choices, Kind, Parameter
+from .contract import Found, Invocation, Needs, Output, Place, metrics_of, parts_of
+
+#: Grid and steps where nothing is said: the grid is the 2006 paper's (4 degrees, 20 layers of 50 to 815 m).
+GRID, STEPS = (90, 40, 20), 30
+#: The mean temperature (degrees) and the eastward current (m/s) that 30 steps of it end with, and by how much
+#: either may differ: Veros 1.7 on NumPy.
+ENDS: Mapping[str, float] = {"temp": 3.079440, "current": 0.0238497}
+TOLERANCE = 1e-3
+#: Degrees and g/kg by which the mean may differ from what came in through the surface: rounding alone.
+CLOSED = 1e-9
+#: Bytes for each cell of the grid that Veros takes, and what it takes besides: an estimate, rather too much,
+#: to refuse grids that cannot fit.
+CELL_BYTES, BASE_BYTES = 4000, 250e6
+
+_PROGRAM, _RESULT = "veros_setup.py", "ocean.json"
+#: Of Veros's timers: the metric, and what kind of time it is; those within others have none.
+SECTIONS: Mapping[str, tuple[str, str]] = {
+    "momentum": ("momentum", "compute"),
+    "pressure": ("pressure", ""),
+    "friction": ("friction", ""),
+    "thermodynamics": ("thermodynamics", "compute"),
+    "isoneutral": ("isoneutral", ""),
+    "eq_of_state": ("eq_of_state", ""),
+    "tke": ("tke", "compute"),
+    "diagnostics": ("output", "io"),
+}
+
+
+def _number(name: str, default: int, most: int, doc: str, least: int = 1) -> Parameter:
+    return Parameter(name=name, kind=Kind.WHOLE, default=default, least=least, most=most, doc=doc)
+
+
+class Veros:
+    """By the user's Python, which has veros."""
+
+    name = "veros"
+    doc = "ocean model: an idealised global ocean, section times, snapshots and checkpoints"
+    parameters: tuple[Parameter, ...] = (
+        Parameter(
+            name="python", kind=Kind.TEXT, default="python3", doc="the interpreter that has the package veros"
+        ),
+        _number("nx", GRID[0], 3600, "cells from west to east", least=8),
+        _number("ny", GRID[1], 1600, "cells from south to north", least=8),
+        _number("nz", GRID[2], 500, "layers", least=4),
+        _number("steps", STEPS, 1 << 20, "time steps, a day each at 4 degrees", least=2),
+        _number("snapshot", 10, 1 << 20, "steps from one snapshot of all fields to the next"),
+        _number("checkpoint", 10, 1 << 20, "steps from one restart file to the next"),
+    )
+
+    def needs(self, choices: Choices) -> Needs:
+        python = choices.word("python")
+        return Needs(
+            programs=(python,),
+            probe=(python, "-c", "import importlib.util as u; raise SystemExit(not u.find_spec('veros'))"),
+            probed="the Python package veros",
+            remedy=f"{python} -m pip install veros, or name an interpreter that has it: python=PATH",
+        )
+
+    def problem(self, choices: Choices, place: Place) -> str | None:
+        wanted = BASE_BYTES + CELL_BYTES * math.prod(_grid(choices))
+        if wanted > place.memory:
+            return (
+                f"a grid of {math.prod(_grid(choices)):,} cells takes about {wanted / 2**20:,.0f} MiB, and "
+                f"each instance has {place.memory / 2**20:,.0f} MiB; take fewer"
+            )
+        return None
+
+    def prepare(self, choices: Choices, place: Place) -> tuple[Invocation, ...]:
+        return ()
+
+    def command(self, choices: Choices, place: Place) -> Invocation:
+        keys = ("nx", "ny", "nz", "steps", "snapshot", "checkpoint")
+        numbers = [word for key in keys for word in (f"--{key}", str(choices.whole(key)))]
+        output = "." if place.storage is None else str(place.storage)
+        return Invocation(
+            argv=(choices.word("python"), _PROGRAM, *numbers, "--output", output, "--result", _RESULT),
+            env={
+                "VEROS_BACKEND": "numpy",
+                "VEROS_FORCE_OVERWRITE": "true",  # of an earlier run in this storage
+                "OMP_NUM_THREADS": "1",
+                "PYTHONDONTWRITEBYTECODE": "1",
+            },
+            files={_PROGRAM: _program()},
+            outputs=(_RESULT,),
+        )
+
+    def metrics(self, choices: Choices) -> tuple[tuple[str, str, Better], ...]:
+        timed = (name for name, _ in SECTIONS.values())
+        return (
+            ("run", "s", Better.LOWER),
+            ("main", "s", Better.LOWER),
+            ("steps", "op/s", Better.HIGHER),
+            *((name, "s", Better.LOWER) for name in timed),
+        )
+
+    def parse(self, choices: Choices, place: Place, output: Output) -> Found:
+        told = _told(output.files.get(_RESULT, ""))
+        seconds = told.get("seconds")
+        timers = seconds if isinstance(seconds, dict) else {}
+        steps, main = _real(told.get("steps")), _real(timers.get("main"))
+        values = {"run": _real(told.get("run")), "main": main}
+        # Its timers leave out the first step, in which everything is set up.
+        values["steps"] = (steps - 1) / main if steps is not None and main else None
+        values |= {name: _real(timers.get(timer)) for timer, (name, _) in SECTIONS.items()}
+        ok, expected, found = _verified(choices, told)
+        parts = parts_of(SECTIONS.values(), values)
+        return Found(
+            metrics=metrics_of(
+                self.metrics(choices), values, lambda name: f"{_RESULT}, which it writes, holds no {name}"
+            ),
+            ok=ok,
+            expected=expected,
+            found=found,
+            parts=parts,
+            facts={
+                key: told[key] for key in ("veros", "steps", "written", "means", "current") if key in told
+            },
+        )
+
+
+def _grid(choices: Choices) -> tuple[int, ...]:
+    return tuple(choices.whole(key) or 1 for key in ("nx", "ny", "nz"))
+
+
+@lru_cache(maxsize=1)
+def _program() -> str:
+    return (Path(__file__).parent / _PROGRAM).read_text(encoding="utf-8")
+
+
+def _told(text: str) -> dict[str, JsonValue]:
+    try:
+        told = json.loads(text)
+    except (ValueError, RecursionError):
+        return {}
+    return told if isinstance(told, dict) else {}
+
+
+def _real(value: JsonValue) -> float | None:
+    """None for what is no finite number."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    try:
+        number = float(value)
+    except OverflowError:
+        return None
+    return number if math.isfinite(number) else None
+
+
+def _verified(choices: Choices, told: Mapping[str, JsonValue]) -> tuple[bool, str, str]:
+    """Heat and salt are where they came from; at the usual size also how the ocean ends."""
+    astray, means = told.get("astray"), told.get("means")
+    own = {
+        name: (_real(astray.get(name)), _real(means.get(name)))
+        for name in ("temp", "salt")
+        if isinstance(astray, dict) and isinstance(means, dict)
+    }
+    known = [(name, a, mean) for name, (a, mean) in own.items() if a is not None and mean is not None]
+    if len(known) < 2:
+        return False, "means of temperature and salinity", "none"
+    expected, found = [f"heat and salt astray by less than {CLOSED:g}"], []
+    found.append(", ".join(f"{name} {a:.1e}" for name, a, _ in known))
+    ok = all(abs(a) < CLOSED for _, a, _ in known)
+    if _grid(choices) == GRID and choices.whole("steps") == STEPS:
+        ends = {"temp": known[0][2], "current": _real(told.get("current"))}
+        for name, wanted in ENDS.items():
+            value = ends[name]
+            expected.append(f"{name} {wanted:g} to {TOLERANCE:.1%}")
+            found.append(f"{name} {value if value is None else f'{value:.6g}'}")
+            ok = ok and value is not None and abs(value - wanted) <= TOLERANCE * wanted
+    return ok, "; ".join(expected), "; ".join(found)

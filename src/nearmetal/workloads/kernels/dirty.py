@@ -1,0 +1,66 @@
+"""Dirtier of memory at a set rate, for studies of migration."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ...model.study import Better
+from ..parameter import AUTO, Choices, Kind, Parameter
+from .contract import Kernel, Metric, Setting, SliceWork, per_second
+
+PAGE = 4096
+PACED_SECONDS = 10e-3
+"""Length of a slice at a set rate, whose time is that of its pages by definition."""
+
+
+def _keys(choices: Choices, _: Setting) -> Mapping[str, str | int]:
+    return {
+        "bytes": int(choices.values["bytes"]),
+        "rate": f"{choices.real('rate'):.12g}",
+        "write": choices.word("write"),
+    }
+
+
+def _work(choices: Choices, setting: Setting) -> SliceWork:
+    rate, writes = choices.real("rate"), choices.whole("writes")
+    if writes is None and not rate:
+        return SliceWork()
+    pages = writes or rate * PACED_SECONDS / PAGE
+    return SliceWork(asked=max(1, round(pages / setting.ranks)))
+
+
+KERNEL = Kernel(
+    name="dirty",
+    doc="memory dirtied at a set rate, for studies of migration",
+    parameters=(
+        Parameter(
+            name="bytes", kind=Kind.BYTES, default=64 << 20, least=PAGE, doc="working set, over all ranks"
+        ),
+        Parameter(
+            name="rate",
+            kind=Kind.RATE,
+            default=0,
+            least=0,
+            doc="4 KiB for each page written to, over all ranks; 0 B/s: as fast as it can",
+        ),
+        Parameter(
+            name="write",
+            kind=Kind.WORD,
+            default="word",
+            words=("word", "page"),
+            doc="one word of each page, or all of it",
+        ),
+        Parameter(
+            name="writes",
+            kind=Kind.WHOLE,
+            default=AUTO,
+            auto=True,
+            doc="pages written per slice, over all ranks; auto: as many as fill 1 ms, at a set rate 10 ms",
+        ),
+    ),
+    keys=_keys,
+    work=_work,
+    metrics=lambda _: (
+        Metric(name="rate", unit="B/s", better=Better.HIGHER, part="bytes", value=per_second),
+    ),
+)

@@ -1,0 +1,91 @@
+"""What the kernels that time messages have in common: their keys and what is taken from their slices."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ...model.study import Better
+from ..parameter import AUTO, Choices, Kind, Parameter
+from .contract import Kernel, Metric, Setting, SliceWork, per_second, seconds_each
+
+LARGE = 64 << 10
+"""Bytes of a message from which its time is governed by its size: bandwidth is shown instead of latency."""
+
+
+def bytes_of(choices: Choices) -> int:
+    return int(choices.values["bytes"])
+
+
+def message_metrics(choices: Choices, *, unusable: str = Metric.unusable) -> tuple[Metric, ...]:
+    """Latency or bandwidth, from a part whose work is messages."""
+    size, measure = bytes_of(choices), choices.word("measure")
+    latency = measure == "latency" or (measure == AUTO and size < LARGE)
+    return (
+        Metric(
+            name="latency" if latency else "bandwidth",
+            unit="s" if latency else "B/s",
+            better=Better.LOWER if latency else Better.HIGHER,
+            part="messages",
+            value=seconds_each if latency else lambda seconds, work: size * per_second(seconds, work),
+            unusable=unusable,
+        ),
+    )
+
+
+def bytes_parameter(doc: str, *, least: int = 0, most: int = 1 << 30, multiple: int = 1) -> Parameter:
+    return Parameter(
+        name="bytes", kind=Kind.BYTES, default=8, least=least, most=most, multiple=multiple, doc=doc
+    )
+
+
+def count_parameter(name: str, doc: str) -> Parameter:
+    """The key that sets how many things a slice does."""
+    return Parameter(
+        name=name,
+        kind=Kind.WHOLE,
+        default=AUTO,
+        auto=True,
+        most=1 << 30,
+        doc=f"{doc}; auto: as many as fill about 1 ms",
+    )
+
+
+def measure_parameter(latency: str) -> Parameter:
+    return Parameter(
+        name="measure",
+        kind=Kind.WORD,
+        default=AUTO,
+        auto=True,
+        words=("latency", "bandwidth"),
+        doc=f"latency ({latency}) or bandwidth; auto: latency below 64 KiB",
+    )
+
+
+def pingpong_kernel(
+    name: str,
+    *,
+    doc: str,
+    least_bytes: int = 0,
+    most_bytes: int = 1 << 30,
+    more: tuple[Parameter, ...] = (),
+    unusable: str = Metric.unusable,
+) -> Kernel:
+    """Ping-pong over one carrier. more: further keys, all of them words; unusable: see Metric."""
+
+    def keys(choices: Choices, _: Setting) -> Mapping[str, str | int]:
+        return {"bytes": bytes_of(choices), **{p.name: choices.word(p.name) for p in more}}
+
+    return Kernel(
+        name=name,
+        doc=doc,
+        parameters=(
+            bytes_parameter("size of a message", least=least_bytes, most=most_bytes),
+            count_parameter("trips", "round trips per slice"),
+            measure_parameter("half a round trip"),
+            *more,
+        ),
+        keys=keys,
+        work=lambda choices, _: SliceWork(asked=choices.whole("trips")),
+        metrics=lambda choices: message_metrics(choices, unusable=unusable),
+        least_ranks=2,
+    )

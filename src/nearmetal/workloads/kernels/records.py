@@ -1,0 +1,67 @@
+"""Records: how an ocean model writes, short records into files of about 1 MB, and checkpoints forced to the
+medium, in the storage of the environment."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ...model.study import Better
+from ..parameter import AUTO, Choices, Kind, Parameter
+from .contract import Kernel, Metric, Setting, SliceWork, per_second, seconds_each
+
+
+def _keys(choices: Choices, _: Setting) -> Mapping[str, str | int]:
+    return {
+        "record": int(choices.values["record"]),
+        "file": int(choices.values["file"]),
+        "files": int(choices.values["files"]),
+        "checkpoint": int(choices.values["checkpoint"]),
+    }
+
+
+def _work(choices: Choices, setting: Setting) -> SliceWork:
+    """The checkpoint at the end of a slice takes the same time however many records come before it."""
+    records = choices.whole("records")
+    asked = None if records is None else max(1, round(records / setting.ranks))
+    return SliceWork(asked=asked, parts=("records",))
+
+
+KERNEL = Kernel(
+    name="records",
+    doc="output of an ocean model: records of 200 B into files of 1 MiB, and checkpoints; needs storage",
+    parameters=(
+        Parameter(
+            name="record", kind=Kind.BYTES, default=200, least=16, most=1 << 20, doc="of one write to a file"
+        ),
+        Parameter(
+            name="file", kind=Kind.BYTES, default=1 << 20, least=16, doc="of a file, then comes the next"
+        ),
+        Parameter(
+            name="files",
+            kind=Kind.WHOLE,
+            default=32,
+            most=1 << 20,
+            doc="files of each rank, then the first is written anew",
+        ),
+        Parameter(
+            name="checkpoint",
+            kind=Kind.BYTES,
+            default=4 << 20,
+            doc="of a checkpoint of each rank, forced to the medium at the end of a slice",
+        ),
+        Parameter(
+            name="records",
+            kind=Kind.WHOLE,
+            default=AUTO,
+            auto=True,
+            doc="written per slice, over all ranks; auto: as many as fill about 1 ms",
+        ),
+    ),
+    keys=_keys,
+    work=_work,
+    metrics=lambda _: (
+        Metric(name="records", unit="op/s", better=Better.HIGHER, part="records", value=per_second),
+        Metric(name="checkpoint", unit="s", better=Better.LOWER, part="checkpoint", value=seconds_each),
+    ),
+    storage=True,
+)

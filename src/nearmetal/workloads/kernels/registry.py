@@ -1,0 +1,215 @@
+"""The kernels by name: a workload's words for nm-micro, and rows out of what nm-micro answers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+from ...errors import TrialFailedError, UsageError
+from ...model.record import JsonValue, Row, Status
+from ...model.study import Better, KernelWorkload
+from ..parameter import Choices, Parameter
+from ..protocol import PartLine, SliceLine, VerifyLine
+from . import (
+    allreduce,
+    alltoall,
+    barrier,
+    bt,
+    cg,
+    dirty,
+    ep,
+    ft,
+    is_,
+    lu,
+    mg,
+    pingpong,
+    records,
+    ring,
+    stream,
+    tcp,
+    udp,
+)
+from .contract import RATE, Kernel, Metric, Setting, SliceWork
+
+_MODULES = (
+    stream,
+    ep,
+    cg,
+    is_,
+    mg,
+    ft,
+    lu,
+    bt,
+    pingpong,
+    ring,
+    alltoall,
+    allreduce,
+    barrier,
+    tcp,
+    udp,
+    dirty,
+    records,
+)
+_KERNELS: Mapping[str, Kernel] = {module.KERNEL.name: module.KERNEL for module in _MODULES}
+
+
+def kernel_names() -> tuple[str, ...]:
+    return tuple(_KERNELS)
+
+
+def kernel(name: str) -> Kernel:
+    """Raises UsageError for an unknown name."""
+    found = _KERNELS.get(name)
+    if found is None:
+        raise UsageError(f"unknown kernel '{name}'", remedy=f"one of {', '.join(_KERNELS)}")
+    return found
+
+
+def parameters(name: str) -> dict[str, Parameter]:
+    """The keys that a kernel takes. Raises UsageError for an unknown kernel."""
+    return {p.name: p for p in kernel(name).parameters}
+
+
+def problems(name: str, params: Mapping[str, object]) -> dict[str, str]:
+    """What is wrong with a workload's params, by key; empty where all fit. Raises UsageError for an unknown
+    kernel."""
+    known = parameters(name)
+    found: dict[str, str] = {}
+    for key, value in params.items():
+        if key not in known:
+            found[key] = f"kernel '{name}' has no key '{key}'; it has {', '.join(known)}"
+        elif (what := known[key].problem(value)) is not None:
+            found[key] = what
+    return found
+
+
+def counts_operations(name: str) -> bool:
+    """Whether its full run is measured in operations per second, as the NAS benchmarks are."""
+    every = metrics(KernelWorkload(name=name, kernel=name, params={}))
+    return any((metric, unit) == (RATE.name, RATE.unit) for metric, unit, _ in every)
+
+
+def metrics(workload: KernelWorkload) -> tuple[tuple[str, str, Better], ...]:
+    """(name, unit, better) of each row that rows() will give, in order."""
+    return tuple((m.name, m.unit, m.better) for m in _metrics(workload))
+
+
+def argument(workload: KernelWorkload, *, ranks: int, llc_bytes: int, extra: float, threads: int = 1) -> str:
+    """The KERNEL-SPEC of nm-micro.
+
+    It is the same for all arms with as many ranks, except for `extra`.
+
+    extra: additional work planted in every slice, as a share (0.03 = 3 %).
+    threads: threads of each rank; a kernel that can use only one refuses more by itself.
+
+    Raises UsageError if the kernel cannot run on so many ranks or a key does not fit.
+    """
+    found, choices = _resolve(workload)
+    if ranks < found.least_ranks or not found.ranks.allow(ranks):
+        allowed = f"at least {found.least_ranks}" if ranks < found.least_ranks else found.ranks.value
+        raise UsageError(
+            f"kernel '{found.name}' of workload '{workload.name}' does not run on {ranks} ranks",
+            remedy=f"give its placements {allowed} ranks",
+        )
+    setting = Setting(ranks=ranks, llc_bytes=llc_bytes)
+    keys: dict[str, str | int] = {**found.keys(choices, setting), "pages": workload.pages.value}
+    words = [found.name, *(f"{key}={value}" for key, value in keys.items())]
+    if _alone(found, workload):
+        words.append(f"only={workload.metrics[0]}")
+    if threads > 1:
+        words.append(f"threads={threads}")
+    if extra:
+        words.append(f"extra={extra:.9g}")
+    return ":".join(words)
+
+
+def slice_work(workload: KernelWorkload, *, ranks: int, llc_bytes: int) -> SliceWork:
+    """How much work a slice of this workload holds. Raises UsageError if a key does not fit."""
+    found, choices = _resolve(workload)
+    setting = Setting(ranks=ranks, llc_bytes=llc_bytes, alone=_alone(found, workload))
+    return found.work(choices, setting)
+
+
+def _alone(kernel: Kernel, workload: KernelWorkload) -> bool:
+    """Whether the kernel runs only the part of the one metric asked for."""
+    return kernel.alone and len(workload.metrics) == 1
+
+
+def rows(workload: KernelWorkload, slices: Sequence[SliceLine], verify: VerifyLine | None) -> tuple[Row, ...]:
+    """One row per metric, values by slice in the order measured. A failed verification fails every row of the
+    kernel and keeps its values; verify=None: none was asked for. Raises TrialFailedError where a slice is of
+    another kernel or lacks a part."""
+    return tuple(_row(workload, metric, slices, verify) for metric in _metrics(workload))
+
+
+def _resolve(workload: KernelWorkload) -> tuple[Kernel, Choices]:
+    wrong = problems(workload.kernel, workload.params)
+    if wrong:
+        raise UsageError(f"workload '{workload.name}': {next(iter(wrong.values()))}")
+    found = kernel(workload.kernel)
+    values = {p.name: p.default for p in found.parameters} | dict(workload.params)
+    return found, Choices(values=values)
+
+
+def _metrics(workload: KernelWorkload) -> tuple[Metric, ...]:
+    found, choices = _resolve(workload)
+    every = found.metrics(choices)
+    unknown = set(workload.metrics) - {m.name for m in every}
+    if unknown:
+        raise UsageError(
+            f"workload '{workload.name}': kernel '{found.name}' has no metric '{min(unknown)}'",
+            remedy=f"one of {', '.join(m.name for m in every)}",
+        )
+    return tuple(m for m in every if not workload.metrics or m.name in workload.metrics)
+
+
+def _part(workload: KernelWorkload, metric: Metric, line: SliceLine) -> PartLine:
+    for part in line.parts:
+        if line.name == workload.kernel and part.metric == metric.part:
+            return part
+    raise TrialFailedError(
+        f"workload '{workload.name}': a slice of kernel '{line.name}' holds no part '{metric.part}'"
+    )
+
+
+def _row(
+    workload: KernelWorkload, metric: Metric, slices: Sequence[SliceLine], verify: VerifyLine | None
+) -> Row:
+    parts = [_part(workload, metric, line) for line in slices]
+    usable = [p for p in parts if p.seconds > 0 and p.work > 0]
+    values = tuple(metric.value(p.seconds, p.work) for p in usable)
+    reason = _reason(metric, len(parts), values, verify)
+    verification: dict[str, JsonValue] = {}
+    if verify is not None:
+        verification = {
+            "ok": verify.ok,
+            "expected": dict(verify.expected),
+            "found": dict(verify.found),
+            "seconds": verify.seconds,
+            "work": verify.work,
+        }
+    return Row(
+        workload=workload.name,
+        metric=metric.name,
+        unit=metric.unit,
+        better=metric.better,
+        values=values,
+        status=Status.FAILED if reason else Status.OK,
+        reason=reason,
+        seconds=tuple(p.seconds for p in usable),
+        parts={"comm": tuple(p.comm_seconds for p in usable)},
+        verification=verification,
+    )
+
+
+def _reason(metric: Metric, asked: int, values: tuple[float, ...], verify: VerifyLine | None) -> str:
+    """Why the row fails; empty where it does not. values: of the usable slices."""
+    if verify is not None and not verify.ok:
+        return f"verification failed: expected {dict(verify.expected)}, found {dict(verify.found)}"
+    if asked == 0:
+        return "no slice was measured"
+    if len(values) < asked:
+        return f"{asked - len(values)} of {asked} slices {metric.unusable}"
+    if not all(math.isfinite(v) and v > 0 for v in values):
+        return "a value is not a positive number"
+    return ""

@@ -1,0 +1,24 @@
+"""Random rings as the HPC Challenge benchmark defines them: latency and bandwidth while all ranks talk."""
+
+from __future__ import annotations
+
+from ..parameter import Kind, Parameter
+from .contract import Kernel, SliceWork
+from .messages import bytes_of, bytes_parameter, count_parameter, measure_parameter, message_metrics
+
+KERNEL = Kernel(
+    name="ring",
+    doc="MPI between all ranks at once: random rings of HPC Challenge (8 B latency, 2 MB bandwidth per rank)",
+    parameters=(
+        bytes_parameter("size of a message", most=1 << 28),
+        Parameter(
+            name="patterns", kind=Kind.WHOLE, default=8, most=1 << 16, doc="rings of random order in a slice"
+        ),
+        count_parameter("steps", "times that each ring passes its messages on"),
+        measure_parameter("half a step: a rank sends two messages in it"),
+    ),
+    keys=lambda choices, _: {"bytes": bytes_of(choices), "patterns": int(choices.values["patterns"])},
+    work=lambda choices, _: SliceWork(asked=choices.whole("steps")),
+    metrics=message_metrics,
+    least_ranks=2,
+)
