@@ -306,7 +306,7 @@ def test_the_example_kernel_fits_its_c_source() -> None:
         "__name__": "nearmetal.workloads.kernels.broadcast",
     }
     exec(workload_page("python")[-1], module)
-    kernel = module["KERNEL"]
+    (kernel,) = module["KERNELS"]
     (source,) = workload_page("c")
     assert isinstance(kernel, Kernel)
     choices = Choices(values={p.name: p.default for p in kernel.parameters})

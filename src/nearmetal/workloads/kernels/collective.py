@@ -1,11 +1,11 @@
-"""What the kernels that time one MPI collective have in common."""
+"""Kernels that time one MPI collective."""
 
 from __future__ import annotations
 
 from ...model.study import Better
 from ..parameter import Parameter
 from .contract import Kernel, Metric, SliceWork, seconds_each
-from .messages import bytes_of, count_parameter
+from .messages import bytes_of, bytes_parameter, count_parameter
 
 TIME = Metric(name="time", unit="s", better=Better.LOWER, part="calls", value=seconds_each)
 
@@ -21,3 +21,21 @@ def collective_kernel(name: str, *, doc: str, size: Parameter | None = None) -> 
         metrics=lambda _: (TIME,),
         least_ranks=2,
     )
+
+
+# Every rank sends a block to every rank.
+_ALLTOALL = collective_kernel(
+    "alltoall",
+    doc="MPI collective: the time of one alltoall",
+    size=bytes_parameter("from each rank to each rank", least=1, most=1 << 26),
+)
+# The sum of a vector of doubles over all ranks, on all ranks.
+_ALLREDUCE = collective_kernel(
+    "allreduce",
+    doc="MPI collective: the time of one allreduce, a sum of doubles",
+    size=bytes_parameter("the vector's, 8 for each double", least=8, most=1 << 28, multiple=8),
+)
+# Nobody goes on before everybody has come.
+_BARRIER = collective_kernel("barrier", doc="MPI collective: the time of one barrier")
+
+KERNELS = (_ALLTOALL, _ALLREDUCE, _BARRIER)

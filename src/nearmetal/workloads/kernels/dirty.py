@@ -29,7 +29,7 @@ def _work(choices: Choices, setting: Setting) -> SliceWork:
     return SliceWork(asked=max(1, round(pages / setting.ranks)))
 
 
-KERNEL = Kernel(
+_KERNEL = Kernel(
     name="dirty",
     doc="memory dirtied at a set rate, for studies of migration",
     parameters=(
@@ -64,3 +64,5 @@ KERNEL = Kernel(
         Metric(name="rate", unit="B/s", better=Better.HIGHER, part="bytes", value=per_second),
     ),
 )
+
+KERNELS = (_KERNEL,)

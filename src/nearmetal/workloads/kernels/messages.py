@@ -89,3 +89,11 @@ def pingpong_kernel(
         metrics=lambda choices: message_metrics(choices, unusable=unusable),
         least_ranks=2,
     )
+
+
+# One message to and fro between ranks 0 and 1, latency or bandwidth.
+_PINGPONG = pingpong_kernel(
+    "pingpong", doc="MPI point to point: latency of short messages, bandwidth of long ones"
+)
+
+KERNELS = (_PINGPONG,)

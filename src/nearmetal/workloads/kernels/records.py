@@ -26,7 +26,7 @@ def _work(choices: Choices, setting: Setting) -> SliceWork:
     return SliceWork(asked=asked, parts=("records",))
 
 
-KERNEL = Kernel(
+_KERNEL = Kernel(
     name="records",
     doc="output of an ocean model: records of 200 B into files of 1 MiB, and checkpoints; needs storage",
     parameters=(
@@ -65,3 +65,5 @@ KERNEL = Kernel(
     ),
     storage=True,
 )
+
+KERNELS = (_KERNEL,)

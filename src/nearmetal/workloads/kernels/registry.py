@@ -10,47 +10,11 @@ from ...model.record import JsonValue, Row, Status
 from ...model.study import Better, KernelWorkload
 from ..parameter import Choices, Parameter
 from ..protocol import PartLine, SliceLine, VerifyLine
-from . import (
-    allreduce,
-    alltoall,
-    barrier,
-    bt,
-    cg,
-    dirty,
-    ep,
-    ft,
-    is_,
-    lu,
-    mg,
-    pingpong,
-    records,
-    ring,
-    stream,
-    tcp,
-    udp,
-)
+from . import collective, dirty, messages, nas, records, ring, sockets, stream
 from .contract import RATE, Kernel, Metric, Setting, SliceWork
 
-_MODULES = (
-    stream,
-    ep,
-    cg,
-    is_,
-    mg,
-    ft,
-    lu,
-    bt,
-    pingpong,
-    ring,
-    alltoall,
-    allreduce,
-    barrier,
-    tcp,
-    udp,
-    dirty,
-    records,
-)
-_KERNELS: Mapping[str, Kernel] = {module.KERNEL.name: module.KERNEL for module in _MODULES}
+_MODULES = (stream, nas, messages, ring, collective, sockets, dirty, records)
+_KERNELS: Mapping[str, Kernel] = {kernel.name: kernel for module in _MODULES for kernel in module.KERNELS}
 
 
 def kernel_names() -> tuple[str, ...]:

@@ -6,7 +6,7 @@ from ..parameter import Kind, Parameter
 from .contract import Kernel, SliceWork
 from .messages import bytes_of, bytes_parameter, count_parameter, measure_parameter, message_metrics
 
-KERNEL = Kernel(
+_KERNEL = Kernel(
     name="ring",
     doc="MPI between all ranks at once: random rings of HPC Challenge (8 B latency, 2 MB bandwidth per rank)",
     parameters=(
@@ -22,3 +22,5 @@ KERNEL = Kernel(
     metrics=message_metrics,
     least_ranks=2,
 )
+
+KERNELS = (_KERNEL,)

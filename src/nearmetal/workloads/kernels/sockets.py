@@ -4,6 +4,7 @@ with the layer below it."""
 from __future__ import annotations
 
 from ..parameter import Kind, Parameter
+from .messages import pingpong_kernel
 
 WAIT = Parameter(
     name="wait",
@@ -12,3 +13,22 @@ WAIT = Parameter(
     words=("block", "spin"),
     doc="how a message is waited for: in the kernel, or by asking again and again as MPI libraries do",
 )
+
+
+# Ping-pong over a TCP socket between ranks 0 and 1.
+_TCP = pingpong_kernel(
+    "tcp",
+    doc="TCP socket, the layer below MPI over TCP: latency and bandwidth",
+    least_bytes=1,
+    more=(WAIT,),
+)
+# Ping-pong over a UDP socket between ranks 0 and 1.
+_UDP = pingpong_kernel(
+    "udp",
+    doc="UDP socket: latency and bandwidth; a lost datagram fails its slice",
+    most_bytes=65507,  # 65535 less the headers of IPv4 and UDP
+    more=(WAIT,),
+    unusable="lost a datagram",
+)
+
+KERNELS = (_TCP, _UDP)

@@ -50,7 +50,7 @@ def _metrics(_: Choices) -> tuple[Metric, ...]:
     )
 
 
-KERNEL = Kernel(
+_KERNEL = Kernel(
     name="stream",
     doc="memory bandwidth: STREAM Copy, Scale, Add, Triad",
     parameters=(
@@ -84,3 +84,5 @@ KERNEL = Kernel(
     metrics=_metrics,
     alone=True,
 )
+
+KERNELS = (_KERNEL,)
