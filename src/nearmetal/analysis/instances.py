@@ -29,13 +29,19 @@ _LAST_NUMBER = re.compile(r"(\d+)$")
 
 @dataclass(frozen=True, kw_only=True)
 class InstanceFigures:
-    """Medians over the trials of an arm; what no trial tells is left out. instances: shares of each
-    instance's CPU time by CPU, in their order on a node; node: shares of the CPU time of a node (without
-    steal), and 'excess'; memory: by MEMORY, of one guest; rates: by RATES, summed over the instances of a
-    node; mean_rates: of one instance; run_delay: share of its time that a vCPU waited for a CPU, as the
-    machine counts; accounting: a guest's own CPU account against what its vCPU threads ran; clock_ahead,
-    clock_error, clock_drift: seconds, the largest. trials: how many told anything; kernels: each instance
-    counts by a kernel of its own."""
+    """Medians over the trials of an arm; what no trial tells is left out.
+
+    trials: number of trials that told anything.
+    kernels: whether each instance counts by a kernel of its own.
+    instances: shares of each instance's CPU time by CPU, in their order on a node.
+    node: shares of the CPU time of a node (without steal), and 'excess'.
+    memory: by MEMORY, of one virtual machine.
+    rates: by RATES, summed over the instances of a node.
+    mean_rates: by RATES, of one instance.
+    run_delay: share of its time for which a vCPU waited for a CPU, as the host counts.
+    accounting: CPU time that a virtual machine accounts for, over what its vCPU threads ran.
+    clock_ahead, clock_error, clock_drift: seconds, the largest.
+    """
 
     arm: str
     workload: str

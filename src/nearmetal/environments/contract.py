@@ -69,13 +69,21 @@ class GuestBase:
 
 @dataclass(frozen=True, kw_only=True)
 class InstanceRequest:
-    """label: 'nearmetal-<run>-<slot>', names everything the instance leaves on the machine; hostname: inside;
-    cpus: CPUs it may use; seat: None = the host's own network; binds: directories seen inside at the same
-    path, writable; scratch: an empty directory of its own; tree: the root of its image, never written to ('/'
-    for image host); user_namespace: path of the shared user namespace (/proc/<pid>/ns/user) when not root,
-    else None; base: of a virtual machine; first_process: whether one is needed where the environment can do
-    without, on the bare machine: its start is a subject, say; groups: control groups that stand for the run
-    (Accounted), empty where the instance makes its own."""
+    """What a backend is asked to start.
+
+    label: 'nearmetal-<run>-<slot>', on everything that the instance leaves on the machine.
+    hostname: inside the instance.
+    cpus: CPUs that it may use.
+    seat: its place on a network; None = the machine's own network.
+    binds: directories that are seen inside at the same path, writable.
+    scratch: an empty directory of its own.
+    tree: root of its image, never written to; '/' for image host.
+    user_namespace: path of the user namespace that all share (/proc/<pid>/ns/user) without root, else None.
+    base: what a virtual machine is started from.
+    first_process: whether a first process is needed where the environment can do without, as on bare metal;
+        it is where starting is measured.
+    groups: control groups that stand as long as the run (Accounted); empty where the instance makes its own.
+    """
 
     label: str
     hostname: str
@@ -92,10 +100,14 @@ class InstanceRequest:
 
 
 class Instance(Protocol):
-    """A running instance. pid: its first process, as the host counts, or ours where it has none; phases:
-    seconds by step of the start, 'first_instruction' among them (from the request to the first instruction
-    inside), and of virtual machines FIRST_COMMAND, which comes after it; empty without a first process;
-    cgroups: directory by v1 controller, or {'unified': dir}; empty where there is none."""
+    """A running instance.
+
+    pid: of its first process as the host counts; our own where it has none.
+    phases: seconds by step of the start. Among them are 'first_instruction', from the request to the first
+        instruction inside, and for virtual machines FIRST_COMMAND, which comes after it; empty without a
+        first process.
+    cgroups: directory by controller of version 1, or {'unified': directory}; empty where there is none.
+    """
 
     @property
     def label(self) -> str: ...

@@ -8,7 +8,7 @@ import os
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from ..environments import Backend, GuestBase, Instance, Tools
@@ -49,19 +49,31 @@ from .ssh import SshKeys, make_keys
 
 @dataclass(frozen=True, kw_only=True)
 class Session:
-    """One run on one machine. arms: those that can run here, by name; backends by name; networks: by (arm
-    name, is the A/A arm), of those whose instances take seats; links: of emulated nodes, None where no
-    network was built; storages: where the storage is mounted that instances share; bases: of virtual
-    machines, by environment; user_namespace: path of
-    the shared one without root, else None; software: by image; launchers: by image and network namespace,
-    where the mpirun of that image runs; launcher_groups: control groups of the mpirun that runs in no
-    instance, empty where there is none; kept: control groups that stand for the run, by the label of their
-    instances; work: directory, on a disk where there is one, that those of programs are made in, None where
-    none has any; logs: a directory for each trial's output; slices: by kernel workload, as planned,
-    REHEARSED_SLICES until then; ssh: where instances are reached by it, else None;
-    node_files: the machine's counters, held open; node_meter: of its own network, None where no arm uses any;
-    events: perf events that the ranks count; energy: None where it cannot be read; sampler: None in the
-    rehearsal."""
+    """Everything that the blocks of one run need on this machine.
+
+    label: on everything that the run leaves on the machine.
+    scratch: directory of the run's own, in memory where it may be mounted.
+    work: directory in which the directories of programs are made, on a disk where there is one; None where no
+        program has a directory.
+    logs: directory with the output of each trial.
+    arms: those that can run here, by name.
+    backends: by name.
+    networks: by name of the arm and whether it is its A/A run; of arms with a network of their own.
+    links: of emulated nodes; None where no network was built.
+    user_namespace: path of the user namespace that all share without root, else None.
+    software: by image.
+    launchers: instances in which the mpirun of an image runs, by image and network namespace.
+    launcher_groups: control groups of the mpirun that runs in no instance; empty where there is none.
+    kept: control groups that stand as long as the run, by the label of their instances.
+    ssh: keys, where instances are reached by ssh; else None.
+    node_files: the machine's counters, held open.
+    node_meter: of the machine's own network; None where no arm uses any.
+    storages: where the storage is mounted that instances share.
+    bases: what virtual machines are started from, by environment.
+    events: perf events that the ranks count.
+    energy: None where it cannot be read.
+    sampler: None in the rehearsal.
+    """
 
     machine: Machine
     study: Study
@@ -86,7 +98,6 @@ class Session:
     events: tuple[str, ...]
     energy: EnergyMeter | None
     sampler: Sampler | None
-    slices: Mapping[str, int] = field(default_factory=dict)
 
     def cpus(self, arm: Arm) -> tuple[tuple[int, ...], ...]:
         """The CPUs that each rank of an arm may use, the same for every arm of as many ranks and the same

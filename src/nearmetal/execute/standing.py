@@ -28,19 +28,34 @@ if TYPE_CHECKING:
 
 @dataclass(kw_only=True)
 class Standing:
-    """Mutable while its block runs: instances first, then the job. left_out: workloads that the arm does not
-    run in this block, since their comparisons are decided; work: where the directories of programs
-    are made, seen by the instances too, None where none has any; requests: made so far; reported: its ranks
-    may have left reports; start_seconds: one per start of this arm's instances in this block, the standing
-    ones' last (none where they have no first process), start_steps its steps; stops: of those that were
-    stopped again as a subject; guests: those of the instances that are virtual machines; volumes: the
-    storage of each instance, empty where none was asked for; profiles: where the ranks of the last launch
-    write theirs, None where none are asked for; profile: what they wrote, by workload; facts: what
-    applications told, by workload; ssh: tokens of the client that reaches the instances, empty where an
-    agent does; shared_memory: a directory of the machine's own /dev/shm for the ranks' segments, None where
-    the instances do not see it; each, counted: what its instances count over timed runs, and what came of
-    it by scope; around: the guest that its instances stand inside, None while there is none; alone: no
-    instance of another arm stands inside a guest of its, nor any of its own in one of another's."""
+    """One trial of an arm while its block runs; filled in step by step, first the instances, then the job.
+
+    left_out: workloads that the arm does not run in this block, since their comparisons are decided.
+    work: directory in which the directories of programs are made, which the instances see too; None where no
+        program has a directory.
+    requests: number of instances asked for so far.
+    reported: whether its ranks may have left reports.
+    start_seconds: one per start of the arm's instances in this block, the running ones' last; empty where
+        they have no first process.
+    start_steps: the steps of each start.
+    stops: of instances that were stopped again to measure that.
+    guests: the instances that are virtual machines.
+    beside: the companion.
+    volumes: the storage of each instance; empty where none was asked for.
+    profiles: directory into which the ranks of the last launch write their profiles; None where none are
+        asked for.
+    profile: what they wrote, by workload.
+    facts: what applications told of their runs, by workload.
+    failure: why the trial failed; empty while it has not.
+    ssh: tokens of the client that reaches the instances; empty where an agent does.
+    shared_memory: directory of the machine's own /dev/shm for the ranks' segments; None where the instances
+        do not see it.
+    each: what its instances count over timed runs.
+    counted: what came of that, by scope.
+    around: the virtual machine that its instances stand in; None while there is none.
+    alone: whether no instance of another arm stands in one of its virtual machines, and none of its own in
+        one of another arm.
+    """
 
     trial: TrialSpec
     arm: Arm

@@ -36,14 +36,21 @@ class HostSlots:
 
 @dataclass(frozen=True, kw_only=True)
 class MpiJob:
-    """argv: the program of every rank; box: nm-box where mpirun runs; hosts: empty = all ranks where mpirun
-    itself runs; agent: tokens of the remote-start agent, for hosts; entering: the ranks stand beside mpirun,
-    and enter instances on their own, since MPI lets only ranks of one host share memory; interface: network
-    interface of the ranks that TCP may use; hub_interface, hub_address: by which the daemons reach mpirun;
-    scratch: directory for session files, short, since sockets with names of at most 108 bytes stand in it;
-    forward: names of variables that the ranks must get, besides what the launcher itself sets; shared_memory:
-    directory for segments that all ranks see, empty for the library's own choice; yields: a rank that waits
-    gives its CPU away, for another rank has to run there."""
+    """An MPI program and where its ranks run.
+
+    argv: the program of every rank.
+    box: path of nm-box where mpirun runs.
+    interface: network interface that TCP between ranks may use.
+    scratch: directory for session files; short, since the names of sockets in it have at most 108 bytes.
+    hosts: empty = all ranks where mpirun itself runs.
+    agent: tokens of the agent that starts daemons on hosts.
+    entering: whether the ranks are started beside mpirun and enter their instances on their own, since MPI
+        lets only ranks of one host share memory.
+    hub_interface, hub_address: by which the daemons reach mpirun.
+    forward: names of variables that the ranks must get, besides what the launcher sets.
+    shared_memory: directory for segments that all ranks see; empty for the library's own choice.
+    yields: whether a rank that waits gives its CPU away, because another rank has to run there.
+    """
 
     argv: tuple[str, ...]
     box: str

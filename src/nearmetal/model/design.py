@@ -50,16 +50,29 @@ REHEARSED_SLICES = 4
 
 @dataclass(frozen=True, kw_only=True)
 class Design:
-    """margin: time-equivalent share (0.03 = 3 %); confidence: 0.95; min_blocks: blocks before which no
-    verdict is given, 0 = as soon as there is one; expected_blocks: from study files of older versions, not
-    used; max_time: seconds; target_width: stop at this half-width of ln ratio, None = at
-    verdicts; primary: '<workload>.<metric>' names of a confirmatory study, empty = exploratory;
-    slices: slices per kernel and instance (mode slices), None = as many as fill the block, more of noisy
-    kernels; runs: runs per instance (mode plain); profile: every MPI rank of every arm runs with
-    the profile of its calls; perf_events: ranks count cycles and misses where every arm's can; sample_every:
-    seconds between two samples of node and instances; instance_counters: what every instance counts over the
-    timed runs of programs is kept; starts: how the instances of an arm start; mpi: None =
-    the one that mpirun is; reach, single_copy: alike for all arms."""
+    """How a study is measured and judged.
+
+    baselines: names of environments.
+    margin: share of time from which a difference is material (0.03 = 3 %).
+    confidence: of the intervals.
+    seed: of every order drawn.
+    min_blocks: number of blocks before which no verdict is given; 0 = as soon as the method allows one.
+    expected_blocks: of study files of older versions; not used.
+    max_time: seconds; None without a limit.
+    target_width: half-width of ln ratio at which the run stops; None = at verdicts.
+    slices: of each kernel in a block (mode slices); None = as many as fill the block, more of noisy kernels.
+    runs: in each instance (mode plain).
+    warm_up: runs that are thrown away at the start of each instance.
+    profile: whether every MPI rank runs with the profile of its MPI calls.
+    perf_events: whether ranks count cycles and misses, where those of every arm can.
+    sample_every: seconds between two samples of node and instances.
+    instance_counters: whether what every instance counts over the timed runs of programs is kept.
+    starts: how the instances of an arm start.
+    mpi: None = the one that mpirun belongs to.
+    reach: how mpirun reaches instances.
+    single_copy: how ranks of one node copy large messages.
+    primary: names '<workload>.<metric>' of a confirmatory study; empty = exploratory.
+    """
 
     baselines: tuple[str, ...]
     margin: float

@@ -156,14 +156,24 @@ class Companion:
 
 @dataclass(frozen=True, kw_only=True)
 class Environment:
-    """How work is wrapped. backend: name of an entry point; image: HOST or the name of one; placements: names
-    of the placements it takes part in; workloads: names of those it runs, empty for all; network: of its
-    attachment; guest: of a virtual machine; inside: the environment whose guests its instances stand in (its
-    guest and image are then theirs too), None for the machine itself; storage: None where no workload is told
-    of any; beside: its companion in every trial, None without one; transport: between its ranks; share:
-    namespaces of the machine that its instances keep; extra_work: share of additional work planted in every
-    slice (backend handicap only, 0.03 = 3 %); emulated: by what its machine is, or in what its hypervisor
-    stands, 'Xen in TCG: where', once that is known; empty where they are real."""
+    """How work is wrapped.
+
+    backend: name of an entry point.
+    image: HOST, or the name of an image.
+    network: settings of its attachment.
+    guest: settings of its virtual machines; None for other backends.
+    inside: the environment in whose virtual machines its instances stand, with that one's image and guest
+        settings; None on the machine itself.
+    storage: None where no workload is given a directory on one.
+    beside: its companion in every trial; None without one.
+    placements: names of the placements that it takes part in.
+    workloads: names of those that it runs; empty for all.
+    transport: between its ranks.
+    share: namespaces of the machine that its instances keep.
+    extra_work: share of additional work planted in every slice (backend handicap only, 0.03 = 3 %).
+    emulated: what emulates its machine or the one that its hypervisor runs on, such as 'Xen in TCG: where',
+        once that is known; empty where they are real.
+    """
 
     name: str
     backend: str

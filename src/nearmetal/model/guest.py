@@ -65,15 +65,27 @@ class StartFrom(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class GuestSettings:
-    """memory: bytes; vcpus: None for as many as the instance has CPUs; cpu: host, max or a model that QEMU
-    knows; pin: each vCPU to one of the instance's CPUs; numa: nodes that memory and vCPUs are divided into;
-    kernel: a path, or the name of an image that has one, None for that of its own image, or of the image
-    debian-kernel; modules: its lib/modules/<version>; disk: an image of the user's own instead of the
-    environment's; root_device: where its root is; format, cache, aio: of all disks; snapshot: what is written
-    to disks is thrown away by QEMU; writable, swap: bytes of disks of the guest's own, None: what it writes
-    stays in its memory, and it has no swap; vfio: the PCI address of a device that it gets; uri: of the
-    daemon of libvirt that starts it, None for one that answers here, or one of its own; boot_timeout:
-    seconds; accelerated_not: why not by KVM, once that is known."""
+    """Settings of virtual machines.
+
+    memory: bytes.
+    vcpus: None for as many as the instance has CPUs.
+    cpu: host, max or a model that QEMU knows; None for the usual one.
+    pin: whether each vCPU is pinned to one of the instance's CPUs.
+    numa: number of nodes that memory and vCPUs are divided into.
+    kernel: a path, or the name of an image that has a kernel; None for that of its own image, or else of the
+        image debian-kernel.
+    modules: directory lib/modules/<version> that belongs to the kernel.
+    disk: an image of the user's own, instead of the environment's.
+    root_device: device with the root file system.
+    format, cache, aio: of all disks.
+    snapshot: whether QEMU throws away what is written to disks.
+    writable, swap: bytes of disks of its own; without them it keeps what it writes in memory, and has no
+        swap.
+    vfio: PCI address of a device that is passed through.
+    uri: of the libvirt daemon that starts it; None for one that answers here, or one that is started for it.
+    boot_timeout: seconds.
+    accelerated_not: why KVM does not run it, once that is known.
+    """
 
     accelerator: Accelerator = Accelerator.AUTO
     machine: MachineType = MachineType.Q35

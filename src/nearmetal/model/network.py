@@ -12,11 +12,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class NetworkSettings:
-    """What is set at the interface of each instance; None leaves what the kernel gives. mode: of macvlan
-    and macvtap (bridge, private, vepa, passthru) and ipvlan (l2, l3); devices: of the machine, for phys one
-    per instance, for sriov the physical functions; subnet: IPv4 network of the addresses, '10.99.0.0/24';
-    rto_min: least retransmission time-out of TCP, seconds; rate: bytes a second that an instance may send;
-    queue_length: packets; tso, gso, gro: offloads."""
+    """What is set at the network interface of each instance; None leaves what the kernel gives.
+
+    mode: of macvlan and macvtap (bridge, private, vepa, passthru) and of ipvlan (l2, l3).
+    devices: of the machine; for phys one for each instance, for sriov the physical functions.
+    subnet: IPv4 network of the addresses, such as '10.99.0.0/24'.
+    rto_min: least retransmission time-out of TCP, seconds.
+    rate: bytes a second that an instance may send.
+    queue_length: packets.
+    tso, gso, gro: offloads.
+    """
 
     mode: str | None = None
     devices: tuple[str, ...] = ()

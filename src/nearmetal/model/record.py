@@ -74,11 +74,20 @@ STEP = "step."
 class Connection(
     msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True, gc=False
 ):
-    """One TCP connection between ranks, from one end, as it stood last. scope: of the network that it was
-    seen in ('instance.<host>', 'node'); local, remote: 'address:port'; rto, rtt, rttvar: seconds; cwnd:
-    segments; retransmitted: segments since it was opened; lost: of those under way; timeouts, timeout_runs,
-    timeout_seconds: expiries of its retransmission timer, rows of consecutive ones, and seconds from the
-    first expiry of each row to its end. None = the kernel does not tell."""
+    """One TCP connection between ranks, seen from one end, as it stood last.
+
+    None = the kernel does not tell.
+
+    scope: of the network in which it was seen (model.scope).
+    local, remote: 'address:port'.
+    rto, rtt, rttvar: seconds.
+    cwnd: segments.
+    retransmitted: segments since it was opened.
+    lost: segments of those under way.
+    timeouts: number of times that its retransmission timer expired.
+    timeout_runs: number of rows of consecutive expiries.
+    timeout_seconds: from the first expiry of each row to the end of that row.
+    """
 
     scope: str
     local: str

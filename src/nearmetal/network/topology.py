@@ -15,13 +15,22 @@ LONGEST_NAME = 15  # IFNAMSIZ, less its end
 
 @dataclass(frozen=True, kw_only=True)
 class Link:
-    """One interface. at: the place (namespace) where it ends up; kind: as the kernel names it, 'end' for the
-    other end of a veth, which is made with it, 'device' for a device of the machine, which is moved in;
-    peer: (place, name) of a veth's other end; over: the link in place made_at that it stands on; options:
-    attributes by their pyroute2 names; master: the bridge that it is a port of; hairpin: a port that sends
-    back where it came from; address: with prefix; rate: bytes a second; queue,
-    burst: bytes that wait for it, and that pass at once, where not the usual ones; delay: seconds that what
-    leaves by it is held, and then only a port of master where the kernel does it (netem)."""
+    """One network interface.
+
+    at: the network namespace where it ends up.
+    kind: as the kernel names it; 'end' for the other end of a veth pair, which is made with it; 'device'
+        for a device of the machine, which is moved in.
+    peer: namespace and name of the other end of a veth pair.
+    over: the interface in namespace made_at that it stands on.
+    options: attributes by their pyroute2 names.
+    master: the bridge that it is a port of.
+    hairpin: whether the port sends back to where a frame came from.
+    address: with prefix.
+    rate: bytes a second.
+    queue, burst: bytes that wait for the rate, and that pass at once; None for the usual ones.
+    delay: seconds that what leaves by it is held; where the kernel does that (netem), it is a port of master
+        only then.
+    """
 
     at: str
     name: str

@@ -34,15 +34,20 @@ class KnownApplication:
 
 @dataclass(frozen=True, kw_only=True)
 class Catalog:
-    """backends: names of entry points; kernels: by kernel and parameter (type, what it is for);
-    metrics: by kernel, event of the instances ('start', ...) and COMMAND, the names of what it measures; a
-    kernel that is missing there may have any metric; misfit: (kernel, parameter, value) -> why the value does
-    not fit although its type does, or None; writers: kernels that need storage; applications: by
-    name; no_image: (name of an image, the study's own definitions, file of the study) -> why no instance can
-    have it, or None.
+    """What study files may name.
 
-    A type is a list of alternatives divided by '|': a dimension ('count', 'size', 'time', 'share', 'rate'),
-    'text', or a word that stands for itself: 'size', 'count | auto', 'S | W | A | B'.
+    A type of a parameter is a list of alternatives divided by '|': a dimension ('count', 'size', 'time',
+    'share', 'rate'), 'text', or a word that stands for itself: 'size', 'count | auto', 'S | W | A | B'.
+
+    backends: names of entry points.
+    kernels: by kernel and parameter, the type and what it is for.
+    metrics: names of what is measured, by kernel, event of the instances ('start', ...) and COMMAND; a kernel
+        that is missing may have any metric.
+    writers: kernels that need storage.
+    applications: by name.
+    misfit: (kernel, parameter, value) -> why the value does not fit although its type does, or None.
+    no_image: (name of an image, the study's own definitions, file of the study) -> why no instance can have
+        the image, or None.
     """
 
     backends: tuple[str, ...]

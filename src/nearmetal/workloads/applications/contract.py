@@ -40,12 +40,18 @@ class Place:
 
 @dataclass(frozen=True, kw_only=True)
 class Invocation:
-    """One launch. argv: tokens, no shell; own: its first word names one of our own programs, which are built
-    with the kernels; mpi: by mpirun, one rank for each task, else one process in the
-    first instance on all its CPUs; env: variables beside those of the tool; files: put into the directory
-    before it, by name, text; copies: of files and directories of the machine, put there before it, names by
-    path; fresh: the directory is emptied before; outputs: names of files in it that are read after it (a
-    missing one is left out)."""
+    """One launch of an application.
+
+    argv: tokens, no shell.
+    own: whether its first word names one of our own programs, which are built with the kernels.
+    mpi: whether mpirun starts it, one rank for each task; else it is one process in the first instance on all
+        its CPUs.
+    env: variables beside those of the tool.
+    files: texts by name that are put into the directory first.
+    copies: files and directories of the machine, names by path, that are put there first.
+    fresh: whether the directory is emptied before.
+    outputs: names of files in it that are read afterwards; a missing one is left out.
+    """
 
     argv: tuple[str, ...]
     own: bool = False
