@@ -299,9 +299,12 @@ def _one_compared(parts: Sequence[Compared]) -> Compared:
 
 @dataclass(frozen=True, kw_only=True)
 class _Outcomes:
-    """What became of one row of one side in the blocks in which it has no usable value. failed: reason by
-    block; absent: blocks in which it was too short to measure, or that do not have it; left_out: blocks that
-    it was left out of on purpose."""
+    """What became of one row of one side in the blocks in which it has no usable value.
+
+    failed: reason by block.
+    absent: blocks in which it was too short to measure, or that do not have it.
+    left_out: blocks that it was left out of on purpose.
+    """
 
     failed: Mapping[int, str]
     absent: frozenset[int]

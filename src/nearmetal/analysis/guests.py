@@ -114,9 +114,14 @@ def combined(rates: Sequence[float]) -> Both:
 
 @dataclass(frozen=True, kw_only=True)
 class Accounting:
-    """A guest's own account of CPU time against the host's. guest: seconds its kernel counts as busy; host:
-    seconds that its vCPU threads ran; delay: seconds that they waited for a CPU, which a guest without a
-    clock of the hypervisor's does not see as steal; steal: what it saw. None: not told."""
+    """A guest's own account of CPU time against the host's.
+
+    guest: seconds its kernel counts as busy.
+    host: seconds that its vCPU threads ran.
+    delay: seconds that they waited for a CPU, which a guest without a clock of the hypervisor's does not see
+        as steal.
+    steal: what it saw. None: not told.
+    """
 
     guest: float
     host: float

@@ -27,9 +27,14 @@ TOTAL, REST = "total", "outside of comm"
 
 @dataclass(frozen=True, kw_only=True)
 class Asked:
-    """What is asked of a run. comparisons: the sides that are compared, environment and baseline, those of a
-    baseline with its own second run among them; events: of the workloads that are events; detail: also what
-    stands beside verdicts; three_arms: also what the three-arm test needs."""
+    """What is asked of a run.
+
+    comparisons: the sides that are compared, environment and baseline, those of a baseline with its own
+        second run among them.
+    events: of the workloads that are events.
+    detail: also what stands beside verdicts.
+    three_arms: also what the three-arm test needs.
+    """
 
     comparisons: tuple[tuple[Side, Side], ...]
     events: Mapping[str, Event]

@@ -21,11 +21,16 @@ LEAST_BOOTS = 2
 
 @dataclass(frozen=True, kw_only=True)
 class StateCell:
-    """Boot state `after` against `before` for one arm and metric. other: the arm of `after`, which is that of
-    `before` unless two were set against each other; boots: (before, after); before, after:
-    geometric means of the boot means, base units; overhead, low, high: time-equivalent share, infinite ends
-    with one boot on a side; verdict: NONE with one boot on a side, whatever the figures are; reason: in
-    words; guest: see model.result.Cell, of either state."""
+    """Boot state `after` against `before` for one arm and metric.
+
+    other: the arm of `after`, which is that of `before` unless two were set against each other.
+    boots: (before, after).
+    before, after: geometric means of the boot means, base units.
+    overhead, low, high: time-equivalent share, infinite ends with one boot on a side.
+    verdict: NONE with one boot on a side, whatever the figures are.
+    reason: in words.
+    guest: see model.result.Cell, of either state.
+    """
 
     arm: str
     other: str

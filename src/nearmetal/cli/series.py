@@ -34,8 +34,13 @@ Start = Callable[[Study, "SeriesDirectory", "ResultsDirectory | None"], "Outcome
 
 @dataclass(frozen=True, kw_only=True)
 class Asked:
-    """What the command line says of a series. name: of studies.SERIES; only: keys of parts, as given;
-    seconds: for all parts; backend: of its instances, None for the paper's or the nearest to it."""
+    """What the command line says of a series.
+
+    name: of studies.SERIES.
+    only: keys of parts, as given.
+    seconds: for all parts.
+    backend: of its instances, None for the paper's or the nearest to it.
+    """
 
     name: str
     scale: Scale

@@ -55,10 +55,14 @@ class Tools:
 
 @dataclass(frozen=True, kw_only=True)
 class GuestBase:
-    """What a virtual machine starts from. kernel: a bzImage; initramfs: with nm-guest, modules of that kernel
-    and the tools; root: a file with the file system of the image, None for the machine's own root, shared;
-    disk: it is a disk of the user's own, whose root is there; cache: a directory for what may be kept between
-    runs."""
+    """What a virtual machine starts from.
+
+    kernel: a bzImage.
+    initramfs: with nm-guest, modules of that kernel and the tools.
+    root: a file with the file system of the image, None for the machine's own root, shared.
+    disk: it is a disk of the user's own, whose root is there.
+    cache: a directory for what may be kept between runs.
+    """
 
     kernel: Path
     initramfs: Path

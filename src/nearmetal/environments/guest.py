@@ -43,8 +43,12 @@ _PANIC = re.compile(r"Kernel panic[^\n]*|Out of memory[^\n]*|VFS: [^\n]*")
 
 @dataclass(frozen=True, kw_only=True)
 class GuestInstance(ProgramInstance):
-    """See contract.Guest. socket: of the multiplexer; ahead: of its clocks when it was ready; scratch: for
-    what carriers say."""
+    """See contract.Guest.
+
+    socket: of the multiplexer.
+    ahead: of its clocks when it was ready.
+    scratch: for what carriers say.
+    """
 
     host: Host
     tools: Tools

@@ -16,9 +16,13 @@ from .hardware import Hardware
 
 @dataclass(frozen=True, kw_only=True)
 class Machine:
-    """The host with everything compiled. llc: bytes of the last-level cache; cpus: usable CPUs in the order
-    in which ranks take them; cores: that these belong to; hardware: what
-    applications size themselves by."""
+    """The host with everything compiled.
+
+    llc: bytes of the last-level cache.
+    cpus: usable CPUs in the order in which ranks take them.
+    cores: that these belong to.
+    hardware: what applications size themselves by.
+    """
 
     host: Host
     tools: Tools

@@ -42,8 +42,12 @@ class MetricValue:
 
 @dataclass(frozen=True, kw_only=True)
 class ProfiledRank:
-    """One rank of a profiled run. wall: seconds from its start to its end, taken beside it by nm-rank; whole:
-    its whole life; kernel: its part inside the kernel's run, the timed section and its verification."""
+    """One rank of a profiled run.
+
+    wall: seconds from its start to its end, taken beside it by nm-rank.
+    whole: its whole life.
+    kernel: its part inside the kernel's run, the timed section and its verification.
+    """
 
     wall: float
     whole: RankProfile

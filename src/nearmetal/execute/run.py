@@ -40,8 +40,12 @@ WRITER = "local"
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """How a run ended. directory: None when it was interrupted before anything was measured; stopped: why, in
-    words; interrupted: by a signal, everything saved."""
+    """How a run ended.
+
+    directory: None when it was interrupted before anything was measured.
+    stopped: why, in words.
+    interrupted: by a signal, everything saved.
+    """
 
     directory: ResultsDirectory | None
     stopped: str

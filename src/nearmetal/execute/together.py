@@ -34,9 +34,13 @@ class Stopped:
 
 @dataclass(kw_only=True)
 class Group:
-    """Instances that stand. seconds: from the common request to the first instruction of each; steps: seconds
-    by step until the last one stood, of all of them where they started in turn, else of that one; stopped:
-    known once they have been stopped, where it was asked for."""
+    """Instances that stand.
+
+    seconds: from the common request to the first instruction of each.
+    steps: seconds by step until the last one stood, of all of them where they started in turn, else of that
+        one.
+    stopped: known once they have been stopped, where it was asked for.
+    """
 
     instances: tuple[Instance, ...]
     seconds: tuple[float, ...]

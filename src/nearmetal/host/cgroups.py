@@ -38,8 +38,12 @@ DEFAULT_PERIOD_US = 100_000
 
 @dataclass(frozen=True, kw_only=True)
 class Parents:
-    """Where groups can be made. version1: the directory to make them in by controller; unified: that of
-    version 2, or None; controllers: those that can be used."""
+    """Where groups can be made.
+
+    version1: the directory to make them in by controller.
+    unified: that of version 2, or None.
+    controllers: those that can be used.
+    """
 
     version1: Mapping[str, Path]
     unified: Path | None
@@ -48,8 +52,13 @@ class Parents:
 
 @dataclass(frozen=True, kw_only=True)
 class GroupLimits:
-    """What a group is held to; None or empty: not. cpu_share: share of one CPU's time; period_us: of that
-    limit; memory: bytes; weight: cpu.shares of version 1."""
+    """What a group is held to; None or empty: not.
+
+    cpu_share: share of one CPU's time.
+    period_us: of that limit.
+    memory: bytes.
+    weight: cpu.shares of version 1.
+    """
 
     cpus: tuple[int, ...] = ()
     cpu_share: float | None = None

@@ -42,8 +42,12 @@ class Kind(IntEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Hello:
-    """A guest that is ready. came: CLOCK_MONOTONIC of the host then, ns; kernel: its version; at: of its
-    start by step, CLOCK_MONOTONIC of the guest, ns."""
+    """A guest that is ready.
+
+    came: CLOCK_MONOTONIC of the host then, ns.
+    kernel: its version.
+    at: of its start by step, CLOCK_MONOTONIC of the guest, ns.
+    """
 
     came: int
     kernel: str

@@ -32,9 +32,16 @@ RECORD = "image.json"
 
 @dataclass(frozen=True, kw_only=True)
 class Image:
-    """A tree that stands. key: of its entry; directory: the entry; digest: SHA-256 of the tree, in hex;
-    origin: what it was made from, in words; created: UTC; size: bytes on the disk; packages: 'name version',
-    empty where the tree knows no dpkg."""
+    """A tree that stands.
+
+    key: of its entry.
+    directory: the entry.
+    digest: SHA-256 of the tree, in hex.
+    origin: what it was made from, in words.
+    created: UTC.
+    size: bytes on the disk.
+    packages: 'name version', empty where the tree knows no dpkg.
+    """
 
     name: str
     key: str

@@ -95,9 +95,12 @@ USUAL_SHARES = 1024
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """Limits of one instance; None is unlimited. cpu_quota: share of one CPU's time (0.5 = half a CPU);
-    cpu_shares: its weight against others that want the same CPU, USUAL_SHARES being that of any group;
-    memory: bytes."""
+    """Limits of one instance; None is unlimited.
+
+    cpu_quota: share of one CPU's time (0.5 = half a CPU).
+    cpu_shares: its weight against others that want the same CPU, USUAL_SHARES being that of any group.
+    memory: bytes.
+    """
 
     cpu_quota: float | None = None
     memory: int | None = None

@@ -16,8 +16,12 @@ LIMIT = 3.0
 
 @dataclass(frozen=True, kw_only=True)
 class Found:
-    """A match. text: all of it; group: what its first group matched, None where that took no part; cut: how
-    a longer number than the group's goes on around it, where the group ends the match or begins it."""
+    """A match.
+
+    text: all of it.
+    group: what its first group matched, None where that took no part.
+    cut: how a longer number than the group's goes on around it, where the group ends the match or begins it.
+    """
 
     text: str
     group: str | None

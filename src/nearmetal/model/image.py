@@ -22,8 +22,12 @@ class Variant(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class ImageDefinition:
-    """A root tree to be built. suite: of Debian or its kin, HOST = the machine's own; packages: as apt takes
-    them; mirror: URI, None = the one that the machine's own apt uses; sources: further lines of sources.list.
+    """A root tree to be built.
+
+    suite: of Debian or its kin, HOST = the machine's own.
+    packages: as apt takes them.
+    mirror: URI, None = the one that the machine's own apt uses.
+    sources: further lines of sources.list.
     """
 
     name: str

@@ -49,9 +49,13 @@ class NetworkSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class Seat:
-    """A place on a network that is built already. netns: path of the network namespace to join;
-    address: IPv4 address there; interface: its name inside; port: what it is joined to in the hub, '' where
-    nothing in the hub is its own."""
+    """A place on a network that is built already.
+
+    netns: path of the network namespace to join.
+    address: IPv4 address there.
+    interface: its name inside.
+    port: what it is joined to in the hub, '' where nothing in the hub is its own.
+    """
 
     netns: str
     address: str

@@ -16,8 +16,12 @@ class Pinning(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class NodeLink:
-    """What joins emulated nodes, at either end of each one's link. rate: B/s; delay: seconds one way; queue:
-    bytes that wait for their turn before further ones are dropped."""
+    """What joins emulated nodes, at either end of each one's link.
+
+    rate: B/s.
+    delay: seconds one way.
+    queue: bytes that wait for their turn before further ones are dropped.
+    """
 
     rate: float = 1e9 / 8
     delay: float = 50e-6

@@ -38,8 +38,12 @@ GROWING = GrowingLooks()
 
 @dataclass(frozen=True, kw_only=True)
 class TrialSpec:
-    """One instance set of one arm in one block. id: '<block>.<arm>' with '.aa' behind the A/A arm's;
-    aa: this is the second run of the baseline; arm: name of the arm."""
+    """One instance set of one arm in one block.
+
+    id: '<block>.<arm>' with '.aa' behind the A/A arm's.
+    aa: this is the second run of the baseline.
+    arm: name of the arm.
+    """
 
     id: str
     block: int

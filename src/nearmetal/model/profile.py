@@ -25,9 +25,12 @@ class PeerProfile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 class RankProfile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, gc=False):
     """Where the time of one MPI rank went, in seconds: before MPI_Init, in it, computing, in communication
-    calls, in MPI_Finalize; together the life of the process but for its end. complete: it came to
-    MPI_Finalize; calls: by name; peers: point-to-point and one-sided messages that it sent, those inside
-    collective calls not among them."""
+    calls, in MPI_Finalize; together the life of the process but for its end.
+
+    complete: it came to MPI_Finalize.
+    calls: by name.
+    peers: point-to-point and one-sided messages that it sent, those inside collective calls not among them.
+    """
 
     rank: int
     complete: bool

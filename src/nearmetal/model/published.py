@@ -44,11 +44,16 @@ class Paper:
 
 @dataclass(frozen=True, kw_only=True)
 class PublishedFigure:
-    """One printed figure in base units (s; shares as 0.13), low = high for a single number. part: of the
-    study that asks the same; source: table or section; size: class of the NAS benchmark; arm, baseline: by
-    place ('container', 'shared memory', ...), '' where there is none; phase: of a process, '' for the whole,
-    and of INSTANCES which of the figures ('node.user', analysis.instances);
-    differs: what is not as in our measurement."""
+    """One printed figure in base units (s; shares as 0.13), low = high for a single number.
+
+    part: of the study that asks the same.
+    source: table or section.
+    size: class of the NAS benchmark.
+    arm, baseline: by place ('container', 'shared memory', ...), '' where there is none.
+    phase: of a process, '' for the whole, and of INSTANCES which of the figures ('node.user',
+        analysis.instances).
+    differs: what is not as in our measurement.
+    """
 
     part: str
     what: str

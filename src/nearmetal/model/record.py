@@ -38,10 +38,13 @@ class Fold(StrEnum):
 class Row(
     msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True, gc=False
 ):
-    """One metric of one workload in one trial. values: raw, one per slice or run, base units;
+    """One metric of one workload in one trial.
+
+    values: raw, one per slice or run, base units.
     parts: seconds inside each slice by kind ('comm' = MPI calls of the slowest rank; of a profiled command
-    also 'compute' and 'init'), same length as values;
-    seconds: wall seconds of each slice, same length (empty where the value itself is the seconds)."""
+        also 'compute' and 'init'), same length as values.
+    seconds: wall seconds of each slice, same length (empty where the value itself is the seconds).
+    """
 
     workload: str
     metric: str

@@ -108,11 +108,15 @@ class Attribution:
 @dataclass(frozen=True, kw_only=True)
 class NetworkTrouble:
     """What TCP lost and waited for in a trial of an arm and of its baseline: means over trials, None =
-    unavailable. timeouts, retransmitted: expired retransmission timers and segments sent again in the timed
-    part; rto: the smallest retransmission time-out of a connection in trouble, seconds, None = none was seen;
-    waited: timeouts times the rto (0.2 s where none was seen); extra_seconds: of the timed part over the
-    baseline's for the same work; drops: packets by place over the whole trial, most first; shared: a side
-    used the machine's own network, so that other programs are counted too."""
+    unavailable.
+
+    timeouts, retransmitted: expired retransmission timers and segments sent again in the timed part.
+    rto: the smallest retransmission time-out of a connection in trouble, seconds, None = none was seen.
+    waited: timeouts times the rto (0.2 s where none was seen).
+    extra_seconds: of the timed part over the baseline's for the same work.
+    drops: packets by place over the whole trial, most first.
+    shared: a side used the machine's own network, so that other programs are counted too.
+    """
 
     timeouts: float | None
     baseline_timeouts: float | None
@@ -130,8 +134,12 @@ class NetworkTrouble:
 
 @dataclass(frozen=True, kw_only=True)
 class Roof:
-    """The roof over one metric of one arm. words: what it is; value: in the cell's unit; share: of the arm's
-    median in it, beyond 1 where a cache or another way round it serves that."""
+    """The roof over one metric of one arm.
+
+    words: what it is.
+    value: in the cell's unit.
+    share: of the arm's median in it, beyond 1 where a cache or another way round it serves that.
+    """
 
     words: str
     value: float
@@ -141,9 +149,14 @@ class Roof:
 
 @dataclass(frozen=True, kw_only=True)
 class SliceSpread:
-    """Of ln(env / baseline). slices: in a block; slice_variance, block_variance: of one slice, and of blocks
-    beyond what their slices explain (negative where chance made it so); slice_seconds: of one more slice of
-    both sides; other_seconds: what else a block takes."""
+    """Of ln(env / baseline).
+
+    slices: in a block.
+    slice_variance, block_variance: of one slice, and of blocks beyond what their slices explain (negative
+        where chance made it so).
+    slice_seconds: of one more slice of both sides.
+    other_seconds: what else a block takes.
+    """
 
     slices: int
     slice_variance: float
@@ -273,8 +286,13 @@ class Unused:
 
 @dataclass(frozen=True, kw_only=True)
 class Analysis:
-    """Everything a report shows. blocks: complete blocks; elapsed: seconds of the run;
-    disturbance: share of trials flagged, and medians, by kind; block_seconds: median seconds of a block."""
+    """Everything a report shows.
+
+    blocks: complete blocks.
+    elapsed: seconds of the run.
+    disturbance: share of trials flagged, and medians, by kind.
+    block_seconds: median seconds of a block.
+    """
 
     study: str
     question: str

@@ -18,9 +18,13 @@ class Scale(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Part:
-    """One part of a series. share: of the whole time; places: the arm that stands for each place of the
-    paper, by the paper's word ('container'); absent: why there is no study here, '' where there is; notes:
-    what a reader must know of this part."""
+    """One part of a series.
+
+    share: of the whole time.
+    places: the arm that stands for each place of the paper, by the paper's word ('container').
+    absent: why there is no study here, '' where there is.
+    notes: what a reader must know of this part.
+    """
 
     key: str
     title: str

@@ -58,9 +58,14 @@ class MetricSpec:
 @dataclass(frozen=True, kw_only=True)
 class VerifySpec:
     """What the output of a user's own program must hold for its run to count; regex, reference or both are
-    set. file: name of the one that is looked at, None for the standard output; regex: searched in it with ^
-    and $ meaning lines; expected: what its one group must have matched; bounds: where the number in its group
-    must lie; without either, that it matches is enough; reference: what it must equal."""
+    set.
+
+    file: name of the one that is looked at, None for the standard output.
+    regex: searched in it with ^ and $ meaning lines.
+    expected: what its one group must have matched.
+    bounds: where the number in its group must lie; without either, that it matches is enough.
+    reference: what it must equal.
+    """
 
     regex: str | None = None
     expected: str | None = None
@@ -83,11 +88,17 @@ class KernelWorkload:
 
 @dataclass(frozen=True, kw_only=True)
 class CommandWorkload:
-    """A user's own program. argv: tokens, no shell, empty where there is a script instead, text with its
-    interpreter on its first line; mpi: started by mpirun with one rank per task; per_task: a process for each
-    task, without MPI, all begun at one moment; files: what is copied into its directory before each run, path
-    on the machine -> name there; verify: None, every run that ends well counts; exit_codes: those of a run
-    that ended well; time_limit: seconds."""
+    """A user's own program.
+
+    argv: tokens, no shell, empty where there is a script instead, text with its interpreter on its first
+        line.
+    mpi: started by mpirun with one rank per task.
+    per_task: a process for each task, without MPI, all begun at one moment.
+    files: what is copied into its directory before each run, path on the machine -> name there.
+    verify: None, every run that ends well counts.
+    exit_codes: those of a run that ended well.
+    time_limit: seconds.
+    """
 
     name: str
     argv: tuple[str, ...] = ()
@@ -130,7 +141,11 @@ class CommandWorkload:
 @dataclass(frozen=True, kw_only=True)
 class ApplicationWorkload:
     """A program of a package, or by the user's path, that nearmetal knows how to feed and to read.
-    application: name of an entry point; params: its own keys, in base units; time_limit: seconds."""
+
+    application: name of an entry point.
+    params: its own keys, in base units.
+    time_limit: seconds.
+    """
 
     name: str
     application: str

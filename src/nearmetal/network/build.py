@@ -48,9 +48,14 @@ class Holder(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class Emulation:
-    """What stands for machines in a network. link: of each node, as asked for; nodes: namespace of each by
-    name; addresses: of the nodes; switch: its namespace; relay: its ports that a relay has to join, none
-    where the kernel does."""
+    """What stands for machines in a network.
+
+    link: of each node, as asked for.
+    nodes: namespace of each by name.
+    addresses: of the nodes.
+    switch: its namespace.
+    relay: its ports that a relay has to join, none where the kernel does.
+    """
 
     link: NodeLink
     nodes: Mapping[str, str]

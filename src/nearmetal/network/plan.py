@@ -29,9 +29,13 @@ MAX_NETWORKS = 1 << (_PREFIX - RANGE.prefixlen)
 
 @dataclass(frozen=True, kw_only=True)
 class Want:
-    """What the instances of one arm need. devices: those that were found for them, by instance, where they
-    take devices of the machine; nodes: more than one are emulated, their instances in the order of the nodes
-    and, without an attachment of their own, the nodes themselves; link: of each node."""
+    """What the instances of one arm need.
+
+    devices: those that were found for them, by instance, where they take devices of the machine.
+    nodes: more than one are emulated, their instances in the order of the nodes and, without an attachment of
+        their own, the nodes themselves.
+    link: of each node.
+    """
 
     attachment: Attachment
     settings: NetworkSettings
@@ -43,9 +47,13 @@ class Want:
 
 @dataclass(frozen=True, kw_only=True)
 class NetworkPlan:
-    """One network. groups: the seats of each arm, as numbers; hub: the place where mpirun runs, of which the
-    address is hub_address: the seats' own first one where there is no hub apart; nodes: places of the
-    emulated ones, with their link, none where nothing is emulated."""
+    """One network.
+
+    groups: the seats of each arm, as numbers.
+    hub: the place where mpirun runs, of which the address is hub_address: the seats' own first one where
+        there is no hub apart.
+    nodes: places of the emulated ones, with their link, none where nothing is emulated.
+    """
 
     attachment: Attachment
     settings: NetworkSettings

@@ -26,9 +26,14 @@ _ALONE_ON_DEVICE = ("private", "passthru")
 
 @dataclass(frozen=True, kw_only=True)
 class Frame:
-    """What a shape is filled with. number: of the network in its run, from 0; mode: of the attachment, None
-    where it has none; seats: names of their places; hub, addresses: of the hub and of each seat, with the
-    prefix of the subnet; devices: of the machine, by seat."""
+    """What a shape is filled with.
+
+    number: of the network in its run, from 0.
+    mode: of the attachment, None where it has none.
+    seats: names of their places.
+    hub, addresses: of the hub and of each seat, with the prefix of the subnet.
+    devices: of the machine, by seat.
+    """
 
     number: int
     settings: NetworkSettings

@@ -33,8 +33,12 @@ _FORMATS = {
 
 @dataclass(frozen=True, kw_only=True)
 class Verification:
-    """Paths relative to the directory. changed: other bytes than when it was closed; missing: gone;
-    unlisted: came after (a report, say), covered by no sum."""
+    """Paths relative to the directory.
+
+    changed: other bytes than when it was closed.
+    missing: gone.
+    unlisted: came after (a report, say), covered by no sum.
+    """
 
     checked: int
     changed: tuple[str, ...]

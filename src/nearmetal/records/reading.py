@@ -33,8 +33,12 @@ _MEMBERS = b',"members":'
 
 
 class StoredTrial(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """Which trial a line holds, and where the line stands. file: number of the file; line: counts from 1;
-    offset, length: bytes. The others: see model.record.TrialRecord."""
+    """Which trial a line holds, and where the line stands.
+
+    file: number of the file.
+    line: counts from 1.
+    offset, length: bytes. The others: see model.record.TrialRecord.
+    """
 
     file: int
     line: int

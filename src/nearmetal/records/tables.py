@@ -11,8 +11,13 @@ from ..model.record import TrialRecord
 @dataclass(frozen=True, kw_only=True)
 class ValueColumns:
     """One entry per value; a row or trial without values (a failed one) has one entry with index and value
-    None, so that no failure is lost. value: base unit `unit`; begin, end: Unix seconds of the trial;
-    seconds: wall seconds of the slice, None where the value itself is the seconds; flags: joined by '; '."""
+    None, so that no failure is lost.
+
+    value: base unit `unit`.
+    begin, end: Unix seconds of the trial.
+    seconds: wall seconds of the slice, None where the value itself is the seconds.
+    flags: joined by '; '.
+    """
 
     run: list[str]
     trial: list[str]

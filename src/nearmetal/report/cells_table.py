@@ -58,8 +58,12 @@ class Side:
 
 @dataclass(frozen=True, kw_only=True)
 class Entry:
-    """One cell in words. interval: '[−0.5 … +0.8]'; cause: the attribution's
-    sentence or what the verdict waits for; number: position in Analysis.cells."""
+    """One cell in words.
+
+    interval: '[−0.5 … +0.8]'.
+    cause: the attribution's sentence or what the verdict waits for.
+    number: position in Analysis.cells.
+    """
 
     cell: Cell
     number: int

@@ -28,9 +28,13 @@ from .text import one_line, plural, tight
 
 @dataclass(frozen=True, kw_only=True)
 class Context:
-    """What a page stands on besides study and analysis. provenance: as in provenance.json; differences: those
-    that the parity audit found, one mapping each; commands: lines that measure the same again; inside: what
-    was counted beside the work."""
+    """What a page stands on besides study and analysis.
+
+    provenance: as in provenance.json.
+    differences: those that the parity audit found, one mapping each.
+    commands: lines that measure the same again.
+    inside: what was counted beside the work.
+    """
 
     records: RecordIndex
     provenance: Mapping[str, JsonValue]

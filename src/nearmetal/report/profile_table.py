@@ -28,8 +28,12 @@ HEADS = (
 
 @dataclass(frozen=True, kw_only=True)
 class ProfileLine:
-    """One workload on one arm, medians over trials. init, compute, communication: seconds, means over the
-    ranks; calls, messages, bytes: of all ranks together; slowest_call: name of the call that took longest."""
+    """One workload on one arm, medians over trials.
+
+    init, compute, communication: seconds, means over the ranks.
+    calls, messages, bytes: of all ranks together.
+    slowest_call: name of the call that took longest.
+    """
 
     workload: str
     arm: str

@@ -37,8 +37,11 @@ class CounterLine:
 @dataclass(frozen=True, kw_only=True)
 class Seen:
     """What one arm's trials reported, each with the number of trials that said so.
-    trials: how many were looked at, of how many;
-    disturbance: by kind (median, maximum), None where no trial could measure it; flagged: trials by flag."""
+
+    trials: how many were looked at, of how many.
+    disturbance: by kind (median, maximum), None where no trial could measure it.
+    flagged: trials by flag.
+    """
 
     arm: str
     trials: int

@@ -35,8 +35,13 @@ from .text import one_line, plural
 
 @dataclass(frozen=True, kw_only=True)
 class PartResult:
-    """One part with what is on disk of it. directory: below the series'; study, analysis: None where nothing
-    was measured; why: how it stopped, or why there is nothing; guests: what was sampled inside them."""
+    """One part with what is on disk of it.
+
+    directory: below the series'.
+    study, analysis: None where nothing was measured.
+    why: how it stopped, or why there is nothing.
+    guests: what was sampled inside them.
+    """
 
     part: Part
     directory: Path | None

@@ -26,8 +26,13 @@ class Section:
 
 @dataclass(frozen=True, kw_only=True)
 class LaunchProfile:
-    """One rank of one launch. mpi: what its library calls itself; clock: of the calls, 'tsc' or
-    'monotonic_raw'; before, init, finalize: seconds; sections: by level of MPI_Pcontrol."""
+    """One rank of one launch.
+
+    mpi: what its library calls itself.
+    clock: of the calls, 'tsc' or 'monotonic_raw'.
+    before, init, finalize: seconds.
+    sections: by level of MPI_Pcontrol.
+    """
 
     rank: int
     ranks: int

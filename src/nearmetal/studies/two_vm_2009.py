@@ -48,9 +48,15 @@ BARE = "bare"
 
 @dataclass(frozen=True, kw_only=True)
 class Setting:
-    """What the machine offers. cpus: usable ones, in the order in which ranks take them; backend: of the
-    instances; virtual: they are virtual machines; image: of every arm; notes: what is not as the study would
-    have it; xen: of guests under Xen, None for the usual."""
+    """What the machine offers.
+
+    cpus: usable ones, in the order in which ranks take them.
+    backend: of the instances.
+    virtual: they are virtual machines.
+    image: of every arm.
+    notes: what is not as the study would have it.
+    xen: of guests under Xen, None for the usual.
+    """
 
     cpus: tuple[int, ...]
     backend: str

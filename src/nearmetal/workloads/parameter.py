@@ -26,9 +26,14 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Parameter:
-    """One key of a kernel or an application. default: a Value of the kind, or 'auto' where auto is allowed;
-    least, most: of numbers; multiple: what a whole one is divisible by; words: what a WORD may be; doc: one
-    line for people."""
+    """One key of a kernel or an application.
+
+    default: a Value of the kind, or 'auto' where auto is allowed.
+    least, most: of numbers.
+    multiple: what a whole one is divisible by.
+    words: what a WORD may be.
+    doc: one line for people.
+    """
 
     name: str
     kind: Kind

@@ -48,10 +48,15 @@ class _Place(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 @dataclass(frozen=True, kw_only=True)
 class RankReport:
-    """What nm-rank says of one rank whose program has ended. wall, user, system: seconds; max_rss: bytes;
+    """What nm-rank says of one rank whose program has ended.
+
+    wall, user, system: seconds.
+    max_rss: bytes.
     io: bytes by system calls (rchar, wchar), and of these from and to disks (read_bytes, write_bytes), empty
-    where the kernel does not tell; status: exit code, 128 and more: by a signal; left: names of processes
-    that it left running, which were ended."""
+        where the kernel does not tell.
+    status: exit code, 128 and more: by a signal.
+    left: names of processes that it left running, which were ended.
+    """
 
     place: RankPlace
     wall: float
@@ -87,8 +92,12 @@ class ReadyLine(
     tag="ready",
     rename={"init_seconds": "init_s", "prepare_seconds": "prepare_s", "placed": "places"},
 ):
-    """Everything is prepared. mpi: what the MPI library calls itself; init_seconds, prepare_seconds: of the
-    slowest rank; placed: by rank."""
+    """Everything is prepared.
+
+    mpi: what the MPI library calls itself.
+    init_seconds, prepare_seconds: of the slowest rank.
+    placed: by rank.
+    """
 
     mpi: str
     ranks: Annotated[int, msgspec.Meta(ge=1)]
@@ -107,8 +116,12 @@ class ReadyLine(
 
 
 class PartLine(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One part of a slice. seconds: of the slowest rank; comm_seconds: that rank's time in MPI calls; work:
-    bytes, operations or messages of all ranks."""
+    """One part of a slice.
+
+    seconds: of the slowest rank.
+    comm_seconds: that rank's time in MPI calls.
+    work: bytes, operations or messages of all ranks.
+    """
 
     metric: str
     seconds: Number

@@ -52,10 +52,15 @@ INERT = (*NO_DEVICES, "noexec")
 
 @dataclass(frozen=True, kw_only=True)
 class OciRuntime:
-    """One runtime. package: of Debian; options: between the program and its command; own_groups: the runtime
-    makes the control groups of a container, at the path in its bundle; else all that we start is put in them
-    and it is told to leave them alone; detach_unified: it refuses a machine that has control groups of both
-    versions mounted, so it must not see the second."""
+    """One runtime.
+
+    package: of Debian.
+    options: between the program and its command.
+    own_groups: the runtime makes the control groups of a container, at the path in its bundle; else all that
+        we start is put in them and it is told to leave them alone.
+    detach_unified: it refuses a machine that has control groups of both versions mounted, so it must not see
+        the second.
+    """
 
     program: str
     package: str

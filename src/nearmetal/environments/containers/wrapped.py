@@ -32,10 +32,15 @@ from ..program import FirstReport, first_report, running
 
 @dataclass(frozen=True, kw_only=True)
 class Wrapped:
-    """What a program is given to run. request: with the control groups that it is started in; overlay: a
-    directory in which root, the root directory of the instance, and an empty shm stand for the program and
-    its children alone; state: a directory for the program's own files; prefix: tokens before the program's;
-    binds: what is seen inside at the same path, by path: whether it may be written to."""
+    """What a program is given to run.
+
+    request: with the control groups that it is started in.
+    overlay: a directory in which root, the root directory of the instance, and an empty shm stand for the
+        program and its children alone.
+    state: a directory for the program's own files.
+    prefix: tokens before the program's.
+    binds: what is seen inside at the same path, by path: whether it may be written to.
+    """
 
     request: InstanceRequest
     groups: Mapping[str, Path]

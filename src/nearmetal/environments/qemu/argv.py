@@ -70,8 +70,14 @@ class Sockets:
 
 @dataclass(frozen=True, kw_only=True)
 class GuestPlan:
-    """Everything that QEMU is told. vcpus: resolved; cpu: resolved; shared_root: the root comes by virtiofs;
-    wire: of its card, where it has a place; incoming: it waits for a checkpoint."""
+    """Everything that QEMU is told.
+
+    vcpus: resolved.
+    cpu: resolved.
+    shared_root: the root comes by virtiofs.
+    wire: of its card, where it has a place.
+    incoming: it waits for a checkpoint.
+    """
 
     settings: GuestSettings
     accelerator: Accelerator

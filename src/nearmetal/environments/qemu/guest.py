@@ -206,8 +206,13 @@ def pin(threads: Sequence[int], request: InstanceRequest) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Booted:
-    """A guest whose agent answers. process: QEMU; threads: of its vCPUs, by number; phases: seconds by step
-    of its start; ahead: of its clocks."""
+    """A guest whose agent answers.
+
+    process: QEMU.
+    threads: of its vCPUs, by number.
+    phases: seconds by step of its start.
+    ahead: of its clocks.
+    """
 
     plan: GuestPlan
     process: Process

@@ -43,8 +43,13 @@ class Interface:
 
 @dataclass(frozen=True, kw_only=True)
 class Domain:
-    """A guest. kernel, ramdisk: paths on dom0; command_line: of the kernel; memory: bytes; cpus: those of the
-    machine that each of its vCPUs may use, one set for all, empty for any."""
+    """A guest.
+
+    kernel, ramdisk: paths on dom0.
+    command_line: of the kernel.
+    memory: bytes.
+    cpus: those of the machine that each of its vCPUs may use, one set for all, empty for any.
+    """
 
     name: str
     type: XenType

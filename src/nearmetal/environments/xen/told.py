@@ -26,8 +26,12 @@ _HYPERVISOR = 1 << 31
 
 @dataclass(frozen=True, kw_only=True)
 class ListedDomain:
-    """One line of `xl list`. memory: bytes; state: letters of 'rbpscd' (running, blocked, paused, shut down,
-    crashed, dying); cpu_seconds: of all its vCPUs since its start."""
+    """One line of `xl list`.
+
+    memory: bytes.
+    state: letters of 'rbpscd' (running, blocked, paused, shut down, crashed, dying).
+    cpu_seconds: of all its vCPUs since its start.
+    """
 
     name: str
     id: int

@@ -26,9 +26,15 @@ _NOISE = ("Parsing config", "Saving to", "xc: progress", "Loading new save file"
 
 @dataclass(frozen=True, kw_only=True)
 class Facts:
-    """What the hypervisor says of itself. version: '4.17.3'; cpus: of the machine, how many; scheduler: None
-    where it is none of ours; capabilities: see xen_told.capabilities; free_memory: bytes, None where it says
-    none; virtual: whether its processor says that it is one of a virtual machine."""
+    """What the hypervisor says of itself.
+
+    version: '4.17.3'.
+    cpus: of the machine, how many.
+    scheduler: None where it is none of ours.
+    capabilities: see xen_told.capabilities.
+    free_memory: bytes, None where it says none.
+    virtual: whether its processor says that it is one of a virtual machine.
+    """
 
     version: str
     cpus: int

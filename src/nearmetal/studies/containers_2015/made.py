@@ -37,9 +37,15 @@ NATIVE, CONTAINER = "native", "container"
 
 @dataclass(frozen=True, kw_only=True)
 class Setting:
-    """What the machine offers. cores: usable ones, for there are never more containers than these; container:
-    their backend; attachments: those of CURES that can be built; lacking: why the others cannot; functions:
-    devices that have virtual functions (SR-IOV); notes: what is not as the study would have it."""
+    """What the machine offers.
+
+    cores: usable ones, for there are never more containers than these.
+    container: their backend.
+    attachments: those of CURES that can be built.
+    lacking: why the others cannot.
+    functions: devices that have virtual functions (SR-IOV).
+    notes: what is not as the study would have it.
+    """
 
     cores: int
     container: str

@@ -128,11 +128,16 @@ class Found:
 
 @dataclass(frozen=True, kw_only=True)
 class Needs:
-    """What must be there, on the host or in an image's tree. programs: names looked for on PATH, or absolute
-    paths; packages: Debian's, whose installation mends a missing one; probe: a command that ends with 0 where
-    `probed` is there, of which no file tells, looked for on the host alone; remedy: what mends it where no
-    package of Debian does; storage: its environments must have
-    storage (`storage:` in the study file; overlay where a command line names none)."""
+    """What must be there, on the host or in an image's tree.
+
+    programs: names looked for on PATH, or absolute paths.
+    packages: Debian's, whose installation mends a missing one.
+    probe: a command that ends with 0 where `probed` is there, of which no file tells, looked for on the host
+        alone.
+    remedy: what mends it where no package of Debian does.
+    storage: its environments must have storage (`storage:` in the study file; overlay where a command line
+        names none).
+    """
 
     programs: tuple[str, ...]
     packages: tuple[str, ...] = ()

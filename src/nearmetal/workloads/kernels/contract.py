@@ -45,8 +45,12 @@ class SliceWork:
 
 @dataclass(frozen=True, kw_only=True)
 class Metric:
-    """One metric of a kernel. part: the part of nm-micro's slice line it comes from; value: base units from
-    (seconds, work) of that part, both positive; unusable: what a slice did where one of them is not."""
+    """One metric of a kernel.
+
+    part: the part of nm-micro's slice line it comes from.
+    value: base units from (seconds, work) of that part, both positive.
+    unusable: what a slice did where one of them is not.
+    """
 
     name: str
     unit: str
