@@ -22,7 +22,7 @@ from nearmetal.execute.session import prepare_machine
 from nearmetal.host import LocalHost
 from nearmetal.launchers import MpiJob
 from nearmetal.model.study import Transport
-from nearmetal.workloads.applications.contract import Found, Output, Place
+from nearmetal.workloads.applications.contract import Output, Parsed, Place
 from nearmetal.workloads.applications.hpcc import OUTPUT, Hpcc
 from nearmetal.workloads.parameter import Choices
 
@@ -57,7 +57,7 @@ def ep_dgemm(machine: Machine, scratch: Path, n: int) -> float:
     return value
 
 
-def run(machine: Machine, scratch: Path, n: int) -> Found:
+def run(machine: Machine, scratch: Path, n: int) -> Parsed:
     known, ranks = Hpcc(), len(machine.cpus)
     choices = Choices(values={p.name: p.default for p in known.parameters} | {"n": n})
     with tempfile.TemporaryDirectory(dir=scratch) as here:

@@ -34,7 +34,7 @@ from nearmetal.execute.together import started
 from nearmetal.host import Completed, LocalHost, cgroups, processes
 from nearmetal.host.counters import delta, snapshot
 from nearmetal.host.failure import find_error_line
-from nearmetal.host.leftovers import Kind, find, remove
+from nearmetal.host.leftovers import LeftoverKind, find, remove
 from nearmetal.images.digest import tree_digest
 from nearmetal.model.network import Seat
 from nearmetal.model.study import Attachment, Environment, Limits, Storage, StorageKind
@@ -421,7 +421,7 @@ def test_nothing_is_left_not_even_a_daemon(rig: Rig) -> None:
         holds_the_pipes = instance.command(["/usr/bin/python3", "-c", DAEMON])
         # Where a program stands between, it need not wait for who holds the pipe behind it.
         assert HOST.run(holds_the_pipes, timeout=0.5).returncode in (124, 0)
-        assert any(left.kind is Kind.PROCESS for left in find(instance.label))
+        assert any(left.kind is LeftoverKind.PROCESS for left in find(instance.label))
     assert find(instance.label) == ()
     assert gone(instance.pid, 0.1)
     assert not any(d.exists() for d in instance.cgroups.values())
@@ -455,7 +455,7 @@ def test_groups_of_the_bare_machine_may_stand_for_a_run(rig: Rig) -> None:
                 quiet = f"import os\nfor fd in (1, 2): os.dup2(0, fd)\n{DAEMON}"
                 assert run(instance, "/usr/bin/python3", "-c", quiet).ok
                 assert in_instance(instance, "python3")
-            assert not any(left.kind is Kind.PROCESS for left in find(instance.label))
+            assert not any(left.kind is LeftoverKind.PROCESS for left in find(instance.label))
             assert all(d.exists() for d in groups.values())
     assert find(rig.label + "-") == ()
 
@@ -586,15 +586,15 @@ def test_after_kill_9_of_the_tool_clean_leaves_nothing(rig: Rig) -> None:
     with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True, cwd="/") as tool:
         assert tool.stdout is not None
         pid = int(tool.stdout.readline())
-        assert any(left.kind is Kind.PROCESS for left in find(label))
+        assert any(left.kind is LeftoverKind.PROCESS for left in find(label))
         tool.kill()
     assert gone(pid)
     if rig.owns("pid"):
         end = time.monotonic() + 600
-        left = [int(item.detail) for item in find(label) if item.kind is Kind.PROCESS]
+        left = [int(item.detail) for item in find(label) if item.kind is LeftoverKind.PROCESS]
         while not all(outlives(pid) for pid in left) and time.monotonic() < end:
             time.sleep(0.005)
-            left = [int(item.detail) for item in find(label) if item.kind is Kind.PROCESS]
+            left = [int(item.detail) for item in find(label) if item.kind is LeftoverKind.PROCESS]
         assert [pid for pid in left if not outlives(pid)] == []
     for item in find(label):
         remove(item)

@@ -12,7 +12,7 @@ import pytest
 
 from nearmetal.environments import InstanceRequest, Tools
 from nearmetal.environments.registry import get_backend
-from nearmetal.execute.inside import Inside, offered_events
+from nearmetal.execute.inside import InsideCounters, offered_events
 from nearmetal.execute.machine import cache_directory
 from nearmetal.host import LocalHost
 from nearmetal.host.counter_files import CounterFiles, cgroup_paths
@@ -134,7 +134,7 @@ def test_a_quota_shows_as_throttled_seconds(tools: Tools, tmp_path: Path) -> Non
         instance = stack.enter_context(get_backend("namespaces").start(HOST, tools, request))
         files = CounterFiles(HOST, cgroup_paths(instance.cgroups), held=True)
         stack.callback(files.close)
-        inside = Inside((GroupSource(name="a", files=files),))
+        inside = InsideCounters((GroupSource(name="a", files=files),))
         spin = "i=0; while [ $i -lt 60000 ]; do i=$((i+1)); done"
         rank = [tools / "nm-rank", "--report", str(tmp_path), "--", "sh", "-c", spin]
         begin = time.monotonic()

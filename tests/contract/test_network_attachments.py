@@ -19,7 +19,7 @@ from nearmetal.environments.holder import UserNamespaceHolder, user_namespace_ho
 from nearmetal.environments.registry import get_backend
 from nearmetal.errors import RunError, UnavailableError
 from nearmetal.host import LocalHost, Process
-from nearmetal.host.leftovers import Kind, find
+from nearmetal.host.leftovers import LeftoverKind, find
 from nearmetal.host.namespaces import NETNS_DIRECTORY
 from nearmetal.host.network_meter import PROTOCOLS, QDISCS, grown
 from nearmetal.model.network import NetworkSettings
@@ -366,7 +366,7 @@ def test_nothing_is_left(holder: UserNamespaceHolder | None, tmp_path: Path) -> 
     was_there = NETNS_DIRECTORY.exists()
     links = sorted(p.name for p in Path("/sys/class/net").iterdir())
     with standing(tmp_path, holder, *(want(a, mode=m) for a, m in HERE)):
-        kind = Kind.NETNS if HOST.is_root() else Kind.PROCESS
+        kind = LeftoverKind.NETNS if HOST.is_root() else LeftoverKind.PROCESS
         assert kind in [left.kind for left in find(LABEL + "-" if HOST.is_root() else LABEL)]
         assert sorted(p.name for p in Path("/sys/class/net").iterdir()) == links
     assert [left for left in find(LABEL) if holder is None or left.detail != str(holder.pid)] == []

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from pyroute2 import IPRoute
 
-from nearmetal.host.leftovers import Kind, find, remove
+from nearmetal.host.leftovers import LeftoverKind, find, remove
 
 LABEL = f"nearmetal-netclean{os.getpid()}"
 
@@ -45,7 +45,7 @@ def test_clean_removes_what_a_killed_run_left(attachment: str, tmp_path: Path) -
         assert tool.stdout.readline() == "up\n"
         tool.kill()
     found = find(label)
-    assert [left.kind for left in found if left.kind is not Kind.PROCESS] == [Kind.NETNS] * (
+    assert [left.kind for left in found if left.kind is not LeftoverKind.PROCESS] == [LeftoverKind.NETNS] * (
         2 if attachment == "veth" else 3
     )
     for left in found:
@@ -59,7 +59,7 @@ def test_clean_finds_a_link_by_its_alias() -> None:
         ip.link("add", ifname=name, kind="bridge")
         ip.link("set", index=ip.link_lookup(ifname=name)[0], ifalias=f"{LABEL}-link")
     found = find(f"{LABEL}-link")
-    assert [(left.kind, left.detail) for left in found] == [(Kind.LINK, name)]
+    assert [(left.kind, left.detail) for left in found] == [(LeftoverKind.LINK, name)]
     remove(found[0])
     assert not Path("/sys/class/net", name).exists()
     remove(found[0])

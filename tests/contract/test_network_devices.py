@@ -13,7 +13,7 @@ from pyroute2 import IPRoute
 
 from nearmetal.errors import UnavailableError
 from nearmetal.host import LocalHost
-from nearmetal.host.leftovers import Kind, find, remove
+from nearmetal.host.leftovers import LeftoverKind, find, remove
 from nearmetal.model.network import NetworkSettings
 from nearmetal.model.study import Attachment
 from nearmetal.network.build import build_networks
@@ -107,7 +107,7 @@ def test_clean_gives_a_device_back_that_a_killed_run_had(devices: tuple[str, str
         assert tool.stdout.readline() == "up\n"
         tool.kill()
     found = find(LABEL)
-    assert [left.kind for left in found] == [Kind.NETNS] * 2
+    assert [left.kind for left in found] == [LeftoverKind.NETNS] * 2
     for left in found:
         remove(left)
     assert find(LABEL) == ()
@@ -117,6 +117,6 @@ def test_clean_gives_a_device_back_that_a_killed_run_had(devices: tuple[str, str
 def test_a_mark_on_a_device_that_came_back_by_itself_is_taken_off(devices: tuple[str, str]) -> None:
     Path("/sys/class/net", devices[1], "ifalias").write_text(f"{LABEL}-net0-taken")
     (found,) = find(LABEL)
-    assert found.kind is Kind.LINK
+    assert found.kind is LeftoverKind.LINK
     remove(found)
     assert attribute(devices[1], "ifalias") == ""

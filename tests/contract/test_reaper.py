@@ -12,7 +12,7 @@ from nearmetal.environments import Tools
 from nearmetal.errors import RunError
 from nearmetal.host import LocalHost
 from nearmetal.host.failure import find_error_line
-from nearmetal.host.stranger import Stranger, process_of_thread
+from nearmetal.host.foreign_process import ForeignProcess, process_of_thread
 
 HOST = LocalHost()
 ORPHAN = """
@@ -34,7 +34,7 @@ def test_what_a_daemon_sends_into_the_background_is_fetched(tools: Tools) -> Non
 
 def test_a_process_of_others_is_watched_and_ended() -> None:
     with subprocess.Popen(["sleep", "3600"]) as sleeping:
-        with Stranger(process_of_thread(sleeping.pid)) as known:
+        with ForeignProcess(process_of_thread(sleeping.pid)) as known:
             assert known.pid == sleeping.pid and known.poll() is None
             with pytest.raises(TimeoutError, match="still runs"):
                 known.wait(0.05)
@@ -43,12 +43,12 @@ def test_a_process_of_others_is_watched_and_ended() -> None:
         known.kill()  # harmless
         assert known.poll() == 0 and known.wait(600) == 0
     with pytest.raises(RunError, match="process"):
-        Stranger(sleeping.pid)
+        ForeignProcess(sleeping.pid)
     assert not Path(f"/proc/{sleeping.pid}").exists()
     with subprocess.Popen(["sleep", "3600"]) as hanging, pytest.MonkeyPatch.context() as patch:
-        patch.setattr("nearmetal.host.stranger.wait_readable", lambda fd, timeout: False)
+        patch.setattr("nearmetal.host.foreign_process.wait_readable", lambda fd, timeout: False)
         says = r"process \d+ does not end: .* still runs"
-        with pytest.raises(RunError, match=says) as told, Stranger(hanging.pid):
+        with pytest.raises(RunError, match=says) as told, ForeignProcess(hanging.pid):
             pass
         assert told.value.remedy == "nearmetal clean"
     with pytest.raises(RunError, match="thread"):

@@ -13,7 +13,7 @@ import pytest
 from nearmetal.environments.storage import mounted_once, volume, why_not
 from nearmetal.errors import RunError, UnavailableError
 from nearmetal.host import LocalHost, namespaces
-from nearmetal.host.leftovers import Kind, find, remove
+from nearmetal.host.leftovers import LeftoverKind, find, remove
 from nearmetal.host.runtime import scratch_directory
 from nearmetal.model.study import Storage, StorageKind
 
@@ -133,7 +133,7 @@ def test_after_kill_9_clean_finds_mounts_and_directories(tmp_path: Path) -> None
         assert tool.stdout is not None and tool.stdout.readline() == "stands\n"
         tool.kill()
     kinds = [left.kind for left in find(label)]
-    assert kinds.count(Kind.MOUNT) == 2 and kinds.count(Kind.STORAGE) == 2
+    assert kinds.count(LeftoverKind.MOUNT) == 2 and kinds.count(LeftoverKind.STORAGE) == 2
     for left in find(label):
         remove(left)
     assert find(label) == () and list(tmp_path.iterdir()) == []
@@ -146,4 +146,4 @@ def test_what_bears_another_name_is_never_removed(tmp_path: Path) -> None:
     (tmp_path / "mine").mkdir()
     with scratch_directory(label) as scratch:
         (scratch / "outside").write_text(f"{tmp_path}/mine\n{tmp_path}/{label}-0\n")
-        assert [left.kind for left in find(label)] == [Kind.SCRATCH]
+        assert [left.kind for left in find(label)] == [LeftoverKind.SCRATCH]

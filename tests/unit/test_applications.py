@@ -19,7 +19,7 @@ from nearmetal.model.record import Status
 from nearmetal.model.study import ApplicationWorkload, Better, KernelWorkload, Mode, StorageKind, Study
 from nearmetal.study_file import dump_study, load_text
 from nearmetal.workloads.applications import registry as applications
-from nearmetal.workloads.applications.contract import Found, Invocation, Metric, Needs, Output, Place
+from nearmetal.workloads.applications.contract import Invocation, Metric, Needs, Output, Parsed, Place
 from nearmetal.workloads.applications.registry import choices, rows
 from nearmetal.workloads.parameter import Choices, Kind, Parameter
 
@@ -62,9 +62,9 @@ class Walker:
     def metrics(self, choices: Choices) -> tuple[tuple[str, str, Better], ...]:
         return (("pace", "op/s", Better.HIGHER),)
 
-    def parse(self, choices: Choices, place: Place, output: Output) -> Found:
+    def parse(self, choices: Choices, place: Place, output: Output) -> Parsed:
         pace = Metric(name="pace", unit="op/s", better=Better.HIGHER, value=2.0)
-        return Found(metrics=(pace,), ok=output.stdout == "there", expected="there", found=output.stdout)
+        return Parsed(metrics=(pace,), ok=output.stdout == "there", expected="there", found=output.stdout)
 
 
 @pytest.fixture(autouse=True)

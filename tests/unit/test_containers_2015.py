@@ -25,7 +25,7 @@ from nearmetal.plan import make_plan
 from nearmetal.published import published
 from nearmetal.records import SeriesDirectory
 from nearmetal.report.series import PartResult, series_json, series_text, write_series
-from nearmetal.studies.containers_2015 import LOSSY, Setting, containers_2015, part_keys
+from nearmetal.studies.containers_2015 import LOSSY, AvailableMachine, containers_2015, part_keys
 from nearmetal.study_file import dump_study, load_study, load_text
 from nearmetal.testing.simulate import SimulatedMetric, Spread, simulate
 
@@ -33,7 +33,7 @@ BLOCKS = 12
 
 
 def series(cpus: int, *, scale: Scale = Scale.SMALL, only: tuple[str, ...] = ()) -> Series:
-    setting = Setting(
+    setting = AvailableMachine(
         cores=cpus,
         container="namespaces",
         attachments=(Attachment.MACVLAN, Attachment.OVS),
@@ -112,7 +112,11 @@ def test_cures_are_those_that_can_be_built_and_the_others_are_named() -> None:
     ]
     assert cures.notes[1] == "Not on this machine: sriov: no network card with virtual functions."
     bare = containers_2015(
-        Setting(cores=2, container="namespaces"), scale=Scale.SMALL, seed=1, max_time=1.0, only=["cures"]
+        AvailableMachine(cores=2, container="namespaces"),
+        scale=Scale.SMALL,
+        seed=1,
+        max_time=1.0,
+        only=["cures"],
     )
     assert study(bare, "cures").design.baselines == ("native",)
 
@@ -121,7 +125,7 @@ def test_open_vswitch_has_a_part_of_its_own_for_its_blocks_last_long() -> None:
     own = study(series(2), "ovs")
     assert [e.name for e in own.environments] == ["native", "container", "container-ovs"]
     assert own.design.slices == 1
-    bare = Setting(cores=2, container="namespaces", lacking={Attachment.OVS: "not installed"})
+    bare = AvailableMachine(cores=2, container="namespaces", lacking={Attachment.OVS: "not installed"})
     without = containers_2015(bare, scale=Scale.SMALL, seed=1, max_time=1.0, only=["ovs"])
     assert part(without, "ovs").absent == "not installed"
 
@@ -325,11 +329,11 @@ def test_a_spoilt_series_is_told(tmp_path: Path, wound: str) -> None:
 
 def test_parts_that_are_not_there_are_a_mistake() -> None:
     from nearmetal.cli.common import in_parts
-    from nearmetal.cli.series import Asked, make_series
+    from nearmetal.cli.series import SeriesOptions, make_series
 
-    wrong = Asked(name="containers-2015", scale=Scale.SMALL, only=["q1,q9"], seconds=None, seed=1)
+    wrong = SeriesOptions(name="containers-2015", scale=Scale.SMALL, only=["q1,q9"], seconds=None, seed=1)
     with pytest.raises(UsageError, match="no part q9"):
-        make_series(wrong, partial(containers_2015, Setting(cores=2, container="namespaces")))
+        make_series(wrong, partial(containers_2015, AvailableMachine(cores=2, container="namespaces")))
     assert in_parts("containers-2015", scale=Scale.SMALL, only=["q1"])
     assert not in_parts("quick")
     with pytest.raises(UsageError, match="--only belongs to studies in parts"):

@@ -298,7 +298,7 @@ def test_the_example_program_prints_what_its_study_reads(capsys: pytest.CaptureF
 
 
 def test_the_example_kernel_fits_its_c_source() -> None:
-    from nearmetal.workloads.kernels.contract import Kernel, Setting
+    from nearmetal.workloads.kernels.contract import Kernel, KernelSetting
     from nearmetal.workloads.parameter import Choices
 
     module: dict[str, Any] = {
@@ -310,7 +310,7 @@ def test_the_example_kernel_fits_its_c_source() -> None:
     (source,) = workload_page("c")
     assert isinstance(kernel, Kernel)
     choices = Choices(values={p.name: p.default for p in kernel.parameters})
-    setting = Setting(ranks=2, llc_bytes=1 << 25)
+    setting = KernelSetting(ranks=2, llc_bytes=1 << 25)
     asked = set(re.findall(r'spec_\w+\(spec, "(\w+)"', source))
     assert set(kernel.keys(choices, setting)) == asked
     told = set(re.findall(r'\.metric = "(\w+)"', source))

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from nearmetal.errors import BusyError, RunError
 from nearmetal.host import leftovers, lock, namespaces, processes, runtime
 from nearmetal.host.helper import parse_report
-from nearmetal.host.leftovers import Kind, Leftover
+from nearmetal.host.leftovers import Leftover, LeftoverKind
 from nearmetal.host.lock import RunInfo, machine_lock
 
 
@@ -153,12 +153,14 @@ def test_what_dead_runs_left_is_found_and_removed(machine: Path) -> None:
     found = leftovers.find("nearmetal-unit")
     assert found == (
         Leftover(
-            kind=Kind.NETNS,
+            kind=LeftoverKind.NETNS,
             name="nearmetal-unitdead-hub",
             detail=str(machine / "netns/nearmetal-unitdead-hub"),
         ),
         Leftover(
-            kind=Kind.SCRATCH, name="nearmetal-unitdead", detail=str(machine / "run/nearmetal-unitdead")
+            kind=LeftoverKind.SCRATCH,
+            name="nearmetal-unitdead",
+            detail=str(machine / "run/nearmetal-unitdead"),
         ),
     )
     for left in (*found, *found):
@@ -177,7 +179,7 @@ def test_what_a_living_run_uses_is_not_found(machine: Path) -> None:
 def test_a_stale_lock_is_found_and_removed(machine: Path) -> None:
     (machine / "lock").write_text("{}\n")
     assert leftovers.find("nearmetal-unit") == (), "it bears no label"
-    (lock,) = (left for left in leftovers.find() if left.kind is Kind.LOCK)
+    (lock,) = (left for left in leftovers.find() if left.kind is LeftoverKind.LOCK)
     leftovers.remove(lock)
     assert not (machine / "lock").exists()
 

@@ -19,7 +19,7 @@ from nearmetal.environments.instance import require_fitting
 from nearmetal.environments.program import FirstReport, entered_by_call
 from nearmetal.errors import RunError, UnavailableError
 from nearmetal.host import Host, LocalHost, cgroups
-from nearmetal.host.leftovers import Kind
+from nearmetal.host.leftovers import LeftoverKind
 from nearmetal.model.network import Seat
 from nearmetal.model.study import Attachment, Environment, Limits
 
@@ -191,8 +191,8 @@ def test_only_labels_of_ours_are_taken_from_a_daemon(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(kept, "find", lambda prefix: ())
     found = kept.find_all(LocalHost())
     assert [(i.kind, i.name, i.detail) for i in found] == [
-        (Kind.CONTAINER, "nearmetal-0a1b2c-0", "keeper"),
-        (Kind.CONTAINER, "nearmetal-0a1b2c", "keeper"),
+        (LeftoverKind.CONTAINER, "nearmetal-0a1b2c-0", "keeper"),
+        (LeftoverKind.CONTAINER, "nearmetal-0a1b2c", "keeper"),
     ]
     for item in found:
         kept.remove_any(LocalHost(), item)

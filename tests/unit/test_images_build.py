@@ -12,10 +12,10 @@ from nearmetal.errors import DiskFullError, RunError, UnavailableError, UsageErr
 from nearmetal.host import Completed
 from nearmetal.images import Image, ImageStore
 from nearmetal.images.build import build, build_argv, finished, packages, require_builder
+from nearmetal.images.build_errors import failure
 from nearmetal.images.forms import Form, form_argv
-from nearmetal.images.importing import Kind, import_image, kind_of, sif_offset, unpack_argvs
+from nearmetal.images.importing import SourceKind, import_image, kind_of, sif_offset, unpack_argvs
 from nearmetal.images.sources import archive_lines, own_archives, resolved_suite
-from nearmetal.images.told import failure
 from nearmetal.model.image import ImageDefinition
 from nearmetal.testing.fake_host import FakeHost
 
@@ -186,8 +186,8 @@ def write_sif(path: Path, filling: bytes) -> int:
 def test_the_squashfs_of_a_sif_is_found(tmp_path: Path) -> None:
     path = tmp_path / "a.sif"
     offset = write_sif(path, b"hsqs" + b"\0" * 4092)
-    assert kind_of(FakeHost(), path) is Kind.SIF and sif_offset(path) == offset
-    ((argv, package),) = unpack_argvs(Kind.SIF, path, tmp_path, root=True)
+    assert kind_of(FakeHost(), path) is SourceKind.SIF and sif_offset(path) == offset
+    ((argv, package),) = unpack_argvs(SourceKind.SIF, path, tmp_path, root=True)
     assert (argv[0], package) == ("unsquashfs", "squashfs-tools")
     assert argv[argv.index("-offset") + 1] == str(offset)
     write_sif(path, b"encrypted" + b"\0" * 4092)
@@ -198,13 +198,13 @@ def test_the_squashfs_of_a_sif_is_found(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("names", "kind"),
     [
-        ("./oci-layout\n./index.json\n", Kind.OCI_ARCHIVE),
-        ("manifest.json\noci-layout\n", Kind.OCI_ARCHIVE),
-        ("manifest.json\nx.json\n", Kind.DOCKER_ARCHIVE),
-        ("./\n./bin/\n", Kind.TAR),
+        ("./oci-layout\n./index.json\n", SourceKind.OCI_ARCHIVE),
+        ("manifest.json\noci-layout\n", SourceKind.OCI_ARCHIVE),
+        ("manifest.json\nx.json\n", SourceKind.DOCKER_ARCHIVE),
+        ("./\n./bin/\n", SourceKind.TAR),
     ],
 )
-def test_an_archive_is_known_by_what_is_in_it(tmp_path: Path, names: str, kind: Kind) -> None:
+def test_an_archive_is_known_by_what_is_in_it(tmp_path: Path, names: str, kind: SourceKind) -> None:
     path = tmp_path / "a.tar"
     path.write_text("not looked at")
     listing = FakeHost(commands={("tar", "--list", "--file", str(path)): names})
@@ -212,20 +212,20 @@ def test_an_archive_is_known_by_what_is_in_it(tmp_path: Path, names: str, kind: 
 
 
 def test_a_directory_or_a_layout(tmp_path: Path) -> None:
-    assert kind_of(FakeHost(), tmp_path) is Kind.DIRECTORY
+    assert kind_of(FakeHost(), tmp_path) is SourceKind.DIRECTORY
     (tmp_path / "oci-layout").write_text("{}")
-    assert kind_of(FakeHost(), tmp_path) is Kind.OCI_LAYOUT
+    assert kind_of(FakeHost(), tmp_path) is SourceKind.OCI_LAYOUT
     with pytest.raises(UsageError, match="cannot be read"):
         kind_of(FakeHost(), tmp_path / "no")
 
 
-def tokens(kind: Kind, path: Path, work: Path) -> Iterator[list[str]]:
+def tokens(kind: SourceKind, path: Path, work: Path) -> Iterator[list[str]]:
     for argv, _ in unpack_argvs(kind, path, work, root=False):
         yield argv
 
 
 def test_a_path_with_a_colon_is_no_tag(tmp_path: Path) -> None:
-    copy, unpack = tokens(Kind.DOCKER_ARCHIVE, tmp_path / "a:b.tar", tmp_path)
+    copy, unpack = tokens(SourceKind.DOCKER_ARCHIVE, tmp_path / "a:b.tar", tmp_path)
     assert copy[-2:] == ["docker-archive:source", "oci:layout:image"]
     assert (tmp_path / "source").readlink() == tmp_path / "a:b.tar"
     assert unpack[:4] == ["umoci", "raw", "unpack", "--rootless"]

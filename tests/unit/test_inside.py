@@ -10,7 +10,7 @@ from typing import Any, cast
 import pytest
 
 from nearmetal.errors import TrialFailedError
-from nearmetal.execute.inside import Inside, counted_everywhere, grown, own_sources
+from nearmetal.execute.inside import InsideCounters, counted_everywhere, grown, own_sources
 from nearmetal.execute.launching import Ran
 from nearmetal.host import LocalHost, Unavailable
 from nearmetal.host.counter_files import NODE_FILES, CounterFiles
@@ -53,7 +53,7 @@ def report(rank: int, **used: float | None) -> RankReport:
 def test_timed_parts_are_added_over_sources_and_slices() -> None:
     one = Script("a", {"throttled": 1.0, "steal": 5.0}, {"throttled": 1.5, "steal": 5.0})
     two = Script("b", {"throttled": 0.0}, {"throttled": 0.25})
-    inside = Inside((one, two))
+    inside = InsideCounters((one, two))
     with inside.timed("cg"):
         inside.slice("cg", slice_line(run_delay=0.125, page_faults=3.0, cycles=None))
         inside.slice("cg", slice_line(run_delay=0.25, page_faults=1.0, cycles=None))
@@ -65,14 +65,14 @@ def test_timed_parts_are_added_over_sources_and_slices() -> None:
 def test_what_one_instance_cannot_tell_nobody_tells() -> None:
     one = Script("a", {"throttled": 1.0}, {"throttled": 1.5})
     two = Script("b", {"throttled": None}, {"throttled": None})
-    inside = Inside((one, two))
+    inside = InsideCounters((one, two))
     with inside.timed("cg"):
         pass
     assert inside.scopes() == {}
 
 
 def test_runs_count_what_ranks_used_and_warm_up_does_not() -> None:
-    inside = Inside(())
+    inside = InsideCounters(())
     inside.run("app", [report(0, run_delay=9.0)])
     with inside.timed("app"):
         inside.run(

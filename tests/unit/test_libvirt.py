@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tests.unit.test_guests_parts import HANGS, TOOLS, plan
 
 from nearmetal.environments import Seat, Unavailable
-from nearmetal.environments.guest import Place
+from nearmetal.environments.guest import GuestInterface
 from nearmetal.environments.libvirt.backend import Libvirt, require_rights
 from nearmetal.environments.libvirt.daemon import (
     LONGEST_PLACE,
@@ -56,7 +56,9 @@ from nearmetal.model.study import Attachment
 from nearmetal.study_file import Catalog, dump_study, load_text
 from nearmetal.testing.fake_host import Answer, FakeHost, FakeProcess
 
-CARD = Place(interface="eth0", mac="02:00:00:00:00:01", address="10.0.0.2", mask="255.0.0.0", mtu=1500)
+CARD = GuestInterface(
+    interface="eth0", mac="02:00:00:00:00:01", address="10.0.0.2", mask="255.0.0.0", mtu=1500
+)
 NAME = "nearmetal-0123ab-0"
 NO_DAEMON = ("virtqemud", "/usr/sbin/virtqemud", "libvirtd", "/usr/sbin/libvirtd")
 

@@ -36,7 +36,7 @@ from nearmetal.studies.two_vm_2009 import (
     IMAGE,
     NAME,
     TASK_MEMORY,
-    Setting,
+    AvailableMachine,
     part_keys,
     two_vm_2009,
 )
@@ -53,7 +53,7 @@ MACHINE = Hardware(memory=24 << 30)
 
 def series(cpus: int, *, virtual: bool = True, scale: Scale = Scale.SMALL) -> Series:
     backend = "qemu" if virtual else "namespaces"
-    setting = Setting(
+    setting = AvailableMachine(
         cpus=tuple(range(cpus)), backend=backend, virtual=virtual, image=IMAGE if virtual else HOST
     )
     return two_vm_2009(setting, scale=scale, seed=7, max_time=900.0)
@@ -187,7 +187,7 @@ def test_a_xen_without_help_of_the_processor_has_guests_that_need_none(
     dom0 = FakeHost(programs={"xl": "/usr/sbin/xl"}, commands={("xl", "info"): told}, root=True)
     found = xen_settings(dom0)
     assert (found and found.type) == kind_of_guest
-    setting = Setting(cpus=(0,), backend="xen", virtual=True, image=IMAGE, xen=found)
+    setting = AvailableMachine(cpus=(0,), backend="xen", virtual=True, image=IMAGE, xen=found)
     own = study(two_vm_2009(setting, scale=Scale.SMALL, seed=7, max_time=60.0), "scenarios")
     known = replace(catalog(), no_image=lambda _name, _own, _file: None)
     assert load_text(dump_study(own, known), "s.yaml", known) == own
@@ -245,7 +245,7 @@ def counted(trial: TrialRecord, instances: int) -> TrialRecord:
 @pytest.fixture(scope="module")
 def measured() -> tuple[Series, tuple[PartResult, ...]]:
     asked = two_vm_2009(
-        Setting(cpus=(0, 1), backend="qemu", virtual=True, image=IMAGE),
+        AvailableMachine(cpus=(0, 1), backend="qemu", virtual=True, image=IMAGE),
         scale=Scale.SMALL,
         seed=7,
         max_time=900.0,

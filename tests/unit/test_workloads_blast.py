@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nearmetal.workloads.applications.blast import PROGRAMS, Blast
-from nearmetal.workloads.applications.contract import Found, Output, Place
+from nearmetal.workloads.applications.contract import Output, Parsed, Place
 from nearmetal.workloads.parameter import Choices, Value
 
 #: What nm-blast printed on two ranks, of fewer fragments.
@@ -53,7 +53,7 @@ def place(*, instances: int = 1, tasks: int = 2, storage: bool = False, memory: 
     )
 
 
-def parsed(text: str, **values: Value) -> Found:
+def parsed(text: str, **values: Value) -> Parsed:
     return Blast().parse(choices(**values), place(), Output(stdout=text))
 
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nearmetal.workloads.applications.bonnie import COLUMNS, MIB, Bonnie
-from nearmetal.workloads.applications.contract import Found, Metric, Output, Place
+from nearmetal.workloads.applications.contract import Metric, Output, Parsed, Place
 from nearmetal.workloads.parameter import Choices, Value
 
 #: What bonnie++ 2.00a printed.
@@ -28,12 +28,12 @@ def place(memory: int = 1 << 30) -> Place:
     return Place(nodes=1, instances=1, tasks=1, directory=here, storage=here / "storage", memory=memory)
 
 
-def parsed(text: str, stderr: str = "", **values: Value) -> Found:
+def parsed(text: str, stderr: str = "", **values: Value) -> Parsed:
     given = choices(characters="yes", **values)
     return Bonnie().parse(given, place(), Output(stdout=text, stderr=stderr))
 
 
-def by_name(found: Found) -> dict[str, Metric]:
+def by_name(found: Parsed) -> dict[str, Metric]:
     return {m.name: m for m in found.metrics}
 
 

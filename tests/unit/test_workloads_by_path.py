@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from nearmetal.execute.hardware import Hardware, hardware_of
 from nearmetal.testing.fake_host import FakeHost
-from nearmetal.workloads.applications.contract import Application, Found, Output, Place
+from nearmetal.workloads.applications.contract import Application, Output, Parsed, Place
 from nearmetal.workloads.applications.imb import Imb
 from nearmetal.workloads.applications.mccalpin import McCalpinStream
 from nearmetal.workloads.applications.osu import Osu
@@ -110,12 +110,12 @@ def place(*, tasks: int = 2, rdma: tuple[str, ...] = DEVICE) -> Place:
     return Place(nodes=1, instances=1, tasks=tasks, directory=here, storage=None, memory=1 << 30, rdma=rdma)
 
 
-def parsed(known: Application, text: str, **values: Value) -> Found:
+def parsed(known: Application, text: str, **values: Value) -> Parsed:
     output = Output(stdout=text, files={"client.txt": text})
     return known.parse(choices(known, **values), place(), output)
 
 
-def values_of(found: Found) -> dict[str, float | None]:
+def values_of(found: Parsed) -> dict[str, float | None]:
     return {m.name: m.value for m in found.metrics}
 
 
@@ -267,7 +267,7 @@ SAMPLES: list[tuple[Application, str, dict[str, Value]]] = [
 ]
 
 
-def sound(found: Found) -> bool:
+def sound(found: Parsed) -> bool:
     return all(
         (m.value is None) == bool(m.reason) and (m.value is None or 0 < m.value < float("inf"))
         for m in found.metrics

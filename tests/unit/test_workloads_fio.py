@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nearmetal.workloads.applications.contract import Found, Metric, Output, Place
+from nearmetal.workloads.applications.contract import Metric, Output, Parsed, Place
 from nearmetal.workloads.applications.fio import RESULT, Fio, roof, roof_arguments
 from nearmetal.workloads.applications.fio_jobs import jobs, read_blocks
 from nearmetal.workloads.parameter import Choices, Value
@@ -74,11 +74,11 @@ def place(memory: int = 1 << 30) -> Place:
     return Place(nodes=1, instances=1, tasks=1, directory=here, storage=here / "storage", memory=memory)
 
 
-def parsed(text: str, stderr: str = "", **values: Value) -> Found:
+def parsed(text: str, stderr: str = "", **values: Value) -> Parsed:
     return Fio().parse(choices(**values), place(), Output(stdout="", stderr=stderr, files={RESULT: text}))
 
 
-def by_name(found: Found) -> dict[str, Metric]:
+def by_name(found: Parsed) -> dict[str, Metric]:
     return {m.name: m for m in found.metrics}
 
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nearmetal.workloads.applications import blas
-from nearmetal.workloads.applications.contract import Found, Output, Place
+from nearmetal.workloads.applications.contract import Output, Parsed, Place
 from nearmetal.workloads.applications.hpcc import Hpcc
 from nearmetal.workloads.applications.hpcc_input import GIB, grid, problem_size
 from nearmetal.workloads.applications.hpl import Hpl
@@ -54,13 +54,13 @@ def place(
     )
 
 
-def parsed(text: str, stderr: str = SAID, **values: Value) -> Found:
+def parsed(text: str, stderr: str = SAID, **values: Value) -> Parsed:
     return Hpcc().parse(
         hpcc(**values), place(), Output(stdout="", stderr=stderr, files={"hpccoutf.txt": text})
     )
 
 
-def swept(text: str, stderr: str = SAID, **values: Value) -> Found:
+def swept(text: str, stderr: str = SAID, **values: Value) -> Parsed:
     return Hpl().parse(hpl(**values), place(), Output(stdout="", stderr=stderr, files={"hpccoutf.txt": text}))
 
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nearmetal.workloads.applications.contract import Found, Output, Place
+from nearmetal.workloads.applications.contract import Output, Parsed, Place
 from nearmetal.workloads.applications.lammps import RANK_BYTES, SECTIONS, Lammps, atoms, box, grid, memory
 from nearmetal.workloads.parameter import Choices, Value
 
@@ -60,7 +60,7 @@ def place(*, instances: int = 1, tasks: int = 2, memory: int = 1 << 30) -> Place
     )
 
 
-def parsed(text: str, stderr: str = "", **values: Value) -> Found:
+def parsed(text: str, stderr: str = "", **values: Value) -> Parsed:
     return Lammps().parse(choices(**values), place(), Output(stdout=text, stderr=stderr))
 
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nearmetal.workloads.applications import veros
-from nearmetal.workloads.applications.contract import Application, Found, Output, Place
+from nearmetal.workloads.applications.contract import Application, Output, Parsed, Place
 from nearmetal.workloads.applications.mitgcm import SECTIONS, Mitgcm
 from nearmetal.workloads.applications.veros import Veros
 from nearmetal.workloads.parameter import Choices, Value
@@ -72,18 +72,18 @@ def choices(known: Application, **values: Value) -> Choices:
     return Choices(values={p.name: p.default for p in known.parameters} | values)
 
 
-def mitgcm(text: str, *, file: bool = True, **values: Value) -> Found:
+def mitgcm(text: str, *, file: bool = True, **values: Value) -> Parsed:
     given = choices(Mitgcm(), executable="/opt/mitgcmuv", run="/data/run", **values)
     output = Output(stdout="" if file else text, files={"STDOUT.0000": text} if file else {})
     return Mitgcm().parse(given, place(), output)
 
 
-def ocean(told: object, **values: Value) -> Found:
+def ocean(told: object, **values: Value) -> Parsed:
     text = told if isinstance(told, str) else json.dumps(told)
     return Veros().parse(choices(Veros(), **values), place(), Output(stdout="", files={"ocean.json": text}))
 
 
-def values_of(found: Found) -> dict[str, float | None]:
+def values_of(found: Parsed) -> dict[str, float | None]:
     return {m.name: m.value for m in found.metrics}
 
 
@@ -185,7 +185,7 @@ def test_veros_is_launched_offline_with_what_it_needs() -> None:
     assert known.problem(choices(known), place()) is None
 
 
-def sound(found: Found, declared: list[str]) -> None:
+def sound(found: Parsed, declared: list[str]) -> None:
     assert [m.name for m in found.metrics] == declared
     assert all((m.value is None) == bool(m.reason) for m in found.metrics)
 

@@ -14,12 +14,12 @@ from ..model.study import EventSubject, Study
 from .attempts import Clock
 from .attribution import attribute
 from .causes import with_causes
-from .cells import Answer, Question, answer, uses_three_arms, with_discoveries, with_holm
+from .cells import JudgedCell, Question, answer, uses_three_arms, with_discoveries, with_holm
 from .fold import Folded, fold
 from .hypervisor import with_hypervisor
 from .network_trouble import with_network
 from .noise_floor import disturbances, noise_floor
-from .pieces import Asked, asked_of, has_quantiles
+from .pieces import FoldRequest, asked_of, has_quantiles
 from .slices import RowName
 
 
@@ -33,7 +33,7 @@ def analyse(study: Study, plan: Plan, records: Sequence[TrialRecord], *, detail:
     return conclude(study, plan, records, fold(wanted(study, detail=detail), plan, records), detail=detail)
 
 
-def wanted(study: Study, *, detail: bool = True) -> Asked:
+def wanted(study: Study, *, detail: bool = True) -> FoldRequest:
     """What folding has to keep for conclude()."""
     return asked_of(study, detail=detail, three_arms=uses_three_arms())
 
@@ -45,7 +45,7 @@ def conclude(
     clock = Clock(heads, plan.started)
     questions = _questions(study, folded)
 
-    def answered(question: Question) -> Answer | None:
+    def answered(question: Question) -> JudgedCell | None:
         return answer(
             question,
             folded,
@@ -127,7 +127,7 @@ def _ordered(study: Study, rows: Iterable[RowName]) -> list[RowName]:
 
 
 def _not_measured(
-    study: Study, folded: Folded, questions: Sequence[Question], answers: Sequence[Answer]
+    study: Study, folded: Folded, questions: Sequence[Question], answers: Sequence[JudgedCell]
 ) -> list[Unused]:
     """Failed trials, failed rows by comparison, comparisons without a cell, arms without a trial."""
     out: list[Unused] = []

@@ -111,7 +111,7 @@ SECONDS: Mapping[Cause, Callable[[Side], FloatArray]] = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class Found:
+class CauseTotals:
     """causes: of which either side had any; seconds: more than the baseline's for the same work, by cause,
     mean over trials; total: of all extra time, in shares; extra: the same in seconds."""
 
@@ -170,7 +170,7 @@ def sides_of(
     return one(cell.arm), one(cell.baseline)
 
 
-def find(study: Study, cell: Cell, env: Side, base: Side, *, schedule: Schedule) -> Found | None:
+def find(study: Study, cell: Cell, env: Side, base: Side, *, schedule: Schedule) -> CauseTotals | None:
     """None where the timed seconds of a block are not known, or nothing was counted in them."""
     if cell.metric in ("user", "system") and not _is_kernel(study, cell.workload):
         return None  # CPU time, of which no cause here is a part
@@ -195,7 +195,7 @@ def find(study: Study, cell: Cell, env: Side, base: Side, *, schedule: Schedule)
     def carried(values: FloatArray) -> Interval:
         return carried_interval(values, schedule=schedule, alpha=alpha, numbers=cell.blocks)
 
-    return Found(
+    return CauseTotals(
         causes={c: carried(x) for c, x in shares.items()},
         seconds=seconds,
         total=carried(total),
@@ -216,7 +216,7 @@ def _is_kernel(study: Study, workload: str) -> bool:
 
 
 def _told(
-    study: Study, cell: Cell, env: Side, base: Side, found: Found | None, *, schedule: Schedule
+    study: Study, cell: Cell, env: Side, base: Side, found: CauseTotals | None, *, schedule: Schedule
 ) -> Cell:
     had = cell.attribution or Attribution(parts=(), residual=None, sentence="")
     slower = cell.verdict is Verdict.SLOWER
@@ -253,7 +253,7 @@ def _told(
     )
 
 
-def _worth_saying(found: Found, cause: Cause) -> bool:
+def _worth_saying(found: CauseTotals, cause: Cause) -> bool:
     """Whether its whole interval holds a part of the extra time that is worth a word."""
     return found.causes[cause].low > WORTH_SAYING * found.total.centre > 0
 

@@ -68,7 +68,7 @@ class Question:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Answer:
+class JudgedCell:
     """A cell, the schedule of its looks, its p value (None without a look) and its measured parts (None where
     there are none)."""
 
@@ -87,7 +87,7 @@ def answer(
     block_seconds: float,
     ended: Mapping[int, float],
     detail: bool,
-) -> Answer | None:
+) -> JudgedCell | None:
     """The cell of a question; None where no block has the row on both sides.
 
     ended: seconds of the run at the end of each block. Without detail (between blocks of a run) sign, mean
@@ -107,7 +107,7 @@ def answer(
         decision = _corrected(decision, question, paired, schedule, design)
     cell = _plain(question, folded, margin, paired, decision, block_seconds=block_seconds, ended=ended)
     if not detail:
-        return Answer(cell=cell, schedule=schedule, p=None, parts=None)
+        return JudgedCell(cell=cell, schedule=schedule, p=None, parts=None)
     parts = measured_parts(paired, schedule=schedule, alpha=alpha)
     difference = carried_interval(paired.both.difference, schedule=schedule, alpha=alpha, numbers=cell.blocks)
     sign = sign_interval(paired.judged, alpha)
@@ -126,7 +126,7 @@ def answer(
         e=min(evidence(paired.d), evidence(paired.judged)),
     )
     p = _p_value(paired, schedule, cell, decision.least)
-    return Answer(cell=cell, schedule=schedule, p=p, parts=parts)
+    return JudgedCell(cell=cell, schedule=schedule, p=p, parts=parts)
 
 
 def uses_three_arms() -> bool:

@@ -19,7 +19,7 @@ from ..model.record import TOO_SHORT, TrialRecord
 from ..model.result import Unused
 from .attempts import Choice, Side, choose
 from .counts import BoolArray, Counts, FloatArray, IntArray, joined
-from .pieces import Asked, Compared, Measured, Piece, fold_piece
+from .pieces import Compared, FoldRequest, Measured, Piece, fold_piece
 from .slices import RowName
 from .three_arm import Brackets
 
@@ -101,7 +101,7 @@ class Paired:
         return self.env_failed | self.base_failed | self.unlike
 
 
-def fold(asked: Asked, plan: Plan, records: Sequence[TrialRecord]) -> Folded:
+def fold(asked: FoldRequest, plan: Plan, records: Sequence[TrialRecord]) -> Folded:
     """Fold records that are all in memory."""
     choice = choose(plan, records)
     used = (records[at] for block in choice.used for at in block)

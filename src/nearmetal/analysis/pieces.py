@@ -26,7 +26,7 @@ TOTAL, REST = "total", "outside of comm"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Asked:
+class FoldRequest:
     """What is asked of a run.
 
     comparisons: the sides that are compared, environment and baseline, those of a baseline with its own
@@ -43,11 +43,11 @@ class Asked:
     three_arms: bool
 
 
-def asked_of(study: Study, *, detail: bool = True, three_arms: bool = False) -> Asked:
+def asked_of(study: Study, *, detail: bool = True, three_arms: bool = False) -> FoldRequest:
     """What a study asks of its run."""
     pairs = [((c.arm, False), (c.baseline, False)) for c in study.comparisons()]
     twins = [((arm.name, True), (arm.name, False)) for arm in study.arms()]
-    return Asked(
+    return FoldRequest(
         comparisons=(*twins, *pairs),
         events={w.name: w.event for w in study.workloads if isinstance(w, EventSubject)},
         seed=study.design.seed,
@@ -152,7 +152,7 @@ class Piece:
     wrong: int
 
 
-def fold_piece(asked: Asked, used: Iterable[TrialRecord], others: Iterable[TrialRecord] = ()) -> Piece:
+def fold_piece(asked: FoldRequest, used: Iterable[TrialRecord], others: Iterable[TrialRecord] = ()) -> Piece:
     """Fold whole blocks. used: their trials, block by block, ascending; others: trials that do not count. No
     record is kept."""
     rows: dict[Side, SideRows] = {}
@@ -210,7 +210,7 @@ def _is_wrong(record: TrialRecord) -> bool:
     return any(row.verification and row.verification.get("ok") is False for row in record.rows)
 
 
-def _measured(asked: Asked, key: tuple[Side, RowName], s: Slices) -> Measured:
+def _measured(asked: FoldRequest, key: tuple[Side, RowName], s: Slices) -> Measured:
     unknown = np.full(s.blocks.size, math.nan)
     side, row = key
     quantiles = asked.detail and has_quantiles(asked.events.get(row[0]), row[1])
@@ -238,7 +238,7 @@ def _one_of_each_block(s: Slices, side: Side, row: RowName, seed: int) -> FloatA
 
 
 def _comparisons(
-    asked: Asked, slices: Mapping[tuple[Side, RowName], Slices], names: Iterable[RowName]
+    asked: FoldRequest, slices: Mapping[tuple[Side, RowName], Slices], names: Iterable[RowName]
 ) -> Iterable[tuple[tuple[Side, Side, RowName], Compared]]:
     rows = tuple(names)
     for env, base in asked.comparisons:

@@ -13,7 +13,7 @@ from multiprocessing.connection import Connection, wait
 
 from ..analysis.attempts import Choice, choose
 from ..analysis.fold import Folded, joined_pieces
-from ..analysis.pieces import Asked, Piece, fold_piece
+from ..analysis.pieces import FoldRequest, Piece, fold_piece
 from ..errors import NearmetalError
 from ..model.plan import Plan
 from ..records import Trials
@@ -31,14 +31,14 @@ class _Task:
     used: Trials
     others: Trials
 
-    def fold(self, asked: Asked) -> Piece:
+    def fold(self, asked: FoldRequest) -> Piece:
         """Raises RecordsError for a corrupt record."""
         with uncollected():
             return fold_piece(asked, self.used, self.others)
 
 
 def fold_trials(
-    plan: Plan, asked: Asked, trials: Trials, told: Callable[[float], None] = lambda share: None
+    plan: Plan, asked: FoldRequest, trials: Trials, told: Callable[[float], None] = lambda share: None
 ) -> Folded:
     """All trials of a results directory. told: called with the share that is done, up to 1. Raises
     RecordsError for a corrupt record."""
@@ -95,7 +95,7 @@ def _batches(groups: Iterable[Sequence[int]], trials: Trials) -> Iterator[list[i
 
 
 @contextmanager
-def _workers(number: int, asked: Asked) -> Iterator[list[Connection]]:
+def _workers(number: int, asked: FoldRequest) -> Iterator[list[Connection]]:
     """Connections to processes that fold tasks. Each ends when its connection does, also where this process
     was killed."""
     context = multiprocessing.get_context("spawn")  # not forked: numpy's threads do not survive that
@@ -115,7 +115,7 @@ def _workers(number: int, asked: Asked) -> Iterator[list[Connection]]:
             process.join()
 
 
-def _work(connection: Connection, asked: Asked) -> None:
+def _work(connection: Connection, asked: FoldRequest) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal tells all; the one that asks ends the others
     with suppress(EOFError, BrokenPipeError, ConnectionResetError):
         while True:
@@ -127,7 +127,7 @@ def _work(connection: Connection, asked: Asked) -> None:
             connection.send(answer)
 
 
-def _spread(tasks: Sequence[_Task], workers: Sequence[Connection], asked: Asked) -> Iterator[Piece]:
+def _spread(tasks: Sequence[_Task], workers: Sequence[Connection], asked: FoldRequest) -> Iterator[Piece]:
     """The pieces of all tasks, as they come. What no worker finished, because it died, is done here."""
     left = list(reversed(tasks))
     busy: dict[Connection, _Task] = {}

@@ -66,9 +66,9 @@ def plan(
 ) -> int:
     """Print the order of the trials as the seed gives it, and an estimate of the time."""
     if in_parts(study_file, scale=scale, only=only, backend=backend):
-        from .series import Asked, planned_series, show_series
+        from .series import SeriesOptions, planned_series, show_series
 
-        asked = Asked(
+        asked = SeriesOptions(
             name=study_file,
             scale=scale or Scale.SMALL,
             only=only,

@@ -12,7 +12,7 @@ from .common import print_json
 if TYPE_CHECKING:
     from ..api.results import Results
     from ..records import ResultsDirectory
-    from ..report.inside import Inside
+    from ..report.inside import InsideRecord
 
 #: Columns where standard output is no terminal.
 PIPE_WIDTH = 220
@@ -36,7 +36,7 @@ def _page(directory: ResultsDirectory) -> str | None:
     return str(page) if page.exists() else None
 
 
-def _inside(directory: ResultsDirectory) -> Inside:
+def _inside(directory: ResultsDirectory) -> InsideRecord:
     from ..report.inside import inside_of
     from ..samplers import costs_in
 

@@ -125,9 +125,9 @@ def run(
     """Run a study."""
     if in_parts(study_file, scale=scale, only=only, backend=backend):
         from ..execute.series import make_here
-        from .series import Asked, create, make_series, planned_series, run_parts, show_series
+        from .series import SeriesOptions, create, make_series, planned_series, run_parts, show_series
 
-        asked = Asked(
+        asked = SeriesOptions(
             name=study_file,
             scale=scale or Scale.SMALL,
             only=only,

@@ -33,7 +33,7 @@ Start = Callable[[Study, "SeriesDirectory", "ResultsDirectory | None"], "Outcome
 
 
 @dataclass(frozen=True, kw_only=True)
-class Asked:
+class SeriesOptions:
     """What the command line says of a series.
 
     name: of studies.SERIES.
@@ -50,7 +50,7 @@ class Asked:
     backend: str | None = None
 
 
-def make_series(asked: Asked, make: Make) -> Series:
+def make_series(asked: SeriesOptions, make: Make) -> Series:
     """Raises UsageError for a part that is not there."""
     from ..execute.series import kind
 
@@ -67,7 +67,7 @@ def make_series(asked: Asked, make: Make) -> Series:
     )
 
 
-def planned_series(asked: Asked) -> Series:
+def planned_series(asked: SeriesOptions) -> Series:
     """As a plan shows it, which starts nothing."""
     from ..execute.series import make_planned
     from ..host import LocalHost

@@ -18,7 +18,7 @@ from .present import print_result, result_json
 from .view import View, analysed
 
 if TYPE_CHECKING:
-    from ..execute.trying import Answer
+    from ..execute.trying import TryResult
     from ..model.result import Cell
 
 
@@ -85,7 +85,7 @@ def try_(
     return int(ExitCode.FAILED_TRIALS if second.analysis.failed_trials else ExitCode.DONE)
 
 
-def _sentence(told: Answer) -> str:
+def _sentence(told: TryResult) -> str:
     from ..units import show_effect
 
     if told.cell is None:
@@ -94,7 +94,7 @@ def _sentence(told: Answer) -> str:
     return f"{told.words}, {show_effect(c.overhead, c.low, c.high)} in time, n {c.n} ({c.verdict})"
 
 
-def _as_json(asked: Cell, words: str, told: Answer) -> dict[str, object]:
+def _as_json(asked: Cell, words: str, told: TryResult) -> dict[str, object]:
     from ..report.json_form import cell_json
 
     return {

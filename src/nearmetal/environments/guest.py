@@ -194,7 +194,7 @@ def require_attachment(request: InstanceRequest, without_seat: Sequence[Attachme
 
 
 @dataclass(frozen=True, kw_only=True)
-class Place:
+class GuestInterface:
     """A guest's own interface. mac, address, mask: those of the seat that it takes; routes: by gateways."""
 
     interface: str
@@ -225,7 +225,7 @@ def command_line(
     root: str,
     port: str,
     consoles: Sequence[str],
-    place: Place | None = None,
+    place: GuestInterface | None = None,
     upper: str = "",
     swap: str = "",
     more: Sequence[str] = (),

@@ -10,10 +10,10 @@ from ..host import Host
 from ..model.network import Seat
 from ..model.study import Attachment
 from .contract import Tools
-from .guest import Place
+from .guest import GuestInterface
 from .instance import START_TIMEOUT
 
-USER_PLACE = Place(
+USER_PLACE = GuestInterface(
     interface="eth0",
     mac="02:6e:6d:00:00:02",
     address="10.0.2.15",
@@ -31,7 +31,7 @@ def tap_argv(tools: Tools, seat: Seat, attachment: Attachment, *, vhost: bool = 
     return [*argv, *(["--vhost"] if vhost else [])]
 
 
-def taken_place(host: Host, tools: Tools, seat: Seat, attachment: Attachment) -> Place:
+def taken_place(host: Host, tools: Tools, seat: Seat, attachment: Attachment) -> GuestInterface:
     """The interface of a seat, ready for the guest's tap. Raises RunError."""
     done = host.run(tap_argv(tools, seat, attachment), timeout=START_TIMEOUT)
     if not done.ok:
@@ -39,10 +39,10 @@ def taken_place(host: Host, tools: Tools, seat: Seat, attachment: Attachment) ->
     return place_of(done.stdout)
 
 
-def place_of(text: str) -> Place:
+def place_of(text: str) -> GuestInterface:
     """What nm-box tap tells."""
     facts = json.loads(text)
-    return Place(
+    return GuestInterface(
         interface="eth0",
         mac=facts["mac"],
         address=facts["address"],

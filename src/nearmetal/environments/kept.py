@@ -7,7 +7,7 @@ from typing import Protocol, runtime_checkable
 
 from ..errors import UnavailableError
 from ..host import Host
-from ..host.leftovers import Kind, Leftover, find, remove, wanted_names
+from ..host.leftovers import Leftover, LeftoverKind, find, remove, wanted_names
 from .registry import backend_names, get_backend
 
 __all__ = ["Keeps", "KeepsNotes", "find_all", "remove_any"]
@@ -40,7 +40,7 @@ def find_all(host: Host, prefix: str | None = None, *, quietly: bool = False) ->
     asked who need not have anything of ours (KeepsNotes)."""
     wanted = wanted_names(prefix)
     containers = tuple(
-        Leftover(kind=Kind.CONTAINER, name=name, detail=keeper.name)
+        Leftover(kind=LeftoverKind.CONTAINER, name=name, detail=keeper.name)
         for keeper in _keepers()
         for name in _names(keeper, host, quietly)
         if wanted(name)
@@ -50,7 +50,7 @@ def find_all(host: Host, prefix: str | None = None, *, quietly: bool = False) ->
 
 def remove_any(host: Host, leftover: Leftover) -> None:
     """Remove one; harmless when it is gone already. Raises RunError when it cannot be removed."""
-    if leftover.kind is not Kind.CONTAINER:
+    if leftover.kind is not LeftoverKind.CONTAINER:
         remove(leftover)
         return
     for keeper in _keepers():

@@ -13,7 +13,7 @@ from ..host.counter_files import CounterFiles, cgroup_paths
 from ..host.counters import Snapshot, delta, disturbance, flags, online_cpus
 from ..host.procfiles import Counters
 from ..model.scope import BESIDE, NODE, Scope
-from .inside import Inside, grown, own_sources, sources_of
+from .inside import InsideCounters, grown, own_sources, sources_of
 from .kept_groups import HELD_INSTANCES
 from .network_watch import NetworkAccount, watch_network
 from .session import Session
@@ -81,7 +81,7 @@ class Account:
                 stack.callback(session.sampler.remove_instance, i.label)
         for s in arms:
             s.watch = watch_network(session, s, stack)
-            s.inside = Inside(sources_of(session, s, self._files, alone=len(arms) == 1))
+            s.inside = InsideCounters(sources_of(session, s, self._files, alone=len(arms) == 1))
         self._before = self._read()
 
     def _files_of(self, groups: Mapping[str, Path], held: bool, stack: ExitStack) -> CounterFiles:

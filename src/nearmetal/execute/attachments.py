@@ -22,7 +22,7 @@ NEEDS_CARD = "a card with SR-IOV, switched on in its firmware (lspci -v: Single 
 
 
 @dataclass(frozen=True, kw_only=True)
-class Answer:
+class AttachmentCheck:
     """works: whether it was built; detail: what it came out as; reason, remedy: why not, and what mends
     it."""
 
@@ -32,7 +32,9 @@ class Answer:
     remedy: str = ""
 
 
-_FOR_ROOT = Answer(works=False, reason="no user may make the node of its device", remedy="run as root")
+_FOR_ROOT = AttachmentCheck(
+    works=False, reason="no user may make the node of its device", remedy="run as root"
+)
 
 
 def wanted_by(arm: Arm) -> Want | None:
@@ -79,7 +81,7 @@ def try_networks(host: Host, tools: Tools, wants: Sequence[Want]) -> tuple[Netwo
         return (UnavailableError(e.what, remedy=e.remedy),) * len(wants)
 
 
-def check_attachments(host: Host, tools: Tools) -> dict[str, Answer]:
+def check_attachments(host: Host, tools: Tools) -> dict[str, AttachmentCheck]:
     """Every attachment, and every mode of those that have any, as 'macvlan (vepa)'."""
     wants = {
         f"{a.value} ({mode})" if mode else a.value: Want(
@@ -89,13 +91,13 @@ def check_attachments(host: Host, tools: Tools) -> dict[str, Answer]:
         if a.seated and not a.on_device
         for mode in (a.modes or (None,))
     }
-    out = {a.value: Answer(works=True) for a in Attachment if not a.seated}
+    out = {a.value: AttachmentCheck(works=True) for a in Attachment if not a.seated}
     out[Attachment.USER.value] = _user(host)
     for name, found in zip(wants, try_networks(host, tools, tuple(wants.values())), strict=True):
         out[name] = (
-            Answer(works=False, reason=found.what, remedy=found.remedy)
+            AttachmentCheck(works=False, reason=found.what, remedy=found.remedy)
             if isinstance(found, UnavailableError)
-            else Answer(works=True, detail=_detail(found))
+            else AttachmentCheck(works=True, detail=_detail(found))
         )
     if not host.is_root():
         out |= {name: _FOR_ROOT for name, want in wants.items() if want.attachment is Attachment.MACVTAP}
@@ -106,31 +108,35 @@ def _detail(network: Network) -> str:
     return f"datapath {network.mode}" if network.attachment is Attachment.OVS else ""
 
 
-def _user(host: Host) -> Answer:
+def _user(host: Host) -> AttachmentCheck:
     found = user_network(host)
     if isinstance(found, Unavailable):
-        return Answer(works=False, reason=found.reason, remedy=found.remedy)
-    return Answer(works=True, detail="one guest, which reaches out and is not reached")
+        return AttachmentCheck(works=False, reason=found.reason, remedy=found.remedy)
+    return AttachmentCheck(works=True, detail="one guest, which reaches out and is not reached")
 
 
-def _phys(host: Host) -> Answer:
+def _phys(host: Host) -> AttachmentCheck:
     if not host.is_root():
-        return Answer(works=False, reason="no user may take a device of the machine", remedy="run as root")
+        return AttachmentCheck(
+            works=False, reason="no user may take a device of the machine", remedy="run as root"
+        )
     free = devices.free_hardware(host)
     if free:
-        return Answer(works=True, detail=f"free: {', '.join(free)}")
-    return Answer(
+        return AttachmentCheck(works=True, detail=f"free: {', '.join(free)}")
+    return AttachmentCheck(
         works=False,
         reason="no network card that is not in use",
         remedy="a further card; or name any other device, such as one end of a veth pair",
     )
 
 
-def _sriov(host: Host) -> Answer:
+def _sriov(host: Host) -> AttachmentCheck:
     cards = devices.physical_functions(host)
     if not cards:
-        return Answer(works=False, reason="no network card with SR-IOV", remedy=NEEDS_CARD)
+        return AttachmentCheck(works=False, reason="no network card with SR-IOV", remedy=NEEDS_CARD)
     if not host.is_root():
-        return Answer(works=False, reason="no user may take a device of the machine", remedy="run as root")
+        return AttachmentCheck(
+            works=False, reason="no user may take a device of the machine", remedy="run as root"
+        )
     most = (f"{card}: {devices.most_functions(host, card)} virtual functions" for card in cards)
-    return Answer(works=True, detail=", ".join(most))
+    return AttachmentCheck(works=True, detail=", ".join(most))

@@ -43,7 +43,7 @@ def own_sources(instances: Iterable[Instance]) -> tuple[Source, ...]:
     return tuple(source for i in instances for source in getattr(i, "sources", ()))
 
 
-class Inside:
+class InsideCounters:
     """Of one standing arm."""
 
     def __init__(self, sources: Sequence[Source | FileSource]) -> None:

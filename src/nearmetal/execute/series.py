@@ -26,7 +26,7 @@ class Make(Protocol):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Kind:
+class SeriesKind:
     """parts: their keys; usual_time: where nobody says otherwise, seconds; here: starts what it has to, to
     find out what works; planned: starts nothing. The last argument of both: the backend asked for."""
 
@@ -36,7 +36,7 @@ class Kind:
     planned: Callable[[Host, str | None], Make]
 
 
-def kind(name: str) -> Kind:
+def kind(name: str) -> SeriesKind:
     """Of a name in studies.SERIES."""
     return _KINDS[name]
 
@@ -56,7 +56,7 @@ def make_planned(name: str, host: Host, backend: str | None) -> Make:
 
 
 _KINDS = {
-    containers.NAME: Kind(
+    containers.NAME: SeriesKind(
         parts=containers.part_keys(),
         usual_time=containers.USUAL_TIME,
         here=lambda machine, progress, backend: partial(
@@ -66,7 +66,7 @@ _KINDS = {
             containers.containers_2015, containers_planned(topology(host, host.cpus()).cores, backend)
         ),
     ),
-    two_vm.NAME: Kind(
+    two_vm.NAME: SeriesKind(
         parts=two_vm.part_keys(),
         usual_time=two_vm.USUAL_TIME,
         here=lambda machine, progress, backend: partial(

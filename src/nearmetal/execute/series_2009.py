@@ -15,7 +15,7 @@ from ..host import Host
 from ..images import require_image
 from ..model.image import HOST
 from ..model.xen import XenSettings, XenType
-from ..studies.two_vm_2009 import IMAGE, Setting
+from ..studies.two_vm_2009 import IMAGE, AvailableMachine
 from .machine import Machine, image_store
 from .progress import Progress
 
@@ -24,7 +24,7 @@ VIRTUAL = ("qemu", "xen")
 PROGRAM = "lmp"
 
 
-def two_vm_here(machine: Machine, progress: Progress, backend: str | None) -> Setting:
+def two_vm_here(machine: Machine, progress: Progress, backend: str | None) -> AvailableMachine:
     """backend: the only one to try. Raises UnavailableError where none works, or the image is not built."""
     reasons: list[str] = []
     for name in _candidates(backend):
@@ -43,7 +43,7 @@ def two_vm_here(machine: Machine, progress: Progress, backend: str | None) -> Se
     )
 
 
-def two_vm_planned(cpus: Sequence[int], has_lammps: bool, backend: str | None) -> Setting:
+def two_vm_planned(cpus: Sequence[int], has_lammps: bool, backend: str | None) -> AvailableMachine:
     """What a plan stands on, which starts nothing."""
     return _setting(tuple(cpus), _candidates(backend)[0], has_lammps, ())
 
@@ -59,11 +59,11 @@ def _candidates(backend: str | None) -> tuple[str, ...]:
     return (backend,) if backend else tuple(name for name in VIRTUAL if name in backend_names())
 
 
-def _setting(cpus: tuple[int, ...], backend: str, has_lammps: bool, notes: Sequence[str]) -> Setting:
+def _setting(cpus: tuple[int, ...], backend: str, has_lammps: bool, notes: Sequence[str]) -> AvailableMachine:
     virtual = KERNEL in get_backend(backend).own
     # Containers share the machine's root; a guest boots what an image brings.
     image = IMAGE if virtual or not has_lammps else HOST
-    return Setting(
+    return AvailableMachine(
         cpus=cpus,
         backend=backend,
         virtual=virtual,

@@ -9,7 +9,7 @@ from ..host import devices
 from ..model.network import NetworkSettings
 from ..model.study import Attachment
 from ..network.plan import Want
-from ..studies.containers_2015 import CURES, Setting
+from ..studies.containers_2015 import CURES, AvailableMachine
 from .attachments import try_networks
 from .machine import Machine
 from .progress import Progress
@@ -18,7 +18,7 @@ from .progress import Progress
 CONTAINERS = ("lxc", "namespaces")
 
 
-def containers_here(machine: Machine, progress: Progress, backend: str | None) -> Setting:
+def containers_here(machine: Machine, progress: Progress, backend: str | None) -> AvailableMachine:
     """What this machine offers, by really starting an instance of each backend in turn until one works, and
     by building the networks that some part asks for. backend: the only one to try."""
     notes: list[str] = []
@@ -38,7 +38,7 @@ def containers_here(machine: Machine, progress: Progress, backend: str | None) -
     wants = [Want(attachment=a, settings=NetworkSettings(), instances=2) for a in wanted]
     tried = zip(wanted, try_networks(machine.host, machine.tools, wants), strict=True)
     lacking = {a: e.what for a, e in tried if isinstance(e, UnavailableError)} | built
-    return Setting(
+    return AvailableMachine(
         cores=machine.cores,
         container=container,
         attachments=tuple(a for a in CURES if a not in lacking),
@@ -48,9 +48,9 @@ def containers_here(machine: Machine, progress: Progress, backend: str | None) -
     )
 
 
-def containers_planned(cores: int, backend: str | None) -> Setting:
+def containers_planned(cores: int, backend: str | None) -> AvailableMachine:
     """What a plan stands on, which starts nothing: the containers of the paper where they are known here."""
     first, *others = [backend] if backend else [name for name in CONTAINERS if name in backend_names()]
     notes = (f"{first} where it works here, else {' or '.join(others)}: the run finds out",) if others else ()
     likely = tuple(a for a in CURES if not a.on_device)
-    return Setting(cores=cores, container=first, attachments=likely, notes=notes)
+    return AvailableMachine(cores=cores, container=first, attachments=likely, notes=notes)

@@ -53,7 +53,7 @@ class Software:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Inside:
+class ImageBuilder:
     """An instance in the tree of an image, as what builds (workloads.build.Builder)."""
 
     host: Host
@@ -150,10 +150,10 @@ def _compiled(
     mpirun, mpicc = programs_of(lambda name: find_program(image, name), wanted)
 
     @contextmanager
-    def inside(binds: Sequence[Path]) -> Iterator[Inside]:
+    def inside(binds: Sequence[Path]) -> Iterator[ImageBuilder]:
         request = _request(image, scratch, "build", binds, user_namespace)
         with in_tree(machine.host, machine.tools, request, {}) as instance:
-            yield Inside(host=machine.host, image=image, instance=instance)
+            yield ImageBuilder(host=machine.host, image=image, instance=instance)
 
     def phase(text: str) -> None:
         progress.phase(f"image {image.name}: {text}")

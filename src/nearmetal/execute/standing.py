@@ -21,7 +21,7 @@ from .together import Stopped
 if TYPE_CHECKING:
     from .companion import Beside
     from .each_instance import EachInstance
-    from .inside import Inside
+    from .inside import InsideCounters
     from .network_watch import NetworkWatch
     from .transport_watch import TransportWatch
 
@@ -85,7 +85,7 @@ class Standing:
     ssh: tuple[str, ...] = ()
     shared_memory: Path | None = None
     watch: NetworkWatch | None = None
-    inside: Inside | None = None
+    inside: InsideCounters | None = None
     each: EachInstance | None = None
     counted: dict[str, Mapping[str, float | None]] = field(default_factory=dict)
     transport: TransportWatch | None = None

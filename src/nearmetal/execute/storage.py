@@ -29,7 +29,7 @@ FILE_SYSTEMS: Mapping[StorageKind, frozenset[str]] = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class Found:
+class MountedStorage:
     """Storage as an instance sees it. device: 'major:minor'; source: what is mounted, as the kernel names
     it."""
 
@@ -82,7 +82,7 @@ def make_inside(host: Host, instances: Sequence[Instance], own: Sequence[Volume]
             _run(host, instance, "mkdir", "-p", "-m", "755", str(v.path))
 
 
-def look(host: Host, instance: Instance, v: Volume, storage: Storage) -> Found:
+def look(host: Host, instance: Instance, v: Volume, storage: Storage) -> MountedStorage:
     """What the storage of an instance really is: its file system by the mount table inside; and whether it
     can be written, forced to the medium and read. Raises TrialFailedError."""
     file = str(v.path / "check")
@@ -100,15 +100,15 @@ def look(host: Host, instance: Instance, v: Volume, storage: Storage) -> Found:
     return found
 
 
-def mounted_at(mountinfo: str, path: Path) -> Found:
+def mounted_at(mountinfo: str, path: Path) -> MountedStorage:
     """The mount that a path lies on: the last one of the longest mount point above it."""
-    best: tuple[int, Found] | None = None
+    best: tuple[int, MountedStorage] | None = None
     for line in mountinfo.splitlines():
         left, _, right = line.partition(" - ")
         fields, tail = left.split(" "), right.split(" ")
         point = Path(cgroups.unescape(fields[4]))
         if path.is_relative_to(point) and (best is None or len(point.parts) >= best[0]):
-            found = Found(
+            found = MountedStorage(
                 path=str(path),
                 filesystem=tail[0],
                 source=cgroups.unescape(tail[1]),

@@ -17,7 +17,7 @@ PLACE_FOR_FILES = "/var/tmp"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Answer:
+class TryResult:
     """helps: None = not decided; cell: the arm with the change against the arm as it was, None where no block
     has both."""
 
@@ -127,11 +127,11 @@ def _placed(place: Placement, *, pinning: Pinning) -> Placement:
     return replace(place, name=f"{place.name}-{TRIED}", pinning=pinning)
 
 
-def answer(analysis: Analysis, asked: Cell) -> Answer:
+def answer(analysis: Analysis, asked: Cell) -> TryResult:
     """What a run of try_study says. asked: the cell that it was made from."""
     cell = _tried_cell(analysis.cells, asked)
     if cell is None:
-        return Answer(helps=None, words="no block has both: not known", cell=None)
+        return TryResult(helps=None, words="no block has both: not known", cell=None)
     said = {
         Verdict.FASTER: (True, "it helps"),
         Verdict.SLOWER: (False, "it makes it worse"),
@@ -140,7 +140,7 @@ def answer(analysis: Analysis, asked: Cell) -> Answer:
         Verdict.INCONSISTENT: (None, "inconsistent: the machine changed during the run"),
     }
     helps, words = said[cell.verdict]
-    return Answer(helps=helps, words=words, cell=cell)
+    return TryResult(helps=helps, words=words, cell=cell)
 
 
 def _tried_cell(cells: Sequence[Cell], asked: Cell) -> Cell | None:

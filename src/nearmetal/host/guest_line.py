@@ -24,7 +24,7 @@ LOOK_AGAIN = 0.02
 """Seconds between two looks at whether the guest still runs while it says nothing."""
 
 
-class Kind(IntEnum):
+class FrameKind(IntEnum):
     RUN = 1
     IN = 2
     IN_END = 3
@@ -65,7 +65,7 @@ class Clocks:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Answer:
+class CommandResult:
     """status: as of Completed."""
 
     status: int
@@ -105,8 +105,8 @@ class GuestLine:
 
     def hello(self, timeout: float) -> Hello:
         """Wait until it is ready; what it said if it was before."""
-        self._send(Kind.AWAIT)
-        payload = self._wait(Kind.HELLO, time.monotonic() + timeout)
+        self._send(FrameKind.AWAIT)
+        payload = self._wait(FrameKind.HELLO, time.monotonic() + timeout)
         told = json.loads(payload[8:])
         return Hello(came=struct.unpack_from("=Q", payload)[0], kernel=str(told.pop("kernel")), at=told)
 
@@ -115,8 +115,8 @@ class GuestLine:
         best: Clocks | None = None
         for _ in range(tries):
             real, before = time.time_ns(), time.monotonic_ns()
-            self._send(Kind.PING)
-            payload = self._wait(Kind.PONG, time.monotonic() + timeout)
+            self._send(FrameKind.PING)
+            payload = self._wait(FrameKind.PONG, time.monotonic() + timeout)
             half = (time.monotonic_ns() - before) // 2
             monotonic, realtime = struct.unpack("=QQ", payload)
             if best is None or half < best.error:
@@ -126,55 +126,55 @@ class GuestLine:
         assert best is not None
         return best
 
-    def run(self, argv: Sequence[str], stdin: bytes = b"", *, timeout: float) -> Answer:
+    def run(self, argv: Sequence[str], stdin: bytes = b"", *, timeout: float) -> CommandResult:
         """Run a command to its end; one command for each connection at a time."""
         end = time.monotonic() + timeout
         texts = ["/", str(len(argv)), *argv, *(f"{k}={v}" for k, v in os.environ.items())]
-        self._send(Kind.RUN, b"".join(os.fsencode(t) + b"\0" for t in texts))
+        self._send(FrameKind.RUN, b"".join(os.fsencode(t) + b"\0" for t in texts))
         out, err, at, unused, ended = bytearray(), bytearray(), 0, 0, False
         while True:
             while at < len(stdin) and unused < _WINDOW:
                 piece = stdin[at : at + _PIECE]
-                self._send(Kind.IN, piece)
+                self._send(FrameKind.IN, piece)
                 at += len(piece)
                 unused += len(piece)
             if at == len(stdin) and not ended:
-                self._send(Kind.IN_END)
+                self._send(FrameKind.IN_END)
                 ended = True
             kind, payload = self._frame(end)
             match kind:
-                case Kind.WINDOW:
+                case FrameKind.WINDOW:
                     unused -= struct.unpack("=I", payload)[0]
-                case Kind.OUT | Kind.ERR:
-                    (out if kind is Kind.OUT else err).extend(payload)
-                    self._send(Kind.WINDOW, struct.pack("=I", len(payload)))
-                case Kind.ENDED:
+                case FrameKind.OUT | FrameKind.ERR:
+                    (out if kind is FrameKind.OUT else err).extend(payload)
+                    self._send(FrameKind.WINDOW, struct.pack("=I", len(payload)))
+                case FrameKind.ENDED:
                     status = os.waitstatus_to_exitcode(struct.unpack("=i", payload)[0])
-                    return Answer(status=status, stdout=bytes(out), stderr=bytes(err))
+                    return CommandResult(status=status, stdout=bytes(out), stderr=bytes(err))
                 case _:
                     continue
 
-    def _send(self, kind: Kind, payload: bytes = b"") -> None:
+    def _send(self, kind: FrameKind, payload: bytes = b"") -> None:
         try:
             self._socket.settimeout(None)
             self._socket.sendall(_HEAD.pack(0, kind, len(payload)) + payload)
         except OSError as e:
             raise RunError(self._gone() or f"the guest has gone: {e.strerror}") from e
 
-    def _wait(self, wanted: Kind, end: float) -> bytes:
+    def _wait(self, wanted: FrameKind, end: float) -> bytes:
         while True:
             kind, payload = self._frame(end)
             if kind is wanted:
                 return payload
 
-    def _frame(self, end: float) -> tuple[Kind, bytes]:
+    def _frame(self, end: float) -> tuple[FrameKind, bytes]:
         while True:
             if len(self._buffer) >= _HEAD.size:
                 _, kind, size = _HEAD.unpack_from(self._buffer)
                 if len(self._buffer) >= _HEAD.size + size:
                     payload = self._buffer[_HEAD.size : _HEAD.size + size]
                     self._buffer = self._buffer[_HEAD.size + size :]
-                    return Kind(kind), payload
+                    return FrameKind(kind), payload
             self._more(end)
 
     def _more(self, end: float) -> None:

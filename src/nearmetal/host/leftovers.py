@@ -24,7 +24,7 @@ from .runtime import SHARED_MEMORY, noted_outside, runtime_directory
 OURS = re.compile(r"nearmetal-(?:[0-9a-f]{6}|(?:check|image)-(?P<pid>\d+))(?:-.*)?")
 
 
-class Kind(StrEnum):
+class LeftoverKind(StrEnum):
     """In the order in which they are removed."""
 
     CONTAINER = "container"
@@ -43,7 +43,7 @@ class Kind(StrEnum):
 class Leftover:
     """name: the label it was found by; detail: pid, path or interface, which remove() needs."""
 
-    kind: Kind
+    kind: LeftoverKind
     name: str
     detail: str
 
@@ -78,30 +78,30 @@ def remove(leftover: Leftover) -> None:
     """
     try:
         match leftover.kind:
-            case Kind.CONTAINER:
+            case LeftoverKind.CONTAINER:
                 raise RunError(f"container {leftover.name} is kept by {leftover.detail}, which removes it")
-            case Kind.PROCESS:
+            case LeftoverKind.PROCESS:
                 _end(int(leftover.detail), leftover.name)
-            case Kind.MOUNT:
+            case LeftoverKind.MOUNT:
                 with contextlib.suppress(FileNotFoundError):
                     namespaces.detach(Path(leftover.detail))
-            case Kind.NETNS:
+            case LeftoverKind.NETNS:
                 _give_devices_back(leftover.detail)
                 namespaces.remove_network_namespace(Path(leftover.detail))
                 namespaces.remove_empty_directory()
-            case Kind.LINK:
+            case LeftoverKind.LINK:
                 _delete_link(leftover.detail)
-            case Kind.FUNCTIONS:
+            case LeftoverKind.FUNCTIONS:
                 devices.drop_functions(Path(leftover.detail))
-            case Kind.CGROUP:
+            case LeftoverKind.CGROUP:
                 cgroups.remove((Path(leftover.detail),))
-            case Kind.STORAGE:
+            case LeftoverKind.STORAGE:
                 shutil.rmtree(leftover.detail)
-            case Kind.SCRATCH:
+            case LeftoverKind.SCRATCH:
                 shutil.rmtree(leftover.detail)
                 with contextlib.suppress(OSError):  # not empty: another run's
                     Path(leftover.detail).parent.rmdir()
-            case Kind.LOCK:
+            case LeftoverKind.LOCK:
                 Path(leftover.detail).unlink(missing_ok=True)
     except FileNotFoundError:
         return
@@ -127,7 +127,7 @@ def _processes(wanted: Callable[[str], bool]) -> Iterator[Leftover]:
         for pid in cgroups.members([group]) - mine:
             found.setdefault(pid, group.name)
     for pid, label in sorted(found.items()):
-        yield Leftover(kind=Kind.PROCESS, name=label, detail=str(pid))
+        yield Leftover(kind=LeftoverKind.PROCESS, name=label, detail=str(pid))
 
 
 def _end(pid: int, label: str) -> None:
@@ -158,7 +158,7 @@ def _mounts(wanted: Callable[[str], bool]) -> Iterator[Leftover]:
         point, source = mount_places(line)
         label = next((p for p in (*Path(point).parts, *Path(source).parts) if wanted(p)), None)
         if label is not None and Path(point).is_relative_to(runtime_directory()):
-            yield Leftover(kind=Kind.MOUNT, name=label, detail=point)
+            yield Leftover(kind=LeftoverKind.MOUNT, name=label, detail=point)
 
 
 def mount_places(line: str) -> tuple[str, str]:
@@ -171,7 +171,7 @@ def _network_namespaces(wanted: Callable[[str], bool]) -> Iterator[Leftover]:
     with contextlib.suppress(OSError):
         for path in sorted(namespaces.NETNS_DIRECTORY.iterdir()):
             if wanted(path.name):
-                yield Leftover(kind=Kind.NETNS, name=path.name, detail=str(path))
+                yield Leftover(kind=LeftoverKind.NETNS, name=path.name, detail=str(path))
 
 
 def _links(wanted: Callable[[str], bool]) -> Iterator[Leftover]:
@@ -179,7 +179,7 @@ def _links(wanted: Callable[[str], bool]) -> Iterator[Leftover]:
     for path in sorted(Path("/sys/class/net").glob("*/ifalias")):
         alias = path.read_text().strip()
         if wanted(alias):
-            yield Leftover(kind=Kind.LINK, name=alias, detail=path.parent.name)
+            yield Leftover(kind=LeftoverKind.LINK, name=alias, detail=path.parent.name)
 
 
 def _give_devices_back(netns: str) -> None:
@@ -207,7 +207,7 @@ def _functions(wanted: Callable[[str], bool]) -> Iterator[Leftover]:
     with contextlib.suppress(OSError):
         for path in sorted(runtime_directory().glob(f"*/{devices.RECORD}*")):
             if wanted(path.parent.name):
-                yield Leftover(kind=Kind.FUNCTIONS, name=path.parent.name, detail=str(path))
+                yield Leftover(kind=LeftoverKind.FUNCTIONS, name=path.parent.name, detail=str(path))
 
 
 def _delete_link(interface: str) -> None:
@@ -233,7 +233,7 @@ def _group_directories(wanted: Callable[[str], bool]) -> list[Path]:
 
 def _groups(wanted: Callable[[str], bool]) -> Iterator[Leftover]:
     for path in _group_directories(wanted):
-        yield Leftover(kind=Kind.CGROUP, name=path.name, detail=str(path))
+        yield Leftover(kind=LeftoverKind.CGROUP, name=path.name, detail=str(path))
 
 
 def _scratch(wanted: Callable[[str], bool]) -> Iterator[Leftover]:
@@ -241,7 +241,7 @@ def _scratch(wanted: Callable[[str], bool]) -> Iterator[Leftover]:
         with contextlib.suppress(OSError):
             for path in sorted(parent.iterdir()):
                 if wanted(path.name):
-                    yield Leftover(kind=Kind.SCRATCH, name=path.name, detail=str(path))
+                    yield Leftover(kind=LeftoverKind.SCRATCH, name=path.name, detail=str(path))
 
 
 def _storage(wanted: Callable[[str], bool]) -> Iterator[Leftover]:
@@ -251,11 +251,11 @@ def _storage(wanted: Callable[[str], bool]) -> Iterator[Leftover]:
         for scratch in sorted(runtime_directory().iterdir()):
             for path in noted_outside(scratch):
                 if wanted(path.name) and path.is_dir() and not path.is_symlink():
-                    yield Leftover(kind=Kind.STORAGE, name=path.name, detail=str(path))
+                    yield Leftover(kind=LeftoverKind.STORAGE, name=path.name, detail=str(path))
 
 
 def _lock() -> Iterator[Leftover]:
     path = lock_path()
     # Asked again: a run may have begun since the look for all the rest.
     if not living_runs() and path.exists():
-        yield Leftover(kind=Kind.LOCK, name=path.name, detail=str(path))
+        yield Leftover(kind=LeftoverKind.LOCK, name=path.name, detail=str(path))

@@ -15,10 +15,10 @@ from pathlib import Path
 from ..errors import RunError, UnavailableError
 from ..host import Host, processes
 from ..model.image import ImageDefinition
+from .build_errors import disk_full, failure
 from .digest import clamp_times, tree_bytes, tree_digest
 from .sources import archive_lines, resolved_suite
 from .store import Image, ImageStore, Made, definition_key, making_label
-from .told import disk_full, failure
 
 BUILD_SECONDS = 3600.0
 HOSTS = "127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n"

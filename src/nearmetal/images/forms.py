@@ -10,10 +10,10 @@ from pathlib import Path
 
 from ..errors import UnavailableError
 from ..host import Host
+from .build_errors import failure
 from .digest import newest_time
 from .oci import write_oci
 from .store import Image, in_use, locked, remove_tree
-from .told import failure
 
 MAKE_SECONDS = 1800.0
 

@@ -10,9 +10,9 @@ from pathlib import Path
 from ..errors import RunError, UnavailableError, UsageError
 from ..host import Host
 from .build import finished
+from .build_errors import failure
 from .builtin import builtin_names
 from .store import Image, ImageStore, checked_name
-from .told import failure
 
 IMPORT_SECONDS = 1800.0
 _SQUASHFS = b"hsqs"
@@ -24,7 +24,7 @@ _SIF_PARTITION = 0x4004
 _DEV = ("--exclude=./dev/*", "--exclude=dev/*")
 
 
-class Kind(StrEnum):
+class SourceKind(StrEnum):
     """What a path holds."""
 
     DIRECTORY = "directory"
@@ -47,7 +47,7 @@ def import_image(
     if checked_name(name) in builtin_names():
         raise UsageError(f"image {name} comes with nearmetal", remedy="give yours another name")
     kind = kind_of(host, path)
-    if kind is Kind.DIRECTORY and store.directory.absolute().is_relative_to(path.resolve()):
+    if kind is SourceKind.DIRECTORY and store.directory.absolute().is_relative_to(path.resolve()):
         raise UsageError(
             f"{path} holds the images themselves", remedy="image: host is the machine's own root"
         )
@@ -63,30 +63,30 @@ def import_image(
         return store.adopt(name, f"import-{made.digest}", work, made)
 
 
-def kind_of(host: Host, path: Path) -> Kind:
+def kind_of(host: Host, path: Path) -> SourceKind:
     """Told by what is in it, not by its name. Raises UsageError."""
     if path.is_dir():
-        return Kind.OCI_LAYOUT if (path / "oci-layout").is_file() else Kind.DIRECTORY
+        return SourceKind.OCI_LAYOUT if (path / "oci-layout").is_file() else SourceKind.DIRECTORY
     try:
         with path.open("rb") as file:
             head = file.read(_SIF_AT + len(_SIF_MAGIC))
     except OSError as e:
         raise UsageError(f"cannot be read: {e.strerror}", where=str(path)) from e
     if head[_SIF_AT:] == _SIF_MAGIC:
-        return Kind.SIF
+        return SourceKind.SIF
     if head.startswith(_SQUASHFS):
-        return Kind.SQUASHFS
+        return SourceKind.SQUASHFS
     listed = host.run(["tar", "--list", "--file", str(path.absolute())], timeout=IMPORT_SECONDS)
     if not listed.ok:
         what = f"no directory, OCI layout, archive, SIF, squashfs or tar: {listed.failure()}"
         raise UsageError(what, where=str(path))
     names = {line.removeprefix("./") for line in listed.stdout.splitlines()}
     if "oci-layout" in names:
-        return Kind.OCI_ARCHIVE
-    return Kind.DOCKER_ARCHIVE if "manifest.json" in names else Kind.TAR
+        return SourceKind.OCI_ARCHIVE
+    return SourceKind.DOCKER_ARCHIVE if "manifest.json" in names else SourceKind.TAR
 
 
-def _unpack(host: Host, name: str, kind: Kind, path: Path, work: Path) -> None:
+def _unpack(host: Host, name: str, kind: SourceKind, path: Path, work: Path) -> None:
     for argv, package in unpack_argvs(kind, path, work, root=host.is_root()):
         if host.which(argv[0]) is None:
             raise UnavailableError(
@@ -98,26 +98,28 @@ def _unpack(host: Host, name: str, kind: Kind, path: Path, work: Path) -> None:
             raise failure(name, f"no {kind}", argv[0], done.returncode, done.stdout + done.stderr)
 
 
-def unpack_argvs(kind: Kind, path: Path, work: Path, *, root: bool) -> Iterator[tuple[list[str], str]]:
+def unpack_argvs(kind: SourceKind, path: Path, work: Path, *, root: bool) -> Iterator[tuple[list[str], str]]:
     """Commands, to be run in work, that make work/tree of a path; each with the package that has its program.
 
     Raises RunError.
     """
     tree = str(work / "tree")
     match kind:
-        case Kind.DIRECTORY:
+        case SourceKind.DIRECTORY:
             how = ["--archive", "--one-file-system", "--reflink=auto", "--no-target-directory"]
             yield ["cp", *how, "--", str(path), tree], "coreutils"
-        case Kind.TAR:
+        case SourceKind.TAR:
             owner = ["--numeric-owner"] if root else ["--no-same-owner", "--same-permissions", *_DEV]
             what = ["--file", str(path), "--directory", tree]
             yield ["tar", "--extract", "--xattrs", *owner, *what], "tar"
-        case Kind.SIF | Kind.SQUASHFS:
-            offset = sif_offset(path) if kind is Kind.SIF else 0
+        case SourceKind.SIF | SourceKind.SQUASHFS:
+            offset = sif_offset(path) if kind is SourceKind.SIF else 0
             how = ["-no-progress", "-quiet", "-force", "-offset", str(offset)]
             yield ["unsquashfs", *how, "-dest", tree, str(path)], "squashfs-tools"
-        case Kind.OCI_LAYOUT | Kind.OCI_ARCHIVE | Kind.DOCKER_ARCHIVE:
-            transport = {Kind.OCI_LAYOUT: "oci", Kind.OCI_ARCHIVE: "oci-archive"}.get(kind, "docker-archive")
+        case SourceKind.OCI_LAYOUT | SourceKind.OCI_ARCHIVE | SourceKind.DOCKER_ARCHIVE:
+            transport = {SourceKind.OCI_LAYOUT: "oci", SourceKind.OCI_ARCHIVE: "oci-archive"}.get(
+                kind, "docker-archive"
+            )
             # Seen from there, and by a name without a colon, which would divide path and tag.
             (work / "source").symlink_to(path)
             copy = ["copy", "--insecure-policy", "--quiet", f"{transport}:source", "oci:layout:image"]

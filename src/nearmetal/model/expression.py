@@ -15,7 +15,7 @@ LIMIT = 3.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class Found:
+class Match:
     """A match.
 
     text: all of it.
@@ -46,15 +46,15 @@ def mistake(expression: str, held: str | None) -> str:
     return f"{groups} groups; one group ( ) must hold {held}, others are written (?: )"
 
 
-def search(expression: str, text: str, *, limit: float = LIMIT) -> Found | None:
+def search(expression: str, text: str, *, limit: float = LIMIT) -> Match | None:
     """The first match, with ^ and $ meaning lines; None where there is none. Raises TimeoutError beyond limit
     seconds; the expression is one without a mistake."""
     match = _compiled(expression).search(text, timeout=limit)
     if match is None:
         return None
     if not match.re.groups:
-        return Found(text=match[0], group=None)
-    return Found(text=match[0], group=match[1], cut=_cut(text, match))
+        return Match(text=match[0], group=None)
+    return Match(text=match[0], group=match[1], cut=_cut(text, match))
 
 
 @lru_cache

@@ -27,7 +27,7 @@ LATENCY, BURST_SECONDS, LEAST_BURST = 0.1, 1e-3, 1 << 16
 
 def make_networks(asked: Json) -> Json:
     """The request of plan.request: facts or an error of each network."""
-    meters, own = Meters(asked["meters"]), Place(None)
+    meters, own = Meters(asked["meters"]), NamespaceSockets(None)
     try:
         return {"networks": [_network(n, own, meters) for n in asked["networks"]]}
     finally:
@@ -71,7 +71,7 @@ class Step:
         self.what, self.kind = what, kind
 
 
-class Place:
+class NamespaceSockets:
     """One network namespace: route and ethtool sockets that stay in it. path: None for the machine's own."""
 
     def __init__(self, path: str | None) -> None:
@@ -97,15 +97,15 @@ class Place:
         os.close(self.fd)
 
 
-def _network(asked: Json, own: Place, meters: Meters) -> Json:
+def _network(asked: Json, own: NamespaceSockets, meters: Meters) -> Json:
     """{'facts': by place, 'relay': links whose delay is left to a relay}, or {'error': what and why, 'kind':
     of the link that the kernel did not make}."""
-    places: dict[str, Place] = {}
+    places: dict[str, NamespaceSockets] = {}
     step = Step()
     relay: list[str] = []
     try:
         for name in asked["places"]:
-            places[name] = Place(asked["paths"][name])
+            places[name] = NamespaceSockets(asked["paths"][name])
             places[name].ip.link("set", index=LOOPBACK, state="up")
         for link in asked["links"]:
             relay += [] if _make(link, own, places, asked["label"], step) else [link["name"]]
@@ -132,12 +132,14 @@ def _network(asked: Json, own: Place, meters: Meters) -> Json:
             place.close()
 
 
-def enter(place: Place) -> None:
+def enter(place: NamespaceSockets) -> None:
     """Move this process into the namespace."""
     join(place.fd)
 
 
-def _make(link: Json, own: Place, places: dict[str, Place], label: str, step: Step) -> bool:
+def _make(
+    link: Json, own: NamespaceSockets, places: dict[str, NamespaceSockets], label: str, step: Step
+) -> bool:
     """A link as topology.Link tells, up and running; False where its delay is left to a relay."""
     place, name = places[link["at"]], link["name"]
     alias = label
@@ -177,7 +179,7 @@ def _make(link: Json, own: Place, places: dict[str, Place], label: str, step: St
     return not relayed
 
 
-def _delay(link: Json, place: Place, index: int) -> bool:
+def _delay(link: Json, place: NamespaceSockets, index: int) -> bool:
     """By the kernel; False where it has no netem."""
     try:
         place.ip.tc("add", "netem", index, handle=_NETEM, delay=round(link["delay"] * 1e6), limit=10_000)
@@ -188,7 +190,7 @@ def _delay(link: Json, place: Place, index: int) -> bool:
     return True
 
 
-def _add(link: Json, places: dict[str, Place]) -> None:
+def _add(link: Json, places: dict[str, NamespaceSockets]) -> None:
     at, made_at = link["at"], link["made_at"] or link["at"]
     wanted: Json = {"ifname": link["name"], "kind": link["kind"], **link["options"]}
     if link["peer"] is not None:
@@ -204,7 +206,7 @@ def _add(link: Json, places: dict[str, Place]) -> None:
     places[made_at].ip.link("add", **wanted)
 
 
-def _route(route: Json, place: Place) -> None:
+def _route(route: Json, place: NamespaceSockets) -> None:
     """Replaces the kernel's own to the same destination."""
     metrics: Json = {}
     if route["rto_min"] is not None:
@@ -225,10 +227,10 @@ def _route(route: Json, place: Place) -> None:
 def _give_back(device: Json) -> str:
     """Move a device of the machine back, as it was; '' or what failed. It may be back already: the kernel
     returns what has hardware when its namespace ends."""
-    own = Place(None)
+    own = NamespaceSockets(None)
     try:
         try:
-            place = Place(device["netns"])
+            place = NamespaceSockets(device["netns"])
         except FileNotFoundError:
             place = None
         if place is not None:

@@ -24,7 +24,7 @@ WHOLE = ("rate", "bandwidth", "wall")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Found:
+class OwnValue:
     """One value of ours. what: workload, or '' where it is one for all; value in base units; low, high: its
     interval, infinite where it has none yet, value itself where there is no interval to have."""
 
@@ -46,7 +46,7 @@ class Beside:
     """A printed figure and ours. found: empty where nothing was measured, and then lacking says why."""
 
     figure: PublishedFigure
-    found: tuple[Found, ...]
+    found: tuple[OwnValue, ...]
     lacking: str = ""
 
     @property
@@ -147,24 +147,24 @@ def _walls(analysis: Analysis, arm: str, wanted: Set[str]) -> list[Interval]:
     return []
 
 
-def _wall(what: str, v: Interval) -> Found:
-    return Found(what=what, value=v.centre, low=v.low, high=v.high, text=show(v.centre, "s"))
+def _wall(what: str, v: Interval) -> OwnValue:
+    return OwnValue(what=what, value=v.centre, low=v.low, high=v.high, text=show(v.centre, "s"))
 
 
-def _overhead(c: Cell) -> Found:
+def _overhead(c: Cell) -> OwnValue:
     low, high = (c.low, c.high) if bounded(c) else (-math.inf, math.inf)
     text = f"{show_effect(c.overhead, c.low, c.high)}, n {c.n}"
-    return Found(what=one_line(c.workload), value=c.overhead, low=low, high=high, text=text)
+    return OwnValue(what=one_line(c.workload), value=c.overhead, low=low, high=high, text=text)
 
 
-def _phase(f: PublishedFigure, line: ProfileLine) -> Found:
+def _phase(f: PublishedFigure, line: ProfileLine) -> OwnValue:
     seconds = phases(line)
     value = seconds[f.phase]
     text = show(value, "s")
     if f.quantity is Quantity.TIME_SHARE:
         value = value / whole if (whole := sum(seconds.values())) > 0 else math.nan
         text = f"{100 * value:.3g} %"
-    return Found(what=one_line(line.workload), value=value, low=value, high=value, text=text)
+    return OwnValue(what=one_line(line.workload), value=value, low=value, high=value, text=text)
 
 
 def phases(line: ProfileLine) -> dict[str, float]:
@@ -176,7 +176,7 @@ def phases(line: ProfileLine) -> dict[str, float]:
     }
 
 
-def _trouble(f: PublishedFigure, c: Cell) -> Found:
+def _trouble(f: PublishedFigure, c: Cell) -> OwnValue:
     """Time-outs of a trial, or what they waited; none where nothing was lost."""
     t = c.network
     counted = 0.0 if t is None else (t.timeouts if f.quantity is Quantity.COUNT else t.waited)
@@ -185,4 +185,4 @@ def _trouble(f: PublishedFigure, c: Cell) -> Found:
         text = "unavailable" if counted is None else f"{counted:.3g} in a trial"
     else:
         text = "unavailable" if counted is None else f"{show(counted, 's')} in a trial"
-    return Found(what=one_line(c.workload), value=value, low=value, high=value, text=text)
+    return OwnValue(what=one_line(c.workload), value=value, low=value, high=value, text=text)

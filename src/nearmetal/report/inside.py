@@ -13,7 +13,7 @@ from .text import one_line, plural
 
 
 @dataclass(frozen=True, kw_only=True)
-class Inside:
+class InsideRecord:
     """found: the part 'inside' of a provenance, empty where there is none; cost: of the sampler, None where
     it is not known."""
 
@@ -69,10 +69,10 @@ def events_words(found: Mapping[str, JsonValue]) -> str:
     return one_line("; ".join(s for s in (said, f"absent: {missing}" if missing else "") if s)) or "none"
 
 
-NOTHING = Inside(found={}, cost=None)
+NOTHING = InsideRecord(found={}, cost=None)
 
 
-def inside_of(provenance: Mapping[str, JsonValue], cost: SamplingCost | None) -> Inside:
+def inside_of(provenance: Mapping[str, JsonValue], cost: SamplingCost | None) -> InsideRecord:
     """Of a run's provenance, as it stands on disk."""
     found = provenance.get("inside")
-    return Inside(found=found if isinstance(found, dict) else {}, cost=cost)
+    return InsideRecord(found=found if isinstance(found, dict) else {}, cost=cost)

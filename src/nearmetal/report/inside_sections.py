@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from ..model.result import Analysis
-from .inside import Inside
+from .inside import InsideRecord
 from .markup import Markup, table, tag
 from .roofs_table import HEADS, roof_lines
 from .sections import definition_list
 
 
-def counted(inside: Inside) -> Markup:
+def counted(inside: InsideRecord) -> Markup:
     """What was counted, what was absent, and what it cost; empty where nothing is known."""
     lines = inside.lines()
     if not lines:

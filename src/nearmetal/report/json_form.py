@@ -12,7 +12,7 @@ from ..model.result import Analysis, Cell
 from ..model.study import Study
 from .cells_table import SYMBOLS, answer_sentence, emulation_warnings, metric_label, question_text, trust_text
 from .floors import Floor, floors
-from .inside import NOTHING, Inside
+from .inside import NOTHING, InsideRecord
 
 FORMAT = 1
 MEANING = (
@@ -66,7 +66,7 @@ def json_form(
     *,
     results_dir: str,
     report: str | None = None,
-    inside: Inside = NOTHING,
+    inside: InsideRecord = NOTHING,
 ) -> dict[str, JsonValue]:
     """Everything a person sees in the table, as data. report: path of the HTML page, None where none is."""
     noise = analysis.noise_floor

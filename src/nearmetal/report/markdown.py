@@ -18,7 +18,7 @@ from .cells_table import (
 )
 from .curves import sentences
 from .floors import floors
-from .inside import NOTHING, Inside
+from .inside import NOTHING, InsideRecord
 from .roofs_table import roof_lines
 from .text import one_line, plural
 from .trouble import trouble_lines
@@ -31,7 +31,7 @@ def escape(text: str) -> str:
     return _SPECIAL.sub(r"\\\1", one_line(text).replace("&", "&amp;"))
 
 
-def markdown_text(study: Study, analysis: Analysis, inside: Inside = NOTHING) -> str:
+def markdown_text(study: Study, analysis: Analysis, inside: InsideRecord = NOTHING) -> str:
     """Question, answer, noise floor, one table per comparison, what was not used, how to read it."""
     noise = analysis.noise_floor
     floor = ", ".join(f.text for f in floors(study, noise))

@@ -18,7 +18,7 @@ from . import curves, inside_sections, sections
 from .boot_table import boot_leaf
 from .cells_table import answer_sentence, question_text, trust_text
 from .chart_parts import PAGE, Chart, config
-from .inside import NOTHING, Inside
+from .inside import NOTHING, InsideRecord
 from .instances_table import instances_blocks, instances_of
 from .markup import Markup, escape, join, json_for_script, tag
 from .seen import RecordIndex
@@ -40,7 +40,7 @@ class Context:
     provenance: Mapping[str, JsonValue]
     differences: Sequence[Mapping[str, JsonValue]]
     commands: Sequence[str]
-    inside: Inside = NOTHING
+    inside: InsideRecord = NOTHING
 
 
 class Drawings:

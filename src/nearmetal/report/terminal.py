@@ -12,7 +12,7 @@ from ..units import show_clock
 from .cells_table import Comparison, Entry, Group, Side, legend, next_steps, trust_text, verdict_table
 from .curves import sentences
 from .floors import floors
-from .inside import NOTHING, Inside
+from .inside import NOTHING, InsideRecord
 from .roofs_table import roof_lines, share_figure
 from .text import one_line, plural, tight
 
@@ -38,7 +38,7 @@ def terminal_text(
     results_dir: str,
     report: str | None,
     width: int,
-    inside: Inside = NOTHING,
+    inside: InsideRecord = NOTHING,
 ) -> Text:
     """Everything `quick`, `run` and `analyze` say at the end, as rich Text; its `.plain` is for a pipe.
 
@@ -87,7 +87,7 @@ def _failed(analysis: Analysis, results_dir: str) -> list[str]:
     return ["", *said[:MOST_FAILED], *left, f"Logs: {results_dir}/logs"]
 
 
-def _beside(analysis: Analysis, inside: Inside) -> list[str]:
+def _beside(analysis: Analysis, inside: InsideRecord) -> list[str]:
     """Shares of roofs, and what sampling cost; the rest of what was counted stands in the report."""
     by_roof: dict[str, dict[str, list[str]]] = {}
     for line in roof_lines(analysis):

@@ -47,7 +47,7 @@ BARE = "bare"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Setting:
+class AvailableMachine:
     """What the machine offers.
 
     cpus: usable ones, in the order in which ranks take them.
@@ -76,7 +76,7 @@ def part_keys() -> tuple[str, ...]:
 
 
 def two_vm_2009(
-    setting: Setting, *, scale: Scale, seed: int, max_time: float, only: Sequence[str] = ()
+    setting: AvailableMachine, *, scale: Scale, seed: int, max_time: float, only: Sequence[str] = ()
 ) -> Series:
     """only: keys of the parts to ask, all where it is empty."""
     return Series(
@@ -91,7 +91,7 @@ def two_vm_2009(
     )
 
 
-def _notes(setting: Setting, scale: Scale) -> Iterator[str]:
+def _notes(setting: AvailableMachine, scale: Scale) -> Iterator[str]:
     memory = TASK_MEMORY[scale] // MIB
     yield (
         f"Instances by {setting.backend}: {memory} MiB for each task, so {2 * memory} MiB for two in one. "
@@ -109,7 +109,7 @@ def _notes(setting: Setting, scale: Scale) -> Iterator[str]:
 def _study(
     key: str,
     question: str,
-    setting: Setting,
+    setting: AvailableMachine,
     scale: Scale,
     seed: int,
     *,
@@ -180,7 +180,7 @@ def _study(
     }
 
 
-def _instances(setting: Setting, name: str, place: Placement, memory: float) -> Environment:
+def _instances(setting: AvailableMachine, name: str, place: Placement, memory: float) -> Environment:
     size = int(memory) // MIB * MIB
     return Environment(
         name=name,
@@ -207,7 +207,7 @@ def _nodes(scale: Scale, cpus: int) -> int:
 _SHARED = "Both tasks of a node share one CPU, as on the paper's nodes; MPI yields it while it waits."
 
 
-def _scenarios(setting: Setting, scale: Scale, seed: int) -> Part:
+def _scenarios(setting: AvailableMachine, scale: Scale, seed: int) -> Part:
     study, places = _study(
         "scenarios",
         "What do two instances on each node with one task in each cost, against one with both?",
@@ -228,7 +228,7 @@ def _scenarios(setting: Setting, scale: Scale, seed: int) -> Part:
     )
 
 
-def _memory(setting: Setting, scale: Scale, seed: int) -> Part:
+def _memory(setting: AvailableMachine, scale: Scale, seed: int) -> Part:
     study, places = _study(
         "memory",
         "And with 20 % more memory for each instance?",
@@ -249,7 +249,7 @@ def _memory(setting: Setting, scale: Scale, seed: int) -> Part:
     )
 
 
-def _cores(setting: Setting, scale: Scale, seed: int) -> Part:
+def _cores(setting: AvailableMachine, scale: Scale, seed: int) -> Part:
     title, share = "A core for each task", 0.3
     nodes = min(_nodes(scale, len(setting.cpus)), len(setting.cpus) // 2)
     if nodes < 1:

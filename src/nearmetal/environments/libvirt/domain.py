@@ -13,7 +13,7 @@ from pathlib import Path
 
 from ...errors import RunError
 from ...host import Host, Process, processes
-from ...host.stranger import Stranger, process_of_thread
+from ...host.foreign_process import ForeignProcess, process_of_thread
 from ..contract import Tools
 from ..guest import DYING_SECONDS
 from ..program import in_groups
@@ -71,7 +71,7 @@ def made(host: Host, tools: Tools, daemon: Daemon, name: str, xml: str, state: P
         )
         stack.callback(client.kill)
         threads = _threads(client, said, errors)
-        process = stack.enter_context(Stranger(process_of_thread(threads[0])))
+        process = stack.enter_context(ForeignProcess(process_of_thread(threads[0])))
         if not daemon.own:  # ours ends with its guest, and has no other
             stack.callback(_destroy, host, daemon.uri, name)
         unknown.pop_all()

@@ -14,7 +14,7 @@ from zlib import crc32
 from ...errors import RunError
 from ...host import Host, namespaces
 from ...model.network import Seat
-from ..guest import Place
+from ..guest import GuestInterface
 
 BRIDGE = "nmbridge"
 """As nm-box makes it in a seat."""
@@ -40,7 +40,7 @@ def tap(host: Host, label: str) -> Iterator[str]:
 
 
 @contextmanager
-def joined(host: Host, name: str, seat: Seat, place: Place) -> Iterator[None]:
+def joined(host: Host, name: str, seat: Seat, place: GuestInterface) -> Iterator[None]:
     """The tap on the bridge in a seat, which no other guest has; it goes on leaving. Raises RunError."""
     inside = ["nsenter", f"--net={seat.netns}", "--", "ip"]
     with _taken(seat):

@@ -8,7 +8,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from ...model.guest import MIB, Accelerator, DiskFormat, GuestSettings, MachineType, Nic
-from ..guest import CONSOLE, Place
+from ..guest import CONSOLE, GuestInterface
 
 TAP_FD, VHOST_FD = 30, 31
 """As nm-box tap gives them."""
@@ -89,7 +89,7 @@ class GuestPlan:
     disks: Sequence[Disk]
     sockets: Sockets
     shared_root: bool
-    place: Place | None
+    place: GuestInterface | None
     wire: Wire = Wire.TAP
     incoming: bool = False
 

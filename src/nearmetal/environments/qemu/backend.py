@@ -18,7 +18,14 @@ from ...host.guest_line import Clocks, Hello
 from ...model.guest import Accelerator, GuestSettings, Nic, StartFrom
 from ...model.study import Attachment
 from ..contract import KERNEL, OWN_ALL, Available, InstanceRequest, Tools, Unavailable
-from ..guest import HYPERVISOR_LOG, GuestInstance, Place, boot_phases, require_attachment, require_base
+from ..guest import (
+    HYPERVISOR_LOG,
+    GuestInstance,
+    GuestInterface,
+    boot_phases,
+    require_attachment,
+    require_base,
+)
 from ..guest_needs import require_memory
 from ..guest_tap import tap_argv
 from ..instance import CONTROLLERS, control_groups
@@ -138,7 +145,7 @@ def _launched(
     groups: Mapping[str, Path],
     state: Path,
     accelerator: Accelerator,
-    place: Place | None,
+    place: GuestInterface | None,
     saved: Path | None,
 ) -> Iterator[_Machine]:
     """QEMU, with all that it has to be told. saved: a checkpoint that it waits for."""

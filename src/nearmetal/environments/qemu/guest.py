@@ -19,7 +19,7 @@ from ..contract import Available, GuestBase, InstanceRequest, Tools, Unavailable
 from ..guest import (
     FRESH,
     GuestInstance,
-    Place,
+    GuestInterface,
     command_line,
     entered_guest,
     first_command,
@@ -95,7 +95,7 @@ def cpu_of(settings: GuestSettings, accelerator: Accelerator) -> str:
     return "host" if accelerator is Accelerator.KVM else "max"
 
 
-def place_of_request(host: Host, tools: Tools, request: InstanceRequest) -> Place | None:
+def place_of_request(host: Host, tools: Tools, request: InstanceRequest) -> GuestInterface | None:
     """Of the guest's own interface; None where it has none. Raises RunError."""
     attachment = request.environment.attachment
     if request.seat is not None:
@@ -118,7 +118,7 @@ def planned(
     groups: Mapping[str, Path],
     state: Path,
     accelerator: Accelerator,
-    place: Place | None,
+    place: GuestInterface | None,
     wire: Wire,
     incoming: bool = False,
 ) -> Iterator[GuestPlan]:

@@ -15,11 +15,11 @@ from ...host.failure import describe_failure
 from ...host.guest_line import Clocks, GuestLine
 from ...model.guest import Accelerator, GuestSettings
 from ..contract import GuestBase, InstanceRequest, Tools
-from ..guest import Place, tuning
+from ..guest import GuestInterface, tuning
 from .qmp import Monitor
 
 TEMPLATE = "nm-template"
-TEMPLATE_PLACE = Place(
+TEMPLATE_PLACE = GuestInterface(
     interface="eth0", mac="02:6e:6d:00:00:01", address="0.0.0.0", mask="255.255.255.255", mtu=1500
 )
 MIGRATE_SECONDS = 120.0
@@ -116,7 +116,9 @@ def _await(monitor: Monitor) -> None:
         time.sleep(LOOK_AGAIN)
 
 
-def woken(agent: Path, request: InstanceRequest, place: Place | None, gone: Callable[[], str]) -> Clocks:
+def woken(
+    agent: Path, request: InstanceRequest, place: GuestInterface | None, gone: Callable[[], str]
+) -> Clocks:
     """Give a restored guest its name, its network and the time of day. Raises RunError."""
     words = [place.mac, place.words()] if place is not None else ["-", "-"]
     words += [tuning(request.environment.network) or "-"]

@@ -21,7 +21,7 @@ from ...model.xen import XenSettings, XenType
 from ..contract import KERNEL, OWN_ALL, Available, GuestBase, InstanceRequest, Tools, Unavailable
 from ..guest import (
     GuestInstance,
-    Place,
+    GuestInterface,
     boot_phases,
     command_line,
     entered_guest,
@@ -35,8 +35,7 @@ from ..instance import missing_tools
 from . import config as xen_config
 from .counters import HypervisorSource, look
 from .disk import FILES, disks_made
-from .dom0 import Place as Dom0Place
-from .dom0 import reached, visited
+from .dom0 import Dom0Access, reached, visited
 from .kept import kept_names, remove_named
 from .line import PORT, Line, answered, console_read, line_of
 from .nested import nested
@@ -120,7 +119,7 @@ class XenInstance(GuestInstance):
     xl: Xl
 
     def counters(self) -> Mapping[str, float]:
-        """What the hypervisor counts of it since its start (xen_told.counters); empty: it says nothing."""
+        """What the hypervisor counts of it since its start (output.counters); empty: it says nothing."""
         return look(self.xl, self.label, fresh=True)
 
     @property
@@ -287,9 +286,9 @@ def _domain(
     tools: Tools,
     request: InstanceRequest,
     base: GuestBase,
-    at: Dom0Place,
+    at: Dom0Access,
     *,
-    place: Place | None,
+    place: GuestInterface | None,
     line: Line,
     upper: str,
     swap: str,

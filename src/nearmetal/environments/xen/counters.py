@@ -34,7 +34,7 @@ _looks: dict[str, Looks] = {}
 
 
 def look(xl: Xl, name: str, *, fresh: bool = False) -> dict[str, float]:
-    """What is counted of one guest since its start (xen_told.counters); empty where nothing is known."""
+    """What is counted of one guest since its start (output.counters); empty where nothing is known."""
     return _looks.setdefault(xl.dom0.name, Looks()).counters(xl, fresh=fresh).get(name, {})
 
 

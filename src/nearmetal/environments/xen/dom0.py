@@ -23,7 +23,7 @@ SHORT_SECONDS = 60.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class Place:
+class Dom0Access:
     """host: dom0; ssh: the same where it is another machine, else None; directory: on dom0, of this
     instance."""
 
@@ -69,7 +69,7 @@ class Noted:
 
 
 @contextmanager
-def reached(host: Host, dom0: Dom0 | None, disks: str, label: str, state: Path) -> Iterator[Place]:
+def reached(host: Host, dom0: Dom0 | None, disks: str, label: str, state: Path) -> Iterator[Dom0Access]:
     """A directory of the instance's own on its dom0, removed on leaving. state: a directory of ours for it;
     disks: on dom0, where it will have files of disks.
 
@@ -78,14 +78,14 @@ def reached(host: Host, dom0: Dom0 | None, disks: str, label: str, state: Path) 
     with ExitStack() as stack:
         (state / NOTE).write_text(json.dumps({"dom0": asdict(dom0) if dom0 else None, "disks": disks}))
         if dom0 is None:
-            yield Place(host=host, ssh=None, directory=str(state))
+            yield Dom0Access(host=host, ssh=None, directory=str(state))
             return
         way = SshWay(destination=dom0.destination, config=dom0.config)
         ssh = stack.enter_context(ssh_host(host, way, label=label, scratch=state))
         directory = f"{THERE}/{label}"
         stack.callback(ssh.run, ["rm", "-rf", directory], timeout=SHORT_SECONDS)
         _must(ssh, ["mkdir", "-m", "700", directory], f"no directory {directory} on {dom0.destination}")
-        yield Place(host=ssh, ssh=ssh, directory=directory)
+        yield Dom0Access(host=ssh, ssh=ssh, directory=directory)
 
 
 def noted() -> tuple[Noted, ...]:

@@ -17,7 +17,7 @@ from ...host.guest_line import Clocks, GuestLine, Hello
 from ..contract import Tools
 from ..guest import CONSOLE, console_words, how_far
 from ..instance import START_TIMEOUT
-from .dom0 import Place
+from .dom0 import Dom0Access
 from .xl import Xl
 
 PORT = 7531
@@ -117,7 +117,7 @@ class Answered:
 def answered(
     host: Host,
     tools: Tools,
-    at: Place,
+    at: Dom0Access,
     line: Line,
     console: Console,
     *,

@@ -12,7 +12,7 @@ from ...host import Host
 from ...host.failure import MOST_SHOWN
 from ...model.xen import XenScheduler
 from ..contract import Unavailable
-from . import told as xen_told
+from . import output
 
 CALL_SECONDS = 60.0
 """A call that answers at once, where guests leave dom0 the CPU that it needs."""
@@ -31,7 +31,7 @@ class Facts:
     version: '4.17.3'.
     cpus: of the machine, how many.
     scheduler: None where it is none of ours.
-    capabilities: see xen_told.capabilities.
+    capabilities: see output.capabilities.
     free_memory: bytes, None where it says none.
     virtual: whether its processor says that it is one of a virtual machine.
     """
@@ -60,7 +60,7 @@ class Xl:
         if not self.dom0.is_root():
             return Unavailable(reason=f"xl needs root on {self.dom0.name}", remedy="run as root")
         said = self.dom0.run(["xl", "info"], timeout=CALL_SECONDS)
-        version = xen_told.version(said.stdout)
+        version = output.version(said.stdout)
         if not said.ok or not version:
             return Unavailable(
                 reason=f"xl reaches no hypervisor on {self.dom0.name}: {said.failure(find_xl_message)}",
@@ -68,11 +68,11 @@ class Xl:
             )
         return Facts(
             version=version,
-            cpus=xen_told.cpus(said.stdout),
-            scheduler=xen_told.scheduler(said.stdout),
-            capabilities=xen_told.capabilities(said.stdout),
-            free_memory=xen_told.free_memory(said.stdout),
-            virtual=xen_told.in_virtual_machine(said.stdout),
+            cpus=output.cpus(said.stdout),
+            scheduler=output.scheduler(said.stdout),
+            capabilities=output.capabilities(said.stdout),
+            free_memory=output.free_memory(said.stdout),
+            virtual=output.in_virtual_machine(said.stdout),
         )
 
     def create(self, config: str, timeout: float = CREATE_SECONDS) -> None:
@@ -86,12 +86,12 @@ class Xl:
     def pause(self, name: str) -> None:
         self._do(["pause", name], f"{name} is not paused")
 
-    def domains(self) -> tuple[xen_told.ListedDomain, ...]:
+    def domains(self) -> tuple[output.ListedDomain, ...]:
         """All that there are. Raises RunError where xl does not answer: a guest that is not seen need not be
         gone."""
-        return xen_told.domains(self._do(["list"], "the guests are not told"))
+        return output.domains(self._do(["list"], "the guests are not told"))
 
-    def find(self, name: str) -> xen_told.ListedDomain | None:
+    def find(self, name: str) -> output.ListedDomain | None:
         """None where there is none. Raises RunError where nobody can tell."""
         return next((d for d in self.domains() if d.name == name), None)
 
@@ -122,18 +122,18 @@ class Xl:
             if cpu_set(found.get(number, "")) not in (frozenset((cpu,)), None):
                 raise RunError(f"{name}: vCPU {number} was pinned to CPU {cpu}, the hypervisor has {found}")
 
-    def virtual_cpus(self, name: str) -> tuple[xen_told.VirtualCpu, ...]:
-        return xen_told.virtual_cpus(self._do(["vcpu-list", name], f"{name} tells no vCPUs"))
+    def virtual_cpus(self, name: str) -> tuple[output.VirtualCpu, ...]:
+        return output.virtual_cpus(self._do(["vcpu-list", name], f"{name} tells no vCPUs"))
 
     def set_share(
         self, scheduler: XenScheduler, name: str, *, weight: int | None, cap: int | None
-    ) -> xen_told.SchedulerShare:
+    ) -> output.SchedulerShare:
         """Weight and cap of a guest: as they were read back. Raises RunError where they differ."""
         options = ["-w", str(weight)] if weight is not None else []
         options += ["-c", str(cap)] if cap is not None else []
         if options:
             self._do([f"sched-{scheduler}", "-d", name, *options], f"{name}: no such share")
-        found = xen_told.shares(self._do([f"sched-{scheduler}", "-d", name], f"{name} tells no share"))
+        found = output.shares(self._do([f"sched-{scheduler}", "-d", name], f"{name} tells no share"))
         share = next((s for s in found if s.domain == name), None)
         if share is None or weight not in (None, share.weight) or cap not in (None, share.cap):
             raise RunError(
@@ -150,10 +150,10 @@ class Xl:
         self._do(["restore", file], f"nothing is restored from {file}", timeout=SAVE_SECONDS)
 
     def counters(self) -> dict[str, dict[str, float]]:
-        """By domain (xen_told.counters); empty where xentop does not answer."""
+        """By domain (output.counters); empty where xentop does not answer."""
         # Of two tables the second has rates too; the first has all that is counted.
         said = self.dom0.run(["xentop", "-b", "-f", "-i", "1"], timeout=CALL_SECONDS, env={"TERM": "dumb"})
-        return xen_told.counters(said.stdout) if said.ok else {}
+        return output.counters(said.stdout) if said.ok else {}
 
     def _do(self, words: Sequence[str], failed: str, *, timeout: float = CALL_SECONDS) -> str:
         said = self.dom0.run(["xl", *words], timeout=timeout)

@@ -7,11 +7,11 @@ from collections.abc import Iterator, Sequence
 
 from ...model.series import Scale, Series
 from .appendix import appendix
-from .made import NAME, Asked, Setting
+from .made import NAME, AvailableMachine, PartRequest
 from .network import CURES, LOSSY, cures, ovs, rto
 from .questions import q1, q2, q3
 
-__all__ = ["CURES", "LOSSY", "NAME", "USUAL_TIME", "Setting", "containers_2015", "part_keys"]
+__all__ = ["CURES", "LOSSY", "NAME", "USUAL_TIME", "AvailableMachine", "containers_2015", "part_keys"]
 
 TITLE = "Does it make sense to use containers for HPC? The study of 2015, asked of this machine"
 #: Time where nobody says otherwise, seconds.
@@ -23,10 +23,10 @@ def part_keys() -> tuple[str, ...]:
 
 
 def containers_2015(
-    setting: Setting, *, scale: Scale, seed: int, max_time: float, only: Sequence[str] = ()
+    setting: AvailableMachine, *, scale: Scale, seed: int, max_time: float, only: Sequence[str] = ()
 ) -> Series:
     """only: keys of the parts to ask, all where it is empty."""
-    asked = Asked(setting=setting, scale=scale, seed=seed)
+    asked = PartRequest(setting=setting, scale=scale, seed=seed)
     parts = tuple(make(asked) for key, make in _PARTS.items() if not only or key in only)
     return Series(
         name=NAME,
@@ -40,7 +40,7 @@ def containers_2015(
     )
 
 
-def _notes(setting: Setting) -> Iterator[str]:
+def _notes(setting: AvailableMachine) -> Iterator[str]:
     yield (
         f"Containers by {setting.container}, {setting.ranks} ranks; nodes that this machine lacks are "
         "emulated: network namespaces with CPUs of their own behind links of limited rate, labelled so "

@@ -12,12 +12,12 @@ from ...model.study import (
     Storage,
     StorageKind,
 )
-from .made import CLASSES, CONTAINER, NATIVE, Asked, Heading, container, native, placement
+from .made import CLASSES, CONTAINER, NATIVE, Heading, PartRequest, container, native, placement
 
 WRITTEN = 32 << 20
 
 
-def appendix(asked: Asked) -> Part:
+def appendix(asked: PartRequest) -> Part:
     """What the paper left for later: limits of memory, and files."""
     one = placement(instances=1, tasks=1)
     limit = 1 << 30

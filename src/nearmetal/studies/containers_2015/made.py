@@ -36,7 +36,7 @@ NATIVE, CONTAINER = "native", "container"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Setting:
+class AvailableMachine:
     """What the machine offers.
 
     cores: usable ones, for there are never more containers than these.
@@ -72,10 +72,10 @@ def placement(*, nodes: int = 1, instances: int, tasks: int) -> Placement:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Asked:
+class PartRequest:
     """What every part is made from."""
 
-    setting: Setting
+    setting: AvailableMachine
     scale: Scale
     seed: int
 
@@ -94,7 +94,7 @@ class Heading:
 
     def part(
         self,
-        asked: Asked,
+        asked: PartRequest,
         question: str,
         environments: Sequence[Environment],
         placements: Sequence[Placement],
@@ -164,7 +164,7 @@ def native(
 
 
 def container(
-    setting: Setting,
+    setting: AvailableMachine,
     placements: Sequence[Placement],
     *,
     name: str = CONTAINER,

@@ -14,8 +14,8 @@ from .made import (
     NATIVE,
     ONE_CPU,
     SLICES,
-    Asked,
     Heading,
+    PartRequest,
     container,
     native,
     placement,
@@ -27,7 +27,7 @@ LOSSY = NodeLink(rate=400e6 / 8, queue=16_000)
 CURES = (Attachment.MACVLAN, Attachment.OVS, Attachment.SRIOV)
 
 
-def rto(asked: Asked) -> Part:
+def rto(asked: PartRequest) -> Part:
     """Packets are lost: the least time-out of TCP as it is, and as the paper set it."""
     heading = Heading(key="rto", title="The retransmission time-out", share=0.12)
     setting, ranks = asked.setting, asked.setting.ranks
@@ -70,13 +70,13 @@ def rto(asked: Asked) -> Part:
     )
 
 
-def cures(asked: Asked) -> Part:
+def cures(asked: PartRequest) -> Part:
     """The attachments that the paper names in place of veth and a bridge, each as an arm."""
     heading = Heading(key="cures", title="The cures: other attachments", share=0.08)
     return _attachments(asked, heading, "macvlan or SR-IOV", [a for a in CURES if a is not Attachment.OVS])
 
 
-def ovs(asked: Asked) -> Part:
+def ovs(asked: PartRequest) -> Part:
     """Open vSwitch by itself: where it carries packets in user space, its blocks last up to ten times as long
     as those of the other cures, and would leave these without a verdict."""
     heading = Heading(key="ovs", title="The cures: Open vSwitch", share=0.14)
@@ -86,7 +86,7 @@ def ovs(asked: Asked) -> Part:
 
 
 def _attachments(
-    asked: Asked, heading: Heading, words: str, named: Sequence[Attachment], slices: int = SLICES
+    asked: PartRequest, heading: Heading, words: str, named: Sequence[Attachment], slices: int = SLICES
 ) -> Part:
     setting, ranks = asked.setting, asked.setting.ranks
     if ranks < 2:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from ...model.series import Part
-from .made import CONTAINER, NATIVE, ONE_CPU, Asked, Heading, container, kernels, native, placement
+from .made import CONTAINER, NATIVE, ONE_CPU, Heading, PartRequest, container, kernels, native, placement
 
 
-def q1(asked: Asked) -> Part:
+def q1(asked: PartRequest) -> Part:
     """Packing: the same ranks on fewer and fewer nodes, one in each instance."""
     heading, ranks = Heading(key="q1", title="Q1: packing", share=0.22), asked.setting.ranks
     if ranks < 2:
@@ -31,7 +31,7 @@ def q1(asked: Asked) -> Part:
     )
 
 
-def q2(asked: Asked) -> Part:
+def q2(asked: PartRequest) -> Part:
     """Containers of one node, against shared memory and against separate nodes."""
     heading = Heading(key="q2", title="Q2: between the containers of one node", share=0.14)
     ranks = asked.setting.ranks
@@ -57,7 +57,7 @@ def q2(asked: Asked) -> Part:
     )
 
 
-def q3(asked: Asked) -> Part:
+def q3(asked: PartRequest) -> Part:
     """One container on each node, with all its CPUs."""
     ranks = asked.setting.ranks
     places = [placement(instances=1, tasks=ranks)]

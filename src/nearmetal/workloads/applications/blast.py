@@ -10,7 +10,7 @@ from pathlib import Path
 from ...model.record import JsonValue
 from ...model.study import Better
 from ..parameter import AUTO, Choices, Kind, Parameter
-from .contract import Found, Invocation, Metric, Needs, Output, Place
+from .contract import Invocation, Metric, Needs, Output, Parsed, Place
 from .json_text import first_object, number_at
 
 #: By program: whether its queries, and its database, are of protein.
@@ -156,7 +156,7 @@ class Blast:
     def metrics(self, choices: Choices) -> tuple[tuple[str, str, Better], ...]:
         return (("search", "s", Better.LOWER),)
 
-    def parse(self, choices: Choices, place: Place, output: Output) -> Found:
+    def parse(self, choices: Choices, place: Place, output: Output) -> Parsed:
         told = first_object(output.stdout, "search_s")
         search = number_at(told, "search_s")
         if search is not None and search <= 0:
@@ -165,7 +165,7 @@ class Blast:
         ok, expected, found = None, "", ""
         if choices.word("verify") == "yes":
             ok, expected, found = _verified(told)
-        return Found(
+        return Parsed(
             metrics=(Metric(name="search", unit="s", better=Better.LOWER, value=search, reason=reason),),
             ok=ok,
             expected=expected,

@@ -8,7 +8,7 @@ import re
 from ...model.record import JsonValue
 from ...model.study import IDS, Better
 from ..parameter import Choices, Kind, Parameter
-from .contract import Found, Invocation, Metric, Needs, Output, Place
+from .contract import Invocation, Metric, Needs, Output, Parsed, Place
 
 MIB = 1 << 20
 #: bonnie++ as Debian installs it: not on the PATH of users.
@@ -110,7 +110,7 @@ class Bonnie:
             if characters or not by_character
         )
 
-    def parse(self, choices: Choices, place: Place, output: Output) -> Found:
+    def parse(self, choices: Choices, place: Place, output: Output) -> Parsed:
         fields = _fields(output.stdout)
         size = size_of(choices, place)
         facts: dict[str, JsonValue] = {"size": size, "meets": _meets(choices, size, place.memory)}
@@ -122,7 +122,7 @@ class Bonnie:
             facts["version"] = fields[1][:20]
             facts["cpu"] = _cpu(fields)
             facts["longest"] = _longest(fields)
-        return Found(
+        return Parsed(
             metrics=tuple(_metric(entry, fields, missing) for entry in self.metrics(choices)),
             facts=facts,
         )

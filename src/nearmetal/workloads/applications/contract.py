@@ -113,7 +113,7 @@ def parts_of(kinds: Iterable[tuple[str, str]], values: Mapping[str, float | None
 
 
 @dataclass(frozen=True, kw_only=True)
-class Found:
+class Parsed:
     """What parse() reads. verification: as the program or we checked its result, None where nothing can be
     checked; parts: seconds of the wall time by kind ('compute', 'comm', 'io', ...), empty where not told;
     facts: what stands in the record besides (BLAS, grid, N, version)."""
@@ -169,5 +169,5 @@ class Application(Protocol):
     def metrics(self, choices: Choices) -> tuple[tuple[str, str, Better], ...]:
         """(name, unit, better) of each metric that parse() gives, in order, whatever the output."""
 
-    def parse(self, choices: Choices, place: Place, output: Output) -> Found:
+    def parse(self, choices: Choices, place: Place, output: Output) -> Parsed:
         """Never raises for anything a program may print: half, nothing, NaN, binary."""

@@ -8,7 +8,7 @@ from pathlib import Path
 from ...model.record import JsonValue
 from ...model.study import Better
 from ..parameter import AUTO, Choices, Kind, Parameter
-from .contract import Found, Invocation, Metric, Needs, Output, Place
+from .contract import Invocation, Metric, Needs, Output, Parsed, Place
 from .fio_jobs import MOST_BLOCK, PATTERNS, Job, jobs, read_blocks
 from .json_text import at_path, first_object, number_at
 
@@ -131,10 +131,10 @@ class Fio:
     def metrics(self, choices: Choices) -> tuple[tuple[str, str, Better], ...]:
         return tuple(entry for job in jobs(choices) for entry in _metrics(job))
 
-    def parse(self, choices: Choices, place: Place, output: Output) -> Found:
+    def parse(self, choices: Choices, place: Place, output: Output) -> Parsed:
         document = first_object(output.files.get(RESULT, ""), "jobs")
         found = _by_name(document)
-        return Found(
+        return Parsed(
             metrics=tuple(m for job in jobs(choices) for m in _read(job, found.get(job.name), output)),
             facts=_facts(choices, place, document, found),
         )

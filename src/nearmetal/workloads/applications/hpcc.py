@@ -13,7 +13,7 @@ from ..parameter import Choices, Kind, Parameter
 from ..program_output import ending
 from ..reading import metrics_of, number
 from . import blas, hpcc_input
-from .contract import Found, Invocation, Needs, Output, Place
+from .contract import Invocation, Needs, Output, Parsed, Place
 from .hpcc_output import faults, hpl_fault, section, solved, summary
 
 INPUT, OUTPUT = "hpccinf.txt", "hpccoutf.txt"
@@ -88,11 +88,11 @@ class Hpcc:
     def metrics(self, choices: Choices) -> tuple[tuple[str, str, Better], ...]:
         return tuple((f.name, f.unit, f.better) for f in _FIGURES)
 
-    def parse(self, choices: Choices, place: Place, output: Output) -> Found:
+    def parse(self, choices: Choices, place: Place, output: Output) -> Parsed:
         text = output.files.get(OUTPUT, "")
         told = summary(text)
         wrong = _wrong(choices, place, output, text, told)
-        return Found(
+        return Parsed(
             metrics=metrics_of(
                 self.metrics(choices), _values(told or {}), lambda name: _missing(name, told, place)
             ),

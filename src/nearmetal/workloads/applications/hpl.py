@@ -13,7 +13,7 @@ from ...model.study import Better
 from ..parameter import Choices, Kind, Parameter
 from ..reading import metrics_of
 from . import blas, hpcc_input
-from .contract import Found, Invocation, Needs, Output, Place
+from .contract import Invocation, Needs, Output, Parsed, Place
 from .hpcc import INPUT, OUTPUT, input_facts, needs_of
 from .hpcc_output import Solved, hpl_fault, section, solved
 from .several import program_problem, whole_numbers
@@ -75,7 +75,7 @@ class Hpl:
     def metrics(self, choices: Choices) -> tuple[tuple[str, str, Better], ...]:
         return tuple((name, "FLOP/s", Better.HIGHER) for name in _names(_blocks(choices)))
 
-    def parse(self, choices: Choices, place: Place, output: Output) -> Found:
+    def parse(self, choices: Choices, place: Place, output: Output) -> Parsed:
         own = _own(choices)
         text = output.stdout if own else section(output.files.get(OUTPUT, ""), "HPL")
         blocks, lines = _blocks(choices), solved(text)
@@ -86,7 +86,7 @@ class Hpl:
         )
         fault = "; ".join(w for w in wrong if w is not None)
         expected = "HPL's residuals passed, with the BLAS asked for"
-        return Found(
+        return Parsed(
             metrics=metrics_of(
                 self.metrics(choices), _rates(lines), lambda _: "HPL's table has no such line"
             ),

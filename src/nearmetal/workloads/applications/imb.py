@@ -9,7 +9,7 @@ from ...model.study import Better
 from ..parameter import Choices, Kind, Parameter
 from ..program_output import ending
 from ..reading import metrics_of, number, words_of_lines
-from .contract import Found, Invocation, Needs, Output, Place
+from .contract import Invocation, Needs, Output, Parsed, Place
 from .several import SIZES, program_parameter, program_problem, sizes_problem, whole_numbers
 
 _LENGTHS = "lengths.txt"
@@ -91,11 +91,11 @@ class Imb:
             return times
         return times + tuple((f"bandwidth-{size}", "B/s", Better.HIGHER) for size in sizes)
 
-    def parse(self, choices: Choices, place: Place, output: Output) -> Found:
+    def parse(self, choices: Choices, place: Place, output: Output) -> Parsed:
         benchmark = choices.word("benchmark")
         values = _values(output.stdout, benchmark)
         version = _VERSION.search(output.stdout)
-        return Found(
+        return Parsed(
             metrics=metrics_of(
                 self.metrics(choices), values, lambda name: _missing(output.stdout, name, version is not None)
             ),

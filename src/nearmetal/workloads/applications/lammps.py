@@ -8,7 +8,7 @@ import re
 from ...model.record import JsonValue
 from ...model.study import Better
 from ..parameter import Choices, Kind, Parameter
-from .contract import Found, Invocation, Needs, Output, Place, metrics_of
+from .contract import Invocation, Needs, Output, Parsed, Place, metrics_of
 from .several import program_parameter, program_problem
 
 #: Atoms in a cell of the face-centred cubic lattice.
@@ -154,7 +154,7 @@ class Lammps:
     def metrics(self, choices: Choices) -> tuple[tuple[str, str, Better], ...]:
         return (*_TIMED, *((name.lower(), "s", Better.LOWER) for name in SECTIONS))
 
-    def parse(self, choices: Choices, place: Place, output: Output) -> Found:
+    def parse(self, choices: Choices, place: Place, output: Output) -> Parsed:
         text = output.stdout
         values = _timed(text) | _breakdown(text)
         ok, expected, found = _verified(choices, place, text)
@@ -163,7 +163,7 @@ class Lammps:
             value = values[name.lower()]
             if value is not None:
                 kinds[kind] = kinds.get(kind, 0.0) + value
-        return Found(
+        return Parsed(
             metrics=metrics_of(self.metrics(choices), values, lambda name: _missing(output, name)),
             ok=ok,
             expected=expected,

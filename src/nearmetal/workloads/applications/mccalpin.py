@@ -11,7 +11,7 @@ from ...model.study import Better
 from ..parameter import Choices, Parameter
 from ..program_output import ending
 from ..reading import metrics_of, number, words_of_lines
-from .contract import Found, Invocation, Needs, Output, Place
+from .contract import Invocation, Needs, Output, Parsed, Place
 from .several import program_parameter, program_problem
 
 _LINES = {"Copy:": "copy", "Scale:": "scale", "Add:": "add", "Triad:": "triad"}
@@ -40,7 +40,7 @@ class McCalpinStream:
     def metrics(self, choices: Choices) -> tuple[tuple[str, str, Better], ...]:
         return tuple((name, "B/s", Better.HIGHER) for name in _LINES.values())
 
-    def parse(self, choices: Choices, place: Place, output: Output) -> Found:
+    def parse(self, choices: Choices, place: Place, output: Output) -> Parsed:
         text = output.stdout
         # The first number after the name: the best rate, in MB/s of 10^6 bytes.
         rates = {
@@ -50,7 +50,7 @@ class McCalpinStream:
         }
         missing = f"no line for it: {ending(text)}"
         elements = _ELEMENTS.search(text)
-        return Found(
+        return Parsed(
             metrics=metrics_of(self.metrics(choices), rates, lambda _: missing),
             ok=_VALID in text and _INVALID not in text,
             expected=_EXPECTED,

@@ -10,7 +10,7 @@ from pathlib import PurePosixPath
 from ...model.record import JsonValue
 from ...model.study import Better
 from ..parameter import Choices, Kind, Parameter
-from .contract import Found, Invocation, Needs, Output, Place, metrics_of, parts_of
+from .contract import Invocation, Needs, Output, Parsed, Place, metrics_of, parts_of
 
 _STDOUT, _PROGRAM = "STDOUT.0000", "nm-mitgcm"
 #: By metric: the sections it sums (any package may add others), and the kind of time; '' is within another.
@@ -101,7 +101,7 @@ class Mitgcm:
     def metrics(self, choices: Choices) -> tuple[tuple[str, str, Better], ...]:
         return (*((name, "s", Better.LOWER) for name in SECTIONS), ("steps", "op/s", Better.HIGHER))
 
-    def parse(self, choices: Choices, place: Place, output: Output) -> Found:
+    def parse(self, choices: Choices, place: Place, output: Output) -> Parsed:
         # Without MPI it says everything on the standard output.
         text = output.files.get(_STDOUT) or output.stdout
         walls, starts, means = _read(text)
@@ -114,7 +114,7 @@ class Mitgcm:
         ok, expected, seen = _verified(choices, means.get("theta"), ended="ALL" in walls)
         facts: dict[str, JsonValue] = {f"{name}_mean": value for name, value in means.items()}
         parts = parts_of(((name, kind) for name, (_, kind) in SECTIONS.items()), values)
-        return Found(
+        return Parsed(
             metrics=metrics_of(
                 self.metrics(choices), values, lambda name: f"its output tells no seconds of {name}"
             ),

@@ -13,7 +13,7 @@ from ...model.study import Better
 from ..parameter import Choices, Kind, Parameter
 from ..program_output import ending
 from ..reading import metrics_of, number, whole, words_of_lines
-from .contract import Found, Invocation, Needs, Output, Place
+from .contract import Invocation, Needs, Output, Parsed, Place
 from .several import SIZES, program_parameter, program_problem, sizes_problem, whole_numbers
 
 _RATES = ("bw", "bibw", "mbw_mr")  # how the names of those end that print MB/s, of 10^6 bytes
@@ -52,14 +52,14 @@ class Osu:
         kind, unit, better = ("bandwidth", "B/s", Better.HIGHER) if _rate(choices) else _LATENCY
         return tuple((f"{kind}-{size}", unit, better) for size in whole_numbers(choices.word("sizes")))
 
-    def parse(self, choices: Choices, place: Place, output: Output) -> Found:
+    def parse(self, choices: Choices, place: Place, output: Output) -> Parsed:
         scale = 1e6 if _rate(choices) else 1e-6
         values = _alone_value(output.stdout) if _alone(choices) else _by_size(output.stdout)
         kind = "bandwidth" if _rate(choices) else "latency"
         named = {f"{kind}-{size}" if size else kind: value * scale for size, value in values.items()}
         missing = f"no line for it: {ending(output.stdout)}"
         version = next((line[2:80] for line in output.stdout.splitlines() if line.startswith("# OSU")), None)
-        return Found(
+        return Parsed(
             metrics=metrics_of(self.metrics(choices), named, lambda _: missing), facts={"benchmark": version}
         )
 

@@ -13,7 +13,7 @@ from ...model.study import Better
 from ..parameter import AUTO, Choices, Kind, Parameter
 from ..program_output import ending
 from ..reading import metrics_of, number
-from .contract import Found, Invocation, Needs, Output, Place
+from .contract import Invocation, Needs, Output, Parsed, Place
 
 _OUTPUT, _SCRIPT = "client.txt", "pair.sh"
 _TESTS = ("ib_write_bw", "ib_write_lat", "ib_read_bw", "ib_read_lat", "ib_send_bw", "ib_send_lat")
@@ -112,11 +112,11 @@ class Perftest:
     def metrics(self, choices: Choices) -> tuple[tuple[str, str, Better], ...]:
         return tuple((name, unit, better) for name, unit, better, _ in _columns(choices))
 
-    def parse(self, choices: Choices, place: Place, output: Output) -> Found:
+    def parse(self, choices: Choices, place: Place, output: Output) -> Parsed:
         text = output.files.get(_OUTPUT, "")
         row, columns = _row(text), {name: column for name, _, _, column in _columns(choices)}
         values = {name: row[column] for name, column in columns.items() if column in row}
-        return Found(
+        return Parsed(
             metrics=metrics_of(
                 self.metrics(choices),
                 values,

@@ -12,7 +12,7 @@ from ...model.record import Row
 from ...model.study import ApplicationWorkload
 from ..command import used_rows, value_row, verified_rows
 from ..parameter import Choices, Parameter
-from .contract import Application, Found
+from .contract import Application, Parsed
 
 GROUP = "nearmetal.workloads"
 
@@ -53,7 +53,7 @@ def metric_names(workload: ApplicationWorkload) -> tuple[str, ...]:
 
 def rows(
     workload: ApplicationWorkload,
-    found: Found,
+    found: Parsed,
     *,
     wall: float,
     user: float | None,

@@ -11,7 +11,7 @@ from pathlib import Path
 from ...model.record import JsonValue
 from ...model.study import Better
 from ..parameter import Choices, Kind, Parameter
-from .contract import Found, Invocation, Needs, Output, Place, metrics_of, parts_of
+from .contract import Invocation, Needs, Output, Parsed, Place, metrics_of, parts_of
 
 #: Grid and steps where nothing is said: the grid is the 2006 paper's (4 degrees, 20 layers of 50 to 815 m).
 GRID, STEPS = (90, 40, 20), 30
@@ -106,7 +106,7 @@ class Veros:
             *((name, "s", Better.LOWER) for name in timed),
         )
 
-    def parse(self, choices: Choices, place: Place, output: Output) -> Found:
+    def parse(self, choices: Choices, place: Place, output: Output) -> Parsed:
         told = _told(output.files.get(_RESULT, ""))
         seconds = told.get("seconds")
         timers = seconds if isinstance(seconds, dict) else {}
@@ -117,7 +117,7 @@ class Veros:
         values |= {name: _real(timers.get(timer)) for timer, (name, _) in SECTIONS.items()}
         ok, expected, found = _verified(choices, told)
         parts = parts_of(SECTIONS.values(), values)
-        return Found(
+        return Parsed(
             metrics=metrics_of(
                 self.metrics(choices), values, lambda name: f"{_RESULT}, which it writes, holds no {name}"
             ),

@@ -13,7 +13,7 @@ CLASSES = ("S", "W", "A", "B", "C")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Setting:
+class KernelSetting:
     """What the work of a kernel may depend on besides its own keys.
 
     ranks: number of MPI ranks.
@@ -76,8 +76,8 @@ class Kernel:
     name: str
     doc: str
     parameters: tuple[Parameter, ...]
-    keys: Callable[[Choices, Setting], Mapping[str, str | int]]
-    work: Callable[[Choices, Setting], SliceWork]
+    keys: Callable[[Choices, KernelSetting], Mapping[str, str | int]]
+    work: Callable[[Choices, KernelSetting], SliceWork]
     metrics: Callable[[Choices], tuple[Metric, ...]]
     least_ranks: int = 1
     ranks: Ranks = Ranks.ANY

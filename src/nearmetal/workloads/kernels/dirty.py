@@ -6,14 +6,14 @@ from collections.abc import Mapping
 
 from ...model.study import Better
 from ..parameter import AUTO, Choices, Kind, Parameter
-from .contract import Kernel, Metric, Setting, SliceWork, per_second
+from .contract import Kernel, KernelSetting, Metric, SliceWork, per_second
 
 PAGE = 4096
 PACED_SECONDS = 10e-3
 """Length of a slice at a set rate, whose time is that of its pages by definition."""
 
 
-def _keys(choices: Choices, _: Setting) -> Mapping[str, str | int]:
+def _keys(choices: Choices, _: KernelSetting) -> Mapping[str, str | int]:
     return {
         "bytes": int(choices.values["bytes"]),
         "rate": f"{choices.real('rate'):.12g}",
@@ -21,7 +21,7 @@ def _keys(choices: Choices, _: Setting) -> Mapping[str, str | int]:
     }
 
 
-def _work(choices: Choices, setting: Setting) -> SliceWork:
+def _work(choices: Choices, setting: KernelSetting) -> SliceWork:
     rate, writes = choices.real("rate"), choices.whole("writes")
     if writes is None and not rate:
         return SliceWork()

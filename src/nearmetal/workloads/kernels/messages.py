@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from ...model.study import Better
 from ..parameter import AUTO, Choices, Kind, Parameter
-from .contract import Kernel, Metric, Setting, SliceWork, per_second, seconds_each
+from .contract import Kernel, KernelSetting, Metric, SliceWork, per_second, seconds_each
 
 LARGE = 64 << 10
 """Bytes of a message from which its time is governed by its size: bandwidth is shown instead of latency."""
@@ -72,7 +72,7 @@ def pingpong_kernel(
 ) -> Kernel:
     """Ping-pong over one carrier. more: further keys, all of them words; unusable: see Metric."""
 
-    def keys(choices: Choices, _: Setting) -> Mapping[str, str | int]:
+    def keys(choices: Choices, _: KernelSetting) -> Mapping[str, str | int]:
         return {"bytes": bytes_of(choices), **{p.name: choices.word(p.name) for p in more}}
 
     return Kernel(

@@ -7,10 +7,10 @@ from collections.abc import Mapping
 
 from ...model.study import Better
 from ..parameter import AUTO, Choices, Kind, Parameter
-from .contract import Kernel, Metric, Setting, SliceWork, per_second, seconds_each
+from .contract import Kernel, KernelSetting, Metric, SliceWork, per_second, seconds_each
 
 
-def _keys(choices: Choices, _: Setting) -> Mapping[str, str | int]:
+def _keys(choices: Choices, _: KernelSetting) -> Mapping[str, str | int]:
     return {
         "record": int(choices.values["record"]),
         "file": int(choices.values["file"]),
@@ -19,7 +19,7 @@ def _keys(choices: Choices, _: Setting) -> Mapping[str, str | int]:
     }
 
 
-def _work(choices: Choices, setting: Setting) -> SliceWork:
+def _work(choices: Choices, setting: KernelSetting) -> SliceWork:
     """The checkpoint at the end of a slice takes the same time however many records come before it."""
     records = choices.whole("records")
     asked = None if records is None else max(1, round(records / setting.ranks))

@@ -11,7 +11,7 @@ from ...model.study import Better, KernelWorkload
 from ..parameter import Choices, Parameter
 from ..protocol import PartLine, SliceLine, VerifyLine
 from . import collective, dirty, messages, nas, records, ring, sockets, stream
-from .contract import RATE, Kernel, Metric, Setting, SliceWork
+from .contract import RATE, Kernel, KernelSetting, Metric, SliceWork
 
 _MODULES = (stream, nas, messages, ring, collective, sockets, dirty, records)
 _KERNELS: Mapping[str, Kernel] = {kernel.name: kernel for module in _MODULES for kernel in module.KERNELS}
@@ -75,7 +75,7 @@ def argument(workload: KernelWorkload, *, ranks: int, llc_bytes: int, extra: flo
             f"kernel '{found.name}' of workload '{workload.name}' does not run on {ranks} ranks",
             remedy=f"give its placements {allowed} ranks",
         )
-    setting = Setting(ranks=ranks, llc_bytes=llc_bytes)
+    setting = KernelSetting(ranks=ranks, llc_bytes=llc_bytes)
     keys: dict[str, str | int] = {**found.keys(choices, setting), "pages": workload.pages.value}
     words = [found.name, *(f"{key}={value}" for key, value in keys.items())]
     if _alone(found, workload):
@@ -90,7 +90,7 @@ def argument(workload: KernelWorkload, *, ranks: int, llc_bytes: int, extra: flo
 def slice_work(workload: KernelWorkload, *, ranks: int, llc_bytes: int) -> SliceWork:
     """How much work a slice of this workload holds. Raises UsageError if a key does not fit."""
     found, choices = _resolve(workload)
-    setting = Setting(ranks=ranks, llc_bytes=llc_bytes, alone=_alone(found, workload))
+    setting = KernelSetting(ranks=ranks, llc_bytes=llc_bytes, alone=_alone(found, workload))
     return found.work(choices, setting)
 
 

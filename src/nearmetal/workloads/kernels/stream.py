@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from ...model.study import Better
 from ..parameter import AUTO, Choices, Kind, Parameter
-from .contract import Kernel, Metric, Setting, SliceWork, per_second
+from .contract import Kernel, KernelSetting, Metric, SliceWork, per_second
 
 BYTES_PER_ELEMENT = 24  # three arrays of doubles
 LEAST_ELEMENTS = 1024
@@ -21,15 +21,15 @@ def auto_elements(llc_bytes: int) -> int:
     return -(-4 * llc_bytes // (BYTES_PER_ELEMENT * step)) * step or step
 
 
-def _elements(choices: Choices, setting: Setting) -> int:
+def _elements(choices: Choices, setting: KernelSetting) -> int:
     return choices.whole("elements") or auto_elements(setting.llc_bytes)
 
 
-def _keys(choices: Choices, setting: Setting) -> Mapping[str, str | int]:
+def _keys(choices: Choices, setting: KernelSetting) -> Mapping[str, str | int]:
     return {"elements": _elements(choices, setting)}
 
 
-def _work(choices: Choices, setting: Setting) -> SliceWork:
+def _work(choices: Choices, setting: KernelSetting) -> SliceWork:
     """Arrays that the last-level cache may hold are swept whole: a part of them would be found in it. Of
     larger arrays a slice sweeps a part, which moves on from slice to slice; at most as much
     as no operation of the same slice has left in the cache, or a lone operation in the slice before."""

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nearmetal.environments.xen import told as xen_told
+from nearmetal.environments.xen import output
 from nearmetal.environments.xen.xl import cpu_set
 from nearmetal.errors import RunError
 from nearmetal.model.xen import XenScheduler
@@ -56,36 +56,36 @@ TOP = (
 
 
 def test_domains_are_read() -> None:
-    first, ours, dying = xen_told.domains(LIST)
+    first, ours, dying = output.domains(LIST)
     assert (first.name, first.id, first.memory, first.state) == ("Domain-0", 0, 768 << 20, "r")
     assert (ours.vcpus, ours.state, ours.cpu_seconds) == (2, "b", 9.1)
     assert dying.state == "psd"
 
 
 def test_virtual_cpus_are_read_with_their_affinities() -> None:
-    _, one, two = xen_told.virtual_cpus(VCPUS)
+    _, one, two = output.virtual_cpus(VCPUS)
     assert (one.domain, one.number, one.cpu, one.hard) == ("nearmetal-3f9a1c-0-1", 0, 2, "0,2-3")
     assert (two.cpu, two.hard, two.soft) == (None, "3", "0-1")
 
 
 def test_shares_are_read() -> None:
-    assert xen_told.shares(SHARES)[1] == xen_told.SchedulerShare(
+    assert output.shares(SHARES)[1] == output.SchedulerShare(
         domain="nearmetal-3f9a1c-0-1", weight=300, cap=50
     )
 
 
 def test_the_hypervisor_says_what_it_is() -> None:
-    assert xen_told.version(INFO) == "4.17.7"
-    assert xen_told.scheduler(INFO) is XenScheduler.CREDIT2
-    assert xen_told.cpus(INFO) == 4
-    assert xen_told.free_memory(INFO) == 1256 << 20
-    assert {"hap", "xen-3.0-x86_64"} <= xen_told.capabilities(INFO)
-    assert xen_told.scheduler("xen_scheduler : null\n") is None
-    assert xen_told.version("") == "" and xen_told.free_memory("") is None
+    assert output.version(INFO) == "4.17.7"
+    assert output.scheduler(INFO) is XenScheduler.CREDIT2
+    assert output.cpus(INFO) == 4
+    assert output.free_memory(INFO) == 1256 << 20
+    assert {"hap", "xen-3.0-x86_64"} <= output.capabilities(INFO)
+    assert output.scheduler("xen_scheduler : null\n") is None
+    assert output.version("") == "" and output.free_memory("") is None
 
 
 def test_counters_are_in_base_units_and_of_the_last_table() -> None:
-    found = xen_told.counters(TOP.replace("26", "99") + TOP)
+    found = output.counters(TOP.replace("26", "99") + TOP)
     assert found["nearmetal-3f9a1c-0-1"] == {
         "cpu_seconds": 9.0,
         "memory_bytes": 131072.0 * 1024,
@@ -102,7 +102,7 @@ def test_counters_are_in_base_units_and_of_the_last_table() -> None:
 
 def test_a_column_without_a_number_is_missing_not_zero() -> None:
     line = "g ------ 9 0.0 n/a 6.3 1 6.3 1 2 3 5 1 1 26 12 2848 96 0\n"
-    assert "memory_bytes" not in xen_told.counters(HEADER + line)["g"]
+    assert "memory_bytes" not in output.counters(HEADER + line)["g"]
 
 
 @pytest.mark.parametrize(
@@ -124,13 +124,13 @@ PIECES = st.sampled_from([LIST, VCPUS, SHARES, INFO, TOP, HEADER, "\n", " ", "-"
 @given(st.one_of(st.text(max_size=300), st.lists(PIECES, max_size=8).map("".join)), st.integers(0, 400))
 def test_no_text_is_too_strange(text: str, cut: int) -> None:
     for part in (text, text[cut:], text[:cut]):
-        xen_told.domains(part)
-        xen_told.virtual_cpus(part)
-        xen_told.shares(part)
-        xen_told.scheduler(part)
-        xen_told.version(part)
-        xen_told.cpus(part)
-        xen_told.free_memory(part)
-        xen_told.capabilities(part)
-        for values in xen_told.counters(part).values():
+        output.domains(part)
+        output.virtual_cpus(part)
+        output.shares(part)
+        output.scheduler(part)
+        output.version(part)
+        output.cpus(part)
+        output.free_memory(part)
+        output.capabilities(part)
+        for values in output.counters(part).values():
             assert all(v >= 0 for v in values.values())

@@ -14,7 +14,7 @@ from .helper import wait_readable
 _DYING_SECONDS = 30.0
 
 
-class Stranger:
+class ForeignProcess:
     """Known by a pidfd, so never mistaken for another of its number. A context manager: leaving it ends the
     process. Its status is its parent's to know: 0 stands for any."""
 
@@ -26,7 +26,7 @@ class Stranger:
         except OSError as e:
             raise RunError(f"process {pid}: {e.strerror}") from e
 
-    def __enter__(self) -> Stranger:
+    def __enter__(self) -> ForeignProcess:
         return self
 
     def __exit__(
