@@ -48,8 +48,11 @@ class Cause(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Count:
-    """A count without seconds of its own. beside: the parts that it may have made slower; least: times the
-    baseline's for the same work from which it is told."""
+    """A count without seconds of its own.
+
+    beside: the parts that it may have made slower.
+    least: times the baseline's for the same work from which it is told.
+    """
 
     counter: str
     beside: tuple[str, ...]
@@ -65,8 +68,11 @@ COUNTS: Mapping[Cause, Count] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Side:
-    """One side of a comparison. rto: smallest retransmission time-out seen on it, seconds; processes: that
-    run at once."""
+    """One side of a comparison.
+
+    rto: smallest retransmission time-out seen on it, seconds.
+    processes: that run at once.
+    """
 
     arm: Arm
     trials: OneSide
@@ -112,8 +118,13 @@ SECONDS: Mapping[Cause, Callable[[Side], FloatArray]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class CauseTotals:
-    """causes: of which either side had any; seconds: more than the baseline's for the same work, by cause,
-    mean over trials; total: of all extra time, in shares; extra: the same in seconds."""
+    """What causes cost in one comparison.
+
+    causes: of which either side had any.
+    seconds: more than the baseline's for the same work, by cause, mean over trials.
+    total: of all extra time, in shares.
+    extra: the same in seconds.
+    """
 
     causes: Mapping[Cause, Interval]
     seconds: Mapping[Cause, float]

@@ -19,9 +19,15 @@ from .verdict import MOST_FAILED, Failures, blocks_needed, judge, judge_failures
 
 @dataclass(frozen=True, kw_only=True)
 class Decision:
-    """verdict: of the comparison; reason: one clause; needed: blocks more for a verdict, None where it has
-    one or that is unknown; block: number of the block after which the verdict was first reached, None without
-    one; carried: the interval; least: blocks before which no verdict is given."""
+    """What one look at a comparison came to.
+
+    verdict: of the comparison.
+    reason: one clause.
+    needed: blocks more for a verdict, None where it has one or that is unknown.
+    block: number of the block after which the verdict was first reached, None without one.
+    carried: the interval.
+    least: blocks before which no verdict is given.
+    """
 
     verdict: Verdict
     reason: str

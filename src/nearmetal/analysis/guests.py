@@ -61,7 +61,11 @@ def node_cpu(guests: Sequence[GuestCpu], cpus: int = 1) -> NodeCpu:
 
 @dataclass(frozen=True, kw_only=True)
 class GuestMemory:
-    """Bytes, mean over a run. total: that the guest's kernel manages (MemTotal); swap: used."""
+    """Bytes, mean over a run.
+
+    total: that the guest's kernel manages (MemTotal).
+    swap: used.
+    """
 
     total: float
     free: float

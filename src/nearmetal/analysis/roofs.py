@@ -44,8 +44,11 @@ WORDS: Mapping[str, str] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Under:
-    """Under which roof a metric is. each: it is a figure of one rank of several that share the roof; alone:
-    of one rank while the others are idle."""
+    """Under which roof a metric is.
+
+    each: it is a figure of one rank of several that share the roof.
+    alone: of one rank while the others are idle.
+    """
 
     roof: str
     each: bool = False

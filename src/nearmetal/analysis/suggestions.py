@@ -28,8 +28,11 @@ _SLOWER_STORAGE = frozenset((StorageKind.OVERLAY, StorageKind.LOOP))
 
 @dataclass(frozen=True, kw_only=True)
 class Remedy:
-    """cause: the name of a Cause, or what begins a clause of the sentence; fits: whether the change can be
-    made of that arm, beside that baseline and for that workload."""
+    """A change that may help against a cause.
+
+    cause: the name of a Cause, or what begins a clause of the sentence.
+    fits: whether the change can be made of that arm, beside that baseline and for that workload.
+    """
 
     cause: str
     fits: Callable[[Arm, Arm, Workload], bool]

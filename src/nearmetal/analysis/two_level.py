@@ -104,7 +104,11 @@ class _Key:
 
 @dataclass(frozen=True, kw_only=True)
 class _Mean:
-    """Of one boot. log: of the values; guest: see StateCell."""
+    """Of one boot.
+
+    log: of the values.
+    guest: see StateCell.
+    """
 
     log: float
     guest: str

@@ -12,8 +12,11 @@ FloatArray = NDArray[np.float64]
 
 @dataclass(frozen=True, kw_only=True)
 class VarianceComponents:
-    """By level, lowest (run) first. s2: variance of the means of a level inside the level above (biased);
-    t2: unbiased component of the level, negative where chance made it so and never clipped."""
+    """By level, lowest (run) first.
+
+    s2: variance of the means of a level inside the level above (biased).
+    t2: unbiased component of the level, negative where chance made it so and never clipped.
+    """
 
     mean: float
     s2: tuple[float, ...]

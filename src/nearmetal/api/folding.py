@@ -26,7 +26,11 @@ WORTH_PROCESSES = 48 << 20
 
 @dataclass(frozen=True, kw_only=True)
 class _Task:
-    """Some trials. used: of whole blocks; others: that do not count."""
+    """Some trials.
+
+    used: of whole blocks.
+    others: that do not count.
+    """
 
     used: Trials
     others: Trials

@@ -23,8 +23,11 @@ KERNEL = "kernel"
 
 @dataclass(frozen=True, kw_only=True)
 class Available:
-    """The backend started an instance here. version: of what it uses; notes: what is different here (for
-    example 'without root: affinity instead of cpuset')."""
+    """The backend started an instance here.
+
+    version: of what it uses.
+    notes: what is different here (for example 'without root: affinity instead of cpuset').
+    """
 
     version: str
     notes: tuple[str, ...] = ()
@@ -189,9 +192,12 @@ class Accelerated(Protocol):
 
 class Backend(Protocol):
     """One way of wrapping work. One file per backend, found by the entry-point group
-    'nearmetal.environments'. own: the kinds of namespace (OWN_ALL) that its instances do not share with the
-    machine; with 'net' among them they can take a seat on a network; needs_user_namespace: without root its
-    instances need the shared user namespace of the request."""
+    'nearmetal.environments'.
+
+    own: the kinds of namespace (OWN_ALL) that its instances do not share with the machine; with 'net' among
+        them they can take a seat on a network.
+    needs_user_namespace: without root its instances need the shared user namespace of the request.
+    """
 
     name: str
     own: frozenset[str]

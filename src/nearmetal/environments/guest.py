@@ -195,7 +195,11 @@ def require_attachment(request: InstanceRequest, without_seat: Sequence[Attachme
 
 @dataclass(frozen=True, kw_only=True)
 class GuestInterface:
-    """A guest's own interface. mac, address, mask: those of the seat that it takes; routes: by gateways."""
+    """A guest's own interface.
+
+    mac, address, mask: those of the seat that it takes.
+    routes: by gateways.
+    """
 
     interface: str
     mac: str

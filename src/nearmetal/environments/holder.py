@@ -13,8 +13,11 @@ from .instance import START_TIMEOUT
 
 @dataclass(frozen=True, kw_only=True)
 class UserNamespaceHolder:
-    """We are uid 0 in it, and nobody else is there. path: /proc/<pid>/ns/user; pid: of the process that
-    owns it and an empty network namespace in it."""
+    """We are uid 0 in it, and nobody else is there.
+
+    path: /proc/<pid>/ns/user.
+    pid: of the process that owns it and an empty network namespace in it.
+    """
 
     host: Host
     tools: Tools

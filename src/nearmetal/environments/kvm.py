@@ -16,8 +16,12 @@ PROBE_SECONDS = 240.0
 
 @dataclass(frozen=True, kw_only=True)
 class KvmAnswer:
-    """reason, remedy: empty where it works; nanoseconds: that an instruction takes in a guest, None where
-    unknown; tsc_khz: of the machine's time stamp counter, 0 where it has none."""
+    """Whether the processor runs virtual machines here.
+
+    reason, remedy: empty where it works.
+    nanoseconds: that an instruction takes in a guest, None where unknown.
+    tsc_khz: of the machine's time stamp counter, 0 where it has none.
+    """
 
     works: bool
     reason: str = ""

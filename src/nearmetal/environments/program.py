@@ -95,8 +95,11 @@ def shared_memory_size() -> int:
 
 @dataclass(frozen=True, kw_only=True)
 class FirstReport:
-    """Where nm-init reports its first instruction. directory: to be bound into the instance at its own path;
-    argv: of nm-init."""
+    """Where nm-init reports its first instruction.
+
+    directory: to be bound into the instance at its own path.
+    argv: of nm-init.
+    """
 
     directory: Path
     argv: tuple[str, ...]
@@ -186,8 +189,11 @@ def end_payload(run: Running, timeout: float = 10.0) -> Iterator[None]:
 
 @dataclass(frozen=True, kw_only=True)
 class Running:
-    """A program in the foreground whose payload runs. pid: of nm-init, as the host counts; begun, first: of
-    the program's start and nm-init's first instruction (CLOCK_MONOTONIC, ns)."""
+    """A program in the foreground whose payload runs.
+
+    pid: of nm-init, as the host counts.
+    begun, first: of the program's start and nm-init's first instruction (CLOCK_MONOTONIC, ns).
+    """
 
     program: Process
     pid: int

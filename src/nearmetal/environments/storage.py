@@ -34,8 +34,12 @@ SHARED = frozenset({StorageKind.BLOCK, StorageKind.NFS})
 
 @dataclass(frozen=True, kw_only=True)
 class Volume:
-    """path: of the directory, the same inside and outside. inside: it is made in the instance's own root, by
-    a command in it, and goes with it; else it is there already and has to be bound."""
+    """The storage of one instance.
+
+    path: of the directory, the same inside and outside.
+    inside: it is made in the instance's own root, by a command in it, and goes with it; else it is there
+        already and has to be bound.
+    """
 
     path: Path
     inside: bool

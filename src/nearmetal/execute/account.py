@@ -22,8 +22,14 @@ from .standing import Standing
 
 @dataclass(frozen=True, kw_only=True)
 class Window:
-    """begin, end: Unix seconds; node: counter differences; instances: the same by trial id and instance;
-    sources: the same of what instances count themselves; networks: by trial id, of the arms that use one."""
+    """What was counted from when the instances stood until just before they fell.
+
+    begin, end: Unix seconds.
+    node: counter differences.
+    instances: the same by trial id and instance.
+    sources: the same of what instances count themselves.
+    networks: by trial id, of the arms that use one.
+    """
 
     begin: float
     end: float

@@ -23,8 +23,12 @@ NEEDS_CARD = "a card with SR-IOV, switched on in its firmware (lspci -v: Single 
 
 @dataclass(frozen=True, kw_only=True)
 class AttachmentCheck:
-    """works: whether it was built; detail: what it came out as; reason, remedy: why not, and what mends
-    it."""
+    """Whether an attachment can be built here.
+
+    works: whether it was built.
+    detail: what it came out as.
+    reason, remedy: why not, and what mends it.
+    """
 
     works: bool
     detail: str = ""

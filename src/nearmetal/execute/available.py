@@ -15,8 +15,12 @@ from .progress import Progress
 
 @dataclass(frozen=True, kw_only=True)
 class Usable:
-    """backends: that work, by name; missing: why not, by backend; elsewhere: why an environment cannot run on
-    the machine that it names, by environment, None where it can."""
+    """Which backends can be used here.
+
+    backends: that work, by name.
+    missing: why not, by backend.
+    elsewhere: why an environment cannot run on the machine that it names, by environment, None where it can.
+    """
 
     backends: Mapping[str, Backend]
     missing: Mapping[str, str]

@@ -13,7 +13,12 @@ RDMA = Path("/sys/class/infiniband")
 
 @dataclass(frozen=True, kw_only=True)
 class Hardware:
-    """memory: bytes; cpu_flags: as in /proc/cpuinfo, empty where there are none; rdma: names of devices."""
+    """What applications may need of this machine.
+
+    memory: bytes.
+    cpu_flags: as in /proc/cpuinfo, empty where there are none.
+    rdma: names of devices.
+    """
 
     memory: int
     cpu_flags: frozenset[str] = frozenset()

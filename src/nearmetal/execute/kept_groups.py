@@ -20,7 +20,11 @@ HELD_INSTANCES = 16
 
 @dataclass(frozen=True, kw_only=True)
 class KeptGroups:
-    """Of one instance after the other. groups: directory by controller; files: their counters."""
+    """Of one instance after the other.
+
+    groups: directory by controller.
+    files: their counters.
+    """
 
     groups: Mapping[str, Path]
     files: CounterFiles

@@ -29,9 +29,15 @@ CLOCKS_APART = 0.02
 
 @dataclass(frozen=True, kw_only=True)
 class Program:
-    """name: of the workload; argv: tokens, no shell; mpi: one rank for each task, else one process on all
-    CPUs of the first instance, for it may have threads; directory: where it runs, the same path in every
-    instance, None for any; exit_codes: of a run that ended well; time_limit: seconds."""
+    """A program that is launched over the instances of an arm.
+
+    name: of the workload.
+    argv: tokens, no shell.
+    mpi: one rank for each task, else one process on all CPUs of the first instance, for it may have threads.
+    directory: where it runs, the same path in every instance, None for any.
+    exit_codes: of a run that ended well.
+    time_limit: seconds.
+    """
 
     name: str
     argv: tuple[str, ...]

@@ -25,8 +25,11 @@ START_TIMEOUT, PROBE_TIMEOUT, ANSWER = 60.0, 240.0, 10.0
 
 @dataclass(frozen=True, kw_only=True)
 class Relay:
-    """A running one. realtime: whether it runs before all ordinary processes; statistics: where it answers
-    SIGUSR1."""
+    """A running one.
+
+    realtime: whether it runs before all ordinary processes.
+    statistics: where it answers SIGUSR1.
+    """
 
     pid: int
     realtime: bool

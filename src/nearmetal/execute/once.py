@@ -61,9 +61,14 @@ class ProfiledRank:
 
 @dataclass(frozen=True, kw_only=True)
 class KernelResult:
-    """seconds: of the verified run, slowest rank; work: nominal operations, bytes or messages in it;
+    """What a kernel gave that ran by itself.
+
+    seconds: of the verified run, slowest rank.
+    work: nominal operations, bytes or messages in it.
     metrics: of a kernel that counts no operations, by name, each the median over slices after that run; none
-    where that failed; profile: by rank, empty where none was asked for."""
+        where that failed.
+    profile: by rank, empty where none was asked for.
+    """
 
     kernel: str
     ranks: int

@@ -27,8 +27,13 @@ class Make(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class SeriesKind:
-    """parts: their keys; usual_time: where nobody says otherwise, seconds; here: starts what it has to, to
-    find out what works; planned: starts nothing. The last argument of both: the backend asked for."""
+    """A built-in study in parts.
+
+    parts: their keys.
+    usual_time: where nobody says otherwise, seconds.
+    here: starts what it has to, to find out what works.
+    planned: starts nothing. The last argument of both: the backend asked for.
+    """
 
     parts: tuple[str, ...]
     usual_time: Mapping[Scale, float]

@@ -30,7 +30,11 @@ RECORDED = ("name", "digest", "origin", "created")
 
 @dataclass(frozen=True, kw_only=True)
 class Software:
-    """image: None = the machine's own root; mpi: its paths are those inside."""
+    """What runs in one image.
+
+    image: None = the machine's own root.
+    mpi: its paths are those inside.
+    """
 
     image: Image | None
     tools: Tools

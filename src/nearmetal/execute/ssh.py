@@ -24,7 +24,11 @@ _REMEDY = "apt-get install openssh-server openssh-client, in the image too, or w
 
 @dataclass(frozen=True, kw_only=True)
 class SshKeys:
-    """directory: of both key pairs, readable by nobody else; ssh, sshd: paths of the programs."""
+    """Keys and programs by which mpirun reaches instances.
+
+    directory: of both key pairs, readable by nobody else.
+    ssh, sshd: paths of the programs.
+    """
 
     directory: Path
     ssh: str

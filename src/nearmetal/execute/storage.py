@@ -30,8 +30,11 @@ FILE_SYSTEMS: Mapping[StorageKind, frozenset[str]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class MountedStorage:
-    """Storage as an instance sees it. device: 'major:minor'; source: what is mounted, as the kernel names
-    it."""
+    """Storage as an instance sees it.
+
+    device: 'major:minor'.
+    source: what is mounted, as the kernel names it.
+    """
 
     path: str
     filesystem: str

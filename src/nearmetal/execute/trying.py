@@ -18,8 +18,11 @@ PLACE_FOR_FILES = "/var/tmp"
 
 @dataclass(frozen=True, kw_only=True)
 class TryResult:
-    """helps: None = not decided; cell: the arm with the change against the arm as it was, None where no block
-    has both."""
+    """Whether a change helped.
+
+    helps: None = not decided.
+    cell: the arm with the change against the arm as it was, None where no block has both.
+    """
 
     helps: bool | None
     words: str

@@ -19,7 +19,11 @@ class Unavailable:
 
 @dataclass(frozen=True, kw_only=True)
 class Completed:
-    """A finished command. seconds: wall time; returncode: negative = ended by that signal."""
+    """A finished command.
+
+    seconds: wall time.
+    returncode: negative = ended by that signal.
+    """
 
     argv: tuple[str, ...]
     returncode: int

@@ -14,8 +14,12 @@ _END = "TRAILER!!!"
 
 @dataclass(frozen=True, kw_only=True)
 class Member:
-    """name: without a leading slash; mode: kind and permissions, as stat has them; data: of a file, or the
-    target of a link."""
+    """One file, directory or link of an archive.
+
+    name: without a leading slash.
+    mode: kind and permissions, as stat has them.
+    data: of a file, or the target of a link.
+    """
 
     name: str
     mode: int

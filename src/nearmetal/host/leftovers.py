@@ -41,7 +41,11 @@ class LeftoverKind(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Leftover:
-    """name: the label it was found by; detail: pid, path or interface, which remove() needs."""
+    """Something that a run has left on the machine.
+
+    name: the label it was found by.
+    detail: pid, path or interface, which remove() needs.
+    """
 
     kind: LeftoverKind
     name: str

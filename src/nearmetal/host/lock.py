@@ -23,8 +23,12 @@ from ..errors import BusyError, RunError
 
 @dataclass(frozen=True, kw_only=True)
 class RunInfo:
-    """A run as the lock names it. since: Unix seconds; born: start time of the process in clock ticks
-    since boot, so that another process of the same number is not taken for it."""
+    """A run as the lock names it.
+
+    since: Unix seconds.
+    born: start time of the process in clock ticks since boot, so that another process of the same number is
+        not taken for it.
+    """
 
     pid: int
     born: int

@@ -38,7 +38,12 @@ _BUFFER = 1 << 15  # the kernel sends no longer parts; a larger one would be map
 
 @dataclass(frozen=True, kw_only=True)
 class Qdisc:
-    """device: its index; drops, overlimits, requeues: packets since it was set up; backlog: bytes now."""
+    """What a queueing discipline counts.
+
+    device: its index.
+    drops, overlimits, requeues: packets since it was set up.
+    backlog: bytes now.
+    """
 
     device: int
     kind: str

@@ -50,7 +50,11 @@ MAY_FALL = frozenset(("idle", "iowait"))
 
 @dataclass(frozen=True, kw_only=True)
 class Scale:
-    """What the kernel that wrote the files counts in. tick: ticks per second (USER_HZ); page: bytes."""
+    """What the kernel that wrote the files counts in.
+
+    tick: ticks per second (USER_HZ).
+    page: bytes.
+    """
 
     tick: int
     page: int

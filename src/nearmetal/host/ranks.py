@@ -28,7 +28,11 @@ Link = tuple[str, str]
 
 @dataclass(frozen=True, kw_only=True)
 class RankHolds:
-    """links: its established connections; memory: device and inode of what it maps writable and shared."""
+    """What a rank holds open.
+
+    links: its established connections.
+    memory: device and inode of what it maps writable and shared.
+    """
 
     links: frozenset[Link]
     memory: frozenset[tuple[str, str]]

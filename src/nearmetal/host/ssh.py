@@ -26,8 +26,11 @@ _LOOK_AGAIN = 0.02
 
 @dataclass(frozen=True, kw_only=True)
 class SshWay:
-    """How a machine is reached. destination: as ssh takes it ('root@node7', 'ssh://root@node7:2222');
-    config: a file for ssh -F, None: the user's own."""
+    """How a machine is reached.
+
+    destination: as ssh takes it ('root@node7', 'ssh://root@node7:2222').
+    config: a file for ssh -F, None: the user's own.
+    """
 
     destination: str
     config: str | None = None

@@ -14,8 +14,12 @@ _NODE = "/sys/devices/system/node/{}"
 
 @dataclass(frozen=True, kw_only=True)
 class Topology:
-    """order: the CPUs in the order in which ranks take them: one thread of every core first, socket by socket
-    and memory node by memory node, then the further threads in the same order; cores: how many there are."""
+    """The CPUs of the machine and how they lie.
+
+    order: the CPUs in the order in which ranks take them: one thread of every core first, socket by socket
+        and memory node by memory node, then the further threads in the same order.
+    cores: how many there are.
+    """
 
     order: tuple[int, ...]
     cores: int

@@ -28,7 +28,12 @@ _NAMES = {
 
 @dataclass(frozen=True, kw_only=True)
 class InstalledMpi:
-    """mpirun: path; mpicc: name or path of the compiler; version: major, minor, patch."""
+    """An MPI that is installed.
+
+    mpirun: path.
+    mpicc: name or path of the compiler.
+    version: major, minor, patch.
+    """
 
     kind: Mpi
     version: tuple[int, int, int]

@@ -149,7 +149,10 @@ class Storage:
 class Companion:
     """An instance of another kind beside those of an arm, with the same image, in which a command runs as
     long as the trial does.
-    argv: tokens, no shell; cpus: those that it may use, empty for all of the arm's."""
+
+    argv: tokens, no shell.
+    cpus: those that it may use, empty for all of the arm's.
+    """
 
     backend: str
     argv: tuple[str, ...]

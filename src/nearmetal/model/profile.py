@@ -8,7 +8,11 @@ import msgspec
 
 
 class CallProfile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, gc=False):
-    """All MPI calls of one name. seconds: inside them; bytes: handed to MPI in them for other ranks."""
+    """All MPI calls of one name.
+
+    seconds: inside them.
+    bytes: handed to MPI in them for other ranks.
+    """
 
     count: int
     seconds: float

@@ -11,9 +11,12 @@ SCRIPT = "script"
 
 @dataclass(frozen=True, kw_only=True)
 class Reference:
-    """What the output must equal. path: on the machine; tolerance, absolute: None, byte by byte; else numbers
-    may differ by this share of the larger one, or by so much, and what stands between them may not, save for
-    white space."""
+    """What the output must equal.
+
+    path: on the machine.
+    tolerance, absolute: None, byte by byte; else numbers may differ by this share of the larger one, or by so
+        much, and what stands between them may not, save for white space.
+    """
 
     path: str
     tolerance: float | None = None

@@ -61,8 +61,11 @@ class Row(
 class RankPlace(
     msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True, gc=False
 ):
-    """Where a rank really ran, as the rank itself reported it. cpus: its affinity; namespaces: inode numbers
-    by kind (mnt, net, pid, ipc, uts, user)."""
+    """Where a rank really ran, as the rank itself reported it.
+
+    cpus: its affinity.
+    namespaces: inode numbers by kind (mnt, net, pid, ipc, uts, user).
+    """
 
     rank: int
     host: str

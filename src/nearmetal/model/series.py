@@ -37,7 +37,11 @@ class Part:
 
 @dataclass(frozen=True, kw_only=True)
 class Series:
-    """paper: key of the published figures that stand beside; notes: of all parts."""
+    """A study in parts.
+
+    paper: key of the published figures that stand beside.
+    notes: of all parts.
+    """
 
     name: str
     title: str

@@ -76,8 +76,11 @@ class VerifySpec:
 
 @dataclass(frozen=True, kw_only=True)
 class KernelWorkload:
-    """One of our own kernels. params: the kernel's own keys (class, elements, bytes, ...); metrics: the ones
-    to keep, empty for all."""
+    """One of our own kernels.
+
+    params: the kernel's own keys (class, elements, bytes, ...).
+    metrics: the ones to keep, empty for all.
+    """
 
     name: str
     kernel: str

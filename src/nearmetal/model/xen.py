@@ -32,9 +32,12 @@ class XenDiskKind(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class XenDisk:
-    """Where a guest's writable disk and its swap lie on dom0. path: of FILE the directory they are made in,
-    None: /var/tmp; of BLOCK the device; of LVM the volume group; overwrite: what the device holds may be
-    destroyed."""
+    """Where a guest's writable disk and its swap lie on dom0.
+
+    path: of FILE the directory they are made in, None: /var/tmp; of BLOCK the device; of LVM the volume
+        group.
+    overwrite: what the device holds may be destroyed.
+    """
 
     kind: XenDiskKind = XenDiskKind.FILE
     path: str | None = None
@@ -43,7 +46,11 @@ class XenDisk:
 
 @dataclass(frozen=True, kw_only=True)
 class Dom0:
-    """destination: as ssh takes it; config: a file for ssh -F, None: the user's own."""
+    """A machine whose dom0 is reached by ssh.
+
+    destination: as ssh takes it.
+    config: a file for ssh -F, None: the user's own.
+    """
 
     destination: str
     config: str | None = None

@@ -25,7 +25,11 @@ _WIRE = {"tso": False, "gso": False, "gro": False, "tx": False}
 
 @dataclass(frozen=True, kw_only=True)
 class Nodes:
-    """places, addresses: of each node, its bridge's; link: of each."""
+    """Emulated nodes of a network.
+
+    places, addresses: of each node, its bridge's.
+    link: of each.
+    """
 
     places: tuple[str, ...]
     addresses: tuple[IPv4Interface, ...]

@@ -60,7 +60,13 @@ class Link:
 
 @dataclass(frozen=True, kw_only=True)
 class Route:
-    """at: place; destination: with prefix; via: a gateway, None = on the link itself; rto_min: seconds."""
+    """A route in one network namespace.
+
+    at: place.
+    destination: with prefix.
+    via: a gateway, None = on the link itself.
+    rto_min: seconds.
+    """
 
     at: str
     destination: str
@@ -72,9 +78,13 @@ class Route:
 
 @dataclass(frozen=True, kw_only=True)
 class Topology:
-    """places: the namespaces, the seats' after the hub where there is one; links in the order of making;
-    routes: replace those that the kernel made; forwarding: places that route packets of others; report: by
-    place the interface whose facts are read back."""
+    """Everything that a network is built of.
+
+    places: the namespaces, the seats' after the hub where there is one; links in the order of making.
+    routes: replace those that the kernel made.
+    forwarding: places that route packets of others.
+    report: by place the interface whose facts are read back.
+    """
 
     places: tuple[str, ...]
     links: tuple[Link, ...]

@@ -9,8 +9,11 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, kw_only=True)
 class KaliberaJones:
-    """Repetitions by level, lowest level first. optimum: before rounding, None where it is undefined (a
-    variance that is not positive); repetitions: whole numbers from 1 to r_max."""
+    """Repetitions by level, lowest level first.
+
+    optimum: before rounding, None where it is undefined (a variance that is not positive).
+    repetitions: whole numbers from 1 to r_max.
+    """
 
     optimum: tuple[float | None, ...]
     repetitions: tuple[int, ...]

@@ -25,8 +25,11 @@ WHOLE = ("rate", "bandwidth", "wall")
 
 @dataclass(frozen=True, kw_only=True)
 class OwnValue:
-    """One value of ours. what: workload, or '' where it is one for all; value in base units; low, high: its
-    interval, infinite where it has none yet, value itself where there is no interval to have."""
+    """One value of ours.
+
+    what: workload, or '' where it is one for all; value in base units.
+    low, high: its interval, infinite where it has none yet, value itself where there is no interval to have.
+    """
 
     what: str
     value: float

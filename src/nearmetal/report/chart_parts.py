@@ -56,8 +56,12 @@ FILE = Palette(
 
 @dataclass(frozen=True, kw_only=True)
 class Chart:
-    """kind: 'points', 'looks', 'absolute', 'attribution', 'ecdf', 'curve' or 'floor'; caption: what is drawn,
-    with unit and n; spec: Vega-Lite without size and configuration."""
+    """One figure.
+
+    kind: 'points', 'looks', 'absolute', 'attribution', 'ecdf', 'curve' or 'floor'.
+    caption: what is drawn, with unit and n.
+    spec: Vega-Lite without size and configuration.
+    """
 
     kind: str
     title: str

@@ -35,8 +35,12 @@ class Point:
 
 @dataclass(frozen=True, kw_only=True)
 class Curve:
-    """over: what the number is of, 'nb'; points: of the baseline and of its arms, by number; best: whether
-    one of them is sought."""
+    """A metric over a number that a workload was given several values of.
+
+    over: what the number is of, 'nb'.
+    points: of the baseline and of its arms, by number.
+    best: whether one of them is sought.
+    """
 
     workload: str
     over: str

@@ -14,8 +14,11 @@ from .text import one_line, plural
 
 @dataclass(frozen=True, kw_only=True)
 class InsideRecord:
-    """found: the part 'inside' of a provenance, empty where there is none; cost: of the sampler, None where
-    it is not known."""
+    """What was counted inside a run, and what counting cost.
+
+    found: the part 'inside' of a provenance, empty where there is none.
+    cost: of the sampler, None where it is not known.
+    """
 
     found: Mapping[str, JsonValue]
     cost: SamplingCost | None

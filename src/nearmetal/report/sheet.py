@@ -13,7 +13,11 @@ from .text import one_line, tight
 
 @dataclass(frozen=True, kw_only=True)
 class Words:
-    """A paragraph. quiet: of less weight; link: (text, relative address) behind it."""
+    """A paragraph.
+
+    quiet: of less weight.
+    link: (text, relative address) behind it.
+    """
 
     text: str
     quiet: bool = False

@@ -20,9 +20,13 @@ _PIECE = 1 << 20
 
 @dataclass(frozen=True, kw_only=True)
 class Sample:
-    """time: Unix seconds; monotonic: seconds of the clock of the kernel that counted; scopes: counters
-    (host.procfiles) of 'node', of each 'instance.<name>' that stood, of 'guest.<name>' as its own kernel
-    counts. A counter that the machine does not give is None."""
+    """What the sampler saw at one moment.
+
+    time: Unix seconds.
+    monotonic: seconds of the clock of the kernel that counted.
+    scopes: counters (host.procfiles) of 'node', of each 'instance.<name>' that stood, of 'guest.<name>' as
+        its own kernel counts. A counter that the machine does not give is None.
+    """
 
     time: float
     monotonic: float
@@ -31,9 +35,12 @@ class Sample:
 
 @dataclass(frozen=True, kw_only=True)
 class Header:
-    """What stands before lines of samples. time_ahead, monotonic_ahead: seconds by which the clocks of the
-    kernel that counted are ahead of the node's, which reading takes out; of a guest: trial: its id; windows:
-    timed runs by workload, seconds of the node's CLOCK_MONOTONIC."""
+    """What stands before lines of samples.
+
+    time_ahead, monotonic_ahead: seconds by which the clocks of the kernel that counted are ahead of the
+        node's, which reading takes out; of a guest: trial: its id.
+    windows: timed runs by workload, seconds of the node's CLOCK_MONOTONIC.
+    """
 
     scale: Scale
     time_ahead: float = 0.0
@@ -57,8 +64,12 @@ class Section:
 
 @dataclass(frozen=True, kw_only=True)
 class Samples:
-    """samples: in the order they were taken; torn: the file ends in a frame or line that was being
-    written when its writer was killed, which is left out."""
+    """All samples of a file.
+
+    samples: in the order they were taken.
+    torn: the file ends in a frame or line that was being written when its writer was killed, which is left
+        out.
+    """
 
     samples: tuple[Sample, ...]
     torn: bool

@@ -20,10 +20,14 @@ ParamValue = str | int | float
 
 @dataclass(frozen=True, kw_only=True)
 class KnownApplication:
-    """parameters: (type, what it is for) by name, types as in Catalog; misfit: (parameter, value) -> why the
-    value does not fit although its type does, or None. Of a workload whose keys are sound: metrics: the names
-    of what it measures; misplaced: why it does not run on arms of the study, one text for each cause;
-    needs_storage: whether its environments must have storage."""
+    """What study files may say of an application.
+
+    parameters: (type, what it is for) by name, types as in Catalog.
+    misfit: (parameter, value) -> why the value does not fit although its type does, or None. Of a workload
+        whose keys are sound: metrics: the names of what it measures.
+    misplaced: why it does not run on arms of the study, one text for each cause.
+    needs_storage: whether its environments must have storage.
+    """
 
     parameters: Mapping[str, tuple[str, str]]
     misfit: Callable[[str, ParamValue], str | None]

@@ -51,8 +51,11 @@ _VERIFY = VerifySpec(regex=r"^ *Verification *= *(\S.*?) *$", expected="SUCCESSF
 
 @dataclass(frozen=True, kw_only=True)
 class Program:
-    """The binary of one benchmark and class. path: with the placeholder for the number of ranks where there
-    is one binary for each; built: for how many ranks there is one, None where the same runs on all."""
+    """The binary of one benchmark and class.
+
+    path: with the placeholder for the number of ranks where there is one binary for each.
+    built: for how many ranks there is one, None where the same runs on all.
+    """
 
     path: Path
     benchmark: Benchmark

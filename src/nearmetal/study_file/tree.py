@@ -29,7 +29,11 @@ _SURROGATES = re.compile("[\ud800-\udfff]")
 
 @dataclass(frozen=True, slots=True)
 class Scalar:
-    """text: as meant, quotes and escapes resolved; plain: written without quotes."""
+    """A single value in a study file.
+
+    text: as meant, quotes and escapes resolved.
+    plain: written without quotes.
+    """
 
     mark: Mark
     text: str

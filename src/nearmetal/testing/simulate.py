@@ -19,8 +19,12 @@ SLICES = 8
 
 @dataclass(frozen=True, kw_only=True)
 class SimulatedMetric:
-    """value: of the baseline without noise, base units; comm: share of the baseline's time inside MPI, or
-    None: not measured. Where comm is measured, the whole overhead is planted there."""
+    """A metric of simulated trials.
+
+    value: of the baseline without noise, base units.
+    comm: share of the baseline's time inside MPI, or None: not measured. Where comm is measured, the whole
+        overhead is planted there.
+    """
 
     workload: str
     metric: str

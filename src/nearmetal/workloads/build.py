@@ -38,8 +38,13 @@ VERSIONS = "toolchain.json"
 
 @dataclass(frozen=True, kw_only=True)
 class BuiltTools:
-    """directory: where the programs are; digest: SHA-256 over sources, compiler, MPI, flags and CPU, in hex;
-    compiler, mpi: what they call themselves; flags: of the C compiler."""
+    """The programs that were built for a machine or an image.
+
+    directory: where the programs are.
+    digest: SHA-256 over sources, compiler, MPI, flags and CPU, in hex.
+    compiler, mpi: what they call themselves.
+    flags: of the C compiler.
+    """
 
     directory: Path
     digest: str

@@ -14,8 +14,12 @@ _SHOWN = 200
 
 @dataclass(frozen=True, kw_only=True)
 class Peak:
-    """library: path of the BLAS that was loaded; core: what OpenBLAS calls its kernels, None of another;
-    seconds: by order of the matrices, the best on each CPU."""
+    """nm-dgemm's answer.
+
+    library: path of the BLAS that was loaded.
+    core: what OpenBLAS calls its kernels, None of another.
+    seconds: by order of the matrices, the best on each CPU.
+    """
 
     library: str
     core: str | None

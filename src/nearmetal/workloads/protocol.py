@@ -132,7 +132,11 @@ class PartLine(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 class SliceLine(
     msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="event", tag="slice"
 ):
-    """kernel: its number on the command line, from 0; used: by all ranks, run_delay: of the longest."""
+    """One slice, as nm-micro tells it.
+
+    kernel: its number on the command line, from 0.
+    used: by all ranks, run_delay: of the longest.
+    """
 
     kernel: Whole
     name: str

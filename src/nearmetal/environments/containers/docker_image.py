@@ -23,8 +23,11 @@ NEVER = frozenset({"proc", "sys", "dev", "lost+found", *FRESH})
 
 @dataclass(frozen=True, kw_only=True)
 class Tree:
-    """The top of a root directory. links: target by name; directories: mode by name, full: those that hold
-    anything."""
+    """The top of a root directory.
+
+    links: target by name.
+    directories: mode by name, full: those that hold anything.
+    """
 
     root: Path
     links: Mapping[str, str]

@@ -127,8 +127,11 @@ def require_plain(given: Wrapped, program: str, *, without: str) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Started:
-    """A program whose payload runs. phases: of its start, 'program' from its own first moment on; pid: of
-    nm-init."""
+    """A program whose payload runs.
+
+    phases: of its start, 'program' from its own first moment on.
+    pid: of nm-init.
+    """
 
     given: Wrapped
     pid: int

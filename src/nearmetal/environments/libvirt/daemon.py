@@ -51,7 +51,11 @@ _ERROR = re.compile("^error:", re.MULTILINE)
 
 @dataclass(frozen=True, kw_only=True)
 class Daemon:
-    """One that answers. own: we have started it; security: models by which it would label files of guests."""
+    """One that answers.
+
+    own: we have started it.
+    security: models by which it would label files of guests.
+    """
 
     uri: str
     own: bool

@@ -27,7 +27,11 @@ _LOOK_AGAIN = 0.005
 
 @dataclass(frozen=True, kw_only=True)
 class Domain:
-    """One that stands. process: its QEMU; threads: of its vCPUs, by number."""
+    """One that stands.
+
+    process: its QEMU.
+    threads: of its vCPUs, by number.
+    """
 
     host: Host
     uri: str

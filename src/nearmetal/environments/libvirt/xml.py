@@ -24,9 +24,14 @@ _CARDS = {Nic.VIRTIO: "virtio", Nic.VHOST: "virtio", Nic.E1000: "e1000", Nic.RTL
 
 @dataclass(frozen=True, kw_only=True)
 class DomainPlan:
-    """name: of the domain, which is the instance's label; cpus: of the machine, for each vCPU, empty where
-    none is pinned; tap: that its card is to get; security: models of the daemon that would else label its
-    files; owner: uid and gid that QEMU runs as where the daemon would choose another."""
+    """What a domain of libvirt is made of.
+
+    name: of the domain, which is the instance's label.
+    cpus: of the machine, for each vCPU, empty where none is pinned.
+    tap: that its card is to get.
+    security: models of the daemon that would else label its files.
+    owner: uid and gid that QEMU runs as where the daemon would choose another.
+    """
 
     name: str
     guest: GuestPlan

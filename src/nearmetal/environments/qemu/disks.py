@@ -22,8 +22,11 @@ MAKE_LIMIT = 120.0
 
 @dataclass(frozen=True, kw_only=True)
 class Disks:
-    """root: DEVICE:FSTYPE, empty where the root is no disk; upper,
-    swap: devices."""
+    """The disks of a virtual machine, as its kernel names them.
+
+    root: DEVICE:FSTYPE, empty where the root is no disk.
+    upper, swap: devices.
+    """
 
     files: tuple[Disk, ...]
     root: str

@@ -22,8 +22,12 @@ _MIB = 1 << 20
 
 @dataclass(frozen=True, kw_only=True)
 class Disk:
-    """target: path on dom0 of a block device or a raw file; vdev: its name in the guest ('xvda'); script: on
-    dom0, what attaches it, None: xl's own."""
+    """A disk of a virtual machine of Xen.
+
+    target: path on dom0 of a block device or a raw file.
+    vdev: its name in the guest ('xvda').
+    script: on dom0, what attaches it, None: xl's own.
+    """
 
     target: str
     vdev: str
@@ -33,8 +37,12 @@ class Disk:
 
 @dataclass(frozen=True, kw_only=True)
 class Interface:
-    """mac: None has xl draw one; bridge: what the script is told; script: path on dom0, None: xl's own for
-    bridges."""
+    """A network interface of a virtual machine of Xen.
+
+    mac: None has xl draw one.
+    bridge: what the script is told.
+    script: path on dom0, None: xl's own for bridges.
+    """
 
     mac: str | None
     bridge: str

@@ -40,7 +40,11 @@ def look(xl: Xl, name: str, *, fresh: bool = False) -> dict[str, float]:
 
 @dataclass(frozen=True, kw_only=True)
 class HypervisorSource:
-    """A host.sources.Source. name: of its scope; guest: the domain."""
+    """A host.sources.Source.
+
+    name: of its scope.
+    guest: the domain.
+    """
 
     name: str
     guest: str

@@ -24,8 +24,12 @@ SHORT_SECONDS = 60.0
 
 @dataclass(frozen=True, kw_only=True)
 class Dom0Access:
-    """host: dom0; ssh: the same where it is another machine, else None; directory: on dom0, of this
-    instance."""
+    """How an instance reaches dom0.
+
+    host: dom0.
+    ssh: the same where it is another machine, else None.
+    directory: on dom0, of this instance.
+    """
 
     host: Host
     ssh: SshHost | None

@@ -37,8 +37,12 @@ _SHORT = 10.0
 
 @dataclass(frozen=True, kw_only=True)
 class Line:
-    """mac: of the guest's end; dom0, guest: addresses of the two ends (of a /30, link-local); key: what the
-    agent must be told first, hexadecimal."""
+    """The network between dom0 and the agent of a virtual machine.
+
+    mac: of the guest's end.
+    dom0, guest: addresses of the two ends (of a /30, link-local).
+    key: what the agent must be told first, hexadecimal.
+    """
 
     mac: str
     dom0: str
@@ -105,7 +109,11 @@ def _terminal(dom0: Host, key: str) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Answered:
-    """A guest whose agent answers. socket: of the multiplexer; process: it."""
+    """A guest whose agent answers.
+
+    socket: of the multiplexer.
+    process: it.
+    """
 
     socket: Path
     process: Process

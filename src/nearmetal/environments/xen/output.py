@@ -43,8 +43,11 @@ class ListedDomain:
 
 @dataclass(frozen=True, kw_only=True)
 class VirtualCpu:
-    """One line of `xl vcpu-list`. cpu: where it runs, None while it is paused; hard, soft: affinities in xl's
-    own words ('all', '0', '0-1')."""
+    """One line of `xl vcpu-list`.
+
+    cpu: where it runs, None while it is paused.
+    hard, soft: affinities in xl's own words ('all', '0', '0-1').
+    """
 
     domain: str
     id: int

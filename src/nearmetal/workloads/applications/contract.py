@@ -65,8 +65,11 @@ class Invocation:
 
 @dataclass(frozen=True, kw_only=True)
 class Output:
-    """What a launch left. stdout, stderr: decoded with replacement, at most workloads.program_output.SEARCHED
-    characters; files: of Invocation.outputs, by name, alike."""
+    """What a launch left.
+
+    stdout, stderr: decoded with replacement, at most workloads.program_output.SEARCHED characters.
+    files: of Invocation.outputs, by name, alike.
+    """
 
     stdout: str
     stderr: str = ""
@@ -75,8 +78,12 @@ class Output:
 
 @dataclass(frozen=True, kw_only=True)
 class Metric:
-    """unit: a base unit; value: in it; None with a reason where the output does not give it (the trial's row
-    fails, the others stand)."""
+    """One value that an application gave.
+
+    unit: a base unit.
+    value: in it; None with a reason where the output does not give it (the trial's row fails, the others
+        stand).
+    """
 
     name: str
     unit: str
@@ -148,8 +155,11 @@ class Needs:
 
 
 class Application(Protocol):
-    """name: as in the study file (`application: lammps`); parameters: its keys; wall, user, system, max_rss
-    are measured of every launch besides. All pure: nothing here touches the machine."""
+    """What an application is to the tool. All of it is pure: nothing here touches the machine.
+
+    name: as in the study file (`application: lammps`).
+    parameters: its keys; wall, user, system and max_rss are measured of every launch besides.
+    """
 
     name: str
     doc: str

@@ -21,7 +21,11 @@ PATTERNS = {
 
 @dataclass(frozen=True, kw_only=True)
 class Job:
-    """One measurement. rw: as fio calls it; block: bytes of a request."""
+    """One measurement.
+
+    rw: as fio calls it.
+    block: bytes of a request.
+    """
 
     rw: str
     block: int

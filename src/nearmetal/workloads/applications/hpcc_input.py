@@ -61,7 +61,11 @@ PARAMETERS = (
 
 @dataclass(frozen=True, kw_only=True)
 class Input:
-    """n: order of the matrix; p, q: rows and columns of the process grid."""
+    """Problem size and process grid.
+
+    n: order of the matrix.
+    p, q: rows and columns of the process grid.
+    """
 
     n: int
     blocks: tuple[int, ...]

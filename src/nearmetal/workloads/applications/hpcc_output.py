@@ -20,7 +20,11 @@ ERRORS_ALLOWED = 0.01  # of RandomAccess's table: the benchmark's own rule
 
 @dataclass(frozen=True, kw_only=True)
 class Solved:
-    """One line of HPL's table. flops: FLOP/s, of the four digits that are printed; passed: its residual."""
+    """One line of HPL's table.
+
+    flops: FLOP/s, of the four digits that are printed.
+    passed: its residual.
+    """
 
     n: int
     nb: int
