@@ -205,7 +205,7 @@ AS_USER = """
 import os, sys
 from pathlib import Path
 from nearmetal.environments import GuestBase, InstanceRequest, Tools
-from nearmetal.environments.libvirt import Libvirt
+from nearmetal.environments.libvirt.backend import Libvirt
 from nearmetal.host import LocalHost
 from nearmetal.host.runtime import scratch_directory
 from nearmetal.model.guest import MIB, GuestSettings
