@@ -1,8 +1,8 @@
 """Which room of nearmetal calls which other, and how often, while a command runs.
 
 python scripts/walk.py [-o FILE] WORD...: the words of a nearmetal command. Calls from one room to another
-are counted by sys.setprofile in all threads of the process and printed as a table, most first; with -o as a
-flow chart in Mermaid, too, which docs/architecture.md shows."""
+are counted by sys.setprofile in all threads of the process and printed as a table, most first; with -o they
+are written as a flow chart in Mermaid, too."""
 
 from __future__ import annotations
 

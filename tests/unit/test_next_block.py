@@ -80,12 +80,22 @@ def test_what_is_no_block_is_refused(line: bytes) -> None:
 def test_an_order_has_to_fit_the_run() -> None:
     good = order()
     check_order(STUDY, good)
+    arms = {t.arm: frozenset(good.slices) for t in good.block.trials}
+    check_order(STUDY, replace(good, slices={}, left_out=arms))
+    two = good.block.trials[:2]
     for bad, why in [
         (replace(good, slices={}), "how many slices"),
         (replace(good, work={w: {3: 1} for w in good.work}), "how many slices"),
         (replace(good, block=replace(good.block, trials=())), "holds no trials"),
         (replace(good, block=replace(good.block, trials=good.block.trials[:1] * 2)), "twice"),
-        (replace(good, block=replace(good.block, number=4)), "another block"),
+        (replace(good, block=replace(good.block, number=4)), "not of this block"),
+        (
+            replace(
+                good, block=replace(good.block, trials=(*two[:1], replace(two[1], position=two[0].position)))
+            ),
+            "twice",
+        ),
+        (replace(good, block=replace(good.block, trials=(replace(two[0], id="../x"),))), "not of this block"),
         (
             replace(good, block=replace(good.block, trials=(replace(good.block.trials[0], arm="x/y"),))),
             "names environment x/y",

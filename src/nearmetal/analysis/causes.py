@@ -51,7 +51,7 @@ class Count:
     """A count without seconds of its own.
 
     beside: the parts that it may have made slower.
-    least: times the baseline's for the same work from which it is told.
+    least: multiple of the baseline's count for the same work from which the report mentions it.
     """
 
     counter: str
@@ -120,7 +120,7 @@ SECONDS: Mapping[Cause, Callable[[Side], FloatArray]] = {
 class CauseTotals:
     """What causes cost in one comparison.
 
-    causes: of which either side had any.
+    causes: what each of them cost; those that neither side had are left out.
     seconds: more than the baseline's for the same work, by cause, mean over trials.
     total: of all extra time, in shares.
     extra: the same in seconds.

@@ -23,7 +23,8 @@ class Decision:
 
     verdict: of the comparison.
     reason: one clause.
-    needed: blocks more for a verdict, None where it has one or that is unknown.
+    needed: number of further blocks until a verdict; None where there is one, or where it cannot be
+        estimated.
     block: number of the block after which the verdict was first reached, None without one.
     carried: the interval.
     least: blocks before which no verdict is given.

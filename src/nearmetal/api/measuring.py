@@ -47,11 +47,11 @@ def run(
     BusyError where another run holds the machine, RunError if it was interrupted before the first block.
     """
     if not isinstance(study, Study):
-        study = study_from(os.fspath(study), seed)
+        study = study_from(os.fspath(study), seed, _shown(progress).note)
     elif seed is not None:
         study = replace(study, design=replace(study.design, seed=seed))
     study = _within(study, time)
-    order = order_of(results, study_text(study), command="nearmetal.api.run", force=force)
+    order = _order(results, study_text(study), "run", force=force)
     outcome = measured(study, order, _shown(progress), max_blocks=max_blocks)
     return _results(outcome)
 
@@ -69,7 +69,7 @@ def resume(
 
     found = ResultsDirectory.open(Path(directory))
     study = _within(frozen_study(found), time)
-    order = order_of(found.path.parent, found.study_yaml, command="nearmetal.api.resume", force=force)
+    order = _order(found.path.parent, found.study_yaml, "resume", force=force)
     return _results(resumed(study, found, order, _shown(progress), max_blocks=max_blocks))
 
 
@@ -186,28 +186,6 @@ def machine_here(progress: Progress, mpi: Mpi | None) -> Machine:
     return prepare_machine(LocalHost(), progress, mpi)
 
 
-def order_of(
-    results: Path,
-    text: str,
-    *,
-    command: str,
-    force: bool,
-    overrun: bool = False,
-    started: float | None = None,
-) -> Order:
-    """See execute.run.Order. started: now if None."""
-    from ..execute.run import Order
-
-    return Order(
-        parent=results,
-        text=text,
-        command=command,
-        started=clock.time() if started is None else started,
-        force=force,
-        overrun=overrun,
-    )
-
-
 def measured(
     study: Study,
     order: Order,
@@ -244,6 +222,13 @@ def bounded(study: Study, max_blocks: int | None) -> Study:
     if max_blocks is None:
         return study
     return replace(study, design=replace(study.design, max_blocks=max_blocks))
+
+
+def _order(results: Path, text: str, function: str, *, force: bool) -> Order:
+    from ..execute.run import Order
+
+    command = f"nearmetal.api.{function}"
+    return Order(parent=results, text=text, command=command, started=clock.time(), force=force)
 
 
 def _within(study: Study, time: float | None) -> Study:

@@ -82,7 +82,9 @@ def open_results(path: Path | None, parent: Path = RESULTS, note: Note = ignore)
 
     if path is not None and SeriesDirectory.at(path) is not None:
         raise UsageError(
-            "a study in parts, of which this takes one", where=str(path), remedy=f"name a part: ls {path}"
+            "this directory holds a study in parts, and the command takes one part",
+            where=str(path),
+            remedy=f"name a part: ls {path}",
         )
     if path is not None:
         return ResultsDirectory.open(path)

@@ -16,7 +16,7 @@ Note = Callable[[str], None]
 
 
 def ignore(text: str) -> None:
-    """A Note that nobody reads."""
+    """Drop the text."""
     del text
 
 

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 import typer
 
 from ..api.measuring import measured
-from ..api.measuring import order_of as order
 from ..api.results import RESULTS, write_report
 from ..api.studies import study_text
 from ..errors import ExitCode, UsageError
@@ -75,8 +74,16 @@ def changed(
 
 def order_of(results: Path, text: str, *, force: bool, overrun: bool = False) -> Order:
     """text: of the study, to be frozen; force, overrun: see the options."""
-    command = shlex.join(["nearmetal", *sys.argv[1:]])
-    return order(results, text, command=command, force=force, overrun=overrun, started=STARTED)
+    from ..execute.run import Order
+
+    return Order(
+        parent=results,
+        text=text,
+        command=shlex.join(["nearmetal", *sys.argv[1:]]),
+        started=STARTED,
+        force=force,
+        overrun=overrun,
+    )
 
 
 def measure(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from ..api.measuring import machine_here
+from ..api.measuring import machine_for
 from ..api.results import frozen_study
 from ..errors import ExitCode, UsageError
 from .measuring import DryRun, Force
@@ -58,7 +58,7 @@ def run_block(
         print(_result(run, json=json), flush=True)
 
     with View(quiet=json) as view:
-        machine = machine_here(view, study.design.mpi)
+        machine, study = machine_for(study, view)
         command = shlex.join(["nearmetal", *sys.argv[1:]])
         try:
             run_orders(machine, study, found, orders, done, view, command=command, force=force)

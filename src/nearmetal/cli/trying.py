@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from ..api.measuring import bounded, machine_here
+from ..api.measuring import measured
 from ..api.results import open_results, write_report
 from ..api.studies import draw_seed, study_text
 from ..errors import ExitCode
@@ -43,7 +43,6 @@ def try_(
     dry_run: bool = DryRun,
 ) -> int:
     """Run an arm as it was beside the same arm with the suggested change: does it help?"""
-    from ..execute.run import start_run
     from ..execute.trying import answer, chosen, suggestion_of, try_study
     from .inspect import show_plan
 
@@ -64,9 +63,8 @@ def try_(
         show_plan(study, json=json, blocks=None)
         return int(ExitCode.DONE)
     with View(quiet=json) as view:
-        machine = machine_here(view, study.design.mpi)
-        order = order_of(results, study_text(study), force=force, overrun=False)
-        outcome = start_run(machine, bounded(study, max_blocks), order, view)
+        order = order_of(results, study_text(study), force=force)
+        outcome = measured(study, order, view, max_blocks=max_blocks)
     if outcome.directory is None:
         print("interrupted in the rehearsal: nothing had been measured yet", file=sys.stderr)
         return int(ExitCode.INTERRUPTED)

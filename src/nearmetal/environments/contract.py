@@ -109,7 +109,7 @@ class InstanceRequest:
 class Instance(Protocol):
     """A running instance.
 
-    pid: of its first process as the host counts; our own where it has none.
+    pid: process id, on the host, of its first process; of this process where it has none.
     phases: seconds by step of the start. Among them are 'first_instruction', from the request to the first
         instruction inside, and for virtual machines FIRST_COMMAND, which comes after it; empty without a
         first process.

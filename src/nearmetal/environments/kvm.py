@@ -19,7 +19,7 @@ class KvmAnswer:
     """Whether the processor runs virtual machines here.
 
     reason, remedy: empty where it works.
-    nanoseconds: that an instruction takes in a guest, None where unknown.
+    nanoseconds: what one instruction takes in a virtual machine; None where that is not known.
     tsc_khz: of the machine's time stamp counter, 0 where it has none.
     """
 

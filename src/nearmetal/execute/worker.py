@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -11,7 +11,7 @@ from functools import partial
 from ..errors import UsageError
 from ..host.energy import energy_files
 from ..host.lock import machine_lock
-from ..model.plan import NextBlock, Work
+from ..model.plan import NextBlock
 from ..model.record import Claim, Status, TrialRecord
 from ..model.study import KernelWorkload, Study
 from ..plan import make_block
@@ -107,13 +107,21 @@ def run_orders(
         reopened_session(machine, study, directory, label, progress) as session,
         at_work(session, directory, label) as worker,
     ):
+        claims: set[Claim] = set()
         for order in orders:
             check_order(session.study, order)
+            claim = Claim(order.block.number, order.attempt, label)
+            if claim in claims:  # its trials would count as those of one block
+                raise UsageError(
+                    f"attempt {order.attempt} at block {order.block.number} is given twice",
+                    remedy="give each attempt at a block once",
+                )
+            claims.add(claim)
             begin = time.monotonic()
             records = tuple(worker.run(order))
             done(
                 BlockRun(
-                    claim=Claim(order.block.number, order.attempt, label),
+                    claim=claim,
                     trials=len(records),
                     failed=sum(r.status is not Status.OK for r in records),
                     seconds=time.monotonic() - begin,
@@ -143,26 +151,47 @@ def whole_blocks(study: Study, directory: ResultsDirectory, numbers: Sequence[in
 
 def check_order(study: Study, order: NextBlock) -> None:
     """Raises UsageError for an order that does not fit the study."""
-    number = order.block.number
-    known = {trial.arm: trial for trial in make_block(study, number).trials}
-    strangers = [t.arm for t in order.block.trials if t.arm not in known]
-    if strangers:
+    number, trials = order.block.number, order.block.trials
+    planned = make_block(study, number).trials
+    arms = {trial.arm for trial in planned}
+    unknown = [t.arm for t in trials if t.arm not in arms]
+    if unknown:
         raise UsageError(
-            f"block {number} names environment {strangers[0]}, which this run does not have",
-            remedy=f"name some of: {', '.join(sorted(known))}",
+            f"block {number} names environment {unknown[0]}, which this run does not have",
+            remedy=f"name some of: {', '.join(sorted(arms))}",
         )
-    ids = [t.id for t in order.block.trials]
-    if not ids or len(set(ids)) < len(ids) or any(t.block != number for t in order.block.trials):
-        raise UsageError(f"block {number} holds no trials, or one of them twice, or one of another block")
-    for arm in study.arms():
-        if any(t.arm == arm.name for t in order.block.trials):
-            for workload in study.workloads:
-                if isinstance(workload, KernelWorkload) and arm.environment.takes(workload.name):
-                    _check_kernel(order.slices, order.work, workload.name, arm.placement.ranks, number)
+    own = {(t.id, t.block, t.arm, t.aa) for t in trials}
+    as_planned = own <= {(t.id, t.block, t.arm, t.aa) for t in planned}
+    if (
+        not trials
+        or not as_planned
+        or len(own) < len(trials)
+        or len({t.position for t in trials}) < len(trials)
+    ):
+        raise UsageError(
+            f"block {number} holds no trials, one of them twice, or one that is not of this block",
+            remedy=_AS_PRINTED,
+        )
+    for name, ranks in _kernels_of(study, order):
+        if order.slices.get(name, 0) < 1 or order.work.get(name, {}).get(ranks, 0) < 1:
+            raise UsageError(
+                f"block {number} does not say how many slices of {name} run on {ranks} ranks, or their work",
+                remedy=_AS_PRINTED,
+            )
 
 
-def _check_kernel(slices: Mapping[str, int], work: Work, name: str, ranks: int, number: int) -> None:
-    if slices.get(name, 0) < 1 or work.get(name, {}).get(ranks, 0) < 1:
-        raise UsageError(
-            f"block {number} does not say how many slices {name} has on {ranks} ranks, and how long they are"
-        )
+_AS_PRINTED = "take the line as `nearmetal run-block DIR BLOCK --dry-run --json` prints it"
+
+
+def _kernels_of(study: Study, order: NextBlock) -> set[tuple[str, int]]:
+    """The kernel workloads that run in the block, each with its numbers of ranks."""
+    arms = {t.arm for t in order.block.trials}
+    return {
+        (w.name, arm.placement.ranks)
+        for arm in study.arms()
+        for w in study.workloads
+        if arm.name in arms
+        and isinstance(w, KernelWorkload)
+        and arm.environment.takes(w.name)
+        and order.runs(arm.name, w.name)
+    }

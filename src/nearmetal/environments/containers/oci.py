@@ -56,8 +56,8 @@ class OciRuntime:
 
     package: of Debian.
     options: between the program and its command.
-    own_groups: the runtime makes the control groups of a container, at the path in its bundle; else all that
-        we start is put in them and it is told to leave them alone.
+    own_groups: whether the runtime makes the control groups of a container, at the path in its bundle.
+        If not, the runtime is started in groups that we made, and is told not to change them.
     detach_unified: it refuses a machine that has control groups of both versions mounted, so it must not see
         the second.
     """
