@@ -20,10 +20,10 @@ from pathlib import Path
 from benchmarks.launched import LIMIT, launched
 from benchmarks.paired import interleaved, ratio, shown
 
-from nearmetal.execute.machine import Machine
-from nearmetal.execute.progress import Silent
-from nearmetal.execute.session import prepare_machine
 from nearmetal.host import LocalHost
+from nearmetal.node.machine import Machine
+from nearmetal.node.node import prepare_machine
+from nearmetal.node.progress import Silent
 from nearmetal.workloads.applications.blast import ENV, PROGRAMS, WHOLE, Blast
 from nearmetal.workloads.applications.contract import Output, Place
 from nearmetal.workloads.parameter import Choices

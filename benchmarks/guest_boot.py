@@ -25,15 +25,15 @@ from nearmetal.environments import GuestBase, InstanceRequest, Tools
 from nearmetal.environments.initramfs import initramfs
 from nearmetal.environments.libvirt.backend import Libvirt
 from nearmetal.environments.qemu.backend import Qemu
-from nearmetal.execute.bases import KERNEL_IMAGE, kernel_of
-from nearmetal.execute.machine import cache_directory, image_store
-from nearmetal.execute.progress import Silent
-from nearmetal.execute.session import prepare_machine
 from nearmetal.host import LocalHost, Process
 from nearmetal.host.runtime import scratch_directory
 from nearmetal.images import require_image
 from nearmetal.model.guest import MIB, GuestSettings, StartFrom
 from nearmetal.model.study import Attachment, Environment
+from nearmetal.node.bases import KERNEL_IMAGE, kernel_of
+from nearmetal.node.machine import cache_directory, image_store
+from nearmetal.node.node import prepare_machine
+from nearmetal.node.progress import Silent
 
 IDLE = 8
 QEMU = Qemu()

@@ -14,14 +14,14 @@ from pathlib import Path
 
 from benchmarks.paired import interleaved, ratio, shown
 
-from nearmetal.execute.dgemm_roof import measure_dgemm
-from nearmetal.execute.machine import Machine
-from nearmetal.execute.once import rank_cpus
-from nearmetal.execute.progress import Silent
-from nearmetal.execute.session import prepare_machine
 from nearmetal.host import LocalHost
 from nearmetal.launchers import MpiJob
 from nearmetal.model.study import Transport
+from nearmetal.node.machine import Machine
+from nearmetal.node.node import prepare_machine
+from nearmetal.node.progress import Silent
+from nearmetal.run.dgemm_roof import measure_dgemm
+from nearmetal.run.once import rank_cpus
 from nearmetal.workloads.applications.contract import Output, Parsed, Place
 from nearmetal.workloads.applications.hpcc import OUTPUT, Hpcc
 from nearmetal.workloads.parameter import Choices

@@ -14,13 +14,13 @@ from pathlib import Path
 
 from benchmarks.paired import interleaved, ratio, shown
 
-from nearmetal.execute.job import Job
-from nearmetal.execute.machine import Machine
-from nearmetal.execute.progress import Silent
-from nearmetal.execute.session import prepare_machine
 from nearmetal.host import LocalHost
 from nearmetal.launchers import MpiJob
 from nearmetal.model.study import Transport
+from nearmetal.node.machine import Machine
+from nearmetal.node.node import prepare_machine
+from nearmetal.node.progress import Silent
+from nearmetal.subjects.job import Job
 
 REPETITIONS = 15
 ELEMENTS, SWEEPS, BYTES, TRIPS = 2_000_000, 4, 8, 10_000

@@ -6,11 +6,11 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from nearmetal.execute.machine import Machine
-from nearmetal.execute.once import rank_cpus
 from nearmetal.host import Completed
 from nearmetal.launchers import MpiJob
 from nearmetal.model.study import Transport
+from nearmetal.node.machine import Machine
+from nearmetal.run.once import rank_cpus
 from nearmetal.workloads.protocol import RankReport, parse_report
 
 LIMIT = 3600.0

@@ -13,12 +13,12 @@ from pathlib import Path
 
 from benchmarks.paired import difference, interleaved, shown
 
-from nearmetal.execute.machine import Machine
-from nearmetal.execute.progress import Silent
-from nearmetal.execute.session import prepare_machine
 from nearmetal.host import LocalHost
 from nearmetal.launchers import MpiJob
 from nearmetal.model.study import Transport
+from nearmetal.node.machine import Machine
+from nearmetal.node.node import prepare_machine
+from nearmetal.node.progress import Silent
 
 SOURCE = Path(__file__).with_name("calls.c")
 CALLS = ("MPI_Iprobe", "MPI_Sendrecv", "MPI_Sendrecv in another communicator")

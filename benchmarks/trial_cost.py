@@ -19,21 +19,21 @@ from pathlib import Path
 
 from benchmarks.paired import difference, interleaved, interval, shown
 
-from nearmetal.execute.block import run_block
-from nearmetal.execute.decide import Verifications, next_block
-from nearmetal.execute.inside import counted_everywhere
-from nearmetal.execute.progress import Silent
-from nearmetal.execute.rehearsal import rehearse
-from nearmetal.execute.running import RunningAnalysis
-from nearmetal.execute.session import new_label, open_session, prepare_machine, usable_arms
 from nearmetal.host import LocalHost
+from nearmetal.meters.inside import counted_everywhere
 from nearmetal.model.change import replace
 from nearmetal.model.plan import NextBlock
 from nearmetal.model.record import TrialRecord
 from nearmetal.model.study import CommandWorkload, Design, Environment, Mode, Placement, Study
+from nearmetal.node.node import new_label, open_session, prepare_machine, usable_arms
+from nearmetal.node.progress import Silent
 from nearmetal.plan import make_plan
 from nearmetal.records import TrialWriter
 from nearmetal.records.codec import to_line
+from nearmetal.run.block import run_block
+from nearmetal.run.decide import Verifications, next_block
+from nearmetal.run.rehearsal import rehearse
+from nearmetal.run.running import RunningAnalysis
 
 TRIALS = 2  # of one block: the baseline and the baseline again
 STUDY = Study(

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from nearmetal.execute.block import Rehearsal, run_block
-from nearmetal.execute.decide import Verifications, next_block
-from nearmetal.execute.fitting import WorkFit
-from nearmetal.execute.session import Session
-from nearmetal.execute.standing import Standing
 from nearmetal.model.record import TrialRecord
+from nearmetal.node.node import Session
+from nearmetal.node.trial import Standing
+from nearmetal.run.block import Rehearsal, run_block
+from nearmetal.run.decide import Verifications, next_block
+from nearmetal.run.fitting import WorkFit
 
 
 def nothing(_: Sequence[Standing]) -> None:

@@ -9,12 +9,12 @@ from dataclasses import replace
 from pathlib import Path
 
 from nearmetal.errors import NearmetalError, UnavailableError
-from nearmetal.execute.machine import image_store
 from nearmetal.host import LocalHost
 from nearmetal.images.build import build
 from nearmetal.images.sources import archive_lines
 from nearmetal.images.store import definition_key
 from nearmetal.model.image import ImageDefinition
+from nearmetal.node.machine import image_store
 
 PROGRAMS = Path(__file__).parent / "programs"
 TREE = "NEARMETAL_TEST_APPTAINER"

@@ -13,8 +13,8 @@ from tests.contract.docker_daemon import docker_daemon
 from tests.contract.not_here import not_here
 
 from nearmetal.environments import Tools
-from nearmetal.execute.machine import cache_directory
 from nearmetal.host import LocalHost
+from nearmetal.node.machine import cache_directory
 from nearmetal.workloads.build import build_tools
 
 TOOLS = "NEARMETAL_TEST_TOOLS"

@@ -17,14 +17,14 @@ from nearmetal.environments.guest import GuestInstance
 from nearmetal.environments.initramfs import initramfs
 from nearmetal.environments.libvirt.backend import Libvirt
 from nearmetal.environments.qemu.backend import Qemu
-from nearmetal.execute.bases import KERNEL_IMAGE, kernel_of
-from nearmetal.execute.machine import image_store
 from nearmetal.host import LocalHost
 from nearmetal.host.runtime import scratch_directory
 from nearmetal.images import builtin_definition
 from nearmetal.images.build import build
 from nearmetal.model.guest import MIB, GuestSettings
 from nearmetal.model.study import Attachment, Environment
+from nearmetal.node.bases import KERNEL_IMAGE, kernel_of
+from nearmetal.node.machine import image_store
 
 HOST = LocalHost()
 QEMU = Qemu()

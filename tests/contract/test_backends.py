@@ -29,8 +29,6 @@ from nearmetal.environments.holder import user_namespace_holder
 from nearmetal.environments.registry import backend_names, get_backend
 from nearmetal.environments.storage import DISKS, volume, why_not
 from nearmetal.errors import RunError, TrialFailedError, UnavailableError
-from nearmetal.execute.storage import bound, look, make_inside
-from nearmetal.execute.together import started
 from nearmetal.host import Completed, LocalHost, cgroups, processes
 from nearmetal.host.counters import delta, snapshot
 from nearmetal.host.failure import find_error_line
@@ -38,6 +36,8 @@ from nearmetal.host.leftovers import LeftoverKind, find, remove
 from nearmetal.images.digest import tree_digest
 from nearmetal.model.network import Seat
 from nearmetal.model.study import Attachment, Environment, Limits, Storage, StorageKind
+from nearmetal.node.start_group import started
+from nearmetal.node.storage import bound, look, make_inside
 
 pytestmark = [pytest.mark.more, pytest.mark.beside]
 

@@ -12,12 +12,12 @@ import pytest
 
 from nearmetal.environments import InstanceRequest, Tools
 from nearmetal.environments.registry import get_backend
-from nearmetal.execute.inside import InsideCounters, offered_events
-from nearmetal.execute.machine import cache_directory
 from nearmetal.host import LocalHost
 from nearmetal.host.counter_files import CounterFiles, cgroup_paths
 from nearmetal.host.sources import GroupSource
+from nearmetal.meters.inside import InsideCounters, offered_events
 from nearmetal.model.study import Attachment, Environment, Limits
+from nearmetal.node.machine import cache_directory
 from nearmetal.samplers import Sampler, costs_in
 from nearmetal.workloads.build import build_tools
 from nearmetal.workloads.protocol import EVENTS, RankReport, SliceLine, parse_line, parse_report

@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 
 from nearmetal.errors import UnavailableError
-from nearmetal.execute.dgemm_roof import measure_dgemm
-from nearmetal.execute.machine import Machine
-from nearmetal.execute.progress import Silent
-from nearmetal.execute.roofs import MEASURES
-from nearmetal.execute.session import prepare_machine
 from nearmetal.host import LocalHost
 from nearmetal.host.failure import find_error_line
 from nearmetal.model.roof import DGEMM, Wanted
+from nearmetal.node.machine import Machine
+from nearmetal.node.node import prepare_machine
+from nearmetal.node.progress import Silent
+from nearmetal.run.dgemm_roof import measure_dgemm
+from nearmetal.run.roofs import MEASURES
 from nearmetal.workloads.applications import blas
 from nearmetal.workloads.applications.blas import Blas
 

@@ -19,10 +19,6 @@ from tests.patience import one_fits
 from nearmetal.environments import InstanceRequest, Tools
 from nearmetal.environments.native import Native
 from nearmetal.errors import RunError
-from nearmetal.execute.links import Links, node_links
-from nearmetal.execute.progress import Silent
-from nearmetal.execute.session import prepare_machine
-from nearmetal.execute.socket_roof import by_sockets
 from nearmetal.host import LocalHost
 from nearmetal.host.leftovers import find
 from nearmetal.host.namespaces import entered
@@ -31,6 +27,10 @@ from nearmetal.model.roof import SOCKETS, Wanted
 from nearmetal.model.study import Attachment, Environment, NodeLink
 from nearmetal.network.build import Emulation, Network, build_networks
 from nearmetal.network.plan import Want
+from nearmetal.node.links import Links, node_links
+from nearmetal.node.node import prepare_machine
+from nearmetal.node.progress import Silent
+from nearmetal.run.socket_roof import by_sockets
 
 HOST = LocalHost()
 RATE = 200e6 / 8

@@ -23,12 +23,12 @@ from nearmetal.environments.guest_tap import tap_argv
 from nearmetal.environments.libvirt.backend import Libvirt
 from nearmetal.environments.qemu.backend import Qemu
 from nearmetal.errors import TrialFailedError
-from nearmetal.execute.guests import settled_networks
 from nearmetal.host.failure import find_error_line
 from nearmetal.model.guest import GuestSettings, Nic
 from nearmetal.model.network import NetworkSettings, Seat
 from nearmetal.model.study import Attachment, Environment
 from nearmetal.network.plan import Want
+from nearmetal.node.guests import settled_networks
 
 pytestmark = [pytest.mark.more, pytest.mark.beside, *NEEDED]
 

@@ -17,12 +17,12 @@ import pytest
 from tests.patience import one_fits
 
 from nearmetal.errors import TrialFailedError
-from nearmetal.execute.machine import cache_directory
-from nearmetal.execute.profiles import read_profiles
 from nearmetal.host import Completed, LocalHost
 from nearmetal.host.provenance import cpu_flags
 from nearmetal.model.record import Status
 from nearmetal.model.study import KernelWorkload, Transport
+from nearmetal.node.machine import cache_directory
+from nearmetal.subjects.profiles import read_profiles
 from nearmetal.workloads.build import build_tools, compiler_flags
 from nearmetal.workloads.kernels.registry import argument, kernel, kernel_names, parameters, rows
 from nearmetal.workloads.protocol import (

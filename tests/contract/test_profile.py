@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from nearmetal.execute.machine import cache_directory
-from nearmetal.execute.profiles import read_profiles
 from nearmetal.host import Completed, LocalHost
 from nearmetal.model.profile import PeerProfile
+from nearmetal.node.machine import cache_directory
 from nearmetal.samplers.profile import LaunchProfile, parse_profile
+from nearmetal.subjects.profiles import read_profiles
 from nearmetal.workloads.build import build_tools
 from nearmetal.workloads.protocol import parse_report
 

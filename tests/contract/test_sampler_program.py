@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from tests.patience import PATIENCE, until
 
-from nearmetal.execute.machine import cache_directory
 from nearmetal.host import LocalHost
 from nearmetal.host.counters import local_scale
+from nearmetal.node.machine import cache_directory
 from nearmetal.samplers import GuestSampler, Header, Sampler, Stream, in_windows, read_samples, read_sections
 from nearmetal.samplers.frames import raw_beside
 from nearmetal.workloads.build import build_tools

@@ -14,12 +14,12 @@ from tests.nested.carried import make_carried
 from tests.nested.machine import Outer, outer_image, outer_machine
 from tests.nested.prebuilt import prebuilt
 
-from nearmetal.execute.machine import image_store
 from nearmetal.host import LocalHost
 from nearmetal.images import builtin_definition
 from nearmetal.images.build import build
 from nearmetal.images.forms import Form, in_form
 from nearmetal.images.store import Image
+from nearmetal.node.machine import image_store
 
 KERNELS = Path(__file__).parents[2] / "kernels"
 CACHE = "/root/.cache/nearmetal"

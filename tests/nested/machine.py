@@ -19,13 +19,13 @@ from pathlib import Path
 from tests.nested.initramfs import write_initramfs
 
 from nearmetal.errors import BusyError
-from nearmetal.execute.machine import image_store
 from nearmetal.host import LocalHost
 from nearmetal.host.processes import LABEL_VARIABLE
 from nearmetal.host.ssh import SshHost, SshWay, ssh_host
 from nearmetal.images.build import build
 from nearmetal.images.forms import Form, in_form
 from nearmetal.images.store import Image
+from nearmetal.node.machine import image_store
 from nearmetal.study_file.images import read_definition
 
 BUILD_LIMIT = 3600.0

@@ -12,10 +12,6 @@ from pathlib import Path
 import pytest
 from tests.blocks import run_one
 
-from nearmetal.execute.job import TOKEN_LIMIT
-from nearmetal.execute.progress import Silent
-from nearmetal.execute.session import Session, new_label, open_session, prepare_machine, usable_arms
-from nearmetal.execute.standing import Standing
 from nearmetal.host import LocalHost
 from nearmetal.host.leftovers import find
 from nearmetal.host.lock import machine_lock
@@ -29,6 +25,10 @@ from nearmetal.model.study import (
     Placement,
     Study,
 )
+from nearmetal.node.node import Session, new_label, open_session, prepare_machine, usable_arms
+from nearmetal.node.progress import Silent
+from nearmetal.node.trial import Standing
+from nearmetal.subjects.job import TOKEN_LIMIT
 
 pytestmark = pytest.mark.more
 

@@ -15,17 +15,17 @@ from tests.blocks import run_one
 from tests.contract.guests import NEEDED, kernel
 from tests.system.test_program_faults import running
 
-from nearmetal.execute.accelerator import with_accelerators
-from nearmetal.execute.guests import guests_among
-from nearmetal.execute.progress import Silent
-from nearmetal.execute.session import new_label, open_session, prepare_machine, usable_arms
-from nearmetal.execute.standing import Standing
 from nearmetal.host import LocalHost, processes
 from nearmetal.host.leftovers import find
 from nearmetal.host.lock import machine_lock
 from nearmetal.model.guest import MIB, GuestSettings
 from nearmetal.model.record import Status
 from nearmetal.model.study import Attachment, CommandWorkload, Design, Environment, Placement, Study
+from nearmetal.node.accelerator import with_accelerators
+from nearmetal.node.guests import guests_among
+from nearmetal.node.node import new_label, open_session, prepare_machine, usable_arms
+from nearmetal.node.progress import Silent
+from nearmetal.node.trial import Standing
 
 pytestmark = [pytest.mark.more, *NEEDED]
 SLEEPS = 3600

@@ -10,9 +10,9 @@ import pytest
 from tests.patience import one_fits
 from tests.system.test_quick import left_behind, nearmetal, trial_lines
 
-from nearmetal.execute.progress import Silent
-from nearmetal.execute.session import prepare_machine
 from nearmetal.host import LocalHost
+from nearmetal.node.node import prepare_machine
+from nearmetal.node.progress import Silent
 
 pytestmark = pytest.mark.more
 

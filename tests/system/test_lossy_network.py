@@ -11,9 +11,6 @@ import pytest
 from tests.blocks import run_one
 
 from nearmetal.analysis import analyse
-from nearmetal.execute.machine import Machine
-from nearmetal.execute.progress import Silent
-from nearmetal.execute.session import Session, new_label, open_session, prepare_machine, usable_arms
 from nearmetal.host import LocalHost
 from nearmetal.host.lock import machine_lock
 from nearmetal.model.change import replace
@@ -28,6 +25,9 @@ from nearmetal.model.study import (
     Placement,
     Study,
 )
+from nearmetal.node.machine import Machine
+from nearmetal.node.node import Session, new_label, open_session, prepare_machine, usable_arms
+from nearmetal.node.progress import Silent
 from nearmetal.plan import make_plan
 from nearmetal.records.codec import from_line, to_line
 from nearmetal.report.markdown import markdown_text

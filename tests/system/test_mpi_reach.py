@@ -12,11 +12,6 @@ import pytest
 from tests.blocks import run_one
 
 from nearmetal.errors import UnavailableError
-from nearmetal.execute import ssh, starting
-from nearmetal.execute.audit import ALLOWED, CMA, audit_arms
-from nearmetal.execute.progress import Silent
-from nearmetal.execute.session import Session, new_label, open_session, prepare_machine, usable_arms
-from nearmetal.execute.standing import Standing
 from nearmetal.host import LocalHost
 from nearmetal.host.leftovers import find
 from nearmetal.host.lock import machine_lock
@@ -40,6 +35,11 @@ from nearmetal.model.study import (
     Transport,
     TransportWish,
 )
+from nearmetal.node import ssh, starting
+from nearmetal.node.node import Session, new_label, open_session, prepare_machine, usable_arms
+from nearmetal.node.progress import Silent
+from nearmetal.node.trial import Standing
+from nearmetal.run.audit import ALLOWED, CMA, audit_arms
 from nearmetal.workloads.kernels.registry import argument
 
 pytestmark = pytest.mark.more
@@ -252,7 +252,7 @@ def test_cma_is_asked_about_in_every_arm_and_refused_where_one_forbids_it(
             "native/1x2": ALLOWED,
             "one/1x2": ALLOWED,
         }
-        monkeypatch.setattr("nearmetal.execute.audit._cma", lambda *_: "refused: Operation not permitted")
+        monkeypatch.setattr("nearmetal.run.audit._cma", lambda *_: "refused: Operation not permitted")
         with pytest.raises(UnavailableError, match="refused: Operation not permitted"):
             look(session, 2)
 

@@ -12,12 +12,12 @@ from nearmetal.api.studies import study_from
 from nearmetal.api.workload_names import misplaced, named_workloads
 from nearmetal.environments.registry import get_backend
 from nearmetal.errors import StudyError, UnavailableError, UsageError
-from nearmetal.execute.application_place import place_of, require_programs, runs_mpi
-from nearmetal.execute.hardware import Hardware
-from nearmetal.execute.weigh import weigh_study
 from nearmetal.model.record import Status
 from nearmetal.model.study import ApplicationWorkload, Better, KernelWorkload, Mode, StorageKind, Study
+from nearmetal.node.hardware import Hardware
+from nearmetal.run.weigh import weigh_study
 from nearmetal.study_file import dump_study, load_text
+from nearmetal.subjects.application_place import place_of, require_programs, runs_mpi
 from nearmetal.workloads.applications import registry as applications
 from nearmetal.workloads.applications.contract import Invocation, Metric, Needs, Output, Parsed, Place
 from nearmetal.workloads.applications.registry import choices, rows

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from nearmetal.execute.audit import applications_said, met_differently
 from nearmetal.model.record import Fold, JsonValue, Status, TrialRecord
 from nearmetal.report.seen import facts_texts
+from nearmetal.run.audit import applications_said, met_differently
 
 
 def trial(arm: str, **facts: Mapping[str, JsonValue]) -> TrialRecord:

@@ -1,10 +1,10 @@
 """A calibration is judged by the planted truth: pure, on simulated records."""
 
 from nearmetal.analysis import analyse
-from nearmetal.execute.calibration import judge, likely_misses, planted_overhead, table
 from nearmetal.model.change import replace
 from nearmetal.model.study import Arm, Better, Environment, KernelWorkload, Limits, Mode, Placement, Study
 from nearmetal.plan import make_plan
+from nearmetal.run.calibration import judge, likely_misses, planted_overhead, table
 from nearmetal.studies import builtin
 from nearmetal.study_file import load_text
 from nearmetal.testing.simulate import SimulatedMetric, Spread, simulate

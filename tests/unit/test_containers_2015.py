@@ -14,8 +14,6 @@ from nearmetal.analysis import analyse
 from nearmetal.api.catalog import catalog
 from nearmetal.cli.series import _open
 from nearmetal.errors import RecordsError, UsageError
-from nearmetal.execute.series import budget
-from nearmetal.execute.series_2015 import containers_planned
 from nearmetal.model.change import replace
 from nearmetal.model.profile import RankProfile
 from nearmetal.model.published import Likeness, Quantity
@@ -25,6 +23,8 @@ from nearmetal.plan import make_plan
 from nearmetal.published import published
 from nearmetal.records import SeriesDirectory
 from nearmetal.report.series import PartResult, series_json, series_text, write_series
+from nearmetal.run.series import budget
+from nearmetal.run.series_2015 import containers_planned
 from nearmetal.studies.containers_2015 import LOSSY, AvailableMachine, containers_2015, part_keys
 from nearmetal.study_file import dump_study, load_study, load_text
 from nearmetal.testing.simulate import SimulatedMetric, Spread, simulate

@@ -11,11 +11,11 @@ from tests.golden import sample_analysis as sample
 
 from nearmetal.analysis.roofs import wanted, with_roofs, words
 from nearmetal.errors import RunError, UnavailableError
-from nearmetal.execute.disk_roof import SECONDS, SIZE, by_fio
-from nearmetal.execute.machine import Machine
 from nearmetal.model.result import Interval
 from nearmetal.model.roof import MeasuredRoof, Wanted, read_roofs, roof_record
 from nearmetal.model.study import ApplicationWorkload, Better, Storage, StorageKind, Study
+from nearmetal.node.machine import Machine
+from nearmetal.run.disk_roof import SECONDS, SIZE, by_fio
 from nearmetal.testing.fake_host import FakeHost
 from nearmetal.workloads.applications.fio import roof_arguments
 

@@ -17,19 +17,19 @@ from nearmetal.environments import Tools
 from nearmetal.environments.cpuid import hypervisors
 from nearmetal.environments.xen import backend as xen_backend
 from nearmetal.environments.xen.backend import Xen
-from nearmetal.execute.block import _ready_limit
-from nearmetal.execute.emulation import with_emulation
-from nearmetal.execute.job import READY_LIMIT
-from nearmetal.execute.progress import Silent
 from nearmetal.model.guest import GuestSettings
 from nearmetal.model.study import Attachment, Environment
+from nearmetal.node.emulation import with_emulation
+from nearmetal.node.progress import Silent
 from nearmetal.report.boots import boots_text
 from nearmetal.report.csv_form import csv_text
 from nearmetal.report.json_form import json_form
 from nearmetal.report.latex import latex_text
 from nearmetal.report.markdown import markdown_text
 from nearmetal.report.terminal import terminal_text
+from nearmetal.run.block import _ready_limit
 from nearmetal.study_file import dump_study, load_text
+from nearmetal.subjects.job import READY_LIMIT
 from nearmetal.testing.fake_host import Answer, FakeHost
 
 INFO = (
@@ -52,7 +52,7 @@ class Told(Silent):
 
 @dataclass
 class OnlyHost:
-    """Of execute.machine.Machine what is looked at."""
+    """Of node.machine.Machine what is looked at."""
 
     host: FakeHost
     tools: Tools = TOOLS

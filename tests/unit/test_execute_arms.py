@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nearmetal.execute.arms import rounds
-from nearmetal.execute.standing import Standing
 from nearmetal.model.plan import TrialSpec
 from nearmetal.model.study import Arm, Environment, Placement
+from nearmetal.node.trial import Standing
+from nearmetal.subjects.rounds import rounds
 
 
 def arms(number: int) -> list[Standing]:

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from nearmetal.execute.budget import SLACK, too_short, two_looks
 from nearmetal.model.plan import GROWING
 from nearmetal.model.study import Design, Environment, EventSubject, Placement, Study
+from nearmetal.run.budget import SLACK, too_short, two_looks
 
 STUDY = Study(
     name="s",

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from nearmetal.execute.copies import CopyOutput, rows_of_copies
-from nearmetal.execute.reports import instance_walls
 from nearmetal.model.record import RankPlace, Status
 from nearmetal.model.study import Better, CommandWorkload, MetricSpec, VerifySpec
+from nearmetal.subjects.copies import CopyOutput, rows_of_copies
+from nearmetal.subjects.reports import instance_walls
 from nearmetal.workloads.protocol import RankReport
 
 TOOK = MetricSpec(name="took", unit="s", better=Better.LOWER, regex=r"took (\d+)")

@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nearmetal.execute.decide import Verifications, next_block
 from nearmetal.model.change import replace
 from nearmetal.model.plan import NextBlock
 from nearmetal.model.record import Row, TrialRecord
 from nearmetal.model.study import Design, Environment, EventSubject, KernelWorkload, Placement, Study
 from nearmetal.plan import VERIFIED_EVERY
+from nearmetal.run.decide import Verifications, next_block
 from nearmetal.testing.plain import PLAIN
 
 KERNELS = ("ep", "cg", "is")

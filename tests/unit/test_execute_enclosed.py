@@ -14,14 +14,14 @@ from nearmetal.environments import Enclosed, InstanceRequest
 from nearmetal.environments.kvm import KvmAnswer
 from nearmetal.environments.registry import backend_names, get_backend
 from nearmetal.errors import UnavailableError
-from nearmetal.execute import accelerator, emulation, starting
-from nearmetal.execute.arms import borrow_guest
-from nearmetal.execute.inside import sources_of
-from nearmetal.execute.standing import Standing
-from nearmetal.execute.starting import guest_around
+from nearmetal.meters.inside import sources_of
 from nearmetal.model.guest import Accelerator, GuestSettings
 from nearmetal.model.plan import TrialSpec
 from nearmetal.model.study import Arm, Attachment, Design, Environment, Placement, Study
+from nearmetal.node import accelerator, emulation, starting
+from nearmetal.node.starting import guest_around
+from nearmetal.node.trial import Standing
+from nearmetal.subjects.rounds import borrow_guest
 
 PLACES = (Placement(name="1x1", instances=1, tasks=1), Placement(name="1x2", instances=1, tasks=2))
 VM = Environment(name="vm", backend="qemu", attachment=Attachment.VETH_BRIDGE, placements=("1x1", "1x2"))

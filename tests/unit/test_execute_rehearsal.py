@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from nearmetal.errors import TrialFailedError
-from nearmetal.execute.fitting import WorkFit
 from nearmetal.model.study import KernelWorkload
 from nearmetal.plan.work import SLICE_SECONDS, SLOWEST_SECONDS
+from nearmetal.run.fitting import WorkFit
 from nearmetal.workloads.protocol import PartLine, SliceLine
 
 TOKEN = 20e-6
@@ -48,7 +48,7 @@ class Clock:
 @pytest.fixture(autouse=True)
 def clock(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(time, "monotonic", lambda: Clock.now)
-    monkeypatch.setattr("nearmetal.execute.arms.keep_consoles", lambda _: None)
+    monkeypatch.setattr("nearmetal.subjects.rounds.keep_consoles", lambda _: None)
 
 
 def fitted(*arms: Arm, workload: KernelWorkload = CG) -> dict[int, int]:

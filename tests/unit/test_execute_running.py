@@ -4,9 +4,9 @@ import time
 
 import pytest
 
-from nearmetal.execute.running import RunningAnalysis
 from nearmetal.model.study import Design, Environment, EventSubject, Placement, Study
 from nearmetal.plan import make_plan
+from nearmetal.run.running import RunningAnalysis
 
 STUDY = Study(
     name="s",

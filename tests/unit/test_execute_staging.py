@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nearmetal.errors import TrialFailedError
-from nearmetal.execute.staging import KEPT, compared, fill, read_outputs
 from nearmetal.host.bounded import Bounded, Drain, shortened
 from nearmetal.model.study import CommandWorkload, Reference, VerifySpec
+from nearmetal.subjects.staging import KEPT, compared, fill, read_outputs
 
 
 def test_texts_files_and_directories_are_put_there(tmp_path: Path) -> None:

@@ -39,8 +39,6 @@ from nearmetal.environments.qemu.argv import Disk, GuestPlan, Sockets, Wire, qem
 from nearmetal.environments.qemu.backend import Qemu, user_network
 from nearmetal.environments.qemu.guest import accelerator_of, cpu_of
 from nearmetal.errors import RunError, UnavailableError
-from nearmetal.execute.accelerator import ANY_CPU, EMULATED_CPU, flags_of, resolved
-from nearmetal.execute.bases import require_room, vcpus_of
 from nearmetal.host import Completed, cpio
 from nearmetal.host.guest_line import Clocks, Hello
 from nearmetal.host.ranks import RankHolds, told_holdings
@@ -58,6 +56,8 @@ from nearmetal.model.study import (
     Shared,
     Study,
 )
+from nearmetal.node.accelerator import ANY_CPU, EMULATED_CPU, flags_of, resolved
+from nearmetal.node.bases import require_room, vcpus_of
 from nearmetal.testing.fake_host import FakeHost
 from nearmetal.workloads.build import FLAGS
 

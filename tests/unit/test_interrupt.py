@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from nearmetal.execute.interrupt import interruptible
+from nearmetal.run.interrupt import interruptible
 
 
 def strike() -> None:
@@ -62,7 +62,7 @@ def test_an_import_is_whole(tmp_path: Path) -> None:
     )
     (tmp_path / "main.py").write_text(
         "import sys, time\n"
-        "from nearmetal.execute.interrupt import interruptible\n"
+        "from nearmetal.run.interrupt import interruptible\n"
         "try:\n"
         "    with interruptible(lambda: None):\n"
         "        import half\n"

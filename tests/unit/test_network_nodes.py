@@ -11,13 +11,13 @@ import pytest
 from nearmetal.environments import InstanceRequest, Seat, Tools
 from nearmetal.environments.native import native_argv
 from nearmetal.errors import UsageError
-from nearmetal.execute.links import relay_argv
 from nearmetal.model.network import NetworkSettings
 from nearmetal.model.study import Arm, Attachment, Environment, NodeLink, Placement, Transport
 from nearmetal.network import plan
 from nearmetal.network.build import Emulation
 from nearmetal.network.nodes import SWITCH, UPLINK
 from nearmetal.network.plan import NetworkPlan, Want
+from nearmetal.node.links import relay_argv
 from nearmetal.report.cells_table import shape_text
 
 TOOLS = Tools(directory=Path("/opt/nm"))

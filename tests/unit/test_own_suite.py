@@ -12,10 +12,10 @@ import pytest
 
 from nearmetal.environments.qemu.files import VIRTIOFSD, find_virtiofsd
 from nearmetal.errors import UnavailableError
-from nearmetal.execute import own_suite
-from nearmetal.execute.own_suite import OWN_SUITE, root_of_own_suite
 from nearmetal.images import Image
 from nearmetal.images.forms import Form
+from nearmetal.node import own_suite
+from nearmetal.node.own_suite import OWN_SUITE, root_of_own_suite
 from nearmetal.testing.fake_host import FakeHost
 
 LACKS_IT = FakeHost(missing=("virtiofsd", *VIRTIOFSD))

@@ -13,7 +13,6 @@ from tests.golden import sample_analysis as sample
 
 from nearmetal.analysis.roofs import wanted, with_roofs, words
 from nearmetal.errors import RunError
-from nearmetal.execute import roofs
 from nearmetal.model.result import Cell, Interval
 from nearmetal.model.roof import ROOF_KERNELS, MeasuredRoof, Wanted, read_roofs, roof_record
 from nearmetal.model.study import ApplicationWorkload, Better, KernelWorkload, Study
@@ -22,6 +21,7 @@ from nearmetal.report.charts import absolute
 from nearmetal.report.markdown import markdown_text
 from nearmetal.report.roofs_table import roof_lines, share_figure
 from nearmetal.report.seen import RecordIndex
+from nearmetal.run import roofs
 
 
 def roof(name: str, value: float, unit: str, **more: Any) -> MeasuredRoof:

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from nearmetal.execute.mpi_job import cpu_list
-from nearmetal.execute.session import cpus_of_instance, cpus_of_ranks
 from nearmetal.model.study import Pinning, Placement
+from nearmetal.node.node import cpus_of_instance, cpus_of_ranks
+from nearmetal.subjects.mpi_job import cpu_list
 
 ORDER = (0, 2, 1, 3)
 """As the topology gives it: cores 0 and 2 before their second threads."""

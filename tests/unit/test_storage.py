@@ -9,10 +9,10 @@ import pytest
 
 from nearmetal.environments.storage import device_user, mounted_once, volume, why_not
 from nearmetal.errors import RunError, TrialFailedError
-from nearmetal.execute.storage import mounted_at
 from nearmetal.host import Completed, namespaces
 from nearmetal.host.runtime import note_outside, noted_outside
 from nearmetal.model.study import Storage, StorageKind
+from nearmetal.node.storage import mounted_at
 from nearmetal.testing.fake_host import FakeHost
 
 MOUNTS = """\

@@ -8,12 +8,12 @@ from typing import Any, cast
 
 import pytest
 
-from nearmetal.execute import transport_watch
-from nearmetal.execute.standing import Standing
-from nearmetal.execute.transport_watch import TransportWatch
+import nearmetal.meters.transport as transport_watch
 from nearmetal.host.ranks import Link, RankHolds, established, shared_mappings
 from nearmetal.launchers.transport import ONE_RANK, SEEN, TransportDiffers, links_between, verify_transport
+from nearmetal.meters.transport import TransportWatch
 from nearmetal.model.study import Transport
+from nearmetal.node.trial import Standing
 
 HEAD = b"  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n"
 LOOP = b"0100007F" if sys.byteorder == "little" else b"7F000001"

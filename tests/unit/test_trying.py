@@ -10,7 +10,6 @@ from tests.golden import sample_analysis as sample
 from nearmetal.analysis.suggestions import REMEDIES, suggest
 from nearmetal.api.catalog import catalog
 from nearmetal.errors import UsageError
-from nearmetal.execute.trying import answer, chosen, triable, try_study
 from nearmetal.model.result import Analysis, Attribution, Cell, Change, Suggestion, Verdict
 from nearmetal.model.study import (
     Arm,
@@ -27,6 +26,7 @@ from nearmetal.model.study import (
     Transport,
 )
 from nearmetal.report.cells_table import cause_text, next_steps
+from nearmetal.run.trying import answer, chosen, triable, try_study
 from nearmetal.study_file import dump_study, load_text
 
 PLACE = Placement(name="one", instances=1, tasks=2, pinning=Pinning.INSTANCE)

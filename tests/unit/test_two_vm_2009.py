@@ -12,10 +12,6 @@ from nearmetal.analysis import analyse
 from nearmetal.analysis.instances import instance_figures
 from nearmetal.api.catalog import catalog
 from nearmetal.errors import UnavailableError
-from nearmetal.execute.application_place import place_of
-from nearmetal.execute.hardware import Hardware
-from nearmetal.execute.series import kind, make_planned
-from nearmetal.execute.series_2009 import xen_settings
 from nearmetal.host.procfiles import Scale as Counted
 from nearmetal.images.builtin import builtin_definition
 from nearmetal.model.change import replace
@@ -26,9 +22,12 @@ from nearmetal.model.record import TrialRecord
 from nearmetal.model.series import Part, Scale, Series
 from nearmetal.model.study import ApplicationWorkload, Better, Study
 from nearmetal.model.xen import XenType
+from nearmetal.node.hardware import Hardware
 from nearmetal.plan import make_plan
 from nearmetal.published import published
 from nearmetal.report.series import PartResult, series_json, series_text, write_series
+from nearmetal.run.series import kind, make_planned
+from nearmetal.run.series_2009 import xen_settings
 from nearmetal.samplers import Header, Sample, Section
 from nearmetal.studies import SERIES
 from nearmetal.studies.two_vm_2009 import (
@@ -41,6 +40,7 @@ from nearmetal.studies.two_vm_2009 import (
     two_vm_2009,
 )
 from nearmetal.study_file import dump_study, load_text
+from nearmetal.subjects.application_place import place_of
 from nearmetal.testing.fake_host import FakeHost
 from nearmetal.testing.simulate import SimulatedMetric, Spread, simulate
 from nearmetal.workloads.applications.lammps import Lammps, memory

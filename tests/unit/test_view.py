@@ -10,8 +10,8 @@ from tests.golden import sample_analysis as sample
 
 from nearmetal.analysis import furthest
 from nearmetal.cli.view import View, headline
-from nearmetal.execute.progress import BlockDone
 from nearmetal.model.result import Cell, Verdict
+from nearmetal.node.progress import BlockDone
 
 BASE = replace(sample.analysis().cells[0], verdict=Verdict.NONE)
 

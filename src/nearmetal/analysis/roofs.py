@@ -1,5 +1,5 @@
 """Roofs: what the bare machine gives at most, and how near to it each result comes. Pure: which roof stands
-over which metric, and the share. What measures them is in execute/roofs.py."""
+over which metric, and the share. What measures them is in run/roofs.py."""
 
 from __future__ import annotations
 

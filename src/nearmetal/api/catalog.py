@@ -35,19 +35,19 @@ def catalog() -> Catalog:
 
 
 def _no_image(name: str, own: Mapping[str, ImageDefinition], file: str) -> str | None:
-    from ..execute.machine import image_store
     from ..host import LocalHost
     from ..images import no_image
+    from ..node.machine import image_store
 
     return no_image(LocalHost(), image_store(), name, own, file)
 
 
 def require_images(study: Study) -> None:
     """Raises UnavailableError where an image does not stand that an environment is to have."""
-    from ..execute.machine import image_store
     from ..host import LocalHost
     from ..images import require_image
     from ..model.image import HOST
+    from ..node.machine import image_store
 
     for name in dict.fromkeys(e.image for e in study.environments if e.image != HOST):
         require_image(LocalHost(), image_store(), name, {i.name: i for i in study.images})

@@ -12,10 +12,10 @@ from ..errors import NearmetalError
 
 if TYPE_CHECKING:
     from ..environments import Tools, Unavailable
-    from ..execute.machine import Machine
-    from ..execute.progress import Progress
     from ..host import Host
     from ..model.record import JsonValue
+    from ..node.machine import Machine
+    from ..node.progress import Progress
 
 WORKS, PARTLY, NOT_HERE = "works", "works partly", "not here"
 
@@ -50,10 +50,10 @@ _KERNELS = "kernels"
 
 
 def _checks(progress: Progress | None) -> Iterator[Check]:
-    from ..execute.attachments import check_attachments
-    from ..execute.progress import Silent
-    from ..execute.session import prepare_machine
     from ..host import LocalHost
+    from ..node.attachments import check_attachments
+    from ..node.node import prepare_machine
+    from ..node.progress import Silent
 
     host = LocalHost()
     machine = None
@@ -135,9 +135,9 @@ def _builds_images(host: Host) -> Check:
 
 def _inside(machine: Machine) -> Iterator[Check]:
     """What can be counted inside a run."""
-    from ..execute.inside import offered_events
     from ..host import Unavailable
     from ..host.energy import energy_domains
+    from ..meters.inside import offered_events
     from ..report.inside import events_words
 
     offered = offered_events(machine.host, machine.tools)
@@ -167,10 +167,10 @@ def _storages(host: Host) -> Iterator[Check]:
 
 def _applications(host: Host) -> Iterator[Check]:
     """Each application with its usual keys on two ranks: whether this machine has what it needs."""
-    from ..execute.application_place import find_on, install_line, lacking, two_ranks
-    from ..execute.hardware import hardware_of
     from ..model.image import HOST
     from ..model.study import ApplicationWorkload
+    from ..node.hardware import hardware_of
+    from ..subjects.application_place import find_on, install_line, lacking, two_ranks
     from ..workloads.applications.registry import application, application_names, choices
 
     place = two_ranks(hardware_of(host))
@@ -190,10 +190,10 @@ def _applications(host: Host) -> Iterator[Check]:
 
 def _in_images() -> Iterator[Check]:
     """Each image that was built or imported: which applications it holds, and what others need."""
-    from ..execute.application_place import lacking
-    from ..execute.machine import image_store
-    from ..execute.software import find_program
     from ..model.study import ApplicationWorkload
+    from ..node.machine import image_store
+    from ..node.software import find_program
+    from ..subjects.application_place import lacking
     from ..workloads.applications.registry import application, application_names, choices
 
     named = {

@@ -17,10 +17,10 @@ from .studies import draw_seed, study_from, study_text
 from .workload_names import misplaced, named_workloads
 
 if TYPE_CHECKING:
-    from ..execute.machine import Machine
-    from ..execute.progress import Progress
-    from ..execute.run import Order, Outcome
+    from ..node.machine import Machine
+    from ..node.progress import Progress
     from ..records import ResultsDirectory
+    from ..run.run import Order, Outcome
 
 
 def run(
@@ -144,7 +144,7 @@ def weighed(
     Raises UsageError; UnavailableError where the image was not built.
     """
     from ..environments.registry import get_backend
-    from ..execute.weigh import weigh_study, with_time_limit
+    from ..run.weigh import weigh_study, with_time_limit
 
     if len(set(environments)) != len(environments):
         raise UsageError("an environment is named twice; the baseline against itself is measured anyway")
@@ -172,7 +172,7 @@ def weighed(
 def machine_for(study: Study, progress: Progress, *, require_kvm: bool = False) -> tuple[Machine, Study]:
     """This machine, ready to measure the study; and the study as it runs here. require_kvm: see
     with_accelerators."""
-    from ..execute.accelerator import with_accelerators
+    from ..node.accelerator import with_accelerators
 
     machine = machine_here(progress, study.design.mpi)
     return with_accelerators(machine, study, progress, require_kvm=require_kvm)
@@ -180,8 +180,8 @@ def machine_for(study: Study, progress: Progress, *, require_kvm: bool = False) 
 
 def machine_here(progress: Progress, mpi: Mpi | None) -> Machine:
     """This machine, ready to measure. Raises UnavailableError with what to install."""
-    from ..execute.session import prepare_machine
     from ..host import LocalHost
+    from ..node.node import prepare_machine
 
     return prepare_machine(LocalHost(), progress, mpi)
 
@@ -196,7 +196,7 @@ def measured(
 ) -> Outcome:
     """Run a study to its end; nothing is analysed. max_blocks: a bound for this run alone, not frozen: a
     resumed run is free to go further."""
-    from ..execute.run import start_run
+    from ..run.run import start_run
 
     machine, study = machine_for(study, progress, require_kvm=require_kvm)
     return start_run(machine, bounded(study, max_blocks), order, progress)
@@ -211,7 +211,7 @@ def resumed(
     max_blocks: int | None = None,
 ) -> Outcome:
     """Go on with a run to its end; nothing is analysed. See measured."""
-    from ..execute.run import resume_run
+    from ..run.run import resume_run
 
     machine, study = machine_for(study, progress)
     return resume_run(machine, bounded(study, max_blocks), directory, order, progress)
@@ -225,7 +225,7 @@ def bounded(study: Study, max_blocks: int | None) -> Study:
 
 
 def _order(results: Path, text: str, function: str, *, force: bool) -> Order:
-    from ..execute.run import Order
+    from ..run.run import Order
 
     command = f"nearmetal.api.{function}"
     return Order(parent=results, text=text, command=command, started=clock.time(), force=force)
@@ -236,7 +236,7 @@ def _within(study: Study, time: float | None) -> Study:
 
 
 def _shown(progress: Progress | None) -> Progress:
-    from ..execute.progress import Silent
+    from ..node.progress import Silent
 
     return progress or Silent()
 

@@ -19,7 +19,7 @@ from .measuring import DryRun, Force, Json, Parent, Seed, changed, finish, order
 from .view import View, analysed
 
 if TYPE_CHECKING:
-    from ..execute.calibration import Check
+    from ..run.calibration import Check
 
 #: Study, mode and share of the budget. Plain trials are the other design, held against the slices.
 CALIBRATION = (
@@ -38,7 +38,7 @@ def calibrate(
     dry_run: bool = DryRun,
 ) -> int:
     """Show that the method tells the truth on this machine: nothing is called nothing, a cost is found."""
-    from ..execute.calibration import judge, table
+    from ..run.calibration import judge, table
 
     budget = duration(time) or 300.0
     if dry_run:

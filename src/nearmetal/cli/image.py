@@ -37,10 +37,10 @@ def build(
     dry_run: bool = typer.Option(False, "--dry-run", help="Print what would be built, and build nothing."),
 ) -> int:
     """Build an image from its definition, where it does not stand yet."""
-    from ..execute.machine import image_store
     from ..host import LocalHost
     from ..images.build import build as build_image
     from ..images.sources import archive_lines, resolved_suite
+    from ..node.machine import image_store
 
     host, store, definition = LocalHost(), image_store(), _definition(name, file)
     if dry_run:
@@ -70,9 +70,9 @@ def import_(
     json: bool = Json,
 ) -> int:
     """Take an image that was made elsewhere."""
-    from ..execute.machine import image_store
     from ..host import LocalHost
     from ..images.importing import import_image
+    from ..node.machine import image_store
 
     with View(quiet=json) as view:
         image = import_image(LocalHost(), image_store(), path, name, progress=view.phase)
@@ -83,9 +83,9 @@ def import_(
 @app.command("list")
 def list_(json: bool = Json) -> int:
     """Name the images that stand, and those that can be built."""
-    from ..execute.machine import image_store
     from ..host import LocalHost
     from ..images import find_image, known_names
+    from ..node.machine import image_store
 
     host, store = LocalHost(), image_store()
     found = {name: find_image(host, store, name, {}) for name in known_names(store, {})}
@@ -104,10 +104,10 @@ def export(
     json: bool = Json,
 ) -> int:
     """Print the path of an image in a form that other programs take; made when it is first asked for."""
-    from ..execute.machine import image_store
     from ..host import LocalHost
     from ..images import require_image
     from ..images.forms import Form, in_form
+    from ..node.machine import image_store
 
     if form not in list(Form):
         raise UsageError(f"no form {form}", remedy=f"one of {', '.join(Form)}")
@@ -129,7 +129,7 @@ def remove(
     dry_run: bool = typer.Option(False, "--dry-run", help="Say what would be removed, and remove nothing."),
 ) -> int:
     """Remove an image with all its forms."""
-    from ..execute.machine import image_store
+    from ..node.machine import image_store
 
     store = image_store()
     image = store.require(name) if dry_run else store.remove(name)

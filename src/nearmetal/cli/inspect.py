@@ -84,10 +84,10 @@ def plan(
 
 def show_plan(study: Study, *, json: bool, blocks: int | None, shown: str = "") -> None:
     """The first blocks in order; the time of one block is estimated before anything was measured."""
-    from ..execute.budget import too_short
-    from ..execute.estimate import estimate
     from ..model.plan import GROWING
     from ..plan import make_block
+    from ..run.budget import too_short
+    from ..run.estimate import estimate
     from ..units import show_clock
 
     guess = estimate(study)

@@ -100,11 +100,11 @@ def kernel(
     json: bool = Json,
 ) -> int:
     """Run one of our kernels by itself, in full, with its verification."""
-    from ..execute.once import run_once
-    from ..execute.session import new_label, prepare_machine
     from ..host import LocalHost
     from ..host.lock import machine_lock
     from ..host.runtime import scratch_directory
+    from ..node.node import new_label, prepare_machine
+    from ..run.once import run_once
     from .profile import profile_lines
 
     settings = _pairs(parameters)

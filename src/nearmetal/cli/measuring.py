@@ -23,7 +23,7 @@ from .present import print_result
 from .view import View, analysed
 
 if TYPE_CHECKING:
-    from ..execute.run import Order, Outcome
+    from ..run.run import Order, Outcome
 
 STARTED = time.time()
 """Unix seconds: when the command was started, but for the start of Python itself."""
@@ -74,7 +74,7 @@ def changed(
 
 def order_of(results: Path, text: str, *, force: bool, overrun: bool = False) -> Order:
     """text: of the study, to be frozen; force, overrun: see the options."""
-    from ..execute.run import Order
+    from ..run.run import Order
 
     return Order(
         parent=results,

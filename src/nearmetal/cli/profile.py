@@ -9,7 +9,7 @@ from ..model.profile import calls_together
 from ..units import show
 
 if TYPE_CHECKING:
-    from ..execute.once import ProfiledRank
+    from ..run.once import ProfiledRank
 
 MOST_PAIRS = 16
 """Pairs of ranks that are shown; --json has all."""

@@ -18,8 +18,8 @@ from .measuring import DryRun, Force
 from .view import View
 
 if TYPE_CHECKING:
-    from ..execute.worker import BlockRun
     from ..model.plan import NextBlock
+    from ..run.worker import BlockRun
 
 
 def run_block(
@@ -36,9 +36,9 @@ def run_block(
     Blocks given by number run whole. On standard input they are JSON values, one in each line, as
     --dry-run --json prints them. The analysis counts them with all other blocks of the directory.
     """
-    from ..execute.worker import run_orders, whole_blocks
     from ..records import ResultsDirectory
     from ..records.next_block import order_line
+    from ..run.worker import run_orders, whole_blocks
 
     found = ResultsDirectory.open(directory)
     study = frozen_study(found)

@@ -42,9 +42,9 @@ from .view import View
 from .weigh import weigh
 
 if TYPE_CHECKING:
-    from ..execute.machine import Machine
-    from ..execute.run import Outcome
+    from ..node.machine import Machine
     from ..records import ResultsDirectory, SeriesDirectory
+    from ..run.run import Outcome
     from .series import Start
 
 InParts = "Of a study in parts: "
@@ -80,8 +80,8 @@ def quick(
     dry_run: bool = DryRun,
 ) -> int:
     """Weigh a container against bare metal on this machine: no file, no argument, about 90 seconds."""
-    from ..execute.variants import with_pages
     from ..host import LocalHost
+    from ..run.variants import with_pages
 
     name = "quick"
     if len(LocalHost().cpus()) == 1:
@@ -124,7 +124,7 @@ def run(
 ) -> int:
     """Run a study."""
     if in_parts(study_file, scale=scale, only=only, backend=backend):
-        from ..execute.series import make_here
+        from ..run.series import make_here
         from .series import SeriesOptions, create, make_series, planned_series, run_parts, show_series
 
         asked = SeriesOptions(
@@ -202,8 +202,8 @@ def _part_runner(
     require: Require | None = None,
 ) -> Start:
     """Runs one part of a series below its directory, or goes on with it."""
-    from ..execute.accelerator import with_accelerators
-    from ..execute.run import resume_run, start_run
+    from ..node.accelerator import with_accelerators
+    from ..run.run import resume_run, start_run
 
     def start(study: Study, into: SeriesDirectory, found: ResultsDirectory | None) -> Outcome:
         with View(quiet=json) as view:

@@ -20,11 +20,11 @@ from .inspect import show_plan
 from .view import analysed
 
 if TYPE_CHECKING:
-    from ..execute.run import Outcome
-    from ..execute.series import Make
     from ..model.result import Analysis
     from ..records import ResultsDirectory, SeriesDirectory
     from ..report.series import PartResult
+    from ..run.run import Outcome
+    from ..run.series import Make
     from ..samplers import Section
 
 NO_TIME = "no time was left for it"
@@ -52,7 +52,7 @@ class SeriesOptions:
 
 def make_series(asked: SeriesOptions, make: Make) -> Series:
     """Raises UsageError for a part that is not there."""
-    from ..execute.series import kind
+    from ..run.series import kind
 
     of = kind(asked.name)
     keys = [k for text in asked.only for k in text.split(",") if k]
@@ -69,15 +69,15 @@ def make_series(asked: SeriesOptions, make: Make) -> Series:
 
 def planned_series(asked: SeriesOptions) -> Series:
     """As a plan shows it, which starts nothing."""
-    from ..execute.series import make_planned
     from ..host import LocalHost
+    from ..run.series import make_planned
 
     return make_series(asked, make_planned(asked.name, LocalHost(), asked.backend))
 
 
 def show_series(series: Series, *, json: bool, blocks: int | None) -> None:
     """Order and time of every part, before anything was measured."""
-    from ..execute.estimate import estimate
+    from ..run.estimate import estimate
     from ..units import show_clock
 
     if json:
@@ -110,7 +110,7 @@ def show_series(series: Series, *, json: bool, blocks: int | None) -> None:
 
 
 def _planned(series: Series, part: Part) -> dict[str, object]:
-    from ..execute.estimate import estimate
+    from ..run.estimate import estimate
 
     head: dict[str, object] = {"part": part.key, "title": part.title, "notes": list(part.notes)}
     if part.study is None:
@@ -128,7 +128,7 @@ def _planned(series: Series, part: Part) -> dict[str, object]:
 
 def _timed(series: Series, part: Part, study: Study) -> Study:
     """With the part's share of the time."""
-    from ..execute.series import budget
+    from ..run.series import budget
 
     waiting = [p for p in series.parts if p.study is not None]
     return _within(study, budget(part, waiting, series.max_time))
@@ -161,7 +161,7 @@ def run_parts(
 
     A part that cannot run here is told, kept and passed over; the others go on.
     """
-    from ..execute.series import budget
+    from ..run.series import budget
 
     begin = time.monotonic()
     waiting = _waiting(directory, series)

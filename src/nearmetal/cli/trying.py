@@ -18,8 +18,8 @@ from .present import print_result, result_json
 from .view import View, analysed
 
 if TYPE_CHECKING:
-    from ..execute.trying import TryResult
     from ..model.result import Cell
+    from ..run.trying import TryResult
 
 
 def register(app: typer.Typer) -> None:
@@ -43,7 +43,7 @@ def try_(
     dry_run: bool = DryRun,
 ) -> int:
     """Run an arm as it was beside the same arm with the suggested change: does it help?"""
-    from ..execute.trying import answer, chosen, suggestion_of, try_study
+    from ..run.trying import answer, chosen, suggestion_of, try_study
     from .inspect import show_plan
 
     found = open_results(directory, results, complain)

@@ -10,8 +10,8 @@ import time
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, TextIO
 
-from ..execute.progress import BlockDone
 from ..model.result import Analysis, Cell, Verdict
+from ..node.progress import BlockDone
 from ..units import show_clock, show_effect
 
 if TYPE_CHECKING:

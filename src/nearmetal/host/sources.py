@@ -1,7 +1,7 @@
 """Sources of counters: whatever counts for an instance of an arm, beside the files that the sampler holds
 open. An instance of a backend may bring further ones in an attribute `sources`: the counters inside a guest,
 the run delay of its virtual CPUs. Their names become scopes of the record; what they count in timed parts is
-added up with the others (see execute/inside.py)."""
+added up with the others (see meters/inside.py)."""
 
 from __future__ import annotations
 

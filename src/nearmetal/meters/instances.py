@@ -1,0 +1,138 @@
+"""What the instances of a standing arm counted over the timed runs of its programs: each guest by its own
+kernel, on its own clock; every instance and the node as the machine sees them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from pathlib import Path
+
+from ..environments import Guest, Instance
+from ..host.counters import local_scale
+from ..model.scope import NODE, Scope
+from ..node.node import Session
+from ..node.trial import Standing
+from ..samplers import GUESTS, GuestSampler, Header, Sample, Stream, Window, in_windows
+
+Counters = Mapping[str, float | None]
+
+PERIOD = 1.0
+"""Seconds between two samples in a guest, as vmstat in the paper of 2009."""
+_LAST_SAMPLE = 60.0
+"""Seconds to wait for one that was asked for: a guest on an emulated machine takes its time."""
+
+
+class _Inside:
+    """One guest of the arm. Its clocks are compared before the first run and at the end."""
+
+    def __init__(self, session: Session, s: Standing, instance: Instance, guest: Guest) -> None:
+        program = session.software_of(s.arm).tools / "nm-sample"
+        self._guest = guest
+        self._first = self._last = guest.clocks()
+        self._ahead, self._samples = self._first.monotonic / 1e9, list[Sample]()
+        self.sampler = GuestSampler(
+            session.machine.host,
+            instance.command([program, *GuestSampler.arguments(PERIOD)]),
+            instance.hostname,
+            s.directory / f"instance-{instance.hostname}.jsonl",  # a name that is not copied into guests
+            local_scale(),
+        )
+
+    def begun(self, begin: float) -> None:
+        """Wait for its first sample."""
+        self.sampler.stream.until(self.sampler.scope, begin + self._ahead, _LAST_SAMPLE)
+
+    def close(self, trial: str, windows: Mapping[str, Sequence[Window]], kept: Path) -> None:
+        """Compare the clocks once more, and keep the samples. windows: of all runs, by workload."""
+        self._last = self._guest.clocks()
+        self._ahead = (self._first.monotonic + self._last.monotonic) / 2e9
+        end = max(own[-1][1] for own in windows.values())
+        self._samples = self.sampler.stream.until(self.sampler.scope, end + self._ahead, _LAST_SAMPLE)
+        header = Header(
+            scale=local_scale(),
+            time_ahead=self._time_ahead,
+            monotonic_ahead=self._ahead,
+            trial=trial,
+            windows=windows,
+        )
+        self.sampler.keep(kept, header)
+
+    def counters(self, windows: Sequence[Window]) -> Counters:
+        """Of its own kernel, and how its clocks stood to the machine's: clock_ahead: its time of day;
+        clock_error: by how much that may be wrong; clock_drift: by how much it moved meanwhile."""
+        return {
+            **in_windows(self._samples, self.sampler.scope, windows, self._ahead),
+            "clock_ahead": self._time_ahead,
+            "clock_error": max(self._first.error, self._last.error) / 1e9,
+            "clock_drift": (self._last.monotonic - self._first.monotonic) / 1e9,
+        }
+
+    @property
+    def _time_ahead(self) -> float:
+        return (self._first.realtime + self._last.realtime) / 2e9
+
+
+class EachInstance:
+    """Of one standing arm, from its creation until counters() was asked; the stack ends what it starts."""
+
+    def __init__(self, session: Session, s: Standing, stack: ExitStack) -> None:
+        assert session.sampler is not None
+        self._trial, self._sampler, self._instances = s.trial.id, session.sampler, s.instances
+        self._stream = Stream(self._sampler.raw, local_scale())
+        self._windows: dict[str, list[Window]] = {}
+        self._guests = [_Inside(session, s, i, i) for i in s.instances if isinstance(i, Guest)]
+        for guest in self._guests:
+            stack.enter_context(guest.sampler)
+        # Something to begin from, before the first run begins.
+        begin = time.monotonic()
+        self._mark()
+        self._stream.until(NODE, begin, _LAST_SAMPLE)
+        for guest in self._guests:
+            guest.begun(begin)
+
+    @contextmanager
+    def timed(self, workload: str) -> Iterator[None]:
+        """A whole run: samples at both ends, so that little has to be taken from between two."""
+        self._mark()
+        begin = time.monotonic()
+        yield
+        self._windows.setdefault(workload, []).append((begin, time.monotonic()))
+        self._mark()
+
+    def counters(self) -> dict[str, Counters]:
+        """By scope, over the runs of each workload; empty where nothing ran to its end."""
+        if not self._windows:
+            return {}
+        sampled = {i.hostname: self._sampler.scope_of(i.label) for i in self._instances}
+        end = max(windows[-1][1] for windows in self._windows.values())
+        samples = self._stream.until(NODE, end, _LAST_SAMPLE)
+        for guest in self._guests:
+            guest.close(self._trial, self._windows, self._sampler.raw.parent / GUESTS)
+        out: dict[str, Counters] = {}
+        for workload, windows in self._windows.items():
+            out[str(Scope(kind=NODE, runs=workload))] = in_windows(samples, NODE, windows)
+            for name, own in sampled.items():
+                out[str(Scope.instance(name).over_runs(workload))] = in_windows(samples, own, windows)
+            for guest in self._guests:
+                of_guest = Scope.parse(guest.sampler.scope).over_runs(workload)
+                out[str(of_guest)] = guest.counters(windows)
+        return out
+
+    def _mark(self) -> None:
+        # The node last: when its sample is there, those of the instances are.
+        self._sampler.mark(*(self._sampler.scope_of(i.label) for i in self._instances), NODE)
+        for guest in self._guests:
+            guest.sampler.mark()
+
+
+def watch_each(session: Session, s: Standing, stack: ExitStack) -> EachInstance | None:
+    """None where the study does not ask, in the rehearsal, and for an arm that does not stand."""
+    if session.sampler is None or not session.study.design.instance_counters or not s.instances:
+        return None
+    return EachInstance(session, s, stack)
+
+
+def timed_each(s: Standing, workload: str) -> AbstractContextManager[None]:
+    """A whole run of a program."""
+    return nullcontext() if s.each is None else s.each.timed(workload)

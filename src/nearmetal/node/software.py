@@ -1,0 +1,214 @@
+"""What an arm runs with: the machine's own MPI and kernels, or those of its image."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from pathlib import Path
+
+from ..environments import Instance, InstanceRequest, Tools
+from ..environments.tree import in_tree
+from ..errors import UnavailableError
+from ..host import Completed, Host
+from ..images import Image, in_use, require_image
+from ..launchers import InstalledMpi, mpi_of_compiler, programs_of
+from ..model.image import HOST
+from ..model.record import JsonValue
+from ..model.study import ApplicationWorkload, CommandWorkload, Environment, KernelWorkload, Mpi, Study
+from ..subjects.application_place import find_on, require_programs, runs_mpi
+from ..workloads.build import BuiltTools, build_tools_in
+from .machine import Machine, cache_directory, image_store
+from .progress import Progress
+
+PATH = ("/usr/local/bin", "/usr/bin", "/bin", "/usr/local/sbin", "/usr/sbin", "/sbin")
+#: What is recorded of an image; the rest says where it lies here.
+RECORDED = ("name", "digest", "origin", "created")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Software:
+    """What runs in one image.
+
+    image: None = the machine's own root.
+    mpi: its paths are those inside.
+    """
+
+    image: Image | None
+    tools: Tools
+    built: BuiltTools
+    mpi: InstalledMpi
+
+    @property
+    def tree(self) -> Path:
+        return Path("/") if self.image is None else self.image.tree
+
+    def record(self) -> dict[str, JsonValue]:
+        """For the provenance, where there is an image."""
+        assert self.image is not None
+        known = asdict(self.image)
+        return {
+            **{key: known[key] for key in RECORDED},
+            "packages": list(self.image.packages),
+            "tools": {**asdict(self.built), "directory": str(self.built.directory)},
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImageBuilder:
+    """An instance in the tree of an image, as what builds (workloads.build.Builder)."""
+
+    host: Host
+    image: Image
+    instance: Instance
+
+    def run(self, argv: Sequence[str], *, timeout: float, env: Mapping[str, str] | None = None) -> Completed:
+        own = {"PATH": ":".join(PATH), **(env or {})}
+        return self.host.run(self.instance.command(argv), timeout=timeout, env=own, cwd=Path("/"))
+
+    def which(self, program: str) -> str | None:
+        return find_program(self.image, program)
+
+    def cpus(self) -> tuple[int, ...]:
+        return self.host.cpus()
+
+
+def find_program(image: Image, program: str) -> str | None:
+    """Its path inside, where it is a name, or it is an absolute path itself; a link to somewhere counts,
+    since only inside it leads there."""
+    places = [program] if program.startswith("/") else [f"{directory}/{program}" for directory in PATH]
+    return next((place for place in places if os.path.lexists(image.tree / place[1:])), None)
+
+
+def _request(
+    image: Image, scratch: Path, part: str, binds: Sequence[Path], user_namespace: str | None
+) -> InstanceRequest:
+    """An instance of our own in the tree of an image. scratch: of the run."""
+    place = scratch / f"{part}-{image.digest[:12]}"
+    place.mkdir(exist_ok=True)
+    return InstanceRequest(
+        label=f"{scratch.name}-{part}-{image.name}",
+        hostname=os.uname().nodename,
+        environment=Environment(name=image.name, backend="native", image=image.name, placements=()),
+        cpus=(),
+        seat=None,
+        binds=tuple(binds),
+        scratch=place,
+        tree=image.tree,
+        user_namespace=user_namespace,
+    )
+
+
+def all_software(
+    machine: Machine,
+    study: Study,
+    stack: ExitStack,
+    scratch: Path,
+    user_namespace: str | None,
+    progress: Progress,
+) -> dict[str, Software]:
+    """By image of the study; no image is removed before the stack is left. scratch: of the run, whose name is
+    its label.
+
+    Raises UnavailableError where an image does not stand, or lacks what a workload of its arms needs.
+    """
+    own = {i.name: i for i in study.images}
+    require_programs(study, HOST, find_on(machine.host), machine.host)
+    found = {HOST: Software(image=None, tools=machine.tools, built=machine.built, mpi=machine.mpi)}
+    for name in sorted({e.image for e in study.environments} - {HOST}):
+        image = require_image(machine.host, image_store(), name, own)
+        stack.enter_context(in_use(image))
+        require_programs(study, name, partial(find_program, image))
+        if _needs_mpi(study, name):
+            found[name] = _compiled(machine, image, study.design.mpi, scratch, user_namespace, progress)
+        else:  # our own programs need nothing of an image
+            found[name] = replace(found[HOST], image=image)
+    return found
+
+
+def _needs_mpi(study: Study, image: str) -> bool:
+    """Whether an arm in the image runs a kernel of ours or an MPI program."""
+    return any(
+        e.takes(w.name)
+        for e in study.environments
+        if e.image == image
+        for w in study.workloads
+        if isinstance(w, KernelWorkload)
+        or (isinstance(w, CommandWorkload) and w.mpi)
+        or (isinstance(w, ApplicationWorkload) and runs_mpi(w, study))
+    )
+
+
+def _compiled(
+    machine: Machine,
+    image: Image,
+    wanted: Mpi | None,
+    scratch: Path,
+    user_namespace: str | None,
+    progress: Progress,
+) -> Software:
+    """Compile the kernels for an image, by its own compiler for its own MPI, where that has not been done.
+    wanted: which of several."""
+    mpirun, mpicc = programs_of(lambda name: find_program(image, name), wanted)
+
+    @contextmanager
+    def inside(binds: Sequence[Path]) -> Iterator[ImageBuilder]:
+        request = _request(image, scratch, "build", binds, user_namespace)
+        with in_tree(machine.host, machine.tools, request, {}) as instance:
+            yield ImageBuilder(host=machine.host, image=image, instance=instance)
+
+    def phase(text: str) -> None:
+        progress.phase(f"image {image.name}: {text}")
+
+    try:
+        built = build_tools_in(
+            machine.host,
+            cache_directory(),
+            image.digest,
+            inside,
+            progress=phase,
+            mpicc=mpicc,
+            flags=machine.built.flags,
+        )
+    except UnavailableError as e:
+        raise _lacking(image, e.what) from e
+    found = mpi_of_compiler(built.mpi)
+    if mpirun is None or found is None:
+        raise _lacking(image, "no MPI: mpirun is missing, or neither Open MPI's nor MPICH's")
+    kind, version = found
+    if wanted is not None and kind is not wanted:
+        raise _lacking(image, f"no mpirun of {wanted} here")
+    mpi = InstalledMpi(kind=kind, version=version, mpirun=mpirun, mpicc=mpicc)
+    return Software(image=image, tools=Tools(directory=built.directory), built=built, mpi=mpi)
+
+
+@contextmanager
+def launcher(
+    machine: Machine, software: Software, scratch: Path, netns: str, user_namespace: str | None
+) -> Iterator[Instance]:
+    """Where the mpirun of an image runs that starts ranks across instances: in the same tree, in the hub's
+    network, and beside the machine's own processes, since it enters the instances by their numbers."""
+    assert software.image is not None
+    binds = (scratch, software.tools.directory)
+    request = _request(software.image, scratch, "launcher", binds, user_namespace)
+    with in_tree(machine.host, software.tools, request, {}, netns=netns) as instance:
+        yield instance
+
+
+def from_tree(software: Software, agent_line: str) -> str:
+    """The line of an instance in the map of an agent that runs in the tree of an image: a container program
+    (its words stand behind '=') is one of the machine, so the agent goes back there first."""
+    name, divider, words = agent_line.partition(" = ")
+    if software.image is None or not divider:
+        return agent_line
+    box = (software.tools / "nm-box").replace("%", "%25").replace(" ", "%20")
+    return f"{name} = {box} enter --pid {os.getpid()} -- {words}"
+
+
+def _lacking(image: Image, what: str) -> UnavailableError:
+    return UnavailableError(
+        f"image {image.name}: {what}",
+        remedy="build it anew with gcc libc6-dev make cmake libopenmpi-dev openmpi-bin among its packages",
+    )

@@ -1,0 +1,130 @@
+"""The storage of an arm's instances: made before their start, bound into them, and looked at from inside."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+from ..environments import Backend, Instance, InstanceRequest
+from ..environments.storage import Volume, volume
+from ..errors import TrialFailedError
+from ..host import Host, cgroups
+from ..model.record import JsonValue
+from ..model.study import Environment, Storage, StorageKind
+from .node import Session
+
+LIMIT = 60.0
+CHECKED = "65536"
+"""Bytes that are written, forced to the medium and read again to see that storage can be used."""
+
+FILE_SYSTEMS: Mapping[StorageKind, frozenset[str]] = {
+    StorageKind.TMPFS: frozenset({"tmpfs"}),
+    StorageKind.LOOP: frozenset({"ext4"}),
+    StorageKind.BLOCK: frozenset({"ext4"}),
+    StorageKind.NFS: frozenset({"nfs", "nfs4"}),
+}
+"""What must be found inside; of the other kinds any."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class MountedStorage:
+    """Storage as an instance sees it.
+
+    device: 'major:minor'.
+    source: what is mounted, as the kernel names it.
+    """
+
+    path: str
+    filesystem: str
+    source: str
+    device: str
+
+    def as_json(self) -> dict[str, JsonValue]:
+        return {**asdict(self)}
+
+
+@contextmanager
+def volumes(
+    session: Session, environment: Environment, backend: Backend, requests: Sequence[InstanceRequest]
+) -> Iterator[tuple[Volume, ...]]:
+    """One for each request; none where the environment asks for none. Raises RunError."""
+    storage = environment.storage
+    with ExitStack() as stack:
+        yield tuple(
+            stack.enter_context(
+                volume(
+                    session.machine.host,
+                    storage,
+                    label=r.label,
+                    run_scratch=session.scratch,
+                    directory=r.scratch.parent / f"{r.scratch.name}-mounts",
+                    shared=session.storages.get(storage),
+                    own_root="mnt" in backend.own,
+                )
+            )
+            for r in (requests if storage is not None else ())
+            if storage is not None
+        )
+
+
+def bound(requests: Sequence[InstanceRequest], own: Sequence[Volume]) -> list[InstanceRequest]:
+    """The requests with their volumes among the binds, as far as these are not made inside."""
+    if not own:
+        return list(requests)
+    return [
+        r if v.inside else replace(r, binds=(*r.binds, v.path)) for r, v in zip(requests, own, strict=True)
+    ]
+
+
+def make_inside(host: Host, instances: Sequence[Instance], own: Sequence[Volume]) -> None:
+    """Make the directories that stand in the instances' own root file systems. Raises TrialFailedError."""
+    for instance, v in zip(instances, own, strict=False):
+        if v.inside:
+            _run(host, instance, "mkdir", "-p", "-m", "755", str(v.path))
+
+
+def look(host: Host, instance: Instance, v: Volume, storage: Storage) -> MountedStorage:
+    """What the storage of an instance really is: its file system by the mount table inside; and whether it
+    can be written, forced to the medium and read. Raises TrialFailedError."""
+    file = str(v.path / "check")
+    _run(host, instance, "dd", "if=/dev/urandom", f"of={file}", f"bs={CHECKED}", "count=1", "conv=fsync")
+    size = _run(host, instance, "wc", "-c", file).split()[0]
+    _run(host, instance, "rm", file)
+    if size != CHECKED:
+        raise TrialFailedError(f"storage {v.path}: {CHECKED} bytes were written and {size} read")
+    found = mounted_at(_run(host, instance, "cat", "/proc/self/mountinfo"), v.path)
+    wanted = FILE_SYSTEMS.get(storage.kind)
+    if wanted is not None and found.filesystem not in wanted:
+        raise TrialFailedError(
+            f"storage {storage.kind} at {v.path} is a {found.filesystem} inside, not {' or '.join(wanted)}"
+        )
+    return found
+
+
+def mounted_at(mountinfo: str, path: Path) -> MountedStorage:
+    """The mount that a path lies on: the last one of the longest mount point above it."""
+    best: tuple[int, MountedStorage] | None = None
+    for line in mountinfo.splitlines():
+        left, _, right = line.partition(" - ")
+        fields, tail = left.split(" "), right.split(" ")
+        point = Path(cgroups.unescape(fields[4]))
+        if path.is_relative_to(point) and (best is None or len(point.parts) >= best[0]):
+            found = MountedStorage(
+                path=str(path),
+                filesystem=tail[0],
+                source=cgroups.unescape(tail[1]),
+                device=fields[2],
+            )
+            best = (len(point.parts), found)
+    if best is None:
+        raise TrialFailedError(f"storage {path}: no mount holds it")
+    return best[1]
+
+
+def _run(host: Host, instance: Instance, *argv: str) -> str:
+    done = host.run(instance.command(argv), timeout=LIMIT, cwd=Path("/"))
+    if not done.ok:
+        raise TrialFailedError(f"storage in {instance.hostname}: {done.failure()}")
+    return done.stdout

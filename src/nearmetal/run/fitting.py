@@ -1,0 +1,96 @@
+"""The work of a slice, measured in the rehearsal: how many units of each kernel fill about a millisecond on
+the baseline of this machine."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from statistics import median
+
+from ..model.study import KernelWorkload
+from ..node.node import Session
+from ..node.trial import Standing
+from ..plan.work import SLICE_SECONDS, capped_units, fitting_units, next_trial, target_seconds
+from ..subjects.rounds import guarded, sound
+from ..workloads.kernels.contract import SliceWork
+from ..workloads.kernels.registry import slice_work
+
+REPEATED = 3
+"""Slices that the final number of units is scaled from."""
+ROUNDS = 5
+"""Slices in turn with another arm's, whose median tells what passing a token costs."""
+
+
+class WorkFit:
+    """Finds the units of work, the same for every arm with as many ranks. The study's own number counts if it
+    states one."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self.work: dict[str, dict[int, int]] = {}
+
+    def fit(self, workload: KernelWorkload, arms: Sequence[Standing]) -> Mapping[int, int]:
+        """Units by number of ranks. arms: those that run the workload; failed ones are passed over."""
+        found = self.work.setdefault(workload.name, {})
+        for ranks in sorted({s.arm.placement.ranks for s in arms} - found.keys()):
+            wanted = slice_work(workload, ranks=ranks, llc_bytes=self._session.machine.llc)
+            alike = [s for s in arms if s.arm.placement.ranks == ranks]
+            found[ranks] = wanted.asked or self._measured(workload, alike, wanted)
+        return found
+
+    def _measured(self, workload: KernelWorkload, arms: Sequence[Standing], wanted: SliceWork) -> int:
+        first = self._session.study.design.baselines[0]
+        units = wanted.least
+        # The baseline; another arm only if it failed, so that the block can go on.
+        for s in sorted(sound(arms), key=lambda s: s.arm.environment.name != first):
+            with guarded(s):
+                others = [other for other in sound(arms) if other is not s]
+                units, seconds = _fitted(s, workload, wanted, SLICE_SECONDS)
+                token = _token(s, others, workload, units, wanted)
+                if (target := target_seconds(token)) > SLICE_SECONDS:
+                    units, seconds = _fitted(s, workload, wanted, target, begin=units)
+                each = [seconds]
+                for other in others:
+                    with guarded(other):
+                        each.append(_slice(other, workload, units, wanted)[0])
+                return capped_units(units, each, least=wanted.least, token=token)
+        return units
+
+
+def _fitted(
+    s: Standing, workload: KernelWorkload, wanted: SliceWork, target: float, begin: int | None = None
+) -> tuple[int, float]:
+    """Units that fill a slice of one arm, and the seconds that they take. begin: units of the first trial."""
+    units: int | None = begin or wanted.least
+    while units is not None:
+        last = units
+        seconds = _slice(s, workload, last, wanted)[0]
+        units = next_trial(last, seconds, least=wanted.least, target=target, most=wanted.most)
+    several = [seconds, *(_slice(s, workload, last, wanted)[0] for _ in range(REPEATED - 1))]
+    fitting = fitting_units(last, several, least=wanted.least, target=target, most=wanted.most)
+    return fitting, min(several) * fitting / last
+
+
+def _token(
+    s: Standing, others: Sequence[Standing], workload: KernelWorkload, units: int, wanted: SliceWork
+) -> float:
+    """Seconds that passing a token costs in rounds: while another arm has its turn, the ranks sleep, and
+    waking them costs about as much again as the token itself."""
+    lost = []
+    for _ in range(ROUNDS):
+        for other in others[:1]:
+            with guarded(other):
+                _slice(other, workload, units, wanted)
+        lost.append(_slice(s, workload, units, wanted)[1])
+    return median(lost)
+
+
+def _slice(s: Standing, workload: KernelWorkload, units: int, wanted: SliceWork) -> tuple[float, float]:
+    """Seconds of the timed parts that grow with the units, and seconds from the token to the answer beyond
+    all timed parts."""
+    begin = time.monotonic()
+    line = s.standing_job.slice(s.kernels.index(workload), units)
+    whole = time.monotonic() - begin
+    timed = sum(p.seconds for p in line.parts)
+    grown = sum(p.seconds for p in line.parts if not wanted.parts or p.metric in wanted.parts)
+    return grown, max(0.0, whole - timed)

@@ -1,0 +1,210 @@
+"""One of our own kernels by itself: launched natively, in full, verified."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from statistics import median
+
+import msgspec
+
+from ..environments.storage import DISKS
+from ..errors import RunError, UsageError
+from ..host.processes import LABEL_VARIABLE
+from ..host.runtime import outside_directory
+from ..launchers import MpiJob
+from ..model.profile import RankProfile
+from ..model.record import JsonValue, Status
+from ..model.study import Better, KernelWorkload, Transport
+from ..node.machine import Machine
+from ..subjects.mpi_job import cpu_list
+from ..subjects.profiles import profile_directory, read_profiles
+from ..units import show
+from ..workloads.kernels.registry import argument, counts_operations, kernel, rows, slice_work
+from ..workloads.protocol import SliceLine, VerifyLine, parse_line, parse_report
+
+LIMIT = 3600.0
+SLICES = 9
+FILL = "3000"
+"""Microseconds that each of these slices lasts at least."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class MetricValue:
+    """In base units: median over slices, and the best of them."""
+
+    value: float
+    unit: str
+    best: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProfiledRank:
+    """One rank of a profiled run.
+
+    wall: seconds from its start to its end, taken beside it by nm-rank.
+    whole: its whole life.
+    kernel: its part inside the kernel's run, the timed section and its verification.
+    """
+
+    wall: float
+    whole: RankProfile
+    kernel: RankProfile
+
+    def as_json(self) -> dict[str, JsonValue]:
+        whole, kernel = (msgspec.to_builtins(p) for p in (self.whole, self.kernel))
+        inside = {key: kernel[key] for key in ("compute", "communication", "calls", "peers")}
+        return {**whole, "seconds": self.whole.seconds, "wall": self.wall, "kernel": inside}
+
+
+@dataclass(frozen=True, kw_only=True)
+class KernelResult:
+    """What a kernel gave that ran by itself.
+
+    seconds: of the verified run, slowest rank.
+    work: nominal operations, bytes or messages in it.
+    metrics: of a kernel that counts no operations, by name, each the median over slices after that run; none
+        where that failed.
+    profile: by rank, empty where none was asked for.
+    """
+
+    kernel: str
+    ranks: int
+    threads: int
+    parameters: Mapping[str, JsonValue]
+    verified: bool
+    expected: Mapping[str, JsonValue]
+    found: Mapping[str, JsonValue]
+    seconds: float
+    work: float
+    metrics: Mapping[str, MetricValue]
+    transport: Mapping[str, JsonValue]
+    profile: tuple[ProfiledRank, ...] = ()
+
+    @property
+    def mops(self) -> float | None:
+        """Million operations per second, as the published formula counts them; None where none are."""
+        if not counts_operations(self.kernel):
+            return None
+        return self.work / self.seconds / 1e6 if self.seconds > 0 else 0.0
+
+    def as_json(self) -> dict[str, JsonValue]:
+        """For --json."""
+        out = asdict(replace(self, profile=())) | ({} if self.mops is None else {"mops": self.mops})
+        del out["profile"]
+        if self.profile:
+            out["profile"] = [rank.as_json() for rank in self.profile]
+        return out
+
+    def __str__(self) -> str:
+        state = "verified" if self.verified else f"NOT VERIFIED: expected {self.expected}, found {self.found}"
+        found = [f"{name} {show(m.value, m.unit)}" for name, m in self.metrics.items()]
+        if self.mops is not None:
+            found = [show(self.seconds, "s"), f"{self.mops:.1f} Mop/s"]
+        return f"{self.kernel} {dict(self.parameters)} on {self._where()}: {', '.join([*found, state])}"
+
+    def _where(self) -> str:
+        return f"{self.ranks} ranks" + (f" of {self.threads} threads" if self.threads > 1 else "")
+
+
+def rank_cpus(cpus: Sequence[int], ranks: int, threads: int) -> str:
+    """nm-rank's list of the CPUs of each rank: '0,1', or '0+1,2+3' for two threads each."""
+    return cpu_list([cpus[r * threads : (r + 1) * threads] for r in range(ranks)])
+
+
+def run_once(
+    machine: Machine,
+    name: str,
+    ranks: int,
+    params: Mapping[str, str | int | float],
+    *,
+    threads: int,
+    label: str,
+    scratch: Path,
+    profiled: bool,
+    transport: Transport = Transport.SHM,
+) -> KernelResult:
+    """transport: over loopback where it is TCP; threads: of each rank, each on a CPU of its own; label: by
+    which `nearmetal clean` finds its ranks; profiled: with the profile of the ranks' MPI calls.
+
+    Raises UsageError where the kernel does not run on so many ranks, RunError when the launch fails.
+    """
+    if ranks * threads > len(machine.cpus):
+        each = f" of {threads} threads" if threads > 1 else ""
+        raise UsageError(
+            f"{ranks} ranks{each} on {len(machine.cpus)} CPUs would wait for each other by spinning"
+        )
+    workload = KernelWorkload(name=name, kernel=name, params=params)
+    spec = argument(workload, ranks=ranks, llc_bytes=machine.llc, extra=0.0, threads=threads)
+    work = slice_work(workload, ranks=ranks, llc_bytes=machine.llc)
+    spec += f":units={work.asked or work.least}"
+    slices = 0 if counts_operations(name) else SLICES
+    rank = [machine.tools / "nm-rank", "--cpus", rank_cpus(machine.cpus, ranks, threads)]
+    if profiled:
+        directory = profile_directory(scratch)
+        rank += ["--report", str(directory), "--preload", machine.tools / "libnm-profile.so"]
+        rank += ["--profile", str(directory)]
+    with _storage(name, label, scratch) as storage:
+        if storage is not None:
+            rank += ["--storage", ",".join([str(storage)] * ranks)]
+        filled = () if work.asked else ("--fill", FILL)
+        once = ("--once", "--slices", str(slices), *(filled if slices else ()))
+        program = (*rank, "--", machine.tools / "nm-micro", *once, spec)
+        job = MpiJob(
+            argv=program,
+            box=machine.tools / "nm-box",
+            ranks=ranks,
+            transport=transport,
+            interface="lo",
+            scratch=str(scratch),
+        )
+        launch = machine.mpi.launch(job)
+        done = machine.host.run(launch.argv, env={**launch.env, LABEL_VARIABLE: label}, timeout=LIMIT)
+    lines = [parse_line(text) for text in done.stdout.splitlines() if text.startswith("{")]
+    verify = next((x for x in lines if isinstance(x, VerifyLine)), None)
+    if verify is None:
+        raise RunError(f"{name}: {done.failure()}")
+    measured = [x for x in lines if isinstance(x, SliceLine)]
+    return KernelResult(
+        kernel=name,
+        ranks=ranks,
+        threads=threads,
+        parameters=dict(params),
+        verified=verify.ok,
+        expected=verify.expected,
+        found=verify.found,
+        seconds=verify.seconds,
+        work=verify.work,
+        metrics=_metrics(workload, measured) if slices and verify.ok else {},
+        transport=launch.transport,
+        profile=_profile(directory, ranks) if profiled else (),
+    )
+
+
+def _storage(name: str, label: str, scratch: Path) -> AbstractContextManager[Path | None]:
+    """Where a kernel writes that writes, on the machine's own disk."""
+    return outside_directory(DISKS / f"{label}-storage", scratch) if kernel(name).storage else nullcontext()
+
+
+def _profile(directory: Path, ranks: int) -> tuple[ProfiledRank, ...]:
+    reports = [parse_report((directory / f"rank.{rank}.json").read_text()) for rank in range(ranks)]
+    return tuple(
+        ProfiledRank(wall=report.wall, whole=found.whole(), kernel=found.kernel(0))
+        for report, found in zip(reports, read_profiles(directory, ranks), strict=True)
+    )
+
+
+def _metrics(workload: KernelWorkload, slices: Sequence[SliceLine]) -> dict[str, MetricValue]:
+    """Raises RunError where a slice cannot be used."""
+    out: dict[str, MetricValue] = {}
+    for row in rows(workload, slices, None):
+        if row.status is not Status.OK:
+            raise RunError(f"{workload.kernel}: {row.reason}")
+        out[row.metric] = MetricValue(
+            value=median(row.values),
+            unit=row.unit,
+            best=max(row.values) if row.better is Better.HIGHER else min(row.values),
+        )
+    return out

@@ -1,0 +1,79 @@
+"""Opens this machine again for a run whose plan is fixed, to resume it or to run some of its blocks."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+
+from ..errors import RunError, UsageError
+from ..host.provenance import boot_state, provenance
+from ..model.study import KernelWorkload, Study
+from ..node.machine import Machine
+from ..node.node import Session, open_session, usable_arms
+from ..node.progress import Progress
+from ..records import ResultsDirectory
+
+
+@contextmanager
+def reopened_session(
+    machine: Machine, study: Study, directory: ResultsDirectory, label: str, progress: Progress
+) -> Iterator[Session]:
+    """The session of a run that goes on: its environments, its images and its machine, as they were.
+
+    Raises UsageError if the machine or an image has changed since, or if an older nearmetal made the run;
+    RunError if an arm of the run cannot run here now.
+    """
+    plan = directory.plan()
+    arms, backends, absent = usable_arms(machine, study, progress)
+    for name in plan.arms:
+        if name not in arms:
+            raise RunError(
+                f"arm {name} of this run cannot run here now: {absent[name]}", where=str(directory.path)
+            )
+    study = study.with_arms(plan.arms)
+    if any(isinstance(w, KernelWorkload) for w in study.workloads) and not plan.work:
+        raise UsageError(
+            "an older nearmetal made this run, and its slices held other amounts of work",
+            where=str(directory.path),
+            remedy="run the study afresh, and compare the two: nearmetal compare",
+        )
+    _same_boot_state(machine, directory)
+    with open_session(machine, study, backends, label, progress) as session:
+        _same_images(session, directory)
+        directory.reopen()
+        yield replace(session, logs=directory.path / "logs", events=_events_then(directory))
+
+
+def _events_then(directory: ResultsDirectory) -> tuple[str, ...]:
+    """The perf events that this run counts: the same in all of its blocks."""
+    inside = directory.provenance.get("inside")
+    events = inside.get("perf_events") if isinstance(inside, dict) else None
+    return tuple(str(e) for e in events) if isinstance(events, list) else ()
+
+
+def _same_boot_state(machine: Machine, directory: ResultsDirectory) -> None:
+    """Blocks of another kernel, microcode or governor are no replicates of those on disk."""
+    then, now = boot_state(directory.provenance), boot_state(provenance(machine.host))
+    changed = [key for key in now if json.dumps(now[key]) != json.dumps(then.get(key))]
+    if changed:
+        raise UsageError(
+            f"the machine is not in the state of this run any more: {', '.join(changed)} changed",
+            where=str(directory.path),
+            remedy="run the study afresh, and compare the two: nearmetal compare",
+        )
+
+
+def _same_images(session: Session, directory: ResultsDirectory) -> None:
+    """Blocks in another tree are no replicates of those on disk."""
+    then = directory.provenance.get("images")
+    for name, software in session.software.items():
+        known = then.get(name) if isinstance(then, dict) else None
+        digest = known.get("digest") if isinstance(known, dict) else None
+        if software.image is not None and digest not in (None, software.image.digest):
+            raise UsageError(
+                f"image {name} is not the one of this run any more: it was built or imported again",
+                where=str(directory.path),
+                remedy="run the study afresh, and compare the two: nearmetal compare",
+            )

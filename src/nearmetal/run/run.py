@@ -1,0 +1,348 @@
+"""The run: a rehearsal, then block after block until the stop rule speaks."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from itertools import count
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..host.boot_records import boot_records
+from ..host.lock import machine_lock
+from ..host.provenance import provenance
+from ..meters.inside import counted_everywhere, inside_record, offered_events
+from ..model.record import TOO_SHORT, JsonValue, TrialRecord, block_seconds
+from ..model.result import Analysis
+from ..model.study import Study
+from ..node.bases import base_record
+from ..node.machine import Machine
+from ..node.node import Session, new_label, open_session, sweep, usable_arms
+from ..node.progress import BlockDone, Progress
+from ..plan import SlicePlanner, make_block, make_plan
+from ..records import ResultsDirectory, by_claim, completed_blocks, last_attempts
+from .budget import too_short
+from .decide import Verifications, next_block
+from .interrupt import interruptible
+from .rehearsal import REHEARSAL, rehearse
+from .reopening import reopened_session
+from .roofs import RoofMeter
+from .running import RunningAnalysis
+from .worker import Worker, at_work
+
+if TYPE_CHECKING:
+    from ..analysis import Stop
+
+WRITER = "local"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """How a run ended.
+
+    directory: None when it was interrupted before anything was measured.
+    stopped: why, in words.
+    interrupted: by a signal, everything saved.
+    """
+
+    directory: ResultsDirectory | None
+    stopped: str
+    interrupted: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class Order:
+    """What a person asked for, beside the study.
+
+    parent: where results directories go.
+    text: the study file as it will be frozen.
+    command: shown to a second run that finds the machine taken.
+    started: Unix seconds when the command was started.
+    force: run beside another run.
+    overrun: let a run whose time is used up go on until its next look.
+    """
+
+    parent: Path
+    text: str
+    command: str
+    started: float
+    force: bool
+    overrun: bool = False
+
+
+def start_run(machine: Machine, study: Study, order: Order, progress: Progress) -> Outcome:
+    """Create a results directory, rehearse, and run the study in it until its stop rule speaks.
+
+    Raises BusyError when another run holds the machine, before anything is started.
+    """
+    label = new_label()
+    with (
+        interruptible(partial(sweep, progress, label)),
+        machine_lock(label, command=order.command, force=order.force),
+    ):
+        try:
+            return _start(machine, study, order, label, progress)
+        except KeyboardInterrupt:
+            return Outcome(directory=None, stopped="interrupted in the rehearsal", interrupted=True)
+
+
+def _start(machine: Machine, study: Study, order: Order, label: str, progress: Progress) -> Outcome:
+    arms, backends, absent = usable_arms(machine, study, progress)
+    study = study.with_arms(arms)
+    begin = time.monotonic()
+    with open_session(machine, study, backends, label, progress) as session:
+        directory = ResultsDirectory.create(order.parent, study.name, study_yaml=order.text)
+        session = replace(session, logs=directory.path / "logs")
+        progress.phase("rehearsal: block 0, discarded")
+        rehearsed = rehearse(session)
+        for text in rehearsed.notes:
+            progress.note(text)
+        limit = study.design.max_time
+        left = None if limit is None else max(0.0, limit - (time.monotonic() - begin))
+        planner = SlicePlanner(study, rehearsed.records, rehearsed.seconds, left)
+        offered = offered_events(machine.host, machine.tools)
+        session = replace(session, events=counted_everywhere(session.events, rehearsed.records))
+        directory.freeze(
+            seed=study.design.seed,
+            arms=tuple(arms),
+            provenance={
+                **provenance(machine.host),
+                "tools": {**asdict(machine.built), "directory": str(machine.built.directory)},
+                "images": {n: s.record() for n, s in session.software.items() if s.image is not None},
+                "parity": rehearsed.parity,
+                "not_here": dict(absent),
+                "cpu_order": {"cpus": list(machine.cpus), "cores": machine.cores},
+                "storage": rehearsed.storage,
+                "limits": rehearsed.limits,
+                "network": session.network_record(),
+                "boots": boot_records(machine.host) if session.bases else {},
+                "guests": {name: base_record(b) for name, b in session.bases.items()},
+                "inside": inside_record(session, offered),
+                "mpi": _mpi_asked(machine, study),
+                "run": label,
+                "rehearsal_seconds": rehearsed.seconds,
+                "seconds_left": left,
+            },
+            rehearsal=rehearsed.records,
+            slices=planner.slices(),
+            work=rehearsed.work,
+            started=order.started,
+        )
+        return _blocks(session, directory, planner, begin, order, progress)
+
+
+def _mpi_asked(machine: Machine, study: Study) -> dict[str, JsonValue]:
+    """The machine's mpirun may be of another MPI than the study's."""
+    design = study.design
+    return {
+        "used": machine.mpi.title,
+        "mpirun": machine.mpi.mpirun,
+        "reach": design.reach.value,
+        "single_copy": design.single_copy.value,
+    }
+
+
+def resume_run(
+    machine: Machine, study: Study, directory: ResultsDirectory, order: Order, progress: Progress
+) -> Outcome:
+    """Go on where a run ended: torn blocks are run again as a whole, then further ones as the budget allows.
+
+    Raises BusyError when another run holds the machine, UsageError when the machine is in another state than
+    the run was in, RunError when an arm of the run cannot run here now.
+    """
+    label = new_label()
+    with (
+        interruptible(partial(sweep, progress, label)),
+        machine_lock(label, command=order.command, force=order.force),
+    ):
+        try:
+            return _resume(machine, study, directory, label, order, progress)
+        except KeyboardInterrupt:
+            return Outcome(directory=directory, stopped="interrupted", interrupted=True)
+
+
+def _resume(
+    machine: Machine,
+    study: Study,
+    directory: ResultsDirectory,
+    label: str,
+    order: Order,
+    progress: Progress,
+) -> Outcome:
+    begin = time.monotonic()
+    with reopened_session(machine, study, directory, label, progress) as session:
+        planner = _planner_then(session.study, directory)
+        return _blocks(session, directory, planner, begin, order, progress)
+
+
+def _planner_then(study: Study, directory: ResultsDirectory) -> SlicePlanner:
+    """The planner as it was after this run's rehearsal."""
+    known = directory.provenance
+    seconds, left = known.get("rehearsal_seconds"), known.get("seconds_left")
+    # In a directory of an older version several rehearsals follow each other: the last was the warmest.
+    records = max(by_claim(directory.rehearsal()).values(), key=lambda found: found[0].begin, default=[])
+    return SlicePlanner(
+        study,
+        records,
+        seconds if isinstance(seconds, float) else 0.0,
+        left if isinstance(left, float) else None,
+    )
+
+
+def _blocks(
+    session: Session,
+    directory: ResultsDirectory,
+    planner: SlicePlanner,
+    begin: float,
+    order: Order,
+    progress: Progress,
+) -> Outcome:
+    """Run the blocks that are not on disk yet; each is on disk before the next begins."""
+    try:
+        with at_work(session, directory, WRITER) as worker:
+            stopped = _Loop(worker, directory, planner, begin, order, progress).run()
+        return Outcome(directory=directory, stopped=stopped, interrupted=False)
+    except KeyboardInterrupt:
+        return Outcome(directory=directory, stopped="interrupted", interrupted=True)
+
+
+class _Loop:
+    """Block after block until the stop rule speaks."""
+
+    def __init__(
+        self,
+        worker: Worker,
+        directory: ResultsDirectory,
+        planner: SlicePlanner,
+        begin: float,
+        order: Order,
+        progress: Progress,
+    ) -> None:
+        """begin: monotonic seconds from which the time budget counts."""
+        self._worker, self._session = worker, worker.session
+        self._directory, self._planner = directory, planner
+        self._begin, self._order, self._progress = begin, order, progress
+        self._study = worker.session.study
+        self._plan = directory.plan()
+        self._running = RunningAnalysis(
+            self._study, make_plan(self._study, schedule=self._plan.schedule, started=self._plan.started)
+        )
+        self._verifications = Verifications()
+        self._told: set[str] = set()
+        self._records = list(directory.trials())
+        self._attempts = last_attempts(self._records)
+        members = len(make_block(self._study, REHEARSAL).trials)
+        self._done = completed_blocks(self._records, members)
+        self._resumed = bool(self._done)
+        for claim, whole in sorted(by_claim(self._records).items()):
+            if claim.block in self._done and len(whole) >= (whole[0].members or members):
+                self._saw(_slices_of(whole), whole)
+
+    def run(self) -> str:
+        """Why it stopped."""
+        networks = {arm: network for (arm, aa), network in self._session.networks.items() if not aa}
+        roofs = RoofMeter(
+            self._session.machine,
+            self._study,
+            self._session.label,
+            self._session.scratch,
+            networks,
+            self._progress,
+        )
+        self._directory.write_roofs(roofs.roofs())
+        short = too_short(
+            self._study,
+            self._plan.schedule,
+            spent=self._elapsed(),
+            done=len(self._done),
+            block_seconds=self._planner.block_seconds(),
+        )
+        if short is not None:
+            self._progress.note(short)
+        number, seconds = 0, 0.0
+        settled: Mapping[str, frozenset[str]] = {}
+        verify_all, limit = self._resumed, self._study.design.max_time
+        while True:
+            if self._done:  # without a block there is nothing to analyse
+                analysis, fresh = self._running.after(self._records, len(self._done))
+                if seconds and fresh:
+                    self._tell_block(analysis, seconds)
+                stop = self._running.stop(
+                    analysis, len(self._done), self._elapsed(), seconds, overrun=self._order.overrun
+                )
+                if stop is not None:
+                    return self._stopped(stop, roofs)
+                settled = self._running.settled(analysis)
+            elif limit is not None and self._elapsed() > limit:
+                return self._study.design.time_is_up
+            sampler = self._session.sampler
+            if sampler is not None and sampler.problem is not None:
+                self._tell_once(f"no more samples: {sampler.problem}")
+            if seconds and roofs.step(self._elapsed()):
+                self._directory.write_roofs(roofs.roofs())
+            number = next(n for n in count(number + 1) if n not in self._done)
+            at = time.monotonic()
+            self._run_block(number, settled, verify_all)
+            seconds = time.monotonic() - at
+            verify_all = False
+
+    def _stopped(self, stop: Stop, roofs: RoofMeter) -> str:
+        if stop.planned:
+            self._directory.close_looks(max(self._done))
+        if roofs.complete():
+            self._directory.write_roofs(roofs.roofs())
+        return stop.reason
+
+    def _run_block(self, number: int, settled: Mapping[str, frozenset[str]], verify_all: bool) -> None:
+        order = next_block(
+            self._study,
+            number,
+            self._attempts.get(number, 0) + 1,
+            slices=self._planner.slices(),
+            work=self._plan.work,
+            settled=settled,
+            verifications=self._verifications,
+            verify_all=verify_all,
+        )
+        whole = []
+        for record in self._worker.run(order):
+            whole.append(record)
+            for reason in (record.reason, *(r.reason and f"{r.workload}: {r.reason}" for r in record.rows)):
+                if reason and not reason.endswith(TOO_SHORT):
+                    self._tell_once(f"{record.arm} failed: {reason}")
+        self._records += whole
+        self._done.add(number)
+        self._saw(order.slices, whole)
+
+    def _saw(self, slices: Mapping[str, int], whole: Sequence[TrialRecord]) -> None:
+        self._planner.saw(slices, whole, block_seconds(whole))
+        self._verifications.saw(whole)
+
+    def _elapsed(self) -> float:
+        return time.monotonic() - self._begin
+
+    def _tell_once(self, text: str) -> None:
+        """Each text once: a workload that fails every time would drown the rest."""
+        if text not in self._told:
+            self._told.add(text)
+            self._progress.note(text)
+
+    def _tell_block(self, analysis: Analysis, seconds: float) -> None:
+        elapsed = self._elapsed()
+        budget = self._study.design.max_time
+        self._progress.block(
+            BlockDone(
+                number=analysis.blocks,
+                seconds=seconds,
+                elapsed=elapsed,
+                left=None if budget is None else max(budget - elapsed, 0.0),
+                analysis=analysis,
+            )
+        )
+
+
+def _slices_of(records: Sequence[TrialRecord]) -> dict[str, int]:
+    """Slices of each workload in a block of an earlier session."""
+    return {row.workload: len(row.values) for record in records for row in record.rows if row.seconds}

@@ -1,0 +1,72 @@
+"""What the study of two virtual machine scenarios stands on: virtual machines that work here, or what was
+asked for in their place, and an image with LAMMPS."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from ..environments import KERNEL, Unavailable
+from ..environments.registry import backend_names, get_backend
+from ..environments.xen.backend import lacks
+from ..environments.xen.xl import Facts, Xl
+from ..errors import UnavailableError
+from ..host import Host
+from ..images import require_image
+from ..model.image import HOST
+from ..model.xen import XenSettings, XenType
+from ..node.machine import Machine, image_store
+from ..node.progress import Progress
+from ..studies.two_vm_2009 import IMAGE, AvailableMachine
+
+#: Backends that may stand for the virtual machines of the paper.
+VIRTUAL = ("qemu", "xen")
+PROGRAM = "lmp"
+
+
+def two_vm_here(machine: Machine, progress: Progress, backend: str | None) -> AvailableMachine:
+    """backend: the only one to try. Raises UnavailableError where none works, or the image is not built."""
+    reasons: list[str] = []
+    for name in _candidates(backend):
+        progress.phase(f"does {name} work here")
+        answer = get_backend(name).check(machine.host, machine.tools)
+        if not isinstance(answer, Unavailable):
+            has_lammps = machine.host.which(PROGRAM) is not None
+            found = _setting(machine.cpus, name, has_lammps, answer.notes)
+            if found.image != HOST:
+                require_image(machine.host, image_store(), found.image, {})
+            return replace(found, xen=xen_settings(machine.host)) if name == "xen" else found
+        reasons.append(f"{name}: {answer.reason}; {answer.remedy}")
+    raise UnavailableError(
+        f"no virtual machine runs here: {'; '.join(reasons)}",
+        remedy="--backend lxc, or namespaces: containers in their place",
+    )
+
+
+def two_vm_planned(cpus: Sequence[int], has_lammps: bool, backend: str | None) -> AvailableMachine:
+    """What a plan stands on, which starts nothing."""
+    return _setting(tuple(cpus), _candidates(backend)[0], has_lammps, ())
+
+
+def xen_settings(host: Host) -> XenSettings | None:
+    """Guests that need nothing of the processor, where a dom0's starts no others; None: the usual ones."""
+    facts = Xl(host).facts()
+    plain = isinstance(facts, Facts) and lacks(facts, XenSettings().type) is not None
+    return XenSettings(type=XenType.PV) if plain else None
+
+
+def _candidates(backend: str | None) -> tuple[str, ...]:
+    return (backend,) if backend else tuple(name for name in VIRTUAL if name in backend_names())
+
+
+def _setting(cpus: tuple[int, ...], backend: str, has_lammps: bool, notes: Sequence[str]) -> AvailableMachine:
+    virtual = KERNEL in get_backend(backend).own
+    # Containers share the machine's root; a guest boots what an image brings.
+    image = IMAGE if virtual or not has_lammps else HOST
+    return AvailableMachine(
+        cpus=cpus,
+        backend=backend,
+        virtual=virtual,
+        image=image,
+        notes=tuple(f"{backend}: {note}." for note in notes),
+    )

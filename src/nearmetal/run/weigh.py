@@ -1,0 +1,147 @@
+"""Studies made from a command line: weigh A B, and the study of one kernel."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from ..environments import KERNEL, Backend
+from ..errors import UsageError
+from ..model.guest import GuestSettings
+from ..model.image import HOST
+from ..model.study import (
+    ApplicationWorkload,
+    Attachment,
+    CommandWorkload,
+    Design,
+    Environment,
+    KernelWorkload,
+    Mode,
+    Placement,
+    Storage,
+    Study,
+    Workload,
+)
+from ..node.bases import has_kernel
+from ..workloads.applications.registry import needs_storage
+from ..workloads.kernels.registry import kernel
+
+DISK = 4 << 30
+"""Bytes of the disk of a guest with storage, of which only what is written takes place on the machine's."""
+
+
+def weigh_study(
+    backends: Mapping[str, Backend],
+    *,
+    workloads: Sequence[Workload],
+    command: Sequence[str],
+    ranks: int,
+    instances: int | None,
+    mpi: bool,
+    margin: float,
+    seed: int,
+    max_time: float,
+    image: str = HOST,
+    attachments: Sequence[Attachment] = (),
+) -> Study:
+    """backends by name; the first is the baseline. workloads: of our own; command: a user's program; either;
+    image: of all. instances: None for one, or for one of each rank where attachments are named. attachments:
+    each backend with every one that it can have; by default veth-bridge where it has a network of its own.
+
+    A command and applications alone run whole, in plain trials; kernels run by slices. Instances have storage
+    where an application or a kernel needs it, or the command is told of it. Raises UsageError.
+    """
+    if bool(command) == bool(workloads):
+        raise UsageError(
+            "name either --workload or, behind --, a command",
+            remedy="nearmetal weigh native namespaces -w cg; or ... -- ./my_app",
+        )
+    if command and not command[0].strip():
+        raise UsageError("an empty text is no program")
+    if instances is None:
+        instances = ranks if any(a.seated for a in attachments) else 1
+    if ranks % instances:
+        raise UsageError(f"{ranks} ranks do not divide over {instances} instances")
+    one = Placement(name=f"1x{ranks}", instances=1, tasks=ranks)
+    many = Placement(name=f"{instances}x{ranks // instances}", instances=instances, tasks=ranks // instances)
+    applications = [w for w in workloads if isinstance(w, ApplicationWorkload)]
+    writers = [w for w in workloads if isinstance(w, KernelWorkload) and kernel(w.kernel).storage]
+    own: tuple[Workload, ...] = tuple(workloads)
+    told = ""
+    if command:
+        program = CommandWorkload(name=command_name(command), argv=tuple(command), mpi=mpi)
+        own, told = (program,), program.told_of_storage
+    storage = Storage() if told or writers or any(map(needs_storage, applications)) else None
+    environments = [
+        Environment(
+            name=label,
+            backend=name,
+            image=image,
+            attachment=attachment,
+            storage=storage,
+            guest=None if storage is None else _guest(b),
+            placements=((many if attachment.seated else one).name,),
+        )
+        for name, b in backends.items()
+        for label, attachment in _attached(name, b, attachments).items()
+    ]
+    if len(environments) < 2:
+        raise UsageError("weigh needs two environments or more", remedy="nearmetal weigh native namespaces")
+    first, *others = (e.name for e in environments)
+    what = shlex.join(command) or "these workloads"
+    return Study(
+        name="weigh",
+        question=f"What does {' or '.join(others)} cost {what} against {first}?",
+        environments=tuple(environments),
+        placements=tuple({p.name: p for p in (one, many)}.values()),
+        workloads=own,
+        design=Design(
+            baselines=(first,),
+            margin=margin,
+            confidence=0.95,
+            seed=seed,
+            mode=Mode.PLAIN if len(applications) == len(workloads) else Mode.SLICES,
+            max_time=max_time,
+            warm_up=1,
+        ),
+    )
+
+
+def _guest(backend: Backend) -> GuestSettings | None:
+    """A guest with a disk for its storage: in memory many a kernel takes no direct requests. None for what is
+    no guest."""
+    return GuestSettings(writable=DISK) if has_kernel(backend) else None
+
+
+def with_time_limit(study: Study, seconds: float) -> Study:
+    """Whose programs are ended after so many seconds of a run."""
+    own = (
+        replace(w, time_limit=seconds) if isinstance(w, ApplicationWorkload | CommandWorkload) else w
+        for w in study.workloads
+    )
+    return replace(study, workloads=tuple(own))
+
+
+def _attached(name: str, backend: Backend, attachments: Sequence[Attachment]) -> dict[str, Attachment]:
+    """Names of environments with their attachments: the backend's own name where it has but one."""
+    own = "net" in backend.own
+    if not attachments:
+        return {name: Attachment.VETH_BRIDGE if own else Attachment.HOST}
+    bare = (Attachment.HOST, Attachment.LOOPBACK)
+    guests = KERNEL in backend.own
+    can = [a for a in attachments if a in bare or (own and (guests or not a.of_guests))]
+    if own and not can:
+        words = " or ".join(a.value for a in attachments)
+        raise UsageError(
+            f"{name} cannot have attachment {words}, which is of virtual machines",
+            remedy="macvlan for containers, qemu for macvtap and user",
+        )
+    can = can or [Attachment.HOST]
+    return {name: can[0]} if len(can) == 1 else {f"{name}-{a.value}": a for a in can}
+
+
+def command_name(command: Sequence[str]) -> str:
+    """A short name for a command: the program's last path part, fit for a key of a study file."""
+    last = command[0].rstrip("/").rsplit("/", 1)[-1]
+    return "".join(c if c.isalnum() or c in "-_" else "-" for c in last).strip("-") or "command"

@@ -1,0 +1,197 @@
+"""A worker runs blocks on this machine and writes their trials to the disk. It does not decide which."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+
+from ..errors import UsageError
+from ..host.energy import energy_files
+from ..host.lock import machine_lock
+from ..model.plan import NextBlock
+from ..model.record import Claim, Status, TrialRecord
+from ..model.study import KernelWorkload, Study
+from ..node.machine import Machine
+from ..node.node import Session, new_label, sweep
+from ..node.progress import Progress
+from ..plan import make_block
+from ..records import ResultsDirectory, TrialWriter, heads_of, last_attempts
+from ..samplers import Sampler
+from .block import run_block
+from .decide import Verifications, next_block
+from .interrupt import interruptible
+from .reopening import reopened_session
+
+
+@dataclass(frozen=True, kw_only=True)
+class Worker:
+    """Runs blocks one after the other.
+
+    session: with a sampler that runs.
+    file: where the trials go.
+    """
+
+    session: Session
+    file: TrialWriter
+
+    def run(self, order: NextBlock) -> Iterator[TrialRecord]:
+        """The trials of one block; each is on the disk before it is returned."""
+        for record in run_block(self.session, order):
+            self.file.append(record)
+            yield record
+
+
+@contextmanager
+def at_work(session: Session, directory: ResultsDirectory, writer: str) -> Iterator[Worker]:
+    """A worker for the run of this directory.
+
+    writer: names its file of trials and its files of samples; no two workers may share one.
+    """
+    machine = session.machine
+    sampling = Sampler(
+        directory.path / "samples",
+        writer=writer,
+        host=machine.host,
+        program=machine.tools / "nm-sample",
+        also=energy_files(),
+        period=session.study.design.sample_every,
+    )
+    with directory.writer(writer) as file, sampling as sampler:
+        yield Worker(session=replace(session, sampler=sampler), file=file)
+
+
+@dataclass(frozen=True, kw_only=True)
+class BlockRun:
+    """What became of a block.
+
+    claim: by which its trials are known.
+    trials: number of trials.
+    failed: number of those that failed.
+    seconds: how long the block took.
+    """
+
+    claim: Claim
+    trials: int
+    failed: int
+    seconds: float
+
+
+def run_orders(
+    machine: Machine,
+    study: Study,
+    directory: ResultsDirectory,
+    orders: Iterable[NextBlock],
+    done: Callable[[BlockRun], None],
+    progress: Progress,
+    *,
+    command: str,
+    force: bool,
+) -> None:
+    """Run blocks of a run whose plan is fixed, in their order; nothing is analysed.
+
+    orders: may come while blocks run.
+    done: called after each block.
+    command: shown to a second run that finds the machine taken.
+    force: run beside another run.
+
+    Raises BusyError if another run holds the machine, UsageError for an order that does not fit the run, and
+    as reopened_session does.
+    """
+    label = new_label()
+    with (
+        interruptible(partial(sweep, progress, label)),
+        machine_lock(label, command=command, force=force),
+        reopened_session(machine, study, directory, label, progress) as session,
+        at_work(session, directory, label) as worker,
+    ):
+        claims: set[Claim] = set()
+        for order in orders:
+            check_order(session.study, order)
+            claim = Claim(order.block.number, order.attempt, label)
+            if claim in claims:  # its trials would count as those of one block
+                raise UsageError(
+                    f"attempt {order.attempt} at block {order.block.number} is given twice",
+                    remedy="give each attempt at a block once",
+                )
+            claims.add(claim)
+            begin = time.monotonic()
+            records = tuple(worker.run(order))
+            done(
+                BlockRun(
+                    claim=claim,
+                    trials=len(records),
+                    failed=sum(r.status is not Status.OK for r in records),
+                    seconds=time.monotonic() - begin,
+                )
+            )
+
+
+def whole_blocks(study: Study, directory: ResultsDirectory, numbers: Sequence[int]) -> list[NextBlock]:
+    """Orders for blocks in which every arm runs everything, with the slices that were planned for the first
+    block. Each is the next attempt at its block."""
+    plan = directory.plan()
+    attempts = last_attempts(heads_of(directory.trials()))
+    return [
+        next_block(
+            study,
+            number,
+            attempts.get(number, 0) + 1,
+            slices=plan.slices,
+            work=plan.work,
+            settled={},
+            verifications=Verifications(),
+            verify_all=at == 0,
+        )
+        for at, number in enumerate(numbers)
+    ]
+
+
+def check_order(study: Study, order: NextBlock) -> None:
+    """Raises UsageError for an order that does not fit the study."""
+    number, trials = order.block.number, order.block.trials
+    planned = make_block(study, number).trials
+    arms = {trial.arm for trial in planned}
+    unknown = [t.arm for t in trials if t.arm not in arms]
+    if unknown:
+        raise UsageError(
+            f"block {number} names environment {unknown[0]}, which this run does not have",
+            remedy=f"name some of: {', '.join(sorted(arms))}",
+        )
+    own = {(t.id, t.block, t.arm, t.aa) for t in trials}
+    as_planned = own <= {(t.id, t.block, t.arm, t.aa) for t in planned}
+    if (
+        not trials
+        or not as_planned
+        or len(own) < len(trials)
+        or len({t.position for t in trials}) < len(trials)
+    ):
+        raise UsageError(
+            f"block {number} holds no trials, one of them twice, or one that is not of this block",
+            remedy=_AS_PRINTED,
+        )
+    for name, ranks in _kernels_of(study, order):
+        if order.slices.get(name, 0) < 1 or order.work.get(name, {}).get(ranks, 0) < 1:
+            raise UsageError(
+                f"block {number} does not say how many slices of {name} run on {ranks} ranks, or their work",
+                remedy=_AS_PRINTED,
+            )
+
+
+_AS_PRINTED = "take the line as `nearmetal run-block DIR BLOCK --dry-run --json` prints it"
+
+
+def _kernels_of(study: Study, order: NextBlock) -> set[tuple[str, int]]:
+    """The kernel workloads that run in the block, each with its numbers of ranks."""
+    arms = {t.arm for t in order.block.trials}
+    return {
+        (w.name, arm.placement.ranks)
+        for arm in study.arms()
+        for w in study.workloads
+        if arm.name in arms
+        and isinstance(w, KernelWorkload)
+        and arm.environment.takes(w.name)
+        and order.runs(arm.name, w.name)
+    }

@@ -1,0 +1,251 @@
+"""A program that runs once for each task without MPI: all copies wait at a gate and begin at one moment."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import median
+
+from ..errors import TrialFailedError
+from ..host import Completed, Process
+from ..host.bounded import shortened
+from ..host.helper import wait_readable
+from ..launchers import verify_places
+from ..meters.network import look_at_network
+from ..model.change import replace
+from ..model.record import Row, Status
+from ..model.study import Better, CommandWorkload
+from ..node.guests import carried_gate, into_guests, out_of_guests
+from ..node.node import Session
+from ..node.trial import Standing
+from ..workloads.command import parse
+from ..workloads.protocol import RankReport
+from .failures import LOGGED, end_younger, failure, require_nothing_left, timed_out
+from .mpi_job import cpu_list, events_of
+from .reports import forget_reports, instance_walls, io_together, read_reports
+from .staging import KEPT, compared, own_directory, read_outputs
+
+ARRIVE_LIMIT = 60.0
+"""Seconds until all copies must wait at the gate."""
+
+
+def run_copies(session: Session, s: Standing, workload: CommandWorkload) -> tuple[Row, ...]:
+    """Run them once; raises TrialFailedError when one does not end in time, or ends with an error."""
+    ranks = range(s.arm.placement.ranks)
+    forget_reports(s)
+    begin = time.clock_gettime(time.CLOCK_BOOTTIME)
+    with ExitStack() as stack:
+        places = [stack.enter_context(own_directory(s, workload, f".{r}")) for r in ranks]
+        try:
+            with _gate(s.directory / "start") as gate:
+                into_guests(s, [p for p in places if p is not None])
+                for process in carried_gate(s, gate.directory):
+                    gate.callback(process.kill)
+                copies = [
+                    gate.enter_context(_copy(session, s, workload, r, gate.directory, places[r]))
+                    for r in ranks
+                ]
+                gate.wait_for(copies)
+                gate.release()
+                _wait(session, s, workload, copies)
+            out_of_guests(s, [p for p in places if p is not None])
+            outputs = [_outputs(s, workload, r, places[r]) for r in ranks]
+            for copy, output in zip(copies, outputs, strict=True):
+                if copy.poll() != os.EX_OK:
+                    raise _failure(session, s, workload, copy, output)
+        except TrialFailedError:
+            end_younger(s, begin)
+            raise
+    reports = read_reports(s.directory, len(ranks))
+    require_nothing_left(s, workload.name, reports)
+    if s.inside is not None:
+        s.inside.run(workload.name, reports)
+    s.places = tuple(r.place for r in reports)
+    verify_places(s.places, s.arm.placement, session.cpus(s.arm), tuple(i.hostname for i in s.instances))
+    walls = instance_walls(reports, s.arm.placement.tasks)
+    s.phases |= {f"{workload.name}.instance.{i}": v for i, v in enumerate(walls)}
+    return rows_of_copies(workload, outputs, reports, walls)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CopyOutput:
+    """What one copy wrote. files, difference: as in workloads.command.parse."""
+
+    stdout: str
+    stderr: str = ""
+    files: Mapping[str, str] = field(default_factory=dict)
+    difference: str | None = None
+
+
+def rows_of_copies(
+    workload: CommandWorkload,
+    outputs: Sequence[CopyOutput],
+    reports: Sequence[RankReport],
+    walls: Sequence[float],
+) -> tuple[Row, ...]:
+    """wall: the makespan, from the common begin to the end of the last copy; instance_wall: the median over
+    instances; CPU time of all together, memory of the largest; the program's own metrics as medians over its
+    copies. A row that one copy failed has failed."""
+    each = [
+        parse(
+            workload,
+            output.stdout,
+            wall=max(walls),
+            user=sum(r.user for r in reports),
+            system=sum(r.system for r in reports),
+            max_rss=max(r.max_rss for r in reports),
+            io=io_together(reports),
+            files=output.files,
+            difference=output.difference,
+        )
+        for output in outputs
+    ]
+    rows = [_together(same) for same in zip(*each, strict=True)]
+    own = Row(
+        workload=workload.name,
+        metric="instance_wall",
+        unit="s",
+        better=Better.LOWER,
+        values=(median(walls),),
+        status=Status.OK,
+    )
+    failed = next((r for r in rows if r.verification.get("ok") is False), None)
+    if failed is not None:
+        own = replace(own, status=Status.FAILED, reason=failed.reason, verification=failed.verification)
+    return (*rows, own)
+
+
+def _together(same: Sequence[Row]) -> Row:
+    failed = next((r for r in same if r.status is Status.FAILED), None)
+    if failed is not None:
+        return failed
+    return replace(same[0], values=(median(r.values[0] for r in same),))
+
+
+class _Gate(ExitStack):
+    """Two FIFOs: copies say in one that they are there, and wait for the end of the other."""
+
+    def __init__(self, directory: Path) -> None:
+        super().__init__()
+        self.directory = directory
+        self._arrived = self._gate = -1
+
+    def make(self) -> None:
+        """Raises OSError."""
+        self.directory.mkdir()
+        self.callback(shutil.rmtree, self.directory)
+        for name in ("arrived", "gate"):
+            os.mkfifo(self.directory / name, 0o600)
+        # Read and write, so that no open() waits: ours, or that of a copy.
+        self._arrived = os.open(self.directory / "arrived", os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+        self.callback(os.close, self._arrived)
+        self._gate = os.open(self.directory / "gate", os.O_RDWR | os.O_CLOEXEC)
+        self.callback(self.release)
+
+    def wait_for(self, copies: Sequence[Process]) -> None:
+        """Until all are there; also when one has ended before, which is told later."""
+        there, deadline = 0, time.monotonic() + ARRIVE_LIMIT
+        while there < len(copies) and all(c.poll() is None for c in copies):
+            if time.monotonic() > deadline:
+                raise TrialFailedError(f"{there} of {len(copies)} copies were ready in {ARRIVE_LIMIT:g} s")
+            if wait_readable(self._arrived, 0.1):
+                there += len(os.read(self._arrived, 4096))
+
+    def release(self) -> None:
+        """Let all begin; harmless when they have."""
+        if self._gate >= 0:
+            os.close(self._gate)
+            self._gate = -1
+
+
+@contextmanager
+def _gate(directory: Path) -> Iterator[_Gate]:
+    with _Gate(directory) as gate:
+        gate.make()
+        yield gate
+
+
+@contextmanager
+def _copy(
+    session: Session, s: Standing, workload: CommandWorkload, rank: int, gate: Path, directory: Path | None
+) -> Iterator[Process]:
+    """One copy, in the instance of its rank; ended on leaving."""
+    s.log.mkdir(parents=True, exist_ok=True)
+    tools, place = session.software_of(s.arm).tools, s.arm.placement
+    rank_argv = [tools / "nm-rank", "--rank", str(rank), "--gate", str(gate), "--report", str(s.directory)]
+    rank_argv += ["--cpus", cpu_list(session.cpus(s.arm)), *events_of(session)]
+    rank_argv += ["--exit-codes", ",".join(map(str, workload.exit_codes))]
+    if directory is not None:
+        rank_argv += ["--directory", str(directory)]
+    if s.volumes:
+        rank_argv += ["--storage", ",".join(str(v.path) for v in s.volumes for _ in range(place.tasks))]
+    argv = s.instances[rank // place.tasks].command([*rank_argv, "--", *workload.argv_on(place.ranks)])
+    stdout, stderr = _files(s, workload, rank)
+    for file in (stdout, stderr):
+        file.unlink(missing_ok=True)
+    process = session.machine.host.start(
+        argv, stdout=stdout, stderr=stderr, env=dict(workload.env), cwd=Path.cwd(), most=KEPT
+    )
+    try:
+        yield process
+    finally:
+        process.kill()
+
+
+def _wait(session: Session, s: Standing, workload: CommandWorkload, copies: Sequence[Process]) -> None:
+    deadline = time.monotonic() + workload.time_limit
+    for copy in copies:
+        while copy.poll() is None:
+            left = deadline - time.monotonic()
+            if left <= 0:
+                raise timed_out(s, workload.name, workload.time_limit)
+            try:
+                copy.wait(min(left, 1.0))
+            except TimeoutError:
+                look_at_network(session, s)
+
+
+def _files(s: Standing, workload: CommandWorkload, rank: int) -> tuple[Path, Path]:
+    return s.log / f"{workload.name}.{rank}.stdout.txt", s.log / f"{workload.name}.{rank}.stderr.txt"
+
+
+def _outputs(s: Standing, workload: CommandWorkload, rank: int, directory: Path | None) -> CopyOutput:
+    """Also cuts what stays of it on the disk."""
+    texts = []
+    for file in _files(s, workload, rank):
+        texts.append(file.read_text(errors="replace"))
+        if len(texts[-1]) > LOGGED:
+            file.write_text(shortened(texts[-1], LOGGED))
+    stdout, stderr = texts
+    return CopyOutput(
+        stdout=stdout,
+        stderr=stderr,
+        files=read_outputs(directory, workload.outputs) if directory is not None else {},
+        difference=compared(workload, directory, stdout),
+    )
+
+
+def _failure(
+    session: Session, s: Standing, workload: CommandWorkload, copy: Process, output: CopyOutput
+) -> TrialFailedError:
+    done = Completed(
+        argv=workload.argv_on(s.arm.placement.ranks),
+        returncode=copy.poll() or 1,
+        stdout=output.stdout,
+        stderr=output.stderr,
+        seconds=0.0,
+    )
+    return failure(
+        session,
+        s,
+        workload.name,
+        done,
+        program=done.argv[0],
+        limit=workload.time_limit,
+        exit_codes=workload.exit_codes,
+    )

@@ -1,0 +1,114 @@
+"""How a program's run failed, in words that say where to look; its logs; what it left running."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Sequence
+from functools import partial
+
+from ..errors import TrialFailedError
+from ..host import Completed, cgroups, processes
+from ..host.bounded import shortened
+from ..host.failure import CANNOT_START, TIMED_OUT, describe_end, find_error_line, find_message
+from ..model.image import HOST
+from ..node.guests import trouble
+from ..node.node import Session
+from ..node.trial import Standing
+from ..workloads.protocol import RankReport
+from .reports import found_reports
+
+#: Characters of each stream of a run that stay on disk.
+LOGGED = 1 << 20
+#: The remedy by a part of a program's message.
+_KNOWN = {
+    "does not support O_DIRECT": "this storage takes no direct requests: buffered ones (mode: buffered), or "
+    "another storage, such as {kind: loop, size: 1 GiB}; of a guest the disk that guest: writable gives it",
+    "No space left on device": "a larger storage, or a smaller size",
+}
+
+
+def write_logs(s: Standing, name: str, stdout: str, stderr: str) -> None:
+    """Where something was said: <name>.stdout.txt and <name>.stderr.txt, cut in the middle."""
+    for stream, text in (("stdout", stdout), ("stderr", stderr)):
+        if text:
+            s.log.mkdir(parents=True, exist_ok=True)
+            (s.log / f"{name}.{stream}.txt").write_text(shortened(text, LOGGED))
+
+
+def place_of_logs(s: Standing) -> str:
+    """'' where nothing was said."""
+    return str(s.log) if s.log.is_dir() else ""
+
+
+def timed_out(s: Standing, name: str, limit: float) -> TrialFailedError:
+    """Of a program that had to be ended."""
+    return TrialFailedError(
+        f"{name} did not end within {limit:g} s, its time_limit",
+        where=place_of_logs(s),
+        remedy="raise time_limit, or look in its log for what it waits for",
+    )
+
+
+def failure(
+    session: Session,
+    s: Standing,
+    name: str,
+    done: Completed,
+    *,
+    program: str,
+    limit: float,
+    exit_codes: Sequence[int],
+) -> TrialFailedError:
+    """Of a run that did not end well. name: of the workload; program: its first token; limit:
+    seconds."""
+    if done.returncode == TIMED_OUT and done.seconds >= limit:
+        return timed_out(s, name, limit)
+    error = find_error_line(done.stderr)
+    if error is not None and f" {CANNOT_START}" in error.what:
+        remedy = start_remedy(session, s, program, error.what)
+        return TrialFailedError(f"{name}: {error.what}", where=place_of_logs(s), remedy=remedy)
+    bad = [r for r in found_reports(s.directory, s.arm.placement.ranks) if r.status not in exit_codes]
+    ranks = f"rank {bad[0].place.rank} " if bad and s.arm.placement.ranks > 1 else ""
+    message = find_message(done.stderr) or find_message(done.stdout) or "it printed no message"
+    words = trouble(s) or (str(error) if error is not None else message)
+    how = describe_end(bad[0].status if bad else done.returncode, exit_codes)
+    remedy = next((mends for said, mends in _KNOWN.items() if said in words), "")
+    return TrialFailedError(f"{name}: {ranks}{how}: {words}", where=place_of_logs(s), remedy=remedy)
+
+
+def start_remedy(session: Session, s: Standing, program: str, reason: str) -> str:
+    """Return what to do about a program that could not be started."""
+    if os.strerror(errno.EACCES) in reason:
+        return f"chmod +x {program}, if it is a program; else name what runs it: [python3, {program}]"
+    image = s.arm.environment.image
+    here = session.machine.host.which(program) is not None
+    if image == HOST:
+        absolute = program.startswith("/")
+        return "" if here else "install it" if absolute else "install it, or name it by its absolute path"
+    has = "this machine has it, the image has not: " if here else ""
+    return f"{has}add its package to image {image} and build it again, or copy it there by files"
+
+
+def require_nothing_left(s: Standing, name: str, reports: Sequence[RankReport]) -> None:
+    """Raises TrialFailedError where a program ended before its own processes did: its time is not known."""
+    left = [process for r in reports for process in r.left]
+    if left:
+        raise TrialFailedError(
+            f"{name} ended and left {', '.join(dict.fromkeys(left))} running, which was ended: how long its"
+            " work takes is not known",
+            where=place_of_logs(s),
+            remedy="let it run in the foreground, and wait for what it starts",
+        )
+
+
+def end_younger(s: Standing, begin: float) -> None:
+    """End what a failed run started in the arm's instances and left there, for other arms may still be
+    measured. begin: of the run, by CLOCK_BOOTTIME."""
+    for instance in s.instances:
+        groups = cgroups.unique(instance.cgroups)
+        if groups:
+            pids = cgroups.members(cgroups.with_children(groups))
+        else:
+            pids = set(processes.labelled(partial(str.__eq__, instance.label)))
+        processes.kill_younger(pids - processes.ancestors(os.getpid()), begin)

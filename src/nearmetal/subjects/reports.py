@@ -1,0 +1,65 @@
+"""What nm-rank wrote of the ranks of one run."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..errors import TrialFailedError
+from ..host.counter_files import whole_file
+from ..workloads.protocol import RankReport, parse_report
+
+if TYPE_CHECKING:
+    from ..node.trial import Standing
+
+
+def read_reports(directory: Path, ranks: int) -> list[RankReport]:
+    """By rank; nm-rank ends with an error where it cannot write. Raises TrialFailedError."""
+    return [_report(directory, rank) for rank in range(ranks)]
+
+
+def found_reports(directory: Path, ranks: int) -> list[RankReport]:
+    """Those of a launch that failed, as far as there are any."""
+    found = []
+    for rank in range(ranks):
+        with contextlib.suppress(TrialFailedError):
+            found.append(_report(directory, rank))
+    return found
+
+
+def forget_reports(s: Standing) -> None:
+    """What an earlier run left is not to be taken for that of the one which follows."""
+    if s.reported:
+        for rank in range(s.arm.placement.ranks):
+            (s.directory / _name(rank)).unlink(missing_ok=True)
+    s.reported = True
+
+
+def _report(directory: Path, rank: int) -> RankReport:
+    try:
+        descriptor = os.open(f"{directory}/{_name(rank)}", os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            text = whole_file(descriptor)
+        finally:
+            os.close(descriptor)
+    except OSError as e:
+        raise TrialFailedError(f"rank {rank} did not report: {e}", where=str(directory)) from e
+    return parse_report(text.decode(errors="replace"))
+
+
+def _name(rank: int) -> str:
+    return f"rank.{rank}.json"
+
+
+def io_together(reports: Sequence[RankReport]) -> dict[str, int]:
+    """Bytes of all ranks by kind, of the kinds that each tells."""
+    kinds = [k for k in reports[0].io if all(k in r.io for r in reports)]
+    return {kind: sum(r.io[kind] for r in reports) for kind in kinds}
+
+
+def instance_walls(reports: Sequence[RankReport], tasks: int) -> list[float]:
+    """Seconds of each instance: until the last of its tasks had ended."""
+    return [max(r.wall for r in reports[i : i + tasks]) for i in range(0, len(reports), tasks)]
