@@ -21,8 +21,7 @@ from benchmarks.launched import LIMIT, launched
 from benchmarks.paired import interleaved, ratio, shown
 
 from nearmetal.host import LocalHost
-from nearmetal.node.machine import Machine
-from nearmetal.node.node import prepare_machine
+from nearmetal.node.machine import Machine, prepare_machine
 from nearmetal.node.progress import Silent
 from nearmetal.workloads.applications.blast import ENV, PROGRAMS, WHOLE, Blast
 from nearmetal.workloads.applications.contract import Output, Place

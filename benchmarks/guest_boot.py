@@ -31,8 +31,7 @@ from nearmetal.images import require_image
 from nearmetal.model.guest import MIB, GuestSettings, StartFrom
 from nearmetal.model.study import Attachment, Environment
 from nearmetal.node.bases import KERNEL_IMAGE, kernel_of
-from nearmetal.node.machine import cache_directory, image_store
-from nearmetal.node.node import prepare_machine
+from nearmetal.node.machine import cache_directory, image_store, prepare_machine
 from nearmetal.node.progress import Silent
 
 IDLE = 8

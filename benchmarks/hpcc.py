@@ -17,11 +17,11 @@ from benchmarks.paired import interleaved, ratio, shown
 from nearmetal.host import LocalHost
 from nearmetal.launchers import MpiJob
 from nearmetal.model.study import Transport
-from nearmetal.node.machine import Machine
-from nearmetal.node.node import prepare_machine
+from nearmetal.node.machine import Machine, prepare_machine
 from nearmetal.node.progress import Silent
 from nearmetal.run.dgemm_roof import measure_dgemm
 from nearmetal.run.once import rank_cpus
+from nearmetal.subjects.rank_argv import rank_argv
 from nearmetal.workloads.applications.contract import Output, Parsed, Place
 from nearmetal.workloads.applications.hpcc import OUTPUT, Hpcc
 from nearmetal.workloads.parameter import Choices
@@ -73,9 +73,10 @@ def run(machine: Machine, scratch: Path, n: int) -> Parsed:
         invocation = known.command(choices, place)
         for name, text in invocation.files.items():
             (place.directory / name).write_text(text)
-        rank = (machine.tools / "nm-rank", "--cpus", rank_cpus(machine.cpus, ranks, 1), "--directory", here)
+        cpus = rank_cpus(machine.cpus, ranks, 1)
+        rank = rank_argv(machine.tools, cpus, invocation.argv, directory=Path(here))
         job = MpiJob(
-            argv=(*rank, "--", *invocation.argv),
+            argv=tuple(rank),
             box=machine.tools / "nm-box",
             ranks=ranks,
             transport=Transport.SHM,

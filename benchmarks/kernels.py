@@ -17,8 +17,7 @@ from benchmarks.paired import interleaved, ratio, shown
 from nearmetal.host import LocalHost
 from nearmetal.launchers import MpiJob
 from nearmetal.model.study import Transport
-from nearmetal.node.machine import Machine
-from nearmetal.node.node import prepare_machine
+from nearmetal.node.machine import Machine, prepare_machine
 from nearmetal.node.progress import Silent
 from nearmetal.subjects.job import Job
 

@@ -11,6 +11,7 @@ from nearmetal.launchers import MpiJob
 from nearmetal.model.study import Transport
 from nearmetal.node.machine import Machine
 from nearmetal.run.once import rank_cpus
+from nearmetal.subjects.rank_argv import Report, rank_argv
 from nearmetal.workloads.protocol import RankReport, parse_report
 
 LIMIT = 3600.0
@@ -29,12 +30,15 @@ def launched(
     """A fresh launch in shared memory, one CPU for each rank. directory: where it runs; failed_well: what its
     output holds where it may end with an error. Ends the benchmark where it fails otherwise."""
     with tempfile.TemporaryDirectory(dir=scratch) as here:
-        cpus = rank_cpus(machine.cpus, ranks, 1)
-        wrapper = [str(machine.tools / "nm-rank"), "--cpus", cpus, "--report", here]
-        if directory is not None:
-            wrapper += ["--directory", str(directory)]
+        rank = rank_argv(
+            machine.tools,
+            rank_cpus(machine.cpus, ranks, 1),
+            [*map(str, program)],
+            report=Report(directory=Path(here)),
+            directory=directory,
+        )
         job = MpiJob(
-            argv=(*wrapper, "--", *map(str, program)),
+            argv=tuple(rank),
             box=machine.tools / "nm-box",
             ranks=ranks,
             transport=Transport.SHM,

@@ -31,8 +31,7 @@ from nearmetal.host import LocalHost
 from nearmetal.host.provenance import cpu_summary, provenance
 from nearmetal.model.result import Interval
 from nearmetal.model.study import KernelWorkload
-from nearmetal.node.machine import Machine, cache_directory
-from nearmetal.node.node import prepare_machine
+from nearmetal.node.machine import Machine, cache_directory, prepare_machine
 from nearmetal.node.progress import Silent
 from nearmetal.study_file.npb import Benchmark, Program, Size, find_program, npb_command
 from nearmetal.workloads.build import build_tools, compiler_flags

@@ -16,8 +16,7 @@ from benchmarks.paired import difference, interleaved, shown
 from nearmetal.host import LocalHost
 from nearmetal.launchers import MpiJob
 from nearmetal.model.study import Transport
-from nearmetal.node.machine import Machine
-from nearmetal.node.node import prepare_machine
+from nearmetal.node.machine import Machine, prepare_machine
 from nearmetal.node.progress import Silent
 
 SOURCE = Path(__file__).with_name("calls.c")

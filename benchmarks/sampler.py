@@ -22,8 +22,7 @@ from pathlib import Path
 from nearmetal.environments.instance import CONTROLLERS
 from nearmetal.errors import UnavailableError
 from nearmetal.host import LocalHost, Unavailable, cgroups
-from nearmetal.node.machine import cache_directory
-from nearmetal.node.node import new_label
+from nearmetal.node.machine import cache_directory, new_label
 from nearmetal.samplers import Sampler
 from nearmetal.workloads.build import build_tools
 

@@ -21,19 +21,21 @@ from benchmarks.paired import difference, interleaved, interval, shown
 
 from nearmetal.host import LocalHost
 from nearmetal.meters.inside import counted_everywhere
-from nearmetal.model.change import replace
 from nearmetal.model.plan import NextBlock
 from nearmetal.model.record import TrialRecord
 from nearmetal.model.study import CommandWorkload, Design, Environment, Mode, Placement, Study
-from nearmetal.node.node import new_label, open_session, prepare_machine, usable_arms
+from nearmetal.node.available import usable_arms
+from nearmetal.node.machine import new_label, prepare_machine
+from nearmetal.node.node import open_node
 from nearmetal.node.progress import Silent
 from nearmetal.plan import make_plan
 from nearmetal.records import TrialWriter
 from nearmetal.records.codec import to_line
-from nearmetal.run.block import run_block
+from nearmetal.run.block import Recording, run_block
 from nearmetal.run.decide import Verifications, next_block
 from nearmetal.run.rehearsal import rehearse
 from nearmetal.run.running import RunningAnalysis
+from nearmetal.workloads.protocol import EVENTS
 
 TRIALS = 2  # of one block: the baseline and the baseline again
 STUDY = Study(
@@ -73,25 +75,25 @@ def main(rounds: int, reframe: str | None) -> None:
     numbers = count(1)
     with (
         tempfile.TemporaryDirectory(dir=Path.cwd()) as here,
-        open_session(machine, STUDY, backends, new_label(), Silent()) as opened,
+        open_node(machine, STUDY, backends, new_label(), Silent()) as node,
         TrialWriter(Path(here) / "local.jsonl", directory=Path(here)) as writer,
     ):
-        rehearsal = rehearse(opened).records
+        rehearsal = rehearse(node, Recording(logs=node.scratch, events=EVENTS)).records
         # As in a run: the events that this kernel has, not all that were tried.
-        session = replace(opened, events=counted_everywhere(opened.events, rehearsal))
+        recording = Recording(logs=node.scratch, events=counted_everywhere(EVENTS, rehearsal))
         alone = os.open(Path(here) / "alone", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
 
         def whole() -> float:
             begin = time.perf_counter()
-            for record in run_block(session, order(next(numbers))):
+            for record in run_block(node, order(next(numbers)), recording):
                 writer.append(record)
                 records.append(record)
             running.after(records, len(records) // TRIALS)
             return (time.perf_counter() - begin) / TRIALS
 
         tools = machine.tools
-        enter = [tools / "nm-box", "enter", "--pid", "0", "--label", session.label, "--cpus", "0", "--"]
-        rank = [tools / "nm-rank", "--cpus", "0", "--report", str(session.scratch), "--"]
+        enter = [tools / "nm-box", "enter", "--pid", "0", "--label", node.label, "--cpus", "0", "--"]
+        rank = [tools / "nm-rank", "--cpus", "0", "--report", str(node.scratch), "--"]
 
         def launched(argv: list[str]) -> float:
             begin = time.perf_counter()

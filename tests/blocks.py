@@ -1,33 +1,34 @@
-"""One block of a session by itself, for tests of what happens in a block."""
+"""One block by itself, for tests of what happens in a block."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
 from nearmetal.model.record import TrialRecord
-from nearmetal.node.node import Session
-from nearmetal.node.trial import Standing
-from nearmetal.run.block import Rehearsal, run_block
+from nearmetal.node.node import Node
+from nearmetal.node.running_arm import RunningArm
+from nearmetal.run.block import Recording, Rehearsal, run_block
 from nearmetal.run.decide import Verifications, next_block
 from nearmetal.run.fitting import WorkFit
+from nearmetal.workloads.protocol import EVENTS
 
 
-def nothing(_: Sequence[Standing]) -> None:
+def nothing(_: Sequence[RunningArm]) -> None:
     """An audit that asks nothing."""
 
 
 def run_one(
-    session: Session,
+    node: Node,
     number: int = 1,
     attempt: int = 1,
-    audit: Callable[[Sequence[Standing]], None] = nothing,
+    audit: Callable[[Sequence[RunningArm]], None] = nothing,
 ) -> list[TrialRecord]:
     """The records of one block: every kernel verified, the work of its slices fitted.
 
     audit: called with the arms of a group while their instances run and nothing is timed yet.
     """
     order = next_block(
-        session.study,
+        node.study,
         number,
         attempt,
         slices={},
@@ -36,4 +37,11 @@ def run_one(
         verifications=Verifications(),
         verify_all=True,
     )
-    return list(run_block(session, order, Rehearsal(audit=audit, fit=WorkFit(session).fit)))
+    return list(
+        run_block(
+            node,
+            order,
+            Recording(logs=node.scratch, events=EVENTS if node.study.design.perf_events else ()),
+            Rehearsal(audit=audit, fit=WorkFit(node).fit),
+        )
+    )

@@ -143,7 +143,7 @@ def test_a_quota_shows_as_throttled_seconds(tools: Tools, tmp_path: Path) -> Non
             report = parse_report((tmp_path / "rank.0.json").read_text())
             inside.run("spin", [report])
         whole = time.monotonic() - begin
-    found = inside.scopes()["timed.spin"]
+    found = inside.close()["timed.spin"]
     throttled, delay = found["throttled"], found["run_delay"]
     assert throttled is not None and delay is not None
     assert 0 < throttled <= whole - report.user + 0.1, "a period of the quota more"

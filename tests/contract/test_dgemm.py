@@ -11,8 +11,7 @@ from nearmetal.errors import UnavailableError
 from nearmetal.host import LocalHost
 from nearmetal.host.failure import find_error_line
 from nearmetal.model.roof import DGEMM, Wanted
-from nearmetal.node.machine import Machine
-from nearmetal.node.node import prepare_machine
+from nearmetal.node.machine import Machine, prepare_machine
 from nearmetal.node.progress import Silent
 from nearmetal.run.dgemm_roof import measure_dgemm
 from nearmetal.run.roofs import MEASURES

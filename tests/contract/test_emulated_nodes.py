@@ -28,7 +28,7 @@ from nearmetal.model.study import Attachment, Environment, NodeLink
 from nearmetal.network.build import Emulation, Network, build_networks
 from nearmetal.network.plan import Want
 from nearmetal.node.links import Links, node_links
-from nearmetal.node.node import prepare_machine
+from nearmetal.node.machine import prepare_machine
 from nearmetal.node.progress import Silent
 from nearmetal.run.socket_roof import by_sockets
 

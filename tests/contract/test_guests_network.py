@@ -9,7 +9,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -28,7 +27,7 @@ from nearmetal.model.guest import GuestSettings, Nic
 from nearmetal.model.network import NetworkSettings, Seat
 from nearmetal.model.study import Attachment, Environment
 from nearmetal.network.plan import Want
-from nearmetal.node.guests import settled_networks
+from nearmetal.node.guests import check_networks
 
 pytestmark = [pytest.mark.more, pytest.mark.beside, *NEEDED]
 
@@ -55,13 +54,9 @@ def guest_on(
 
 def settled(environment: Environment, guest: Guest) -> dict[str, Any]:
     """What is recorded of its network. Raises TrialFailedError where it is not what was asked for."""
-    arm = SimpleNamespace(environment=environment)
-    standing_arm = cast(
-        Any, SimpleNamespace(arm=arm, instances=(guest,), guests=(guest,), facts={}, log="log")
-    )
-    settled_networks(standing_arm)
-    ((name, found),) = standing_arm.facts.items()
-    assert name == f"network.{cast(GuestInstance, guest).hostname}"
+    instance = cast(GuestInstance, guest)
+    ((name, found),) = check_networks(environment, (guest,), (instance,), Path("log")).items()
+    assert name == f"network.{instance.hostname}"
     return dict(found)
 
 

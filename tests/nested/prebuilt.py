@@ -11,7 +11,7 @@ from tests.nested.parts import ANY_CPU
 from nearmetal.host import Completed, LocalHost, Unavailable
 from nearmetal.host.runtime import scratch_directory
 from nearmetal.images.store import Image
-from nearmetal.node.node import prepare_machine
+from nearmetal.node.machine import prepare_machine
 from nearmetal.node.progress import Silent
 from nearmetal.node.software import _compiled
 from nearmetal.workloads.build import FLAGS

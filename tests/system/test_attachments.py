@@ -25,9 +25,11 @@ from nearmetal.model.study import (
     Placement,
     Study,
 )
-from nearmetal.node.node import Session, new_label, open_session, prepare_machine, usable_arms
+from nearmetal.node.available import usable_arms
+from nearmetal.node.machine import new_label, prepare_machine
+from nearmetal.node.node import Node, open_node
 from nearmetal.node.progress import Silent
-from nearmetal.node.trial import Standing
+from nearmetal.node.running_arm import RunningArm
 from nearmetal.subjects.job import TOKEN_LIMIT
 
 pytestmark = pytest.mark.more
@@ -59,7 +61,7 @@ def study(attachments: Sequence[Attachment]) -> Study:
 
 
 @contextmanager
-def session(attachments: Sequence[Attachment]) -> Iterator[Session]:
+def session(attachments: Sequence[Attachment]) -> Iterator[Node]:
     machine = prepare_machine(HOST, Silent())
     asked = study(attachments)
     arms, backends, absent = usable_arms(machine, asked, Silent())
@@ -68,7 +70,7 @@ def session(attachments: Sequence[Attachment]) -> Iterator[Session]:
     label = new_label()
     here = study([a for a in attachments if f"{a}/2x1" in arms])
     with machine_lock(label, command="pytest", force=True):
-        with open_session(machine, here, backends, label, Silent()) as session:
+        with open_node(machine, here, backends, label, Silent()) as session:
             yield session
         assert find(label) == ()
 
@@ -97,7 +99,7 @@ def test_messages_pass_over_every_attachment_with_its_settings() -> None:
 def test_an_interface_that_vanishes_fails_its_trial_alone_and_soon() -> None:
     code = "from pyroute2 import IPRoute; IPRoute().link('del', ifname='port0')"
 
-    def cut(standing: Sequence[Standing]) -> None:
+    def cut(standing: Sequence[RunningArm]) -> None:
         network = next(n for (arm, _), n in own.networks.items() if arm == "veth-routed/2x1")
         done = HOST.run(network.hub_command([sys.executable, "-c", code]), timeout=600, cwd=Path("/"))
         assert done.ok, done.failure()

@@ -22,10 +22,12 @@ from nearmetal.model.guest import MIB, GuestSettings
 from nearmetal.model.record import Status
 from nearmetal.model.study import Attachment, CommandWorkload, Design, Environment, Placement, Study
 from nearmetal.node.accelerator import with_accelerators
+from nearmetal.node.available import usable_arms
 from nearmetal.node.guests import guests_among
-from nearmetal.node.node import new_label, open_session, prepare_machine, usable_arms
+from nearmetal.node.machine import new_label, prepare_machine
+from nearmetal.node.node import open_node
 from nearmetal.node.progress import Silent
-from nearmetal.node.trial import Standing
+from nearmetal.node.running_arm import RunningArm
 
 pytestmark = [pytest.mark.more, *NEEDED]
 SLEEPS = 3600
@@ -62,7 +64,7 @@ def test_a_qemu_that_is_killed_fails_its_trial_alone_and_the_next_block_has_new_
     killed: list[int] = []
     times: list[float] = []
 
-    def kill_soon(standing: Sequence[Standing]) -> None:
+    def kill_soon(standing: Sequence[RunningArm]) -> None:
         (vm,) = [s for s in standing if guests_among(s.instances)]
         pid = processes.descendant(vm.instances[0].pid, "qemu-system-x86") or vm.instances[0].pid
         killed.append(pid)
@@ -78,7 +80,7 @@ def test_a_qemu_that_is_killed_fails_its_trial_alone_and_the_next_block_has_new_
 
     with (
         machine_lock(label, command="pytest", force=True),
-        open_session(machine, study, backends, label, Silent()) as session,
+        open_node(machine, study, backends, label, Silent()) as session,
     ):
         first = {r.arm: r for r in run_one(session, audit=kill_soon)}
         assert times and time.monotonic() - times[0] < SLEEPS / 2, (

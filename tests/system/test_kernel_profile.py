@@ -11,7 +11,7 @@ from tests.patience import one_fits
 from tests.system.test_quick import left_behind, nearmetal, trial_lines
 
 from nearmetal.host import LocalHost
-from nearmetal.node.node import prepare_machine
+from nearmetal.node.machine import prepare_machine
 from nearmetal.node.progress import Silent
 
 pytestmark = pytest.mark.more

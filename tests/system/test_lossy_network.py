@@ -25,8 +25,9 @@ from nearmetal.model.study import (
     Placement,
     Study,
 )
-from nearmetal.node.machine import Machine
-from nearmetal.node.node import Session, new_label, open_session, prepare_machine, usable_arms
+from nearmetal.node.available import usable_arms
+from nearmetal.node.machine import Machine, new_label, prepare_machine
+from nearmetal.node.node import Node, open_node
 from nearmetal.node.progress import Silent
 from nearmetal.plan import make_plan
 from nearmetal.records.codec import from_line, to_line
@@ -86,7 +87,7 @@ def machine() -> Machine:
 
 
 @pytest.fixture
-def session(machine: Machine) -> Iterator[Session]:
+def session(machine: Machine) -> Iterator[Node]:
     """On a network whose bridge ports have the tiny queue."""
     asked = study(machine)
     _, backends, absent = usable_arms(machine, asked, Silent())
@@ -95,7 +96,7 @@ def session(machine: Machine) -> Iterator[Session]:
     label = new_label()
     with (
         machine_lock(label, command="pytest", force=True),  # else another run sweeps it away
-        open_session(machine, asked, backends, label, Silent()) as session,
+        open_node(machine, asked, backends, label, Silent()) as session,
     ):
         box = session.networks["box/2x1", False]
         done = HOST.run(box.hub_command([sys.executable, "-c", QUEUE]), timeout=600, cwd=Path("/"))
@@ -103,7 +104,7 @@ def session(machine: Machine) -> Iterator[Session]:
         yield session
 
 
-def test_a_tiny_queue_is_found_and_blamed(session: Session) -> None:
+def test_a_tiny_queue_is_found_and_blamed(session: Node) -> None:
     records = [from_line(to_line(r)) for r in run_one(session)]
     assert [r.reason for r in records] == [""] * 3
     box = next(r for r in records if r.arm == "box/2x1")

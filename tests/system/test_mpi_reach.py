@@ -36,9 +36,11 @@ from nearmetal.model.study import (
     TransportWish,
 )
 from nearmetal.node import ssh, starting
-from nearmetal.node.node import Session, new_label, open_session, prepare_machine, usable_arms
+from nearmetal.node.available import usable_arms
+from nearmetal.node.machine import new_label, prepare_machine
+from nearmetal.node.node import Node, open_node
 from nearmetal.node.progress import Silent
-from nearmetal.node.trial import Standing
+from nearmetal.node.running_arm import RunningArm
 from nearmetal.run.audit import ALLOWED, CMA, audit_arms
 from nearmetal.workloads.kernels.registry import argument
 
@@ -102,7 +104,7 @@ def study(*names: str, mpi: Mpi | None = None, **design: Any) -> Study:
 
 
 @contextmanager
-def session_of(asked: Study) -> Iterator[Session]:
+def session_of(asked: Study) -> Iterator[Node]:
     """Where MPI, root or a backend is missing, the test is skipped by name; in CI it fails."""
     lacking = pytest.fail if os.environ.get("CI") else pytest.skip
     if not HOST.is_root():
@@ -116,7 +118,7 @@ def session_of(asked: Study) -> Iterator[Session]:
         lacking(f"cannot run here: {absent}")
     label = new_label()
     with machine_lock(label, command="pytest", force=True):
-        with open_session(machine, asked, backends, label, Silent()) as session:
+        with open_node(machine, asked, backends, label, Silent()) as session:
             yield session
         assert find(label) == (), "something is left behind"
 
@@ -240,8 +242,8 @@ def test_cma_is_asked_about_in_every_arm_and_refused_where_one_forbids_it(
 ) -> None:
     facts: dict[str, dict[str, str]] = {}
 
-    def look(session: Session, attempt: int) -> None:
-        def audit(arms: Sequence[Standing]) -> None:
+    def look(session: Node, attempt: int) -> None:
+        def audit(arms: Sequence[RunningArm]) -> None:
             facts.update(audit_arms(session, arms))
 
         run_one(session, attempt=attempt, audit=audit)

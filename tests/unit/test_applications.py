@@ -14,10 +14,10 @@ from nearmetal.environments.registry import get_backend
 from nearmetal.errors import StudyError, UnavailableError, UsageError
 from nearmetal.model.record import Status
 from nearmetal.model.study import ApplicationWorkload, Better, KernelWorkload, Mode, StorageKind, Study
-from nearmetal.node.hardware import Hardware
+from nearmetal.node.machine import Hardware
+from nearmetal.node.programs import place_of, require_programs, runs_mpi
 from nearmetal.run.weigh import weigh_study
 from nearmetal.study_file import dump_study, load_text
-from nearmetal.subjects.application_place import place_of, require_programs, runs_mpi
 from nearmetal.workloads.applications import registry as applications
 from nearmetal.workloads.applications.contract import Invocation, Metric, Needs, Output, Parsed, Place
 from nearmetal.workloads.applications.registry import choices, rows

@@ -5,7 +5,6 @@ from __future__ import annotations
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,7 +17,7 @@ from nearmetal.environments.cpuid import hypervisors
 from nearmetal.environments.xen import backend as xen_backend
 from nearmetal.environments.xen.backend import Xen
 from nearmetal.model.guest import GuestSettings
-from nearmetal.model.study import Attachment, Environment
+from nearmetal.model.study import Arm, Attachment, Environment
 from nearmetal.node.emulation import with_emulation
 from nearmetal.node.progress import Silent
 from nearmetal.report.boots import boots_text
@@ -27,9 +26,9 @@ from nearmetal.report.json_form import json_form
 from nearmetal.report.latex import latex_text
 from nearmetal.report.markdown import markdown_text
 from nearmetal.report.terminal import terminal_text
-from nearmetal.run.block import _ready_limit
 from nearmetal.study_file import dump_study, load_text
 from nearmetal.subjects.job import READY_LIMIT
+from nearmetal.subjects.kernel import ready_limit
 from nearmetal.testing.fake_host import Answer, FakeHost
 
 INFO = (
@@ -157,9 +156,7 @@ def test_a_comparison_of_boots_says_so() -> None:
 def test_ranks_have_as_long_to_start_as_the_slowest_guest_to_boot() -> None:
     def limit(*guests: GuestSettings | None) -> float:
         environments = [replace(sample.study().environments[0], guest=guest) for guest in guests]
-        arms = {str(i): SimpleNamespace(environment=e) for i, e in enumerate(environments)}
-        session: Any = SimpleNamespace(arms=arms)
-        return _ready_limit(session)
+        return ready_limit(Arm(environment=e, placement=sample.study().placements[0]) for e in environments)
 
     assert limit(None) == limit(None, GuestSettings(boot_timeout=20)) == READY_LIMIT
     assert limit(None, GuestSettings(boot_timeout=240), GuestSettings(boot_timeout=20)) == 240

@@ -13,17 +13,18 @@ from hypothesis import strategies as st
 
 from nearmetal.model.plan import TrialSpec
 from nearmetal.model.study import Arm, Environment, Placement
-from nearmetal.node.trial import Standing
+from nearmetal.node.trial import Trial
 from nearmetal.subjects.rounds import rounds
 
 
-def arms(number: int) -> list[Standing]:
+def arms(number: int) -> list[Trial]:
     place = Placement(name="1x1", instances=1, tasks=1)
     own = [Environment(name=f"a{i}", backend="native", placements=("1x1",)) for i in range(number)]
     return [
-        Standing(
-            trial=TrialSpec(id=f"1.{i}", block=1, position=i, arm=f"a{i}/1x1", aa=False),
+        Trial(
+            spec=TrialSpec(id=f"1.{i}", block=1, position=i, arm=f"a{i}/1x1", aa=False),
             arm=Arm(environment=own[i], placement=place),
+            nodes=(),
             directory=Path("/d"),
             log=Path("/l"),
         )
@@ -61,7 +62,7 @@ def test_no_arm_leads_more_often() -> None:
 
 def test_a_failed_arm_is_left_out_and_changes_no_order() -> None:
     some, broken = arms(4), arms(4)
-    broken[2].failure = "died"
+    broken[2].found.failure = "died"
     for last in range(4):
         whole = [some.index(s) for s in rounds(some, random.Random(3), 20, after=some[last])]
         left = [broken.index(s) for s in rounds(broken, random.Random(3), 20, after=broken[last])]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,45 +20,56 @@ from nearmetal.model.guest import Accelerator, GuestSettings
 from nearmetal.model.plan import TrialSpec
 from nearmetal.model.study import Arm, Attachment, Design, Environment, Placement, Study
 from nearmetal.node import accelerator, emulation, starting
-from nearmetal.node.starting import guest_around
-from nearmetal.node.trial import Standing
-from nearmetal.subjects.rounds import borrow_guest
+from nearmetal.node.running_arm import RunningArm, arm_around
+from nearmetal.node.start_group import Group
+from nearmetal.node.starting import Surroundings, guest_around
+from nearmetal.node.trial import Trial
 
 PLACES = (Placement(name="1x1", instances=1, tasks=1), Placement(name="1x2", instances=1, tasks=2))
 VM = Environment(name="vm", backend="qemu", attachment=Attachment.VETH_BRIDGE, placements=("1x1", "1x2"))
 BOX = Environment(name="box", backend="namespaces", inside="vm", placements=("1x1", "1x2"))
 
 
-def standing_of(environment: Environment, place: Placement, *, aa: bool = False, up: bool = True) -> Standing:
+def trial_of(environment: Environment, place: Placement, *, aa: bool = False, node: Any = None) -> Trial:
     arm = Arm(environment=environment, placement=place)
-    trial = TrialSpec(id=f"0/{arm.name}{aa}", block=0, position=0, arm=arm.name, aa=aa)
-    found = Standing(trial=trial, arm=arm, directory=Path("/d"), log=Path("/l"))
-    found.instances = (f"guest of {arm.name}",) if up else ()  # type: ignore[assignment]
-    return found
+    spec = TrialSpec(id=f"0/{arm.name}{aa}", block=0, position=0, arm=arm.name, aa=aa)
+    return Trial(spec=spec, arm=arm, nodes=(node,), directory=Path("/d"), log=Path("/l"))
 
 
-def test_it_stands_in_the_guest_of_the_block_on_its_own_placement() -> None:
-    vms = [standing_of(VM, p) for p in PLACES]
-    again = standing_of(VM, PLACES[1], aa=True)
-    box = standing_of(BOX, PLACES[1], up=False)
-    borrow_guest(box, [again, *vms, box])
-    assert str(box.around) == "guest of vm/1x2" and not box.alone
-    assert [s.alone for s in (*vms, again)] == [True, False, True]
-    nobody: Any = None
-    assert sources_of(nobody, box, {}, alone=False) == sources_of(nobody, vms[1], {}, alone=True) == ()
+def running(trial: Trial) -> RunningArm:
+    instance: Any = f"guest of {trial.arm.name}"
+    return RunningArm(
+        trial=trial,
+        group=Group(instances=(instance,), seconds=(0.0,), steps={}),
+        guests=(),
+        volumes=(),
+        companion=None,
+        lodges_with=None,
+        shared_memory=None,
+        ssh=(),
+    )
+
+
+def test_it_runs_in_the_guest_of_the_block_on_its_own_placement() -> None:
+    vms = [running(trial_of(VM, p)) for p in PLACES]
+    again = running(trial_of(VM, PLACES[1], aa=True))
+    assert arm_around(trial_of(BOX, PLACES[1]), [again, *vms]) is vms[1]
+
+
+def test_what_is_counted_of_a_guest_that_two_arms_share_belongs_to_neither() -> None:
+    assert sources_of(running(trial_of(VM, PLACES[1])), {}, alone=True, unshared=False) == ()
 
 
 def test_without_one_it_boots_its_own() -> None:
-    failed, fallen = standing_of(VM, PLACES[0]), standing_of(VM, PLACES[0], up=False)
-    failed.failure = "it did not boot"
-    for others in ([], [failed], [fallen], [standing_of(VM, PLACES[1])]):
-        box = standing_of(BOX, PLACES[0], up=False)
-        borrow_guest(box, [*others, box])
-        assert box.around is None and box.alone
+    failed = running(trial_of(VM, PLACES[0]))
+    failed.trial.found.failure = "it did not boot"
+    for others in ([], [failed], [running(trial_of(VM, PLACES[1]))]):
+        assert arm_around(trial_of(BOX, PLACES[0]), others) is None
 
 
 def test_its_own_guest_needs_no_network_and_goes_after_it(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[InstanceRequest] = []
+    events: list[str] = []
     request = InstanceRequest(
         label="l",
         hostname="h",
@@ -69,28 +81,31 @@ def test_its_own_guest_needs_no_network_and_goes_after_it(monkeypatch: pytest.Mo
     )
     monkeypatch.setattr(starting, "_request", lambda *_, **more: replace(request, label=more["name"]))
 
-    def start(_host: object, tools: object, request: InstanceRequest) -> Any:
+    @contextmanager
+    def start(_host: object, tools: object, request: InstanceRequest) -> Iterator[str]:
         asked.append(request)
-        return nullcontext("a guest")
+        yield "a guest"
+        events.append("gone")
 
-    session: Any = SimpleNamespace(
+    node: Any = SimpleNamespace(
         study=SimpleNamespace(environments=(VM, BOX)),
         backends={"qemu": SimpleNamespace(start=start)},
         bases={"vm": "base"},
         machine=SimpleNamespace(host=None),
         software_of=lambda _: SimpleNamespace(tools="tools"),
     )
-    box = standing_of(BOX, PLACES[0], up=False)
-    with guest_around(session, box):
-        assert str(box.around) == "a guest"
-        with guest_around(session, box):
-            assert len(asked) == 1, "it stands already"
-    assert box.around is None
+    box = trial_of(BOX, PLACES[0], node=node)
+    with guest_around(box, Surroundings()) as around:
+        assert str(around.guest) == "a guest" and around.alone
+        with guest_around(box, around) as same:
+            assert same is around and len(asked) == 1, "it runs already"
+        assert not events
+    assert events == ["gone"]
     (one,) = asked
     assert (one.label, one.environment.name, one.environment.attachment) == ("guest", "vm", Attachment.NONE)
     assert one.binds == () and one.seat is None and str(one.base) == "base"
-    with guest_around(session, standing_of(VM, PLACES[0])):
-        assert len(asked) == 1, "it is one itself"
+    with guest_around(trial_of(VM, PLACES[0], node=node), Surroundings()) as none:
+        assert none.guest is None and len(asked) == 1, "it is one itself"
 
 
 def test_what_runs_its_guest_is_said_of_it_too(monkeypatch: pytest.MonkeyPatch) -> None:

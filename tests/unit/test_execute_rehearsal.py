@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from nearmetal.errors import TrialFailedError
-from nearmetal.model.study import KernelWorkload
+from nearmetal.model.plan import TrialSpec
+from nearmetal.model.study import Arm, Environment, KernelWorkload, Placement
+from nearmetal.node.trial import Guard, Trial
 from nearmetal.plan.work import SLICE_SECONDS, SLOWEST_SECONDS
 from nearmetal.run.fitting import WorkFit
 from nearmetal.workloads.protocol import PartLine, SliceLine
@@ -18,27 +21,30 @@ TOKEN = 20e-6
 CG = KernelWorkload(name="cg", kernel="cg", params={})
 
 
-class Arm:
-    """A standing arm whose slices take `each` seconds a unit."""
+class Job:
+    """The ranks of an arm whose slices take `each` seconds a unit."""
 
     def __init__(self, name: str, each: float, ranks: int = 2, *, works: bool = True) -> None:
-        self.arm = SimpleNamespace(
-            name=name, environment=SimpleNamespace(name=name), placement=SimpleNamespace(ranks=ranks)
+        environment = Environment(name=name, backend="native", placements=("p",))
+        place = Placement(name="p", instances=1, tasks=ranks)
+        self.trial = Trial(
+            spec=TrialSpec(id=name, block=0, position=0, arm=name, aa=False),
+            arm=Arm(environment=environment, placement=place),
+            nodes=(),
+            directory=Path("/d"),
+            log=Path("/l"),
         )
+        self.guard, self.ranks = Guard(self.trial), ranks
         self.each, self.works = each, works
-        self.kernels = (CG,)
-        self.failure, self.instances, self.job = "", (), None
         self.asked: list[int] = []
-        self.standing_job = self
 
-    def slice(self, kernel: int, units: int) -> SliceLine:
-        assert kernel == 0
+    def slice(self, workload: KernelWorkload, units: int) -> SliceLine:
         self.asked.append(units)
         if not self.works:
             raise TrialFailedError("no answer")
         Clock.now += TOKEN + self.each * units
         part = PartLine(metric="rate", seconds=self.each * units, comm_seconds=0.0, work=1.0)
-        return SliceLine(kernel=0, name="cg", parts=(part,), used={})
+        return SliceLine(kernel=0, name=workload.kernel, parts=(part,), used={})
 
 
 class Clock:
@@ -48,40 +54,39 @@ class Clock:
 @pytest.fixture(autouse=True)
 def clock(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(time, "monotonic", lambda: Clock.now)
-    monkeypatch.setattr("nearmetal.subjects.rounds.keep_consoles", lambda _: None)
 
 
-def fitted(*arms: Arm, workload: KernelWorkload = CG) -> dict[int, int]:
-    session: Any = SimpleNamespace(
+def fitted(*arms: Job, workload: KernelWorkload = CG) -> dict[int, int]:
+    node: Any = SimpleNamespace(
         study=SimpleNamespace(design=SimpleNamespace(baselines=("native",))),
         machine=SimpleNamespace(llc=32 << 20),
     )
-    standing: Any = arms
-    return dict(WorkFit(session).fit(workload, standing))
+    jobs: Any = arms
+    return dict(WorkFit(node).fit(workload, jobs))
 
 
 def test_the_baseline_fixes_the_work_of_all_arms() -> None:
-    native, box = Arm("native", 2e-6), Arm("box", 3e-6)
+    native, box = Job("native", 2e-6), Job("box", 3e-6)
     assert fitted(box, native) == {2: round(SLICE_SECONDS / 2e-6)}
 
 
 def test_work_is_fitted_for_each_number_of_ranks() -> None:
-    assert fitted(Arm("native", 1e-6, 2), Arm("native", 4e-6, 4)) == {2: 1000, 4: 250}
+    assert fitted(Job("native", 1e-6, 2), Job("native", 4e-6, 4)) == {2: 1000, 4: 250}
 
 
 def test_an_arm_that_is_far_slower_gets_shorter_slices_and_so_do_all() -> None:
-    (units,) = fitted(Arm("native", 1e-6), Arm("tcp", 38e-6)).values()
+    (units,) = fitted(Job("native", 1e-6), Job("tcp", 38e-6)).values()
     assert units * 38e-6 <= SLOWEST_SECONDS and units * 1e-6 >= 10 * TOKEN
 
 
 def test_a_baseline_that_fails_leaves_the_fit_to_another_arm() -> None:
-    native, box = Arm("native", 1e-6, works=False), Arm("box", 1e-6)
+    native, box = Job("native", 1e-6, works=False), Job("box", 1e-6)
     assert fitted(native, box) == {2: 1000}
-    assert native.failure and not box.failure
-    assert fitted(Arm("native", 1e-6, works=False)) == {2: 1}
+    assert not native.trial.sound and box.trial.sound
+    assert fitted(Job("native", 1e-6, works=False)) == {2: 1}
 
 
 def test_what_the_study_states_is_not_measured() -> None:
-    native = Arm("native", 1e-6)
+    native = Job("native", 1e-6)
     own = KernelWorkload(name="cg", kernel="cg", params={"iterations": 7})
     assert fitted(native, workload=own) == {2: 7} and native.asked == []

@@ -57,7 +57,7 @@ def test_timed_parts_are_added_over_sources_and_slices() -> None:
     with inside.timed("cg"):
         inside.slice("cg", slice_line(run_delay=0.125, page_faults=3.0, cycles=None))
         inside.slice("cg", slice_line(run_delay=0.25, page_faults=1.0, cycles=None))
-    assert inside.scopes() == {
+    assert inside.close() == {
         "timed.cg": {"run_delay": 0.375, "page_faults": 4.0, "throttled": 0.75, "steal": 0.0}
     }
 
@@ -68,7 +68,7 @@ def test_what_one_instance_cannot_tell_nobody_tells() -> None:
     inside = InsideCounters((one, two))
     with inside.timed("cg"):
         pass
-    assert inside.scopes() == {}
+    assert inside.close() == {}
 
 
 def test_runs_count_what_ranks_used_and_warm_up_does_not() -> None:
@@ -79,7 +79,7 @@ def test_runs_count_what_ranks_used_and_warm_up_does_not() -> None:
             "app", [report(0, run_delay=0.5, page_faults=2.0), report(1, run_delay=0.25, page_faults=1.0)]
         )
     # CPUs were waited for by both at once: the longest counts; faults and bytes add up.
-    assert inside.scopes() == {"timed.app": {"run_delay": 0.5, "page_faults": 3.0, "rchar": 30.0}}
+    assert inside.close() == {"timed.app": {"run_delay": 0.5, "page_faults": 3.0, "rchar": 30.0}}
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from nearmetal.model.expression import mistake, search
 from nearmetal.model.program import Bounds, interpreter_of, meets, misnamed
-from nearmetal.model.study import Better, CommandWorkload, MetricSpec, Reference, VerifySpec, has_directory
+from nearmetal.model.study import Better, CommandWorkload, MetricSpec, Reference, VerifySpec
 
 
 @pytest.mark.parametrize(
@@ -64,7 +64,7 @@ def test_what_reads_or_brings_files_has_a_directory_of_its_own() -> None:
     told = CommandWorkload(name="w", argv=("p",), verify=VerifySpec(reference=Reference(path="/r")))
     wrote = CommandWorkload(name="w", argv=("p",), verify=VerifySpec(regex="x", file="out"))
     brought = CommandWorkload(name="w", argv=("p",), files={"/a": "a"})
-    assert [has_directory(w) for w in (plain, told, wrote, brought)] == [False, False, True, True]
+    assert [w.own_directory for w in (plain, told, wrote, brought)] == [False, False, True, True]
     assert wrote.outputs == ("out",)
 
 

@@ -13,7 +13,7 @@ from nearmetal.host.ranks import Link, RankHolds, established, shared_mappings
 from nearmetal.launchers.transport import ONE_RANK, SEEN, TransportDiffers, links_between, verify_transport
 from nearmetal.meters.transport import TransportWatch
 from nearmetal.model.study import Transport
-from nearmetal.node.trial import Standing
+from nearmetal.node.running_arm import RunningArm
 
 HEAD = b"  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n"
 LOOP = b"0100007F" if sys.byteorder == "little" else b"7F000001"
@@ -109,10 +109,15 @@ def watched(monkeypatch: pytest.MonkeyPatch, *acknowledged: int | None) -> Trans
     """Of two ranks over TCP whose connections have brought over so much at each look."""
     told = iter(acknowledged)
     monkeypatch.setattr(transport_watch, "rank_holdings", lambda *_: TALKING)
-    arm = SimpleNamespace(placement=SimpleNamespace(ranks=2), transport=Transport.TCP)
-    network = SimpleNamespace(acknowledged=lambda links: next(told) if links == {A, B} else -1)
-    s: Any = SimpleNamespace(arm=arm, instances=(), guests=(), directory="/run/t", watch=network)
-    return TransportWatch(cast(Standing, s))
+    network: Any = SimpleNamespace(acknowledged=lambda links: next(told) if links == {A, B} else -1)
+    arm = SimpleNamespace(
+        placement=SimpleNamespace(ranks=2),
+        transport=Transport.TCP,
+        instances=(),
+        guests=(),
+        trial=SimpleNamespace(directory="/run/t"),
+    )
+    return TransportWatch(cast(RunningArm, arm), network)
 
 
 def test_connections_that_carry_nothing_are_for_show(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,7 +22,8 @@ from nearmetal.model.record import TrialRecord
 from nearmetal.model.series import Part, Scale, Series
 from nearmetal.model.study import ApplicationWorkload, Better, Study
 from nearmetal.model.xen import XenType
-from nearmetal.node.hardware import Hardware
+from nearmetal.node.machine import Hardware
+from nearmetal.node.programs import place_of
 from nearmetal.plan import make_plan
 from nearmetal.published import published
 from nearmetal.report.series import PartResult, series_json, series_text, write_series
@@ -40,7 +41,6 @@ from nearmetal.studies.two_vm_2009 import (
     two_vm_2009,
 )
 from nearmetal.study_file import dump_study, load_text
-from nearmetal.subjects.application_place import place_of
 from nearmetal.testing.fake_host import FakeHost
 from nearmetal.testing.simulate import SimulatedMetric, Spread, simulate
 from nearmetal.workloads.applications.lammps import Lammps, memory

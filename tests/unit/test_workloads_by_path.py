@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nearmetal.node.hardware import Hardware, hardware_of
+from nearmetal.node.machine import Hardware, hardware_of
 from nearmetal.testing.fake_host import FakeHost
 from nearmetal.workloads.applications.contract import Application, Output, Parsed, Place
 from nearmetal.workloads.applications.imb import Imb

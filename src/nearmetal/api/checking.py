@@ -52,7 +52,7 @@ _KERNELS = "kernels"
 def _checks(progress: Progress | None) -> Iterator[Check]:
     from ..host import LocalHost
     from ..node.attachments import check_attachments
-    from ..node.node import prepare_machine
+    from ..node.machine import prepare_machine
     from ..node.progress import Silent
 
     host = LocalHost()
@@ -169,8 +169,8 @@ def _applications(host: Host) -> Iterator[Check]:
     """Each application with its usual keys on two ranks: whether this machine has what it needs."""
     from ..model.image import HOST
     from ..model.study import ApplicationWorkload
-    from ..node.hardware import hardware_of
-    from ..subjects.application_place import find_on, install_line, lacking, two_ranks
+    from ..node.machine import hardware_of
+    from ..node.programs import find_on, install_line, lacking, two_ranks
     from ..workloads.applications.registry import application, application_names, choices
 
     place = two_ranks(hardware_of(host))
@@ -192,8 +192,8 @@ def _in_images() -> Iterator[Check]:
     """Each image that was built or imported: which applications it holds, and what others need."""
     from ..model.study import ApplicationWorkload
     from ..node.machine import image_store
+    from ..node.programs import lacking
     from ..node.software import find_program
-    from ..subjects.application_place import lacking
     from ..workloads.applications.registry import application, application_names, choices
 
     named = {

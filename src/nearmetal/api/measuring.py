@@ -181,7 +181,7 @@ def machine_for(study: Study, progress: Progress, *, require_kvm: bool = False) 
 def machine_here(progress: Progress, mpi: Mpi | None) -> Machine:
     """This machine, ready to measure. Raises UnavailableError with what to install."""
     from ..host import LocalHost
-    from ..node.node import prepare_machine
+    from ..node.machine import prepare_machine
 
     return prepare_machine(LocalHost(), progress, mpi)
 

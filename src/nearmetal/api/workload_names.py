@@ -148,7 +148,7 @@ def known_applications() -> dict[str, KnownApplication]:
 def misplaced(workload: ApplicationWorkload, study: Study) -> tuple[str, ...]:
     """Why it does not run on arms of the study, one text for each cause."""
     from ..host import LocalHost
-    from ..node.hardware import hardware_of
-    from ..subjects.application_place import problems_of
+    from ..node.machine import hardware_of
+    from ..node.programs import problems_of
 
     return problems_of(workload, study, hardware_of(LocalHost()))

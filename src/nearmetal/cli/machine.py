@@ -103,7 +103,7 @@ def kernel(
     from ..host import LocalHost
     from ..host.lock import machine_lock
     from ..host.runtime import scratch_directory
-    from ..node.node import new_label, prepare_machine
+    from ..node.machine import new_label, prepare_machine
     from ..run.once import run_once
     from .profile import profile_lines
 

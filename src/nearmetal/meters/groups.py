@@ -1,50 +1,119 @@
-"""The accounts of one group of trials: counters before and after, what other processes took meanwhile."""
+"""Counters read before and after a group of trials whose instances run at the same time, and the CPU time
+that other processes used in between."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from ..environments import Guest, Instance
 from ..host.counter_files import CounterFiles, cgroup_paths
 from ..host.counters import Snapshot, delta, disturbance, flags, online_cpus
-from ..host.procfiles import Counters
-from ..model.scope import BESIDE, NODE, Scope
+from ..host.procfiles import Counters as HostCounters
+from ..model.record import Connection, JsonValue
+from ..model.scope import BESIDE, NODE, RANKS, Scope
 from ..node.kept_groups import HELD_INSTANCES
-from ..node.node import Session
-from ..node.trial import Standing
+from ..node.node import Node
+from ..node.running_arm import RunningArm
+from ..samplers import Sampler
+from .contract import Counters, Meter
 from .inside import InsideCounters, grown, own_sources, sources_of
-from .network import NetworkAccount, watch_network
+from .instances import InstanceCounters
+from .network import NetworkWatch, shared_slice, watch_network
+from .transport import TransportWatch
+
+
+@dataclass(frozen=True, kw_only=True)
+class MeteredArm:
+    """A running arm, and the meters that count while its subjects run.
+
+    events: perf events that its ranks count.
+    instances: None if the study does not ask for it, and in the rehearsal.
+    network: None if the arm uses no network.
+    """
+
+    running: RunningArm
+    events: tuple[str, ...]
+    inside: InsideCounters
+    instances: InstanceCounters | None
+    network: NetworkWatch | None
+    transport: TransportWatch
+
+    @contextmanager
+    def timed_run(self, workload: str) -> Iterator[None]:
+        """Count a whole run of a program."""
+        meters: tuple[Meter | None, ...] = (self.instances, self.network, self.inside)
+        with ExitStack() as stack:
+            for meter in meters:
+                if meter is not None:
+                    stack.enter_context(meter.timed(workload))
+            yield
+
+    def timed_slice(self, workload: str) -> AbstractContextManager[None]:
+        """Count one slice of a workload, inside timed_slices()."""
+        return shared_slice(self.network, workload)
+
+
+@contextmanager
+def timed_slices(arms: Sequence[MeteredArm], workload: str) -> Iterator[None]:
+    """Count all slices of a workload on these arms, which take turns: the instances of one arm rest while
+    those of another are busy.
+
+    What an arm's own network counts meanwhile is the arm's. A network that arms share is counted slice by
+    slice (MeteredArm.timed_slice).
+    """
+    networks = [arm.network for arm in arms if arm.network is not None]
+    with ExitStack() as stack:
+        for network in networks:
+            if not network.shared:
+                stack.enter_context(network.timed(workload))
+        for network in networks:
+            if network.shared:
+                network.mark()
+        for arm in arms:
+            stack.enter_context(arm.inside.timed(workload))
+        yield
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrialCounters:
+    """What was counted of one trial; see TrialRecord.
+
+    transport: what its ranks were seen to use.
+    """
+
+    counters: Mapping[str, Counters]
+    transport: Mapping[str, JsonValue]
+    network: Mapping[str, Counters]
+    connections: tuple[Connection, ...] | None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Window:
-    """What was counted from when the instances stood until just before they fell.
+    """What was counted from when the instances had started until just before they were stopped.
 
     begin, end: Unix seconds.
-    node: counter differences.
-    instances: the same by trial id and instance.
-    sources: the same of what instances count themselves.
-    networks: by trial id, of the arms that use one.
+    node: differences of the node's counters.
+    disturbance: what disturbed the trials meanwhile, by kind.
+    flags: names of disturbances beyond their limits.
+    trials: by id, of the trials whose instances ran.
     """
 
     begin: float
     end: float
-    node: Mapping[str, float | None]
-    instances: Mapping[str, Mapping[str, Mapping[str, float | None]]]
-    sources: Mapping[str, Mapping[str, Mapping[str, float | None]]]
-    disturbance: Mapping[str, float | None]
+    node: Counters
+    disturbance: Counters
     flags: tuple[str, ...]
-    networks: Mapping[str, NetworkAccount]
+    trials: Mapping[str, TrialCounters]
 
-    def counters(self, s: Standing) -> dict[str, Mapping[str, float | None]]:
-        """The node's counters, those of one trial's own instances, and what these used in timed parts."""
-        inside = {} if s.inside is None else s.inside.scopes()
-        own = self.instances.get(s.trial.id, {})
-        return {NODE: self.node, **own, **self.sources.get(s.trial.id, {}), **inside}
+    def of(self, trial: str) -> TrialCounters:
+        """The counters of a trial; those of the node alone if its instances did not run."""
+        return self.trials.get(trial) or TrialCounters(
+            counters={NODE: self.node}, transport={}, network={}, connections=None
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,52 +124,96 @@ class _Reading:
     energy: float | None
     launcher: Snapshot
     instances: Mapping[str, tuple[Snapshot, ...]]
-    sources: Mapping[str, Mapping[str, Counters]]
+    sources: Mapping[str, Mapping[str, HostCounters]]
 
 
-def members(s: Standing) -> dict[str, Instance]:
+def members(arm: RunningArm) -> dict[str, Instance]:
     """The instances of an arm and its companion, by the scope of their counters."""
-    own = {str(Scope.instance(i.hostname)): i for i in s.instances}
-    return own if s.beside is None else {**own, BESIDE: s.beside.instance}
+    own = {str(Scope.instance(i.hostname)): i for i in arm.instances}
+    return own if arm.companion is None else {**own, BESIDE: arm.companion.instance}
 
 
-class Account:
-    """Counts from when the instances stand until just before they fall; the sampler knows them meanwhile."""
+class GroupMeters:
+    """Counts from its creation until it is closed; the sampler knows the instances meanwhile.
 
-    def __init__(self, session: Session, arms: Sequence[Standing], stack: ExitStack) -> None:
-        self._session, self._arms = session, arms
-        self._members = {s.trial.id: members(s) for s in arms}
-        self._sources = {s.trial.id: own_sources(s.instances) for s in arms}
-        everyone = {i.label: i for s in arms for i in (*s.instances, *self._members[s.trial.id].values())}
+    arms: the running arms with their meters, by trial id.
+    """
+
+    def __init__(
+        self,
+        node: Node,
+        arms: Sequence[RunningArm],
+        stack: ExitStack,
+        *,
+        events: tuple[str, ...],
+        sampler: Sampler | None,
+        alone: bool,
+    ) -> None:
+        """stack: closes what is opened.
+        events: perf events that the ranks count.
+        sampler: None in the rehearsal.
+        alone: the group has one trial only.
+        """
+        self._node, self._running = node, tuple(arms)
+        self._lodgers = frozenset(a.trial.id for a in arms if a.lodges_with is not None)
+        shared = self._lodgers | {a.lodges_with for a in arms}
+        self._members = {a.trial.id: members(a) for a in arms}
+        self._sources = {a.trial.id: own_sources(a.instances) for a in arms}
+        everyone = {i.label: i for own in self._members.values() for i in own.values()}
         held = len(everyone) <= HELD_INSTANCES
-        self._launcher = self._files_of(session.launcher_groups, held, stack)
+        self._launcher = self._files_of(node.launcher_groups, held, stack)
         self._files = {
             i.label: kept.files
-            if (kept := session.kept.get(i.label)) is not None
+            if (kept := node.kept.get(i.label)) is not None
             else self._files_of(i.cgroups, held, stack)
             for i in everyone.values()
         }
-        if session.sampler is not None:
+        if sampler is not None:
             for i in everyone.values():
                 threads = i.threads if isinstance(i, Guest) else ()
-                session.sampler.add_instance(i.label, i.cgroups, threads)
-                stack.callback(session.sampler.remove_instance, i.label)
-        for s in arms:
-            s.watch = watch_network(session, s, stack)
-            s.inside = InsideCounters(sources_of(session, s, self._files, alone=len(arms) == 1))
+                sampler.add_instance(i.label, i.cgroups, threads)
+                stack.callback(sampler.remove_instance, i.label)
+        networks = {a.trial.id: watch_network(a, stack) for a in arms}
+        inside = {
+            a.trial.id: InsideCounters(
+                sources_of(a, self._files, alone=alone, unshared=a.trial.id not in shared)
+            )
+            for a in arms
+        }
         self._before = self._read()
+        each = dict.fromkeys(networks, None) | self._each_instance(sampler, stack)
+        self.arms = {
+            a.trial.id: MeteredArm(
+                running=a,
+                events=events,
+                inside=inside[a.trial.id],
+                instances=each[a.trial.id],
+                network=networks[a.trial.id],
+                transport=TransportWatch(a, networks[a.trial.id]),
+            )
+            for a in arms
+        }
+
+    def _each_instance(self, sampler: Sampler | None, stack: ExitStack) -> dict[str, InstanceCounters]:
+        if sampler is None or not self._node.study.design.instance_counters:
+            return {}
+        made: dict[str, InstanceCounters] = {}
+        for arm in self._running:
+            with arm.guard():
+                made[arm.trial.id] = InstanceCounters(arm, sampler, stack)
+        return made
 
     def _files_of(self, groups: Mapping[str, Path], held: bool, stack: ExitStack) -> CounterFiles:
-        files = CounterFiles(self._session.machine.host, cgroup_paths(groups), held=held)
+        files = CounterFiles(self._node.machine.host, cgroup_paths(groups), held=held)
         stack.callback(files.close)
         return files
 
     def _read(self) -> _Reading:
-        energy = self._session.energy
+        energy = self._node.energy
         return _Reading(
             unix=time.time(),
             own=time.process_time(),
-            node=Snapshot(node=True, files=self._session.node_files.read()),
+            node=Snapshot(node=True, files=self._node.files.read()),
             energy=None if energy is None else energy.read()["energy"],
             launcher=Snapshot(node=False, files=self._launcher.read()),
             instances={
@@ -113,7 +226,7 @@ class Account:
         )
 
     def close(self) -> Window:
-        """Everything since the account was opened."""
+        """Everything since the meters were created."""
         first, last = self._before, self._read()
         seconds = last.unix - first.unix
         node = delta(first.node, last.node, seconds)
@@ -126,25 +239,44 @@ class Account:
             }
             for trial, own in self._members.items()
         }
-        # What stands inside another arm's guest has no group of its own: its time is that guest's.
-        lodgers = {s.trial.id for s in self._arms if s.arm.environment.inside is not None and not s.alone}
-        ours = [c for trial, named in instances.items() if trial not in lodgers for c in named.values()]
-        if self._session.launcher_groups:
+        # What runs inside another arm's guest has no group of its own: its time is that guest's.
+        ours = [c for trial, own in instances.items() if trial not in self._lodgers for c in own.values()]
+        if self._node.launcher_groups:
             ours.append(delta(first.launcher, last.launcher, seconds))
         noise = disturbance(node, ours, last.own - first.own, seconds, online_cpus(last.node))
+        sources = {
+            trial: {
+                name: {k: grown(first.sources[trial][name].get(k), v) for k, v in counters.items()}
+                for name, counters in by_name.items()
+            }
+            for trial, by_name in last.sources.items()
+        }
         return Window(
             begin=first.unix,
             end=last.unix,
             node=node,
-            instances=instances,
-            sources={
-                trial: {
-                    name: {k: grown(first.sources[trial][name].get(k), v) for k, v in counters.items()}
-                    for name, counters in by_name.items()
-                }
-                for trial, by_name in last.sources.items()
-            },
             disturbance=noise,
             flags=flags(noise),
-            networks={s.trial.id: s.watch.close() for s in self._arms if s.watch is not None},
+            trials={
+                trial: _trial_counters(arm, {NODE: node, **instances[trial], **sources[trial]})
+                for trial, arm in self.arms.items()
+            },
         )
+
+
+def _trial_counters(arm: MeteredArm, outside: Mapping[str, Counters]) -> TrialCounters:
+    """outside: counters of the node, the instances and their sources, by scope."""
+    inside = arm.inside.close()
+    network = {} if arm.network is None else arm.network.close()
+    if arm.transport.tcp_bytes is not None:
+        network[RANKS] = {"tcp_bytes": float(arm.transport.tcp_bytes)}
+    each: Mapping[str, Counters] = {}
+    if arm.instances is not None and arm.running.trial.sound:
+        with arm.running.guard():
+            each = arm.instances.close()
+    return TrialCounters(
+        counters={**outside, **inside, **each},
+        transport={"seen": arm.transport.words()} if arm.transport.launched else {},
+        network=network,
+        connections=None if arm.network is None else arm.network.connections,
+    )

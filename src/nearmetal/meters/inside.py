@@ -1,11 +1,11 @@
-"""What an arm used inside the timed parts of each workload: control groups, sources of its instances, and
-what its ranks say of themselves. Kept in its record under 'timed.<workload>': sums over instances and ranks
-in base units, run_delay that of the rank that waited longest."""
+"""What an arm uses inside the timed parts of each workload: counters of its control groups, counters that
+its instances bring, and what its ranks report. The record keeps them under 'timed.<workload>': sums over
+instances and ranks in base units, except run_delay, which is that of the rank that waited longest."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import contextmanager
 
 from ..environments import Instance, Tools
 from ..errors import RunError
@@ -14,27 +14,31 @@ from ..host.counter_files import CounterFiles
 from ..host.energy import energy_domains
 from ..host.procfiles import Counters
 from ..host.sources import FileSource, GroupSource, NodeSource, Source
+from ..model.design import Design
 from ..model.record import JsonValue, TrialRecord
 from ..model.scope import TIMED, Scope
-from ..node.node import Session
-from ..node.trial import Standing
+from ..node.running_arm import RunningArm
 from ..workloads.protocol import RankReport, SliceLine, Used, parse_offered
 
 _LONGEST = "run_delay"
 
 
 def sources_of(
-    session: Session, s: Standing, files: Mapping[str, CounterFiles], *, alone: bool
+    arm: RunningArm, files: Mapping[str, CounterFiles], *, alone: bool, unshared: bool
 ) -> tuple[Source | FileSource, ...]:
-    """files: of the instances' groups, by label; alone: no other arm stands meanwhile, so that what the node
-    waits for and takes is this arm's. What is counted of a guest that two arms share belongs to neither:
-    their ranks alone tell."""
-    if not s.alone:
+    """The sources of counters that are attributed to one arm.
+
+    files: of the instances' control groups, by label.
+    alone: no other arm runs meanwhile, so that what the node waits for and uses is this arm's.
+    unshared: no other arm runs in the same virtual machine. What is counted of a virtual machine that two
+        arms share belongs to neither: only their ranks can tell.
+    """
+    if not unshared:
         return ()
-    groups = [GroupSource(name=i.label, files=files[i.label]) for i in s.instances if i.cgroups]
-    node = NodeSource(files=session.node_files)
-    energy = () if session.energy is None else (session.energy,)
-    return (*groups, *own_sources(s.instances), *((node, *energy) if alone else ()))
+    groups = [GroupSource(name=i.label, files=files[i.label]) for i in arm.instances if i.cgroups]
+    node = NodeSource(files=arm.node.files)
+    energy = () if arm.node.energy is None else (arm.node.energy,)
+    return (*groups, *own_sources(arm.instances), *((node, *energy) if alone else ()))
 
 
 def own_sources(instances: Iterable[Instance]) -> tuple[Source, ...]:
@@ -44,7 +48,7 @@ def own_sources(instances: Iterable[Instance]) -> tuple[Source, ...]:
 
 
 class InsideCounters:
-    """Of one standing arm."""
+    """Counters of one running arm."""
 
     def __init__(self, sources: Sequence[Source | FileSource]) -> None:
         self._files = [s for s in sources if isinstance(s, FileSource)]
@@ -82,7 +86,7 @@ class InsideCounters:
             _plus(together, {**report.used, **report.io}, longest=True)
         self._add(workload, together)
 
-    def scopes(self) -> dict[str, Counters]:
+    def close(self) -> dict[str, Counters]:
         """By scope, without what nobody could tell."""
         for workload, source, before, after in self._taken:
             first, last = source.parse(before), source.parse(after)
@@ -110,21 +114,6 @@ def _plus(total: Counters, more: Mapping[str, float | None], *, longest: bool = 
             total[name] = max(had, value) if longest and name == _LONGEST else had + value
 
 
-@contextmanager
-def counted_slices(arms: Iterable[Standing], workload: str) -> Iterator[None]:
-    """All slices of a workload on these arms, in turn: the instances of one rest while another's are busy."""
-    with ExitStack() as stack:
-        for s in arms:
-            if s.inside is not None:
-                stack.enter_context(s.inside.timed(workload))
-        yield
-
-
-def counted_run(s: Standing, workload: str) -> AbstractContextManager[None]:
-    """A whole run of a program."""
-    return nullcontext() if s.inside is None else s.inside.timed(workload)
-
-
 def offered_events(host: Host, tools: Tools) -> dict[str, str]:
     """What the kernel says to each perf event: '' where a rank can count it here."""
     done = host.run([tools / "nm-rank", "--offered"], timeout=60.0)
@@ -145,15 +134,19 @@ def counted_everywhere(events: Sequence[str], records: Sequence[TrialRecord]) ->
     return tuple(e for e in events if scopes and all(e in counters for counters in scopes))
 
 
-def inside_record(session: Session, offered: Mapping[str, str]) -> dict[str, JsonValue]:
-    """For the provenance: what is counted inside the run, and of what is not, why."""
+def inside_record(design: Design, events: Sequence[str], offered: Mapping[str, str]) -> dict[str, JsonValue]:
+    """What the run counts, for the provenance, and why it does not count the rest.
+
+    events: the perf events that the ranks count.
+    offered: of every perf event, why it cannot be counted on this machine; empty if it can.
+    """
     energy = energy_domains()
     absent: dict[str, JsonValue] = {name: why for name, why in offered.items() if why}
-    lost = [name for name, why in offered.items() if not why and name not in session.events]
-    reason = "not in every arm" if session.study.design.perf_events else "perf_events: false"
+    lost = [name for name, why in offered.items() if not why and name not in events]
+    reason = "not in every arm" if design.perf_events else "perf_events: false"
     return {
-        "sample_every": session.study.design.sample_every,
-        "perf_events": list(session.events),
+        "sample_every": design.sample_every,
+        "perf_events": list(events),
         "perf_events_absent": {**absent, **dict.fromkeys(lost, reason)},
         "energy": [d.name for d in energy] if not isinstance(energy, Unavailable) else None,
         "energy_absent": energy.reason if isinstance(energy, Unavailable) else None,

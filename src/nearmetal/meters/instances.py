@@ -1,21 +1,19 @@
-"""What the instances of a standing arm counted over the timed runs of its programs: each guest by its own
-kernel, on its own clock; every instance and the node as the machine sees them."""
+"""What the instances of a running arm count over the timed runs of its programs: each virtual machine by its
+own kernel, on its own clock; every instance and the node as the machine sees them."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from ..environments import Guest, Instance
 from ..host.counters import local_scale
 from ..model.scope import NODE, Scope
-from ..node.node import Session
-from ..node.trial import Standing
-from ..samplers import GUESTS, GuestSampler, Header, Sample, Stream, Window, in_windows
-
-Counters = Mapping[str, float | None]
+from ..node.running_arm import RunningArm
+from ..samplers import GUESTS, GuestSampler, Header, Sample, Sampler, Stream, Window, in_windows
+from .contract import Counters
 
 PERIOD = 1.0
 """Seconds between two samples in a guest, as vmstat in the paper of 2009."""
@@ -26,16 +24,17 @@ _LAST_SAMPLE = 60.0
 class _Inside:
     """One guest of the arm. Its clocks are compared before the first run and at the end."""
 
-    def __init__(self, session: Session, s: Standing, instance: Instance, guest: Guest) -> None:
-        program = session.software_of(s.arm).tools / "nm-sample"
+    def __init__(self, arm: RunningArm, instance: Instance, guest: Guest) -> None:
+        program = arm.software.tools / "nm-sample"
         self._guest = guest
         self._first = self._last = guest.clocks()
         self._ahead, self._samples = self._first.monotonic / 1e9, list[Sample]()
         self.sampler = GuestSampler(
-            session.machine.host,
+            arm.node.machine.host,
             instance.command([program, *GuestSampler.arguments(PERIOD)]),
             instance.hostname,
-            s.directory / f"instance-{instance.hostname}.jsonl",  # a name that is not copied into guests
+            arm.trial.directory
+            / f"instance-{instance.hostname}.jsonl",  # a name that is not copied into guests
             local_scale(),
         )
 
@@ -73,15 +72,15 @@ class _Inside:
         return (self._first.realtime + self._last.realtime) / 2e9
 
 
-class EachInstance:
-    """Of one standing arm, from its creation until counters() was asked; the stack ends what it starts."""
+class InstanceCounters:
+    """Counters of one running arm, from their creation until they are closed; the stack ends what is started
+    for them."""
 
-    def __init__(self, session: Session, s: Standing, stack: ExitStack) -> None:
-        assert session.sampler is not None
-        self._trial, self._sampler, self._instances = s.trial.id, session.sampler, s.instances
-        self._stream = Stream(self._sampler.raw, local_scale())
+    def __init__(self, arm: RunningArm, sampler: Sampler, stack: ExitStack) -> None:
+        self._trial, self._sampler, self._instances = arm.trial.id, sampler, arm.instances
+        self._stream = Stream(sampler.raw, local_scale())
         self._windows: dict[str, list[Window]] = {}
-        self._guests = [_Inside(session, s, i, i) for i in s.instances if isinstance(i, Guest)]
+        self._guests = [_Inside(arm, i, i) for i in arm.instances if isinstance(i, Guest)]
         for guest in self._guests:
             stack.enter_context(guest.sampler)
         # Something to begin from, before the first run begins.
@@ -100,7 +99,7 @@ class EachInstance:
         self._windows.setdefault(workload, []).append((begin, time.monotonic()))
         self._mark()
 
-    def counters(self) -> dict[str, Counters]:
+    def close(self) -> dict[str, Counters]:
         """By scope, over the runs of each workload; empty where nothing ran to its end."""
         if not self._windows:
             return {}
@@ -124,15 +123,3 @@ class EachInstance:
         self._sampler.mark(*(self._sampler.scope_of(i.label) for i in self._instances), NODE)
         for guest in self._guests:
             guest.sampler.mark()
-
-
-def watch_each(session: Session, s: Standing, stack: ExitStack) -> EachInstance | None:
-    """None where the study does not ask, in the rehearsal, and for an arm that does not stand."""
-    if session.sampler is None or not session.study.design.instance_counters or not s.instances:
-        return None
-    return EachInstance(session, s, stack)
-
-
-def timed_each(s: Standing, workload: str) -> AbstractContextManager[None]:
-    """A whole run of a program."""
-    return nullcontext() if s.each is None else s.each.timed(workload)

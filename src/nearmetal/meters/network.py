@@ -1,5 +1,5 @@
-"""What the network did to one standing arm: counters over the trial and over the timed parts of each
-workload, and its TCP connections where something was lost.
+"""What the network did to one running arm: counters over the trial and over the timed parts of each workload,
+and its TCP connections if something was lost.
 
 Only of arms whose ranks talk over TCP or whose instances have a network of their own: ranks that share memory
 on the bare machine use none. Native ranks over loopback use the machine's own network: what is counted there,
@@ -7,20 +7,17 @@ scope 'node', holds the traffic of other programs too."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Sequence, Set
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
-from dataclasses import dataclass
 
 from ..environments import KERNEL
-from ..errors import TrialFailedError
 from ..host.network_files import PROBES, RETRANSMITTED
 from ..host.network_meter import MARKED, PROTOCOLS, QDISCS, NetworkMeter, grown
 from ..model.record import Connection
 from ..model.scope import HUB, NODE, Scope
 from ..model.study import Attachment, Transport
 from ..network.build import Network
-from ..node.node import Session
-from ..node.trial import Standing
+from ..node.running_arm import RunningArm
 
 Counters = dict[str, float | None]
 
@@ -33,20 +30,12 @@ _SOFTNET = ("softnet_stat",)
 _LOOPBACK = "127."
 
 
-@dataclass(frozen=True, kw_only=True)
-class NetworkAccount:
-    """See TrialRecord.network and .connections."""
-
-    counters: Mapping[str, Mapping[str, float | None]]
-    connections: tuple[Connection, ...] | None
-
-
 class NetworkWatch:
     """Counts from its creation until close(). shared: the arm's TCP runs over the machine's own network,
     where other arms and programs are counted too."""
 
-    def __init__(self, session: Session, s: Standing, stack: ExitStack) -> None:
-        self.shared, self._points = _points(session, s, stack)
+    def __init__(self, arm: RunningArm, stack: ExitStack) -> None:
+        self.shared, self._points = _points(arm, stack)
         self._timed: dict[str, Counters] = {}
         self._connections: dict[tuple[str, str, str], Connection] | None = None
 
@@ -99,16 +88,20 @@ class NetworkWatch:
                     known += 1
         return total if known == len(links) else None
 
-    def close(self) -> NetworkAccount:
-        """Everything since the watch was made."""
+    @property
+    def connections(self) -> tuple[Connection, ...] | None:
+        """See TrialRecord.connections."""
+        if self._connections is None:
+            return None
+        worst = sorted(self._connections.values(), key=lambda c: -(c.retransmitted or 0))
+        return tuple(worst[:KEPT_CONNECTIONS])
+
+    def close(self) -> dict[str, Counters]:
+        """Everything since the watch was made; see TrialRecord.network."""
         counters: dict[str, Counters] = {}
         for point in self._points:
             counters.setdefault(point.scope, {}).update(point.grown())
-        worst = sorted((self._connections or {}).values(), key=lambda c: -(c.retransmitted or 0))
-        return NetworkAccount(
-            counters={**counters, **self._timed},
-            connections=None if self._connections is None else tuple(worst[:KEPT_CONNECTIONS]),
-        )
+        return {**counters, **self._timed}
 
 
 class _Point:
@@ -142,49 +135,30 @@ class _Point:
         return self.meter.counters(self._sources, self._devices)
 
 
-@contextmanager
-def timed_slices(arms: Iterable[Standing], workload: str) -> Iterator[None]:
-    """All slices of a workload on these arms, in turn. What an arm's own network counts meanwhile is the
-    arm's; a network that arms share is counted slice by slice (timed_slice)."""
-    with ExitStack() as stack:
-        for s in arms:
-            if s.watch is not None and not s.watch.shared:
-                stack.enter_context(s.watch.timed(workload))
-        for s in arms:
-            if s.watch is not None and s.watch.shared:
-                s.watch.mark()
-        yield
-
-
-def timed_slice(s: Standing, workload: str) -> AbstractContextManager[None]:
-    """One slice on a network that arms share, from the end of the last slice on it: meanwhile only arms with
-    networks of their own were busy."""
-    if s.watch is None or not s.watch.shared:
+def shared_slice(watch: NetworkWatch | None, workload: str) -> AbstractContextManager[None]:
+    """One slice on a network that arms share, counted from the end of the last slice on that network:
+    meanwhile only arms with networks of their own were busy. Nothing is counted on other networks."""
+    if watch is None or not watch.shared:
         return nullcontext()
-    return s.watch.timed(workload, since_last=True)
+    return watch.timed(workload, since_last=True)
 
 
-def timed_run(s: Standing, workload: str) -> AbstractContextManager[None]:
-    """A whole run of a program."""
-    return nullcontext() if s.watch is None else s.watch.timed(workload)
-
-
-def watch_network(session: Session, s: Standing, stack: ExitStack) -> NetworkWatch | None:
+def watch_network(arm: RunningArm, stack: ExitStack) -> NetworkWatch | None:
     """None for an arm that uses no network. The stack closes what is opened for it."""
-    network = session.networks.get((s.arm.name, s.trial.aa))
-    if not s.instances or (s.arm.transport is not Transport.TCP and network is None):
+    if arm.transport is not Transport.TCP and arm.trial.network is None:
         return None
-    return NetworkWatch(session, s, stack)
+    return NetworkWatch(arm, stack)
 
 
-def _points(session: Session, s: Standing, stack: ExitStack) -> tuple[bool, list[_Point]]:
+def _points(arm: RunningArm, stack: ExitStack) -> tuple[bool, list[_Point]]:
     """Whether the machine's own network is used, and where to count."""
-    node = session.node_meter
-    environment = s.arm.environment
+    node = arm.node.network_meter
+    environment = arm.environment
     if environment.inside is not None:
         return False, []  # what stays inside a guest, its own kernel counts
-    own = "net" in session.backends[environment.backend].own and environment.attachment is not Attachment.HOST
-    network = session.networks.get((s.arm.name, s.trial.aa))
+    kinds = arm.node.backends[environment.backend].own
+    own = "net" in kinds and environment.attachment is not Attachment.HOST
+    network = arm.trial.network
     if not own and network is None:
         return True, [_Point(NODE, node, (*_OWN, *_SOFTNET), tcp=_over_loopback)] if node else []
     points = [_Point(NODE, node, _SOFTNET)] if node else []
@@ -195,15 +169,15 @@ def _points(session: Session, s: Standing, stack: ExitStack) -> tuple[bool, list
         if hub is not None:
             devices = frozenset((network.hub_interface, *(seat.port for seat in network.seats)))
             points.append(_Point(HUB, hub, _LINKS, devices=devices))
-        for instance, seat in zip(s.instances, network.seats, strict=True):
+        for instance, seat in zip(arm.instances, network.seats, strict=True):
             meter = network.meters.get(seat.netns)
             if meter is not None:
                 between = _between(seat.address, network.hub_address if network.hub_apart else "")
                 points.append(_Point(str(Scope.instance(instance.hostname)), meter, _OWN, tcp=between))
         return False, points
-    if KERNEL in session.backends[environment.backend].own:
+    if KERNEL in kinds:
         return False, points  # what stays inside a guest, its own kernel counts
-    for instance in s.instances:
+    for instance in arm.instances:
         meter = NetworkMeter.of_process(instance.pid)
         stack.callback(meter.close)
         points.append(_Point(str(Scope.instance(instance.hostname)), meter, _OWN, tcp=_over_loopback))
@@ -237,18 +211,3 @@ def _address(endpoint: str) -> str:
 
 def _plus(total: float | None, first: float | None, last: float | None) -> float | None:
     return None if total is None or first is None or last is None or last < first else total + last - first
-
-
-def look_at_network(session: Session, s: Standing) -> None:
-    """Once a second while a program runs; the transport of its ranks until it has been seen once.
-
-    Raises TrialFailedError, which ends the program, when the network is gone that it waits for, or its ranks
-    talk by what they were not asked to.
-    """
-    network = session.networks.get((s.arm.name, s.trial.aa))
-    if network is not None and (gone := network.trouble()):
-        raise TrialFailedError(gone, where=str(s.log))
-    if s.watch is not None:
-        s.watch.look()
-    if s.transport is not None and s.transport.seen is None:
-        s.transport.look(connected=False)

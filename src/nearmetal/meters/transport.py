@@ -1,5 +1,5 @@
-"""What the ranks of a standing arm talk by: looked at once they all have talked, and again when they have
-worked."""
+"""How the ranks of a running arm reach each other: checked once all of them have exchanged messages, and
+again when they have worked."""
 
 from __future__ import annotations
 
@@ -9,40 +9,46 @@ from ..launchers import JOB_VARIABLE
 from ..launchers.transport import NOT_SEEN, TransportDiffers, links_between, verify_transport
 from ..model.study import Transport
 from ..node.guests import holdings
-from ..node.trial import Standing
+from ..node.running_arm import RunningArm
+from .network import NetworkWatch
 
 
 class TransportWatch:
-    """Of one launch. seen: what was seen so far; tcp_bytes: what the ranks sent to each other by TCP between
-    the two looks; None where there is none, or the kernel does not tell."""
+    """The transport of the programs that one arm launches.
 
-    def __init__(self, s: Standing) -> None:
-        self._standing = s
+    launched: whether the arm has launched an MPI program.
+    seen: what the ranks were seen to use so far; None if nothing was seen.
+    tcp_bytes: what the ranks sent to each other by TCP between the two checks; None if there is no TCP, or
+        the kernel does not tell.
+    """
+
+    def __init__(self, arm: RunningArm, network: NetworkWatch | None) -> None:
+        self._arm, self._network = arm, network
         self._links: frozenset[Link] = frozenset()
         self._first: int | None = None
+        self.launched = False
         self.seen: str | None = None
         self.tcp_bytes: int | None = None
 
     def look(self, *, connected: bool) -> None:
-        """connected: every pair of ranks has talked. Raises TransportDiffers."""
-        s = self._standing
-        ranks = s.arm.placement.ranks
-        held = {} if ranks == 1 else self._held(f"{JOB_VARIABLE}={s.directory}")
-        self.seen = verify_transport(held, s.arm.transport, ranks, connected=connected)
-        if s.arm.transport is Transport.TCP:
+        """connected: every pair of ranks has exchanged messages. Raises TransportDiffers."""
+        arm = self._arm
+        ranks = arm.placement.ranks
+        held = {} if ranks == 1 else self._held(f"{JOB_VARIABLE}={self._arm.trial.directory}")
+        self.seen = verify_transport(held, arm.transport, ranks, connected=connected)
+        if arm.transport is Transport.TCP:
             self._links = links_between(held)
             self._first = self._acked()
 
     def _held(self, mark: str) -> dict[int, RankHolds]:
-        s = self._standing
-        if s.guests:
-            return holdings(s, mark)
-        held_by = [cgroups.unique(i.cgroups)[:1] for i in s.instances]
+        if self._arm.guests:
+            return holdings(self._arm.guests, mark)
+        held_by = [cgroups.unique(i.cgroups)[:1] for i in self._arm.instances]
         groups = [directory for one in held_by for directory in one] if all(held_by) else []
         return rank_holdings(mark, groups)
 
     def worked(self) -> None:
-        """After the ranks have exchanged messages: connections that carried none of them were for show.
+        """Check that the connections carried messages while the ranks exchanged some.
 
         Raises TransportDiffers.
         """
@@ -57,8 +63,10 @@ class TransportWatch:
             )
 
     def _acked(self) -> int | None:
-        watch = self._standing.watch
-        return None if watch is None or not self._links else watch.acknowledged(self._links)
+        if self._network is None or not self._links:
+            return None
+        return self._network.acknowledged(self._links)
 
     def words(self) -> str:
+        """For the record."""
         return self.seen or NOT_SEEN

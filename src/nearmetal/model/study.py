@@ -38,7 +38,6 @@ from .workload import (
     Pages,
     VerifySpec,
     Workload,
-    has_directory,
 )
 
 __all__ = [
@@ -82,7 +81,6 @@ __all__ = [
     "TransportWish",
     "VerifySpec",
     "Workload",
-    "has_directory",
 ]
 
 

@@ -88,6 +88,16 @@ class KernelWorkload:
     pages: Pages = Pages.HUGE
     metrics: tuple[str, ...] = ()
 
+    @property
+    def mpi(self) -> bool:
+        """Whether mpirun starts it."""
+        return True
+
+    @property
+    def own_directory(self) -> bool:
+        """Whether it runs in a directory of its own."""
+        return False
+
 
 @dataclass(frozen=True, kw_only=True)
 class CommandWorkload:
@@ -135,7 +145,7 @@ class CommandWorkload:
         return tuple(dict.fromkeys(n for n in named if n is not None))
 
     @property
-    def staged(self) -> bool:
+    def own_directory(self) -> bool:
         """Whether it runs in a directory of its own, fresh each time, instead of where nearmetal was
         started."""
         return bool(self.script is not None or self.files or self.outputs)
@@ -154,6 +164,16 @@ class ApplicationWorkload:
     application: str
     params: Mapping[str, str | int | float] = field(default_factory=dict)
     time_limit: float = 3600.0
+
+    @property
+    def mpi(self) -> bool:
+        """Whether mpirun may start it."""
+        return True
+
+    @property
+    def own_directory(self) -> bool:
+        """Whether it runs in a directory of its own."""
+        return True
 
 
 class Event(StrEnum):
@@ -188,6 +208,16 @@ class EventSubject:
     event: Event = Event.START
     count: int | None = None
 
+    @property
+    def mpi(self) -> bool:
+        """Whether mpirun starts it."""
+        return False
+
+    @property
+    def own_directory(self) -> bool:
+        """Whether it runs in a directory of its own."""
+        return False
+
     def count_in(self, design: Design) -> int:
         """The count where the study does not say."""
         if self.count is not None:
@@ -198,14 +228,3 @@ class EventSubject:
 
 
 Workload = KernelWorkload | ApplicationWorkload | CommandWorkload | EventSubject
-
-
-def has_directory(workload: Workload) -> bool:
-    """Whether it runs in a directory of its own."""
-    match workload:
-        case ApplicationWorkload():
-            return True
-        case CommandWorkload():
-            return workload.staged
-        case KernelWorkload() | EventSubject():
-            return False

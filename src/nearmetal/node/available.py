@@ -8,7 +8,10 @@ from dataclasses import dataclass
 
 from ..environments import Available, Backend, Elsewhere, Unavailable
 from ..environments.registry import get_backend
-from ..model.study import Environment, Study
+from ..environments.storage import why_not
+from ..errors import UnavailableError, UsageError
+from ..model.study import Arm, Environment, Study
+from .attachments import missing_networks
 from .machine import Machine
 from .progress import Progress
 
@@ -62,3 +65,76 @@ def _told(name: str, answer: Available | Unavailable, progress: Progress) -> str
     for text in answer.notes:
         progress.note(f"{name}: {text}")
     return None
+
+
+def usable_arms(
+    machine: Machine, study: Study, progress: Progress
+) -> tuple[dict[str, Arm], dict[str, Backend], dict[str, str]]:
+    """Arms that can run here, their backends, and why the others cannot (by arm name).
+
+    Raises UsageError when a placement asks for more CPUs than there are, UnavailableError when a baseline
+    cannot run.
+    """
+    usable = usable_backends(machine, study, progress)
+    by_name = {e.name: e for e in study.environments}
+    arms: dict[str, Arm] = {}
+    absent: dict[str, str] = {}
+    for arm in study.arms():
+        around = by_name.get(arm.environment.inside or "", arm.environment)
+        why = (
+            usable.lacks(around)
+            or usable.lacks(arm.environment)
+            or _no_companion(machine, arm, usable.missing)
+        )
+        why = why or _no_storage(machine, arm)
+        if why is None:
+            arms[arm.name] = arm
+        else:
+            absent[arm.name] = why
+    for name, error in missing_networks(machine.host, machine.tools, arms).items():
+        del arms[name]
+        absent[name] = f"{error.what}; {error.remedy}"
+        progress.note(f"{name} cannot run here: {error.what}. Next: {error.remedy}")
+    standing = {arm.environment.name for arm in arms.values()}
+    for arm in [a for a in arms.values() if a.environment.inside not in (None, *standing)]:
+        del arms[arm.name]
+        absent[arm.name] = f"its guest {arm.environment.inside} cannot run here"
+        progress.note(f"{arm.name} cannot run here: {absent[arm.name]}")
+    for arm in arms.values():
+        wanted = set(arm.placement.cpus)
+        shared = arm.placement.oversubscribe
+        if not wanted <= set(machine.cpus) or (arm.placement.ranks > len(machine.cpus) and not shared):
+            raise UsageError(
+                f"placement {arm.placement.name} needs {arm.placement.ranks} CPUs"
+                f"{f' {sorted(wanted)}' if wanted else ''}; this machine gives {sorted(machine.cpus)}",
+                remedy="use fewer tasks: MPI ranks that share a CPU wait for each other by spinning; "
+                "or say oversubscribe: true",
+            )
+        if arm.placement.all_instances > machine.cores and not shared:
+            raise UsageError(
+                f"placement {arm.placement.name} has {arm.placement.all_instances} instances; "
+                f"this machine has {machine.cores} cores",
+                remedy="at most one instance for each core, or say oversubscribe: true",
+            )
+    first = study.design.baselines[0]
+    if not any(a.environment.name == first for a in arms.values()):
+        raise UnavailableError(f"the baseline {first} cannot run here: {next(iter(absent.values()), '')}")
+    return arms, dict(usable.backends), absent
+
+
+def _no_companion(machine: Machine, arm: Arm, missing: Mapping[str, str]) -> str | None:
+    """Why an arm has not the companion that it wants; None where it has, or wants none."""
+    beside = arm.environment.beside
+    if beside is None:
+        return None
+    if not set(beside.cpus) <= set(machine.cpus):
+        return f"its companion wants CPUs {beside.cpus}; this machine gives {sorted(machine.cpus)}"
+    why = missing.get(beside.backend)
+    return None if why is None else f"its companion's backend {beside.backend}: {why}"
+
+
+def _no_storage(machine: Machine, arm: Arm) -> str | None:
+    storage = arm.environment.storage
+    own_root = "mnt" in get_backend(arm.environment.backend).own
+    why = None if storage is None else why_not(machine.host, storage, own_root=own_root)
+    return None if why is None else f"environment {arm.environment.name}: {why.reason}; {why.remedy}"

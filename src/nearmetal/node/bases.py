@@ -1,10 +1,9 @@
-"""What virtual machines boot from: a kernel, an initramfs of our own, the file system of an image; and how
-their CPUs are numbered."""
+"""What virtual machines boot from: a kernel, an initramfs of our own, the file system of an image."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -28,7 +27,7 @@ from ..images.forms import Form, in_form
 from ..model.guest import GuestSettings, Nic
 from ..model.image import ImageDefinition
 from ..model.record import JsonValue
-from ..model.study import Arm, Environment, Mode, Study
+from ..model.study import Environment, Mode, Study
 from ..plan import aa_arms
 from .machine import Machine, cache_directory, image_store
 from .own_suite import root_of_own_suite
@@ -199,17 +198,3 @@ def kernel_of(tree: Path) -> tuple[Path, Path] | None:
         if modules.is_dir():
             return kernel, modules
     return None
-
-
-def vcpus_of(
-    arm: Arm, instance_cpus: Sequence[Sequence[int]], ranks: Sequence[Sequence[int]]
-) -> tuple[tuple[int, ...], ...]:
-    """The CPUs of each rank as its guest numbers them. instance_cpus: of the machine, by instance; ranks:
-    those of the machine, by rank."""
-    settings = arm.environment.guest or GuestSettings()
-    out = []
-    for rank, cpus in enumerate(ranks):
-        own = list(instance_cpus[rank // arm.placement.tasks])
-        count = settings.vcpus or len(own)
-        out.append(tuple(sorted({own.index(c) % count for c in cpus})))
-    return tuple(out)

@@ -13,13 +13,12 @@ from ..errors import TrialFailedError
 from ..host import Process
 from ..host.failure import describe_failure
 from ..model.study import Attachment, Companion, Environment
-from .node import Session
 from .starting import request_name
-from .trial import Standing
+from .trial import Trial
 
 
 @dataclass(frozen=True, kw_only=True)
-class Beside:
+class RunningCompanion:
     """A running companion.
 
     program: the first word of its command.
@@ -31,54 +30,53 @@ class Beside:
     program: str
     stderr: Path
 
+    def require_sound(self) -> None:
+        """Raises TrialFailedError if its command has ended with an error, since the trial then was not what
+        the study asks for."""
+        code = self.process.poll()
+        if code not in (None, 0):
+            failure = describe_failure(self.program, code, self.stderr.read_text(errors="replace"))
+            raise TrialFailedError(f"companion: {failure}", where=str(self.stderr))
+
 
 @contextmanager
-def companion(session: Session, s: Standing, wanted: Companion) -> Iterator[Beside]:
-    """Ended, and its instance gone, on leaving. Raises RunError, UnavailableError."""
-    s.log.mkdir(parents=True, exist_ok=True)
-    host, tools = session.machine.host, session.software_of(s.arm).tools
-    backend = session.backends[wanted.backend]
-    request = _request(session, s, wanted)
-    with backend.start(host, tools, request) as instance:
-        stdout, stderr = (s.log / f"beside.{name}.txt" for name in ("stdout", "stderr"))
+def companion(trial: Trial, wanted: Companion) -> Iterator[RunningCompanion]:
+    """Ended, and its instance gone, on exit. Raises RunError, UnavailableError."""
+    trial.log.mkdir(parents=True, exist_ok=True)
+    node = trial.node
+    host, tools = node.machine.host, node.software_of(trial.arm).tools
+    with node.backends[wanted.backend].start(host, tools, _request(trial, wanted)) as instance:
+        stdout, stderr = (trial.log / f"beside.{name}.txt" for name in ("stdout", "stderr"))
         process = host.start(instance.command(wanted.argv), stdout=stdout, stderr=stderr, cwd=Path("/"))
         try:
-            yield Beside(instance=instance, process=process, program=wanted.argv[0], stderr=stderr)
+            yield RunningCompanion(instance=instance, process=process, program=wanted.argv[0], stderr=stderr)
         finally:
             process.kill()
 
 
-def still_well(beside: Beside) -> None:
-    """Raises TrialFailedError where its command has ended with an error: the trial then was not what the
-    study asks for."""
-    code = beside.process.poll()
-    if code not in (None, 0):
-        failure = describe_failure(beside.program, code, beside.stderr.read_text(errors="replace"))
-        raise TrialFailedError(f"companion: {failure}", where=str(beside.stderr))
-
-
-def _request(session: Session, s: Standing, wanted: Companion) -> InstanceRequest:
-    software = session.software_of(s.arm)
-    own_network = "net" in session.backends[wanted.backend].own
-    label, hostname, scratch = request_name(session, s, "beside")
-    numbers = range(s.arm.placement.all_instances)
-    every = sorted({cpu for i in numbers for cpu in session.instance_cpus(s.arm, i)})
+def _request(trial: Trial, wanted: Companion) -> InstanceRequest:
+    arm, node = trial.arm, trial.node
+    software = node.software_of(arm)
+    own_network = "net" in node.backends[wanted.backend].own
+    label, hostname, scratch = request_name(trial, "beside")
+    numbers = range(arm.placement.all_instances)
+    every = sorted({cpu for i in numbers for cpu in node.instance_cpus(arm, i)})
     return InstanceRequest(
         label=label,
         hostname=hostname,
         environment=Environment(
-            name=f"{s.arm.environment.name}, beside",
+            name=f"{arm.environment.name}, beside",
             backend=wanted.backend,
-            image=s.arm.environment.image,
+            image=arm.environment.image,
             attachment=Attachment.NONE if own_network else Attachment.HOST,
             limits=wanted.limits,
             placements=(),
         ),
         cpus=wanted.cpus or tuple(every),
         seat=None,
-        binds=(s.directory, software.tools.directory),
+        binds=(trial.directory, software.tools.directory),
         scratch=scratch,
         tree=software.tree,
-        base=session.bases.get(s.arm.environment.name),
-        user_namespace=session.user_namespace,
+        base=node.bases.get(arm.environment.name),
+        user_namespace=node.user_namespace,
     )

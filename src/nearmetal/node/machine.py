@@ -3,15 +3,45 @@
 from __future__ import annotations
 
 import os
+import secrets
 from dataclasses import dataclass
 from pathlib import Path
 
 from ..environments import Tools
+from ..errors import UnavailableError
 from ..host import Host
+from ..host.provenance import cpu_flags, llc_bytes, memory_bytes
+from ..host.topology import topology
 from ..images import ImageStore
-from ..launchers import InstalledMpi
-from ..workloads.build import BuiltTools
-from .hardware import Hardware
+from ..launchers import InstalledMpi, find_mpi
+from ..model.study import Mpi
+from ..workloads.build import BuiltTools, build_tools
+from .progress import Progress
+
+RDMA = Path("/sys/class/infiniband")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Hardware:
+    """What applications may need of this machine.
+
+    memory: bytes.
+    cpu_flags: as in /proc/cpuinfo, empty where there are none.
+    rdma: names of devices.
+    """
+
+    memory: int
+    cpu_flags: frozenset[str] = frozenset()
+    rdma: tuple[str, ...] = ()
+
+
+def hardware_of(host: Host, rdma: Path = RDMA) -> Hardware:
+    """rdma: where Linux lists its RDMA devices."""
+    return Hardware(
+        memory=memory_bytes(host) or 1 << 30,
+        cpu_flags=cpu_flags(host),
+        rdma=tuple(sorted(p.name for p in rdma.iterdir())) if rdma.is_dir() else (),
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,3 +73,40 @@ def cache_directory() -> Path:
 def image_store() -> ImageStore:
     """The images of this user."""
     return ImageStore(cache_directory() / "images")
+
+
+_OUTSIDE = ("OMPI_MCA_", "PRTE_MCA_", "PMIX_MCA_", "MPIR_CVAR_", "MPICH_", "HYDRA_", "UCX_", "FI_")
+
+
+def prepare_machine(host: Host, progress: Progress, mpi: Mpi | None = None) -> Machine:
+    """Find the MPI and compile the tools for it (cached by digest); mpi: None = the one that mpirun is.
+
+    Raises UnavailableError with what to install.
+    """
+    for name in [n for n in os.environ if n.startswith(_OUTSIDE)]:
+        # It would reach the ranks of some arms and not of others, and no record would show it.
+        del os.environ[name]
+        progress.note(f"{name} is set outside and not passed on: the transport is fixed alike for all arms")
+    found = find_mpi(host, mpi)
+    built = build_tools(host, cache_directory(), progress=progress.phase, mpicc=found.mpicc)
+    if not found.compiled_by(built.mpi):
+        raise UnavailableError(
+            f"{found.mpirun} is of {found.title}, but {found.mpicc} compiles for {built.mpi}",
+            remedy="write mpi: openmpi or mpi: mpich into the study's design, or set both to one MPI",
+        )
+    places = topology(host, host.cpus())
+    return Machine(
+        host=host,
+        tools=Tools(directory=built.directory),
+        built=built,
+        mpi=found,
+        llc=llc_bytes(host) or 32 << 20,
+        cpus=places.order,
+        cores=places.cores,
+        hardware=hardware_of(host),
+    )
+
+
+def new_label() -> str:
+    """'nearmetal-' and six hexadecimal digits."""
+    return f"nearmetal-{secrets.token_hex(3)}"

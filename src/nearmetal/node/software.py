@@ -18,9 +18,9 @@ from ..launchers import InstalledMpi, mpi_of_compiler, programs_of
 from ..model.image import HOST
 from ..model.record import JsonValue
 from ..model.study import ApplicationWorkload, CommandWorkload, Environment, KernelWorkload, Mpi, Study
-from ..subjects.application_place import find_on, require_programs, runs_mpi
 from ..workloads.build import BuiltTools, build_tools_in
 from .machine import Machine, cache_directory, image_store
+from .programs import find_on, require_programs, runs_mpi
 from .progress import Progress
 
 PATH = ("/usr/local/bin", "/usr/bin", "/bin", "/usr/local/sbin", "/usr/sbin", "/sbin")

@@ -47,6 +47,11 @@ class Group:
     steps: Mapping[str, float]
     stopped: Stopped | None = None
 
+    @property
+    def has_first_process(self) -> bool:
+        """Whether its instances have first processes, whose start can be timed."""
+        return bool(self.instances[-1].phases)
+
 
 @contextmanager
 def started(starts: Sequence[Start], *, together: bool, time_stop: bool = False) -> Iterator[Group]:

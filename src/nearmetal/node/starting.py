@@ -1,54 +1,65 @@
-"""The fresh instances of one arm of one block: what each is asked to be, and their start."""
+"""The fresh instances of a trial: what each is asked to be, and their start."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
 from ..environments import Enclosed, Instance, InstanceRequest
+from ..environments.guest import FRESH
+from ..environments.storage import Volume
 from ..errors import TrialFailedError, UnavailableError
 from ..host.namespaces import same_namespace
-from ..model.study import Arm, Attachment, EventSubject, Starts
-from .hidden import hidden_programs
-from .node import Session
-from .seats import hostname, slot
+from ..model.study import ApplicationWorkload, Arm, Attachment, CommandWorkload, EventSubject, Starts, Study
+from ..workloads.applications.registry import application, choices
+from .seats import hostname
 from .start_group import Group, Start, started
 from .storage import bound, make_inside, volumes
-from .trial import Standing
+from .trial import Trial
+
+
+@dataclass(frozen=True, kw_only=True)
+class Surroundings:
+    """What instances run inside.
+
+    guest: the virtual machine; None if they run in none, or in one that is not up yet.
+    alone: whether no instance of another arm runs in it.
+    """
+
+    guest: Instance | None = None
+    alone: bool = True
 
 
 @contextmanager
-def start_instances(
-    session: Session, standing: Standing, *, time_stop: bool = False
-) -> Iterator[tuple[Instance, ...]]:
-    """Fresh instances of an arm; adds the time from the request to the first instruction of the last one to
-    standing.start_seconds and, with time_stop, that of their stop to standing.stops."""
-    backend = session.backends[standing.arm.environment.backend]
-    requests = [_request(session, standing, i) for i in range(standing.arm.placement.all_instances)]
-    together = session.study.design.starts is Starts.TOGETHER
+def started_instances(
+    trial: Trial, surroundings: Surroundings, *, time_stop: bool = False
+) -> Iterator[tuple[Group, tuple[Volume, ...]]]:
+    """Fresh instances of a trial, with their storage.
+
+    time_stop: measure their stop, too. Its times are in the group after exit.
+    """
+    arm, node = trial.arm, trial.node
+    backend = node.backends[arm.environment.backend]
+    requests = [_request(trial, i) for i in range(arm.placement.all_instances)]
+    together = node.study.design.starts is Starts.TOGETHER
     with (
-        volumes(session, standing.arm.environment, backend, requests) as standing.volumes,
-        guest_around(session, standing),
+        volumes(node, arm.environment, backend, requests) as own_volumes,
+        guest_around(trial, surroundings) as around,
         started(
-            _starts(session, standing, bound(requests, standing.volumes)),
-            together=together,
-            time_stop=time_stop,
-        ) as own,
+            _starts(trial, around, bound(requests, own_volumes)), together=together, time_stop=time_stop
+        ) as group,
     ):
-        make_inside(session.machine.host, own.instances, standing.volumes)
-        for instance in own.instances:
-            _verify_shared(standing.arm, instance)
-        if own.instances[-1].phases:
-            standing.start_seconds.append(max(own.seconds))
-            standing.start_steps.append(own.steps)
-            standing.phases |= {f"start.{k}": v for k, v in own.instances[-1].phases.items()}
-            standing.phases |= {f"start.instance.{i}": v for i, v in enumerate(own.seconds)}
-        yield own.instances
-    if own.stopped is not None:
-        standing.stops.append(own.stopped)
+        make_inside(node.machine.host, group.instances, own_volumes)
+        for instance in group.instances:
+            _verify_shared(arm, instance)
+        if group.has_first_process:
+            trial.found.phases |= {f"start.{k}": v for k, v in group.instances[-1].phases.items()}
+            trial.found.phases |= {f"start.instance.{i}": v for i, v in enumerate(group.seconds)}
+        yield group, own_volumes
 
 
 def _verify_shared(arm: Arm, instance: Instance) -> None:
@@ -62,103 +73,117 @@ def _verify_shared(arm: Arm, instance: Instance) -> None:
             )
 
 
-def _starts(session: Session, standing: Standing, requests: Sequence[InstanceRequest]) -> list[Start]:
-    backend = session.backends[standing.arm.environment.backend]
-    host, tools = session.machine.host, session.software_of(standing.arm).tools
-    if standing.around is None:
+def _starts(trial: Trial, around: Surroundings, requests: Sequence[InstanceRequest]) -> list[Start]:
+    node = trial.node
+    backend = node.backends[trial.arm.environment.backend]
+    host, tools = node.machine.host, node.software_of(trial.arm).tools
+    if around.guest is None:
         return [partial(backend.start, host, tools, request) for request in requests]
     if not isinstance(backend, Enclosed):
         raise UnavailableError(f"backend {backend.name} starts nothing inside a guest", remedy="namespaces")
-    inside = partial(backend.start_inside, standing.around, tools, alone=standing.alone)
+    inside = partial(backend.start_inside, around.guest, tools, alone=around.alone)
     return [partial(inside, request) for request in requests]
 
 
 @contextmanager
-def guest_around(session: Session, standing: Standing) -> Iterator[None]:
-    """The guest that the instances of an arm stand inside: one of their own, up meanwhile, where no other is
-    up for them. It is alone, and needs no network."""
-    name = standing.arm.environment.inside
-    if name is None or standing.around is not None:
-        yield
+def guest_around(trial: Trial, surroundings: Surroundings) -> Iterator[Surroundings]:
+    """The virtual machine that the instances of a trial run inside. If the arm asks for one and none is up
+    for it, one is booted, alone and without a network, and ends on exit."""
+    arm, node = trial.arm, trial.node
+    name = arm.environment.inside
+    if name is None or surroundings.guest is not None:
+        yield surroundings
         return
-    environment = next(e for e in session.study.environments if e.name == name)
+    environment = next(e for e in node.study.environments if e.name == name)
     lone = Attachment.NONE if environment.attachment.seated else environment.attachment
     request = replace(
-        _request(session, standing, 0, name="guest"),
+        _request(trial, 0, name="guest"),
         environment=replace(environment, attachment=lone),
         binds=(),
-        base=session.bases[name],
+        base=node.bases[name],
     )
-    backend, tools = session.backends[environment.backend], session.software_of(standing.arm).tools
-    with backend.start(session.machine.host, tools, request) as standing.around:
-        try:
-            yield
-        finally:
-            standing.around = None
+    backend, tools = node.backends[environment.backend], node.software_of(arm).tools
+    with backend.start(node.machine.host, tools, request) as guest:
+        yield Surroundings(guest=guest)
 
 
 @contextmanager
-def idle_instances(session: Session, standing: Standing, count: int) -> Iterator[Group]:
-    """So many further instances of an arm, side by side, with no seat on a network and nothing to do."""
-    requests = [_idle_request(session, standing, i) for i in range(count)]
+def idle_instances(trial: Trial, surroundings: Surroundings, count: int) -> Iterator[Group]:
+    """Further instances of a trial, side by side, with no seat on a network and nothing to do."""
+    requests = [_idle_request(trial, i) for i in range(count)]
     with (
-        guest_around(session, standing),
-        started(_starts(session, standing, requests), together=True) as own,
+        guest_around(trial, surroundings) as around,
+        started(_starts(trial, around, requests), together=True) as group,
     ):
-        yield own
+        yield group
 
 
-def _idle_request(session: Session, standing: Standing, number: int) -> InstanceRequest:
-    place = number % standing.arm.placement.all_instances
-    asked = _request(session, standing, place, name=f"idle{number}")
+def _idle_request(trial: Trial, number: int) -> InstanceRequest:
+    place = number % trial.arm.placement.all_instances
+    asked = _request(trial, place, name=f"idle{number}")
     if asked.seat is None:
         return asked
     alone = Attachment.NONE if asked.environment.attachment.seated else asked.environment.attachment
     return replace(asked, seat=None, environment=replace(asked.environment, attachment=alone))
 
 
-def _request(
-    session: Session, standing: Standing, number: int, *, name: str | None = None
-) -> InstanceRequest:
-    """What one instance of a standing arm is asked to be, with a scratch directory of its own. number: its
-    place among the arm's; name: ends its label and its host name, the number where none is given."""
-    arm = standing.arm
-    software = session.software_of(arm)
-    network = session.networks.get((arm.name, standing.trial.aa))
+def _request(trial: Trial, number: int, *, name: str | None = None) -> InstanceRequest:
+    """What one instance of a trial is asked to be, with a scratch directory of its own.
+
+    number: its place among the arm's instances.
+    name: ends its label and its host name; None for the number.
+    """
+    arm, node = trial.arm, trial.node
+    software = node.software_of(arm)
+    network = trial.network
     if network is not None and (gone := network.trouble()):
         raise TrialFailedError(gone, remedy="what removed it? the network is not built anew within a run")
-    label, hostname, scratch = request_name(session, standing, name or str(number))
+    label, hostname, scratch = request_name(trial, name or str(number))
     return InstanceRequest(
         label=label,
         hostname=hostname,
         environment=arm.environment,
-        cpus=session.instance_cpus(arm, number),
+        cpus=node.instance_cpus(arm, number),
         seat=network.seats[number] if network is not None else None,
         binds=(
-            standing.directory,
-            *((standing.work,) if standing.work is not None else ()),
+            trial.directory,
+            *((trial.work,) if trial.work is not None else ()),
             software.tools.directory,
-            *((session.ssh.directory,) if session.ssh else ()),
-            *hidden_programs(session.study, arm),
+            *((node.ssh.directory,) if node.ssh else ()),
+            *hidden_programs(node.study, arm),
         ),
         scratch=scratch,
         tree=software.tree,
-        user_namespace=session.user_namespace,
-        base=session.bases.get(arm.environment.name),
-        first_process=any(isinstance(w, EventSubject) for w in session.study.workloads),
-        groups=kept.groups if (kept := session.kept.get(label)) is not None else {},
+        user_namespace=node.user_namespace,
+        base=node.bases.get(arm.environment.name),
+        first_process=any(isinstance(w, EventSubject) for w in node.study.workloads),
+        groups=kept.groups if (kept := node.kept.get(label)) is not None else {},
     )
 
 
-def request_name(session: Session, standing: Standing, name: str) -> tuple[str, str, Path]:
-    """Label, host name and a new scratch directory of an instance of an arm."""
-    own = f"{slot_of(session, standing)}-{name}"
-    scratch = standing.directory / f"instance-{name}-{standing.requests}"
-    standing.requests += 1
+def request_name(trial: Trial, name: str) -> tuple[str, str, Path]:
+    """Label, host name and a new scratch directory of an instance of a trial."""
+    own = f"{trial.slot}-{name}"
+    scratch = trial.directory / f"instance-{name}-{next(trial.numbers)}"
     scratch.mkdir()
-    return f"{session.label}-{own}", hostname(own), scratch
+    return f"{trial.node.label}-{own}", hostname(own), scratch
 
 
-def slot_of(session: Session, standing: Standing) -> str:
-    """Its place among the arms of the run, as names of what it makes begin."""
-    return slot(session.arms, standing.arm.name, standing.trial.aa)
+_HIDDEN = re.compile("|".join(rf"{re.escape(str(directory))}/" for directory in FRESH))
+
+
+def hidden_programs(study: Study, arm: Arm) -> tuple[Path, ...]:
+    """Directories of the user's own programs that lie where an instance has directories of its own: with a
+    program in bin, what lies beside that, as an interpreter needs it."""
+    own = [w for w in study.workloads if arm.environment.takes(w.name)]
+    named = [w.argv_on(arm.placement.ranks)[0] for w in own if isinstance(w, CommandWorkload)]
+    for w in own:
+        if isinstance(w, ApplicationWorkload):
+            named += application(w.application).needs(choices(w)).programs
+    programs = [p for p in map(Path, filter(_HIDDEN.match, named)) if p.is_file()]
+    return tuple(dict.fromkeys(_around(p) for p in programs))
+
+
+def _around(program: Path) -> Path:
+    above = program.parent.parent
+    return above if program.parent.name == "bin" and above not in FRESH else program.parent

@@ -13,7 +13,7 @@ from ..errors import TrialFailedError
 from ..host import Host, cgroups
 from ..model.record import JsonValue
 from ..model.study import Environment, Storage, StorageKind
-from .node import Session
+from .node import Node
 
 LIMIT = 60.0
 CHECKED = "65536"
@@ -47,7 +47,7 @@ class MountedStorage:
 
 @contextmanager
 def volumes(
-    session: Session, environment: Environment, backend: Backend, requests: Sequence[InstanceRequest]
+    node: Node, environment: Environment, backend: Backend, requests: Sequence[InstanceRequest]
 ) -> Iterator[tuple[Volume, ...]]:
     """One for each request; none where the environment asks for none. Raises RunError."""
     storage = environment.storage
@@ -55,12 +55,12 @@ def volumes(
         yield tuple(
             stack.enter_context(
                 volume(
-                    session.machine.host,
+                    node.machine.host,
                     storage,
                     label=r.label,
-                    run_scratch=session.scratch,
+                    run_scratch=node.scratch,
                     directory=r.scratch.parent / f"{r.scratch.name}-mounts",
-                    shared=session.storages.get(storage),
+                    shared=node.storages.get(storage),
                     own_root="mnt" in backend.own,
                 )
             )

@@ -1,103 +1,126 @@
-"""One arm of one block, standing: what is known of it while its block runs."""
+"""A trial of a block: what is fixed before it begins, and what is found out while it runs."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import count
 from pathlib import Path
+from types import TracebackType
 from typing import TYPE_CHECKING
 
-from ..environments import Guest, Instance
-from ..environments.storage import Volume
-from ..launchers import Launch
+from ..errors import NearmetalError
 from ..model.plan import TrialSpec
 from ..model.profile import RankProfile
-from ..model.record import JsonValue, RankPlace
-from ..model.study import Arm, KernelWorkload, Workload
-from ..subjects.job import Job
-from ..workloads.protocol import ReadyLine
-from .start_group import Stopped
+from ..model.record import JsonValue, RankPlace, Row
+from ..model.study import Arm, Workload
+from ..network.build import Network
+from .seats import slot
 
 if TYPE_CHECKING:
-    from ..meters.inside import InsideCounters
-    from ..meters.instances import EachInstance
-    from ..meters.network import NetworkWatch
-    from ..meters.transport import TransportWatch
-    from .companion import Beside
+    from .node import Node
 
 
 @dataclass(kw_only=True)
-class Standing:
-    """One trial of an arm while its block runs; filled in step by step, first the instances, then the job.
+class TrialFindings:
+    """What a trial has found so far. It becomes the trial's record, whatever happens to the trial.
 
-    left_out: workloads that the arm does not run in this block, since their comparisons are decided.
-    work: directory in which the directories of programs are made, which the instances see too; None where no
-        program has a directory.
-    requests: number of instances asked for so far.
-    reported: whether its ranks may have left reports.
-    start_seconds: one per start of the arm's instances in this block, the running ones' last; empty where
-        they have no first process.
-    start_steps: the steps of each start.
-    stops: of instances that were stopped again to measure that.
-    guests: the instances that are virtual machines.
-    beside: the companion.
-    volumes: the storage of each instance; empty where none was asked for.
-    profiles: directory into which the ranks of the last launch write their profiles; None where none are
-        asked for.
-    profile: what they wrote, by workload.
-    facts: what applications told of their runs, by workload.
-    failure: why the trial failed; empty while it has not.
-    ssh: tokens of the client that reaches the instances; empty where an agent does.
-    shared_memory: directory of the machine's own /dev/shm for the ranks' segments; None where the instances
-        do not see it.
-    each: what its instances count over timed runs.
-    counted: what came of that, by scope.
-    around: the virtual machine that its instances stand in; None while there is none.
-    alone: whether no instance of another arm stands in one of its virtual machines, and none of its own in
-        one of another arm.
+    failure: why the trial failed; empty as long as it has not failed.
+    rows: of the workloads that have run.
+    phases: seconds by step.
+    places: where the ranks of the last program ran.
+    transport: what the launcher says of how its ranks reach each other.
+    facts: what applications and guests report about themselves, by workload or interface.
+    profile: of each rank, by workload.
+    pages: bytes of the ranks' memory in huge pages and in total, by workload.
     """
 
-    trial: TrialSpec
+    failure: str = ""
+    rows: list[Row] = field(default_factory=list)
+    phases: dict[str, float] = field(default_factory=dict)
+    places: tuple[RankPlace, ...] = ()
+    transport: dict[str, JsonValue] = field(default_factory=dict)
+    facts: dict[str, Mapping[str, JsonValue]] = field(default_factory=dict)
+    profile: dict[str, tuple[RankProfile, ...]] = field(default_factory=dict)
+    pages: dict[str, Mapping[str, float | None]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trial:
+    """One trial of an arm.
+
+    spec: the trial's place in its block.
+    nodes: the machines that it runs on. Its ranks are launched from the first one.
+    left_out: workloads that the arm does not run in this block, since their comparisons are decided.
+    directory: the trial's own; its instances see it at the same path.
+    work: directory in which the directories of programs are made, which the instances see too; None if no
+        program has a directory of its own.
+    log: directory for the output of its programs. It is made when something is written there.
+    numbers: number the instances that the trial starts.
+    found: what the trial has found so far.
+    """
+
+    spec: TrialSpec
     arm: Arm
+    nodes: tuple[Node, ...]
     left_out: frozenset[str] = frozenset()
     directory: Path
     work: Path | None = None
     log: Path
-    requests: int = 0
-    reported: bool = False
-    start_seconds: list[float] = field(default_factory=list)
-    start_steps: list[Mapping[str, float]] = field(default_factory=list)
-    stops: list[Stopped] = field(default_factory=list)
-    phases: dict[str, float] = field(default_factory=dict)
-    instances: tuple[Instance, ...] = ()
-    guests: tuple[Guest, ...] = ()
-    beside: Beside | None = None
-    volumes: tuple[Volume, ...] = ()
-    kernels: tuple[KernelWorkload, ...] = ()
-    job: Job | None = None
-    launch: Launch | None = None
-    profiles: Path | None = None
-    profile: dict[str, tuple[RankProfile, ...]] = field(default_factory=dict)
-    facts: dict[str, Mapping[str, JsonValue]] = field(default_factory=dict)
-    ready: ReadyLine | None = None
-    places: tuple[RankPlace, ...] = ()
-    failure: str = ""
-    ssh: tuple[str, ...] = ()
-    shared_memory: Path | None = None
-    watch: NetworkWatch | None = None
-    inside: InsideCounters | None = None
-    each: EachInstance | None = None
-    counted: dict[str, Mapping[str, float | None]] = field(default_factory=dict)
-    transport: TransportWatch | None = None
-    around: Instance | None = None
-    alone: bool = True
+    numbers: Iterator[int] = field(default_factory=count)
+    found: TrialFindings = field(default_factory=TrialFindings)
+
+    @property
+    def id(self) -> str:
+        return self.spec.id
+
+    @property
+    def node(self) -> Node:
+        """The machine from which its ranks are launched."""
+        return self.nodes[0]
+
+    @property
+    def sound(self) -> bool:
+        """Whether it has not failed."""
+        return not self.found.failure
+
+    @property
+    def slot(self) -> str:
+        """Its arm's place among the arms of the run, with which the names of all that it makes begin."""
+        return slot(self.node.arms, self.arm.name, self.spec.aa)
+
+    @property
+    def network(self) -> Network | None:
+        """The network of its instances; None if they have none of their own."""
+        return self.node.networks.get((self.arm.name, self.spec.aa))
 
     def takes(self, workload: Workload) -> bool:
         """Whether the arm runs this workload in this block."""
         return self.arm.environment.takes(workload.name) and workload.name not in self.left_out
 
-    @property
-    def standing_job(self) -> Job:
-        """The job of an arm that got as far as launching one."""
-        assert self.job is not None
-        return self.job
+
+class Guard:
+    """A context manager that turns an error of nearmetal into the failure of a trial. The trial takes no
+    further part in its block, and the other trials go on.
+
+    A guard can be entered again and again. One stands around every slice, where a generator would take ten
+    times as long.
+    """
+
+    def __init__(self, trial: Trial) -> None:
+        self._trial = trial
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool:
+        if not isinstance(error, NearmetalError):
+            return False
+        self._trial.found.failure = str(error)
+        self.failed()
+        return True
+
+    def failed(self) -> None:
+        """Called once the trial has failed."""

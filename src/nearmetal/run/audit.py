@@ -11,9 +11,9 @@ from ..host import Completed, cgroups
 from ..host.audit import compare, facts
 from ..model.record import JsonValue, TrialRecord
 from ..model.study import ApplicationWorkload, CommandWorkload, SingleCopy
-from ..node.node import Session
+from ..node.node import Node
+from ..node.running_arm import RunningArm
 from ..node.storage import look
-from ..node.trial import Standing
 from ..workloads.applications.registry import application, choices
 
 AUDIT_LIMIT = 60.0
@@ -22,29 +22,29 @@ MEETS = ": meets"
 CMA, ALLOWED = "process_vm_readv (CMA)", "allowed"
 
 
-def audit_arms(session: Session, standing: Sequence[Standing]) -> dict[str, dict[str, str]]:
-    """{arm: {fact: value}} from inside the first instance of every standing arm."""
-    host = session.machine.host
-    ranks = dict.fromkeys(s.arm.placement.ranks for s in standing)
-    own = [w for w in session.study.workloads if isinstance(w, CommandWorkload)]
+def audit_arms(node: Node, arms: Sequence[RunningArm]) -> dict[str, dict[str, str]]:
+    """{arm: {fact: value}} from inside the first instance of every running arm."""
+    host = node.machine.host
+    ranks = dict.fromkeys(a.placement.ranks for a in arms)
+    own = [w for w in node.study.workloads if isinstance(w, CommandWorkload)]
     names = dict.fromkeys(w.argv_on(n)[0] for w in own for n in ranks)
-    known = [w for w in session.study.workloads if isinstance(w, ApplicationWorkload)]
+    known = [w for w in node.study.workloads if isinstance(w, ApplicationWorkload)]
     names |= dict.fromkeys(n for w in known for n in application(w.application).needs(choices(w)).programs)
     further = [host.which(name) or name for name in names]
     found: dict[str, dict[str, str]] = {}
-    for s in standing:
-        software = session.software_of(s.arm)
+    for a in arms:
+        software = a.software
         programs = [software.tools / "nm-micro", software.mpi.mpirun, *further]
-        inside = _inside(session, s.instances[0])
+        inside = _inside(node, a.instances[0])
         asked = facts(inside, programs) | {CMA: _cma(software.tools, inside)}
-        if session.study.design.single_copy is SingleCopy.CMA and asked[CMA] != ALLOWED:
+        if node.study.design.single_copy is SingleCopy.CMA and asked[CMA] != ALLOWED:
             raise UnavailableError(
-                f"environment {s.arm.environment.name}: process_vm_readv is {asked[CMA]}",
+                f"environment {a.environment.name}: process_vm_readv is {asked[CMA]}",
                 remedy="single_copy: none, alike for all arms, or allow ptrace in the environment",
             )
         # Ours lie elsewhere for each image: the question is the same by the name alone.
         prefix = f"{software.tools.directory}/"
-        found[s.arm.name] = {name.replace(prefix, ""): value for name, value in asked.items()}
+        found[a.trial.arm.name] = {name.replace(prefix, ""): value for name, value in asked.items()}
     return found
 
 
@@ -84,22 +84,22 @@ def parity(found: Mapping[str, Mapping[str, str]]) -> dict[str, JsonValue]:
     }
 
 
-def storage_found(session: Session, s: Standing) -> list[JsonValue]:
+def storage_found(arm: RunningArm) -> list[JsonValue]:
     """What the storage of every instance is, as seen from inside; raises TrialFailedError where it is not
     what the study asks for, or cannot be used: no number of it would mean anything."""
-    storage = s.arm.environment.storage
+    storage = arm.environment.storage
     assert storage is not None
-    pairs = zip(s.instances, s.volumes, strict=True)
-    return [look(session.machine.host, i, v, storage).as_json() for i, v in pairs]
+    pairs = zip(arm.instances, arm.volumes, strict=True)
+    return [look(arm.node.machine.host, i, v, storage).as_json() for i, v in pairs]
 
 
-def limits_found(s: Standing) -> JsonValue:
+def limits_found(arm: RunningArm) -> JsonValue:
     """What was asked for, and what the kernel holds the first instance to."""
     return {
-        "asked": {**asdict(s.arm.environment.limits)},
-        "found": {**cgroups.read_back(s.instances[0].cgroups)},
+        "asked": {**asdict(arm.environment.limits)},
+        "found": {**cgroups.read_back(arm.instances[0].cgroups)},
     }
 
 
-def _inside(session: Session, instance: Instance) -> Callable[[Sequence[str]], Completed]:
-    return lambda argv: session.machine.host.run(instance.command(argv), timeout=AUDIT_LIMIT)
+def _inside(node: Node, instance: Instance) -> Callable[[Sequence[str]], Completed]:
+    return lambda argv: node.machine.host.run(instance.command(argv), timeout=AUDIT_LIMIT)

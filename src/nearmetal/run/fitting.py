@@ -8,10 +8,9 @@ from collections.abc import Mapping, Sequence
 from statistics import median
 
 from ..model.study import KernelWorkload
-from ..node.node import Session
-from ..node.trial import Standing
+from ..node.node import Node
 from ..plan.work import SLICE_SECONDS, capped_units, fitting_units, next_trial, target_seconds
-from ..subjects.rounds import guarded, sound
+from ..subjects.kernel import KernelJob
 from ..workloads.kernels.contract import SliceWork
 from ..workloads.kernels.registry import slice_work
 
@@ -25,71 +24,75 @@ class WorkFit:
     """Finds the units of work, the same for every arm with as many ranks. The study's own number counts if it
     states one."""
 
-    def __init__(self, session: Session) -> None:
-        self._session = session
+    def __init__(self, node: Node) -> None:
+        self._node = node
         self.work: dict[str, dict[int, int]] = {}
 
-    def fit(self, workload: KernelWorkload, arms: Sequence[Standing]) -> Mapping[int, int]:
-        """Units by number of ranks. arms: those that run the workload; failed ones are passed over."""
+    def fit(self, workload: KernelWorkload, jobs: Sequence[KernelJob]) -> Mapping[int, int]:
+        """Units by number of ranks. jobs: of the arms that run the workload; failed ones are passed over."""
         found = self.work.setdefault(workload.name, {})
-        for ranks in sorted({s.arm.placement.ranks for s in arms} - found.keys()):
-            wanted = slice_work(workload, ranks=ranks, llc_bytes=self._session.machine.llc)
-            alike = [s for s in arms if s.arm.placement.ranks == ranks]
+        for ranks in sorted({job.ranks for job in jobs} - found.keys()):
+            wanted = slice_work(workload, ranks=ranks, llc_bytes=self._node.machine.llc)
+            alike = [job for job in jobs if job.ranks == ranks]
             found[ranks] = wanted.asked or self._measured(workload, alike, wanted)
         return found
 
-    def _measured(self, workload: KernelWorkload, arms: Sequence[Standing], wanted: SliceWork) -> int:
-        first = self._session.study.design.baselines[0]
+    def _measured(self, workload: KernelWorkload, jobs: Sequence[KernelJob], wanted: SliceWork) -> int:
+        first = self._node.study.design.baselines[0]
         units = wanted.least
         # The baseline; another arm only if it failed, so that the block can go on.
-        for s in sorted(sound(arms), key=lambda s: s.arm.environment.name != first):
-            with guarded(s):
-                others = [other for other in sound(arms) if other is not s]
-                units, seconds = _fitted(s, workload, wanted, SLICE_SECONDS)
-                token = _token(s, others, workload, units, wanted)
+        for job in sorted(_sound(jobs), key=lambda job: job.trial.arm.environment.name != first):
+            with job.guard:
+                others = [other for other in _sound(jobs) if other is not job]
+                units, seconds = _fitted(job, workload, wanted, SLICE_SECONDS)
+                token = _token(job, others, workload, units, wanted)
                 if (target := target_seconds(token)) > SLICE_SECONDS:
-                    units, seconds = _fitted(s, workload, wanted, target, begin=units)
+                    units, seconds = _fitted(job, workload, wanted, target, begin=units)
                 each = [seconds]
                 for other in others:
-                    with guarded(other):
+                    with other.guard:
                         each.append(_slice(other, workload, units, wanted)[0])
                 return capped_units(units, each, least=wanted.least, token=token)
         return units
 
 
+def _sound(jobs: Sequence[KernelJob]) -> list[KernelJob]:
+    return [job for job in jobs if job.trial.sound]
+
+
 def _fitted(
-    s: Standing, workload: KernelWorkload, wanted: SliceWork, target: float, begin: int | None = None
+    job: KernelJob, workload: KernelWorkload, wanted: SliceWork, target: float, begin: int | None = None
 ) -> tuple[int, float]:
     """Units that fill a slice of one arm, and the seconds that they take. begin: units of the first trial."""
     units: int | None = begin or wanted.least
     while units is not None:
         last = units
-        seconds = _slice(s, workload, last, wanted)[0]
+        seconds = _slice(job, workload, last, wanted)[0]
         units = next_trial(last, seconds, least=wanted.least, target=target, most=wanted.most)
-    several = [seconds, *(_slice(s, workload, last, wanted)[0] for _ in range(REPEATED - 1))]
+    several = [seconds, *(_slice(job, workload, last, wanted)[0] for _ in range(REPEATED - 1))]
     fitting = fitting_units(last, several, least=wanted.least, target=target, most=wanted.most)
     return fitting, min(several) * fitting / last
 
 
 def _token(
-    s: Standing, others: Sequence[Standing], workload: KernelWorkload, units: int, wanted: SliceWork
+    job: KernelJob, others: Sequence[KernelJob], workload: KernelWorkload, units: int, wanted: SliceWork
 ) -> float:
     """Seconds that passing a token costs in rounds: while another arm has its turn, the ranks sleep, and
     waking them costs about as much again as the token itself."""
     lost = []
     for _ in range(ROUNDS):
         for other in others[:1]:
-            with guarded(other):
+            with other.guard:
                 _slice(other, workload, units, wanted)
-        lost.append(_slice(s, workload, units, wanted)[1])
+        lost.append(_slice(job, workload, units, wanted)[1])
     return median(lost)
 
 
-def _slice(s: Standing, workload: KernelWorkload, units: int, wanted: SliceWork) -> tuple[float, float]:
+def _slice(job: KernelJob, workload: KernelWorkload, units: int, wanted: SliceWork) -> tuple[float, float]:
     """Seconds of the timed parts that grow with the units, and seconds from the token to the answer beyond
     all timed parts."""
     begin = time.monotonic()
-    line = s.standing_job.slice(s.kernels.index(workload), units)
+    line = job.slice(workload, units)
     whole = time.monotonic() - begin
     timed = sum(p.seconds for p in line.parts)
     grown = sum(p.seconds for p in line.parts if not wanted.parts or p.metric in wanted.parts)

@@ -19,8 +19,8 @@ from ..model.profile import RankProfile
 from ..model.record import JsonValue, Status
 from ..model.study import Better, KernelWorkload, Transport
 from ..node.machine import Machine
-from ..subjects.mpi_job import cpu_list
 from ..subjects.profiles import profile_directory, read_profiles
+from ..subjects.rank_argv import Report, rank_argv
 from ..units import show
 from ..workloads.kernels.registry import argument, counts_operations, kernel, rows, slice_work
 from ..workloads.protocol import SliceLine, VerifyLine, parse_line, parse_report
@@ -109,9 +109,9 @@ class KernelResult:
         return f"{self.ranks} ranks" + (f" of {self.threads} threads" if self.threads > 1 else "")
 
 
-def rank_cpus(cpus: Sequence[int], ranks: int, threads: int) -> str:
-    """nm-rank's list of the CPUs of each rank: '0,1', or '0+1,2+3' for two threads each."""
-    return cpu_list([cpus[r * threads : (r + 1) * threads] for r in range(ranks)])
+def rank_cpus(cpus: Sequence[int], ranks: int, threads: int) -> list[Sequence[int]]:
+    """The CPUs of each rank: one for each of its threads."""
+    return [cpus[r * threads : (r + 1) * threads] for r in range(ranks)]
 
 
 def run_once(
@@ -141,19 +141,20 @@ def run_once(
     work = slice_work(workload, ranks=ranks, llc_bytes=machine.llc)
     spec += f":units={work.asked or work.least}"
     slices = 0 if counts_operations(name) else SLICES
-    rank = [machine.tools / "nm-rank", "--cpus", rank_cpus(machine.cpus, ranks, threads)]
-    if profiled:
-        directory = profile_directory(scratch)
-        rank += ["--report", str(directory), "--preload", machine.tools / "libnm-profile.so"]
-        rank += ["--profile", str(directory)]
+    directory = profile_directory(scratch) if profiled else None
     with _storage(name, label, scratch) as storage:
-        if storage is not None:
-            rank += ["--storage", ",".join([str(storage)] * ranks)]
         filled = () if work.asked else ("--fill", FILL)
         once = ("--once", "--slices", str(slices), *(filled if slices else ()))
-        program = (*rank, "--", machine.tools / "nm-micro", *once, spec)
+        program = rank_argv(
+            machine.tools,
+            rank_cpus(machine.cpus, ranks, threads),
+            [machine.tools / "nm-micro", *once, spec],
+            report=None if directory is None else Report(directory=directory),
+            storage=[] if storage is None else [storage] * ranks,
+            profile=directory,
+        )
         job = MpiJob(
-            argv=program,
+            argv=tuple(program),
             box=machine.tools / "nm-box",
             ranks=ranks,
             transport=transport,
@@ -179,7 +180,7 @@ def run_once(
         work=verify.work,
         metrics=_metrics(workload, measured) if slices and verify.ok else {},
         transport=launch.transport,
-        profile=_profile(directory, ranks) if profiled else (),
+        profile=() if directory is None else _profile(directory, ranks),
     )
 
 

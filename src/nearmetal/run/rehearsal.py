@@ -11,10 +11,10 @@ from ..errors import RunError
 from ..model.plan import Work
 from ..model.record import JsonValue, Status, TrialRecord
 from ..model.study import Limits
-from ..node.node import Session
-from ..node.trial import Standing
+from ..node.node import Node
+from ..node.running_arm import RunningArm
 from .audit import applications_said, audit_arms, limits_found, met_differently, parity, storage_found
-from .block import Rehearsal, run_block
+from .block import Recording, Rehearsal, run_block
 from .decide import Verifications, next_block
 from .fitting import WorkFit
 
@@ -41,24 +41,24 @@ class Rehearsed:
     notes: tuple[str, ...]
 
 
-def rehearse(session: Session) -> Rehearsed:
+def rehearse(node: Node, recording: Recording) -> Rehearsed:
     """Run block 0. Raises RunError if every arm fails in it."""
     facts: dict[str, dict[str, str]] = {}
     storage: dict[str, JsonValue] = {}
     limits: dict[str, JsonValue] = {}
     audit_seconds = 0.0
-    fit = WorkFit(session)
+    fit = WorkFit(node)
 
-    def audit(standing: Sequence[Standing]) -> None:
+    def audit(arms: Sequence[RunningArm]) -> None:
         nonlocal audit_seconds
         at = time.monotonic()
-        facts.update(audit_arms(session, standing))
-        storage.update({s.arm.name: storage_found(session, s) for s in standing if s.volumes})
-        limits.update({s.arm.name: limits_found(s) for s in standing if s.arm.environment.limits != Limits()})
+        facts.update(audit_arms(node, arms))
+        storage.update({a.trial.arm.name: storage_found(a) for a in arms if a.volumes})
+        limits.update({a.trial.arm.name: limits_found(a) for a in arms if a.environment.limits != Limits()})
         audit_seconds += time.monotonic() - at
 
     order = next_block(
-        session.study,
+        node.study,
         REHEARSAL,
         1,
         slices={},
@@ -68,7 +68,7 @@ def rehearse(session: Session) -> Rehearsed:
         verify_all=True,
     )
     begin = time.monotonic()
-    records = tuple(run_block(session, order, Rehearsal(audit=audit, fit=fit.fit)))
+    records = tuple(run_block(node, order, recording, Rehearsal(audit=audit, fit=fit.fit)))
     seconds = time.monotonic() - begin - audit_seconds
     failed = [r for r in records if r.status is Status.FAILED]
     if len(failed) == len(records):

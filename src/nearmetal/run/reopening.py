@@ -5,22 +5,23 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 
 from ..errors import RunError, UsageError
 from ..host.provenance import boot_state, provenance
 from ..model.study import KernelWorkload, Study
+from ..node.available import usable_arms
 from ..node.machine import Machine
-from ..node.node import Session, open_session, usable_arms
+from ..node.node import Node, open_node
 from ..node.progress import Progress
 from ..records import ResultsDirectory
+from .block import Recording
 
 
 @contextmanager
-def reopened_session(
+def reopened_node(
     machine: Machine, study: Study, directory: ResultsDirectory, label: str, progress: Progress
-) -> Iterator[Session]:
-    """The session of a run that goes on: its environments, its images and its machine, as they were.
+) -> Iterator[tuple[Node, Recording]]:
+    """The node of a run that goes on, with the environments and images of the run, and what it records.
 
     Raises UsageError if the machine or an image has changed since, or if an older nearmetal made the run;
     RunError if an arm of the run cannot run here now.
@@ -40,10 +41,10 @@ def reopened_session(
             remedy="run the study afresh, and compare the two: nearmetal compare",
         )
     _same_boot_state(machine, directory)
-    with open_session(machine, study, backends, label, progress) as session:
-        _same_images(session, directory)
+    with open_node(machine, study, backends, label, progress) as node:
+        _same_images(node, directory)
         directory.reopen()
-        yield replace(session, logs=directory.path / "logs", events=_events_then(directory))
+        yield node, Recording(logs=directory.path / "logs", events=_events_then(directory))
 
 
 def _events_then(directory: ResultsDirectory) -> tuple[str, ...]:
@@ -65,10 +66,10 @@ def _same_boot_state(machine: Machine, directory: ResultsDirectory) -> None:
         )
 
 
-def _same_images(session: Session, directory: ResultsDirectory) -> None:
+def _same_images(node: Node, directory: ResultsDirectory) -> None:
     """Blocks in another tree are no replicates of those on disk."""
     then = directory.provenance.get("images")
-    for name, software in session.software.items():
+    for name, software in node.software.items():
         known = then.get(name) if isinstance(then, dict) else None
         digest = known.get("digest") if isinstance(known, dict) else None
         if software.image is not None and digest not in (None, software.image.digest):

@@ -17,17 +17,20 @@ from ..meters.inside import counted_everywhere, inside_record, offered_events
 from ..model.record import TOO_SHORT, JsonValue, TrialRecord, block_seconds
 from ..model.result import Analysis
 from ..model.study import Study
+from ..node.available import usable_arms
 from ..node.bases import base_record
-from ..node.machine import Machine
-from ..node.node import Session, new_label, open_session, sweep, usable_arms
+from ..node.machine import Machine, new_label
+from ..node.node import Node, open_node, sweep
 from ..node.progress import BlockDone, Progress
 from ..plan import SlicePlanner, make_block, make_plan
 from ..records import ResultsDirectory, by_claim, completed_blocks, last_attempts
+from ..workloads.protocol import EVENTS
+from .block import Recording
 from .budget import too_short
 from .decide import Verifications, next_block
 from .interrupt import interruptible
 from .rehearsal import REHEARSAL, rehearse
-from .reopening import reopened_session
+from .reopening import reopened_node
 from .roofs import RoofMeter
 from .running import RunningAnalysis
 from .worker import Worker, at_work
@@ -92,34 +95,35 @@ def _start(machine: Machine, study: Study, order: Order, label: str, progress: P
     arms, backends, absent = usable_arms(machine, study, progress)
     study = study.with_arms(arms)
     begin = time.monotonic()
-    with open_session(machine, study, backends, label, progress) as session:
+    with open_node(machine, study, backends, label, progress) as node:
         directory = ResultsDirectory.create(order.parent, study.name, study_yaml=order.text)
-        session = replace(session, logs=directory.path / "logs")
+        asked = EVENTS if study.design.perf_events else ()
+        recording = Recording(logs=directory.path / "logs", events=asked)
         progress.phase("rehearsal: block 0, discarded")
-        rehearsed = rehearse(session)
+        rehearsed = rehearse(node, recording)
         for text in rehearsed.notes:
             progress.note(text)
         limit = study.design.max_time
         left = None if limit is None else max(0.0, limit - (time.monotonic() - begin))
         planner = SlicePlanner(study, rehearsed.records, rehearsed.seconds, left)
         offered = offered_events(machine.host, machine.tools)
-        session = replace(session, events=counted_everywhere(session.events, rehearsed.records))
+        recording = replace(recording, events=counted_everywhere(asked, rehearsed.records))
         directory.freeze(
             seed=study.design.seed,
             arms=tuple(arms),
             provenance={
                 **provenance(machine.host),
                 "tools": {**asdict(machine.built), "directory": str(machine.built.directory)},
-                "images": {n: s.record() for n, s in session.software.items() if s.image is not None},
+                "images": {n: s.record() for n, s in node.software.items() if s.image is not None},
                 "parity": rehearsed.parity,
                 "not_here": dict(absent),
                 "cpu_order": {"cpus": list(machine.cpus), "cores": machine.cores},
                 "storage": rehearsed.storage,
                 "limits": rehearsed.limits,
-                "network": session.network_record(),
-                "boots": boot_records(machine.host) if session.bases else {},
-                "guests": {name: base_record(b) for name, b in session.bases.items()},
-                "inside": inside_record(session, offered),
+                "network": node.network_record(),
+                "boots": boot_records(machine.host) if node.bases else {},
+                "guests": {name: base_record(b) for name, b in node.bases.items()},
+                "inside": inside_record(study.design, recording.events, offered),
                 "mpi": _mpi_asked(machine, study),
                 "run": label,
                 "rehearsal_seconds": rehearsed.seconds,
@@ -130,7 +134,7 @@ def _start(machine: Machine, study: Study, order: Order, label: str, progress: P
             work=rehearsed.work,
             started=order.started,
         )
-        return _blocks(session, directory, planner, begin, order, progress)
+        return _blocks(node, recording, directory, planner, begin, order, progress)
 
 
 def _mpi_asked(machine: Machine, study: Study) -> dict[str, JsonValue]:
@@ -172,9 +176,9 @@ def _resume(
     progress: Progress,
 ) -> Outcome:
     begin = time.monotonic()
-    with reopened_session(machine, study, directory, label, progress) as session:
-        planner = _planner_then(session.study, directory)
-        return _blocks(session, directory, planner, begin, order, progress)
+    with reopened_node(machine, study, directory, label, progress) as (node, recording):
+        planner = _planner_then(node.study, directory)
+        return _blocks(node, recording, directory, planner, begin, order, progress)
 
 
 def _planner_then(study: Study, directory: ResultsDirectory) -> SlicePlanner:
@@ -192,7 +196,8 @@ def _planner_then(study: Study, directory: ResultsDirectory) -> SlicePlanner:
 
 
 def _blocks(
-    session: Session,
+    node: Node,
+    recording: Recording,
     directory: ResultsDirectory,
     planner: SlicePlanner,
     begin: float,
@@ -201,7 +206,7 @@ def _blocks(
 ) -> Outcome:
     """Run the blocks that are not on disk yet; each is on disk before the next begins."""
     try:
-        with at_work(session, directory, WRITER) as worker:
+        with at_work(node, recording, directory, WRITER) as worker:
             stopped = _Loop(worker, directory, planner, begin, order, progress).run()
         return Outcome(directory=directory, stopped=stopped, interrupted=False)
     except KeyboardInterrupt:
@@ -221,10 +226,10 @@ class _Loop:
         progress: Progress,
     ) -> None:
         """begin: monotonic seconds from which the time budget counts."""
-        self._worker, self._session = worker, worker.session
+        self._worker, self._node = worker, worker.node
         self._directory, self._planner = directory, planner
         self._begin, self._order, self._progress = begin, order, progress
-        self._study = worker.session.study
+        self._study = worker.node.study
         self._plan = directory.plan()
         self._running = RunningAnalysis(
             self._study, make_plan(self._study, schedule=self._plan.schedule, started=self._plan.started)
@@ -242,12 +247,12 @@ class _Loop:
 
     def run(self) -> str:
         """Why it stopped."""
-        networks = {arm: network for (arm, aa), network in self._session.networks.items() if not aa}
+        networks = {arm: network for (arm, aa), network in self._node.networks.items() if not aa}
         roofs = RoofMeter(
-            self._session.machine,
+            self._node.machine,
             self._study,
-            self._session.label,
-            self._session.scratch,
+            self._node.label,
+            self._node.scratch,
             networks,
             self._progress,
         )
@@ -277,7 +282,7 @@ class _Loop:
                 settled = self._running.settled(analysis)
             elif limit is not None and self._elapsed() > limit:
                 return self._study.design.time_is_up
-            sampler = self._session.sampler
+            sampler = self._worker.recording.sampler
             if sampler is not None and sampler.problem is not None:
                 self._tell_once(f"no more samples: {sampler.problem}")
             if seconds and roofs.step(self._elapsed()):
@@ -344,5 +349,5 @@ class _Loop:
 
 
 def _slices_of(records: Sequence[TrialRecord]) -> dict[str, int]:
-    """Slices of each workload in a block of an earlier session."""
+    """Slices of each workload in a block of an earlier node."""
     return {row.workload: len(row.values) for record in records for row in record.rows if row.seconds}

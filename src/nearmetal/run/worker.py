@@ -14,53 +14,54 @@ from ..host.lock import machine_lock
 from ..model.plan import NextBlock
 from ..model.record import Claim, Status, TrialRecord
 from ..model.study import KernelWorkload, Study
-from ..node.machine import Machine
-from ..node.node import Session, new_label, sweep
+from ..node.machine import Machine, new_label
+from ..node.node import Node, sweep
 from ..node.progress import Progress
 from ..plan import make_block
 from ..records import ResultsDirectory, TrialWriter, heads_of, last_attempts
 from ..samplers import Sampler
-from .block import run_block
+from .block import Recording, run_block
 from .decide import Verifications, next_block
 from .interrupt import interruptible
-from .reopening import reopened_session
+from .reopening import reopened_node
 
 
 @dataclass(frozen=True, kw_only=True)
 class Worker:
     """Runs blocks one after the other.
 
-    session: with a sampler that runs.
+    recording: with a sampler that runs.
     file: where the trials go.
     """
 
-    session: Session
+    node: Node
+    recording: Recording
     file: TrialWriter
 
     def run(self, order: NextBlock) -> Iterator[TrialRecord]:
         """The trials of one block; each is on the disk before it is returned."""
-        for record in run_block(self.session, order):
+        for record in run_block(self.node, order, self.recording):
             self.file.append(record)
             yield record
 
 
 @contextmanager
-def at_work(session: Session, directory: ResultsDirectory, writer: str) -> Iterator[Worker]:
+def at_work(node: Node, recording: Recording, directory: ResultsDirectory, writer: str) -> Iterator[Worker]:
     """A worker for the run of this directory.
 
     writer: names its file of trials and its files of samples; no two workers may share one.
     """
-    machine = session.machine
+    machine = node.machine
     sampling = Sampler(
         directory.path / "samples",
         writer=writer,
         host=machine.host,
         program=machine.tools / "nm-sample",
         also=energy_files(),
-        period=session.study.design.sample_every,
+        period=node.study.design.sample_every,
     )
     with directory.writer(writer) as file, sampling as sampler:
-        yield Worker(session=replace(session, sampler=sampler), file=file)
+        yield Worker(node=node, recording=replace(recording, sampler=sampler), file=file)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,18 +99,18 @@ def run_orders(
     force: run beside another run.
 
     Raises BusyError if another run holds the machine, UsageError for an order that does not fit the run, and
-    as reopened_session does.
+    as reopened_node does.
     """
     label = new_label()
     with (
         interruptible(partial(sweep, progress, label)),
         machine_lock(label, command=command, force=force),
-        reopened_session(machine, study, directory, label, progress) as session,
-        at_work(session, directory, label) as worker,
+        reopened_node(machine, study, directory, label, progress) as (node, recording),
+        at_work(node, recording, directory, label) as worker,
     ):
         claims: set[Claim] = set()
         for order in orders:
-            check_order(session.study, order)
+            check_order(node.study, order)
             claim = Claim(order.block.number, order.attempt, label)
             if claim in claims:  # its trials would count as those of one block
                 raise UsageError(

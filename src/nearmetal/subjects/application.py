@@ -1,4 +1,4 @@
-"""Applications in a standing arm: their working directory, what is prepared in it, their runs."""
+"""Applications in a running arm: their working directory, what is prepared in it, their runs."""
 
 from __future__ import annotations
 
@@ -7,36 +7,38 @@ import shutil
 from collections.abc import Mapping
 
 from ..errors import TrialFailedError
+from ..meters.groups import MeteredArm
 from ..model.change import replace
 from ..model.record import Row
 from ..model.study import ApplicationWorkload
-from ..node.node import Session
-from ..node.trial import Standing
+from ..node.programs import place_of
+from ..node.running_arm import RunningArm
+from ..node.trial import Trial
 from ..records import safe_name
 from ..workloads.applications.contract import Invocation, Output, Place
 from ..workloads.applications.registry import application, choices, rows
-from .application_place import place_of
 from .launching import Program, Ran, run_program
 from .reports import io_together
 from .staging import fill, read_outputs
 
 
-def prepare_application(session: Session, s: Standing, workload: ApplicationWorkload) -> None:
+def prepare_application(metered: MeteredArm, workload: ApplicationWorkload) -> None:
     """Make its directory and what its runs need there; raises TrialFailedError."""
-    place = _place(session, s, workload)
+    place = _place(metered.running, workload)
     place.directory.mkdir()
     for invocation in application(workload.application).prepare(choices(workload), place):
-        _run(session, s, workload, place, invocation)
+        _run(metered, workload, place, invocation)
 
 
-def run_application(session: Session, s: Standing, workload: ApplicationWorkload) -> tuple[Row, ...]:
+def run_application(metered: MeteredArm, workload: ApplicationWorkload) -> tuple[Row, ...]:
     """Run it once; raises TrialFailedError when it does not end in time, or ends with an error."""
-    known, given, place = application(workload.application), choices(workload), _place(session, s, workload)
+    known, given = application(workload.application), choices(workload)
+    trial, place = metered.running.trial, _place(metered.running, workload)
     invocation = known.command(given, place)
     try:
-        ran = _run(session, s, workload, place, invocation)
+        ran = _run(metered, workload, place, invocation)
     except TrialFailedError:
-        _keep(s, workload, read_outputs(place.directory, invocation.outputs))
+        _keep(trial, workload, read_outputs(place.directory, invocation.outputs))
         raise
     output = Output(
         stdout=ran.stdout,
@@ -45,8 +47,8 @@ def run_application(session: Session, s: Standing, workload: ApplicationWorkload
     )
     found = known.parse(given, place, output)
     if found.ok is False or any(m.value is None for m in found.metrics):
-        _keep(s, workload, output.files)
-    s.facts[workload.name] = dict(found.facts)
+        _keep(trial, workload, output.files)
+    trial.found.facts[workload.name] = dict(found.facts)
     return rows(
         workload,
         found,
@@ -60,23 +62,21 @@ def run_application(session: Session, s: Standing, workload: ApplicationWorkload
     )
 
 
-def _keep(s: Standing, workload: ApplicationWorkload, files: Mapping[str, str]) -> None:
+def _keep(trial: Trial, workload: ApplicationWorkload, files: Mapping[str, str]) -> None:
     """What a run that failed wrote, beside what it printed: its directory goes with the trial."""
     for name, text in files.items():
-        s.log.mkdir(parents=True, exist_ok=True)
-        (s.log / f"{workload.name}.{safe_name(name)}").write_text(text)
+        trial.log.mkdir(parents=True, exist_ok=True)
+        (trial.log / f"{workload.name}.{safe_name(name)}").write_text(text)
 
 
-def _place(session: Session, s: Standing, workload: ApplicationWorkload) -> Place:
-    assert s.work is not None
-    directory = s.work / workload.name
-    place = place_of(workload, s.arm, session.study, session.machine.hardware, directory)
-    return replace(place, storage=s.volumes[0].path) if s.volumes else place
+def _place(arm: RunningArm, workload: ApplicationWorkload) -> Place:
+    assert arm.trial.work is not None
+    directory = arm.trial.work / workload.name
+    place = place_of(workload, arm.trial.arm, arm.node.study, arm.node.machine.hardware, directory)
+    return replace(place, storage=arm.volumes[0].path) if arm.volumes else place
 
 
-def _run(
-    session: Session, s: Standing, workload: ApplicationWorkload, place: Place, invocation: Invocation
-) -> Ran:
+def _run(metered: MeteredArm, workload: ApplicationWorkload, place: Place, invocation: Invocation) -> Ran:
     if invocation.fresh:
         shutil.rmtree(place.directory)
         place.directory.mkdir()
@@ -87,10 +87,9 @@ def _run(
             (place.directory / name).unlink()
     argv = invocation.argv
     if invocation.own:
-        argv = (str(session.software_of(s.arm).tools / argv[0]), *argv[1:])
+        argv = (str(metered.running.software.tools / argv[0]), *argv[1:])
     return run_program(
-        session,
-        s,
+        metered,
         Program(
             name=workload.name,
             argv=argv,

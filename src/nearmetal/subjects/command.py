@@ -1,11 +1,10 @@
-"""A user's own program in a standing arm."""
+"""A user's own program in a running arm."""
 
 from __future__ import annotations
 
+from ..meters.groups import MeteredArm
 from ..model.record import Row
 from ..model.study import CommandWorkload
-from ..node.node import Session
-from ..node.trial import Standing
 from ..workloads.command import parse
 from .copies import run_copies
 from .launching import Program, run_program
@@ -13,17 +12,17 @@ from .reports import io_together
 from .staging import compared, own_directory, read_outputs
 
 
-def run_command(session: Session, s: Standing, workload: CommandWorkload) -> tuple[Row, ...]:
+def run_command(metered: MeteredArm, workload: CommandWorkload) -> tuple[Row, ...]:
     """Run it once; raises TrialFailedError when it does not end in time, or ends with an error."""
     if workload.per_task:
-        return run_copies(session, s, workload)
-    with own_directory(s, workload) as directory:
+        return run_copies(metered, workload)
+    trial = metered.running.trial
+    with own_directory(trial, workload) as directory:
         ran = run_program(
-            session,
-            s,
+            metered,
             Program(
                 name=workload.name,
-                argv=workload.argv_on(s.arm.placement.ranks),
+                argv=workload.argv_on(trial.arm.placement.ranks),
                 mpi=workload.mpi,
                 env=workload.env,
                 directory=directory,

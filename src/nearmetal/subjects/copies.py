@@ -11,64 +11,62 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
 
+from ..environments import Guest
 from ..errors import TrialFailedError
 from ..host import Completed, Process
 from ..host.bounded import shortened
 from ..host.helper import wait_readable
-from ..launchers import verify_places
-from ..meters.network import look_at_network
+from ..meters.groups import MeteredArm
 from ..model.change import replace
 from ..model.record import Row, Status
 from ..model.study import Better, CommandWorkload
-from ..node.guests import carried_gate, into_guests, out_of_guests
-from ..node.node import Session
-from ..node.trial import Standing
+from ..node.guests import carry_fifos, into_guests, out_of_guests
+from ..node.running_arm import RunningArm
+from ..node.trial import Trial
 from ..workloads.command import parse
 from ..workloads.protocol import RankReport
 from .failures import LOGGED, end_younger, failure, require_nothing_left, timed_out
-from .mpi_job import cpu_list, events_of
-from .reports import forget_reports, instance_walls, io_together, read_reports
+from .launching import check_network, record_places
+from .rank_argv import Report, rank_argv, storage_of_ranks
+from .reports import forget_reports, io_together, read_reports
 from .staging import KEPT, compared, own_directory, read_outputs
 
 ARRIVE_LIMIT = 60.0
 """Seconds until all copies must wait at the gate."""
 
 
-def run_copies(session: Session, s: Standing, workload: CommandWorkload) -> tuple[Row, ...]:
+def run_copies(metered: MeteredArm, workload: CommandWorkload) -> tuple[Row, ...]:
     """Run them once; raises TrialFailedError when one does not end in time, or ends with an error."""
-    ranks = range(s.arm.placement.ranks)
-    forget_reports(s)
+    arm, trial = metered.running, metered.running.trial
+    ranks = range(arm.placement.ranks)
+    forget_reports(trial.directory, len(ranks))
     begin = time.clock_gettime(time.CLOCK_BOOTTIME)
     with ExitStack() as stack:
-        places = [stack.enter_context(own_directory(s, workload, f".{r}")) for r in ranks]
+        places = [stack.enter_context(own_directory(trial, workload, f".{r}")) for r in ranks]
+        own = [p for p in places if p is not None]
         try:
-            with _gate(s.directory / "start") as gate:
-                into_guests(s, [p for p in places if p is not None])
-                for process in carried_gate(s, gate.directory):
+            with _gate(trial.directory / "start") as gate:
+                into_guests(arm.guests, trial.directory, own)
+                for process in carry_fifos(_fifos(arm.guests, gate.directory)):
                     gate.callback(process.kill)
                 copies = [
-                    gate.enter_context(_copy(session, s, workload, r, gate.directory, places[r]))
-                    for r in ranks
+                    gate.enter_context(_copy(metered, workload, r, gate.directory, places[r])) for r in ranks
                 ]
                 gate.wait_for(copies)
                 gate.release()
-                _wait(session, s, workload, copies)
-            out_of_guests(s, [p for p in places if p is not None])
-            outputs = [_outputs(s, workload, r, places[r]) for r in ranks]
+                _wait(metered, workload, copies)
+            out_of_guests(arm.guests, trial.directory, arm.placement.tasks, own)
+            outputs = [_outputs(trial, workload, r, places[r]) for r in ranks]
             for copy, output in zip(copies, outputs, strict=True):
                 if copy.poll() != os.EX_OK:
-                    raise _failure(session, s, workload, copy, output)
+                    raise _failure(arm, workload, copy, output)
         except TrialFailedError:
-            end_younger(s, begin)
+            end_younger(arm, begin)
             raise
-    reports = read_reports(s.directory, len(ranks))
-    require_nothing_left(s, workload.name, reports)
-    if s.inside is not None:
-        s.inside.run(workload.name, reports)
-    s.places = tuple(r.place for r in reports)
-    verify_places(s.places, s.arm.placement, session.cpus(s.arm), tuple(i.hostname for i in s.instances))
-    walls = instance_walls(reports, s.arm.placement.tasks)
-    s.phases |= {f"{workload.name}.instance.{i}": v for i, v in enumerate(walls)}
+    reports = read_reports(trial.directory, len(ranks))
+    require_nothing_left(trial, workload.name, reports)
+    metered.inside.run(workload.name, reports)
+    walls = record_places(arm, workload.name, reports)
     return rows_of_copies(workload, outputs, reports, walls)
 
 
@@ -170,25 +168,36 @@ def _gate(directory: Path) -> Iterator[_Gate]:
         yield gate
 
 
+def _fifos(guests: Sequence[Guest], gate: Path) -> Iterator[tuple[Guest, Path, bool]]:
+    """The FIFOs of a gate, to and from all guests."""
+    for guest in guests:
+        yield guest, gate / "arrived", False
+        yield guest, gate / "gate", True
+
+
 @contextmanager
 def _copy(
-    session: Session, s: Standing, workload: CommandWorkload, rank: int, gate: Path, directory: Path | None
+    metered: MeteredArm, workload: CommandWorkload, rank: int, gate: Path, directory: Path | None
 ) -> Iterator[Process]:
-    """One copy, in the instance of its rank; ended on leaving."""
-    s.log.mkdir(parents=True, exist_ok=True)
-    tools, place = session.software_of(s.arm).tools, s.arm.placement
-    rank_argv = [tools / "nm-rank", "--rank", str(rank), "--gate", str(gate), "--report", str(s.directory)]
-    rank_argv += ["--cpus", cpu_list(session.cpus(s.arm)), *events_of(session)]
-    rank_argv += ["--exit-codes", ",".join(map(str, workload.exit_codes))]
-    if directory is not None:
-        rank_argv += ["--directory", str(directory)]
-    if s.volumes:
-        rank_argv += ["--storage", ",".join(str(v.path) for v in s.volumes for _ in range(place.tasks))]
-    argv = s.instances[rank // place.tasks].command([*rank_argv, "--", *workload.argv_on(place.ranks)])
-    stdout, stderr = _files(s, workload, rank)
+    """One copy, in the instance of its rank; ended on exit."""
+    arm, trial = metered.running, metered.running.trial
+    trial.log.mkdir(parents=True, exist_ok=True)
+    place = arm.placement
+    own = rank_argv(
+        arm.software.tools,
+        arm.node.cpus(arm.trial.arm),
+        workload.argv_on(place.ranks),
+        report=Report(directory=trial.directory, events=metered.events, exit_codes=workload.exit_codes),
+        rank=rank,
+        gate=gate,
+        storage=storage_of_ranks(arm.volumes, place.tasks),
+        directory=directory,
+    )
+    argv = arm.instances[rank // place.tasks].command(own)
+    stdout, stderr = _files(trial, workload, rank)
     for file in (stdout, stderr):
         file.unlink(missing_ok=True)
-    process = session.machine.host.start(
+    process = arm.node.machine.host.start(
         argv, stdout=stdout, stderr=stderr, env=dict(workload.env), cwd=Path.cwd(), most=KEPT
     )
     try:
@@ -197,27 +206,28 @@ def _copy(
         process.kill()
 
 
-def _wait(session: Session, s: Standing, workload: CommandWorkload, copies: Sequence[Process]) -> None:
+def _wait(metered: MeteredArm, workload: CommandWorkload, copies: Sequence[Process]) -> None:
     deadline = time.monotonic() + workload.time_limit
     for copy in copies:
         while copy.poll() is None:
             left = deadline - time.monotonic()
             if left <= 0:
-                raise timed_out(s, workload.name, workload.time_limit)
+                raise timed_out(metered.running.trial, workload.name, workload.time_limit)
             try:
                 copy.wait(min(left, 1.0))
             except TimeoutError:
-                look_at_network(session, s)
+                check_network(metered)
 
 
-def _files(s: Standing, workload: CommandWorkload, rank: int) -> tuple[Path, Path]:
-    return s.log / f"{workload.name}.{rank}.stdout.txt", s.log / f"{workload.name}.{rank}.stderr.txt"
+def _files(trial: Trial, workload: CommandWorkload, rank: int) -> tuple[Path, Path]:
+    name = f"{workload.name}.{rank}"
+    return trial.log / f"{name}.stdout.txt", trial.log / f"{name}.stderr.txt"
 
 
-def _outputs(s: Standing, workload: CommandWorkload, rank: int, directory: Path | None) -> CopyOutput:
+def _outputs(trial: Trial, workload: CommandWorkload, rank: int, directory: Path | None) -> CopyOutput:
     """Also cuts what stays of it on the disk."""
     texts = []
-    for file in _files(s, workload, rank):
+    for file in _files(trial, workload, rank):
         texts.append(file.read_text(errors="replace"))
         if len(texts[-1]) > LOGGED:
             file.write_text(shortened(texts[-1], LOGGED))
@@ -231,18 +241,17 @@ def _outputs(s: Standing, workload: CommandWorkload, rank: int, directory: Path 
 
 
 def _failure(
-    session: Session, s: Standing, workload: CommandWorkload, copy: Process, output: CopyOutput
+    arm: RunningArm, workload: CommandWorkload, copy: Process, output: CopyOutput
 ) -> TrialFailedError:
     done = Completed(
-        argv=workload.argv_on(s.arm.placement.ranks),
+        argv=workload.argv_on(arm.placement.ranks),
         returncode=copy.poll() or 1,
         stdout=output.stdout,
         stderr=output.stderr,
         seconds=0.0,
     )
     return failure(
-        session,
-        s,
+        arm,
         workload.name,
         done,
         program=done.argv[0],

@@ -13,8 +13,8 @@ from ..host.bounded import shortened
 from ..host.failure import CANNOT_START, TIMED_OUT, describe_end, find_error_line, find_message
 from ..model.image import HOST
 from ..node.guests import trouble
-from ..node.node import Session
-from ..node.trial import Standing
+from ..node.running_arm import RunningArm
+from ..node.trial import Trial
 from ..workloads.protocol import RankReport
 from .reports import found_reports
 
@@ -28,31 +28,30 @@ _KNOWN = {
 }
 
 
-def write_logs(s: Standing, name: str, stdout: str, stderr: str) -> None:
+def write_logs(trial: Trial, name: str, stdout: str, stderr: str) -> None:
     """Where something was said: <name>.stdout.txt and <name>.stderr.txt, cut in the middle."""
     for stream, text in (("stdout", stdout), ("stderr", stderr)):
         if text:
-            s.log.mkdir(parents=True, exist_ok=True)
-            (s.log / f"{name}.{stream}.txt").write_text(shortened(text, LOGGED))
+            trial.log.mkdir(parents=True, exist_ok=True)
+            (trial.log / f"{name}.{stream}.txt").write_text(shortened(text, LOGGED))
 
 
-def place_of_logs(s: Standing) -> str:
-    """'' where nothing was said."""
-    return str(s.log) if s.log.is_dir() else ""
+def place_of_logs(trial: Trial) -> str:
+    """The directory of a trial's logs; '' if nothing was written there."""
+    return str(trial.log) if trial.log.is_dir() else ""
 
 
-def timed_out(s: Standing, name: str, limit: float) -> TrialFailedError:
+def timed_out(trial: Trial, name: str, limit: float) -> TrialFailedError:
     """Of a program that had to be ended."""
     return TrialFailedError(
         f"{name} did not end within {limit:g} s, its time_limit",
-        where=place_of_logs(s),
+        where=place_of_logs(trial),
         remedy="raise time_limit, or look in its log for what it waits for",
     )
 
 
 def failure(
-    session: Session,
-    s: Standing,
+    arm: RunningArm,
     name: str,
     done: Completed,
     *,
@@ -63,26 +62,26 @@ def failure(
     """Of a run that did not end well. name: of the workload; program: its first token; limit:
     seconds."""
     if done.returncode == TIMED_OUT and done.seconds >= limit:
-        return timed_out(s, name, limit)
+        return timed_out(arm.trial, name, limit)
     error = find_error_line(done.stderr)
     if error is not None and f" {CANNOT_START}" in error.what:
-        remedy = start_remedy(session, s, program, error.what)
-        return TrialFailedError(f"{name}: {error.what}", where=place_of_logs(s), remedy=remedy)
-    bad = [r for r in found_reports(s.directory, s.arm.placement.ranks) if r.status not in exit_codes]
-    ranks = f"rank {bad[0].place.rank} " if bad and s.arm.placement.ranks > 1 else ""
+        remedy = start_remedy(arm, program, error.what)
+        return TrialFailedError(f"{name}: {error.what}", where=place_of_logs(arm.trial), remedy=remedy)
+    bad = [r for r in found_reports(arm.trial.directory, arm.placement.ranks) if r.status not in exit_codes]
+    ranks = f"rank {bad[0].place.rank} " if bad and arm.placement.ranks > 1 else ""
     message = find_message(done.stderr) or find_message(done.stdout) or "it printed no message"
-    words = trouble(s) or (str(error) if error is not None else message)
+    words = trouble(arm.guests) or (str(error) if error is not None else message)
     how = describe_end(bad[0].status if bad else done.returncode, exit_codes)
     remedy = next((mends for said, mends in _KNOWN.items() if said in words), "")
-    return TrialFailedError(f"{name}: {ranks}{how}: {words}", where=place_of_logs(s), remedy=remedy)
+    return TrialFailedError(f"{name}: {ranks}{how}: {words}", where=place_of_logs(arm.trial), remedy=remedy)
 
 
-def start_remedy(session: Session, s: Standing, program: str, reason: str) -> str:
+def start_remedy(arm: RunningArm, program: str, reason: str) -> str:
     """Return what to do about a program that could not be started."""
     if os.strerror(errno.EACCES) in reason:
         return f"chmod +x {program}, if it is a program; else name what runs it: [python3, {program}]"
-    image = s.arm.environment.image
-    here = session.machine.host.which(program) is not None
+    image = arm.environment.image
+    here = arm.node.machine.host.which(program) is not None
     if image == HOST:
         absolute = program.startswith("/")
         return "" if here else "install it" if absolute else "install it, or name it by its absolute path"
@@ -90,22 +89,22 @@ def start_remedy(session: Session, s: Standing, program: str, reason: str) -> st
     return f"{has}add its package to image {image} and build it again, or copy it there by files"
 
 
-def require_nothing_left(s: Standing, name: str, reports: Sequence[RankReport]) -> None:
+def require_nothing_left(trial: Trial, name: str, reports: Sequence[RankReport]) -> None:
     """Raises TrialFailedError where a program ended before its own processes did: its time is not known."""
     left = [process for r in reports for process in r.left]
     if left:
         raise TrialFailedError(
             f"{name} ended and left {', '.join(dict.fromkeys(left))} running, which was ended: how long its"
             " work takes is not known",
-            where=place_of_logs(s),
+            where=place_of_logs(trial),
             remedy="let it run in the foreground, and wait for what it starts",
         )
 
 
-def end_younger(s: Standing, begin: float) -> None:
+def end_younger(arm: RunningArm, begin: float) -> None:
     """End what a failed run started in the arm's instances and left there, for other arms may still be
     measured. begin: of the run, by CLOCK_BOOTTIME."""
-    for instance in s.instances:
+    for instance in arm.instances:
         groups = cgroups.unique(instance.cgroups)
         if groups:
             pids = cgroups.members(cgroups.with_children(groups))

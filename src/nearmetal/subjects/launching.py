@@ -1,4 +1,4 @@
-"""One launch of a program in a standing arm: run whole, measured by nm-rank beside it."""
+"""One launch of a program in a running arm: run whole, measured by nm-rank beside it."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
+from ..errors import TrialFailedError
 from ..launchers import verify_places
-from ..meters.network import look_at_network
-from ..meters.transport import TransportWatch
+from ..meters.groups import MeteredArm
 from ..model.profile import RankProfile
 from ..node.guests import into_guests, out_of_guests
-from ..node.node import Session
-from ..node.trial import Standing
+from ..node.running_arm import RunningArm
 from ..workloads.protocol import RankReport
 from .failures import end_younger, failure, require_nothing_left, write_logs
-from .mpi_job import cpu_list, events_of, launch_of
+from .mpi_job import mpi_launch
 from .profiles import read_profiles
+from .rank_argv import Report, rank_argv
 from .reports import forget_reports, instance_walls, read_reports
 from .staging import KEPT
 
@@ -94,74 +94,112 @@ class Ran:
         return {"user": slowest.user, "system": slowest.system, "wait": max(0.0, wait)}
 
 
-def run_program(session: Session, s: Standing, program: Program) -> Ran:
+def run_program(metered: MeteredArm, program: Program) -> Ran:
     """Run it once; raises TrialFailedError when it does not end in time, or ends with an error."""
-    argv, env = _words(session, s, program)
+    arm, trial = metered.running, metered.running.trial
+    words = _words(metered, program)
     begin = time.clock_gettime(time.CLOCK_BOOTTIME)
-    forget_reports(s)
+    forget_reports(trial.directory, arm.placement.ranks)
     own = () if program.directory is None else (program.directory,)
-    into_guests(s, own)
-    done = session.machine.host.run(
-        argv,
+    into_guests(arm.guests, trial.directory, own)
+    done = arm.node.machine.host.run(
+        words.argv,
         timeout=program.time_limit,
-        env=env,
+        env=words.env,
         # Its connections go when it ends: what a run of less than a second did to them, only counters tell.
-        each_second=partial(look_at_network, session, s),
+        each_second=partial(check_network, metered),
         most=KEPT,
     )
-    write_logs(s, program.name, done.stdout, done.stderr)
+    write_logs(trial, program.name, done.stdout, done.stderr)
     if done.returncode != os.EX_OK:
-        end_younger(s, begin)
+        end_younger(arm, begin)
         raise failure(
-            session,
-            s,
+            arm,
             program.name,
             done,
             program=program.argv[0],
             limit=program.time_limit,
             exit_codes=program.exit_codes,
         )
-    out_of_guests(s, own)
-    reports = read_reports(s.directory, s.arm.placement.ranks if program.mpi else 1)
-    require_nothing_left(s, program.name, reports)
-    if s.inside is not None:
-        s.inside.run(program.name, reports)
-    s.places = tuple(r.place for r in reports)
+    further = own if words.profiles is None else (words.profiles, *own)
+    out_of_guests(arm.guests, trial.directory, arm.placement.tasks, further)
+    reports = read_reports(trial.directory, arm.placement.ranks if program.mpi else 1)
+    require_nothing_left(trial, program.name, reports)
+    metered.inside.run(program.name, reports)
     profiles: tuple[RankProfile, ...] = ()
     if program.mpi:
-        hosts = tuple(i.hostname for i in s.instances)
-        verify_places(s.places, s.arm.placement, session.cpus(s.arm), hosts)
-        walls = instance_walls(reports, s.arm.placement.tasks)
-        s.phases |= {f"{program.name}.instance.{i}": v for i, v in enumerate(walls)}
-        if s.profiles is not None:
-            profiles = tuple(p.whole() for p in read_profiles(s.profiles, len(reports)))
-            s.profile[program.name] = profiles
+        record_places(arm, program.name, reports)
+        if words.profiles is not None:
+            profiles = tuple(p.whole() for p in read_profiles(words.profiles, len(reports)))
+            trial.found.profile[program.name] = profiles
+    else:
+        trial.found.places = tuple(r.place for r in reports)
     return Ran(stdout=done.stdout, stderr=done.stderr, reports=tuple(reports), profiles=profiles)
 
 
-def _words(session: Session, s: Standing, program: Program) -> tuple[Sequence[str], dict[str, str]]:
-    """Tokens that run it, and the variables of the launch."""
-    env = dict(program.env)
+def record_places(arm: RunningArm, name: str, reports: Sequence[RankReport]) -> list[float]:
+    """Check where the ranks of a program ran, and keep the seconds of each instance, which are returned.
+
+    name: of the workload.
+
+    Raises TrialFailedError.
+    """
+    found = arm.trial.found
+    found.places = tuple(r.place for r in reports)
+    verify_places(found.places, arm.placement, arm.node.cpus(arm.trial.arm), arm.hostnames)
+    walls = instance_walls(reports, arm.placement.tasks)
+    found.phases |= {f"{name}.instance.{i}": wall for i, wall in enumerate(walls)}
+    return walls
+
+
+def check_network(metered: MeteredArm) -> None:
+    """Called once a second while a program runs. It looks at the transport of the ranks until something was
+    seen.
+
+    Raises TrialFailedError, which ends the program, if the network is gone that it waits for, or if its ranks
+    use another transport than the study asks for.
+    """
+    trial = metered.running.trial
+    network = trial.network
+    if network is not None and (gone := network.trouble()):
+        raise TrialFailedError(gone, where=str(trial.log))
+    if metered.network is not None:
+        metered.network.look()
+    if metered.transport.launched and metered.transport.seen is None:
+        metered.transport.look(connected=False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Words:
+    """How a program is started: tokens, variables, and the directory of its ranks' profiles if there is
+    any."""
+
+    argv: Sequence[str]
+    env: Mapping[str, str]
+    profiles: Path | None = None
+
+
+def _words(metered: MeteredArm, program: Program) -> _Words:
+    arm = metered.running
     if program.mpi:
-        argv = launch_of(
-            session,
-            s,
+        launch = mpi_launch(
+            metered,
             program.argv,
             measured=True,
-            forward=tuple(env),
+            forward=tuple(program.env),
             directory=program.directory,
             exit_codes=program.exit_codes,
         )
-        assert s.launch is not None
-        s.transport = s.transport or TransportWatch(s)
-        return argv, env | dict(s.launch.env)
-    first = {cpu for cpus in session.cpus(s.arm)[: s.arm.placement.tasks] for cpu in cpus}
-    pinned = ["--cpus", cpu_list([sorted(first)]), "--report", str(s.directory)]
-    pinned += events_of(session)
-    pinned += ["--exit-codes", ",".join(map(str, program.exit_codes))]
-    if s.volumes:
-        pinned += ["--storage", str(s.volumes[0].path)]
-    if program.directory is not None:
-        pinned += ["--directory", str(program.directory)]
-    rank = [session.software_of(s.arm).tools / "nm-rank", *pinned, "--", *program.argv]
-    return s.instances[0].command(rank), env
+        metered.transport.launched = True
+        env = {**program.env, **launch.launch.env}
+        return _Words(argv=launch.argv, env=env, profiles=launch.profiles)
+    first = {cpu for cpus in arm.node.cpus(arm.trial.arm)[: arm.placement.tasks] for cpu in cpus}
+    rank = rank_argv(
+        arm.software.tools,
+        [sorted(first)],
+        program.argv,
+        report=Report(directory=arm.trial.directory, events=metered.events, exit_codes=program.exit_codes),
+        storage=[v.path for v in arm.volumes[:1]],
+        directory=program.directory,
+    )
+    return _Words(argv=arm.instances[0].command(rank), env=program.env)

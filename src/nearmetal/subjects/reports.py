@@ -6,14 +6,10 @@ import contextlib
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from ..errors import TrialFailedError
 from ..host.counter_files import whole_file
 from ..workloads.protocol import RankReport, parse_report
-
-if TYPE_CHECKING:
-    from ..node.trial import Standing
 
 
 def read_reports(directory: Path, ranks: int) -> list[RankReport]:
@@ -30,12 +26,10 @@ def found_reports(directory: Path, ranks: int) -> list[RankReport]:
     return found
 
 
-def forget_reports(s: Standing) -> None:
-    """What an earlier run left is not to be taken for that of the one which follows."""
-    if s.reported:
-        for rank in range(s.arm.placement.ranks):
-            (s.directory / _name(rank)).unlink(missing_ok=True)
-    s.reported = True
+def forget_reports(directory: Path, ranks: int) -> None:
+    """Remove what an earlier run left, so that it is not taken for that of the next run."""
+    for rank in range(ranks):
+        (directory / _name(rank)).unlink(missing_ok=True)
 
 
 def _report(directory: Path, rank: int) -> RankReport:

@@ -15,7 +15,7 @@ from ..errors import TrialFailedError
 from ..host.bounded import gap
 from ..model.program import SCRIPT
 from ..model.study import CommandWorkload
-from ..node.trial import Standing
+from ..node.trial import Trial
 from ..workloads.program_output import SEARCHED
 from ..workloads.reference import difference
 
@@ -24,17 +24,17 @@ KEPT = SEARCHED - 100
 
 
 def own_directory(
-    s: Standing, workload: CommandWorkload, part: str = ""
+    trial: Trial, workload: CommandWorkload, part: str = ""
 ) -> AbstractContextManager[Path | None]:
     """Where one run of a program takes place, with what it brings along; None where it runs in that of
     nearmetal itself. part: of the name, where several run at once. Raises TrialFailedError."""
-    return _staged(s, workload, part) if workload.staged else nullcontext()
+    return _staged(trial, workload, part) if workload.own_directory else nullcontext()
 
 
 @contextmanager
-def _staged(s: Standing, workload: CommandWorkload, part: str) -> Iterator[Path]:
-    assert s.work is not None
-    directory = s.work / f"{workload.name}{part}"
+def _staged(trial: Trial, workload: CommandWorkload, part: str) -> Iterator[Path]:
+    assert trial.work is not None
+    directory = trial.work / f"{workload.name}{part}"
     try:
         directory.mkdir()
         texts = {} if workload.script is None else {SCRIPT: workload.script}

@@ -9,9 +9,9 @@ from ..errors import UnavailableError
 from ..host import Host, Unavailable
 from ..model.image import HOST
 from ..model.study import ApplicationWorkload, Arm, Environment, Study
-from ..node.hardware import Hardware
 from ..workloads.applications.contract import Needs, Place
 from ..workloads.applications.registry import application, choices
+from .machine import Hardware
 
 PROBE_SECONDS = 60.0
 

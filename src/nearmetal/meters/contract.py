@@ -1,0 +1,20 @@
+"""The contract of meters."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from typing import Protocol
+
+Counters = Mapping[str, float | None]
+"""Values in base units by name; None for a counter that could not be read."""
+
+
+class Meter(Protocol):
+    """Counts what one running arm uses, from the creation of the meter until it is closed."""
+
+    def timed(self, workload: str) -> AbstractContextManager[None]:
+        """Attribute what is counted inside the context to the timed part of a workload."""
+
+    def close(self) -> Mapping[str, Counters]:
+        """Return what was counted, by scope (model.scope)."""

@@ -1,0 +1,44 @@
+"""Which CPUs the ranks and the instances of an arm may use; pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..model.guest import GuestSettings
+from ..model.study import Arm, Pinning, Placement
+
+
+def cpus_of_ranks(place: Placement, usable: Sequence[int]) -> tuple[tuple[int, ...], ...]:
+    """By rank. usable: in the order in which ranks take them; with more ranks than these they go round."""
+    own = place.cpus or tuple(usable[rank % len(usable)] for rank in range(place.ranks))
+    match place.pinning:
+        case Pinning.RANK:
+            return tuple((cpu,) for cpu in own)
+        case Pinning.INSTANCE:
+            return tuple(
+                tuple(sorted(set(own[first : first + place.tasks])))
+                for first in range(0, place.ranks, place.tasks)
+                for _ in range(place.tasks)
+            )
+        case Pinning.NONE:
+            return (tuple(sorted(usable)),) * place.ranks
+
+
+def cpus_of_instance(place: Placement, usable: Sequence[int], number: int) -> tuple[int, ...]:
+    """Those of its ranks."""
+    ranks = cpus_of_ranks(place, usable)[number * place.tasks : (number + 1) * place.tasks]
+    return tuple(sorted({cpu for cpus in ranks for cpu in cpus}))
+
+
+def vcpus_of(
+    arm: Arm, instance_cpus: Sequence[Sequence[int]], ranks: Sequence[Sequence[int]]
+) -> tuple[tuple[int, ...], ...]:
+    """The CPUs of each rank as its guest numbers them. instance_cpus: of the machine, by instance; ranks:
+    those of the machine, by rank."""
+    settings = arm.environment.guest or GuestSettings()
+    out = []
+    for rank, cpus in enumerate(ranks):
+        own = list(instance_cpus[rank // arm.placement.tasks])
+        count = settings.vcpus or len(own)
+        out.append(tuple(sorted({own.index(c) % count for c in cpus})))
+    return tuple(out)

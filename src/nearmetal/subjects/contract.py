@@ -1,0 +1,95 @@
+"""The contract of subjects: what is measured in a group of trials."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ..environments import Backend
+from ..meters.groups import MeteredArm
+from ..model.plan import NextBlock
+from ..model.study import Arm, Design, KernelWorkload, Workload
+from ..node.node import Node
+from ..node.running_arm import RunningArm
+from ..node.trial import Trial
+
+if TYPE_CHECKING:
+    from .kernel import KernelJob
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrialGroup:
+    """Trials whose instances run at the same time: all of a block, or one of them in plain trials.
+
+    order: the block to which the trials belong.
+    rng: draws the order in which the trials take turns.
+    fit: in the rehearsal, finds how much work fills a slice of a kernel. It is called with the workload and
+        the jobs of the arms that run it, once they have verified it, and returns units of work by number of
+        ranks.
+    """
+
+    node: Node
+    order: NextBlock
+    trials: tuple[Trial, ...]
+    rng: random.Random
+    fit: Callable[[KernelWorkload, Sequence[KernelJob]], Mapping[int, int]] | None = None
+
+    @property
+    def design(self) -> Design:
+        return self.node.study.design
+
+    def taking(self, workload: Workload) -> list[Trial]:
+        """The trials that run a workload in this block."""
+        return [t for t in self.trials if t.takes(workload)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cost:
+    """Estimated seconds of one arm of one block.
+
+    once: beside slices and verification.
+    verification: of a full verified run.
+    slice: of one slice of each kernel.
+    """
+
+    once: float = 0.0
+    verification: float = 0.0
+    slice: float = 0.0
+
+
+class Subject:
+    """What is measured in one group of trials. An object belongs to one group, and may keep state of it.
+
+    Rows go to Trial.found. An error of one trial must not end the others: a guard (node.trial.Guard) turns it
+    into that trial's failure.
+
+    order: subjects of a lower number have their turn first.
+    """
+
+    order = 2
+
+    def __init__(self, group: TrialGroup, workloads: Sequence[Any]) -> None:
+        """workloads: those of the study that this subject measures, in the study's order."""
+        self.group, self.workloads = group, workloads
+
+    @classmethod
+    def unable(cls, workload: Any, backend: Backend) -> str | None:
+        """Why the instances of a backend cannot be measured by a workload; None if they can."""
+        del workload, backend
+        return None
+
+    @classmethod
+    def cost(cls, workloads: Sequence[Any], arm: Arm, design: Design) -> Cost:
+        """What these workloads cost one arm in one block, estimated before anything was measured."""
+        raise NotImplementedError
+
+    def before_start(self) -> None:
+        """Called before the instances of the group are started."""
+
+    def while_running(self, arms: Mapping[str, MeteredArm]) -> None:
+        """Called while the instances run. arms: by trial id, those that were started."""
+
+    def after(self, arms: Mapping[str, RunningArm]) -> None:
+        """Called when the instances have been measured for the last time. arms: by trial id."""

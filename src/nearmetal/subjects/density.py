@@ -1,0 +1,78 @@
+"""Density: idle instances at once, how long until all of them run, and the memory that each takes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..environments import Instance
+from ..host import Unavailable, cgroups
+from ..host.counters import local_scale, snapshot
+from ..host.procfiles import instance_counters, node_counters, proportional_set
+from ..model.record import Row
+from ..model.study import Arm, Better, Design, EventSubject
+from ..node.node import Node
+from ..node.starting import Surroundings, guest_around, idle_instances
+from ..node.trial import Guard, Trial
+from .contract import Cost, Subject
+from .event_rows import START, event_row, measured_row
+from .rounds import shuffled
+
+GIB = 1 << 30
+
+
+class Density(Subject):
+    """Idle instances, one arm after the other in random order, before the instances of the group start."""
+
+    order = 1
+
+    @classmethod
+    def cost(cls, workloads: Sequence[EventSubject], arm: Arm, design: Design) -> Cost:
+        del arm
+        return Cost(once=sum(w.count_in(design) for w in workloads) * START)
+
+    def before_start(self) -> None:
+        for w in self.workloads:
+            for t in shuffled(self.group.taking(w), self.group.rng):
+                # The memory of a virtual machine around them is none of the instances'.
+                with Guard(t), guest_around(t, Surroundings()) as around:
+                    t.found.rows += _density(t, around, w, w.count_in(self.group.design))
+
+
+def _density(trial: Trial, around: Surroundings, subject: EventSubject, n: int) -> list[Row]:
+    """n: number of instances."""
+    node = trial.node
+    before = _available(node)
+    with idle_instances(trial, around, n) as group:
+        after = _available(node)
+        # A process in a guest has no memory of the machine's that it could be told apart by.
+        inside = trial.arm.environment.inside is not None
+        own = [None if inside else _memory(node, i) for i in group.instances]
+    known = [v for v in own if v is not None]
+    each = sum(known) / n if len(known) == n else None
+    per_gib = None if not each else GIB / each
+    gone = None if before is None or after is None else (before - after) / n
+    no_memory = "neither a control group nor its first process tells the memory of each instance"
+    no_fall = (
+        "the machine's available memory did not fall by it: other programs moved more, or it is too little"
+    )
+    return [
+        event_row(subject, "start_all", "s", [max(group.seconds)]),
+        measured_row(subject, "memory", "B", Better.LOWER, each, no_memory),
+        measured_row(subject, "density", "instances/GiB", Better.HIGHER, per_gib, no_memory),
+        measured_row(subject, "node_memory", "B", Better.LOWER, gone, no_fall),
+    ]
+
+
+def _available(node: Node) -> float | None:
+    """Bytes that the machine could still give."""
+    return node_counters(snapshot(node.machine.host).files, local_scale()).get("memory_available")
+
+
+def _memory(node: Node, instance: Instance) -> float | None:
+    """What its control group is charged with; where its first process stands in none (a native one), the
+    share of the memory that this process has."""
+    host = node.machine.host
+    if instance.pid not in cgroups.members(instance.cgroups.values()):
+        rollup = host.read(f"/proc/{instance.pid}/smaps_rollup")
+        return None if isinstance(rollup, Unavailable) else proportional_set(rollup)
+    return instance_counters(snapshot(host, instance.cgroups).files, local_scale()).get("memory")

@@ -1,0 +1,38 @@
+"""Rows of subjects that are events of the instances, and what an event costs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..model.record import Row, Status
+from ..model.study import Better, EventSubject
+
+START = 0.004
+"""Estimated seconds of one start of an instance, on a machine of the early 2020s."""
+
+
+def event_row(subject: EventSubject, metric: str, unit: str, values: Sequence[float]) -> Row:
+    return Row(
+        workload=subject.name,
+        metric=metric,
+        unit=unit,
+        better=Better.LOWER,
+        values=tuple(values),
+        status=Status.OK,
+    )
+
+
+def measured_row(
+    subject: EventSubject, metric: str, unit: str, better: Better, value: float | None, why: str
+) -> Row:
+    """A row of one value; failed where it is missing or not above zero, of which no ratio can be taken."""
+    known = value is not None and value > 0
+    return Row(
+        workload=subject.name,
+        metric=metric,
+        unit=unit,
+        better=better,
+        values=(value,) if known and value is not None else (),
+        status=Status.OK if known else Status.FAILED,
+        reason="" if known else why,
+    )

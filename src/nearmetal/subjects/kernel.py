@@ -1,0 +1,247 @@
+"""Kernels: one MPI launch per arm for all of them, whose ranks wait for tokens; slices in random order."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from ..environments import Guest
+from ..launchers import Launch, verify_places
+from ..meters.groups import MeteredArm, timed_slices
+from ..model.design import REHEARSED_SLICES
+from ..model.record import slice_phase, verify_phase
+from ..model.study import Arm, Design, KernelWorkload, Transport
+from ..node.guests import carry_fifos, into_guests, out_of_guests, trouble
+from ..node.running_arm import RunningGuard
+from ..node.trial import Trial
+from ..workloads.kernels.registry import argument
+from ..workloads.kernels.registry import rows as kernel_rows
+from ..workloads.protocol import SliceLine, VerifyLine
+from .contract import Cost, Subject
+from .job import READY_LIMIT, Job
+from .mpi_job import interface_of, mpi_launch
+from .profiles import read_profiles
+from .rank_argv import event_argv
+from .rounds import rounds, sound
+
+#: Seconds on a machine of the early 2020s: an MPI launch, and a slice by transport.
+LAUNCH = 0.12
+SLICE = {Transport.SHM: 0.0015, Transport.TCP: 0.005}
+#: Seconds of one full verified run, by class, of the slowest of our kernels.
+VERIFY = {"S": 0.1, "W": 0.4, "A": 3.0, "B": 60.0}
+SHORT_VERIFICATION = 0.05
+"""Seconds of one full verified run of a kernel without a class."""
+
+
+class KernelJob:
+    """The ranks of one arm, which wait for tokens.
+
+    guard: turns an error into the trial's failure, and ends the ranks.
+    """
+
+    def __init__(
+        self, metered: MeteredArm, kernels: Sequence[KernelWorkload], job: Job, profiles: Path | None
+    ) -> None:
+        """kernels: the workloads that the ranks run, by their numbers in the job.
+        profiles: directory into which the ranks write their profiles; None if the study asks for none.
+        """
+        self.metered, self.job = metered, job
+        self._kernels, self._profiles = tuple(kernels), profiles
+        self.guard = _JobGuard(self)
+
+    @property
+    def trial(self) -> Trial:
+        return self.metered.running.trial
+
+    @property
+    def ranks(self) -> int:
+        return self.trial.arm.placement.ranks
+
+    def await_ready(self, limit: float, begin: float) -> None:
+        """Wait until all ranks wait for tokens, and check their places and their transport.
+
+        limit: seconds.
+        begin: of the launch, monotonic seconds.
+
+        Raises TrialFailedError.
+        """
+        arm, found = self.metered.running, self.trial.found
+        ready = self.job.ready(limit)
+        found.phases |= {
+            "ready": time.monotonic() - begin,
+            "mpi_init": ready.init_seconds,
+            "prepare": ready.prepare_seconds,
+        }
+        found.transport["library"] = ready.mpi
+        # What madvise asked for may not be what was got: the ranks say, in kB.
+        found.pages |= {
+            self._kernels[p.kernel].name: {
+                "huge": None if p.huge_kb is None else p.huge_kb * 1024.0,
+                "total": p.total_kb * 1024.0,
+            }
+            for p in ready.pages
+        }
+        found.places = ready.places
+        verify_places(found.places, arm.placement, arm.node.cpus(arm.trial.arm), arm.hostnames)
+        self.metered.transport.launched = True
+        self.metered.transport.look(connected=True)
+
+    def slice(self, workload: KernelWorkload, units: int) -> SliceLine:
+        """Run one slice. units: of work in it. Raises TrialFailedError."""
+        return self.job.slice(self._kernels.index(workload), units)
+
+    def verify(self, workload: KernelWorkload) -> VerifyLine:
+        """Run a kernel in full, with its verification. Raises TrialFailedError."""
+        return self.job.verify(self._kernels.index(workload))
+
+    def end(self) -> None:
+        """Wait until the ranks have ended, and read their profiles. Raises TrialFailedError."""
+        arm = self.metered.running
+        self.job.ended()
+        further = [] if self._profiles is None else [self._profiles]
+        out_of_guests(arm.guests, arm.trial.directory, arm.placement.tasks, further)
+        if self._profiles is not None:
+            ranks = read_profiles(self._profiles, self.ranks)
+            profiles = {w.name: tuple(p.kernel(k) for p in ranks) for k, w in enumerate(self._kernels)}
+            self.trial.found.profile |= profiles
+
+
+class _JobGuard(RunningGuard):
+    def __init__(self, job: KernelJob) -> None:
+        super().__init__(job.metered.running)
+        self._job = job
+
+    def failed(self) -> None:
+        super().failed()
+        self._job.job.close()
+
+
+class Kernels(Subject):
+    """All kernels of a study."""
+
+    order = 3
+
+    @classmethod
+    def cost(cls, workloads: Sequence[KernelWorkload], arm: Arm, design: Design) -> Cost:
+        del design
+        classes = [str(w.params.get("class")) for w in workloads]
+        return Cost(
+            once=LAUNCH,
+            verification=sum(VERIFY.get(name, SHORT_VERIFICATION) for name in classes),
+            slice=len(workloads) * SLICE[arm.transport],
+        )
+
+    def while_running(self, arms: Mapping[str, MeteredArm]) -> None:
+        begin, limit = time.monotonic(), ready_limit(self.group.node.arms.values())
+        with ExitStack() as stack:
+            jobs: dict[str, KernelJob] = {}
+            for trial in self._takers():
+                with arms[trial.id].running.guard():
+                    jobs[trial.id] = stack.enter_context(self._job(arms[trial.id]))
+            for job in _sound(jobs):
+                with job.guard:
+                    job.await_ready(limit, begin)
+            for workload in self.workloads:
+                self._run_kernel(workload, jobs)
+            for job in _sound(jobs):
+                with job.guard:
+                    if job.metered.network is not None:
+                        job.metered.network.look()
+                    job.metered.transport.worked()
+                    job.job.quit()
+            for job in _sound(jobs):
+                with job.guard:
+                    job.end()
+
+    def _takers(self) -> list[Trial]:
+        """The sound trials that run any of the kernels."""
+        return [t for t in sound(self.group.trials) if any(t.takes(w) for w in self.workloads)]
+
+    @contextmanager
+    def _job(self, metered: MeteredArm) -> Iterator[KernelJob]:
+        """Launch nm-micro with all kernels of an arm; its ranks end with the context."""
+        arm, trial, node = metered.running, metered.running.trial, metered.running.node
+        place, network = arm.placement, trial.network
+        kernels = [w for w in self.workloads if trial.takes(w)]
+        trial.log.mkdir(parents=True, exist_ok=True)
+        specs = [
+            argument(w, ranks=place.ranks, llc_bytes=node.machine.llc, extra=arm.environment.extra_work)
+            for w in kernels
+        ]
+        program = [
+            arm.software.tools / "nm-micro",
+            *("--tokens", str(trial.directory)),
+            *("--interface", interface_of(arm)),
+            *event_argv(metered.events),
+            *specs,
+        ]
+        launch = mpi_launch(metered, program, measured=False)
+
+        def gone() -> str:
+            return (network.trouble() if network is not None else "") or trouble(arm.guests)
+
+        with Job(trial.directory, place.ranks, trial.log, gone) as job:
+            if arm.guests:
+                into_guests(arm.guests, trial.directory)
+                job.keep(carry_fifos(_fifos(arm.guests, trial.directory, place.tasks)))
+            job.launch(node.machine.host, Launch(argv=launch.argv, env=launch.launch.env, transport={}))
+            yield KernelJob(metered, kernels, job, launch.profiles)
+
+    def _run_kernel(self, workload: KernelWorkload, every: Mapping[str, KernelJob]) -> None:
+        """Verify or warm up on every arm, then slices in random order: never two at once."""
+        group, name = self.group, workload.name
+        work = group.order.work.get(name, {})
+        wanted = group.order.slices.get(name, group.design.slices or REHEARSED_SLICES)
+        trials = [t for t in group.trials if t.takes(workload)]
+        jobs = {t.id: every[t.id] for t in trials if t.id in every}
+        slices: dict[str, list[SliceLine]] = {t.id: [] for t in trials}
+        turns: dict[str, float] = {t.id: 0.0 for t in trials}
+        verified: dict[str, VerifyLine] = {}
+        first = group.rng.sample(trials, len(trials))
+        for t in sound(first):
+            if group.order.verifies(t.spec.arm, name):
+                with jobs[t.id].guard:
+                    begin = time.monotonic()
+                    verified[t.id] = jobs[t.id].verify(workload)
+                    t.found.phases[verify_phase(name)] = time.monotonic() - begin
+        if group.fit is not None:
+            work = group.fit(workload, [jobs[t.id] for t in trials if t.id in jobs])
+        for t in sound(first):
+            # Slices are never cold: one is discarded where no verification ran, whatever the study asks for.
+            for _ in range(max(group.design.warm_up, t.id not in verified)):
+                with jobs[t.id].guard:
+                    jobs[t.id].slice(workload, work[t.arm.placement.ranks])
+        with timed_slices([job.metered for job in jobs.values()], name):
+            begin = time.monotonic()
+            for t in rounds(trials, group.rng, wanted, after=first[-1] if first else None):
+                job = jobs[t.id]
+                with job.guard, job.metered.timed_slice(name):
+                    line = job.slice(workload, work[t.arm.placement.ranks])
+                    slices[t.id].append(line)
+                    job.metered.inside.slice(name, line)
+                turns[t.id] -= begin - (begin := time.monotonic())
+        for t in trials:
+            if wanted and len(slices[t.id]) == wanted:
+                t.found.rows += kernel_rows(workload, slices[t.id], verified.get(t.id))
+                t.found.phases[slice_phase(name)] = turns[t.id] / wanted
+
+
+def ready_limit(arms: Iterable[Arm]) -> float:
+    """Seconds that ranks have to become ready. Ranks of every arm start while guests of other arms still
+    boot, and as slowly as these."""
+    guests = (arm.environment.guest for arm in arms)
+    return max([READY_LIMIT, *(guest.boot_timeout for guest in guests if guest is not None)])
+
+
+def _sound(jobs: Mapping[str, KernelJob]) -> list[KernelJob]:
+    return [job for job in jobs.values() if job.trial.sound]
+
+
+def _fifos(guests: Sequence[Guest], directory: Path, tasks: int) -> Iterator[tuple[Guest, Path, bool]]:
+    """The FIFOs of a job, to and from the guests of its ranks. tasks: ranks of each guest."""
+    for number, guest in enumerate(guests):
+        for rank in range(number * tasks, (number + 1) * tasks):
+            yield guest, directory / f"token.{rank}", True
+        yield guest, directory / "out", False

@@ -1,0 +1,85 @@
+"""Programs that run whole: a user's own, and applications."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from ..meters.groups import MeteredArm
+from ..model.record import Row, Status
+from ..model.study import ApplicationWorkload, Arm, CommandWorkload, Design
+from .application import prepare_application, run_application
+from .command import run_command
+from .contract import Cost, Subject
+from .rounds import rounds, shuffled
+
+PROGRAM = 1.0
+"""Estimated seconds of one run, of which nothing is known before."""
+
+
+class Programs(Subject):
+    """A program cannot be cut into slices: it runs whole, the arms in random order in each round. The values
+    of all rounds are in one row per metric, as those of slices are."""
+
+    order = 4
+
+    @classmethod
+    def cost(
+        cls, workloads: Sequence[CommandWorkload | ApplicationWorkload], arm: Arm, design: Design
+    ) -> Cost:
+        del arm
+        return Cost(once=len(workloads) * (design.runs + design.warm_up) * PROGRAM)
+
+    def while_running(self, arms: Mapping[str, MeteredArm]) -> None:
+        for workload in self.workloads:
+            self._run(workload, arms)
+
+    def _run(self, workload: CommandWorkload | ApplicationWorkload, arms: Mapping[str, MeteredArm]) -> None:
+        design, rng, trials = self.group.design, self.group.rng, self.group.taking(workload)
+        if isinstance(workload, ApplicationWorkload):
+            for t in shuffled(trials, rng):
+                with arms[t.id].running.guard():
+                    prepare_application(arms[t.id], workload)
+        for _ in range(design.warm_up):
+            for t in shuffled(trials, rng):
+                with arms[t.id].running.guard():
+                    _run_once(arms[t.id], workload)
+        ran: dict[str, list[tuple[Row, ...]]] = {t.id: [] for t in trials}
+        for t in rounds(trials, rng, design.runs):
+            with arms[t.id].running.guard(), arms[t.id].timed_run(workload.name):
+                ran[t.id].append(_run_once(arms[t.id], workload))
+        for t in trials:
+            t.found.rows += _merge_rounds(ran[t.id])
+
+
+def _run_once(metered: MeteredArm, workload: CommandWorkload | ApplicationWorkload) -> tuple[Row, ...]:
+    if isinstance(workload, CommandWorkload):
+        return run_command(metered, workload)
+    return run_application(metered, workload)
+
+
+def _merge_rounds(rounds: Sequence[tuple[Row, ...]]) -> list[Row]:
+    if len(rounds) == 1:
+        return list(rounds[0])
+    out: list[Row] = []
+    by_name = [{r.metric: r for r in run} for run in rounds]
+    for metric in by_name[0] if by_name else ():
+        same = [run[metric] for run in by_name if metric in run]
+        if len(same) < len(rounds):  # what a run wrote, say, may have been nothing
+            continue
+        failed = next((r for r in same if r.status is Status.FAILED), None)
+        values = tuple(v for r in same for v in r.values)
+        first = failed or same[0]
+        out.append(
+            Row(
+                workload=first.workload,
+                metric=first.metric,
+                unit=first.unit,
+                better=first.better,
+                values=values,
+                status=first.status,
+                reason=first.reason,
+                parts={kind: tuple(v for r in same for v in r.parts[kind]) for kind in first.parts},
+                verification=first.verification,
+            )
+        )
+    return out
