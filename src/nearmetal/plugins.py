@@ -17,9 +17,31 @@ def points(group: str) -> dict[str, EntryPoint]:
     return {point.name: point for point in sorted(entry_points(group=group), key=lambda p: p.name)}
 
 
+SUBJECTS = "nearmetal.subjects"
+"""The group of the subjects that study files name."""
+
+
 def load(group: str, name: str, kind: str, failure: Callable[..., NearmetalError]) -> Any:
-    """One of them, made without arguments. kind: what it is, for messages; failure: the class of error that
-    is raised where there is none of that name, or it does not load."""
+    """One of them, made without arguments.
+
+    kind: what it is, for messages.
+    failure: the class of error that is raised if there is none of that name, or it does not load.
+    """
+    return _loaded(group, name, kind, failure, lambda found: found())
+
+
+def load_class(group: str, name: str, kind: str, failure: Callable[..., NearmetalError]) -> Any:
+    """The class that load() makes one of; arguments and errors are the same."""
+    return _loaded(group, name, kind, failure, lambda found: found)
+
+
+def _loaded(
+    group: str,
+    name: str,
+    kind: str,
+    failure: Callable[..., NearmetalError],
+    made: Callable[[Any], Any],
+) -> Any:
     known = points(group)
     point = known.get(name)
     if point is None:
@@ -29,6 +51,6 @@ def load(group: str, name: str, kind: str, failure: Callable[..., NearmetalError
             remedy=f"did you mean {near[0]!r}?" if near else f"there are {', '.join(sorted(known))}",
         )
     try:
-        return point.load()()
+        return made(point.load())
     except Exception as e:  # another package's code: anything may be wrong in it
         raise failure(f"{kind} {name!r} of {point.value} does not load: {e}") from e

@@ -32,6 +32,7 @@ from nearmetal.model.study import (
     Placement,
     Study,
 )
+from nearmetal.subjects.start_stop import START
 
 MARGIN = 0.03
 INFINITE = Interval(centre=0.0, low=-math.inf, high=math.inf)
@@ -97,7 +98,7 @@ def study(name: str = "quick", question: str = "What does a container cost again
             KernelWorkload(name="ep.S", kernel="ep", params={"class": "S"}),
             KernelWorkload(name="cg.S", kernel="cg", params={"class": "S"}),
             KernelWorkload(name="pingpong", kernel="pingpong", params={}),
-            EventSubject(),
+            EventSubject(name="start", facts=START),
         ),
         design=Design(
             baselines=("native", "native-tcp"), margin=MARGIN, confidence=0.95, seed=0x7F3A, max_time=90.0

@@ -16,6 +16,7 @@ from nearmetal.analysis.quantiles import quantile_interval
 from nearmetal.model.record import Fold, Row, Status, TrialRecord
 from nearmetal.model.study import Better, Design, Environment, EventSubject, Placement, Study
 from nearmetal.plan import make_plan
+from nearmetal.subjects.start_stop import START
 
 FloatArray = NDArray[np.float64]
 RUNS, BLOCKS, STARTS = 2000, 40, 12
@@ -63,7 +64,7 @@ def test_the_quantiles_of_an_analysis_cover(q: float) -> None:
                 Environment(name=n, backend="native", placements=("one",)) for n in ("native", "box")
             ),
             placements=(Placement(name="one", instances=1, tasks=1),),
-            workloads=(EventSubject(),),
+            workloads=(EventSubject(name="start", facts=START),),
             design=Design(baselines=("native",), margin=0.03, confidence=0.95, seed=seed),
         )
         plan = make_plan(study, blocks=BLOCKS)

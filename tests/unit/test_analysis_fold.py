@@ -15,6 +15,7 @@ from nearmetal.model.plan import Plan
 from nearmetal.model.record import TOO_SHORT, Fold, Row, Status, TrialRecord
 from nearmetal.model.study import Better, Design, Environment, EventSubject, Placement, Study
 from nearmetal.plan import make_plan
+from nearmetal.subjects.start_stop import START
 
 STUDY = Study(
     name="s",
@@ -24,7 +25,7 @@ STUDY = Study(
         Environment(name="box", backend="namespaces", placements=("one",)),
     ),
     placements=(Placement(name="one", instances=1, tasks=2),),
-    workloads=(EventSubject(),),
+    workloads=(EventSubject(name="start", facts=START),),
     design=Design(baselines=("native",), margin=0.03, confidence=0.95, seed=1),
 )
 PLAN = make_plan(STUDY, blocks=20)

@@ -31,6 +31,7 @@ from nearmetal.model.study import (
     Study,
 )
 from nearmetal.plan import make_plan
+from nearmetal.subjects.start_stop import START
 
 DESIGN = Design(baselines=("native", "tcp"), margin=0.03, confidence=0.95, seed=5)
 STUDY = Study(
@@ -50,7 +51,7 @@ STUDY = Study(
     workloads=(
         KernelWorkload(name="cg", kernel="cg", params={}),
         KernelWorkload(name="triad", kernel="stream", params={}),
-        EventSubject(),
+        EventSubject(name="start", facts=START),
     ),
     design=DESIGN,
 )

@@ -11,13 +11,14 @@ import pytest
 from nearmetal.model.plan import GROWING
 from nearmetal.model.study import Design, Environment, EventSubject, Placement, Study
 from nearmetal.run.budget import SLACK, too_short, two_looks
+from nearmetal.subjects.start_stop import START
 
 STUDY = Study(
     name="s",
     question="",
     environments=tuple(Environment(name=n, backend=n, placements=("one",)) for n in ("native", "namespaces")),
     placements=(Placement(name="one", instances=1, tasks=1),),
-    workloads=(EventSubject(),),
+    workloads=(EventSubject(name="start", facts=START),),
     design=Design(baselines=("native",), margin=0.03, confidence=0.95, seed=1, max_time=90.0),
 )
 

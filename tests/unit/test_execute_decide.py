@@ -14,6 +14,7 @@ from nearmetal.model.record import Row, TrialRecord
 from nearmetal.model.study import Design, Environment, EventSubject, KernelWorkload, Placement, Study
 from nearmetal.plan import VERIFIED_EVERY
 from nearmetal.run.decide import Verifications, next_block
+from nearmetal.subjects.start_stop import START
 from nearmetal.testing.plain import PLAIN
 
 KERNELS = ("ep", "cg", "is")
@@ -25,7 +26,10 @@ STUDY = Study(
         Environment(name="box", backend="namespaces", placements=("one",), workloads=("ep", "cg", "start")),
     ),
     placements=(Placement(name="one", instances=1, tasks=1),),
-    workloads=(*(KernelWorkload(name=n, kernel=n, params={}) for n in KERNELS), EventSubject()),
+    workloads=(
+        *(KernelWorkload(name=n, kernel=n, params={}) for n in KERNELS),
+        EventSubject(name="start", facts=START),
+    ),
     design=Design(baselines=("native",), margin=0.03, confidence=0.95, seed=2),
 )
 BOTH = ("native/one", "box/one")

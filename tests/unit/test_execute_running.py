@@ -7,13 +7,14 @@ import pytest
 from nearmetal.model.study import Design, Environment, EventSubject, Placement, Study
 from nearmetal.plan import make_plan
 from nearmetal.run.running import RunningAnalysis
+from nearmetal.subjects.start_stop import START
 
 STUDY = Study(
     name="s",
     question="",
     environments=(Environment(name="native", backend="native", placements=("one",)),),
     placements=(Placement(name="one", instances=1, tasks=1),),
-    workloads=(EventSubject(),),
+    workloads=(EventSubject(name="start", facts=START),),
     design=Design(baselines=("native",), margin=0.03, confidence=0.95, seed=1, max_blocks=30),
 )
 

@@ -5,26 +5,25 @@ from __future__ import annotations
 import pytest
 
 from nearmetal.host.procfiles import proportional_set
-from nearmetal.model.study import EVENT_METRICS, IDLE, Design, Event, EventSubject, Mode
+from nearmetal.model.study import Design, EventSubject, Mode, SubjectFacts
+from nearmetal.subjects.density import DENSITY
+from nearmetal.subjects.exec import EXEC
+from nearmetal.subjects.start_stop import START, STOP
 
 DESIGN = Design(baselines=("n",), margin=0.03, confidence=0.95, seed=1, slices=8, runs=3)
 PLAIN = Design(baselines=("n",), margin=0.03, confidence=0.95, seed=1, slices=8, runs=3, mode=Mode.PLAIN)
 
 
-@pytest.mark.parametrize("event", [Event.START, Event.STOP, Event.EXEC])
-def test_as_often_as_a_kernel_has_slices_or_a_program_runs(event: Event) -> None:
-    assert EventSubject(event=event).count_in(DESIGN) == 8
-    assert EventSubject(event=event).count_in(PLAIN) == 3
-    assert EventSubject(event=event, count=20).count_in(DESIGN) == 20
+@pytest.mark.parametrize("facts", [START, STOP, EXEC])
+def test_as_often_as_a_kernel_has_slices_or_a_program_runs(facts: SubjectFacts) -> None:
+    assert EventSubject(name="w", facts=facts).count_in(DESIGN) == 8
+    assert EventSubject(name="w", facts=facts).count_in(PLAIN) == 3
+    assert EventSubject(name="w", facts=facts, count=20).count_in(DESIGN) == 20
 
 
 def test_a_density_is_of_so_many_instances() -> None:
-    assert EventSubject(event=Event.DENSITY).count_in(DESIGN) == IDLE
-    assert EventSubject(event=Event.DENSITY, count=100).count_in(PLAIN) == 100
-
-
-def test_every_event_has_metrics() -> None:
-    assert EVENT_METRICS.keys() == set(Event)
+    assert EventSubject(name="w", facts=DENSITY).count_in(DESIGN) == DENSITY.usual == 10
+    assert EventSubject(name="w", facts=DENSITY, count=100).count_in(PLAIN) == 100
 
 
 def test_the_proportional_set_of_a_process() -> None:

@@ -29,6 +29,7 @@ from nearmetal.model.study import (
 from nearmetal.plan import make_plan
 from nearmetal.records import ResultsDirectory
 from nearmetal.study_file import dump_study
+from nearmetal.subjects.start_stop import START
 from nearmetal.testing.simulate import SimulatedMetric, Spread, simulate
 
 STUDY = Study(
@@ -39,7 +40,7 @@ STUDY = Study(
         Environment(name="box", backend="namespaces", image="busybox", placements=("one",)),
     ),
     placements=(Placement(name="one", instances=1, tasks=1),),
-    workloads=(KernelWorkload(name="ep", kernel="ep", params={}), EventSubject()),
+    workloads=(KernelWorkload(name="ep", kernel="ep", params={}), EventSubject(name="start", facts=START)),
     design=Design(baselines=("native",), margin=0.03, confidence=0.95, seed=3),
 )
 PLAN = make_plan(STUDY, blocks=40)

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from nearmetal.model.plan import GrowingLooks
 from nearmetal.model.study import Attachment, Design, Environment, EventSubject, Placement, Study
 from nearmetal.plan import aa_arms, make_block, make_plan
+from nearmetal.subjects.start_stop import START
 
 
 def study(seed: int = 1, *, placements: tuple[str, ...] = ("one",)) -> Study:
@@ -25,7 +26,7 @@ def study(seed: int = 1, *, placements: tuple[str, ...] = ("one",)) -> Study:
             Placement(name="one", instances=1, tasks=2),
             Placement(name="two", instances=2, tasks=1),
         ),
-        workloads=(EventSubject(),),
+        workloads=(EventSubject(name="start", facts=START),),
         design=Design(baselines=("native", "tcp"), margin=0.03, confidence=0.95, seed=seed),
     )
 

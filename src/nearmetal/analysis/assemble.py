@@ -10,7 +10,7 @@ from dataclasses import replace
 from ..model.plan import Plan
 from ..model.record import TOO_SHORT, Head, Status, TrialRecord
 from ..model.result import Analysis, Unused
-from ..model.study import EventSubject, Study
+from ..model.study import Study, quantiles_of
 from .attempts import Clock
 from .attribution import attribute
 from .causes import with_causes
@@ -19,7 +19,7 @@ from .fold import Folded, fold
 from .hypervisor import with_hypervisor
 from .network_trouble import with_network
 from .noise_floor import disturbances, noise_floor
-from .pieces import FoldRequest, asked_of, has_quantiles
+from .pieces import FoldRequest, asked_of
 from .slices import RowName
 
 
@@ -94,7 +94,7 @@ def _questions(study: Study, folded: Folded) -> list[Question]:
     # Fixed before data: every comparison of every named metric, whether or not its rows will all be there.
     named = max(1, len(comparisons) * len(set(design.primary)))
     rows = _ordered(study, folded.rows)
-    events = {w.name: w.event for w in study.workloads if isinstance(w, EventSubject)}
+    quantiles = quantiles_of(study.workloads)
     twins = sorted({arm for (arm, aa), _ in folded.measured if aa and arm in arms}, key=list(arms).index)
     pairs = [(arm, arm, True) for arm in twins] + [(c.arm, c.baseline, False) for c in comparisons]
     aa_cells = sum(
@@ -115,7 +115,7 @@ def _questions(study: Study, folded: Folded) -> list[Question]:
                     aa_cells=aa_cells if aa else 0,
                     alpha=alpha / named if primary else alpha,
                     exploratory=not primary,
-                    quantiles=has_quantiles(events.get(row[0]), row[1]),
+                    quantiles=row[1] in quantiles.get(row[0], ()),
                 )
             )
     return out

@@ -15,7 +15,7 @@ import numpy as np
 
 from ..model.draw import draw
 from ..model.record import STEP, Status, TrialRecord
-from ..model.study import Better, Event, EventSubject, Study
+from ..model.study import Better, Study, quantiles_of
 from .attempts import Side
 from .counts import BoolArray, Counts, FloatArray, IntArray, Telling
 from .slices import RowName, SideRows, Slices, as_slices, row_medians
@@ -31,13 +31,13 @@ class FoldRequest:
 
     comparisons: the sides that are compared, environment and baseline, those of a baseline with its own
         second run among them.
-    events: of the workloads that are events.
+    quantiles: metrics of which quantiles are taken, by workload that has any.
     detail: also what stands beside verdicts.
     three_arms: also what the three-arm test needs.
     """
 
     comparisons: tuple[tuple[Side, Side], ...]
-    events: Mapping[str, Event]
+    quantiles: Mapping[str, frozenset[str]]
     seed: int
     detail: bool
     three_arms: bool
@@ -49,17 +49,11 @@ def asked_of(study: Study, *, detail: bool = True, three_arms: bool = False) -> 
     twins = [((arm.name, True), (arm.name, False)) for arm in study.arms()]
     return FoldRequest(
         comparisons=(*twins, *pairs),
-        events={w.name: w.event for w in study.workloads if isinstance(w, EventSubject)},
+        quantiles=quantiles_of(study.workloads),
         seed=study.design.seed,
         detail=detail,
         three_arms=three_arms,
     )
-
-
-def has_quantiles(event: Event | None, metric: str) -> bool:
-    """Whether quantiles are taken of a metric: of times of events alone."""
-    timed = event is Event.EXEC or metric in ("start", "stop", "removed", "start_all")
-    return (event is not None and timed) or metric == "start"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -213,7 +207,7 @@ def _is_wrong(record: TrialRecord) -> bool:
 def _measured(asked: FoldRequest, key: tuple[Side, RowName], s: Slices) -> Measured:
     unknown = np.full(s.blocks.size, math.nan)
     side, row = key
-    quantiles = asked.detail and has_quantiles(asked.events.get(row[0]), row[1])
+    quantiles = asked.detail and row[1] in asked.quantiles.get(row[0], ())
     return Measured(
         unit=s.unit,
         better=s.better,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from ..model.study import EVENT_METRICS, KernelWorkload, Study
+from ..model.study import KernelWorkload, Study
 from .workload_names import known_applications, type_of
 
 if TYPE_CHECKING:
@@ -24,7 +24,6 @@ def catalog() -> Catalog:
         kernels={k: {p.name: (type_of(p), p.doc) for p in parameters(k).values()} for k in kernel_names()},
         metrics={
             **{k: _every_metric(k) for k in kernel_names()},
-            **{str(event): names for event, names in EVENT_METRICS.items()},
             COMMAND: ("wall", "user", "system", "max_rss", "read", "written"),
         },
         misfit=lambda owner, name, value: parameters(owner)[name].problem(value),

@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from ..errors import UsageError
-from ..model.study import ApplicationWorkload, Event, EventSubject, KernelWorkload, Study, Workload
+from ..model.study import ApplicationWorkload, EventSubject, KernelWorkload, Study, Workload
 
 if TYPE_CHECKING:
     from ..study_file.catalog import Catalog, KnownApplication, ParamValue
@@ -72,9 +72,12 @@ def _plain(name: str, known: Catalog, quick: Study) -> Workload:
         return usual[name]
     if name in known.kernels:
         return KernelWorkload(name=name, kernel=name, params={})
-    if name in list(Event):
-        return EventSubject(name=name, event=Event(name))
-    names = ", ".join(dict.fromkeys([*usual, *known.kernels, *known.applications, *Event]))
+    from ..study_file.subjects import subject_facts, subject_names
+
+    events = subject_names()
+    if name in events:
+        return EventSubject(name=name, facts=subject_facts(name))
+    names = ", ".join(dict.fromkeys([*usual, *known.kernels, *known.applications, *events]))
     raise UsageError(f"no workload {name}", remedy=f"one of {names}")
 
 

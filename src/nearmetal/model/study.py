@@ -22,8 +22,6 @@ from .image import ImageDefinition
 from .placement import NodeLink, Pinning, Placement
 from .program import Bounds, Reference
 from .workload import (
-    EVENT_METRICS,
-    IDLE,
     IDS,
     RANKS,
     STORAGE,
@@ -31,18 +29,17 @@ from .workload import (
     ApplicationWorkload,
     Better,
     CommandWorkload,
-    Event,
     EventSubject,
     KernelWorkload,
     MetricSpec,
     Pages,
+    SubjectFacts,
     VerifySpec,
     Workload,
+    quantiles_of,
 )
 
 __all__ = [
-    "EVENT_METRICS",
-    "IDLE",
     "IDS",
     "RANKS",
     "STORAGE",
@@ -58,7 +55,6 @@ __all__ = [
     "Comparison",
     "Design",
     "Environment",
-    "Event",
     "EventSubject",
     "KernelWorkload",
     "Limits",
@@ -77,10 +73,12 @@ __all__ = [
     "Storage",
     "StorageKind",
     "Study",
+    "SubjectFacts",
     "Transport",
     "TransportWish",
     "VerifySpec",
     "Workload",
+    "quantiles_of",
 ]
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -24,8 +24,6 @@ class Pages(StrEnum):
     SMALL = "4k"
 
 
-#: Idle instances of a density where the study does not say.
-IDLE = 10
 #: Starts, stops or commands of a block where the study does not say.
 USUAL_EVENTS = 8
 #: Stands for the number of ranks in the arguments of a user's own program.
@@ -176,36 +174,33 @@ class ApplicationWorkload:
         return True
 
 
-class Event(StrEnum):
-    """What happens to instances, as a subject."""
+@dataclass(frozen=True, kw_only=True)
+class SubjectFacts:
+    """What a subject that measures events of instances says of itself; see subjects.contract.
 
-    START = "start"
-    STOP = "stop"
-    EXEC = "exec"
-    DENSITY = "density"
+    name: by which study files ask for it. It is also its group in the noise floor.
+    metrics: names of what it measures.
+    quantiles: those of its metrics of which quantiles are shown.
+    usual: events or instances in a block if the study does not say. None: as many as a kernel has slices, or
+        in plain trials as many as a program has runs.
+    """
 
-
-EVENT_METRICS: Mapping[Event, tuple[str, ...]] = {
-    Event.START: ("start",),
-    Event.STOP: ("stop", "removed"),
-    Event.EXEC: ("exec",),
-    Event.DENSITY: ("start_all", "memory", "density", "node_memory"),
-}
-"""stop, removed: until the last first process has ended, until nothing of any instance is left; start_all:
-until all idle instances stand; memory, density: of each by its control group, and how many take one GiB;
-node_memory: of each by what the machine has left."""
+    name: str
+    metrics: tuple[str, ...]
+    quantiles: frozenset[str] = frozenset()
+    usual: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class EventSubject:
-    """An event of the instances themselves as a subject. START: from the request to the first instruction in
-    the last instance; STOP: from the request to the end of the first process of the last one; EXEC: from the
-    request to the first instruction of a command in a standing instance; DENSITY: `count` idle instances at
-    once: how long until they stand and what memory they take. count: of START, STOP and EXEC how often in
-    each block, None = USUAL_EVENTS; of DENSITY how many instances, None = IDLE."""
+    """Events of the instances themselves, measured by a subject.
 
-    name: str = "start"
-    event: Event = Event.START
+    facts: of the subject.
+    count: how many events or instances; None for as many as are usual.
+    """
+
+    name: str
+    facts: SubjectFacts
     count: int | None = None
 
     @property
@@ -219,12 +214,17 @@ class EventSubject:
         return False
 
     def count_in(self, design: Design) -> int:
-        """The count where the study does not say."""
+        """How many events or instances there are in a block."""
         if self.count is not None:
             return self.count
-        if self.event is Event.DENSITY:
-            return IDLE
+        if self.facts.usual is not None:
+            return self.facts.usual
         return (design.slices or USUAL_EVENTS) if design.mode is Mode.SLICES else design.runs
 
 
 Workload = KernelWorkload | ApplicationWorkload | CommandWorkload | EventSubject
+
+
+def quantiles_of(workloads: Iterable[Workload]) -> dict[str, frozenset[str]]:
+    """The metrics of which quantiles are shown, by workload that has any."""
+    return {w.name: w.facts.quantiles for w in workloads if isinstance(w, EventSubject) and w.facts.quantiles}

@@ -79,17 +79,18 @@ def kind_of_work(study: Study, workload: str) -> str:
     for w in study.workloads:
         if w.name == workload:
             if isinstance(w, EventSubject):
-                return str(w.event)
+                return w.facts.name
             return _GROUP_OF_KERNEL.get(w.kernel, "programs") if isinstance(w, KernelWorkload) else "programs"
     return "programs"
 
 
 def floors(study: Study, noise: NoiseFloor) -> tuple[Floor, ...]:
-    """By kind of work, in a fixed order."""
+    """By kind of work, in a fixed order; kinds that are not known here come last."""
     by_group: dict[str, list[Cell]] = {}
     for c in noise.cells:
         by_group.setdefault(kind_of_work(study, c.workload), []).append(c)
-    return tuple(_floor(group, by_group[group]) for group in _GROUP_ORDER if group in by_group)
+    order = dict.fromkeys((*_GROUP_ORDER, *by_group))
+    return tuple(_floor(group, by_group[group]) for group in order if group in by_group)
 
 
 def _floor(group: str, cells: Sequence[Cell]) -> Floor:

@@ -204,7 +204,7 @@ def _workload(w: Workload, catalog: Catalog) -> Tree:
                 "time_limit": exact(w.time_limit, Dimension.TIME),
             }
         case EventSubject():
-            return {"subject": str(w.event), "count": None if w.count is None else str(w.count)}
+            return {"subject": w.facts.name, "count": None if w.count is None else str(w.count)}
 
 
 def _params(params: Mapping[str, str | int | float], known: Known) -> dict[str, str]:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import re
 import textwrap
-from collections.abc import Mapping
-from enum import StrEnum
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, get_args, get_origin
 
 from ..units import EXAMPLES, Dimension, units_of
@@ -71,10 +70,18 @@ def _keys(model: type[BaseModel], indent: str) -> list[str]:
     return out
 
 
+def _known_words(field: FieldInfo) -> Sequence[str]:
+    """The words that a field takes; empty if it takes others."""
+    from pydantic import WithJsonSchema
+
+    schemas = [m.json_schema or {} for m in field.metadata if isinstance(m, WithJsonSchema)]
+    return next((schema["enum"] for schema in schemas if "enum" in schema), ())
+
+
 def _key(name: str, field: FieldInfo, indent: str, *, example: bool) -> list[str]:
     words = field.description or ""
-    if isinstance(field.annotation, type) and issubclass(field.annotation, StrEnum):
-        words += f".  One of {', '.join(field.annotation)}"
+    if known := _known_words(field):
+        words += f".  One of {', '.join(known)}"
     elif example and field.examples:
         words += f".  Example: {' or '.join(inline(e) for e in field.examples)}"
     default = _default(field)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from ipaddress import AddressValueError, IPv4Network, NetmaskValueError
@@ -22,7 +22,6 @@ from ..model.program import misnamed
 from ..model.study import (
     Attachment,
     Better,
-    Event,
     Mode,
     Mpi,
     Pages,
@@ -37,6 +36,7 @@ from ..model.study import (
 from ..units import Dimension, UnitError, exact, parse, parse_size, pattern
 from .catalog import NAME, did_you_mean
 from .npb import Benchmark, Size
+from .subjects import subject_names
 
 ENV_KEY = r"^[A-Za-z_][A-Za-z0-9_]{0,199}$"
 LEAST_SCALE, MOST_SCALE = 1e-30, 1e30  # a factor beyond these is a slip of the hand
@@ -206,12 +206,16 @@ def _subnet(value: object) -> str:
 
 
 def one_of(kind: type[StrEnum]) -> Callable[[object], StrEnum]:
-    def check(value: object) -> StrEnum:
+    check = one_of_names([str(k) for k in kind])
+    return lambda value: kind(check(value))
+
+
+def one_of_names(known: Sequence[str]) -> Callable[[object], str]:
+    def check(value: object) -> str:
         text = _scalar(value)
-        known = [str(k) for k in kind]
         if text not in known:
             raise wrong(f'unknown value "{text[:40]}"{did_you_mean(text, known)}')
-        return kind(text)
+        return text
 
     return check
 
@@ -283,7 +287,9 @@ SingleCopyWord = Annotated[SingleCopy, BeforeValidator(one_of(SingleCopy)), word
 BetterWord = Annotated[Better, BeforeValidator(one_of(Better)), words(Better)]
 VariantWord = Annotated[Variant, BeforeValidator(one_of(Variant)), words(Variant)]
 ModeWord = Annotated[Mode, BeforeValidator(one_of(Mode)), words(Mode)]
-EventWord = Annotated[Event, BeforeValidator(one_of(Event)), words(Event)]
+SubjectWord = Annotated[
+    str, BeforeValidator(one_of_names(subject_names())), WithJsonSchema({"enum": [*subject_names()]})
+]
 PinningWord = Annotated[Pinning, BeforeValidator(one_of(Pinning)), words(Pinning)]
 StartsWord = Annotated[Starts, BeforeValidator(one_of(Starts)), words(Starts)]
 StorageWord = Annotated[StorageKind, BeforeValidator(one_of(StorageKind)), words(StorageKind)]

@@ -20,6 +20,7 @@ from .kernels import read_params
 from .npb import Program, find_program, misfits, npb_command
 from .problems import Path, Problems
 from .programs import read_program
+from .subjects import subject_facts
 from .sweep import Piece, expand
 from .tree import MapNode, entries_of, mark_of
 from .validate import validate
@@ -69,7 +70,7 @@ def read_workload(
     section = validate(EventSection, piece.node, piece.path, problems)
     if section is None:
         return None
-    return EventSubject(name=piece.name, event=section.subject, count=section.count)
+    return EventSubject(name=piece.name, facts=subject_facts(section.subject), count=section.count)
 
 
 def _kernel(piece: Piece, catalog: Catalog | None, problems: Problems) -> KernelWorkload | None:
@@ -140,7 +141,7 @@ def metrics_of(workload: Workload, catalog: Catalog | None) -> tuple[str, ...]:
             more = ("instance_wall",) if workload.per_task else ()
             return (*always, *more, *(m.name for m in workload.metrics))
         case EventSubject():
-            return known.get(str(workload.event), ())
+            return workload.facts.metrics
 
 
 def check_kernel(

@@ -5,12 +5,12 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from ..environments import Backend
 from ..meters.groups import MeteredArm
 from ..model.plan import NextBlock
-from ..model.study import Arm, Design, KernelWorkload, Workload
+from ..model.study import Arm, Design, KernelWorkload, SubjectFacts, Workload
 from ..node.node import Node
 from ..node.running_arm import RunningArm
 from ..node.trial import Trial
@@ -65,10 +65,12 @@ class Subject:
     Rows go to Trial.found. An error of one trial must not end the others: a guard (node.trial.Guard) turns it
     into that trial's failure.
 
+    facts: of the subjects that study files name; empty for kernels and programs.
     order: subjects of a lower number have their turn first.
     """
 
-    order = 2
+    facts: ClassVar[tuple[SubjectFacts, ...]] = ()
+    order: ClassVar[int] = 2
 
     def __init__(self, group: TrialGroup, workloads: Sequence[Any]) -> None:
         """workloads: those of the study that this subject measures, in the study's order."""
@@ -83,7 +85,7 @@ class Subject:
     @classmethod
     def cost(cls, workloads: Sequence[Any], arm: Arm, design: Design) -> Cost:
         """What these workloads cost one arm in one block, estimated before anything was measured."""
-        raise NotImplementedError
+        raise NotImplementedError(f"{cls.__name__} does not say what it costs")
 
     def before_start(self) -> None:
         """Called before the instances of the group are started."""

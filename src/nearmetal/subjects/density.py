@@ -9,26 +9,35 @@ from ..host import Unavailable, cgroups
 from ..host.counters import local_scale, snapshot
 from ..host.procfiles import instance_counters, node_counters, proportional_set
 from ..model.record import Row
-from ..model.study import Arm, Better, Design, EventSubject
+from ..model.study import Arm, Better, Design, EventSubject, SubjectFacts
 from ..node.node import Node
 from ..node.starting import Surroundings, guest_around, idle_instances
 from ..node.trial import Guard, Trial
 from .contract import Cost, Subject
-from .event_rows import START, event_row, measured_row
+from .event_rows import START_SECONDS, event_row, measured_row
 from .rounds import shuffled
 
 GIB = 1 << 30
+DENSITY = SubjectFacts(
+    name="density",
+    metrics=("start_all", "memory", "density", "node_memory"),
+    quantiles=frozenset({"start_all"}),
+    usual=10,
+)
+"""start_all: until all idle instances run. memory, density: of each instance by its control group, and how
+many take one GiB. node_memory: of each instance by what the machine has left."""
 
 
 class Density(Subject):
     """Idle instances, one arm after the other in random order, before the instances of the group start."""
 
+    facts = (DENSITY,)
     order = 1
 
     @classmethod
     def cost(cls, workloads: Sequence[EventSubject], arm: Arm, design: Design) -> Cost:
         del arm
-        return Cost(once=sum(w.count_in(design) for w in workloads) * START)
+        return Cost(once=sum(w.count_in(design) for w in workloads) * START_SECONDS)
 
     def before_start(self) -> None:
         for w in self.workloads:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from ..model.record import Row, Status
 from ..model.study import Better, EventSubject
 
-START = 0.004
+START_SECONDS = 0.004
 """Estimated seconds of one start of an instance, on a machine of the early 2020s."""
 
 

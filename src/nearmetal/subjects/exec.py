@@ -13,12 +13,13 @@ from ..environments import Guest
 from ..errors import TrialFailedError
 from ..host.helper import wait_readable
 from ..meters.groups import MeteredArm
-from ..model.study import Arm, Design, EventSubject
+from ..model.study import Arm, Design, EventSubject, SubjectFacts
 from ..node.running_arm import RunningArm
 from .contract import Cost, Subject
-from .event_rows import START, event_row
+from .event_rows import START_SECONDS, event_row
 from .rounds import shuffled
 
+EXEC = SubjectFacts(name="exec", metrics=("exec",), quantiles=frozenset({"exec"}))
 COMMAND_LIMIT = 60.0
 """Seconds after which a command in a running instance has failed; a good one takes milliseconds."""
 
@@ -27,10 +28,12 @@ class Exec(Subject):
     """A command in the first instance of every arm, arm after arm in random order. The first command of each
     arm, which finds out whether it works at all, is not counted."""
 
+    facts = (EXEC,)
+
     @classmethod
     def cost(cls, workloads: Sequence[EventSubject], arm: Arm, design: Design) -> Cost:
         del arm
-        return Cost(once=sum(w.count_in(design) for w in workloads) * START)
+        return Cost(once=sum(w.count_in(design) for w in workloads) * START_SECONDS)
 
     def while_running(self, arms: Mapping[str, MeteredArm]) -> None:
         rng = self.group.rng

@@ -1,34 +1,33 @@
-"""The subjects by the workloads that they measure."""
+"""The subjects by the workloads that they measure. Subjects of events are entry points of the group
+nearmetal.subjects, ours and those of other packages."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
-from ..model.study import ApplicationWorkload, CommandWorkload, Event, EventSubject, KernelWorkload, Workload
+from .. import plugins
+from ..environments import Backend
+from ..errors import UsageError
+from ..model.study import ApplicationWorkload, CommandWorkload, KernelWorkload, Study, Workload
 from .contract import Subject
-from .density import Density
-from .exec import Exec
 from .kernel import Kernels
 from .program import Programs
-from .start_stop import StartStop
 
-_OF_EVENT: dict[Event, type[Subject]] = {
-    Event.START: StartStop,
-    Event.STOP: StartStop,
-    Event.EXEC: Exec,
-    Event.DENSITY: Density,
-}
+
+def subject_class(name: str) -> type[Subject]:
+    """A subject that study files name. Raises UsageError if there is none, or it does not load."""
+    found: type[Subject] = plugins.load_class(plugins.SUBJECTS, name, "subject", UsageError)
+    return found
 
 
 def subject_of(workload: Workload) -> type[Subject]:
-    """The subject that measures a workload."""
-    match workload:
-        case KernelWorkload():
-            return Kernels
-        case CommandWorkload() | ApplicationWorkload():
-            return Programs
-        case EventSubject():
-            return _OF_EVENT[workload.event]
+    """The subject that measures a workload. Raises UsageError if it does not load."""
+    if isinstance(workload, KernelWorkload):
+        return Kernels
+    if isinstance(workload, CommandWorkload | ApplicationWorkload):
+        return Programs
+    return subject_class(workload.facts.name)
 
 
 def subjects_of(workloads: Sequence[Workload]) -> list[tuple[type[Subject], list[Workload]]]:
@@ -38,3 +37,24 @@ def subjects_of(workloads: Sequence[Workload]) -> list[tuple[type[Subject], list
     for w in workloads:
         found.setdefault(subject_of(w), []).append(w)
     return sorted(found.items(), key=lambda pair: pair[0].order)
+
+
+def without_unable(study: Study, backends: Mapping[str, Backend]) -> tuple[Study, list[str]]:
+    """The study without the workloads that the instances of an environment cannot be measured by, and a
+    sentence for each of them. An environment that is left with nothing to run is left out.
+
+    backends: by name.
+    """
+    said: list[str] = []
+    environments = []
+    for e in study.environments:
+        unable = {
+            w.name: why
+            for w in study.workloads
+            if e.takes(w.name) and (why := subject_of(w).unable(w, backends[e.backend])) is not None
+        }
+        said += [f"{e.name} does not run {name}: {why}" for name, why in unable.items()]
+        able = tuple(w.name for w in study.workloads if e.takes(w.name) and w.name not in unable)
+        if able:
+            environments.append(replace(e, workloads=able) if unable else e)
+    return replace(study, environments=tuple(environments)), said

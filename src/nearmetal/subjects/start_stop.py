@@ -8,14 +8,17 @@ from dataclasses import dataclass, field
 
 from ..model.change import replace
 from ..model.record import STEP, Row
-from ..model.study import Arm, Design, Event, EventSubject
+from ..model.study import Arm, Design, EventSubject, SubjectFacts
 from ..node.running_arm import RunningArm
 from ..node.start_group import Group, Stopped
 from ..node.starting import Surroundings, guest_around, started_instances
 from ..node.trial import Guard, Trial
 from .contract import Cost, Subject
-from .event_rows import START, event_row
+from .event_rows import START_SECONDS, event_row
 from .rounds import shuffled, sound
+
+START = SubjectFacts(name="start", metrics=("start",), quantiles=frozenset({"start"}))
+STOP = SubjectFacts(name="stop", metrics=("stop", "removed"), quantiles=frozenset({"stop", "removed"}))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,12 +33,13 @@ class StartStop(Subject):
     """How long the instances of an arm take to start, from the request to the first instruction in the last
     one; and to stop, from the request to the end of the first process of the last one."""
 
+    facts = (START, STOP)
     order = 0
 
     @classmethod
     def cost(cls, workloads: Sequence[EventSubject], arm: Arm, design: Design) -> Cost:
         times = sum(w.count_in(design) for w in workloads)
-        return Cost(once=times * arm.placement.all_instances * START)
+        return Cost(once=times * arm.placement.all_instances * START_SECONDS)
 
     def before_start(self) -> None:
         """Start and stop in random order. The start of the instances that then stay is one more."""
@@ -70,24 +74,24 @@ class StartStop(Subject):
                 t.found.rows += _rows(w, w.count_in(self.group.design), cycles)
 
     def _wanted(self, trial: Trial) -> int:
-        starts = [w.count_in(self.group.design) for w in self._taken(trial, Event.START)]
+        starts = [w.count_in(self.group.design) for w in self._taken(trial, START)]
         return max(max(starts, default=1) - 1, self._stops(trial))
 
     def _stops(self, trial: Trial) -> int:
-        return max((w.count_in(self.group.design) for w in self._taken(trial, Event.STOP)), default=0)
+        return max((w.count_in(self.group.design) for w in self._taken(trial, STOP)), default=0)
 
-    def _taken(self, trial: Trial, *events: Event) -> list[EventSubject]:
-        """The workloads that a trial runs, only those of these events if any are named."""
-        return [w for w in self.workloads if trial.takes(w) and (not events or w.event in events)]
+    def _taken(self, trial: Trial, *facts: SubjectFacts) -> list[EventSubject]:
+        """The workloads that a trial runs, only those of these facts if any are named."""
+        return [w for w in self.workloads if trial.takes(w) and (not facts or w.facts in facts)]
 
 
 def _rows(w: EventSubject, n: int, cycles: _Cycles) -> list[Row]:
-    if w.event is Event.START and len(cycles.starts) >= n:
+    if w.facts == START and len(cycles.starts) >= n:
         # The last n, that of the instances which stayed among them.
         last = cycles.starts[-n:]
         parts = {STEP + k: tuple(one.steps.get(k, 0.0) for one in last) for k in last[-1].steps}
         return [replace(event_row(w, "start", "s", [max(one.seconds) for one in last]), parts=parts)]
-    if w.event is Event.STOP and len(cycles.stops) >= n:
+    if w.facts == STOP and len(cycles.stops) >= n:
         stops = cycles.stops[:n]
         return [
             event_row(w, "stop", "s", [stop.ended for stop in stops]),

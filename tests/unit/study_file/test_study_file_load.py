@@ -23,6 +23,7 @@ from nearmetal.model.study import (
     Transport,
 )
 from nearmetal.study_file import Catalog, load_study, load_text
+from nearmetal.subjects.start_stop import START
 
 GOOD = """\
 name: containers
@@ -95,7 +96,7 @@ def test_every_key_arrives_in_base_units(catalog: Catalog) -> None:
         ("loop", "s", Better.LOWER),
         ("rate", "B/s", Better.HIGHER),
     ]
-    assert boot == EventSubject(name="boot")
+    assert boot == EventSubject(name="boot", facts=START)
     assert study.design == Design(
         baselines=("native",),
         margin=0.03,

@@ -20,7 +20,6 @@ from nearmetal.model.study import (
     Companion,
     Design,
     Environment,
-    Event,
     EventSubject,
     KernelWorkload,
     Limits,
@@ -44,6 +43,7 @@ from nearmetal.model.study import (
 )
 from nearmetal.studies import builtin, names
 from nearmetal.study_file import SCHEMA_LINE, Catalog, dump_study, load_text
+from nearmetal.study_file.subjects import subject_facts, subject_names
 
 NAMES = st.from_regex(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,12}", fullmatch=True)
 TEXTS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=40)
@@ -156,9 +156,12 @@ def command_workloads(draw: st.DrawFn, name: str) -> CommandWorkload:
     )
 
 
+FACTS = [subject_facts(name) for name in subject_names()]
+
+
 def event_subjects(name: str) -> st.SearchStrategy[EventSubject]:
     counts = st.none() | st.integers(1, 1000)
-    return st.builds(EventSubject, name=st.just(name), event=st.sampled_from(Event), count=counts)
+    return st.builds(EventSubject, name=st.just(name), facts=st.sampled_from(FACTS), count=counts)
 
 
 @st.composite

@@ -12,6 +12,7 @@ from ...model.study import (
     Storage,
     StorageKind,
 )
+from ...subjects.start_stop import START
 from .made import CLASSES, CONTAINER, NATIVE, Heading, PartRequest, container, native, placement
 
 WRITTEN = 32 << 20
@@ -51,7 +52,7 @@ def appendix(asked: PartRequest) -> Part:
         [
             KernelWorkload(name="stream", kernel="stream", params={"elements": 2_000_000}),
             KernelWorkload(name="mg", kernel="mg", params={"class": CLASSES[asked.scale]["mg"]}),
-            EventSubject(),
+            EventSubject(name="start", facts=START),
             CommandWorkload(
                 name="write",
                 argv=(

@@ -7,8 +7,8 @@ from typing import Any
 
 from pydantic import ConfigDict, Field
 
-from ...model.study import IDLE, ApplicationWorkload, CommandWorkload, EventSubject, Pages
-from ..fields import BenchmarkWord, EventWord, Name, Number, PagesWord, SizeWord, SomeText
+from ...model.study import ApplicationWorkload, CommandWorkload, EventSubject, Pages
+from ..fields import BenchmarkWord, Name, Number, PagesWord, SizeWord, SomeText, SubjectWord
 from .base import Section
 from .program import Environ, TimeLimit
 
@@ -89,7 +89,7 @@ class NpbWorkloadSection(Section):
 class EventSection(Section):
     """An event of the instances themselves."""
 
-    subject: EventWord = Field(
+    subject: SubjectWord = Field(
         description="start: from the request to the first instruction in the last instance; stop: from the"
         " request to the end of the first process of the last one; exec: from the request to the first"
         " instruction of a command in a standing instance; density: how long idle instances take to start"
@@ -99,7 +99,7 @@ class EventSection(Section):
     count: Number | None = Field(
         EventSubject.count,
         description="how often in each block, as many times as slices (in mode plain: runs) if omitted;"
-        f" density: how many idle instances, {IDLE} if omitted",
+        " density: how many idle instances, 10 if omitted",
         examples=[20],
     )
     matrix: dict[str, list[Any]] | None = Field(
