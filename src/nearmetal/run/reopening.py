@@ -14,6 +14,7 @@ from ..node.machine import Machine
 from ..node.node import Node, open_node
 from ..node.progress import Progress
 from ..records import ResultsDirectory
+from ..subjects.registry import without_unable
 from .block import Recording
 
 
@@ -33,7 +34,7 @@ def reopened_node(
             raise RunError(
                 f"arm {name} of this run cannot run here now: {absent[name]}", where=str(directory.path)
             )
-    study = study.with_arms(plan.arms)
+    study, _ = without_unable(study.with_arms(plan.arms), backends)
     if any(isinstance(w, KernelWorkload) for w in study.workloads) and not plan.work:
         raise UsageError(
             "an older nearmetal made this run, and its slices held other amounts of work",

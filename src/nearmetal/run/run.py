@@ -24,6 +24,7 @@ from ..node.node import Node, open_node, sweep
 from ..node.progress import BlockDone, Progress
 from ..plan import SlicePlanner, make_block, make_plan
 from ..records import ResultsDirectory, by_claim, completed_blocks, last_attempts
+from ..subjects.registry import without_unable
 from ..workloads.protocol import EVENTS
 from .block import Recording
 from .budget import too_short
@@ -93,7 +94,9 @@ def start_run(machine: Machine, study: Study, order: Order, progress: Progress) 
 
 def _start(machine: Machine, study: Study, order: Order, label: str, progress: Progress) -> Outcome:
     arms, backends, absent = usable_arms(machine, study, progress)
-    study = study.with_arms(arms)
+    study, unable = without_unable(study.with_arms(arms), backends)
+    for text in unable:
+        progress.note(text)
     begin = time.monotonic()
     with open_node(machine, study, backends, label, progress) as node:
         directory = ResultsDirectory.create(order.parent, study.name, study_yaml=order.text)
@@ -110,7 +113,7 @@ def _start(machine: Machine, study: Study, order: Order, label: str, progress: P
         recording = replace(recording, events=counted_everywhere(asked, rehearsed.records))
         directory.freeze(
             seed=study.design.seed,
-            arms=tuple(arms),
+            arms=tuple(arm.name for arm in study.arms()),
             provenance={
                 **provenance(machine.host),
                 "tools": {**asdict(machine.built), "directory": str(machine.built.directory)},

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from .. import plugins
 from ..environments import Backend
-from ..errors import UsageError
+from ..errors import UnavailableError, UsageError
 from ..model.study import ApplicationWorkload, CommandWorkload, KernelWorkload, Study, Workload
 from .contract import Subject
 from .kernel import Kernels
@@ -40,10 +40,12 @@ def subjects_of(workloads: Sequence[Workload]) -> list[tuple[type[Subject], list
 
 
 def without_unable(study: Study, backends: Mapping[str, Backend]) -> tuple[Study, list[str]]:
-    """The study without the workloads that the instances of an environment cannot be measured by, and a
+    """The study without the workloads by which the instances of an environment cannot be measured, and a
     sentence for each of them. An environment that is left with nothing to run is left out.
 
     backends: by name.
+
+    Raises UnavailableError if nothing is left of the first baseline.
     """
     said: list[str] = []
     environments = []
@@ -57,4 +59,8 @@ def without_unable(study: Study, backends: Mapping[str, Backend]) -> tuple[Study
         able = tuple(w.name for w in study.workloads if e.takes(w.name) and w.name not in unable)
         if able:
             environments.append(replace(e, workloads=able) if unable else e)
-    return replace(study, environments=tuple(environments)), said
+    first = study.design.baselines[0]
+    if first not in {e.name for e in environments}:
+        raise UnavailableError(f"the baseline {first} has nothing to run: {'; '.join(said)}")
+    left = replace(study, environments=tuple(environments))
+    return left.with_arms([arm.name for arm in left.arms()]), said
