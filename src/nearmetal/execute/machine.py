@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from pathlib import Path
 
 from ..environments import Tools
 from ..host import Host
+from ..host.runtime import user_cache
 from ..images import ImageStore
 from ..launchers import InstalledMpi
 from ..workloads.build import BuiltTools
@@ -36,8 +36,7 @@ class Machine:
 
 def cache_directory() -> Path:
     """Where compiled tools are kept: $XDG_CACHE_HOME/nearmetal, else ~/.cache/nearmetal."""
-    base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "nearmetal"
+    return user_cache() / "nearmetal"
 
 
 def image_store() -> ImageStore:
