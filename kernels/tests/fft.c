@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "../src/ft_fft.h"
+#include "../micro/ft/ft_fft.h"
 
 enum { LONGEST = 1024, APART = 3 };
 static _Alignas(sizeof(Point)) Point given[LONGEST], work[LONGEST], apart[APART * LONGEST], back[LONGEST];

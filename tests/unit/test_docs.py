@@ -93,9 +93,10 @@ def command_options() -> dict[str, set[str]]:
     """Options by command, from the command line itself."""
     from typer.main import get_command
 
-    from nearmetal.cli.app import app
+    from nearmetal.cli.app import application
+    from nearmetal.cli.commands import COMMANDS
 
-    group: Any = get_command(app)
+    group: Any = get_command(application({c.name for c in COMMANDS}))
     commands: dict[str, Any] = group.commands
     return {name: options_of(c) for name, c in commands.items()} | {
         "": {o for p in group.params for o in p.opts}

@@ -69,7 +69,7 @@ def machine(tmp_path: Path) -> Machine:
 
 
 def test_the_sources_are_those_of_the_checkout_or_the_package() -> None:
-    assert (source_directory() / "src" / "nm_micro.c").is_file()
+    assert (source_directory() / "micro" / "nm_micro.c").is_file()
 
 
 @pytest.mark.parametrize("lacking", ["cmake", "gcc", "mpicc"])

@@ -5,22 +5,14 @@ from __future__ import annotations
 import os
 import sys
 import traceback
+from collections.abc import Container
 
 import typer
 from typer.exceptions import TyperException
 
 from .. import __version__
 from ..errors import ExitCode, NearmetalError
-from . import image, inspect, machine, results, runs, trying
-
-app = typer.Typer(
-    name="nearmetal",
-    help="What do containers and virtual machines cost my workload on my machines, and is that cost real?",
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
+from .commands import COMMANDS
 
 
 def _version(show: bool) -> None:
@@ -29,7 +21,6 @@ def _version(show: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
 def _root(
     version: bool = typer.Option(
         False, "--version", callback=_version, is_eager=True, help="Print the version."
@@ -38,8 +29,29 @@ def _root(
     del version
 
 
-for _group in (runs, results, machine, image, inspect, trying):
-    _group.register(app)
+def _not_named() -> None:
+    """Stand for a command in `nearmetal --help`."""
+
+
+def application(words: Container[str]) -> typer.Typer:
+    """The command line. Only the modules of commands that are among `words` are imported."""
+    app = typer.Typer(
+        name="nearmetal",
+        help="What do containers and virtual machines cost my workload on my machines, "
+        "and is that cost real?",
+        add_completion=False,
+        pretty_exceptions_enable=False,
+        rich_markup_mode=None,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    app.callback()(_root)
+    for command in COMMANDS:
+        run = command.load() if command.name in words else _not_named
+        if isinstance(run, typer.Typer):
+            app.add_typer(run, name=command.name, help=command.help)
+        else:
+            app.command(command.name, help=command.help, hidden=command.hidden)(run)
+    return app
 
 
 def _reader_gone() -> int:
@@ -55,7 +67,8 @@ def main() -> None:
 
 def _run() -> int:
     try:
-        code = app(args=sys.argv[1:] or ["--help"], standalone_mode=False)
+        words = sys.argv[1:] or ["--help"]
+        code = application(words)(args=words, standalone_mode=False)
         sys.stdout.flush()
         return code if isinstance(code, int) else ExitCode.DONE
     except NearmetalError as e:

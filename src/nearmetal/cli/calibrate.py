@@ -37,7 +37,6 @@ def calibrate(
     force: bool = Force,
     dry_run: bool = DryRun,
 ) -> int:
-    """Show that the method tells the truth on this machine: nothing is called nothing, a cost is found."""
     from ..run.calibration import judge, table
 
     budget = duration(time) or 300.0

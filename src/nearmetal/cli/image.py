@@ -19,12 +19,7 @@ if TYPE_CHECKING:
 Json = typer.Option(False, "--json", help="The result as JSON on standard output.")
 Name = typer.Argument(..., metavar="NAME", help="Name of the image.")
 
-app = typer.Typer(help="Root trees that environments run in.", rich_markup_mode=None, no_args_is_help=True)
-
-
-def register(parent: typer.Typer) -> None:
-    """Add this module's commands."""
-    parent.add_typer(app, name="image")
+app = typer.Typer(rich_markup_mode=None, no_args_is_help=True)
 
 
 @app.command()

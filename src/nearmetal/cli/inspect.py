@@ -19,19 +19,12 @@ from .common import complain, duration, in_parts, print_json
 SHOWN = 3
 
 
-def register(app: typer.Typer) -> None:
-    """Add this module's commands."""
-    app.command()(init)
-    app.command()(plan)
-
-
 def init(
     path: Path = typer.Argument(Path("study.yaml"), help="The file to write."),
     explain: bool = typer.Option(False, "--explain", help="Print every key and unit, and write nothing."),
     schema: bool = typer.Option(False, "--schema", help="Print the JSON Schema, and write nothing."),
     dry_run: bool = typer.Option(False, "--dry-run", help="Print the study, and write nothing."),
 ) -> int:
-    """Write a commented study file, and beside it the JSON Schema that its first line names."""
     from ..study_file import SCHEMA_NAME, json_schema, template
     from ..study_file import explain as explanation
 
@@ -64,7 +57,6 @@ def plan(
     time: str = typer.Option(None, "--time", help="Of a study in parts: time budget of all."),
     json: bool = typer.Option(False, "--json", help="The plan as JSON on standard output."),
 ) -> int:
-    """Print the order of the trials as the seed gives it, and an estimate of the time."""
     if in_parts(study_file, scale=scale, only=only, backend=backend):
         from .series import SeriesOptions, planned_series, show_series
 

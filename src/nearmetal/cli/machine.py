@@ -23,15 +23,7 @@ if TYPE_CHECKING:
 Json = typer.Option(False, "--json", help="The result as JSON on standard output.")
 
 
-def register(app: typer.Typer) -> None:
-    """Add this module's commands."""
-    app.command()(check)
-    app.command()(clean)
-    app.command()(kernel)
-
-
 def check(json: bool = Json) -> int:
-    """What can run here, what not, why, and the line that mends it: found by starting one of each."""
     from ..api.checking import can_measure
     from ..api.checking import check as check_all
     from ..host import LocalHost
@@ -55,7 +47,6 @@ def clean(
     dry_run: bool = typer.Option(False, "--dry-run", help="Name what is left, and remove nothing."),
     json: bool = Json,
 ) -> int:
-    """Remove what a killed run left on this machine: containers, processes, networks, mounts, cgroups."""
     from ..environments.kept import find_all, remove_any
     from ..host import LocalHost
 
@@ -99,7 +90,6 @@ def kernel(
     ),
     json: bool = Json,
 ) -> int:
-    """Run one of our kernels by itself, in full, with its verification."""
     from ..host import LocalHost
     from ..host.lock import machine_lock
     from ..host.runtime import scratch_directory

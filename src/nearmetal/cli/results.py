@@ -27,19 +27,7 @@ Json = typer.Option(False, "--json", help="The result as JSON on standard output
 Parent = typer.Option(RESULTS, "--results", help="Where results directories are.")
 
 
-def register(app: typer.Typer) -> None:
-    """Add this module's commands."""
-    app.command()(status)
-    app.command()(analyze)
-    app.command("analyse", hidden=True)(analyze)
-    app.command()(compare)
-    app.command()(report)
-    app.command()(export)
-    app.command("list")(list_)
-
-
 def status(directory: Path = Directory, results: Path = Parent, json: bool = Json) -> int:
-    """How far a run is, whether its files are as they were when it ended, and whether one is running."""
     from ..host.lock import living_runs
 
     several = open_series(directory, results, complain)
@@ -99,7 +87,6 @@ def analyze(
     json: bool = Json,
     fail_on: FailOn = typer.Option(FailOn.NOTHING, "--fail-on", help="What ends with exit code 1."),
 ) -> int:
-    """Estimates and verdicts from the records, as they are on disk."""
     several = open_series(directory, results, complain)
     if several is not None:
         from . import series
@@ -124,8 +111,6 @@ def compare(
     ),
     json: bool = Json,
 ) -> int:
-    """Two boot states (kernels, machines, with a hypervisor and without) compared unpaired: the boot is the
-    replicate."""
     from ..analysis import compare_states
     from ..report.boots import boots_json, boots_text
 
@@ -178,7 +163,6 @@ def report(
     dry_run: bool = typer.Option(False, "--dry-run", help="Say what would be reported, and write nothing."),
     json: bool = typer.Option(False, "--json", help="The files' paths as JSON on standard output."),
 ) -> int:
-    """Write the report anew: one HTML page, Markdown, LaTeX, CSV, and on request every figure."""
     several = open_series(directory, results, complain)
     if several is not None:
         from . import series
@@ -213,7 +197,6 @@ def export(
     output: Path = typer.Option(None, "--output", "-o", help="A file; without one, standard output."),
     results: Path = Parent,
 ) -> int:
-    """The records for other programs: tidy CSV or Parquet, JSON with the cells, or Go's benchmark format."""
     from ..records.export import ExportFormat
     from ..records.export import export as exported
 
@@ -236,7 +219,6 @@ def export(
 
 
 def list_(results: Path = Parent, json: bool = Json) -> int:
-    """Built-in studies, environments, kernels, and the results below results/."""
     from ..environments.registry import backend_names
     from ..studies import SERIES, names
     from ..workloads.applications.registry import application_names

@@ -31,11 +31,6 @@ def run_block(
     force: bool = Force,
     dry_run: bool = DryRun,
 ) -> int:
-    """Run blocks of a run and record their trials, without analysing anything.
-
-    Blocks given by number run whole. On standard input they are JSON values, one in each line, as
-    --dry-run --json prints them. The analysis counts them with all other blocks of the directory.
-    """
     from ..records import ResultsDirectory
     from ..records.next_block import order_line
     from ..run.worker import run_orders, whole_blocks

@@ -15,7 +15,6 @@ from ..api.studies import study_from, study_text
 from ..errors import ExitCode
 from ..model.series import Scale
 from ..model.study import Mode, Pages, Study
-from .calibrate import calibrate
 from .common import FailOn, complain, duration, in_parts
 from .inspect import show_plan
 from .measuring import (
@@ -37,9 +36,7 @@ from .measuring import (
     measure,
     order_of,
 )
-from .run_block import run_block
 from .view import View
-from .weigh import weigh
 
 if TYPE_CHECKING:
     from ..node.machine import Machine
@@ -51,17 +48,6 @@ InParts = "Of a study in parts: "
 ScaleOption = typer.Option(None, "--scale", help=f"{InParts}small, or paper for the paper's sizes.")
 Only = typer.Option([], "--only", help=f"{InParts}those to run, such as q1 or q1,q2; repeatable.")
 Backend = typer.Option(None, "--backend", help=f"{InParts}what its instances are, such as qemu or lxc.")
-
-
-def register(app: typer.Typer) -> None:
-    """Add this module's commands."""
-    app.command()(quick)
-    app.command()(run)
-    app.command()(resume)
-    app.command("continue", hidden=True)(resume)
-    app.command("run-block")(run_block)
-    app.command(context_settings={"allow_interspersed_args": True})(weigh)
-    app.command()(calibrate)
 
 
 def quick(
@@ -79,7 +65,6 @@ def quick(
     require: Require = RequireOption,
     dry_run: bool = DryRun,
 ) -> int:
-    """Weigh a container against bare metal on this machine: no file, no argument, about 90 seconds."""
     from ..host import LocalHost
     from ..run.variants import with_pages
 
@@ -122,7 +107,6 @@ def run(
     require: Require = RequireOption,
     dry_run: bool = DryRun,
 ) -> int:
-    """Run a study."""
     if in_parts(study_file, scale=scale, only=only, backend=backend):
         from ..run.series import make_here
         from .series import SeriesOptions, create, make_series, planned_series, run_parts, show_series
@@ -176,7 +160,6 @@ def resume(
     overrun: bool = Overrun,
     dry_run: bool = DryRun,
 ) -> int:
-    """Go on with a run that was interrupted, killed, or ended without a verdict."""
     several = open_series(directory, results, complain)
     if several is not None:
         return _resume_series(

@@ -22,11 +22,6 @@ if TYPE_CHECKING:
     from ..run.trying import TryResult
 
 
-def register(app: typer.Typer) -> None:
-    """Add this module's commands."""
-    app.command("try")(try_)
-
-
 def try_(
     directory: Path = typer.Argument(
         None, help="A results directory; without one the newest below results/."
@@ -42,7 +37,6 @@ def try_(
     force: bool = Force,
     dry_run: bool = DryRun,
 ) -> int:
-    """Run an arm as it was beside the same arm with the suggested change: does it help?"""
     from ..run.trying import answer, chosen, suggestion_of, try_study
     from .inspect import show_plan
 

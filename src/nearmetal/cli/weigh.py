@@ -61,7 +61,6 @@ def weigh(
     require: Require = RequireOption,
     dry_run: bool = DryRun,
 ) -> int:
-    """Measure now, without a file: weigh native namespaces -w cg, or ... -- ./my_app in.txt."""
     from ..units import UnitError, parse_share
 
     names, command = _split_command(environments)

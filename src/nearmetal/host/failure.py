@@ -38,7 +38,7 @@ _RANK_STATUS = re.compile(r"Process name: \[\[\d+,\d+\],(\d+)\]\s+Exit code:\s+(
 
 @dataclass(frozen=True, kw_only=True)
 class ErrorLine:
-    """An error that one of our own programs reported (kernels/src/fail.h).
+    """An error that one of our own programs reported (kernels/common/fail.h).
 
     program: its name, such as "nm-dgemm".
     process: which of the program's processes failed, such as "CPU 1"; empty if it has one.

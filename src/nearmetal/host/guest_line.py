@@ -1,5 +1,5 @@
 """The line to a guest's agent, as a program of the host: through the multiplexer that holds it
-(kernels/guest/ frames.h says what travels). For questions and files; commands of others go by 'nm-box
+(kernels/common/frames.h says what travels). For questions and files; commands of others go by 'nm-box
 guest'."""
 
 from __future__ import annotations

@@ -20,6 +20,11 @@ SHORT_PARENT = Path("/tmp")
 """Where a directory has a short path whoever the user is."""
 
 
+def user_cache() -> Path:
+    """The directory for caches of this user: $XDG_CACHE_HOME, else ~/.cache."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+
+
 def runtime_directory() -> Path:
     """/run/nearmetal for root, $XDG_RUNTIME_DIR/nearmetal where that can be written, else
     /tmp/nearmetal-<uid>; not made."""

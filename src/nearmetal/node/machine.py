@@ -11,6 +11,7 @@ from ..environments import Tools
 from ..errors import UnavailableError
 from ..host import Host
 from ..host.provenance import cpu_flags, llc_bytes, memory_bytes
+from ..host.runtime import user_cache
 from ..host.topology import topology
 from ..images import ImageStore
 from ..launchers import InstalledMpi, find_mpi
@@ -66,8 +67,7 @@ class Machine:
 
 def cache_directory() -> Path:
     """Where compiled tools are kept: $XDG_CACHE_HOME/nearmetal, else ~/.cache/nearmetal."""
-    base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "nearmetal"
+    return user_cache() / "nearmetal"
 
 
 def image_store() -> ImageStore:

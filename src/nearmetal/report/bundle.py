@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from contextlib import suppress
 from importlib.metadata import version
 from pathlib import Path
 
+from ..host.runtime import user_cache
 from ..records.disk import write_file
 
 # What the page's own script calls. Making the bundle takes 1.3 s, reading it back 1 ms.
@@ -15,18 +15,13 @@ _LEAST_BYTES = 500_000
 _END = "window.vegaEmbed="  # vl-convert shortens what stands behind it
 
 
-def cache_directory() -> Path:
-    """$XDG_CACHE_HOME/nearmetal, or ~/.cache/nearmetal."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "nearmetal"
-
-
 def vega_bundle(cache: Path | None = None) -> str:
     """The bundle as text (0.9 MB, no '</script' in it), from `cache` where it is there already.
 
     A cache that cannot be read or written is done without. Raises RuntimeError when vl-convert's bundle could
     end a <script> element early.
     """
-    directory = cache_directory() if cache is None else cache
+    directory = user_cache() / "nearmetal" if cache is None else cache
     file = directory / f"vega-{version('vl-convert-python')}.js"
     with suppress(OSError, UnicodeDecodeError):
         text = file.read_text(encoding="utf-8")

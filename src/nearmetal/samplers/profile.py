@@ -11,7 +11,7 @@ from ..errors import TrialFailedError
 from ..model.profile import CallProfile, PeerProfile, RankProfile, calls_together, peers_together
 
 FIRST_LEVEL = 3
-"""MPI_Pcontrol level of the first kernel of nm-micro's command line (kernels/src/levels.h)."""
+"""MPI_Pcontrol level of the first kernel of nm-micro's command line (kernels/common/levels.h)."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -22,7 +22,7 @@ from ..host import Completed, Host, Unavailable
 def compiler_flags(march: str) -> str:
     """Return the C compiler flags of a build for one processor architecture, a value of GCC's -march.
 
-    Flags that a single source file needs stand in kernels/CMakeLists.txt.
+    Flags that a single source file needs stand in the CMakeLists.txt of its folder below kernels/.
     """
     return f"-O3 -march={march}"
 

@@ -18,12 +18,12 @@ SHOWN = 200  # characters of a bad line in the error
 LONGEST = 1 << 20  # characters of a line; ready lines grow with the ranks
 
 EVENTS = ("task_clock", "cycles", "instructions", "cache_misses", "dtlb_misses")
-"""By perf_event_open, as kernels/src/counts.c names them."""
+"""By perf_event_open, as kernels/common/counts.c names them."""
 
 Whole = Annotated[int, msgspec.Meta(ge=0)]
 Number = Annotated[float, msgspec.Meta(ge=0)]
 Used = Mapping[str, Number | None]
-"""What ranks used (kernels/src/counts.h): task_clock and run_delay in seconds, else counts; None = absent."""
+"""What ranks used (kernels/common/counts.h): task_clock, run_delay in seconds, else counts; None = absent."""
 
 
 class PagesLine(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

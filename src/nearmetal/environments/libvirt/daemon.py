@@ -252,5 +252,4 @@ def _log_directory(uri: str) -> Path:
     with its directory."""
     if urlsplit(uri).path == urlsplit(SYSTEM).path:
         return Path("/var/log/libvirt/qemu")
-    base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "libvirt/qemu/log"
+    return runtime.user_cache() / "libvirt/qemu/log"

@@ -1,4 +1,4 @@
 """Our own kernels: each one file that says its keys, its metrics and its work, for the program nm-micro.
 
-The programs themselves are in C (kernels/src). This room knows no environment, no machine and no MPI.
+The programs themselves are in C (kernels/micro). This room knows no environment, no machine and no MPI.
 """

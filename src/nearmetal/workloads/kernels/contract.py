@@ -28,7 +28,7 @@ class KernelSetting:
 
 @dataclass(frozen=True, kw_only=True)
 class SliceWork:
-    """How much work one slice holds, in units that the kernel defines (kernels/src: `slice`).
+    """How much work one slice holds, in units that the kernel defines (`slice` in kernels/micro/kernel.h).
 
     least: units that cannot be divided; every slice holds a whole multiple of them.
     most: units that a slice holds at most, where the rehearsal measures how many fill it; None without such
