@@ -59,7 +59,7 @@ def still_well(beside: Beside) -> None:
 
 def _request(session: Session, s: Standing, wanted: Companion) -> InstanceRequest:
     software = session.software_of(s.arm)
-    own_network = "net" in session.backends[wanted.backend].own
+    own_network = "net" in session.backends[wanted.backend].capabilities.own
     label, hostname, scratch = request_name(session, s, "beside")
     numbers = range(s.arm.placement.all_instances)
     every = sorted({cpu for i in numbers for cpu in session.instance_cpus(s.arm, i)})

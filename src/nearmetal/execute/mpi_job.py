@@ -176,7 +176,7 @@ def _has_ranks(session: Session, arm: Arm) -> bool:
 def _sees_shared_memory(session: Session, arm: Arm) -> bool:
     """Whether its instances have the machine's own /dev/shm, where a killed rank leaves its segments; a tree
     of an image has its own, under the bare machine too."""
-    own = "mnt" in session.backends[arm.environment.backend].own or arm.environment.image != HOST
+    own = "mnt" in session.backends[arm.environment.backend].capabilities.own or arm.environment.image != HOST
     return not own or Shared.IPC in arm.environment.share
 
 

@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 
-from ..environments import KERNEL
 from ..errors import TrialFailedError
 from ..host.network_files import PROBES, RETRANSMITTED
 from ..host.network_meter import MARKED, PROTOCOLS, QDISCS, NetworkMeter, grown
@@ -183,7 +182,10 @@ def _points(session: Session, s: Standing, stack: ExitStack) -> tuple[bool, list
     environment = s.arm.environment
     if environment.inside is not None:
         return False, []  # what stays inside a guest, its own kernel counts
-    own = "net" in session.backends[environment.backend].own and environment.attachment is not Attachment.HOST
+    own = (
+        "net" in session.backends[environment.backend].capabilities.own
+        and environment.attachment is not Attachment.HOST
+    )
     network = session.networks.get((s.arm.name, s.trial.aa))
     if not own and network is None:
         return True, [_Point(NODE, node, (*_OWN, *_SOFTNET), tcp=_over_loopback)] if node else []
@@ -201,7 +203,7 @@ def _points(session: Session, s: Standing, stack: ExitStack) -> tuple[bool, list
                 between = _between(seat.address, network.hub_address if network.hub_apart else "")
                 points.append(_Point(str(Scope.instance(instance.hostname)), meter, _OWN, tcp=between))
         return False, points
-    if KERNEL in session.backends[environment.backend].own:
+    if session.backends[environment.backend].capabilities.virtual:
         return False, points  # what stays inside a guest, its own kernel counts
     for instance in s.instances:
         meter = NetworkMeter.of_process(instance.pid)

@@ -9,13 +9,10 @@ from ..host import devices
 from ..model.network import NetworkSettings
 from ..model.study import Attachment
 from ..network.plan import Want
-from ..studies.containers_2015 import CURES, AvailableMachine
+from ..studies.containers_2015 import CONTAINERS, CURES, AvailableMachine
 from .attachments import try_networks
 from .machine import Machine
 from .progress import Progress
-
-#: Backends that may stand for the containers of the paper, the paper's own first.
-CONTAINERS = ("lxc", "namespaces")
 
 
 def containers_here(machine: Machine, progress: Progress, backend: str | None) -> AvailableMachine:

@@ -36,7 +36,7 @@ from ..workloads.build import build_tools
 from ..workloads.protocol import EVENTS
 from .attachments import missing_networks, wanted_by
 from .available import usable_backends
-from .bases import guest_bases, has_kernel, vcpus_of
+from .bases import guest_bases, vcpus_of
 from .hardware import hardware_of
 from .kept_groups import KeptGroups, kept_groups
 from .links import Links, node_links
@@ -103,7 +103,7 @@ class Session:
         """The CPUs that each rank of an arm may use, the same for every arm of as many ranks and the same
         pinning; as the rank sees them, which in a guest are numbered from 0."""
         ranks = cpus_of_ranks(arm.placement, self.machine.cpus)
-        if not has_kernel(self.backends[arm.environment.backend]) and arm.environment.inside is None:
+        if not self.backends[arm.environment.backend].capabilities.virtual and arm.environment.inside is None:
             return ranks
         own = [self.instance_cpus(arm, i) for i in range(arm.placement.all_instances)]
         return vcpus_of(arm, own, ranks)
@@ -259,7 +259,7 @@ def _no_companion(machine: Machine, arm: Arm, missing: Mapping[str, str]) -> str
 
 def _no_storage(machine: Machine, arm: Arm) -> str | None:
     storage = arm.environment.storage
-    own_root = "mnt" in get_backend(arm.environment.backend).own
+    own_root = "mnt" in get_backend(arm.environment.backend).capabilities.own
     why = None if storage is None else why_not(machine.host, storage, own_root=own_root)
     return None if why is None else f"environment {arm.environment.name}: {why.reason}; {why.remedy}"
 
@@ -325,7 +325,7 @@ def open_session(
         holder = None
         images = {e.image for e in study.environments} - {HOST}
         emulated = any(arm.placement.emulated for arm in arms.values())
-        needed = images or emulated or any(b.needs_user_namespace for b in backends.values())
+        needed = images or emulated or any(b.capabilities.needs_user_namespace for b in backends.values())
         if not machine.host.is_root() and needed:
             holder = stack.enter_context(user_namespace_holder(machine.host, machine.tools, label))
         user_namespace = holder.path if holder else None

@@ -12,6 +12,7 @@ from ..environments import Enclosed, Instance, InstanceRequest
 from ..errors import TrialFailedError, UnavailableError
 from ..host.namespaces import same_namespace
 from ..model.study import Arm, Attachment, EventSubject, Starts
+from ..study_file.backends import backends_that
 from .hidden import hidden_programs
 from .seats import hostname, slot
 from .session import Session
@@ -68,7 +69,10 @@ def _starts(session: Session, standing: Standing, requests: Sequence[InstanceReq
     if standing.around is None:
         return [partial(backend.start, host, tools, request) for request in requests]
     if not isinstance(backend, Enclosed):
-        raise UnavailableError(f"backend {backend.name} starts nothing inside a guest", remedy="namespaces")
+        takers = backends_that(lambda can: can.stands_inside)
+        raise UnavailableError(
+            f"backend {backend.name} starts nothing inside a guest", remedy=" or ".join(takers)
+        )
     inside = partial(backend.start_inside, standing.around, tools, alone=standing.alone)
     return [partial(inside, request) for request in requests]
 

@@ -9,6 +9,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, get_args, get_origin
 
 from ..units import EXAMPLES, Dimension, units_of
+from .backends import every_settings
 from .catalog import Catalog, ParamType
 from .validate import inline, keys_of, required
 
@@ -34,7 +35,7 @@ def explain(catalog: Catalog | None = None) -> str:
     for name, field in s.TopSection.model_fields.items():
         out += _key(name, field, "  ", example=name in ("name", "question"))
         if name == "environments":
-            out += ["    <name>", *_keys(s.EnvironmentSection, "      ")]
+            out += ["    <name>", *_keys(s.environment_section(every_settings()), "      ")]
         elif name == "images":
             out += ["    <name>", *_keys(s.ImageSection, "      ")]
         elif name == "placements":

@@ -1,28 +1,23 @@
-"""What of a guest of QEMU libvirt cannot be told, and which daemons of libvirt may be asked."""
+"""What of a guest of QEMU libvirt cannot be told."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
-from .guest import GuestSettings, MachineType, StartFrom
-from .study import Attachment
+from ...model.capabilities import KeyPath, Misfits
+from ...model.environment import Attachment, Environment
+from ...model.guest import GuestSettings, MachineType, StartFrom
 
-LIBVIRT_URI = r"^qemu(\+unix)?:///(system|session)(\?socket=/[^?#&;\s]+)?$"
-"""Of this machine alone: any other transport would run a command, or leave it. libvirt parts parameters at
-";" too."""
-
-ATTACHMENT = "attachment"
-"""The one key that is not of the guest."""
+NOT_ATTACHED = {
+    Attachment.MACVTAP: "libvirt takes no macvtap that stands in another network namespace; "
+    "write attachment: macvlan, or backend: qemu"
+}
 
 
 def not_by_libvirt(settings: GuestSettings, attachment: Attachment) -> Iterator[tuple[str, str]]:
     """(key, why and what to write instead)."""
-    if attachment is Attachment.MACVTAP:
-        yield (
-            ATTACHMENT,
-            "libvirt takes no macvtap that stands in another network namespace; write attachment: macvlan, "
-            "or backend: qemu",
-        )
+    if attachment in NOT_ATTACHED:
+        yield "attachment", NOT_ATTACHED[attachment]
     if settings.machine is MachineType.MICROVM:
         yield "machine", "libvirt knows no microvm; write machine: q35, or backend: qemu"
     if settings.snapshot:
@@ -33,3 +28,10 @@ def not_by_libvirt(settings: GuestSettings, attachment: Attachment) -> Iterator[
         yield "start", what
     if settings.cpu is not None and "," in settings.cpu:
         yield "cpu", "libvirt takes the name of a model, without features; write that, or backend: qemu"
+
+
+def misfits(environment: Environment, _given: Collection[KeyPath]) -> Misfits:
+    """The same of an environment of a study file, but for its attachment."""
+    for key, why in not_by_libvirt(environment.guest or GuestSettings(), environment.attachment):
+        if key != "attachment":
+            yield ("guest", key), why
