@@ -24,7 +24,7 @@ import pytest
 from tests.contract.answers import checked
 from tests.contract.not_here import not_here
 
-from nearmetal.environments import KERNEL, Accounted, Backend, Instance, InstanceRequest, Tools, Unavailable
+from nearmetal.environments import Accounted, Backend, Instance, InstanceRequest, Tools, Unavailable
 from nearmetal.environments.holder import user_namespace_holder
 from nearmetal.environments.registry import backend_names, get_backend
 from nearmetal.environments.storage import DISKS, volume, why_not
@@ -57,7 +57,7 @@ class Rig:
     user_namespace: str | None
 
     def owns(self, *kinds: str) -> bool:
-        return self.backend.own.issuperset(kinds)
+        return self.backend.capabilities.own.issuperset(kinds)
 
     @property
     def label(self) -> str:
@@ -83,7 +83,7 @@ class Rig:
             hostname=f"nm{slot}",
             environment=environment or self.environment(),
             scratch=scratch,
-            user_namespace=self.user_namespace if self.backend.needs_user_namespace else None,
+            user_namespace=self.user_namespace if self.backend.capabilities.needs_user_namespace else None,
             **fields,  # type: ignore[arg-type]  # the fields that a test varies
         )
 
@@ -95,7 +95,7 @@ class Rig:
 
 def is_container(name: str) -> bool:
     """Of virtual machines test_guests.py asks: they take seconds to boot."""
-    return KERNEL not in get_backend(name).own
+    return not get_backend(name).capabilities.virtual
 
 
 @pytest.fixture(params=[n for n in backend_names() if n not in not_here() and is_container(n)])
@@ -545,12 +545,12 @@ def go(user):
     request = InstanceRequest(
         label=label, hostname="nmkilled", cpus=host.cpus()[:1], seat=None, binds=(), scratch=Path(scratch),
         user_namespace=user, environment=Environment(name="e", backend=name, placements=(), extra_work=0.03,
-            attachment=Attachment.NONE if "net" in get_backend(name).own else Attachment.HOST))
+            attachment=Attachment.NONE if "net" in get_backend(name).capabilities.own else Attachment.HOST))
     with get_backend(name).start(host, tools, request) as instance:
         host.run(instance.command(["sh", "-c", "sleep 600 >/dev/null 2>&1 &"]), timeout=600)
         print(instance.pid, flush=True)
         time.sleep(3600)
-if host.is_root() or not get_backend(name).needs_user_namespace:
+if host.is_root() or not get_backend(name).capabilities.needs_user_namespace:
     go(None)
 else:
     with user_namespace_holder(host, tools, label) as holder:

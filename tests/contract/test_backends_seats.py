@@ -25,7 +25,7 @@ pytestmark = [
     pytest.mark.skipif(os.geteuid() != 0, reason="most backends take seats as root alone"),
 ]
 CONTAINERS = [n for n in backend_names() if n not in not_here() and is_container(n)]
-NAMES = [n for n in CONTAINERS if "net" in get_backend(n).own]
+NAMES = [n for n in CONTAINERS if "net" in get_backend(n).capabilities.own]
 
 
 @pytest.fixture

@@ -15,13 +15,13 @@ from tests.nested.parts import Parts
 from nearmetal.environments import InstanceRequest, Unavailable
 from nearmetal.environments.xen.backend import Xen, XenInstance
 from nearmetal.environments.xen.kept import kept_names, remove_named
+from nearmetal.environments.xen.settings import Dom0, XenDisk, XenScheduler, XenSettings, XenType
 from nearmetal.environments.xen.xl import Xl
 from nearmetal.errors import RunError, UnavailableError
 from nearmetal.host import LocalHost
 from nearmetal.host.leftovers import find
 from nearmetal.model.guest import MIB, GuestSettings
 from nearmetal.model.study import Attachment, Environment
-from nearmetal.model.xen import Dom0, XenDisk, XenScheduler, XenSettings, XenType
 
 pytestmark = pytest.mark.more
 
@@ -47,7 +47,7 @@ def guest(
         attachment=Attachment.NONE,
         placements=(),
         guest=settings or GuestSettings(memory=128 * MIB, boot_timeout=1800),
-        xen=XenSettings(dom0=there, **xen),  # type: ignore[arg-type]  # the fields that a test varies
+        own=XenSettings(dom0=there, **xen),  # type: ignore[arg-type]  # the fields that a test varies
     )
     request = InstanceRequest(
         label=f"{LABEL}-{directory.name}"[:60],

@@ -16,10 +16,10 @@ from tests.nested.parts import Parts
 from tests.nested.test_nested_xen import guest, out
 
 from nearmetal.environments.xen.backend import XenInstance
+from nearmetal.environments.xen.settings import XenDisk, XenDiskKind, XenType
 from nearmetal.environments.xen.xl import Xl
 from nearmetal.errors import RunError, UnavailableError
 from nearmetal.model.guest import MIB, GuestSettings
-from nearmetal.model.xen import XenDisk, XenDiskKind, XenType
 
 pytestmark = [pytest.mark.more, pytest.mark.timeout(7200)]  # everything is emulated
 

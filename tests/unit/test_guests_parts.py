@@ -435,8 +435,8 @@ def test_a_guest_is_refused_what_it_cannot_have() -> None:
     with pytest.raises(UnavailableError, match="shares no namespace"):
         require_base(shares)
     seat = Seat(netns="/run/netns/a", address="10.99.0.2", interface="eth0", port="port0")
-    require_attachment(asked(), (Attachment.NONE,))
-    require_attachment(replace(asked(Attachment.VETH), seat=seat), ())
+    require_attachment(asked(), Qemu.capabilities)
+    require_attachment(replace(asked(Attachment.VETH), seat=seat), Qemu.capabilities)
     for attachment, given, told in (
         (Attachment.HOST, None, "no interface in common"),
         (Attachment.IPVLAN, seat, "ipvlan delivers"),
@@ -444,7 +444,7 @@ def test_a_guest_is_refused_what_it_cannot_have() -> None:
         (Attachment.NONE, seat, "with a seat"),
     ):
         with pytest.raises(UnavailableError, match=told):
-            require_attachment(replace(asked(attachment), seat=given), (Attachment.NONE,))
+            require_attachment(replace(asked(attachment), seat=given), Qemu.capabilities)
 
 
 def test_kvm_is_used_where_it_works_and_asked_for_in_vain_elsewhere() -> None:

@@ -34,6 +34,7 @@ from nearmetal.environments.libvirt.daemon import (
     virsh_argv,
 )
 from nearmetal.environments.libvirt.domain import made
+from nearmetal.environments.libvirt.settings import not_by_libvirt
 from nearmetal.environments.libvirt.tap import joined, tap, tap_name
 from nearmetal.environments.libvirt.xml import QEMU_NAMESPACE, DomainPlan, domain_xml, security_models
 from nearmetal.environments.program import in_groups
@@ -51,7 +52,6 @@ from nearmetal.model.guest import (
     Nic,
     StartFrom,
 )
-from nearmetal.model.libvirt import not_by_libvirt
 from nearmetal.model.study import Attachment
 from nearmetal.study_file import Catalog, dump_study, load_text
 from nearmetal.testing.fake_host import Answer, FakeHost, FakeProcess

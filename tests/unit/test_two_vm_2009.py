@@ -11,6 +11,8 @@ import pytest
 from nearmetal.analysis import analyse
 from nearmetal.analysis.instances import instance_figures
 from nearmetal.api.catalog import catalog
+from nearmetal.environments.xen.backend import Xen
+from nearmetal.environments.xen.settings import XenSettings, XenType
 from nearmetal.errors import UnavailableError
 from nearmetal.host.procfiles import Scale as Counted
 from nearmetal.images.builtin import builtin_definition
@@ -21,14 +23,12 @@ from nearmetal.model.published import PublishedFigure, Quantity
 from nearmetal.model.record import TrialRecord
 from nearmetal.model.series import Part, Scale, Series
 from nearmetal.model.study import ApplicationWorkload, Better, Study
-from nearmetal.model.xen import XenType
 from nearmetal.node.machine import Hardware
 from nearmetal.node.programs import place_of
 from nearmetal.plan import make_plan
 from nearmetal.published import published
 from nearmetal.report.series import PartResult, series_json, series_text, write_series
 from nearmetal.run.series import kind, make_planned
-from nearmetal.run.series_2009 import xen_settings
 from nearmetal.samplers import Header, Sample, Section
 from nearmetal.studies import SERIES
 from nearmetal.studies.two_vm_2009 import (
@@ -185,13 +185,17 @@ def test_a_xen_without_help_of_the_processor_has_guests_that_need_none(
 ) -> None:
     told = f"xen_major : 4\nxen_minor : 17\nxen_caps : {caps}\nxen_scheduler : credit2\n"
     dom0 = FakeHost(programs={"xl": "/usr/sbin/xl"}, commands={("xl", "info"): told}, root=True)
-    found = xen_settings(dom0)
+    found = Xen().settings_here(dom0)
     assert (found and found.type) == kind_of_guest
-    setting = AvailableMachine(cpus=(0,), backend="xen", virtual=True, image=IMAGE, xen=found)
+    setting = AvailableMachine(cpus=(0,), backend="xen", virtual=True, image=IMAGE, own=found)
     own = study(two_vm_2009(setting, scale=Scale.SMALL, seed=7, max_time=60.0), "scenarios")
     known = replace(catalog(), no_image=lambda _name, _own, _file: None)
     assert load_text(dump_study(own, known), "s.yaml", known) == own
-    assert [e.xen and e.xen.type for e in own.environments] == [kind_of_guest, kind_of_guest, None]
+    assert [(isinstance(e.own, XenSettings) and e.own.type) or None for e in own.environments] == [
+        kind_of_guest,
+        kind_of_guest,
+        None,
+    ]
 
 
 def test_the_paper_says_where_each_figure_stands() -> None:

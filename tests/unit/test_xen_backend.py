@@ -23,6 +23,7 @@ from nearmetal.environments.xen.disk import disks_made
 from nearmetal.environments.xen.dom0 import Noted
 from nearmetal.environments.xen.kept import kept_names
 from nearmetal.environments.xen.line import line_of
+from nearmetal.environments.xen.settings import Dom0, XenDisk, XenDiskKind, XenScheduler, XenSettings, XenType
 from nearmetal.environments.xen.xl import Facts, Xl
 from nearmetal.errors import RunError, UnavailableError
 from nearmetal.host import Completed
@@ -30,7 +31,6 @@ from nearmetal.host.ssh import SshHost, SshWay, client, remote_words, ssh_host
 from nearmetal.model.guest import MIB, GuestSettings
 from nearmetal.model.network import Seat
 from nearmetal.model.study import Attachment, Environment, Limits
-from nearmetal.model.xen import Dom0, XenDisk, XenDiskKind, XenScheduler, XenSettings, XenType
 from nearmetal.testing.fake_host import FakeHost, FakeProcess
 
 DOMAIN = Domain(
@@ -132,7 +132,7 @@ def test_no_text_becomes_another_setting(target: str, bridge: str, line: str) ->
 @pytest.mark.parametrize(
     ("fields", "what"),
     [
-        ({"xen": XenSettings(scheduler=XenScheduler.CREDIT)}, "runs the scheduler credit2"),
+        ({"own": XenSettings(scheduler=XenScheduler.CREDIT)}, "runs the scheduler credit2"),
         ({"guest": GuestSettings(memory=2 << 30)}, "wants 2048 MiB, the hypervisor has 1024 MiB"),
         ({"guest": GuestSettings(memory=16 * MIB)}, "too little to boot in"),
     ],
@@ -151,7 +151,7 @@ def test_types_of_guests_need_what_they_need() -> None:
     with pytest.raises(UnavailableError, match="no pvh guests here"):
         require_fitting_hypervisor(without, request())
     with pytest.raises(UnavailableError, match="only credit and credit2"):
-        require_fitting_hypervisor(replace(FACTS, scheduler=None), request(xen=XenSettings(weight=2)))
+        require_fitting_hypervisor(replace(FACTS, scheduler=None), request(own=XenSettings(weight=2)))
     with pytest.raises(UnavailableError, match="CPU 2 is asked for, 2 are there"):
         require_fitting_hypervisor(FACTS, replace(request(), cpus=(0, 2)))
 
@@ -167,7 +167,7 @@ SEAT = Seat(netns="/run/netns/x", address="10.99.0.2", interface="eth0", port="e
         (request(limits=Limits(cpu_quota=0.5)), "no control group does"),
         (
             request(
-                attachment=Attachment.VETH_BRIDGE, seat=SEAT, xen=XenSettings(dom0=Dom0(destination="far"))
+                attachment=Attachment.VETH_BRIDGE, seat=SEAT, own=XenSettings(dom0=Dom0(destination="far"))
             ),
             "reaches no guest on far",
         ),

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nearmetal.environments.xen import output
+from nearmetal.environments.xen.settings import XenScheduler
 from nearmetal.environments.xen.xl import cpu_set
 from nearmetal.errors import RunError
-from nearmetal.model.xen import XenScheduler
 
 LIST = """\
 Name                                        ID   Mem VCPUs	State	Time(s)

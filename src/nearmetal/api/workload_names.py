@@ -98,7 +98,8 @@ def read_values(
 ) -> dict[str, ParamValue]:
     """The texts of a command line as values in base units. owner: the kernel or application whose keys they
     are; known: (type, what it is for) by key. Raises UsageError."""
-    from ..study_file.catalog import ParamType, did_you_mean
+    from ..model.keys import did_you_mean
+    from ..study_file.catalog import ParamType
     from ..units import UnitError
 
     out: dict[str, ParamValue] = {}

@@ -100,7 +100,7 @@ def weigh(
 
 def _attachments(text: str) -> tuple[Attachment, ...]:
     """From 'veth-bridge,macvlan'. Raises UsageError."""
-    from ..study_file.catalog import did_you_mean
+    from ..model.keys import did_you_mean
 
     words = [word.strip() for word in text.split(",")] if text else []
     # One that takes devices needs them named, and a command line has no place for that.

@@ -1,9 +1,15 @@
 """Backends: how an instance of an environment is started and stopped. Knows no workload and no network."""
 
-from ..model.network import Seat
-from .contract import (
+from ..model.capabilities import (
+    BARE_ATTACHMENTS,
+    CONTAINER_ATTACHMENTS,
+    GUEST_ATTACHMENTS,
     KERNEL,
     OWN_ALL,
+    Capabilities,
+)
+from ..model.network import Seat
+from .contract import (
     Accounted,
     Available,
     Backend,
@@ -15,15 +21,20 @@ from .contract import (
     InstanceRequest,
     Seated,
     Tools,
+    Tuned,
     Unavailable,
 )
 
 __all__ = [
+    "BARE_ATTACHMENTS",
+    "CONTAINER_ATTACHMENTS",
+    "GUEST_ATTACHMENTS",
     "KERNEL",
     "OWN_ALL",
     "Accounted",
     "Available",
     "Backend",
+    "Capabilities",
     "Elsewhere",
     "Enclosed",
     "Guest",
@@ -33,5 +44,6 @@ __all__ = [
     "Seat",
     "Seated",
     "Tools",
+    "Tuned",
     "Unavailable",
 ]

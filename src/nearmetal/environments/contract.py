@@ -11,14 +11,11 @@ from typing import Protocol, runtime_checkable
 from ..host import Host, Process
 from ..host.guest_line import Clocks
 from ..host.ranks import RankHolds
+from ..model.capabilities import Capabilities
+from ..model.environment import BackendSettings
 from ..model.network import Seat
 from ..model.record import JsonValue
 from ..model.study import Environment
-
-OWN_ALL = frozenset({"mnt", "uts", "ipc", "pid", "net"})
-"""Kinds of namespace, as /proc/<pid>/ns names them."""
-KERNEL = "kernel"
-"""Beside these in Backend.own: its instances are virtual machines, and offer what Guest says."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -194,14 +191,12 @@ class Backend(Protocol):
     """One way of wrapping work. One file per backend, found by the entry-point group
     'nearmetal.environments'.
 
-    own: the kinds of namespace (OWN_ALL) that its instances do not share with the machine; with 'net' among
-        them they can take a seat on a network.
-    needs_user_namespace: without root its instances need the shared user namespace of the request.
+    capabilities: what study files may ask of it, and what its instances share with the machine. Instances of
+        a backend with virtual machines offer what Guest says.
     """
 
     name: str
-    own: frozenset[str]
-    needs_user_namespace: bool
+    capabilities: Capabilities
 
     def check(self, host: Host, tools: Tools) -> Available | Unavailable:
         """Start one for real, within a second or two."""
@@ -246,6 +241,14 @@ class Elsewhere(Protocol):
         self, host: Host, tools: Tools, environment: Environment
     ) -> Available | Unavailable | None:
         """check() of the machine that an environment names; None where it names none, and check() answers."""
+
+
+@runtime_checkable
+class Tuned(Protocol):
+    """Extra interface of a backend whose own settings may have to suit the machine."""
+
+    def settings_here(self, host: Host) -> BackendSettings | None:
+        """The settings with which it starts instances here; None for the usual ones."""
 
 
 @runtime_checkable

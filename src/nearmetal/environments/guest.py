@@ -19,10 +19,11 @@ from ..host.failure import MOST_SHOWN, describe_end, describe_failure, find_erro
 from ..host.guest_line import Clocks, GuestLine, Hello, answers
 from ..host.ranks import RankHolds, told_holdings
 from ..host.sources import Source, VcpuSource, exit_sources
+from ..model.capabilities import GUEST_ATTACHMENTS, Capabilities, Misfits
 from ..model.network import NetworkSettings
 from ..model.record import JsonValue
 from ..model.scope import EXITS, VCPU, Scope
-from ..model.study import Attachment
+from ..model.study import Attachment, Environment
 from .contract import FIRST_COMMAND, GuestBase, InstanceRequest, Tools
 from .program import ProgramInstance, read_log
 
@@ -172,10 +173,16 @@ def require_base(request: InstanceRequest) -> GuestBase:
     return request.base
 
 
-def require_attachment(request: InstanceRequest, without_seat: Sequence[Attachment]) -> None:
+def no_libvirt(backend: str, environment: Environment) -> Misfits:
+    """A guest that libvirt does not start has no daemon of it."""
+    if environment.guest is not None and environment.guest.uri is not None:
+        yield ("guest", "uri"), f"{backend} asks no libvirt; write backend: libvirt"
+
+
+def require_attachment(request: InstanceRequest, capabilities: Capabilities) -> None:
     """Raises UnavailableError for a network that no guest can have, or a seat that does not fit."""
     attachment = request.environment.attachment
-    if attachment in (Attachment.HOST, Attachment.IPVLAN):
+    if attachment not in GUEST_ATTACHMENTS:
         host = "it has no interface in common with the machine"
         ipvlan = "ipvlan delivers by the addresses of the machine's own interface"
         raise UnavailableError(
@@ -184,7 +191,7 @@ def require_attachment(request: InstanceRequest, without_seat: Sequence[Attachme
             remedy="attachment: veth-bridge, or none",
         )
     if attachment.seated != (request.seat is not None) or not (
-        attachment.seated or attachment in without_seat
+        attachment.seated or attachment in capabilities.attachments
     ):
         raise UnavailableError(
             f"environment {request.environment.name}: attachment {attachment.value} "

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from ..host import Host, cgroups
 from ..host import Unavailable as NoGroups
+from ..model.capabilities import BARE_ATTACHMENTS, Capabilities
 from ..model.study import Attachment
 from .contract import Available, InstanceRequest, Tools, Unavailable
 from .instance import BoxInstance, control_groups, missing_tools
@@ -24,8 +25,7 @@ class Handicap:
     to cost nothing."""
 
     name = "handicap"
-    own = frozenset[str]()
-    needs_user_namespace = False
+    capabilities = Capabilities(own=frozenset(), attachments=BARE_ATTACHMENTS, plants_work=True)
 
     def check(self, host: Host, tools: Tools) -> Available | Unavailable:
         missing = missing_tools(host, tools)

@@ -13,6 +13,7 @@ from pathlib import Path
 from ..errors import UnavailableError
 from ..host import REPORT_FD, Host, cgroups, processes
 from ..host import Unavailable as NoGroups
+from ..model.capabilities import BARE_ATTACHMENTS, Capabilities
 from ..model.image import HOST
 from ..model.study import Attachment
 from .contract import Available, InstanceRequest, Tools, Unavailable
@@ -37,8 +38,7 @@ class Native:
     """The machine as it is; attachment host or loopback; on a seat an emulated node."""
 
     name = "native"
-    own = frozenset[str]()
-    needs_user_namespace = False
+    capabilities = Capabilities(own=frozenset(), attachments=BARE_ATTACHMENTS)
 
     def check(self, host: Host, tools: Tools) -> Available | Unavailable:
         missing = missing_tools(host, tools)
@@ -74,7 +74,7 @@ def start_native(
 ) -> Iterator[BoxInstance]:
     """An instance on the host itself. period_us: of the CPU quota, where the environment has one."""
     attachment = request.environment.attachment
-    fits = (Attachment.HOST, Attachment.LOOPBACK) if request.seat is None else (Attachment.HOST,)
+    fits = BARE_ATTACHMENTS if request.seat is None else (Attachment.HOST,)
     if attachment not in fits:
         raise UnavailableError(
             f"environment {request.environment.name}: {request.environment.backend} has the machine's own "

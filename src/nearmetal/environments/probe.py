@@ -84,11 +84,11 @@ def probe_as_user(
 ) -> Available | Unavailable:
     """probe() of a backend with a network of its own if it can have one, in a user namespace where we are not
     root and it needs that."""
-    attachment = Attachment.NONE if "net" in backend.own else Attachment.HOST
-    own_hostname = "uts" in backend.own
+    attachment = Attachment.NONE if "net" in backend.capabilities.own else Attachment.HOST
+    own_hostname = "uts" in backend.capabilities.own
     with ExitStack() as stack:
         namespace = None
-        if backend.needs_user_namespace and not host.is_root():
+        if backend.capabilities.needs_user_namespace and not host.is_root():
             try:
                 label = f"nearmetal-check-{os.getpid()}"
                 namespace = stack.enter_context(user_namespace_holder(host, tools, label)).path

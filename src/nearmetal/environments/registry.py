@@ -5,9 +5,10 @@ from __future__ import annotations
 
 from .. import plugins
 from ..errors import UnavailableError
+from ..model.capabilities import ENTRY_POINTS
 from .contract import Backend
 
-GROUP = "nearmetal.environments"
+GROUP = ENTRY_POINTS
 
 
 def backend_names() -> tuple[str, ...]:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from ..errors import UnavailableError
 from ..host import Host
 from ..model.image import ImageDefinition
-from ..study_file.catalog import did_you_mean
+from ..model.keys import did_you_mean
 from .builtin import builtin_definition, builtin_names
 from .sources import resolved_suite
 from .store import Image, ImageStore, definition_key

@@ -24,7 +24,7 @@ from pathlib import Path
 from ..errors import BusyError, UsageError
 from ..host import processes
 from ..model.image import HOST, ImageDefinition
-from ..study_file.catalog import NAME
+from ..model.keys import NAME_PATTERN
 
 FORMAT = 1
 RECORD = "image.json"
@@ -78,7 +78,7 @@ def definition_key(definition: ImageDefinition, suite: str) -> str:
 
 def checked_name(name: str) -> str:
     """The name, where it is one. Raises UsageError."""
-    if not re.fullmatch(NAME, name) or name.endswith("\n"):
+    if not re.fullmatch(NAME_PATTERN, name) or name.endswith("\n"):
         raise UsageError(
             f"{name!r} is no name of an image", remedy="letters, digits, - and _, not starting with -"
         )

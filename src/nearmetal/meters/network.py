@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence, Set
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 
-from ..environments import KERNEL
 from ..host.network_files import PROBES, RETRANSMITTED
 from ..host.network_meter import MARKED, PROTOCOLS, QDISCS, NetworkMeter, grown
 from ..model.record import Connection
@@ -156,8 +155,8 @@ def _points(arm: RunningArm, stack: ExitStack) -> tuple[bool, list[_Point]]:
     environment = arm.environment
     if environment.inside is not None:
         return False, []  # what stays inside a guest, its own kernel counts
-    kinds = arm.node.backends[environment.backend].own
-    own = "net" in kinds and environment.attachment is not Attachment.HOST
+    capabilities = arm.node.backends[environment.backend].capabilities
+    own = "net" in capabilities.own and environment.attachment is not Attachment.HOST
     network = arm.trial.network
     if not own and network is None:
         return True, [_Point(NODE, node, (*_OWN, *_SOFTNET), tcp=_over_loopback)] if node else []
@@ -175,7 +174,7 @@ def _points(arm: RunningArm, stack: ExitStack) -> tuple[bool, list[_Point]]:
                 between = _between(seat.address, network.hub_address if network.hub_apart else "")
                 points.append(_Point(str(Scope.instance(instance.hostname)), meter, _OWN, tcp=between))
         return False, points
-    if KERNEL in kinds:
+    if capabilities.virtual:
         return False, points  # what stays inside a guest, its own kernel counts
     for instance in arm.instances:
         meter = NetworkMeter.of_process(instance.pid)

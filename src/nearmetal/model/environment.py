@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import ClassVar
 
 from .guest import GuestSettings
 from .image import HOST
 from .network import NetworkSettings
-from .xen import XenSettings
 
 
 class Transport(StrEnum):
@@ -161,6 +161,22 @@ class Companion:
 
 
 @dataclass(frozen=True, kw_only=True)
+class BackendSettings:
+    """Settings that one backend has beside what all have: a frozen dataclass in the backend's own file, whose
+    fields are declared as keys (model.keys).
+
+    section: their key in a study file, below the environment.
+    title: what stands behind the backend, for messages and documentation.
+    doc, example: of that key.
+    """
+
+    section: ClassVar[str]
+    title: ClassVar[str]
+    doc: ClassVar[str]
+    example: ClassVar[dict[str, object]]
+
+
+@dataclass(frozen=True, kw_only=True)
 class Environment:
     """How work is wrapped.
 
@@ -170,6 +186,7 @@ class Environment:
     guest: settings of its virtual machines; None for other backends.
     inside: the environment in whose virtual machines its instances stand, with that one's image and guest
         settings; None on the machine itself.
+    own: settings that only its backend has; None without.
     storage: None where no workload is given a directory on one.
     beside: its companion in every trial; None without one.
     placements: names of the placements that it takes part in.
@@ -189,7 +206,7 @@ class Environment:
     limits: Limits = field(default_factory=Limits)
     guest: GuestSettings | None = None
     inside: str | None = None
-    xen: XenSettings | None = None
+    own: BackendSettings | None = None
     storage: Storage | None = None
     beside: Companion | None = None
     placements: tuple[str, ...]

@@ -6,6 +6,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 MIB = 1 << 20
+LIBVIRT_URI = r"^qemu(\+unix)?:///(system|session)(\?socket=/[^?#&;\s]+)?$"
+"""Of this machine alone: any other transport would run a command, or leave it. libvirt parts parameters at
+";" too."""
 
 
 class Accelerator(StrEnum):

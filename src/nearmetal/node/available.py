@@ -135,6 +135,6 @@ def _no_companion(machine: Machine, arm: Arm, missing: Mapping[str, str]) -> str
 
 def _no_storage(machine: Machine, arm: Arm) -> str | None:
     storage = arm.environment.storage
-    own_root = "mnt" in get_backend(arm.environment.backend).own
+    own_root = "mnt" in get_backend(arm.environment.backend).capabilities.own
     why = None if storage is None else why_not(machine.host, storage, own_root=own_root)
     return None if why is None else f"environment {arm.environment.name}: {why.reason}; {why.remedy}"

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
 
-from ..environments import KERNEL, Backend, GuestBase
+from ..environments import Backend, GuestBase
 from ..environments.contract import Accelerated
 from ..environments.guest_needs import (
     congestion_drivers,
@@ -40,11 +40,6 @@ GENERIC_KERNEL_IMAGE = "debian-kernel-generic"
 """The same with drivers of cards that exist."""
 
 
-def has_kernel(backend: Backend) -> bool:
-    """Whether its instances are virtual machines."""
-    return KERNEL in backend.own
-
-
 def guest_bases(
     machine: Machine,
     study: Study,
@@ -60,7 +55,7 @@ def guest_bases(
     return {
         e.name: _base(machine, e, software[e.image], own, stack, progress)
         for e in study.environments
-        if e.backend in backends and has_kernel(backends[e.backend])
+        if e.backend in backends and backends[e.backend].capabilities.virtual
     }
 
 

@@ -57,7 +57,7 @@ def companion(trial: Trial, wanted: Companion) -> Iterator[RunningCompanion]:
 def _request(trial: Trial, wanted: Companion) -> InstanceRequest:
     arm, node = trial.arm, trial.node
     software = node.software_of(arm)
-    own_network = "net" in node.backends[wanted.backend].own
+    own_network = "net" in node.backends[wanted.backend].capabilities.own
     label, hostname, scratch = request_name(trial, "beside")
     numbers = range(arm.placement.all_instances)
     every = sorted({cpu for i in numbers for cpu in node.instance_cpus(arm, i)})

@@ -26,7 +26,7 @@ from ..model.study import Arm, Reach, Storage, Study, Transport
 from ..network.build import Network, build_networks
 from ..network.plan import Want
 from .attachments import wanted_by
-from .bases import guest_bases, has_kernel
+from .bases import guest_bases
 from .cpus import cpus_of_instance, cpus_of_ranks, vcpus_of
 from .kept_groups import KeptGroups, kept_groups
 from .links import Links, node_links
@@ -87,7 +87,7 @@ class Node:
         """The CPUs that each rank of an arm may use, the same for every arm of as many ranks and the same
         pinning; as the rank sees them, which in a guest are numbered from 0."""
         ranks = cpus_of_ranks(arm.placement, self.machine.cpus)
-        if not has_kernel(self.backends[arm.environment.backend]) and arm.environment.inside is None:
+        if not self.backends[arm.environment.backend].capabilities.virtual and arm.environment.inside is None:
             return ranks
         own = [self.instance_cpus(arm, i) for i in range(arm.placement.all_instances)]
         return vcpus_of(arm, own, ranks)
@@ -179,7 +179,7 @@ def open_node(
         holder = None
         images = {e.image for e in study.environments} - {HOST}
         emulated = any(arm.placement.emulated for arm in arms.values())
-        needed = images or emulated or any(b.needs_user_namespace for b in backends.values())
+        needed = images or emulated or any(b.capabilities.needs_user_namespace for b in backends.values())
         if not machine.host.is_root() and needed:
             holder = stack.enter_context(user_namespace_holder(machine.host, machine.tools, label))
         user_namespace = holder.path if holder else None

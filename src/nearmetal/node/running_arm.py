@@ -158,7 +158,7 @@ def _shared_memory(trial: Trial, stack: ExitStack) -> Path | None:
 def _sees_shared_memory(node: Node, arm: Arm) -> bool:
     """Whether its instances have the machine's own /dev/shm, where a killed rank leaves its segments. A tree
     of an image has a /dev/shm of its own, even under the bare machine."""
-    own = "mnt" in node.backends[arm.environment.backend].own or arm.environment.image != HOST
+    own = "mnt" in node.backends[arm.environment.backend].capabilities.own or arm.environment.image != HOST
     return not own or Shared.IPC in arm.environment.share
 
 

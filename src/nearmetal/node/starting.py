@@ -15,6 +15,7 @@ from ..environments.storage import Volume
 from ..errors import TrialFailedError, UnavailableError
 from ..host.namespaces import same_namespace
 from ..model.study import ApplicationWorkload, Arm, Attachment, CommandWorkload, EventSubject, Starts, Study
+from ..study_file.backends import backends_that
 from ..workloads.applications.registry import application, choices
 from .seats import hostname
 from .start_group import Group, Start, started
@@ -80,7 +81,10 @@ def _starts(trial: Trial, around: Surroundings, requests: Sequence[InstanceReque
     if around.guest is None:
         return [partial(backend.start, host, tools, request) for request in requests]
     if not isinstance(backend, Enclosed):
-        raise UnavailableError(f"backend {backend.name} starts nothing inside a guest", remedy="namespaces")
+        takers = backends_that(lambda can: can.stands_inside)
+        raise UnavailableError(
+            f"backend {backend.name} starts nothing inside a guest", remedy=" or ".join(takers)
+        )
     inside = partial(backend.start_inside, around.guest, tools, alone=around.alone)
     return [partial(inside, request) for request in requests]
 

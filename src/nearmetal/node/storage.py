@@ -61,7 +61,7 @@ def volumes(
                     run_scratch=node.scratch,
                     directory=r.scratch.parent / f"{r.scratch.name}-mounts",
                     shared=node.storages.get(storage),
-                    own_root="mnt" in backend.own,
+                    own_root="mnt" in backend.capabilities.own,
                 )
             )
             for r in (requests if storage is not None else ())

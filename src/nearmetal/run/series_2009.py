@@ -6,21 +6,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from ..environments import KERNEL, Unavailable
+from ..environments import Tuned, Unavailable
 from ..environments.registry import backend_names, get_backend
-from ..environments.xen.backend import lacks
-from ..environments.xen.xl import Facts, Xl
 from ..errors import UnavailableError
-from ..host import Host
 from ..images import require_image
 from ..model.image import HOST
-from ..model.xen import XenSettings, XenType
 from ..node.machine import Machine, image_store
 from ..node.progress import Progress
-from ..studies.two_vm_2009 import IMAGE, AvailableMachine
+from ..studies.two_vm_2009 import IMAGE, VIRTUAL, AvailableMachine
 
-#: Backends that may stand for the virtual machines of the paper.
-VIRTUAL = ("qemu", "xen")
 PROGRAM = "lmp"
 
 
@@ -29,13 +23,16 @@ def two_vm_here(machine: Machine, progress: Progress, backend: str | None) -> Av
     reasons: list[str] = []
     for name in _candidates(backend):
         progress.phase(f"does {name} work here")
-        answer = get_backend(name).check(machine.host, machine.tools)
+        backend_here = get_backend(name)
+        answer = backend_here.check(machine.host, machine.tools)
         if not isinstance(answer, Unavailable):
             has_lammps = machine.host.which(PROGRAM) is not None
             found = _setting(machine.cpus, name, has_lammps, answer.notes)
             if found.image != HOST:
                 require_image(machine.host, image_store(), found.image, {})
-            return replace(found, xen=xen_settings(machine.host)) if name == "xen" else found
+            if isinstance(backend_here, Tuned):
+                found = replace(found, own=backend_here.settings_here(machine.host))
+            return found
         reasons.append(f"{name}: {answer.reason}; {answer.remedy}")
     raise UnavailableError(
         f"no virtual machine runs here: {'; '.join(reasons)}",
@@ -48,19 +45,12 @@ def two_vm_planned(cpus: Sequence[int], has_lammps: bool, backend: str | None) -
     return _setting(tuple(cpus), _candidates(backend)[0], has_lammps, ())
 
 
-def xen_settings(host: Host) -> XenSettings | None:
-    """Guests that need nothing of the processor, where a dom0's starts no others; None: the usual ones."""
-    facts = Xl(host).facts()
-    plain = isinstance(facts, Facts) and lacks(facts, XenSettings().type) is not None
-    return XenSettings(type=XenType.PV) if plain else None
-
-
 def _candidates(backend: str | None) -> tuple[str, ...]:
     return (backend,) if backend else tuple(name for name in VIRTUAL if name in backend_names())
 
 
 def _setting(cpus: tuple[int, ...], backend: str, has_lammps: bool, notes: Sequence[str]) -> AvailableMachine:
-    virtual = KERNEL in get_backend(backend).own
+    virtual = get_backend(backend).capabilities.virtual
     # Containers share the machine's root; a guest boots what an image brings.
     image = IMAGE if virtual or not has_lammps else HOST
     return AvailableMachine(

@@ -12,10 +12,7 @@ from ..network.plan import Want
 from ..node.attachments import try_networks
 from ..node.machine import Machine
 from ..node.progress import Progress
-from ..studies.containers_2015 import CURES, AvailableMachine
-
-#: Backends that may stand for the containers of the paper, the paper's own first.
-CONTAINERS = ("lxc", "namespaces")
+from ..studies.containers_2015 import CONTAINERS, CURES, AvailableMachine
 
 
 def containers_here(machine: Machine, progress: Progress, backend: str | None) -> AvailableMachine:

@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from ..environments import KERNEL, Backend
+from ..environments import BARE_ATTACHMENTS, Backend
 from ..errors import UsageError
 from ..model.guest import GuestSettings
 from ..model.image import HOST
@@ -23,7 +23,6 @@ from ..model.study import (
     Study,
     Workload,
 )
-from ..node.bases import has_kernel
 from ..workloads.applications.registry import needs_storage
 from ..workloads.kernels.registry import kernel
 
@@ -111,7 +110,7 @@ def weigh_study(
 def _guest(backend: Backend) -> GuestSettings | None:
     """A guest with a disk for its storage: in memory many a kernel takes no direct requests. None for what is
     no guest."""
-    return GuestSettings(writable=DISK) if has_kernel(backend) else None
+    return GuestSettings(writable=DISK) if backend.capabilities.virtual else None
 
 
 def with_time_limit(study: Study, seconds: float) -> Study:
@@ -125,12 +124,11 @@ def with_time_limit(study: Study, seconds: float) -> Study:
 
 def _attached(name: str, backend: Backend, attachments: Sequence[Attachment]) -> dict[str, Attachment]:
     """Names of environments with their attachments: the backend's own name where it has but one."""
-    own = "net" in backend.own
+    own = "net" in backend.capabilities.own
     if not attachments:
         return {name: Attachment.VETH_BRIDGE if own else Attachment.HOST}
-    bare = (Attachment.HOST, Attachment.LOOPBACK)
-    guests = KERNEL in backend.own
-    can = [a for a in attachments if a in bare or (own and (guests or not a.of_guests))]
+    virtual, fitting = backend.capabilities.virtual, backend.capabilities.attachments
+    can = [a for a in attachments if a in BARE_ATTACHMENTS or (own and (virtual or a in fitting))]
     if own and not can:
         words = " or ".join(a.value for a in attachments)
         raise UsageError(

@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from ..model.environment import BackendSettings
 from ..model.guest import GuestSettings
 from ..model.image import HOST
 from ..model.series import Part, Scale, Series
@@ -20,12 +21,13 @@ from ..model.study import (
     Storage,
     Study,
 )
-from ..model.xen import XenSettings
 
 NAME = "two-vm-scenarios-2009"
 TITLE = "Two virtual machines on each node, or one? The study of 2009, asked of this machine"
 #: Time where nobody says otherwise, seconds.
 USUAL_TIME = {Scale.SMALL: 1200.0, Scale.PAPER: 8 * 3600.0}
+#: Backends that may stand for the virtual machines of the paper.
+VIRTUAL = ("qemu", "xen")
 #: Nodes of the paper, each with two tasks.
 NODES = 8
 #: An image with LAMMPS, an MPI and a kernel for guests.
@@ -55,7 +57,7 @@ class AvailableMachine:
     virtual: they are virtual machines.
     image: of every arm.
     notes: what is not as the study would have it.
-    xen: of guests under Xen, None for the usual.
+    own: settings that only the backend has, None for the usual.
     """
 
     cpus: tuple[int, ...]
@@ -63,7 +65,7 @@ class AvailableMachine:
     virtual: bool
     image: str = HOST
     notes: tuple[str, ...] = ()
-    xen: XenSettings | None = None
+    own: BackendSettings | None = None
 
     @property
     def words(self) -> tuple[str, str]:
@@ -189,7 +191,7 @@ def _instances(setting: AvailableMachine, name: str, place: Placement, memory: f
         attachment=Attachment.VETH_BRIDGE,
         limits=Limits() if setting.virtual else Limits(memory=size),
         guest=_guest(size) if setting.virtual else None,
-        xen=setting.xen,
+        own=setting.own,
         storage=Storage(),
         placements=(place.name,),
     )

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from ..model.keys import did_you_mean
 from ..model.study import ApplicationWorkload, Study, Workload
-from .catalog import Catalog, did_you_mean
+from .catalog import Catalog
 from .kernels import read_params
 from .problems import Path, Problems
 from .sweep import Piece

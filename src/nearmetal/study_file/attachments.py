@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from ..model.capabilities import Capabilities
+from ..model.keys import did_you_mean
 from ..model.study import Attachment
-from .catalog import did_you_mean
-from .guest import BY_QEMU
+from .backends import capabilities_of
 from .problems import Path, Problems
 from .tree import Node, mark_of
 from .validate import broken
@@ -15,7 +16,11 @@ from .validate import broken
 if TYPE_CHECKING:
     from .sections import EnvironmentSection
 
-
+_NOT_OF_GUESTS = {
+    Attachment.HOST: "a guest cannot have the machine's own network; write attachment: none, or veth-bridge",
+    Attachment.IPVLAN: "ipvlan delivers by the addresses of the machine's own interface, and a guest has its "
+    "own; write attachment: macvlan",
+}
 _OF_QEMU = {
     Attachment.MACVTAP: "by macvtap QEMU has the character device of a link; write attachment: macvlan",
     Attachment.USER: "user is QEMU's own network in user mode; write attachment: none, or veth-bridge",
@@ -33,9 +38,11 @@ def check_network(section: EnvironmentSection, node: Node, path: Path, problems:
 
 def _misfits(section: EnvironmentSection) -> Iterator[tuple[Path, str]]:
     attachment, network = section.attachment, section.network
-    if attachment in _OF_QEMU and section.backend not in BY_QEMU:
-        yield ("attachment",), f"{section.backend} starts no guest by QEMU: {_OF_QEMU[attachment]}"
-        return
+    can = capabilities_of(section.backend)
+    if can is not None and attachment not in can.attachments:
+        yield ("attachment",), _refusal(section.backend, can, attachment)
+        if not can.virtual or (attachment in _OF_QEMU and attachment not in can.not_attached):
+            return
     if not attachment.seated:
         if network.model_fields_set:
             yield (
@@ -56,6 +63,21 @@ def _misfits(section: EnvironmentSection) -> Iterator[tuple[Path, str]]:
     for number, device in enumerate(network.devices):
         if device in network.devices[:number]:
             yield ("network", "devices", number), f'"{device}" given twice'
+
+
+def _refusal(backend: str, can: Capabilities, attachment: Attachment) -> str:
+    """Why a backend cannot have an attachment, and what to write instead."""
+    if attachment in can.not_attached:
+        return can.not_attached[attachment]
+    if can.bare:
+        return f"{backend} is the machine itself; write attachment: host, or loopback for TCP"
+    if can.virtual and attachment in _NOT_OF_GUESTS:
+        return _NOT_OF_GUESTS[attachment]
+    if attachment in _OF_QEMU:
+        return f"{backend} starts no guest by QEMU: {_OF_QEMU[attachment]}"
+    return (
+        f"{backend} cannot have it; write one of {', '.join(a for a in Attachment if a in can.attachments)}"
+    )
 
 
 def _mode_mistake(attachment: Attachment, mode: str) -> str:

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from ..model.image import ImageDefinition
+from ..model.keys import did_you_mean
 from ..model.study import ApplicationWorkload, Study
 from ..units import BASE, EXAMPLES, Dimension, UnitError, exact, parse, parse_count, parse_size, pattern
 
 #: The key of Catalog.metrics for what every command is measured by.
 COMMAND = "command"
-#: What a name of anything looks like.
-NAME = r"^\w[\w-]{0,199}$"
 #: The type of a parameter that takes any text, such as a path.
 TEXT = "text"
 ParamValue = str | int | float
@@ -140,16 +139,3 @@ class ParamType:
         if self.dimension is Dimension.COUNT:
             either.append({"type": "integer", "minimum": 1})
         return either[0] if len(either) == 1 else {"anyOf": either}
-
-
-def did_you_mean(word: str, known: Iterable[str], *, also: str = "") -> str:
-    """'; did you mean "x"?' where one is near, else '; known: a, b'; bounded, since difflib is quadratic."""
-    import difflib  # here, since most files have no mistake
-
-    names = list(dict.fromkeys(known))
-    if len(word) <= 64:
-        near = difflib.get_close_matches(word.casefold(), {n.casefold(): n for n in names[:200]}, 1, 0.6)
-        if near:
-            return f'; did you mean "{next(n for n in names if n.casefold() == near[0])}"?'
-    shown = [*names[:20], *([f'"{also}"'] if also else [])]
-    return f"; known: {', '.join(shown)}{' …' if len(names) > 20 else ''}" if shown else ""

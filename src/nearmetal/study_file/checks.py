@@ -5,23 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from ..model.keys import did_you_mean
 from ..model.study import Attachment, Mode, Pinning, Shared, TransportWish
 from .attachments import check_network
-from .catalog import Catalog, did_you_mean
+from .backends import backends_that, capabilities_of, is_bare
+from .catalog import Catalog
 from .guest import check_guest
 from .problems import Path, Problems
 from .storage import check_storage
 from .tree import MapNode, Node, mark_of
 from .validate import broken
-from .xen import check_xen
 
 if TYPE_CHECKING:
     from .sections import EnvironmentSection, PlacementSection
-
-#: The backend that plants extra work.
-HANDICAP = "handicap"
-#: Backends that are the machine itself, with no network but its own.
-BARE = ("native", HANDICAP)
 
 
 def usable(section: EnvironmentSection, place: PlacementSection) -> bool:
@@ -29,7 +25,7 @@ def usable(section: EnvironmentSection, place: PlacementSection) -> bool:
     they would share one address, without one they have none. Emulated nodes have a network each, and a bare
     one is one instance."""
     if place.nodes > 1:
-        bare = section.backend in BARE and place.instances == 1 and section.attachment is Attachment.HOST
+        bare = is_bare(section.backend) and place.instances == 1 and section.attachment is Attachment.HOST
         return bare or section.attachment is Attachment.VETH_BRIDGE
     return section.attachment.most_instances is None or place.instances <= section.attachment.most_instances
 
@@ -54,20 +50,18 @@ def check_environment(
     if catalog is not None and section.backend not in catalog.backends:
         what = f'unknown backend "{section.backend}"{did_you_mean(section.backend, catalog.backends)}'
         problems.add(mark_of(node, ("backend",)), (*path, "backend"), what)
-    if section.backend in BARE and section.attachment not in (Attachment.HOST, Attachment.LOOPBACK):
-        what = f"{section.backend} is the machine itself; write attachment: host, or loopback for TCP"
-        problems.add(mark_of(node, ("attachment",)), (*path, "attachment"), what)
-    elif not broken(section, node, "attachment"):
+    can = capabilities_of(section.backend)
+    if not broken(section, node, "attachment"):
         check_network(section, node, path, problems)
-    if section.extra_work and section.backend != HANDICAP:
-        what = f'only the backend {HANDICAP} plants extra work, and this is "{section.backend}"'
+    if section.extra_work and can is not None and not can.plants_work:
+        planters = " or ".join(backends_that(lambda c: c.plants_work))
+        what = f'only the backend {planters} plants extra work, and this is "{section.backend}"'
         problems.add(mark_of(node, ("extra_work",)), (*path, "extra_work"), what)
     if section.storage is not None:
         check_storage(section.storage, node, path, problems)
     _check_share(section, node, path, problems)
     if catalog is None or section.backend in catalog.backends:
         check_guest(section, node, path, problems)
-        check_xen(section, node, path, problems)
     unsure = broken(section, node, "attachment")
     seen: set[str] = set()
     for number, name in enumerate(section.placements or ()):
@@ -88,7 +82,7 @@ def check_environment(
                 if section.inside is not None
                 else f"{section.backend} is the machine itself, which is one instance, on each emulated node "
                 f"by attachment: {Attachment.HOST}"
-                if section.backend in BARE
+                if is_bare(section.backend)
                 else f"write attachment: {Attachment.VETH_BRIDGE}"
             )
         elif place is not None and not unsure and not reach_memory(section, place):
@@ -103,7 +97,7 @@ def check_environment(
 
 def _check_share(section: EnvironmentSection, node: Node, path: Path, problems: Problems) -> None:
     at: Path = ("share",)
-    if section.share and section.backend in BARE:
+    if section.share and is_bare(section.backend):
         what = f"{section.backend} is the machine itself, and has no namespaces of its own"
         problems.add(mark_of(node, at), path + at, what)
     elif len(set(section.share)) < len(section.share):

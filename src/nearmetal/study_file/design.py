@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
+from ..model.keys import did_you_mean
 from ..model.study import Study, Workload
-from .catalog import Catalog, did_you_mean
+from .catalog import Catalog
 from .problems import Path, Problems
 from .tree import MapNode, Node, mark_of
 from .validate import broken

@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from ..errors import UsageError
 from ..model.guest import GuestSettings
 from ..model.image import ImageDefinition
+from ..model.keys import Kind, keys_of, usual
 from ..model.network import NetworkSettings
 from ..model.study import (
     ApplicationWorkload,
@@ -28,13 +30,11 @@ from ..model.study import (
     VerifySpec,
     Workload,
 )
-from ..model.xen import XenSettings
 from ..units import Dimension, exact
 from .catalog import Catalog
 from .guest import TEXTS, guest_words
 from .kernels import Known, write_number
 from .tree import MAX_BYTES, MAX_TEXT
-from .xen import PLAIN, xen_words
 
 #: First line of every study file that is written, so that editors complete and check it.
 SCHEMA_LINE = "# yaml-language-server: $schema=./nearmetal.schema.json"
@@ -73,7 +73,7 @@ def _environment(e: Environment) -> Tree:
         "limits": _limits(e.limits),
         "guest": None if e.guest is None or e.inside is not None else _guest(e.guest),
         "inside": None if e.inside is None else _text(e.inside),
-        "xen": None if e.xen is None else _xen(e.xen),
+        **({} if e.own is None else {e.own.section: _keyed(e.own)}),
         "beside": None if e.beside is None else _beside(e.beside),
         "storage": None if e.storage is None else _storage(e.storage),
         "placements": _list(e.placements),
@@ -109,17 +109,20 @@ def _guest(g: GuestSettings) -> Tree:
     return {k: _text(v) if k in TEXTS else v for k, v in own.items()}
 
 
-def _xen(x: XenSettings) -> Tree:
-    """As _guest()."""
-    own = {k: v for k, v in xen_words(x).items() if v} or {"type": str(x.type)}
+def _keyed(told: object) -> Tree:
+    """What is declared as keys: what is as usual is left out, but for one key where all is."""
+    every = {key.name: (f, key.kind) for f, key in keys_of(type(told))}
+    given = {name: (f, kind) for name, (f, kind) in every.items() if getattr(told, f.name) != usual(f)}
     return {
-        k: {name: text if name in PLAIN else _text(text) for name, text in v.items()}
-        if isinstance(v, dict)
-        else v
-        if k in PLAIN
-        else _text(v)
-        for k, v in own.items()
+        name: _value(kind, getattr(told, f.name))
+        for name, (f, kind) in (given or dict([next(iter(every.items()))])).items()
     }
+
+
+def _value(kind: Kind | type[Any], value: Any) -> str | Tree:
+    if not isinstance(kind, Kind):
+        return _keyed(value)
+    return kind.write(value) if kind.plain else _text(kind.write(value))
 
 
 def _storage(s: Storage) -> Tree:

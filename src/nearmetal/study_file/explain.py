@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, get_args, get_origin
 
 from ..units import EXAMPLES, Dimension, units_of
+from .backends import every_settings
 from .catalog import Catalog, ParamType
 from .validate import inline, keys_of, required
 
@@ -33,7 +34,7 @@ def explain(catalog: Catalog | None = None) -> str:
     for name, field in s.TopSection.model_fields.items():
         out += _key(name, field, "  ", example=name in ("name", "question"))
         if name == "environments":
-            out += ["    <name>", *_keys(s.EnvironmentSection, "      ")]
+            out += ["    <name>", *_keys(s.environment_section(every_settings()), "      ")]
         elif name == "images":
             out += ["    <name>", *_keys(s.ImageSection, "      ")]
         elif name == "placements":
@@ -71,11 +72,10 @@ def _keys(model: type[BaseModel], indent: str) -> list[str]:
 
 
 def _known_words(field: FieldInfo) -> Sequence[str]:
-    """The words that a field takes; empty if it takes others."""
-    from pydantic import WithJsonSchema
+    """The words that a field takes; empty if it takes other values."""
+    from .fields import Taken
 
-    schemas = [m.json_schema or {} for m in field.metadata if isinstance(m, WithJsonSchema)]
-    return next((schema["enum"] for schema in schemas if "enum" in schema), ())
+    return next((m.kind.words for m in field.metadata if isinstance(m, Taken) and m.kind.words), ())
 
 
 def _key(name: str, field: FieldInfo, indent: str, *, example: bool) -> list[str]:

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 from ..model.guest import MIB, Accelerator, Aio, Cache, GuestSettings, MachineType, Nic, StartFrom
 from ..model.image import HOST
-from ..model.libvirt import ATTACHMENT, not_by_libvirt
-from ..model.study import Attachment, StorageKind
+from ..model.study import StorageKind
 from ..units import Dimension, exact
+from .backends import backends_that, capabilities_of
 from .problems import Path, Problems
 from .tree import MapNode, Node, mark_of
 from .validate import broken
@@ -19,18 +19,8 @@ from .validate import broken
 if TYPE_CHECKING:
     from .sections import EnvironmentSection, GuestSection
 
-LIBVIRT = "libvirt"
-#: Backends whose instances are virtual machines.
-GUESTS = ("qemu", LIBVIRT, "xen")
-#: Those that are QEMU's.
-BY_QEMU = ("qemu", LIBVIRT)
 LEAST_MEMORY = 48 * MIB
 """Below it no kernel unpacks its initramfs."""
-_NO_ATTACHMENT = {
-    Attachment.HOST: "a guest cannot have the machine's own network; write attachment: none, or veth-bridge",
-    Attachment.IPVLAN: "ipvlan delivers by the addresses of the machine's own interface, and a guest has its "
-    "own; write attachment: macvlan",
-}
 #: Of Linux's drivers, in bytes (max_mtu of e1000 and 8139cp).
 _MOST_MTU = {Nic.E1000: 16110, Nic.RTL8139: 4096}
 
@@ -39,33 +29,33 @@ Found = Iterator[tuple[Path, str]]
 
 def check_guest(section: EnvironmentSection, node: Node, path: Path, problems: Problems) -> None:
     """What a virtual machine can have, and what only it has."""
-    if section.backend not in GUESTS:
+    can = capabilities_of(section.backend)
+    if can is None:
+        return
+    if not can.virtual:
         if section.guest is not None:
             at: Path = ("guest",)
-            what = f"{section.backend} has no virtual machines; guest is for {', '.join(GUESTS)}"
+            takers = ", ".join(backends_that(lambda c: c.virtual))
+            what = f"{section.backend} has no virtual machines; guest is for {takers}"
             problems.add(mark_of(node, at, key=True), path + at, what)
         return
     given = node.get("guest") if isinstance(node, MapNode) else None
     own = frozenset(given.entries) if isinstance(given, MapNode) else frozenset[str]()
     found = list(_around(section))
-    if section.backend == LIBVIRT:
-        settings = guest_of(section.guest) or GuestSettings()
-        for key, what in not_by_libvirt(settings, section.attachment):
-            found.append(((key,) if key == ATTACHMENT else ("guest", key), what))
-    elif section.guest is not None and section.guest.uri is not None:
-        found.append((("guest", "uri"), f"{section.backend} asks no libvirt; write backend: {LIBVIRT}"))
     found += [
         (("guest", *at), what) for at, what in (_inside(section, section.guest, own) if section.guest else ())
     ]
     for at, what in found:
         if not broken(section, node, str(at[0])):
             problems.add(mark_of(node, at), path + at, what)
+    for key in sorted(own & can.not_of_guest.keys()):
+        at = ("guest", key)
+        if not broken(section, node, "guest"):
+            problems.add(mark_of(node, at, key=True), path + at, can.not_of_guest[key])
 
 
 def _around(section: EnvironmentSection) -> Found:
     """Of the environment's other keys."""
-    if section.attachment in _NO_ATTACHMENT:
-        yield ("attachment",), _NO_ATTACHMENT[section.attachment]
     if section.share:
         yield ("share",), "a guest shares no namespace with the machine"
     if section.storage is not None and section.storage.kind is not StorageKind.OVERLAY:

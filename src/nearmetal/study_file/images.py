@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ..errors import UsageError
 from ..model.image import HOST, ImageDefinition
-from .catalog import did_you_mean
+from ..model.keys import did_you_mean
 from .problems import Path, Problems
 from .tree import MapNode, mark_of, read_tree
 from .validate import validate

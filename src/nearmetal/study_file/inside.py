@@ -5,18 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
+from ..model.keys import did_you_mean
 from ..model.study import Attachment, StorageKind
-from .catalog import did_you_mean
-from .guest import GUESTS
+from .backends import backends_that, capabilities_of
 from .problems import Path, Problems
 from .tree import MapNode, entries_of, mark_of
 from .validate import broken
 
 if TYPE_CHECKING:
     from .sections import EnvironmentSection
-
-#: Backends whose instances the agent of a guest can start.
-INNER = ("namespaces",)
 
 
 def check_inside(
@@ -44,11 +41,13 @@ def _misfits(
     around = environments[other]
     if around is None:
         return {}  # its mistakes are told where they stand
-    if around.backend not in GUESTS:
-        what = f'"{other}" has no virtual machines; write one of backend {" or ".join(GUESTS)}'
-        return {"inside": what}
-    if section.backend not in INNER:
-        return {"backend": f"inside a guest stands {' or '.join(INNER)} alone, not {section.backend}"}
+    outer, inner = capabilities_of(around.backend), capabilities_of(section.backend)
+    if outer is not None and not outer.virtual:
+        takers = " or ".join(backends_that(lambda c: c.virtual))
+        return {"inside": f'"{other}" has no virtual machines; write one of backend {takers}'}
+    if inner is not None and not inner.stands_inside:
+        takers = " or ".join(backends_that(lambda c: c.stands_inside))
+        return {"backend": f"inside a guest stands {takers} alone, not {section.backend}"}
     return {}
 
 

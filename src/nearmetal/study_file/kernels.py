@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 
+from ..model.keys import did_you_mean
 from ..units import UnitError, parse_rate, parse_share, parse_size, parse_time
-from .catalog import ParamType, ParamValue, did_you_mean
+from .catalog import ParamType, ParamValue
 from .problems import Path, Problems
 from .tree import MapNode, Scalar
 

@@ -16,6 +16,7 @@ from .images import check_images, read_images
 from .inside import check_inside
 from .made import frame_of
 from .npb import Program
+from .own_settings import check_own, section_for
 from .problems import Mark, Problems
 from .storage import check_told_storage
 from .tree import MAX_BYTES, TOO_LARGE, MapNode, entries_of, read_tree
@@ -53,7 +54,7 @@ def load_study(path: FilePath, catalog: Catalog | None, *, seed: int | None = No
 
 def load_text(text: str, name: str, catalog: Catalog | None, *, seed: int | None = None) -> Study:
     """The study in a text; name: what messages call it. Otherwise as load_study. Raises StudyError."""
-    from .sections import DesignSection, EnvironmentSection, PlacementSection, TopSection
+    from .sections import DesignSection, PlacementSection, TopSection
 
     problems = Problems(name)
     root = read_tree(text, problems)
@@ -63,7 +64,7 @@ def load_text(text: str, name: str, catalog: Catalog | None, *, seed: int | None
         for key, (_, node) in entries_of(root, "placements").items()
     }
     environments = {
-        key: validate(EnvironmentSection, node, ("environments", key), problems)
+        key: validate(section_for(node), node, ("environments", key), problems)
         for key, (_, node) in entries_of(root, "environments").items()
     }
     check_inside(root, environments, problems)
@@ -130,3 +131,5 @@ def _check_sections(
         environment = environments[key]
         if environment is not None:
             check_environment(environment, node, ("environments", key), placements, catalog, problems)
+            if catalog is None or environment.backend in catalog.backends:
+                check_own(environment, node, ("environments", key), problems)

@@ -12,7 +12,6 @@ from .design import baselines_of
 from .guest import guest_of
 from .problems import Path, Problems
 from .tree import MapNode, mark_of
-from .xen import xen_of
 
 if TYPE_CHECKING:
     from .sections import (
@@ -59,7 +58,8 @@ def frame_of(
             problems.add(mark_of(root, at, key=True), at, what)
         if not used or any(n not in known for n in used):
             return None
-        built.append(_environment(key, section, sound, used))
+        around = section if section.inside is None else sound.get(section.inside, section)
+        built.append(environment_of(key, section, around, used))
     final = design.seed if design.seed is not None else seed
     return Study(
         name=name,
@@ -83,13 +83,10 @@ def frame_of(
     )
 
 
-def _environment(
-    name: str,
-    section: EnvironmentSection,
-    others: Mapping[str, EnvironmentSection],
-    placements: tuple[str, ...],
+def environment_of(
+    name: str, section: EnvironmentSection, around: EnvironmentSection, placements: tuple[str, ...]
 ) -> Environment:
-    around = section if section.inside is None else others.get(section.inside, section)
+    """around: the one that it stands inside, or itself."""
     return Environment(
         name=name,
         backend=section.backend,
@@ -99,7 +96,7 @@ def _environment(
         limits=_limits(section.limits),
         guest=guest_of(around.guest),
         inside=section.inside,
-        xen=xen_of(section.xen),
+        own=next(iter(section.own_settings().values()), None),
         storage=_storage(section.storage),
         beside=_beside(section.beside),
         placements=placements,

@@ -6,7 +6,9 @@ import copy
 from collections.abc import Mapping
 from typing import Any
 
-from .catalog import NAME, Catalog, ParamType
+from ..model.keys import NAME_PATTERN
+from .backends import every_settings
+from .catalog import Catalog, ParamType
 
 SCHEMA_NAME = "nearmetal.schema.json"
 Schema = dict[str, Any]
@@ -21,7 +23,7 @@ def json_schema(catalog: Catalog) -> Schema:
 
     models = (
         s.TopSection,
-        s.EnvironmentSection,
+        s.environment_section(every_settings()),
         s.ImageSection,
         s.PlacementSection,
         s.KernelSection,
@@ -58,7 +60,7 @@ def json_schema(catalog: Catalog) -> Schema:
     for key, entry in entries.items():
         section = top["properties"][key]
         section.pop("patternProperties", None)
-        section |= {"propertyNames": {"pattern": NAME}, "additionalProperties": entry}
+        section |= {"propertyNames": {"pattern": NAME_PATTERN}, "additionalProperties": entry}
     design = {k: v for k, v in top["properties"]["design"].items() if k in ("description", "examples")}
     top["properties"]["design"] = design | {"$ref": "#/$defs/DesignSection"}
     top["title"] = "A study of nearmetal"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, TypeVar, get_args, get_origin
 
-from .catalog import did_you_mean
+from ..model.keys import did_you_mean
 from .problems import Path, Problems, clip
 from .tree import MapNode, Node, mark_of, plain_data
 
@@ -68,8 +68,8 @@ def _tell(
 
 
 def _words(kind: str, error: Mapping[str, Any], model: type[BaseModel], loc: Path, told: int) -> str:
-    if kind == "study":
-        return str(error["ctx"]["what"])
+    if kind == "value_error":
+        return str(error["ctx"]["error"])
     if kind == "extra_forbidden":
         # Beyond a screenful of mistakes nobody reads suggestions, and they cost time.
         known = _keys(model, loc[:-1]) if told < 100 else ()

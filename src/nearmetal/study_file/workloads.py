@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from functools import partial
 from pathlib import Path as FilePath
 
+from ..model.keys import did_you_mean
 from ..model.study import (
     ApplicationWorkload,
     CommandWorkload,
@@ -15,7 +16,7 @@ from ..model.study import (
     Workload,
 )
 from .applications import read_application
-from .catalog import COMMAND, Catalog, did_you_mean
+from .catalog import COMMAND, Catalog
 from .kernels import read_params
 from .npb import Program, find_program, misfits, npb_command
 from .problems import Path, Problems

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from tests.unit.study_file.test_study_file_load import problems
 
+from nearmetal.environments.xen.settings import Dom0, XenDisk, XenDiskKind, XenScheduler, XenSettings, XenType
 from nearmetal.model.guest import MIB
-from nearmetal.model.xen import Dom0, XenDisk, XenDiskKind, XenScheduler, XenSettings, XenType
 from nearmetal.study_file import Catalog, dump_study, load_text
 
 STUDY = """\
@@ -55,7 +55,7 @@ def test_every_key_is_read_and_written_out_again() -> None:
     study = load_text(text(xen=FULL, guest="{writable: 64 MiB, swap: 1 MiB}"), "s.yaml", None, seed=1)
     vm = next(e for e in study.environments if e.name == "vm")
     assert vm.guest is not None and vm.guest.writable == 64 * MIB
-    assert vm.xen == XenSettings(
+    assert vm.own == XenSettings(
         type=XenType.PV,
         dom0=Dom0(destination="root@node7", config="/etc/a b"),
         scheduler=XenScheduler.CREDIT2,

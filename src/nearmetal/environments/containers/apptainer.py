@@ -10,7 +10,8 @@ from pathlib import Path
 
 from ...errors import UnavailableError
 from ...host import Host
-from ..contract import OWN_ALL, Available, InstanceRequest, Tools, Unavailable
+from ...model.capabilities import CONTAINER_ATTACHMENTS, OWN_ALL, Capabilities
+from ..contract import Available, InstanceRequest, Tools, Unavailable
 from ..instance import BoxInstance, make_instance
 from .wrapped import Wrapped, check_program, require_plain, started
 
@@ -28,8 +29,7 @@ class Apptainer:
     """As root, or, for a built image, as root of the user namespace that all instances share."""
 
     name = "apptainer"
-    own = OWN_ALL
-    needs_user_namespace = True
+    capabilities = Capabilities(own=OWN_ALL, attachments=CONTAINER_ATTACHMENTS, needs_user_namespace=True)
 
     def check(self, host: Host, tools: Tools) -> Available | Unavailable:
         return check_program(self, host, tools, program="apptainer", remedy=REMEDY)

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 
 from ...host import Host
-from ..contract import OWN_ALL, Available, InstanceRequest, Tools, Unavailable
+from ...model.capabilities import CONTAINER_ATTACHMENTS, OWN_ALL, Capabilities
+from ..contract import Available, InstanceRequest, Tools, Unavailable
 from ..instance import BoxInstance, make_instance
 from .wrapped import Wrapped, check_program, started
 
@@ -16,8 +17,7 @@ class Bubblewrap:
     """As root, or as root of the user namespace that all instances share."""
 
     name = "bubblewrap"
-    own = OWN_ALL
-    needs_user_namespace = True
+    capabilities = Capabilities(own=OWN_ALL, attachments=CONTAINER_ATTACHMENTS, needs_user_namespace=True)
 
     def check(self, host: Host, tools: Tools) -> Available | Unavailable:
         return check_program(self, host, tools, program="bwrap", remedy="apt-get install bubblewrap")

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 
 from ...host import Host, cgroups, processes
+from ...model.capabilities import CONTAINER_ATTACHMENTS, Capabilities
 from ..contract import Available, InstanceRequest, Tools, Unavailable
 from ..program import ProgramInstance, entered
 from .wrapped import Started, Wrapped, check_program, require_plain, started
@@ -19,8 +20,9 @@ class Charliecloud:
     """As root, or as root of the user namespace that all instances share."""
 
     name = "charliecloud"
-    own = frozenset({"mnt", "uts", "net"})
-    needs_user_namespace = True
+    capabilities = Capabilities(
+        own=frozenset({"mnt", "uts", "net"}), attachments=CONTAINER_ATTACHMENTS, needs_user_namespace=True
+    )
 
     def check(self, host: Host, tools: Tools) -> Available | Unavailable:
         return check_program(self, host, tools, program="ch-run", remedy="apt-get install charliecloud")

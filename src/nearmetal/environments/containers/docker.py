@@ -11,8 +11,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from ...host import Host, Process, cgroups, processes, runtime
+from ...model.capabilities import CONTAINER_ATTACHMENTS, OWN_ALL, Capabilities
 from ...model.study import Attachment
-from ..contract import OWN_ALL, Available, InstanceRequest, Tools, Unavailable
+from ..contract import Available, InstanceRequest, Tools, Unavailable
 from ..instance import (
     CONTROLLERS,
     START_TIMEOUT,
@@ -43,8 +44,7 @@ class Docker:
     whole run or, where none is there yet, for one instance."""
 
     name = "docker"
-    own = OWN_ALL
-    needs_user_namespace = False
+    capabilities = Capabilities(own=OWN_ALL, attachments=CONTAINER_ATTACHMENTS)
 
     def check(self, host: Host, tools: Tools) -> Available | Unavailable:
         missing = missing_tools(host, tools)

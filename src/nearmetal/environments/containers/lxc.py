@@ -10,7 +10,8 @@ from pathlib import Path
 from ...errors import RunError
 from ...host import Host, cgroups
 from ...host.failure import MOST_SHOWN
-from ..contract import OWN_ALL, Available, InstanceRequest, Tools, Unavailable
+from ...model.capabilities import CONTAINER_ATTACHMENTS, OWN_ALL, Capabilities
+from ..contract import Available, InstanceRequest, Tools, Unavailable
 from ..instance import require_root
 from ..program import ProgramInstance, entered
 from .wrapped import Wrapped, check_program, started
@@ -26,8 +27,7 @@ class Lxc:
     """As root."""
 
     name = "lxc"
-    own = OWN_ALL
-    needs_user_namespace = False
+    capabilities = Capabilities(own=OWN_ALL, attachments=CONTAINER_ATTACHMENTS)
 
     def check(self, host: Host, tools: Tools) -> Available | Unavailable:
         return check_program(self, host, tools, program="lxc-start", remedy="apt-get install lxc")

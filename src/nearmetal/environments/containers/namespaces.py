@@ -11,8 +11,9 @@ from pathlib import Path
 
 from ...errors import UnavailableError
 from ...host import Host, cgroups
+from ...model.capabilities import CONTAINER_ATTACHMENTS, OWN_ALL, Capabilities
 from ...model.study import Attachment
-from ..contract import OWN_ALL, Available, Instance, InstanceRequest, Tools, Unavailable
+from ..contract import Available, Instance, InstanceRequest, Tools, Unavailable
 from ..guest import GuestInstance
 from ..in_guest import started_in_guest
 from ..instance import (
@@ -35,8 +36,9 @@ class Namespaces:
     """Attachment host, a seat on a network, or loopback and none (a network with lo alone)."""
 
     name = "namespaces"
-    own = OWN_ALL
-    needs_user_namespace = True
+    capabilities = Capabilities(
+        own=OWN_ALL, attachments=CONTAINER_ATTACHMENTS, needs_user_namespace=True, stands_inside=True
+    )
 
     def check(self, host: Host, tools: Tools) -> Available | Unavailable:
         missing = missing_tools(host, tools)

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 
 from ...host import Host
-from ..contract import OWN_ALL, Available, InstanceRequest, Tools, Unavailable
+from ...model.capabilities import CONTAINER_ATTACHMENTS, OWN_ALL, Capabilities
+from ..contract import Available, InstanceRequest, Tools, Unavailable
 from ..instance import BoxInstance, make_instance, require_root
 from .wrapped import Wrapped, check_program, started
 
@@ -16,8 +17,7 @@ class Nspawn:
     """As root."""
 
     name = "nspawn"
-    own = OWN_ALL
-    needs_user_namespace = False
+    capabilities = Capabilities(own=OWN_ALL, attachments=CONTAINER_ATTACHMENTS)
 
     def check(self, host: Host, tools: Tools) -> Available | Unavailable:
         return check_program(

@@ -13,8 +13,9 @@ from typing import Any
 
 from ...errors import RunError
 from ...host import Host, cgroups, processes, runtime
+from ...model.capabilities import CONTAINER_ATTACHMENTS, OWN_ALL, Capabilities
 from ...model.study import Attachment
-from ..contract import OWN_ALL, Available, InstanceRequest, Tools, Unavailable
+from ..contract import Available, InstanceRequest, Tools, Unavailable
 from ..instance import CONTROLLERS, START_TIMEOUT, control_groups, require_fitting, require_root
 from ..program import (
     FirstReport,
@@ -74,8 +75,7 @@ class OciBackend:
 
     runtime: OciRuntime
     name: str
-    own = OWN_ALL
-    needs_user_namespace = False
+    capabilities = Capabilities(own=OWN_ALL, attachments=CONTAINER_ATTACHMENTS)
 
     def check(self, host: Host, tools: Tools) -> Available | Unavailable:
         return check_program(

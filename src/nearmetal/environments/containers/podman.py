@@ -14,8 +14,9 @@ from pathlib import Path
 
 from ...errors import UnavailableError
 from ...host import Host, cgroups, processes, runtime
+from ...model.capabilities import CONTAINER_ATTACHMENTS, OWN_ALL, Capabilities
 from ...model.study import Attachment
-from ..contract import OWN_ALL, Available, InstanceRequest, Tools, Unavailable
+from ..contract import Available, InstanceRequest, Tools, Unavailable
 from ..instance import CONTROLLERS, START_TIMEOUT, control_groups, require_fitting
 from ..program import (
     ProgramInstance,
@@ -37,8 +38,7 @@ class Podman:
     """Attachment host, none, loopback, or (as root) a seat."""
 
     name = "podman"
-    own = OWN_ALL
-    needs_user_namespace = False
+    capabilities = Capabilities(own=OWN_ALL, attachments=CONTAINER_ATTACHMENTS)
 
     def check(self, host: Host, tools: Tools) -> Available | Unavailable:
         return check_program(self, host, tools, program="podman", remedy="apt-get install podman uidmap")

@@ -10,15 +10,14 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 
 from ...errors import RunError, UnavailableError
 from ...host import Host, cgroups, runtime
+from ...model.capabilities import GUEST_ATTACHMENTS, KERNEL, OWN_ALL, Capabilities
 from ...model.guest import GuestSettings
-from ...model.libvirt import not_by_libvirt
-from ..contract import KERNEL, OWN_ALL, Available, InstanceRequest, Tools, Unavailable
+from ..contract import Available, InstanceRequest, Tools, Unavailable
 from ..guest import GuestInstance, boot_phases, host_cpus_of, require_attachment, require_base
 from ..guest_needs import require_memory
 from ..instance import CONTROLLERS, VERSION_TIMEOUT, control_groups
 from ..qemu.boot import booted
 from ..qemu.guest import (
-    WITHOUT_SEAT,
     Booted,
     accelerator_of,
     pin,
@@ -41,6 +40,7 @@ from .daemon import (
     reached,
 )
 from .domain import made
+from .settings import NOT_ATTACHED, misfits, not_by_libvirt
 from .tap import joined, tap
 from .xml import DomainPlan, domain_xml
 
@@ -52,9 +52,13 @@ class Libvirt:
     """Attachment none, loopback or user; as root also a seat on a network, but of a macvtap."""
 
     name = "libvirt"
-    own = OWN_ALL | {KERNEL}
     uses_kvm = True
-    needs_user_namespace = False
+    capabilities = Capabilities(
+        own=OWN_ALL | {KERNEL},
+        attachments=GUEST_ATTACHMENTS - NOT_ATTACHED.keys(),
+        not_attached=NOT_ATTACHED,
+        misfits=misfits,
+    )
 
     def check(self, host: Host, tools: Tools) -> Available | Unavailable:
         """Asks a daemon that answers, or starts one; no guest: what that boots, an image has to bring."""
@@ -120,7 +124,7 @@ def require_rights(daemon: Daemon, settings: GuestSettings, name: str) -> None:
 @contextmanager
 def _start(host: Host, tools: Tools, request: InstanceRequest) -> Iterator[GuestInstance]:
     base = require_base(request)
-    require_attachment(request, WITHOUT_SEAT)
+    require_attachment(request, Libvirt.capabilities)
     program, settings = require_program(host), settings_of(request)
     _require_expressible(host, request)
     require_memory(host, f"guest {request.hostname}", settings.memory, huge=settings.huge_pages)

@@ -18,7 +18,7 @@ from zlib import crc32
 from ...errors import RunError, UnavailableError
 from ...host import Completed, Host, Process, processes, runtime
 from ...host.failure import MOST_SHOWN
-from ...model.libvirt import LIBVIRT_URI
+from ...model.guest import LIBVIRT_URI
 from ..contract import Tools, Unavailable
 from ..instance import START_TIMEOUT
 from ..program import log_failure

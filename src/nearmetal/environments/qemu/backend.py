@@ -15,14 +15,16 @@ from pathlib import Path
 from ...errors import RunError
 from ...host import Host, Process, processes, runtime
 from ...host.guest_line import Clocks, Hello
+from ...model.capabilities import GUEST_ATTACHMENTS, KERNEL, OWN_ALL, Capabilities
 from ...model.guest import Accelerator, GuestSettings, Nic, StartFrom
 from ...model.study import Attachment
-from ..contract import KERNEL, OWN_ALL, Available, InstanceRequest, Tools, Unavailable
+from ..contract import Available, InstanceRequest, Tools, Unavailable
 from ..guest import (
     HYPERVISOR_LOG,
     GuestInstance,
     GuestInterface,
     boot_phases,
+    no_libvirt,
     require_attachment,
     require_base,
 )
@@ -37,7 +39,6 @@ from .guest import (
     PROBE_SECONDS,
     PROGRAM,
     REMEDY,
-    WITHOUT_SEAT,
     Booted,
     accelerator_of,
     pin,
@@ -57,9 +58,12 @@ class Qemu:
     """Attachment none, loopback or user, or a seat on a network."""
 
     name = "qemu"
-    own = OWN_ALL | {KERNEL}
     uses_kvm = True
-    needs_user_namespace = False
+    capabilities = Capabilities(
+        own=OWN_ALL | {KERNEL},
+        attachments=GUEST_ATTACHMENTS,
+        misfits=lambda environment, _given: no_libvirt("qemu", environment),
+    )
 
     def check(self, host: Host, tools: Tools) -> Available | Unavailable:
         """Starts QEMU, without a guest: what that boots, an image has to bring."""
@@ -95,7 +99,7 @@ def user_network(host: Host) -> str | Unavailable:
 @contextmanager
 def _start(host: Host, tools: Tools, request: InstanceRequest) -> Iterator[GuestInstance]:
     base = require_base(request)
-    require_attachment(request, WITHOUT_SEAT)
+    require_attachment(request, Qemu.capabilities)
     require_program(host)
     settings = settings_of(request)
     require_memory(host, f"guest {request.hostname}", settings.memory, huge=settings.huge_pages)

@@ -40,7 +40,6 @@ NO_CMPXCHG16B = "clearcpuid=141"
 """QEMU 7.2 gives an interrupt right behind it wrong flags: one boot in ten of Linux 6.12 ends in a double
 fault in its memory allocator. By number, which kernels took before they took names; programs keep it."""
 PROBE_SECONDS = 60.0
-WITHOUT_SEAT = (Attachment.NONE, Attachment.LOOPBACK, Attachment.USER)
 
 
 def qemu_answer(host: Host, tools: Tools) -> Available | Unavailable:

@@ -15,10 +15,10 @@ from pathlib import Path
 from ...errors import RunError, UnavailableError
 from ...host import Host, runtime
 from ...host.sources import Source
+from ...model.capabilities import CONTAINER_ATTACHMENTS, GUEST_ATTACHMENTS, KERNEL, OWN_ALL, Capabilities
 from ...model.guest import GuestSettings
 from ...model.study import Attachment, Environment
-from ...model.xen import XenSettings, XenType
-from ..contract import KERNEL, OWN_ALL, Available, GuestBase, InstanceRequest, Tools, Unavailable
+from ..contract import Available, GuestBase, InstanceRequest, Tools, Unavailable
 from ..guest import (
     GuestInstance,
     GuestInterface,
@@ -39,9 +39,9 @@ from .dom0 import Dom0Access, reached, visited
 from .kept import kept_names, remove_named
 from .line import PORT, Line, answered, console_read, line_of
 from .nested import nested
+from .settings import NOT_OF_GUEST, XenSettings, XenType, misfits, settings_for
 from .xl import CREATE_SECONDS, Facts, Xl, require_facts
 
-WITHOUT_SEAT = (Attachment.NONE, Attachment.LOOPBACK)
 BRIDGE = "nmbridge"
 """As nm-box tap makes it in the network namespace of a seat."""
 DISKS = ("xvda", "xvdb", "xvdc")
@@ -56,8 +56,13 @@ class Xen:
     dom0."""
 
     name = "xen"
-    own = OWN_ALL | {KERNEL}
-    needs_user_namespace = False
+    capabilities = Capabilities(
+        own=OWN_ALL | {KERNEL},
+        attachments=GUEST_ATTACHMENTS & CONTAINER_ATTACHMENTS,
+        settings=XenSettings,
+        not_of_guest=NOT_OF_GUEST,
+        misfits=misfits,
+    )
 
     def check(self, host: Host, tools: Tools) -> Available | Unavailable:
         """Asks the hypervisor under this machine; a guest is started by those who have an image for it."""
@@ -73,31 +78,38 @@ class Xen:
         self, host: Host, tools: Tools, environment: Environment
     ) -> Available | Unavailable | None:
         """Asks the dom0 that it names."""
-        xen = environment.xen
-        if xen is None or xen.dom0 is None:
+        dom0_named = settings_for(environment).dom0
+        if dom0_named is None:
             return None
         missing = missing_tools(host, tools)
         if missing is not None:
             return missing
         try:
-            with visited(xen.dom0, f"nearmetal-check-{os.getpid()}-xen") as dom0:
+            with visited(dom0_named, f"nearmetal-check-{os.getpid()}-xen") as dom0:
                 facts = Xl(dom0).facts()
         except UnavailableError as e:
             return Unavailable(reason=e.what, remedy=e.remedy)
         if isinstance(facts, Unavailable):
             return facts
-        note = f"guests on {xen.dom0.destination}, compared with what runs here"
+        note = f"guests on {dom0_named.destination}, compared with what runs here"
         return Available(version=f"Xen {facts.version}", notes=(note, *_notes(facts)))
 
     def nested(self, host: Host, tools: Tools, environment: Environment) -> str:
         """Asks the dom0 that it names, or this machine."""
-        label, dom0 = f"nearmetal-check-{os.getpid()}-xen", environment.xen.dom0 if environment.xen else None
+        label, dom0 = f"nearmetal-check-{os.getpid()}-xen", settings_for(environment).dom0
         try:
             with visited(dom0, label) as there:
                 facts = Xl(there).facts()
                 return nested(there, tools, label) if isinstance(facts, Facts) and facts.virtual else ""
         except (RunError, UnavailableError):
             return ""  # no guest is started on it either
+
+    def settings_here(self, host: Host) -> XenSettings | None:
+        """Guests that need nothing of the processor, where a dom0's starts no others; None: the usual
+        ones."""
+        facts = Xl(host).facts()
+        plain = isinstance(facts, Facts) and lacks(facts, XenSettings().type) is not None
+        return XenSettings(type=XenType.PV) if plain else None
 
     def start(
         self, host: Host, tools: Tools, request: InstanceRequest
@@ -131,7 +143,7 @@ class XenInstance(GuestInstance):
 
 def settings_of(request: InstanceRequest) -> tuple[GuestSettings, XenSettings]:
     """Those of the environment, or the usual ones."""
-    return request.environment.guest or GuestSettings(), request.environment.xen or XenSettings()
+    return request.environment.guest or GuestSettings(), settings_for(request.environment)
 
 
 def _notes(facts: Facts) -> tuple[str, ...]:
@@ -194,7 +206,7 @@ def require_fitting_request(request: InstanceRequest) -> GuestBase:
             remedy="image: debian-mpi, or another that is built",
         )
     if xen.bridge is None or request.seat is not None:
-        require_attachment(request, WITHOUT_SEAT)
+        require_attachment(request, Xen.capabilities)
     if request.environment.attachment.of_guests:
         raise UnavailableError(
             f"environment {name}: xl joins a guest to a bridge, not by {request.environment.attachment}",

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ...errors import UnavailableError
-from ...model.xen import XenType
+from .settings import XenType
 
 Value = int | str | Sequence[str]
 

@@ -8,7 +8,7 @@ from contextlib import ExitStack, contextmanager
 
 from ...errors import RunError, UnavailableError
 from ...host import Host
-from ...model.xen import XenDisk, XenDiskKind
+from .settings import XenDisk, XenDiskKind
 
 MAKE_SECONDS = 120.0
 FILES = "/var/tmp"

@@ -12,7 +12,7 @@ from pathlib import Path
 from ...errors import RunError
 from ...host import Host, LocalHost, runtime
 from ...host.ssh import SshHost, SshWay, ssh_host
-from ...model.xen import Dom0
+from .settings import Dom0
 
 NOTE = "dom0"
 """The file in an instance's state directory that tells where it has what, to be found after a kill -9."""

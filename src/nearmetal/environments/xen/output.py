@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from ...model.xen import XenScheduler
+from .settings import XenScheduler
 
 #: Columns of `xentop -b` by ours: what is counted since the domain's start, and what its memory is now.
 _COUNTED = {

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from ...errors import RunError, UnavailableError
 from ...host import Host
 from ...host.failure import MOST_SHOWN
-from ...model.xen import XenScheduler
 from ..contract import Unavailable
 from . import output
+from .settings import XenScheduler
 
 CALL_SECONDS = 60.0
 """A call that answers at once, where guests leave dom0 the CPU that it needs."""

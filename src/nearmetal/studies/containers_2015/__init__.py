@@ -11,9 +11,20 @@ from .made import NAME, AvailableMachine, PartRequest
 from .network import CURES, LOSSY, cures, ovs, rto
 from .questions import q1, q2, q3
 
-__all__ = ["CURES", "LOSSY", "NAME", "USUAL_TIME", "AvailableMachine", "containers_2015", "part_keys"]
+__all__ = [
+    "CONTAINERS",
+    "CURES",
+    "LOSSY",
+    "NAME",
+    "USUAL_TIME",
+    "AvailableMachine",
+    "containers_2015",
+    "part_keys",
+]
 
 TITLE = "Does it make sense to use containers for HPC? The study of 2015, asked of this machine"
+#: Backends that may stand for the containers of the paper, the paper's own first.
+CONTAINERS = ("lxc", "namespaces")
 #: Time where nobody says otherwise, seconds.
 USUAL_TIME = {Scale.SMALL: 900.0, Scale.PAPER: 8 * 3600.0}
 

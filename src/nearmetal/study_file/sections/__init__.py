@@ -22,6 +22,7 @@ from .environment import (
     NetworkSection,
     OffloadsSection,
     StorageSection,
+    environment_section,
 )
 from .guest import GuestSection
 from .image import ImageSection
@@ -34,14 +35,12 @@ from .workload import (
     NpbSection,
     NpbWorkloadSection,
 )
-from .xen import Dom0Section, XenDiskSection, XenSection
 
 __all__ = [
     "ApplicationSection",
     "BesideSection",
     "CommandSection",
     "DesignSection",
-    "Dom0Section",
     "EnvironmentSection",
     "EventSection",
     "GuestSection",
@@ -58,8 +57,7 @@ __all__ = [
     "StorageSection",
     "TopSection",
     "VerifySection",
-    "XenDiskSection",
-    "XenSection",
+    "environment_section",
 ]
 
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from pydantic import Field
+from typing import Any, ClassVar
 
+from pydantic import Field, create_model
+
+from ...model.environment import BackendSettings
 from ...model.study import STORAGE, STORAGE_VARIABLE, Environment, Storage
 from ...units import Dimension, exact
 from ..fields import (
@@ -31,7 +34,7 @@ from ..fields import (
 )
 from .base import Section
 from .guest import GuestSection
-from .xen import XenSection
+from .keyed import made, section_of
 
 
 class LimitsSection(Section):
@@ -133,6 +136,8 @@ class BesideSection(Section):
 
 
 class EnvironmentSection(Section):
+    backend_settings: ClassVar[tuple[type[BackendSettings], ...]] = ()
+
     backend: Name = Field(description="what wraps the work", examples=["native", "namespaces"])
     image: Name = Field(
         Environment.image,
@@ -165,11 +170,6 @@ class EnvironmentSection(Section):
         description="an environment of virtual machines, in whose guest its one instance stands: a container"
         " on that kernel, in that image; backend namespaces",
         examples=["vm"],
-    )
-    xen: XenSection | None = Field(
-        None,
-        description="of a guest of Xen (backend xen): what only that has",
-        examples=[{"type": "pv", "weight": 512}],
     )
     storage: StorageSection | None = Field(
         None,
@@ -217,3 +217,28 @@ class EnvironmentSection(Section):
         " study of a results directory",
         examples=["Xen in TCG: QEMU Standard PC"],
     )
+
+    def own_settings(self) -> dict[type[BackendSettings], BackendSettings]:
+        """What backends have of their own, by whose it is."""
+        given = {s: getattr(self, s.section) for s in self.backend_settings}
+        return {s: made(s, section) for s, section in given.items() if section is not None}
+
+
+_MADE: dict[tuple[type[BackendSettings], ...], type[EnvironmentSection]] = {}
+
+
+def environment_section(settings: tuple[type[BackendSettings], ...]) -> type[EnvironmentSection]:
+    """The section of an environment, with the own keys of backends."""
+    if settings not in _MADE:
+        _MADE[settings] = _with(settings)
+    return _MADE[settings]
+
+
+def _with(settings: tuple[type[BackendSettings], ...]) -> type[EnvironmentSection]:
+    own: dict[str, Any] = {
+        s.section: (section_of(s) | None, Field(None, description=s.doc, examples=[s.example]))
+        for s in settings
+    }
+    section = create_model("EnvironmentSection", __base__=EnvironmentSection, **own)
+    section.backend_settings = settings
+    return section

@@ -4,22 +4,20 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import BeforeValidator
-
-from ...model.guest import Accelerator, Aio, Cache, DiskFormat, MachineType, Nic, StartFrom
-from ...model.libvirt import LIBVIRT_URI
-from ..fields import matching, one_of, words
+from ...model.guest import LIBVIRT_URI, Accelerator, Aio, Cache, DiskFormat, MachineType, Nic, StartFrom
+from ...model.keys import matching, one_of
+from ..fields import Taken
 
 PCI = r"^([0-9a-f]{4}:)?[0-9a-f]{2}:[0-1][0-9a-f]\.[0-7]$"
 
-AcceleratorWord = Annotated[Accelerator, BeforeValidator(one_of(Accelerator)), words(Accelerator)]
-MachineWord = Annotated[MachineType, BeforeValidator(one_of(MachineType)), words(MachineType)]
-NicWord = Annotated[Nic, BeforeValidator(one_of(Nic)), words(Nic)]
-FormatWord = Annotated[DiskFormat, BeforeValidator(one_of(DiskFormat)), words(DiskFormat)]
-CacheWord = Annotated[Cache, BeforeValidator(one_of(Cache)), words(Cache)]
-AioWord = Annotated[Aio, BeforeValidator(one_of(Aio)), words(Aio)]
-StartWord = Annotated[StartFrom, BeforeValidator(one_of(StartFrom)), words(StartFrom)]
-PciAddress = Annotated[str, matching(PCI, "a PCI address such as 0000:01:10.0")]
+AcceleratorWord = Annotated[Accelerator, Taken(one_of(Accelerator))]
+MachineWord = Annotated[MachineType, Taken(one_of(MachineType))]
+NicWord = Annotated[Nic, Taken(one_of(Nic))]
+FormatWord = Annotated[DiskFormat, Taken(one_of(DiskFormat))]
+CacheWord = Annotated[Cache, Taken(one_of(Cache))]
+AioWord = Annotated[Aio, Taken(one_of(Aio))]
+StartWord = Annotated[StartFrom, Taken(one_of(StartFrom))]
+PciAddress = Annotated[str, Taken(matching(PCI, "a PCI address such as 0000:01:10.0"))]
 LibvirtUri = Annotated[
-    str, matching(LIBVIRT_URI, "the URI of a libvirt of this machine such as qemu:///system")
+    str, Taken(matching(LIBVIRT_URI, "the URI of a libvirt of this machine such as qemu:///system"))
 ]

@@ -1,0 +1,72 @@
+"""What a backend says of itself. Other rooms ask for this, never for a backend by its name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from .environment import Attachment, BackendSettings, Environment
+
+ENTRY_POINTS = "nearmetal.environments"
+"""The entry-point group of backends."""
+OWN_ALL = frozenset({"mnt", "uts", "ipc", "pid", "net"})
+"""Kinds of namespace, as /proc/<pid>/ns names them."""
+KERNEL = "kernel"
+"""Beside these in Capabilities.own: the instances are virtual machines."""
+
+BARE_ATTACHMENTS = frozenset({Attachment.HOST, Attachment.LOOPBACK})
+"""Attachments of a backend that is the machine itself."""
+GUEST_ATTACHMENTS = frozenset(Attachment) - {Attachment.HOST, Attachment.IPVLAN}
+"""Attachments of virtual machines: they cannot have the machine's own network, and ipvlan delivers by the
+addresses of the machine's own interface."""
+CONTAINER_ATTACHMENTS = frozenset(a for a in Attachment if not a.of_guests)
+"""Attachments of containers."""
+
+KeyPath = tuple[str, ...]
+"""Keys of a study file below an environment: ('guest', 'memory')."""
+Misfits = Iterator[tuple[KeyPath, str]]
+"""Where an environment asks for what the backend cannot do, and what to write instead."""
+
+
+def _no_misfits(_environment: Environment, _given: Collection[KeyPath]) -> Misfits:
+    return iter(())
+
+
+@dataclass(frozen=True, kw_only=True)
+class Capabilities:
+    """What a backend can do.
+
+    own: kinds of namespace (OWN_ALL) that its instances do not share with the machine; with 'net' among them
+        they can take a seat on a network, with KERNEL they are virtual machines, which take `guest` and may
+        enclose instances of other environments.
+    attachments: how its instances can meet the network.
+    needs_user_namespace: without root its instances need the shared user namespace of the request.
+    stands_inside: whether its instances can stand inside a virtual machine of any backend (`inside`); it is
+        then Enclosed.
+    plants_work: whether it takes `extra_work`.
+    settings: its own keys, below a key of its own; None without any.
+    not_attached: why it cannot have an attachment, and what to write instead, where there is more to say than
+        that it has not.
+    not_of_guest: keys of `guest` that its virtual machines cannot have, with the reason.
+    misfits: what else does not fit in an environment. given: the keys that the study file has.
+    """
+
+    own: frozenset[str]
+    attachments: frozenset[Attachment]
+    needs_user_namespace: bool = False
+    stands_inside: bool = False
+    plants_work: bool = False
+    settings: type[BackendSettings] | None = None
+    not_attached: Mapping[Attachment, str] = field(default_factory=dict)
+    not_of_guest: Mapping[str, str] = field(default_factory=dict)
+    misfits: Callable[[Environment, Collection[KeyPath]], Misfits] = _no_misfits
+
+    @property
+    def bare(self) -> bool:
+        """Whether an instance is the machine itself."""
+        return not self.own
+
+    @property
+    def virtual(self) -> bool:
+        """Whether its instances are virtual machines."""
+        return KERNEL in self.own

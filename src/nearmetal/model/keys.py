@@ -1,0 +1,213 @@
+"""Keys of a study file, declared at the fields of the dataclasses that they fill: what a key takes, what it
+means, an example. The parser, the JSON Schema, the writer and the documentation are all made from this."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from ..units import Dimension, UnitError, exact, parse, parse_size, pattern
+
+_WHOLE = re.compile(r"[+-]?[0-9]{1,20}|0x[0-9a-fA-F]{1,16}")
+_KEY = "key"
+"""Of a field's metadata."""
+
+
+class ValueMistake(ValueError):
+    """A value that a key does not take; the message says why."""
+
+
+@dataclass(frozen=True, eq=False)
+class Kind:
+    """What one key takes.
+
+    read: a value from the text, number or truth value of a file. Raises ValueMistake.
+    schema: JSON Schema of what stands in a file.
+    write: the text that reads back as the value.
+    plain: whether that text needs no quotes in YAML.
+    words: all texts that there are, where they can be counted.
+    """
+
+    read: Callable[[object], Any]
+    schema: Mapping[str, Any]
+    write: Callable[[Any], str] = str
+    plain: bool = True
+    words: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Key:
+    """A key of a study file.
+
+    kind: what it takes; a dataclass with keys of its own where it holds a mapping.
+    doc, examples: for people and editors.
+    name: in the file.
+    """
+
+    kind: Kind | type[Any]
+    doc: str
+    examples: tuple[Any, ...]
+    name: str
+
+
+def key(kind: Kind | type[Any], doc: str, *examples: Any, name: str = "") -> dict[str, Key]:
+    """Metadata of a field that a study file fills. name: of the key, where the field is called otherwise."""
+    return {_KEY: Key(kind=kind, doc=doc, examples=examples, name=name)}
+
+
+def keys_of(kind: type[Any]) -> Iterator[tuple[dataclasses.Field[Any], Key]]:
+    """The fields of a dataclass that a study file fills, each with its key."""
+    for f in dataclasses.fields(kind):
+        found = f.metadata.get(_KEY)
+        if found is not None:
+            yield f, found if found.name else dataclasses.replace(found, name=f.name)
+
+
+def usual(f: dataclasses.Field[Any]) -> Any:
+    """What a field holds where nothing is said; MISSING where something has to be."""
+    return f.default if f.default_factory is dataclasses.MISSING else f.default_factory()
+
+
+def did_you_mean(word: str, known: Iterable[str], *, also: str = "") -> str:
+    """'; did you mean "x"?' where one is near, else '; known: a, b'; bounded, since difflib is quadratic."""
+    import difflib  # here, since most files have no mistake
+
+    names = list(dict.fromkeys(known))
+    if len(word) <= 64:
+        near = difflib.get_close_matches(word.casefold(), {n.casefold(): n for n in names[:200]}, 1, 0.6)
+        if near:
+            return f'; did you mean "{next(n for n in names if n.casefold() == near[0])}"?'
+    shown = [*names[:20], *([f'"{also}"'] if also else [])]
+    return f"; known: {', '.join(shown)}{' …' if len(names) > 20 else ''}" if shown else ""
+
+
+def scalar(value: object) -> str:
+    """The text of one value of a file."""
+    if value is None:
+        raise ValueMistake("nothing stands here")
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, (str, int, float)):
+        return str(value)
+    raise ValueMistake("one value is wanted here, not a list or keys")
+
+
+def _some_text(value: object) -> str:
+    text = scalar(value)
+    if not text.strip():
+        raise ValueMistake("an empty text")
+    return text
+
+
+def matching(expression: str, what: str, *, numbers: bool = False, shown: bool = True) -> Kind:
+    """numbers: a name that looks like one is taken in a file too; shown: the pattern in the schema."""
+    compiled = re.compile(expression)
+
+    def read(value: object) -> str:
+        text = scalar(value)
+        if not compiled.search(text) or text.endswith("\n"):
+            raise ValueMistake(f'"{text[:60]}" is not {what}')
+        return text
+
+    kind: dict[str, Any] = {"type": ["string", "integer"] if numbers else "string"}
+    return Kind(read, kind | ({"pattern": expression} if shown else {}), plain=False)
+
+
+def whole(low: int, high: int) -> Kind:
+    """A whole number between the two, in decimal or hexadecimal digits."""
+
+    def read(value: object) -> int:
+        text = scalar(value).strip()
+        if not _WHOLE.fullmatch(text):
+            raise ValueMistake(f'"{text[:40]}" is not a whole number')
+        number = int(text, 16) if text.startswith("0x") else int(text)
+        if not low <= number <= high:
+            raise ValueMistake(f"{number} is not between {low} and {high}")
+        return number
+
+    return Kind(read, {"type": "integer", "minimum": low, "maximum": high})
+
+
+def quantity(dimension: Dimension, low: float, high: float, *, open_ends: bool = False) -> Kind:
+    """A number with its unit, in base units. open_ends: low and high themselves are not taken."""
+
+    def read(value: object) -> float:
+        text = scalar(value)
+        try:
+            number = parse_size(text) if dimension is Dimension.SIZE else parse(text, dimension)
+        except UnitError as e:
+            raise ValueMistake(str(e)) from e
+        inside = low < number < high if open_ends else low <= number <= high
+        if not inside:
+            limits = f"{exact(low, dimension)} and {exact(high, dimension)}"
+            raise ValueMistake(f'"{text[:40]}" is not between {limits}')
+        return number
+
+    def write(value: float) -> str:
+        return exact(value, dimension)
+
+    return Kind(read, {"type": "string", "pattern": pattern(dimension)}, write)
+
+
+def real(value: object) -> float:
+    """A plain number."""
+    text = scalar(value)
+    try:
+        number = float(text)
+    except ValueError:
+        number = math.nan
+    if not math.isfinite(number):
+        raise ValueMistake(f'"{text[:40]}" is not a plain number, such as 0.5 or -1e-6')
+    return number
+
+
+def one_of(words: type[StrEnum]) -> Kind:
+    """One word of an enumeration."""
+    return one_word(tuple(words), words)
+
+
+def one_word(known: Sequence[str], made: Callable[[str], str] = str) -> Kind:
+    """One of these words. made: what becomes of it."""
+    names = tuple(map(str, known))
+
+    def read(value: object) -> str:
+        text = scalar(value)
+        if text not in names:
+            raise ValueMistake(f'unknown value "{text[:40]}"{did_you_mean(text, names)}')
+        return made(text)
+
+    return Kind(read, {"enum": list(names)}, words=names)
+
+
+def either(yes: str, no: str, schema: Mapping[str, Any]) -> Kind:
+    """True or false, by two words."""
+
+    def read(value: object) -> bool:
+        text = scalar(value)
+        if text not in (yes, no):
+            raise ValueMistake(f'"{text[:40]}": write {yes} or {no}')
+        return text == yes
+
+    return Kind(read, schema, lambda value: yes if value else no)
+
+
+NAME_PATTERN = r"^\w[\w-]{0,199}$"
+"""What a name of anything looks like."""
+_ANY_TEXT = {"type": ["string", "number", "boolean"]}
+TEXT = Kind(scalar, _ANY_TEXT, plain=False)
+SOME_TEXT = Kind(_some_text, {**_ANY_TEXT, "minLength": 1}, plain=False)
+NAME = matching(NAME_PATTERN, "a name: letters, digits, - and _, not starting with -", numbers=True)
+TRUTH = either("true", "false", {"type": "boolean"})
+SWITCH = either("on", "off", {"enum": ["on", "off"]})
+COUNT = whole(1, 100_000)
+COUNT_OR_NONE = whole(0, 100_000)
+SIZE = quantity(Dimension.SIZE, 1, 2**60)
+SECONDS = quantity(Dimension.TIME, 0, 1e9, open_ends=True)
+INTERFACE = matching(
+    r"^(?!\.{1,2}$)[!-.0-9;-~]{1,15}$", "the name of a network interface: 1 to 15 characters, no / or :"
+)
