@@ -41,7 +41,6 @@ def running(trial: Trial) -> RunningArm:
     return RunningArm(
         trial=trial,
         group=Group(instances=(instance,), seconds=(0.0,), steps={}),
-        guests=(),
         volumes=(),
         companion=None,
         lodges_with=None,

@@ -6,7 +6,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from ..environments import Backend, GuestBase, Instance
@@ -28,6 +28,7 @@ from ..network.plan import Want
 from .attachments import wanted_by
 from .bases import guest_bases
 from .cpus import cpus_of_instance, cpus_of_ranks, vcpus_of
+from .instances import Instances
 from .kept_groups import KeptGroups, kept_groups
 from .links import Links, node_links
 from .machine import Machine
@@ -60,6 +61,7 @@ class Node:
     storages: where the storage is mounted that instances share.
     bases: what virtual machines are started from, by environment.
     energy: None if it cannot be read.
+    instances: those that run now.
     """
 
     machine: Machine
@@ -82,6 +84,7 @@ class Node:
     storages: Mapping[Storage, Path]
     bases: Mapping[str, GuestBase]
     energy: EnergyMeter | None
+    instances: Instances = field(default_factory=Instances)
 
     def cpus(self, arm: Arm) -> tuple[tuple[int, ...], ...]:
         """The CPUs that each rank of an arm may use, the same for every arm of as many ranks and the same

@@ -30,7 +30,6 @@ class RunningArm:
 
     trial: of which it is the arm.
     group: its instances, and how long their start took.
-    guests: those of the instances that are virtual machines.
     volumes: the storage of each instance; empty if the environment asks for none.
     companion: the instance beside its own; None if the environment asks for none.
     lodges_with: the trial in whose virtual machine its instances run; None if they run in none, or in one
@@ -42,7 +41,6 @@ class RunningArm:
 
     trial: Trial
     group: Group
-    guests: tuple[Guest, ...]
     volumes: tuple[Volume, ...]
     companion: RunningCompanion | None
     lodges_with: str | None
@@ -68,7 +66,13 @@ class RunningArm:
 
     @property
     def instances(self) -> tuple[Instance, ...]:
-        return self.group.instances
+        """Its instances as they run now: an instance that was moved has another process."""
+        return tuple(self.node.instances[started.label] for started in self.group.instances)
+
+    @property
+    def guests(self) -> tuple[Guest, ...]:
+        """Those of its instances that are virtual machines."""
+        return guests_among(self.instances)
 
     @property
     def hostnames(self) -> tuple[str, ...]:
@@ -125,6 +129,7 @@ def running_arm(trial: Trial, around: RunningArm | None) -> Iterator[RunningArm]
     surroundings = Surroundings() if around is None else Surroundings(guest=around.instances[0], alone=False)
     with ExitStack() as stack:
         group, volumes = stack.enter_context(started_instances(trial, surroundings))
+        stack.enter_context(trial.node.instances.holding(group.instances))
         guests = guests_among(group.instances)
         try:
             trial.found.facts |= check_networks(environment, guests, group.instances, trial.log)
@@ -134,7 +139,6 @@ def running_arm(trial: Trial, around: RunningArm | None) -> Iterator[RunningArm]
             running = RunningArm(
                 trial=trial,
                 group=group,
-                guests=guests,
                 volumes=volumes,
                 companion=None if beside is None else stack.enter_context(companion(trial, beside)),
                 lodges_with=None if around is None else around.trial.id,

@@ -1,0 +1,58 @@
+"""Arms enter their instances through their node, so that another process can take an instance over."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from nearmetal.environments.instance import BoxInstance
+from nearmetal.model.plan import TrialSpec
+from nearmetal.model.study import Arm, Environment, Placement
+from nearmetal.node.instances import Instances
+from nearmetal.node.running_arm import RunningArm
+from nearmetal.node.start_group import Group
+from nearmetal.node.trial import Trial
+
+
+def instance(label: str, pid: int) -> BoxInstance:
+    return BoxInstance(
+        label=label, hostname="nm0", pid=pid, phases={}, cgroups={}, agent_line="", enter=("enter", str(pid))
+    )
+
+
+def arm_of(node: Any, *instances: BoxInstance) -> RunningArm:
+    environment = Environment(name="box", backend="namespaces", placements=("1x1",))
+    return RunningArm(
+        trial=Trial(
+            spec=TrialSpec(id="1.0", block=1, position=0, arm="box/1x1", aa=False),
+            arm=Arm(environment=environment, placement=Placement(name="1x1", instances=1, tasks=1)),
+            nodes=(node,),
+            directory=Path("/d"),
+            log=Path("/l"),
+        ),
+        group=Group(instances=instances, seconds=(0.0,) * len(instances), steps={}),
+        volumes=(),
+        companion=None,
+        lodges_with=None,
+        shared_memory=None,
+        ssh=(),
+    )
+
+
+def test_a_running_arm_enters_the_process_that_took_its_instance_over() -> None:
+    node = SimpleNamespace(instances=Instances())
+    first, second = instance("nearmetal-1-0", 10), instance("nearmetal-1-1", 11)
+    arm = arm_of(node, first, second)
+    with node.instances.holding(arm.group.instances):
+        assert arm.instances == (first, second)
+        moved = instance("nearmetal-1-1", 99)
+        node.instances.take_over(moved)
+        assert arm.instances[1].command(["true"]) == ["enter", "99", "--", "true"]
+        assert arm.instances[0] is first
+        with pytest.raises(KeyError):
+            node.instances.take_over(instance("nearmetal-1-2", 12))
+    with pytest.raises(KeyError):
+        node.instances["nearmetal-1-1"]
