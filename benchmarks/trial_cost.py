@@ -78,7 +78,7 @@ def main(rounds: int, reframe: str | None) -> None:
         open_node(machine, STUDY, backends, new_label(), Silent()) as node,
         TrialWriter(Path(here) / "local.jsonl", directory=Path(here)) as writer,
     ):
-        rehearsal = rehearse(node, Recording(logs=node.scratch, events=EVENTS)).records
+        rehearsal = rehearse(node, Recording(logs=node.scratch, events=EVENTS), Silent()).records
         # As in a run: the events that this kernel has, not all that were tried.
         recording = Recording(logs=node.scratch, events=counted_everywhere(EVENTS, rehearsal))
         alone = os.open(Path(here) / "alone", os.O_WRONLY | os.O_CREAT | os.O_APPEND)

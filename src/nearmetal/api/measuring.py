@@ -178,6 +178,22 @@ def machine_for(study: Study, progress: Progress, *, require_kvm: bool = False) 
     return with_accelerators(machine, study, progress, require_kvm=require_kvm)
 
 
+def checked(study: Study, progress: Progress, *, require_kvm: bool = False) -> Study:
+    """The study as it would run here: without what cannot run on this machine, of which the progress is told.
+    Nothing is measured. Raises as measured() does before its rehearsal."""
+    from ..node.available import usable_arms
+    from ..node.preflight import require_commands
+    from ..subjects.registry import without_unable
+
+    machine, study = machine_for(study, progress, require_kvm=require_kvm)
+    require_commands(study.arms(), study, machine.host, Path.cwd())
+    arms, backends, _ = usable_arms(machine, study, progress)
+    study, unable = without_unable(study.with_arms(arms), backends)
+    for text in unable:
+        progress.note(text)
+    return study
+
+
 def machine_here(progress: Progress, mpi: Mpi | None) -> Machine:
     """This machine, ready to measure. Raises UnavailableError with what to install."""
     from ..host import LocalHost

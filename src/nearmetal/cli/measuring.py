@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from ..api.measuring import measured
+from ..api.measuring import checked, measured
 from ..api.results import RESULTS, write_report
 from ..api.studies import study_text
 from ..errors import ExitCode, UsageError
@@ -39,7 +39,7 @@ Design = typer.Option(None, "--mode", help="slices between standing instances, o
 Width = typer.Option(None, "--width", help="Stop at this half-width (such as '0.7 %'), not at verdicts.")
 MaxBlocks = typer.Option(None, "--max-blocks", min=1, help="Stop after so many blocks in all.")
 RequireOption = typer.Option(None, "--require", help="kvm: refuse where guests would be emulated.")
-DryRun = typer.Option(False, "--dry-run", help="Print what would run, and start nothing.")
+DryRun = typer.Option(False, "--dry-run", help="Check what can run, print the plan, and measure nothing.")
 
 
 class Require(StrEnum):
@@ -100,6 +100,8 @@ def measure(
 ) -> int:
     """Run a study to its end and show its result, or with dry_run its plan. The exit code."""
     if dry_run:
+        with View(quiet=json) as view:
+            study = checked(study, view, require_kvm=require is Require.KVM)
         show_plan(study, json=json, blocks=None)
         return int(ExitCode.DONE)
     with View(quiet=json) as view:

@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from ..environments import Available, Backend, Elsewhere, Unavailable
 from ..environments.registry import get_backend
 from ..environments.storage import why_not
-from ..errors import UnavailableError, UsageError
+from ..errors import UnavailableError
 from ..model.study import Arm, Environment, Study
 from .attachments import missing_networks
 from .machine import Machine
+from .preflight import require_cpus
 from .progress import Progress
 
 
@@ -72,8 +73,8 @@ def usable_arms(
 ) -> tuple[dict[str, Arm], dict[str, Backend], dict[str, str]]:
     """Arms that can run here, their backends, and why the others cannot (by arm name).
 
-    Raises UsageError when a placement asks for more CPUs than there are, UnavailableError when a baseline
-    cannot run.
+    Raises UsageError if a placement asks for more CPUs than there are, UnavailableError if a baseline cannot
+    run, or if nothing is left to compare with it.
     """
     usable = usable_backends(machine, study, progress)
     by_name = {e.name: e for e in study.environments}
@@ -100,25 +101,15 @@ def usable_arms(
         del arms[arm.name]
         absent[arm.name] = f"its guest {arm.environment.inside} cannot run here"
         progress.note(f"{arm.name} cannot run here: {absent[arm.name]}")
-    for arm in arms.values():
-        wanted = set(arm.placement.cpus)
-        shared = arm.placement.oversubscribe
-        if not wanted <= set(machine.cpus) or (arm.placement.ranks > len(machine.cpus) and not shared):
-            raise UsageError(
-                f"placement {arm.placement.name} needs {arm.placement.ranks} CPUs"
-                f"{f' {sorted(wanted)}' if wanted else ''}; this machine gives {sorted(machine.cpus)}",
-                remedy="use fewer tasks: MPI ranks that share a CPU wait for each other by spinning; "
-                "or say oversubscribe: true",
-            )
-        if arm.placement.all_instances > machine.cores and not shared:
-            raise UsageError(
-                f"placement {arm.placement.name} has {arm.placement.all_instances} instances; "
-                f"this machine has {machine.cores} cores",
-                remedy="at most one instance for each core, or say oversubscribe: true",
-            )
+    require_cpus(arms.values(), machine)
     first = study.design.baselines[0]
     if not any(a.environment.name == first for a in arms.values()):
         raise UnavailableError(f"the baseline {first} cannot run here: {next(iter(absent.values()), '')}")
+    if study.comparisons() and not study.with_arms(arms).comparisons():
+        raise UnavailableError(
+            f"nothing is left to compare with {first}",
+            remedy="nearmetal check lists what can run here, and how to mend the rest",
+        )
     return arms, dict(usable.backends), absent
 
 

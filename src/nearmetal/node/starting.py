@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -10,13 +9,12 @@ from functools import partial
 from pathlib import Path
 
 from ..environments import Enclosed, Instance, InstanceRequest
-from ..environments.guest import FRESH
 from ..environments.storage import Volume
 from ..errors import TrialFailedError, UnavailableError
 from ..host.namespaces import same_namespace
-from ..model.study import ApplicationWorkload, Arm, Attachment, CommandWorkload, EventSubject, Starts, Study
+from ..model.study import Arm, Attachment, EventSubject, Starts
 from ..study_file.backends import backends_that
-from ..workloads.applications.registry import application, choices
+from .preflight import seen_directories
 from .seats import hostname
 from .start_group import Group, Start, started
 from .storage import bound, make_inside, volumes
@@ -154,7 +152,7 @@ def _request(trial: Trial, number: int, *, name: str | None = None) -> InstanceR
             *((trial.work,) if trial.work is not None else ()),
             software.tools.directory,
             *((node.ssh.directory,) if node.ssh else ()),
-            *hidden_programs(node.study, arm),
+            *seen_directories(node.study, arm, Path.cwd()),
         ),
         scratch=scratch,
         tree=software.tree,
@@ -171,23 +169,3 @@ def request_name(trial: Trial, name: str) -> tuple[str, str, Path]:
     scratch = trial.directory / f"instance-{name}-{next(trial.numbers)}"
     scratch.mkdir()
     return f"{trial.node.label}-{own}", hostname(own), scratch
-
-
-_HIDDEN = re.compile("|".join(rf"{re.escape(str(directory))}/" for directory in FRESH))
-
-
-def hidden_programs(study: Study, arm: Arm) -> tuple[Path, ...]:
-    """Directories of the user's own programs that lie where an instance has directories of its own: with a
-    program in bin, what lies beside that, as an interpreter needs it."""
-    own = [w for w in study.workloads if arm.environment.takes(w.name)]
-    named = [w.argv_on(arm.placement.ranks)[0] for w in own if isinstance(w, CommandWorkload)]
-    for w in own:
-        if isinstance(w, ApplicationWorkload):
-            named += application(w.application).needs(choices(w)).programs
-    programs = [p for p in map(Path, filter(_HIDDEN.match, named)) if p.is_file()]
-    return tuple(dict.fromkeys(_around(p) for p in programs))
-
-
-def _around(program: Path) -> Path:
-    above = program.parent.parent
-    return above if program.parent.name == "bin" and above not in FRESH else program.parent

@@ -4,15 +4,17 @@ that the arms see the same machine. Its trials are kept and never used."""
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from ..errors import RunError
 from ..model.plan import Work
 from ..model.record import JsonValue, Status, TrialRecord
-from ..model.study import Limits
+from ..model.study import Limits, Study
 from ..node.node import Node
+from ..node.progress import Progress
 from ..node.running_arm import RunningArm
+from ..plan import make_block
 from .audit import applications_said, audit_arms, limits_found, met_differently, parity, storage_found
 from .block import Recording, Rehearsal, run_block
 from .decide import Verifications, next_block
@@ -29,6 +31,7 @@ class Rehearsed:
     parity, storage, limits: see run.audit.
     records: of its trials.
     work: units of work in a slice.
+    failed: arms that failed in it, and once more when they were tried again, with the reason.
     notes: for the reader of the result.
     """
 
@@ -38,11 +41,12 @@ class Rehearsed:
     limits: dict[str, JsonValue]
     records: tuple[TrialRecord, ...]
     work: Work
+    failed: Mapping[str, str]
     notes: tuple[str, ...]
 
 
-def rehearse(node: Node, recording: Recording) -> Rehearsed:
-    """Run block 0. Raises RunError if every arm fails in it."""
+def rehearse(node: Node, recording: Recording, progress: Progress) -> Rehearsed:
+    """Run block 0, and arms that fail in it a second time. Raises RunError if every arm fails."""
     facts: dict[str, dict[str, str]] = {}
     storage: dict[str, JsonValue] = {}
     limits: dict[str, JsonValue] = {}
@@ -70,9 +74,14 @@ def rehearse(node: Node, recording: Recording) -> Rehearsed:
     begin = time.monotonic()
     records = tuple(run_block(node, order, recording, Rehearsal(audit=audit, fit=fit.fit)))
     seconds = time.monotonic() - begin - audit_seconds
-    failed = [r for r in records if r.status is Status.FAILED]
-    if len(failed) == len(records):
-        raise RunError(f"every arm failed in the rehearsal: {failed[0].reason}")
+    failed = _failed(records)
+    if all(r.status is Status.FAILED for r in records):
+        raise RunError(f"every arm failed in the rehearsal: {next(iter(failed.values()))}")
+    if failed:
+        progress.phase(f"{', '.join(failed)} failed in the rehearsal and is tried again")
+        sound = {r.arm for r in records} - failed.keys()
+        again = replace(order, attempt=2, block=make_block(node.study, REHEARSAL, without=sound))
+        failed = _failed(tuple(run_block(node, again, recording, Rehearsal(audit=audit, fit=fit.fit))))
     said = applications_said(records)
     for arm, told in said.items():
         facts.setdefault(arm, {}).update(told)
@@ -83,5 +92,26 @@ def rehearse(node: Node, recording: Recording) -> Rehearsed:
         limits=limits,
         records=records,
         work=fit.work,
+        failed=failed,
         notes=met_differently(said),
     )
+
+
+def _failed(records: Sequence[TrialRecord]) -> dict[str, str]:
+    """The arms that failed, with the reason."""
+    return {r.arm: r.reason for r in records if r.status is Status.FAILED}
+
+
+def without_failed(study: Study, rehearsed: Rehearsed) -> Study:
+    """The study without the arms that failed in the rehearsal, so that no time is spent on trials that fail.
+
+    Raises RunError if the first baseline failed, or if nothing is left to compare with it.
+    """
+    left = study.with_arms([arm.name for arm in study.arms() if arm.name not in rehearsed.failed])
+    first = study.design.baselines[0]
+    reasons = "; ".join(f"{arm} failed in the rehearsal: {why}" for arm, why in rehearsed.failed.items())
+    if first not in left.design.baselines:
+        raise RunError(reasons)
+    if study.comparisons() and not left.comparisons():
+        raise RunError(f"{reasons}; nothing is left to compare with {first}")
+    return left

@@ -21,6 +21,7 @@ from ..node.available import usable_arms
 from ..node.bases import base_record
 from ..node.machine import Machine, new_label
 from ..node.node import Node, open_node, sweep
+from ..node.preflight import require_commands
 from ..node.progress import BlockDone, Progress
 from ..plan import SlicePlanner, make_block, make_plan
 from ..records import ResultsDirectory, by_claim, completed_blocks, last_attempts
@@ -30,7 +31,7 @@ from .block import Recording
 from .budget import too_short
 from .decide import Verifications, next_block
 from .interrupt import interruptible
-from .rehearsal import REHEARSAL, rehearse
+from .rehearsal import REHEARSAL, rehearse, without_failed
 from .reopening import reopened_node
 from .roofs import RoofMeter
 from .running import RunningAnalysis
@@ -93,6 +94,7 @@ def start_run(machine: Machine, study: Study, order: Order, progress: Progress) 
 
 
 def _start(machine: Machine, study: Study, order: Order, label: str, progress: Progress) -> Outcome:
+    require_commands(study.arms(), study, machine.host, Path.cwd())
     arms, backends, absent = usable_arms(machine, study, progress)
     study, unable = without_unable(study.with_arms(arms), backends)
     for text in unable:
@@ -103,7 +105,11 @@ def _start(machine: Machine, study: Study, order: Order, label: str, progress: P
         asked = EVENTS if study.design.perf_events else ()
         recording = Recording(logs=directory.path / "logs", events=asked)
         progress.phase("rehearsal: block 0, discarded")
-        rehearsed = rehearse(node, recording)
+        rehearsed = rehearse(node, recording, progress)
+        study = without_failed(study, rehearsed)
+        node = replace(node, study=study)
+        for arm, why in rehearsed.failed.items():
+            progress.note(f"{arm} is left out, since it failed in the rehearsal: {why}")
         for text in rehearsed.notes:
             progress.note(text)
         limit = study.design.max_time
@@ -119,7 +125,7 @@ def _start(machine: Machine, study: Study, order: Order, label: str, progress: P
                 "tools": {**asdict(machine.built), "directory": str(machine.built.directory)},
                 "images": {n: s.record() for n, s in node.software.items() if s.image is not None},
                 "parity": rehearsed.parity,
-                "not_here": dict(absent),
+                "not_here": {**absent, **rehearsed.failed},
                 "cpu_order": {"cpus": list(machine.cpus), "cores": machine.cores},
                 "storage": rehearsed.storage,
                 "limits": rehearsed.limits,
