@@ -26,7 +26,7 @@ from nearmetal.errors import TrialFailedError
 from nearmetal.execute.guests import settled_networks
 from nearmetal.host.failure import find_error_line
 from nearmetal.model.guest import GuestSettings, Nic
-from nearmetal.model.network import NetworkSettings, Seat
+from nearmetal.model.network import NetworkSettings, Offloads, Seat
 from nearmetal.model.study import Attachment, Environment
 from nearmetal.network.plan import Want
 
@@ -90,7 +90,9 @@ CASES = [
     (
         Attachment.VETH_ROUTED,
         replace(SMALL, nic=Nic.RTL8139),
-        NetworkSettings(mtu=1300, congestion_control="cubic", tso=False, gso=False, gro=False),
+        NetworkSettings(
+            mtu=1300, congestion_control="cubic", offloads=Offloads(tso=False, gso=False, gro=False)
+        ),
         "8139cp",
     ),
 ]
