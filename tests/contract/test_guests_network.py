@@ -24,7 +24,7 @@ from nearmetal.environments.qemu.backend import Qemu
 from nearmetal.errors import TrialFailedError
 from nearmetal.host.failure import find_error_line
 from nearmetal.model.guest import GuestSettings, Nic
-from nearmetal.model.network import NetworkSettings, Seat
+from nearmetal.model.network import NetworkSettings, Offloads, Seat
 from nearmetal.model.study import Attachment, Environment
 from nearmetal.network.plan import Want
 from nearmetal.node.guests import check_networks
@@ -85,7 +85,9 @@ CASES = [
     (
         Attachment.VETH_ROUTED,
         replace(SMALL, nic=Nic.RTL8139),
-        NetworkSettings(mtu=1300, congestion_control="cubic", tso=False, gso=False, gro=False),
+        NetworkSettings(
+            mtu=1300, congestion_control="cubic", offloads=Offloads(tso=False, gso=False, gro=False)
+        ),
         "8139cp",
     ),
 ]

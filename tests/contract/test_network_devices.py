@@ -14,7 +14,7 @@ from pyroute2 import IPRoute
 from nearmetal.errors import UnavailableError
 from nearmetal.host import LocalHost
 from nearmetal.host.leftovers import LeftoverKind, find, remove
-from nearmetal.model.network import NetworkSettings
+from nearmetal.model.network import NetworkSettings, Offloads
 from nearmetal.model.study import Attachment
 from nearmetal.network.build import build_networks
 from nearmetal.network.plan import Want
@@ -46,7 +46,7 @@ def attribute(device: str, name: str) -> str:
 
 
 def want(devices: tuple[str, ...], instances: int = 2, **settings: str) -> Want:
-    own = NetworkSettings(devices=devices, mtu=1600, tso=False, **settings)  # type: ignore[arg-type]
+    own = NetworkSettings(devices=devices, mtu=1600, offloads=Offloads(tso=False), **settings)  # type: ignore[arg-type]
     return Want(attachment=Attachment.PHYS, settings=own, instances=instances)
 
 
@@ -87,7 +87,7 @@ def test_a_device_in_use_is_left_alone(devices: tuple[str, str], tmp_path: Path)
 CODE = """
 import sys, time
 from pathlib import Path
-from nearmetal.model.network import NetworkSettings
+from nearmetal.model.network import NetworkSettings, Offloads
 from nearmetal.model.study import Attachment
 from nearmetal.network.build import build_networks
 from nearmetal.network.plan import Want

@@ -44,7 +44,7 @@ from nearmetal.host.guest_line import Clocks, Hello
 from nearmetal.host.ranks import RankHolds, told_holdings
 from nearmetal.model.change import replace
 from nearmetal.model.guest import MIB, Accelerator, Cache, DiskFormat, GuestSettings, MachineType, Nic
-from nearmetal.model.network import NetworkSettings
+from nearmetal.model.network import NetworkSettings, Offloads
 from nearmetal.model.study import (
     Arm,
     Attachment,
@@ -229,7 +229,12 @@ def test_a_seat_is_handed_over_by_a_tap_of_its_own_kind() -> None:
 
 def test_a_guest_is_told_what_its_network_is_to_have() -> None:
     asked_for = NetworkSettings(
-        rto_min=0.004, congestion_control="reno", queue_length=77, tso=False, gro=True, mtu=1400, rate=1e6
+        rto_min=0.004,
+        congestion_control="reno",
+        queue_length=77,
+        offloads=Offloads(tso=False, gro=True),
+        mtu=1400,
+        rate=1e6,
     )
     words = "rto_min=4,congestion_control=reno,queue_length=77,tso=0,gro=1"
     assert tuning(asked_for) == words and tuning(NetworkSettings(mtu=1400)) == ""

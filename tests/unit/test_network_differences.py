@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from nearmetal.model.network import NetworkSettings
+from nearmetal.model.network import NetworkSettings, Offloads
 from nearmetal.network.build import remedy
 from nearmetal.network.differences import differences
 
@@ -27,7 +27,9 @@ GOT: dict[str, Any] = {
 
 def test_nothing_asked_is_nothing_wrong() -> None:
     assert differences(NetworkSettings(), None, {"hub": GOT, "a": GOT}) == ()
-    given = NetworkSettings(mtu=1500, rto_min=0.2, tso=True, gro=False, devices=("x",), subnet="10.0.0.0/8")
+    given = NetworkSettings(
+        mtu=1500, rto_min=0.2, offloads=Offloads(tso=True, gro=False), devices=("x",), subnet="10.0.0.0/8"
+    )
     assert differences(given, None, {"a": GOT}) == ()
 
 
@@ -40,8 +42,12 @@ def test_nothing_asked_is_nothing_wrong() -> None:
             {"rto_min": None},
             "eth0 of a: rto_min 0.002 was asked for, the kernel has None",
         ),
-        ({"gro": True}, {}, "eth0 of a: gro True was asked for, the kernel has False"),
-        ({"tso": False}, {"tso": None}, "eth0 of a: tso False was asked for, the kernel has None"),
+        ({"offloads": Offloads(gro=True)}, {}, "eth0 of a: gro True was asked for, the kernel has False"),
+        (
+            {"offloads": Offloads(tso=False)},
+            {"tso": None},
+            "eth0 of a: tso False was asked for, the kernel has None",
+        ),
         ({"rate": 1e6}, {}, "eth0 of a: rate 1000000.0 was asked for, the kernel has None"),
         ({"rate": 1e6}, {"rate": 999_000}, "eth0 of a: rate 1000000.0 was asked for, the kernel has 999000"),
     ],

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nearmetal.errors import UsageError
-from nearmetal.model.network import NetworkSettings
+from nearmetal.model.network import NetworkSettings, Offloads
 from nearmetal.model.study import Attachment
 from nearmetal.network import plan
 from nearmetal.network.plan import NetworkPlan, Want
@@ -67,7 +67,7 @@ def test_every_link_is_made_once_and_stands_on_what_is_there(attachment: Attachm
 @pytest.mark.parametrize("attachment", BUILT)
 def test_settings_reach_the_interface_of_every_instance(attachment: Attachment) -> None:
     asked = {"mtu": 1400, "rto_min": 0.002, "congestion_control": "reno", "rate": 1e8, "queue_length": 10}
-    own = one(attachment, 2, **asked, tso=False)
+    own = one(attachment, 2, **asked, offloads=Offloads(tso=False))
     for place in own.seat_places:
         (link,) = [k for k in own.topology.links if (k.at, k.name) == (place, own.topology.report[place])]
         assert (link.mtu, link.rate, link.queue_length) == (1400, 1e8, 10)

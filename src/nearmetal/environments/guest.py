@@ -226,7 +226,7 @@ def tuning(network: NetworkSettings) -> str:
     words = [f"rto_min={round(network.rto_min * 1000)}"] if network.rto_min is not None else []
     words += [f"congestion_control={network.congestion_control}"] if network.congestion_control else []
     words += [f"queue_length={network.queue_length}"] if network.queue_length is not None else []
-    return ",".join([*words, *(f"{name}={int(on)}" for name, on in network.offloads.items())])
+    return ",".join([*words, *(f"{name}={int(on)}" for name, on in network.offloads.asked().items())])
 
 
 def command_line(

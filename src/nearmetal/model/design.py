@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
+
+from ..units import Dimension
+from .keys import COUNT, COUNT_OR_NONE, NAME, SECONDS, SOME_TEXT, TRUTH, Each, key, one_of, quantity, whole
 
 
 class Mpi(StrEnum):
@@ -42,6 +45,8 @@ class Starts(StrEnum):
     IN_TURN = "in-turn"
 
 
+MARGIN, CONFIDENCE = 0.03, 0.95
+"""What file and command line take when nothing is said (METHOD: "One comparison")."""
 LEAST_SLICES = 6
 """Slices per kernel and instance at least, if the study does not state a number."""
 REHEARSED_SLICES = 4
@@ -50,52 +55,170 @@ REHEARSED_SLICES = 4
 
 @dataclass(frozen=True, kw_only=True)
 class Design:
-    """How a study is measured and judged.
+    """How a study is measured and judged. Times are in seconds; margin is the share of time from which a
+    difference is material, target_width the half-width of ln ratio at which the run stops. The confirmatory
+    study names its metrics in primary."""
 
-    baselines: names of environments.
-    margin: share of time from which a difference is material (0.03 = 3 %).
-    confidence: of the intervals.
-    seed: of every order drawn.
-    min_blocks: number of blocks before which no verdict is given; 0 = as soon as the method allows one.
-    expected_blocks: of study files of older versions; not used.
-    max_time: seconds; None without a limit.
-    target_width: half-width of ln ratio at which the run stops; None = at verdicts.
-    slices: of each kernel in a block (mode slices); None = as many as fill the block, more of noisy kernels.
-    runs: in each instance (mode plain).
-    warm_up: runs that are thrown away at the start of each instance.
-    profile: whether every MPI rank runs with the profile of its MPI calls.
-    perf_events: whether ranks count cycles and misses, where those of every arm can.
-    sample_every: seconds between two samples of node and instances.
-    instance_counters: whether what every instance counts over the timed runs of programs is kept.
-    starts: how the instances of an arm start.
-    mpi: None = the one that mpirun belongs to.
-    reach: how mpirun reaches instances.
-    single_copy: how ranks of one node copy large messages.
-    primary: names '<workload>.<metric>' of a confirmatory study; empty = exploratory.
-    """
-
-    baselines: tuple[str, ...]
-    margin: float
-    confidence: float
-    seed: int
-    mode: Mode = Mode.SLICES
-    min_blocks: int = 0
-    expected_blocks: int | None = None
-    max_blocks: int = 1000
-    max_time: float | None = None
-    target_width: float | None = None
-    slices: int | None = None
-    runs: int = 1
-    warm_up: int = 1
-    profile: bool = False
-    perf_events: bool = True
-    sample_every: float = 1.0
-    instance_counters: bool = False
-    starts: Starts = Starts.TOGETHER
-    mpi: Mpi | None = None
-    reach: Reach = Reach.AGENT
-    single_copy: SingleCopy = SingleCopy.NONE
-    primary: tuple[str, ...] = ()
+    baselines: tuple[str, ...] = field(
+        metadata=key(
+            Each(NAME, least=1),
+            "several of them instead; the further ones meet arms of their own transport",
+            ["native", "native-tcp"],
+            optional=True,
+        )
+    )
+    margin: float = field(
+        default=MARGIN,
+        metadata=key(
+            quantity(Dimension.SHARE, 0, 1, open_ends=True),
+            "time-equivalent overhead that matters; fixed before data",
+            "3 %",
+            always=True,
+        ),
+    )
+    confidence: float = field(
+        default=CONFIDENCE,
+        metadata=key(quantity(Dimension.SHARE, 0.5, 0.9999), "of every interval", "95 %", always=True),
+    )
+    mode: Mode = field(
+        default=Mode.SLICES,
+        metadata=key(
+            one_of(Mode),
+            "slices: short slices between standing instances; plain: one trial after the other",
+            "slices",
+            always=True,
+        ),
+    )
+    expected_blocks: int | None = field(
+        default=None,
+        metadata=key(COUNT, "not used any more: no number of blocks has to be known beforehand", 40),
+    )
+    min_blocks: int = field(
+        default=0,
+        metadata=key(
+            COUNT_OR_NONE,
+            "no verdict before so many blocks; the first is possible after 8 anyway",
+            12,
+            always=True,
+        ),
+    )
+    max_blocks: int = field(default=1000, metadata=key(COUNT, "stop after so many blocks", 200, always=True))
+    max_time: float | None = field(
+        default=None,
+        metadata=key(SECONDS, "stop after so much time; without end if omitted", "90 s", "1h30m"),
+    )
+    target_width: float | None = field(
+        default=None,
+        metadata=key(
+            quantity(Dimension.SHARE, 0, 1, open_ends=True),
+            "go on until every half-width is below this; until every cell has a verdict if omitted",
+            "0.5 %",
+        ),
+    )
+    seed: int = field(
+        metadata=key(
+            whole(0, 2**63 - 1),
+            "fixes the order of everything; drawn and recorded if omitted",
+            32570,
+            optional=True,
+        )
+    )
+    warm_up: int = field(
+        default=1,
+        metadata=key(COUNT_OR_NONE, "runs thrown away at the start of each instance", 1, always=True),
+    )
+    runs: int = field(default=1, metadata=key(COUNT, "runs per instance, in mode plain", 1, always=True))
+    slices: int | None = field(
+        default=None,
+        metadata=key(
+            COUNT,
+            "slices per kernel and instance, in mode slices; if omitted, as many as fill the block,"
+            " more of noisy kernels",
+            8,
+        ),
+    )
+    starts: Starts = field(
+        default=Starts.TOGETHER,
+        metadata=key(
+            one_of(Starts),
+            "how the instances of one arm are started and stopped: together, side by side at one"
+            " moment; in-turn, one after the other",
+            "in-turn",
+            always=True,
+        ),
+    )
+    profile: bool = field(
+        default=False,
+        metadata=key(
+            TRUTH, "have every MPI rank say where its time went and what it sent to whom", True, always=True
+        ),
+    )
+    perf_events: bool = field(
+        default=True,
+        metadata=key(
+            TRUTH,
+            "have every rank count cycles, instructions, cache and TLB misses, where the kernel lets"
+            " those of every arm",
+            False,
+            always=True,
+        ),
+    )
+    sample_every: float = field(
+        default=1.0,
+        metadata=key(
+            quantity(Dimension.TIME, 0.1, 10),
+            "time between two samples of the counters of node and instances: 100 ms to 10 s",
+            "100 ms",
+            always=True,
+        ),
+    )
+    instance_counters: bool = field(
+        default=False,
+        metadata=key(
+            TRUTH,
+            "keep what every instance counts over the timed runs of programs, a guest by its own"
+            " kernel: CPU time by kind, memory, blocks, interrupts, context switches",
+            True,
+            always=True,
+        ),
+    )
+    mpi: Mpi | None = field(
+        default=None,
+        metadata=key(
+            one_of(Mpi),
+            "which MPI starts the ranks, the kernels compiled for it; the one that mpirun is if omitted",
+            "openmpi",
+            "mpich",
+        ),
+    )
+    reach: Reach = field(
+        default=Reach.AGENT,
+        metadata=key(
+            one_of(Reach),
+            "how mpirun reaches instances: agent: enters them; ssh: an sshd in each, with keys of the"
+            " run alone",
+            "ssh",
+            always=True,
+        ),
+    )
+    single_copy: SingleCopy = field(
+        default=SingleCopy.NONE,
+        metadata=key(
+            one_of(SingleCopy),
+            "long messages in shared memory: none: through a segment; cma: one copy by"
+            " process_vm_readv, which every instance must allow",
+            "cma",
+            always=True,
+        ),
+    )
+    primary: tuple[str, ...] = field(
+        default=(),
+        metadata=key(
+            Each(SOME_TEXT),
+            "workload.metric names of a confirmatory study; exploratory if omitted",
+            ["cg.rate"],
+        ),
+    )
 
     @property
     def time_is_up(self) -> str:

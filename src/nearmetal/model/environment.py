@@ -6,9 +6,24 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import ClassVar
 
+from ..units import Dimension
 from .guest import GuestSettings
 from .image import HOST
+from .keys import (
+    CPU,
+    NAME,
+    SIZE,
+    SOME_TEXT,
+    TEXT,
+    TRUTH,
+    Each,
+    key,
+    one_of,
+    quantity,
+    whole,
+)
 from .network import NetworkSettings
+from .workload import STORAGE, STORAGE_VARIABLE
 
 
 class Transport(StrEnum):
@@ -95,16 +110,26 @@ USUAL_SHARES = 1024
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """Limits of one instance; None is unlimited.
+    """Limits of one instance; None is unlimited. cpu_quota is a share of one CPU's time, memory in bytes."""
 
-    cpu_quota: share of one CPU's time (0.5 = half a CPU).
-    cpu_shares: its weight against others that want the same CPU, USUAL_SHARES being that of any group.
-    memory: bytes.
-    """
-
-    cpu_quota: float | None = None
-    memory: int | None = None
-    cpu_shares: int | None = None
+    cpu_quota: float | None = field(
+        default=None,
+        metadata=key(
+            quantity(Dimension.SHARE, 0, 65_536, open_ends=True),
+            "CPU time, as a share of one CPU: 150 % is one CPU and a half",
+            "80 %",
+            name="cpu",
+        ),
+    )
+    cpu_shares: int | None = field(
+        default=None,
+        metadata=key(
+            whole(2, 262_144),
+            "weight against others on the same CPU; every group has 1024 unless given another",
+            256,
+        ),
+    )
+    memory: int | None = field(default=None, metadata=key(SIZE, "memory", "2 GiB"))
 
 
 class StorageKind(StrEnum):
@@ -131,10 +156,32 @@ class Storage:
     export 'server:/directory' in `path`, one directory for each instance. overwrite: what the device holds
     may be destroyed, without which none is touched."""
 
-    kind: StorageKind = StorageKind.OVERLAY
-    path: str | None = None
-    size: int | None = None
-    overwrite: bool = False
+    kind: StorageKind = field(
+        default=StorageKind.OVERLAY,
+        metadata=key(
+            one_of(StorageKind),
+            "overlay: a directory in its own root file system; bind: a directory of the machine;"
+            " tmpfs: memory; loop: an ext4 in a file; block: an ext4 on a device; nfs: an export",
+            "loop",
+            always=True,
+        ),
+    )
+    path: str | None = field(
+        default=None,
+        metadata=key(
+            SOME_TEXT,
+            "bind: a directory to make one in for each instance; loop: where its file is made,"
+            " /var/tmp if omitted; block: the device; nfs: server:/directory",
+            "/dev/vdb",
+        ),
+    )
+    size: int | None = field(
+        default=None, metadata=key(SIZE, "of a loop file; of a tmpfs its most", "256 MiB")
+    )
+    overwrite: bool = field(
+        default=False,
+        metadata=key(TRUTH, "block: yes, destroy what the device holds; it is not touched otherwise", True),
+    )
 
     @property
     def disk(self) -> str:
@@ -148,16 +195,23 @@ class Storage:
 @dataclass(frozen=True, kw_only=True)
 class Companion:
     """An instance of another kind beside those of an arm, with the same image, in which a command runs as
-    long as the trial does.
+    long as the trial does."""
 
-    argv: tokens, no shell.
-    cpus: those that it may use, empty for all of the arm's.
-    """
-
-    backend: str
-    argv: tuple[str, ...]
-    limits: Limits = field(default_factory=Limits)
-    cpus: tuple[int, ...] = ()
+    backend: str = field(metadata=key(NAME, "what wraps the companion", "namespaces"))
+    argv: tuple[str, ...] = field(
+        metadata=key(
+            Each(TEXT, least=1),
+            "what runs in it for as long as the trial does, one item each; no shell reads them",
+            ["vmstat", "1"],
+            name="command",
+        )
+    )
+    limits: Limits = field(
+        default_factory=Limits, metadata=key(Limits, "its limits; none if omitted", {"cpu": "10 %"})
+    )
+    cpus: tuple[int, ...] = field(
+        default=(), metadata=key(Each(CPU), "CPUs that it may use; all of the ranks' if omitted", [1])
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -178,43 +232,129 @@ class BackendSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class Environment:
-    """How work is wrapped.
-
-    backend: name of an entry point.
-    image: HOST, or the name of an image.
-    network: settings of its attachment.
-    guest: settings of its virtual machines; None for other backends.
-    inside: the environment in whose virtual machines its instances stand, with that one's image and guest
-        settings; None on the machine itself.
-    own: settings that only its backend has; None without.
-    storage: None where no workload is given a directory on one.
-    beside: its companion in every trial; None without one.
-    placements: names of the placements that it takes part in.
-    workloads: names of those that it runs; empty for all.
-    transport: between its ranks.
-    share: namespaces of the machine that its instances keep.
-    extra_work: share of additional work planted in every slice (backend handicap only, 0.03 = 3 %).
-    emulated: what emulates its machine or the one that its hypervisor runs on, such as 'Xen in TCG: where',
-        once that is known; empty where they are real.
-    """
+    """How work is wrapped. One that stands inside another has that one's image and guest settings."""
 
     name: str
-    backend: str
-    image: str = HOST
-    attachment: Attachment = Attachment.HOST
-    network: NetworkSettings = field(default_factory=NetworkSettings)
-    limits: Limits = field(default_factory=Limits)
-    guest: GuestSettings | None = None
-    inside: str | None = None
-    own: BackendSettings | None = None
-    storage: Storage | None = None
-    beside: Companion | None = None
-    placements: tuple[str, ...]
-    workloads: tuple[str, ...] = ()
-    transport: TransportWish = TransportWish.AUTO
-    share: tuple[Shared, ...] = ()
-    extra_work: float = 0.0
-    emulated: str = ""
+    backend: str = field(metadata=key(NAME, "what wraps the work", "native", "namespaces"))
+    image: str = field(
+        default=HOST,
+        metadata=key(
+            NAME,
+            "root filesystem inside: host (this machine's own), or an image by name",
+            "host",
+            "debian-mpi",
+            always=True,
+        ),
+    )
+    attachment: Attachment = field(
+        default=Attachment.HOST,
+        metadata=key(
+            one_of(Attachment),
+            "how an instance meets the network; several instances need one that is built for them,"
+            " such as veth-bridge",
+            "veth-bridge",
+            always=True,
+        ),
+    )
+    network: NetworkSettings = field(
+        default_factory=NetworkSettings,
+        metadata=key(
+            NetworkSettings,
+            "of a network that is built for the attachment; read back from the kernel and recorded",
+            {"rto_min": "2 ms", "mtu": 9000},
+        ),
+    )
+    limits: Limits = field(
+        default_factory=Limits,
+        metadata=key(Limits, "limits of each instance; none if omitted", {"cpu": "80 %", "memory": "2 GiB"}),
+    )
+    guest: GuestSettings | None = field(
+        default=None,
+        metadata=key(
+            GuestSettings,
+            "of a virtual machine (backends qemu, libvirt and xen): what it is made of",
+            {"memory": "2 GiB", "nic": "e1000"},
+        ),
+    )
+    inside: str | None = field(
+        default=None,
+        metadata=key(
+            NAME,
+            "an environment of virtual machines, in whose guest its one instance stands: a container"
+            " on that kernel, in that image; backend namespaces",
+            "vm",
+        ),
+    )
+    own: BackendSettings | None = field(
+        default=None, metadata=key(BackendSettings, "settings that only its backend has")
+    )
+    storage: Storage | None = field(
+        default=None,
+        metadata=key(
+            Storage,
+            f"a directory for files of its own, told to workloads as {STORAGE} and {STORAGE_VARIABLE}",
+            {"kind": "tmpfs", "size": "256 MiB"},
+        ),
+    )
+    beside: Companion | None = field(
+        default=None,
+        metadata=key(
+            Companion,
+            "an instance of another kind beside its own in every trial; mode plain only",
+            {"backend": "namespaces", "command": ["vmstat", "1"]},
+            written_before="storage",
+        ),
+    )
+    placements: tuple[str, ...] = field(
+        default=(),
+        metadata=key(
+            Each(NAME, least=1),
+            "placements it takes part in; every one that its attachment can serve if omitted",
+            ["1x2", "2x1"],
+            always=True,
+        ),
+    )
+    workloads: tuple[str, ...] = field(
+        default=(),
+        metadata=key(
+            Each(NAME), "workloads it runs, where not all; the first baseline runs all", ["cg", "latency"]
+        ),
+    )
+    transport: TransportWish = field(
+        default=TransportWish.AUTO,
+        metadata=key(
+            one_of(TransportWish),
+            "what carries messages between its ranks; auto: tcp between instances and over loopback,"
+            " else shm (shared memory)",
+            "tcp",
+        ),
+    )
+    share: tuple[Shared, ...] = field(
+        default=(),
+        metadata=key(
+            Each(one_of(Shared)),
+            "namespaces that its instances keep of the machine: both are needed for transport shm"
+            " between instances",
+            ["ipc", "pid"],
+        ),
+    )
+    extra_work: float = field(
+        default=0.0,
+        metadata=key(
+            quantity(Dimension.SHARE, 0, 10),
+            "work planted in every slice, as a share; backend handicap only",
+            "3 %",
+        ),
+    )
+    emulated: str = field(
+        default="",
+        metadata=key(
+            TEXT,
+            "by what its machine is, or in what its hypervisor stands; written by nearmetal, into the"
+            " study of a results directory",
+            "Xen in TCG: QEMU Standard PC",
+        ),
+    )
 
     @property
     def emulation(self) -> str:

@@ -31,6 +31,7 @@ class Kind:
     write: the text that reads back as the value.
     plain: whether that text needs no quotes in YAML.
     words: all texts that there are, where they can be counted.
+    unit: whether the text has a unit.
     """
 
     read: Callable[[object], Any]
@@ -38,6 +39,15 @@ class Kind:
     write: Callable[[Any], str] = str
     plain: bool = True
     words: tuple[str, ...] = ()
+    unit: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class Each:
+    """A list. least: number of its items."""
+
+    item: Kind
+    least: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,17 +57,25 @@ class Key:
     kind: what it takes; a dataclass with keys of its own where it holds a mapping.
     doc, examples: for people and editors.
     name: in the file.
+    usual: what people read as its default, where that is not the default written out.
+    optional: may be left out of a file although the field has no default; the reader of the file gives one.
+    always: written out also where it is as usual.
+    written_before: the field before which it is written out, where that is not its place here.
     """
 
-    kind: Kind | type[Any]
+    kind: Kind | Each | type[Any]
     doc: str
     examples: tuple[Any, ...]
-    name: str
+    name: str = ""
+    usual: Any = None
+    optional: bool = False
+    always: bool = False
+    written_before: str = ""
 
 
-def key(kind: Kind | type[Any], doc: str, *examples: Any, name: str = "") -> dict[str, Key]:
-    """Metadata of a field that a study file fills. name: of the key, where the field is called otherwise."""
-    return {_KEY: Key(kind=kind, doc=doc, examples=examples, name=name)}
+def key(kind: Kind | Each | type[Any], doc: str, *examples: Any, **more: Any) -> dict[str, Key]:
+    """Metadata of a field that a study file fills; the arguments are those of Key."""
+    return {_KEY: Key(kind=kind, doc=doc, examples=examples, **more)}
 
 
 def keys_of(kind: type[Any]) -> Iterator[tuple[dataclasses.Field[Any], Key]]:
@@ -151,7 +169,7 @@ def quantity(dimension: Dimension, low: float, high: float, *, open_ends: bool =
     def write(value: float) -> str:
         return exact(value, dimension)
 
-    return Kind(read, {"type": "string", "pattern": pattern(dimension)}, write)
+    return Kind(read, {"type": "string", "pattern": pattern(dimension)}, write, unit=True)
 
 
 def real(value: object) -> float:
@@ -206,7 +224,9 @@ TRUTH = either("true", "false", {"type": "boolean"})
 SWITCH = either("on", "off", {"enum": ["on", "off"]})
 COUNT = whole(1, 100_000)
 COUNT_OR_NONE = whole(0, 100_000)
+CPU = whole(0, 65_535)
 SIZE = quantity(Dimension.SIZE, 1, 2**60)
+WIRE_RATE = quantity(Dimension.RATE, 1e3, 4e9)
 SECONDS = quantity(Dimension.TIME, 0, 1e9, open_ends=True)
 INTERFACE = matching(
     r"^(?!\.{1,2}$)[!-.0-9;-~]{1,15}$", "the name of a network interface: 1 to 15 characters, no / or :"

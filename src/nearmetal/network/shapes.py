@@ -55,7 +55,9 @@ class Frame:
     def inner(self, at: str, name: str, kind: str) -> Link:
         """A link on the way: as long a packet, as long a queue and the same offloads."""
         s = self.settings
-        return Link(at=at, name=name, kind=kind, mtu=s.mtu, queue_length=s.queue_length, offloads=s.offloads)
+        return Link(
+            at=at, name=name, kind=kind, mtu=s.mtu, queue_length=s.queue_length, offloads=s.offloads.asked()
+        )
 
     def bridge(self) -> Link:
         """The hub's own, with its address."""

@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from ..model.capabilities import Capabilities
 from ..model.keys import did_you_mean
-from ..model.study import Attachment
+from ..model.study import Attachment, Environment
 from .backends import capabilities_of
 from .problems import Path, Problems
-from .tree import Node, mark_of
-from .validate import broken
-
-if TYPE_CHECKING:
-    from .sections import EnvironmentSection
+from .tree import MapNode, Node, mark_of
 
 _NOT_OF_GUESTS = {
     Attachment.HOST: "a guest cannot have the machine's own network; write attachment: none, or veth-bridge",
@@ -27,24 +22,27 @@ _OF_QEMU = {
 }
 
 
-def check_network(section: EnvironmentSection, node: Node, path: Path, problems: Problems) -> None:
-    """The section `network` of an environment against its attachment."""
-    if broken(section, node, "network"):
+def check_attachment(section: Environment, node: Node, path: Path, problems: Problems) -> None:
+    """The attachment of an environment against its backend, and the section `network` against both."""
+    attachment, can = section.attachment, capabilities_of(section.backend)
+    if can is not None and attachment not in can.attachments:
+        at: Path = ("attachment",)
+        problems.add(mark_of(node, at), path + at, _refusal(section.backend, can, attachment))
+        if not can.virtual or (attachment in _OF_QEMU and attachment not in can.not_attached):
+            return
+    if (*path, "network") in problems.unread:
         return
-    for at, what in _misfits(section):
+    own = node.get("network") if isinstance(node, MapNode) else None
+    for at, what in _misfits(section, given=isinstance(own, MapNode) and bool(own.entries)):
         key = at == ("network",)
         problems.add(mark_of(node, at, key=key), path + at, what)
 
 
-def _misfits(section: EnvironmentSection) -> Iterator[tuple[Path, str]]:
+def _misfits(section: Environment, *, given: bool) -> Iterator[tuple[Path, str]]:
+    """given: whether the section `network` has keys."""
     attachment, network = section.attachment, section.network
-    can = capabilities_of(section.backend)
-    if can is not None and attachment not in can.attachments:
-        yield ("attachment",), _refusal(section.backend, can, attachment)
-        if not can.virtual or (attachment in _OF_QEMU and attachment not in can.not_attached):
-            return
     if not attachment.seated:
-        if network.model_fields_set:
+        if given:
             yield (
                 ("network",),
                 f"attachment {attachment} has no network that is built for it; "

@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from ..model.keys import did_you_mean
-from ..model.study import Attachment, Mode, Pinning, Shared, TransportWish
-from .attachments import check_network
+from ..model.study import Attachment, Environment, Mode, Pinning, Placement, Shared, TransportWish
+from .attachments import check_attachment
 from .backends import backends_that, capabilities_of, is_bare
 from .catalog import Catalog
 from .guest import check_guest
 from .problems import Path, Problems
 from .storage import check_storage
 from .tree import MapNode, Node, mark_of
-from .validate import broken
-
-if TYPE_CHECKING:
-    from .sections import EnvironmentSection, PlacementSection
 
 
-def usable(section: EnvironmentSection, place: PlacementSection) -> bool:
+def usable(section: Environment, place: Placement) -> bool:
     """Whether the instances of an environment on a placement can reach each other: on the host's own network
     they would share one address, without one they have none. Emulated nodes have a network each, and a bare
     one is one instance."""
@@ -30,7 +25,7 @@ def usable(section: EnvironmentSection, place: PlacementSection) -> bool:
     return section.attachment.most_instances is None or place.instances <= section.attachment.most_instances
 
 
-def reach_memory(section: EnvironmentSection, place: PlacementSection) -> bool:
+def reach_memory(section: Environment, place: Placement) -> bool:
     """Whether the ranks on a placement can talk by the transport that was asked for: shared memory takes one
     instance, or several of one node that see each other's processes and segments."""
     alone = place.nodes * place.instances == 1
@@ -39,10 +34,10 @@ def reach_memory(section: EnvironmentSection, place: PlacementSection) -> bool:
 
 
 def check_environment(
-    section: EnvironmentSection,
+    section: Environment,
     node: Node,
     path: Path,
-    placements: Mapping[str, PlacementSection | None],
+    placements: Mapping[str, Placement | None],
     catalog: Catalog | None,
     problems: Problems,
 ) -> None:
@@ -51,8 +46,8 @@ def check_environment(
         what = f'unknown backend "{section.backend}"{did_you_mean(section.backend, catalog.backends)}'
         problems.add(mark_of(node, ("backend",)), (*path, "backend"), what)
     can = capabilities_of(section.backend)
-    if not broken(section, node, "attachment"):
-        check_network(section, node, path, problems)
+    if (*path, "attachment") not in problems.unread:
+        check_attachment(section, node, path, problems)
     if section.extra_work and can is not None and not can.plants_work:
         planters = " or ".join(backends_that(lambda c: c.plants_work))
         what = f'only the backend {planters} plants extra work, and this is "{section.backend}"'
@@ -62,9 +57,9 @@ def check_environment(
     _check_share(section, node, path, problems)
     if catalog is None or section.backend in catalog.backends:
         check_guest(section, node, path, problems)
-    unsure = broken(section, node, "attachment")
+    unsure = (*path, "attachment") in problems.unread
     seen: set[str] = set()
-    for number, name in enumerate(section.placements or ()):
+    for number, name in enumerate(section.placements):
         at: Path = ("placements", number)
         what = ""
         place = placements.get(name)
@@ -95,7 +90,7 @@ def check_environment(
             problems.add(mark_of(node, at), path + at, what)
 
 
-def _check_share(section: EnvironmentSection, node: Node, path: Path, problems: Problems) -> None:
+def _check_share(section: Environment, node: Node, path: Path, problems: Problems) -> None:
     at: Path = ("share",)
     if section.share and is_bare(section.backend):
         what = f"{section.backend} is the machine itself, and has no namespaces of its own"
@@ -104,7 +99,7 @@ def _check_share(section: EnvironmentSection, node: Node, path: Path, problems: 
         problems.add(mark_of(node, at), path + at, "a namespace given twice")
 
 
-def check_placement(section: PlacementSection, node: Node, path: Path, problems: Problems) -> None:
+def check_placement(section: Placement, node: Node, path: Path, problems: Problems) -> None:
     """One CPU for each rank, or none named."""
     ranks = section.nodes * section.instances * section.tasks
     nodes = f"{section.nodes} x " if section.nodes > 1 else ""
@@ -126,7 +121,7 @@ def check_placement(section: PlacementSection, node: Node, path: Path, problems:
 
 
 def check_named_workloads(
-    section: EnvironmentSection, node: Node, path: Path, workloads: Sequence[str], problems: Problems
+    section: Environment, node: Node, path: Path, workloads: Sequence[str], problems: Problems
 ) -> None:
     """The workloads that an environment runs, where it does not run all."""
     for number, name in enumerate(section.workloads):
@@ -141,7 +136,7 @@ def check_named_workloads(
 
 
 def check_beside(
-    section: EnvironmentSection,
+    section: Environment,
     node: Node,
     path: Path,
     mode: Mode,

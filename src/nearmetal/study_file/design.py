@@ -5,24 +5,55 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from ..model.keys import did_you_mean
-from ..model.study import Study, Workload
+from ..model.keys import NAME, Key, did_you_mean
+from ..model.study import Design, Study, Workload
 from .catalog import Catalog
 from .problems import Path, Problems
 from .tree import MapNode, Node, mark_of
-from .validate import broken
+from .validate import validate
 from .workloads import metrics_of
 
 if TYPE_CHECKING:
-    from .sections import DesignSection
+    from .sections.base import Section
 
 #: Fewer blocks have no 95 % interval at all: 2/2^n > 5 % for n < 6.
 LEAST_BLOCKS = 6
 
 
+BASELINE = Key(
+    kind=NAME, doc="the environment that the others are compared with", examples=("native",), name="baseline"
+)
+"""Instead of baselines, where there is one."""
+
+
+def design_section() -> type[Section]:
+    """The keys of a design."""
+    from .sections import section_of
+
+    return section_of(Design, first={BASELINE.name: BASELINE})
+
+
+def read_design(node: Node | None, seed: int | None, problems: Problems) -> Design | None:
+    """seed: used where the file gives none."""
+    if not isinstance(node, MapNode):
+        return None
+    from .sections import made
+
+    path: Path = ("design",)
+    section = validate(design_section(), node, path, problems)
+    if section is None:
+        return None
+    one, several, own = (getattr(section, name) for name in ("baseline", "baselines", "seed"))
+    if own is None and seed is None and (*path, "seed") not in problems.unread:
+        problems.add(node.mark, path, "no seed; write seed: 1, or let the command draw one")
+    names = tuple(several) if several is not None else () if one is None else (one,)
+    out: Design = made(section, baselines=names, seed=own if own is not None else seed or 0)
+    return out
+
+
 def check_design(
-    section: DesignSection,
-    node: Node,
+    design: Design,
+    node: MapNode,
     environments: Iterable[str],
     workloads: Mapping[str, Workload | None],
     catalog: Catalog | None,
@@ -31,51 +62,47 @@ def check_design(
     """Baselines, numbers of blocks and primary metrics."""
     path: Path = ("design",)
     names = tuple(environments)
-    if section.baseline is not None and section.baselines is not None:
+    given = [k for k in ("baseline", "baselines") if k in node.entries]
+    read = [k for k in given if (*path, k) not in problems.unread]
+    if len(read) > 1:
         problems.add(
             mark_of(node, ("baselines",), key=True), path, "baseline and baselines: one of them is enough"
         )
-    elif not baselines_of(section) and not any(broken(section, node, k) for k in ("baseline", "baselines")):
+    elif not given:
         problems.add(node.mark, path, f"no baseline; write baseline: {names[0] if names else 'native'}")
-    for at, name in baselines_of(section):
+    for number, name in enumerate(design.baselines):
+        at: Path = ("baselines", number) if "baselines" in read else ("baseline",)
         if name not in names:
             what = f'no environment is called "{name}"{did_you_mean(name, names)}'
             problems.add(mark_of(node, at), path + at, what)
-    if section.baselines is not None and len(set(section.baselines)) < len(section.baselines):
+    if len(set(design.baselines)) < len(design.baselines):
         problems.add(mark_of(node, ("baselines",)), (*path, "baselines"), "an environment given twice")
     if catalog is not None:
-        _check_blocks(section, node, problems)
-    _check_primary(section, node, workloads, catalog, problems)
+        _check_blocks(design, node, problems)
+    _check_primary(design, node, workloads, catalog, problems)
 
 
-def baselines_of(section: DesignSection) -> tuple[tuple[Path, str], ...]:
-    """Each baseline with where it stands below `design`."""
-    if section.baselines is not None:
-        return tuple((("baselines", i), name) for i, name in enumerate(section.baselines))
-    return ((("baseline",), section.baseline),) if section.baseline is not None else ()
-
-
-def _check_blocks(section: DesignSection, node: Node, problems: Problems) -> None:
-    if any(broken(section, node, key) for key in ("min_blocks", "max_blocks")):
+def _check_blocks(design: Design, node: Node, problems: Problems) -> None:
+    if any(("design", key) in problems.unread for key in ("min_blocks", "max_blocks")):
         return
-    if section.max_blocks < LEAST_BLOCKS:
-        what = f"{section.max_blocks} blocks carry no interval; write 8 or more"
+    if design.max_blocks < LEAST_BLOCKS:
+        what = f"{design.max_blocks} blocks carry no interval; write 8 or more"
         problems.add(mark_of(node, ("max_blocks",)), ("design", "max_blocks"), what)
-    elif section.max_blocks < section.min_blocks:
-        least = section.min_blocks
-        what = f"{section.max_blocks} is less than min_blocks, {least}: there would be no verdict"
+    elif design.max_blocks < design.min_blocks:
+        least = design.min_blocks
+        what = f"{design.max_blocks} is less than min_blocks, {least}: there would be no verdict"
         problems.add(mark_of(node, ("max_blocks",)), ("design", "max_blocks"), what)
 
 
 def _check_primary(
-    section: DesignSection,
+    design: Design,
     node: Node,
     workloads: Mapping[str, Workload | None],
     catalog: Catalog | None,
     problems: Problems,
 ) -> None:
     seen: set[str] = set()
-    for number, text in enumerate(section.primary):
+    for number, text in enumerate(design.primary):
         at: Path = ("primary", number)
         name, dot, metric = text.partition(".")
         what = ""

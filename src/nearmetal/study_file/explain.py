@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import re
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, get_args, get_origin
 
+from ..model.study import Environment, Placement
 from ..units import EXAMPLES, Dimension, units_of
 from .backends import every_settings
 from .catalog import Catalog, ParamType
+from .design import design_section
+from .images import image_section
 from .validate import inline, keys_of, required
 
 if TYPE_CHECKING:
@@ -34,16 +37,16 @@ def explain(catalog: Catalog | None = None) -> str:
     for name, field in s.TopSection.model_fields.items():
         out += _key(name, field, "  ", example=name in ("name", "question"))
         if name == "environments":
-            out += ["    <name>", *_keys(s.environment_section(every_settings()), "      ")]
+            out += ["    <name>", *_keys(s.section_of(Environment, every_settings()), "      ")]
         elif name == "images":
-            out += ["    <name>", *_keys(s.ImageSection, "      ")]
+            out += ["    <name>", *_keys(image_section(), "      ")]
         elif name == "placements":
-            out += ["    <name>", *_keys(s.PlacementSection, "      ")]
+            out += ["    <name>", *_keys(s.section_of(Placement), "      ")]
         elif name == "workloads":
             for words, model in workload_kinds:
                 out += [f"    <name>: {words}", *_keys(model, "      ")]
         elif name == "design":
-            out += _keys(s.DesignSection, "    ")
+            out += _keys(design_section(), "    ")
     out += ["", "Units"]
     for dimension in Dimension:
         known = ", ".join(units_of(dimension)) or "none"
@@ -71,22 +74,23 @@ def _keys(model: type[BaseModel], indent: str) -> list[str]:
     return out
 
 
-def _known_words(field: FieldInfo) -> Sequence[str]:
-    """The words that a field takes; empty if it takes other values."""
-    from .fields import Taken
-
-    return next((m.kind.words for m in field.metadata if isinstance(m, Taken) and m.kind.words), ())
-
-
 def _key(name: str, field: FieldInfo, indent: str, *, example: bool) -> list[str]:
     words = field.description or ""
-    if known := _known_words(field):
+    known = _known_words(field)
+    if known:
         words += f".  One of {', '.join(known)}"
     elif example and field.examples:
         words += f".  Example: {' or '.join(inline(e) for e in field.examples)}"
     default = _default(field)
     words += f"  ({default})" if default else ""
     return _wrapped(name, words, indent)
+
+
+def _known_words(field: FieldInfo) -> tuple[str, ...]:
+    """All texts that a key takes; empty where there are others, or it may be left open."""
+    from .fields import Taken
+
+    return next((m.kind.words for m in field.metadata if isinstance(m, Taken)), ())
 
 
 def _wrapped(name: str, words: str, indent: str) -> list[str]:

@@ -1,23 +1,16 @@
-"""The virtual machines of environments: their keys, what goes together, what they stand for, how they are
-written out."""
+"""The virtual machines of environments: which of their keys go together. Adds to problems."""
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from ..model.guest import MIB, Accelerator, Aio, Cache, GuestSettings, MachineType, Nic, StartFrom
 from ..model.image import HOST
-from ..model.study import StorageKind
+from ..model.study import Environment, StorageKind
 from ..units import Dimension, exact
 from .backends import backends_that, capabilities_of
 from .problems import Path, Problems
 from .tree import MapNode, Node, mark_of
-from .validate import broken
-
-if TYPE_CHECKING:
-    from .sections import EnvironmentSection, GuestSection
 
 LEAST_MEMORY = 48 * MIB
 """Below it no kernel unpacks its initramfs."""
@@ -27,7 +20,7 @@ _MOST_MTU = {Nic.E1000: 16110, Nic.RTL8139: 4096}
 Found = Iterator[tuple[Path, str]]
 
 
-def check_guest(section: EnvironmentSection, node: Node, path: Path, problems: Problems) -> None:
+def check_guest(section: Environment, node: Node, path: Path, problems: Problems) -> None:
     """What a virtual machine can have, and what only it has."""
     can = capabilities_of(section.backend)
     if can is None:
@@ -46,15 +39,15 @@ def check_guest(section: EnvironmentSection, node: Node, path: Path, problems: P
         (("guest", *at), what) for at, what in (_inside(section, section.guest, own) if section.guest else ())
     ]
     for at, what in found:
-        if not broken(section, node, str(at[0])):
+        if (*path, str(at[0])) not in problems.unread:
             problems.add(mark_of(node, at), path + at, what)
     for key in sorted(own & can.not_of_guest.keys()):
         at = ("guest", key)
-        if not broken(section, node, "guest"):
+        if (*path, "guest") not in problems.unread:
             problems.add(mark_of(node, at, key=True), path + at, can.not_of_guest[key])
 
 
-def _around(section: EnvironmentSection) -> Found:
+def _around(section: Environment) -> Found:
     """Of the environment's other keys."""
     if section.share:
         yield ("share",), "a guest shares no namespace with the machine"
@@ -67,7 +60,7 @@ def _around(section: EnvironmentSection) -> Found:
         yield ("limits", "memory"), "a guest has the memory that it is given; write guest: memory"
 
 
-def _inside(section: EnvironmentSection, g: GuestSection, own: frozenset[str]) -> Found:
+def _inside(section: Environment, g: GuestSettings, own: frozenset[str]) -> Found:
     """Of the guest's keys. own: those that are given."""
     if g.memory < LEAST_MEMORY:
         yield ("memory",), f"no guest boots in less than {exact(LEAST_MEMORY, Dimension.SIZE)}"
@@ -97,7 +90,7 @@ def _inside(section: EnvironmentSection, g: GuestSection, own: frozenset[str]) -
         )
 
 
-def _microvm(section: EnvironmentSection, g: GuestSection) -> Found:
+def _microvm(section: Environment, g: GuestSettings) -> Found:
     if g.nic in (Nic.E1000, Nic.RTL8139):
         yield ("nic",), f"{g.nic} is a PCI card, and microvm has no PCI; write nic: virtio"
     if section.image == HOST and g.disk is None:
@@ -109,7 +102,7 @@ def _microvm(section: EnvironmentSection, g: GuestSection) -> Found:
         yield ("numa",), "microvm has no NUMA nodes; write machine: q35"
 
 
-def _disks(section: EnvironmentSection, g: GuestSection, own: frozenset[str]) -> Found:
+def _disks(section: Environment, g: GuestSettings, own: frozenset[str]) -> Found:
     if g.aio is Aio.NATIVE and g.cache not in (Cache.NONE, Cache.DIRECTSYNC):
         yield ("aio",), "aio native needs cache none or directsync"
     if g.modules is not None and (g.kernel is None or "/" not in g.kernel):
@@ -126,33 +119,3 @@ def _disks(section: EnvironmentSection, g: GuestSection, own: frozenset[str]) ->
     no_disk = g.disk is None and g.writable is None and g.swap is None and section.image == HOST
     for key in sorted(own & {"format", "cache", "aio", "snapshot"}) if no_disk else ():
         yield (key,), "it has no disk: its root is the machine's own, and what it writes stays in its memory"
-
-
-def guest_of(section: GuestSection | None) -> GuestSettings | None:
-    """What it stands for."""
-    if section is None:
-        return None
-    names = [f.name for f in dataclasses.fields(GuestSettings) if f.name != "accelerated_not"]
-    return GuestSettings(**{n: getattr(section, n) for n in names}, accelerated_not=section.no_kvm)
-
-
-def guest_words(g: GuestSettings) -> dict[str, str | None]:
-    """Its keys as a file has them; None for what is as usual. Texts are quoted by the caller."""
-    usual = GuestSettings()
-    out: dict[str, str | None] = {}
-    for f in dataclasses.fields(GuestSettings):
-        value = getattr(g, f.name)
-        name = "no_kvm" if f.name == "accelerated_not" else f.name
-        if value == getattr(usual, f.name):
-            out[name] = None
-        elif f.name in ("memory", "writable", "swap"):
-            out[name] = exact(value, Dimension.SIZE)
-        elif f.name == "boot_timeout":
-            out[name] = exact(value, Dimension.TIME)
-        else:
-            out[name] = str(value).lower() if isinstance(value, bool) else str(value)
-    return out
-
-
-TEXTS = frozenset({"cpu", "kernel", "modules", "disk", "root_device", "vfio", "uri", "no_kvm"})
-"""Keys of guest_words() whose value is any text."""

@@ -7,37 +7,54 @@ from pathlib import Path as FilePath
 from typing import TYPE_CHECKING
 
 from ..errors import UsageError
+from ..model.environment import Environment
 from ..model.image import HOST, ImageDefinition
-from ..model.keys import did_you_mean
+from ..model.keys import NAME, Key, did_you_mean
 from .problems import Path, Problems
-from .tree import MapNode, mark_of, read_tree
+from .tree import MapNode, Node, mark_of, read_tree
 from .validate import validate
 
 if TYPE_CHECKING:
     from .catalog import Catalog
-    from .sections import EnvironmentSection, ImageSection
+    from .sections.base import Section
 
 SECTION = "images"
 
 
+_NAME = Key(kind=NAME, doc="in a file of its own: its name", examples=("own",), name="name")
+
+
+def image_section() -> type[Section]:
+    """The keys of an image."""
+    from .sections import section_of
+
+    return section_of(ImageDefinition, first={_NAME.name: _NAME})
+
+
+def _read(node: Node, path: Path, name: str, problems: Problems) -> tuple[ImageDefinition | None, str | None]:
+    """The definition of an image, and the name that stands in it."""
+    from .sections import made
+
+    section = validate(image_section(), node, path, problems)
+    return (None, None) if section is None else (made(section, name=name), getattr(section, _NAME.name))
+
+
 def read_images(root: MapNode, problems: Problems) -> dict[str, ImageDefinition]:
     """By name, from the section images of a study file; the mistaken ones are left out."""
-    from .sections import ImageSection
-
     node = root.get(SECTION)
     found = {}
     for key, (mark, entry) in (node.entries if isinstance(node, MapNode) else {}).items():
-        section = validate(ImageSection, entry, (SECTION, key), problems)
-        if section is not None and section.name not in (None, key):
-            problems.add(mark, (SECTION, key), f'the image is called "{section.name}" below')
-        elif section is not None:
-            found[key] = _definition(key, section)
+        image, called = _read(entry, (SECTION, key), key, problems)
+        if called not in (None, key):
+            problems.add(mark, (SECTION, key), f'the image is called "{called}" below')
+        elif image is not None:
+            found[key] = image
     return found
 
 
 def check_images(
     root: MapNode,
-    environments: Mapping[str, EnvironmentSection | None],
+    environments: Mapping[str, Environment | None],
     images: Mapping[str, ImageDefinition],
     catalog: Catalog | None,
     problems: Problems,
@@ -79,8 +96,6 @@ def load_definition(path: FilePath, name: str) -> ImageDefinition:
 
 def read_definition(text: str, file: str, name: str) -> ImageDefinition:
     """As load_definition; file: what messages call it."""
-    from .sections import ImageSection
-
     problems = Problems(file)
     root = read_tree(text, problems)
     if SECTION in root.entries:
@@ -89,22 +104,11 @@ def read_definition(text: str, file: str, name: str) -> ImageDefinition:
             what = f'no image is called "{name}"{did_you_mean(name, found)}'
             problems.add(mark_of(root, (SECTION,), key=True), (), what)
     else:
-        section = validate(ImageSection, root, (), problems)
-        if section is not None and section.name not in (None, name):
-            what = f'the image here is called "{section.name}", not "{name}"'
+        image, called = _read(root, (), name, problems)
+        if called not in (None, name):
+            what = f'the image here is called "{called}", not "{name}"'
             problems.add(mark_of(root, ("name",)), ("name",), what)
-        found = {name: _definition(name, section)} if section is not None else {}
+        found = {name: image} if image is not None else {}
     if problems.found:
         raise problems.error()
     return found[name]
-
-
-def _definition(name: str, section: ImageSection) -> ImageDefinition:
-    return ImageDefinition(
-        name=name,
-        suite=section.suite,
-        packages=tuple(section.packages),
-        variant=section.variant,
-        mirror=section.mirror,
-        sources=tuple(section.sources),
-    )

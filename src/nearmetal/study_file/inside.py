@@ -3,36 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING
 
 from ..model.keys import did_you_mean
-from ..model.study import Attachment, StorageKind
+from ..model.study import Attachment, Environment, Limits, StorageKind
 from .backends import backends_that, capabilities_of
 from .problems import Path, Problems
 from .tree import MapNode, entries_of, mark_of
-from .validate import broken
-
-if TYPE_CHECKING:
-    from .sections import EnvironmentSection
 
 
-def check_inside(
-    root: MapNode, environments: Mapping[str, EnvironmentSection | None], problems: Problems
-) -> None:
+def check_inside(root: MapNode, environments: Mapping[str, Environment | None], problems: Problems) -> None:
     """Of every environment that names another one to stand in."""
     for name, (_, node) in entries_of(root, "environments").items():
         section = environments[name]
         if section is None or section.inside is None:
             continue
-        found = _misfits(name, section, environments) or _not_inside(section, environments[section.inside])
+        path: Path = ("environments", name)
+        given = isinstance(node, MapNode) and "image" in node.entries
+        has_image = given and (*path, "image") not in problems.unread
+        found = _misfits(name, section, environments) or _not_inside(
+            section, environments[section.inside], has_image=has_image
+        )
         for key, what in found.items():
             at: Path = (key,)
-            if not broken(section, node, key):
-                problems.add(mark_of(node, at), ("environments", name, key), what)
+            if (*path, key) not in problems.unread:
+                problems.add(mark_of(node, at), path + at, what)
 
 
 def _misfits(
-    name: str, section: EnvironmentSection, environments: Mapping[str, EnvironmentSection | None]
+    name: str, section: Environment, environments: Mapping[str, Environment | None]
 ) -> dict[str, str]:
     """Why it cannot stand in the one that it names, by key."""
     other, others = section.inside, [n for n in environments if n != name]
@@ -51,18 +49,18 @@ def _misfits(
     return {}
 
 
-def _not_inside(section: EnvironmentSection, around: EnvironmentSection | None) -> dict[str, str]:
+def _not_inside(section: Environment, around: Environment | None, *, has_image: bool) -> dict[str, str]:
     """Keys that no instance in a guest can have."""
-    return dict(_keys(section, around)) if around is not None else {}
+    return dict(_keys(section, around, has_image=has_image)) if around is not None else {}
 
 
-def _keys(section: EnvironmentSection, around: EnvironmentSection) -> Iterator[tuple[str, str]]:
+def _keys(section: Environment, around: Environment, *, has_image: bool) -> Iterator[tuple[str, str]]:
     if section.attachment.seated:
         lone = ", ".join((Attachment.HOST, Attachment.LOOPBACK, Attachment.NONE))
         yield "attachment", f"no network is built inside a guest; write one of {lone}"
-    if "image" in section.model_fields_set and section.image != around.image:
+    if has_image and section.image != around.image:
         yield "image", f'its image is that of the guest, "{around.image}"; leave it out'
-    if any(value is not None for _, value in section.limits):
+    if section.limits != Limits():
         yield "limits", "a guest has no control groups; write limits for the guest"
     if section.share:
         yield "share", "it shares no namespace with its guest"

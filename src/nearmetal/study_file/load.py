@@ -4,27 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path as FilePath
-from typing import TYPE_CHECKING
 
 from ..errors import UsageError
-from ..model.study import Study
+from ..model.study import Environment, Placement, Study
 from .applications import check_applications
 from .catalog import Catalog
 from .checks import check_beside, check_environment, check_named_workloads, check_placement
-from .design import check_arms, check_design
+from .design import check_arms, check_design, read_design
 from .images import check_images, read_images
 from .inside import check_inside
 from .made import frame_of
 from .npb import Program
-from .own_settings import check_own, section_for
+from .own_settings import check_own, settings_for
 from .problems import Mark, Problems
 from .storage import check_told_storage
 from .tree import MAX_BYTES, TOO_LARGE, MapNode, entries_of, read_tree
-from .validate import broken, validate
+from .validate import read, validate
 from .workloads import check_programs, read_workload, workload_pieces
-
-if TYPE_CHECKING:
-    from .sections import EnvironmentSection, PlacementSection
 
 
 def load_study(path: FilePath, catalog: Catalog | None, *, seed: int | None = None) -> Study:
@@ -54,17 +50,17 @@ def load_study(path: FilePath, catalog: Catalog | None, *, seed: int | None = No
 
 def load_text(text: str, name: str, catalog: Catalog | None, *, seed: int | None = None) -> Study:
     """The study in a text; name: what messages call it. Otherwise as load_study. Raises StudyError."""
-    from .sections import DesignSection, PlacementSection, TopSection
+    from .sections import TopSection
 
     problems = Problems(name)
     root = read_tree(text, problems)
     top = validate(TopSection, root, (), problems)
     placements = {
-        key: validate(PlacementSection, node, ("placements", key), problems)
+        key: read(Placement, node, ("placements", key), problems, name=key)
         for key, (_, node) in entries_of(root, "placements").items()
     }
     environments = {
-        key: validate(section_for(node), node, ("environments", key), problems)
+        key: read(Environment, node, ("environments", key), problems, own=settings_for(node), name=key)
         for key, (_, node) in entries_of(root, "environments").items()
     }
     check_inside(root, environments, problems)
@@ -83,20 +79,14 @@ def load_text(text: str, name: str, catalog: Catalog | None, *, seed: int | None
                 environment, node, ("environments", key), workloads.values(), writers, problems
             )
     design_node = root.get("design")
-    design = (
-        validate(DesignSection, design_node, ("design",), problems)
-        if isinstance(design_node, MapNode)
-        else None
-    )
-    if design is not None and design_node is not None:
+    design = read_design(design_node, seed, problems)
+    if design is not None and isinstance(design_node, MapNode):
         for key, (_, node) in entries_of(root, "environments").items():
             environment = environments[key]
             if environment is not None:
                 check_beside(environment, node, ("environments", key), design.mode, catalog, problems)
         check_design(design, design_node, environments, workloads, catalog, problems)
-        if design.seed is None and seed is None and not broken(design, design_node, "seed"):
-            problems.add(design_node.mark, ("design",), "no seed; write seed: 1, or let the command draw one")
-    frame = frame_of(root, top.name if top else "", placements, environments, design, seed, problems)
+    frame = frame_of(root, top.name if top else "", placements, environments, design, problems)
     if frame is not None and catalog is not None:
         check_arms(frame, root, problems)
     if frame is not None:
@@ -118,8 +108,8 @@ def load_text(text: str, name: str, catalog: Catalog | None, *, seed: int | None
 
 def _check_sections(
     root: MapNode,
-    placements: Mapping[str, PlacementSection | None],
-    environments: Mapping[str, EnvironmentSection | None],
+    placements: Mapping[str, Placement | None],
+    environments: Mapping[str, Environment | None],
     catalog: Catalog | None,
     problems: Problems,
 ) -> None:

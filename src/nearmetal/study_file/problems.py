@@ -24,11 +24,13 @@ class Problems:
     file: its name as shown.
     found: by place and message, so that the mistake of a part that a sweep repeats is shown once.
     added: number of calls of add(), repeated mistakes included.
+    unread: keys that are given but wrong, so that what was made of the others holds the usual instead.
     """
 
     file: str
     found: dict[tuple[Mark, str], StudyProblem] = field(default_factory=dict)
     added: int = 0
+    unread: set[Path] = field(default_factory=set)
 
     def add(self, mark: Mark, path: Path, what: str) -> None:
         self.added += 1

@@ -7,8 +7,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..model.keys import NAME_PATTERN
+from ..model.study import Environment, Placement
 from .backends import every_settings
 from .catalog import Catalog, ParamType
+from .design import design_section
+from .images import image_section
 
 SCHEMA_NAME = "nearmetal.schema.json"
 Schema = dict[str, Any]
@@ -23,15 +26,15 @@ def json_schema(catalog: Catalog) -> Schema:
 
     models = (
         s.TopSection,
-        s.environment_section(every_settings()),
-        s.ImageSection,
-        s.PlacementSection,
+        s.section_of(Environment, every_settings()),
+        image_section(),
+        s.section_of(Placement),
         s.KernelSection,
         s.ApplicationSection,
         s.CommandSection,
         s.NpbWorkloadSection,
         s.EventSection,
-        s.DesignSection,
+        design_section(),
     )
     _, whole = models_json_schema([(m, "validation") for m in models])
     defs: Schema = {name: _tidy(d) for name, d in whole["$defs"].items()}
@@ -42,7 +45,7 @@ def json_schema(catalog: Catalog) -> Schema:
     application = defs.pop("ApplicationSection")
     for name, known in catalog.applications.items():
         defs[f"Application_{name}"] = _own_keys(application, "application", name, known.parameters)
-    defs["EnvironmentSection"]["properties"]["backend"]["enum"] = list(catalog.backends)
+    defs["Environment"]["properties"]["backend"]["enum"] = list(catalog.backends)
     kinds = [
         *(f"Kernel_{n}" for n in catalog.kernels),
         *(f"Application_{n}" for n in catalog.applications),
@@ -52,9 +55,9 @@ def json_schema(catalog: Catalog) -> Schema:
     ]
     defs["NpbSection"]["required"] = ["bin"]  # a sweep may give the others
     entries: dict[str, Schema] = {
-        "environments": {"$ref": "#/$defs/EnvironmentSection"},
-        "images": {"$ref": "#/$defs/ImageSection"},
-        "placements": {"$ref": "#/$defs/PlacementSection"},
+        "environments": {"$ref": "#/$defs/Environment"},
+        "images": {"$ref": "#/$defs/ImageDefinition"},
+        "placements": {"$ref": "#/$defs/Placement"},
         "workloads": {"anyOf": [{"$ref": f"#/$defs/{kind}"} for kind in kinds]},
     }
     for key, entry in entries.items():
@@ -62,7 +65,7 @@ def json_schema(catalog: Catalog) -> Schema:
         section.pop("patternProperties", None)
         section |= {"propertyNames": {"pattern": NAME_PATTERN}, "additionalProperties": entry}
     design = {k: v for k, v in top["properties"]["design"].items() if k in ("description", "examples")}
-    top["properties"]["design"] = design | {"$ref": "#/$defs/DesignSection"}
+    top["properties"]["design"] = design | {"$ref": "#/$defs/Design"}
     top["title"] = "A study of nearmetal"
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **top, "$defs": defs}
 

@@ -4,15 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING
 
-from ..model.study import CommandWorkload, KernelWorkload, StorageKind, Workload
+from ..model.study import CommandWorkload, Environment, KernelWorkload, Storage, StorageKind, Workload
 from .problems import Path, Problems
 from .tree import MapNode, Node, mark_of
-from .validate import broken
-
-if TYPE_CHECKING:
-    from .sections import EnvironmentSection, StorageSection
 
 #: By kind of storage: the keys that it must have, and those that it may have.
 _STORAGE_KEYS: Mapping[StorageKind, tuple[tuple[str, ...], tuple[str, ...]]] = {
@@ -25,7 +20,7 @@ _STORAGE_KEYS: Mapping[StorageKind, tuple[tuple[str, ...], tuple[str, ...]]] = {
 }
 
 
-def check_storage(section: StorageSection, node: Node, path: Path, problems: Problems) -> None:
+def check_storage(section: Storage, node: Node, path: Path, problems: Problems) -> None:
     """The keys that belong to its kind, and a path that can be one."""
     must, may = _STORAGE_KEYS[section.kind]
     storage = node.get("storage") if isinstance(node, MapNode) else None
@@ -47,7 +42,7 @@ def check_storage(section: StorageSection, node: Node, path: Path, problems: Pro
 
 
 def check_told_storage(
-    section: EnvironmentSection,
+    section: Environment,
     node: Node,
     path: Path,
     workloads: Iterable[Workload | None],
@@ -56,7 +51,7 @@ def check_told_storage(
 ) -> None:
     """An environment has storage where a program that it runs is told of some, or a kernel needs it. writers:
     those kernels."""
-    if section.storage is not None or broken(section, node, "storage"):
+    if section.storage is not None or (*path, "storage") in problems.unread:
         return
     for w in workloads:
         taken = not section.workloads or (w is not None and w.name in section.workloads)

@@ -7,11 +7,15 @@ from typing import TYPE_CHECKING, Any, TypeVar, get_args, get_origin
 
 from ..model.keys import did_you_mean
 from .problems import Path, Problems, clip
-from .tree import MapNode, Node, mark_of, plain_data
+from .tree import Node, mark_of, plain_data
+
+Kind = TypeVar("Kind")
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
     from pydantic.fields import FieldInfo
+
+    from ..model.environment import BackendSettings
 
     Model = TypeVar("Model", bound=BaseModel)
 
@@ -19,7 +23,7 @@ if TYPE_CHECKING:
 def validate(model: type[Model], node: Node, path: Path, problems: Problems) -> Model | None:
     """The node's values as `model`; every mistake goes to problems. path: of the node, for messages.
 
-    Where only some keys are wrong, the model of the others (see `broken`), so that what they have to do with
+    Where only some keys are wrong (problems.unread), the model of the others, so what they have to do with
     the rest of the file is checked all the same; None where not even that can be made.
     """
     from pydantic import ValidationError
@@ -34,15 +38,31 @@ def validate(model: type[Model], node: Node, path: Path, problems: Problems) -> 
     bad = {error["loc"][0] for error in errors if error["loc"]}
     if not isinstance(data, dict) or not bad:
         return None
+    problems.unread |= {(*path, key) for key in bad if key in data}
     try:
         return model.model_validate({k: v for k, v in data.items() if k not in bad})
     except ValidationError:
         return None
 
 
-def broken(section: BaseModel, node: Node, key: str) -> bool:
-    """Whether the key is given but wrong, so that the section holds its default instead."""
-    return isinstance(node, MapNode) and key in node.entries and key not in section.model_fields_set
+def read(
+    kind: type[Kind],
+    node: Node,
+    path: Path,
+    problems: Problems,
+    *,
+    own: tuple[type[BackendSettings], ...] = (),
+    **given: object,
+) -> Kind | None:
+    """The node's values as a dataclass that declares keys; otherwise as validate. given: of its other
+    fields."""
+    from .sections import made, section_of
+
+    section = validate(section_of(kind, own), node, path, problems)
+    if section is None:
+        return None
+    out: Kind = made(section, **given)
+    return out
 
 
 def keys_of(model: type[BaseModel]) -> dict[str, FieldInfo]:

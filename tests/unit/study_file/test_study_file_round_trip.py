@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from nearmetal.errors import UsageError
 from nearmetal.model.change import replace
 from nearmetal.model.image import ImageDefinition, Variant
-from nearmetal.model.network import NetworkSettings
+from nearmetal.model.network import NetworkSettings, Offloads
 from nearmetal.model.study import (
     STORAGE,
     STORAGE_VARIABLE,
@@ -209,9 +209,7 @@ def networks() -> st.SearchStrategy[NetworkSettings]:
         congestion_control=st.none() | st.sampled_from(["cubic", "on", "0"]),
         rate=st.none() | st.floats(1e3, 4e9),
         queue_length=st.none() | st.integers(0, 100_000),
-        tso=switch,
-        gso=switch,
-        gro=switch,
+        offloads=st.builds(Offloads, tso=switch, gso=switch, gro=switch),
     )
 
 

@@ -91,7 +91,7 @@ def test_it_takes_guest_and_own_keys_and_encloses_containers() -> None:
 
 def test_its_keys_are_described() -> None:
     assert re.search(r"^ +loader +what boots it\.  Example: uefi  \(default bios\)$", explain(), re.MULTILINE)
-    own = json_schema(KNOWN)["$defs"]["EnvironmentSection"]["properties"]["hive"]
+    own = json_schema(KNOWN)["$defs"]["Environment"]["properties"]["hive"]
     assert own["description"] == "of a guest of the hive" and own["$ref"] == "#/$defs/HiveSettings"
 
 

@@ -107,6 +107,15 @@ class XenSettings(BackendSettings):
             "pv",
         ),
     )
+    dom0: Dom0 | None = field(
+        default=None,
+        metadata=key(
+            Dom0,
+            "another machine, where xl runs; this one if omitted",
+            {"host": "root@node7"},
+            written_before="disk",
+        ),
+    )
     scheduler: XenScheduler | None = field(
         default=None,
         metadata=key(one_of(XenScheduler), "that the hypervisor must run; any if omitted", "credit2"),
@@ -126,10 +135,6 @@ class XenSettings(BackendSettings):
             "of dom0, for an interface of the guest; only by attachment none or loopback",
             "xenbr0",
         ),
-    )
-    dom0: Dom0 | None = field(
-        default=None,
-        metadata=key(Dom0, "another machine, where xl runs; this one if omitted", {"host": "root@node7"}),
     )
     disk: XenDisk = field(
         default_factory=XenDisk,

@@ -14,19 +14,7 @@ from pydantic import Field
 from ...model.image import HOST
 from ..fields import Name, Text
 from .base import Section
-from .design import DesignSection
-from .environment import (
-    BesideSection,
-    EnvironmentSection,
-    LimitsSection,
-    NetworkSection,
-    OffloadsSection,
-    StorageSection,
-    environment_section,
-)
-from .guest import GuestSection
-from .image import ImageSection
-from .placement import LinkSection, PlacementSection
+from .keyed import made, section_of
 from .program import CommandSection, MetricSection, VerifySection
 from .workload import (
     ApplicationSection,
@@ -38,26 +26,16 @@ from .workload import (
 
 __all__ = [
     "ApplicationSection",
-    "BesideSection",
     "CommandSection",
-    "DesignSection",
-    "EnvironmentSection",
     "EventSection",
-    "GuestSection",
-    "ImageSection",
     "KernelSection",
-    "LimitsSection",
-    "LinkSection",
     "MetricSection",
-    "NetworkSection",
     "NpbSection",
     "NpbWorkloadSection",
-    "OffloadsSection",
-    "PlacementSection",
-    "StorageSection",
     "TopSection",
     "VerifySection",
-    "environment_section",
+    "made",
+    "section_of",
 ]
 
 
