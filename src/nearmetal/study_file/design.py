@@ -68,7 +68,7 @@ def check_design(
         problems.add(
             mark_of(node, ("baselines",), key=True), path, "baseline and baselines: one of them is enough"
         )
-    elif not given:
+    elif not design.baselines and given == read:  # baselines: null says no more than no key at all
         problems.add(node.mark, path, f"no baseline; write baseline: {names[0] if names else 'native'}")
     for number, name in enumerate(design.baselines):
         at: Path = ("baselines", number) if "baselines" in read else ("baseline",)
