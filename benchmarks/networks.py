@@ -10,7 +10,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from nearmetal.model.network import NetworkSettings
+from nearmetal.model.environments.network import NetworkSettings
 from nearmetal.model.study import Attachment
 from nearmetal.network.build import build_networks
 from nearmetal.network.plan import Want

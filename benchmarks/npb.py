@@ -28,7 +28,7 @@ from benchmarks.paired import interleaved, interval, ratio, shown
 
 from nearmetal.environments import Tools
 from nearmetal.host import LocalHost
-from nearmetal.host.provenance import cpu_summary, provenance
+from nearmetal.host.facts.provenance import cpu_summary, provenance
 from nearmetal.model.result import Interval
 from nearmetal.model.study import KernelWorkload
 from nearmetal.node.machine import Machine, cache_directory, prepare_machine

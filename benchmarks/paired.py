@@ -17,7 +17,7 @@ def interval(values: Sequence[float]) -> Interval:
     """Hodges-Lehmann centre and exact 95 % signed-rank interval of paired values (n fixed beforehand)."""
     import numpy as np
 
-    from nearmetal.analysis.signed_rank import Walsh
+    from nearmetal.analysis.intervals.signed_rank import Walsh
 
     walsh = Walsh(np.asarray(values, dtype=np.float64))
     low, high = walsh.interval(1 - CONFIDENCE)

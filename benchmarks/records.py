@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from nearmetal.host import LocalHost
-from nearmetal.host.counters import delta, disturbance, flags, snapshot
+from nearmetal.host.counters.trial import delta, disturbance, flags, snapshot
 from nearmetal.model.change import replace
 from nearmetal.model.record import TrialRecord
 from nearmetal.records import ResultsDirectory, TrialWriter

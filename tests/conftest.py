@@ -71,7 +71,7 @@ def nearmetal(env: dict[str, str], *words: str, timeout: float = 1800) -> subpro
 
 
 def labelled(prefix: str) -> tuple[str, ...]:
-    from nearmetal.host import processes
+    from nearmetal.host.processes import labelled as processes
 
     return tuple(sorted(processes.labelled(lambda label: label.startswith(prefix)).values()))
 

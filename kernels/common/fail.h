@@ -1,6 +1,6 @@
 /* How every program reports an error before it ends: one JSON line on standard error,
    {"event":"error","program":"nm-dgemm","process":"CPU 1","what":"..."}. The line is recognised among the
-   output of libraries and of other processes (src/nearmetal/host/failure.py). */
+   output of libraries and of other processes (src/nearmetal/host/processes/failure.py). */
 #ifndef NEARMETAL_FAIL_H
 #define NEARMETAL_FAIL_H
 

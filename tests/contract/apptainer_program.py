@@ -13,7 +13,7 @@ from nearmetal.host import LocalHost
 from nearmetal.images.build import build
 from nearmetal.images.sources import archive_lines
 from nearmetal.images.store import definition_key
-from nearmetal.model.image import ImageDefinition
+from nearmetal.model.environments.image import ImageDefinition
 from nearmetal.node.machine import image_store
 
 PROGRAMS = Path(__file__).parent / "programs"

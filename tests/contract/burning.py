@@ -11,7 +11,7 @@ from pathlib import Path
 from nearmetal.environments import Instance, InstanceRequest, Tools
 from nearmetal.environments.containers.namespaces import Namespaces
 from nearmetal.host import LocalHost, Process
-from nearmetal.host.counters import delta, snapshot
+from nearmetal.host.counters.trial import delta, snapshot
 from nearmetal.model.study import Attachment, Environment, Limits
 
 HOST = LocalHost()

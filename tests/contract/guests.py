@@ -21,7 +21,7 @@ from nearmetal.host import LocalHost
 from nearmetal.host.runtime import scratch_directory
 from nearmetal.images import builtin_definition
 from nearmetal.images.build import build
-from nearmetal.model.guest import MIB, GuestSettings
+from nearmetal.model.environments.guest import MIB, GuestSettings
 from nearmetal.model.study import Attachment, Environment
 from nearmetal.node.bases import KERNEL_IMAGE, kernel_of
 from nearmetal.node.machine import image_store

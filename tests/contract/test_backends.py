@@ -29,12 +29,13 @@ from nearmetal.environments.holder import user_namespace_holder
 from nearmetal.environments.registry import backend_names, get_backend
 from nearmetal.environments.storage import DISKS, volume, why_not
 from nearmetal.errors import RunError, TrialFailedError, UnavailableError
-from nearmetal.host import Completed, LocalHost, cgroups, processes
-from nearmetal.host.counters import delta, snapshot
-from nearmetal.host.failure import find_error_line
+from nearmetal.host import Completed, LocalHost, cgroups
+from nearmetal.host.counters.trial import delta, snapshot
 from nearmetal.host.leftovers import LeftoverKind, find, remove
+from nearmetal.host.processes import labelled as processes
+from nearmetal.host.processes.failure import find_error_line
 from nearmetal.images.digest import tree_digest
-from nearmetal.model.network import Seat
+from nearmetal.model.environments.network import Seat
 from nearmetal.model.study import Attachment, Environment, Limits, Storage, StorageKind
 from nearmetal.node.start_group import started
 from nearmetal.node.storage import bound, look, make_inside

@@ -21,7 +21,7 @@ from nearmetal.environments.containers import docker, docker_daemon, docker_imag
 from nearmetal.environments.kept import find_all, remove_any
 from nearmetal.environments.registry import get_backend
 from nearmetal.errors import NearmetalError
-from nearmetal.host import processes
+from nearmetal.host.processes import labelled as processes
 
 PACKAGES = {"runc": "runc", "crun": "crun", "podman": "podman", "docker": "docker.io"}
 """Debian's package by backend; the program has the backend's name."""

@@ -13,7 +13,7 @@ import pytest
 
 from nearmetal.environments import Tools
 from nearmetal.host import LocalHost
-from nearmetal.host.failure import find_error_line
+from nearmetal.host.processes.failure import find_error_line
 
 pytestmark = pytest.mark.beside
 

@@ -13,8 +13,8 @@ import pytest
 from nearmetal.environments import InstanceRequest, Tools
 from nearmetal.environments.registry import get_backend
 from nearmetal.host import LocalHost
-from nearmetal.host.counter_files import CounterFiles, cgroup_paths
-from nearmetal.host.sources import GroupSource
+from nearmetal.host.counters.files import CounterFiles, cgroup_paths
+from nearmetal.host.counters.sources import GroupSource
 from nearmetal.meters.inside import InsideCounters, offered_events
 from nearmetal.model.study import Attachment, Environment, Limits
 from nearmetal.node.machine import cache_directory

@@ -9,7 +9,7 @@ import pytest
 from nearmetal.environments import Tools
 from nearmetal.environments.cpuid import TCG, emulator, hypervisors, plain_name
 from nearmetal.host import LocalHost
-from nearmetal.host.provenance import cpu_flags
+from nearmetal.host.facts.provenance import cpu_flags
 
 pytestmark = pytest.mark.beside
 

@@ -9,7 +9,7 @@ import pytest
 
 from nearmetal.errors import UnavailableError
 from nearmetal.host import LocalHost
-from nearmetal.host.failure import find_error_line
+from nearmetal.host.processes.failure import find_error_line
 from nearmetal.model.roof import DGEMM, Wanted
 from nearmetal.node.machine import Machine, prepare_machine
 from nearmetal.node.progress import Silent

@@ -22,7 +22,7 @@ from nearmetal.errors import RunError
 from nearmetal.host import LocalHost
 from nearmetal.host.leftovers import find
 from nearmetal.host.namespaces import entered
-from nearmetal.model.network import NetworkSettings
+from nearmetal.model.environments.network import NetworkSettings
 from nearmetal.model.roof import SOCKETS, Wanted
 from nearmetal.model.study import Attachment, Environment, NodeLink
 from nearmetal.network.build import Emulation, Network, build_networks

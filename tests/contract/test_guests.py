@@ -28,11 +28,20 @@ from nearmetal.environments.initramfs import initramfs
 from nearmetal.environments.kvm import kvm_answer
 from nearmetal.environments.qemu.backend import Qemu
 from nearmetal.errors import RunError, UnavailableError
-from nearmetal.host import Completed, processes
-from nearmetal.host.failure import find_error_line
+from nearmetal.host import Completed
 from nearmetal.host.guest_line import GuestLine
 from nearmetal.host.leftovers import find, remove
-from nearmetal.model.guest import MIB, Accelerator, Cache, DiskFormat, GuestSettings, MachineType, StartFrom
+from nearmetal.host.processes import labelled as processes
+from nearmetal.host.processes.failure import find_error_line
+from nearmetal.model.environments.guest import (
+    MIB,
+    Accelerator,
+    Cache,
+    DiskFormat,
+    GuestSettings,
+    MachineType,
+    StartFrom,
+)
 from nearmetal.model.study import Attachment, Environment, Limits
 
 pytestmark = [pytest.mark.beside, *NEEDED]

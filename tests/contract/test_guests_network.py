@@ -22,9 +22,9 @@ from nearmetal.environments.guest_tap import tap_argv
 from nearmetal.environments.libvirt.backend import Libvirt
 from nearmetal.environments.qemu.backend import Qemu
 from nearmetal.errors import TrialFailedError
-from nearmetal.host.failure import find_error_line
-from nearmetal.model.guest import GuestSettings, Nic
-from nearmetal.model.network import NetworkSettings, Offloads, Seat
+from nearmetal.host.processes.failure import find_error_line
+from nearmetal.model.environments.guest import GuestSettings, Nic
+from nearmetal.model.environments.network import NetworkSettings, Offloads, Seat
 from nearmetal.model.study import Attachment, Environment
 from nearmetal.network.plan import Want
 from nearmetal.node.guests import check_networks

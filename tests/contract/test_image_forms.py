@@ -19,7 +19,7 @@ from nearmetal.images import Image, ImageStore
 from nearmetal.images.build import build, finished
 from nearmetal.images.forms import Form, in_form
 from nearmetal.images.importing import import_image
-from nearmetal.model.image import ImageDefinition
+from nearmetal.model.environments.image import ImageDefinition
 
 pytestmark = [pytest.mark.more, pytest.mark.beside]
 

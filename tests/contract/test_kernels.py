@@ -18,7 +18,7 @@ from tests.patience import one_fits
 
 from nearmetal.errors import TrialFailedError
 from nearmetal.host import Completed, LocalHost
-from nearmetal.host.provenance import cpu_flags
+from nearmetal.host.facts.provenance import cpu_flags
 from nearmetal.model.record import Status
 from nearmetal.model.study import KernelWorkload, Transport
 from nearmetal.node.machine import cache_directory

@@ -31,10 +31,10 @@ from nearmetal.environments.libvirt.daemon import Daemon, ask, reached
 from nearmetal.environments.libvirt.xml import DomainPlan, domain_xml
 from nearmetal.environments.qemu.argv import Disk, GuestPlan, Sockets
 from nearmetal.errors import RunError, UnavailableError
-from nearmetal.host import processes
+from nearmetal.host.processes import labelled as processes
 from nearmetal.host.runtime import scratch_directory
-from nearmetal.model.guest import MIB, Accelerator, DiskFormat, GuestSettings
-from nearmetal.model.network import NetworkSettings
+from nearmetal.model.environments.guest import MIB, Accelerator, DiskFormat, GuestSettings
+from nearmetal.model.environments.network import NetworkSettings
 from nearmetal.model.study import Attachment, Environment
 from nearmetal.network.plan import Want
 from nearmetal.node.machine import cache_directory

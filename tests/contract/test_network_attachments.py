@@ -19,10 +19,10 @@ from nearmetal.environments.holder import UserNamespaceHolder, user_namespace_ho
 from nearmetal.environments.registry import get_backend
 from nearmetal.errors import RunError, UnavailableError
 from nearmetal.host import LocalHost, Process
+from nearmetal.host.counters.network_meter import PROTOCOLS, QDISCS, grown
 from nearmetal.host.leftovers import LeftoverKind, find
 from nearmetal.host.namespaces import NETNS_DIRECTORY
-from nearmetal.host.network_meter import PROTOCOLS, QDISCS, grown
-from nearmetal.model.network import NetworkSettings
+from nearmetal.model.environments.network import NetworkSettings
 from nearmetal.model.record import Connection
 from nearmetal.model.study import Attachment, Environment
 from nearmetal.network.build import Network, attempted_networks, build_networks

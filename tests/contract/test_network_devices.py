@@ -14,7 +14,7 @@ from pyroute2 import IPRoute
 from nearmetal.errors import UnavailableError
 from nearmetal.host import LocalHost
 from nearmetal.host.leftovers import LeftoverKind, find, remove
-from nearmetal.model.network import NetworkSettings, Offloads
+from nearmetal.model.environments.network import NetworkSettings, Offloads
 from nearmetal.model.study import Attachment
 from nearmetal.network.build import build_networks
 from nearmetal.network.plan import Want

@@ -11,8 +11,8 @@ import pytest
 from nearmetal.environments import Tools
 from nearmetal.errors import RunError
 from nearmetal.host import LocalHost
-from nearmetal.host.failure import find_error_line
-from nearmetal.host.foreign_process import ForeignProcess, process_of_thread
+from nearmetal.host.processes.failure import find_error_line
+from nearmetal.host.processes.foreign import ForeignProcess, process_of_thread
 
 HOST = LocalHost()
 ORPHAN = """
@@ -46,7 +46,7 @@ def test_a_process_of_others_is_watched_and_ended() -> None:
         ForeignProcess(sleeping.pid)
     assert not Path(f"/proc/{sleeping.pid}").exists()
     with subprocess.Popen(["sleep", "3600"]) as hanging, pytest.MonkeyPatch.context() as patch:
-        patch.setattr("nearmetal.host.foreign_process.wait_readable", lambda fd, timeout: False)
+        patch.setattr("nearmetal.host.processes.foreign.wait_readable", lambda fd, timeout: False)
         says = r"process \d+ does not end: .* still runs"
         with pytest.raises(RunError, match=says) as told, ForeignProcess(hanging.pid):
             pass

@@ -11,7 +11,7 @@ import pytest
 from tests.patience import PATIENCE, until
 
 from nearmetal.host import LocalHost
-from nearmetal.host.counters import local_scale
+from nearmetal.host.counters.trial import local_scale
 from nearmetal.node.machine import cache_directory
 from nearmetal.samplers import GuestSampler, Header, Sampler, Stream, in_windows, read_samples, read_sections
 from nearmetal.samplers.frames import raw_beside

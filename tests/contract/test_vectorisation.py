@@ -20,7 +20,7 @@ from pathlib import Path
 import pytest
 
 from nearmetal.host import LocalHost
-from nearmetal.host.provenance import cpu_flags
+from nearmetal.host.facts.provenance import cpu_flags
 from nearmetal.workloads.build import compiler_flags, source_directory
 
 REPORTED, TYPED = "vectorised", "vector types"

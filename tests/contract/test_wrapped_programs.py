@@ -16,8 +16,8 @@ from nearmetal.environments.holder import user_namespace_holder
 from nearmetal.environments.registry import get_backend
 from nearmetal.errors import RunError
 from nearmetal.host import LocalHost
-from nearmetal.host.failure import find_error_line
 from nearmetal.host.leftovers import find
+from nearmetal.host.processes.failure import find_error_line
 from nearmetal.model.study import Attachment, Environment
 
 pytestmark = pytest.mark.beside

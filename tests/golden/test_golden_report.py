@@ -9,11 +9,11 @@ from dataclasses import replace
 import pytest
 from tests.golden import sample_analysis as sample
 
-from nearmetal.report.csv_form import csv_text
-from nearmetal.report.json_form import json_form
-from nearmetal.report.latex import latex_text
-from nearmetal.report.markdown import markdown_text
-from nearmetal.report.terminal import terminal_text
+from nearmetal.report.forms.csv_form import csv_text
+from nearmetal.report.forms.json_form import json_form
+from nearmetal.report.forms.latex import latex_text
+from nearmetal.report.forms.markdown import markdown_text
+from nearmetal.report.forms.terminal import terminal_text
 
 Golden = Callable[[str, str], None]
 RESULTS = "results/quick-2026-11-20T10-03-00"

@@ -13,7 +13,7 @@ from nearmetal.environments import GuestBase, InstanceRequest, Tools
 from nearmetal.environments.kvm import kvm_answer
 from nearmetal.environments.qemu.backend import Qemu
 from nearmetal.host import LocalHost
-from nearmetal.model.guest import MIB, Accelerator, GuestSettings
+from nearmetal.model.environments.guest import MIB, Accelerator, GuestSettings
 from nearmetal.model.study import Attachment, Environment
 
 

@@ -20,7 +20,7 @@ from tests.nested.initramfs import write_initramfs
 
 from nearmetal.errors import BusyError
 from nearmetal.host import LocalHost
-from nearmetal.host.processes import LABEL_VARIABLE
+from nearmetal.host.processes.labelled import LABEL_VARIABLE
 from nearmetal.host.ssh import SshHost, SshWay, ssh_host
 from nearmetal.images.build import build
 from nearmetal.images.forms import Form, in_form

@@ -20,7 +20,7 @@ from nearmetal.environments.xen.xl import Xl
 from nearmetal.errors import RunError, UnavailableError
 from nearmetal.host import LocalHost
 from nearmetal.host.leftovers import find
-from nearmetal.model.guest import MIB, GuestSettings
+from nearmetal.model.environments.guest import MIB, GuestSettings
 from nearmetal.model.study import Attachment, Environment
 
 pytestmark = pytest.mark.more

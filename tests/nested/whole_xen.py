@@ -19,7 +19,7 @@ from nearmetal.environments.xen.backend import XenInstance
 from nearmetal.environments.xen.settings import XenDisk, XenDiskKind, XenType
 from nearmetal.environments.xen.xl import Xl
 from nearmetal.errors import RunError, UnavailableError
-from nearmetal.model.guest import MIB, GuestSettings
+from nearmetal.model.environments.guest import MIB, GuestSettings
 
 pytestmark = [pytest.mark.more, pytest.mark.timeout(7200)]  # everything is emulated
 

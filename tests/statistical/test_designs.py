@@ -11,7 +11,7 @@ import pytest
 from numpy.typing import NDArray
 from scipy import signal, special
 
-from nearmetal.analysis.looks import look_and_carry
+from nearmetal.analysis.intervals.looks import look_and_carry
 from nearmetal.analysis.two_level import compare_boots
 from nearmetal.model.plan import GROWING
 from nearmetal.model.study import Better

@@ -11,13 +11,13 @@ from scipy import stats
 from statsmodels.regression.mixed_linear_model import MixedLM
 from statsmodels.stats.multitest import multipletests
 
-from nearmetal.analysis.fieller import fieller
-from nearmetal.analysis.mean_interval import paired_t, t_e_value, variance, welch
-from nearmetal.analysis.multiplicity import holm
-from nearmetal.analysis.quantiles import least_n, least_n_equal_tails, quantile_ranks
-from nearmetal.analysis.sign_interval import sign_rank
-from nearmetal.analysis.signed_rank import Walsh, critical, lower_tail
-from nearmetal.analysis.variance_components import variance_components
+from nearmetal.analysis.intervals.fieller import fieller
+from nearmetal.analysis.intervals.mean import paired_t, t_e_value, variance, welch
+from nearmetal.analysis.intervals.multiplicity import holm
+from nearmetal.analysis.intervals.quantiles import least_n, least_n_equal_tails, quantile_ranks
+from nearmetal.analysis.intervals.sign import sign_rank
+from nearmetal.analysis.intervals.signed_rank import Walsh, critical, lower_tail
+from nearmetal.analysis.intervals.variance_components import variance_components
 from nearmetal.model.looks import look_schedule
 from nearmetal.model.plan import GROWING, ExpectedLooks
 from nearmetal.plan import kalibera_jones_plan

@@ -10,8 +10,8 @@ import math
 import numpy as np
 
 from nearmetal.analysis.decision import decide
-from nearmetal.analysis.fold import Paired
-from nearmetal.analysis.pieces import Compared
+from nearmetal.analysis.fold.comparisons import Paired
+from nearmetal.analysis.fold.pieces import Compared
 from nearmetal.model.plan import GROWING
 from nearmetal.model.result import Verdict
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from nearmetal.analysis.signed_rank import Walsh
+from nearmetal.analysis.intervals.signed_rank import Walsh
 from nearmetal.model.change import replace
 from nearmetal.model.design import REHEARSED_SLICES
 from nearmetal.model.record import TrialRecord, slice_phase

@@ -14,10 +14,10 @@ import pytest
 from numpy.typing import NDArray
 from scipy import signal
 
-from nearmetal.analysis.looks import look_and_carry, planned_looks, signed_rank_levels
-from nearmetal.analysis.mean_interval import anytime_mean
-from nearmetal.analysis.sign_interval import sign_interval
-from nearmetal.analysis.signed_rank import Walsh, critical
+from nearmetal.analysis.intervals.looks import look_and_carry, planned_looks, signed_rank_levels
+from nearmetal.analysis.intervals.mean import anytime_mean
+from nearmetal.analysis.intervals.sign import sign_interval
+from nearmetal.analysis.intervals.signed_rank import Walsh, critical
 from nearmetal.analysis.verdict import judge
 from nearmetal.model.plan import GROWING, ExpectedLooks, GrowingLooks, Schedule
 from nearmetal.model.result import Verdict

@@ -12,7 +12,7 @@ import pytest
 from numpy.typing import NDArray
 
 from nearmetal.analysis import analyse
-from nearmetal.analysis.quantiles import quantile_interval
+from nearmetal.analysis.intervals.quantiles import quantile_interval
 from nearmetal.model.record import Fold, Row, Status, TrialRecord
 from nearmetal.model.study import Better, Design, Environment, EventSubject, Placement, Study
 from nearmetal.plan import make_plan

@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from nearmetal.analysis.looks import planned_looks, signed_rank_levels, three_arm_levels
-from nearmetal.analysis.signed_rank import Walsh, critical, criticals
-from nearmetal.analysis.three_arm import Brackets, three_arm_interval
+from nearmetal.analysis.intervals.looks import planned_looks, signed_rank_levels, three_arm_levels
+from nearmetal.analysis.intervals.signed_rank import Walsh, critical, criticals
+from nearmetal.analysis.intervals.three_arm import Brackets, three_arm_interval
 from nearmetal.model.plan import GROWING
 
 FloatArray = NDArray[np.float64]

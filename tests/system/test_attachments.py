@@ -15,7 +15,7 @@ from tests.blocks import run_one
 from nearmetal.host import LocalHost
 from nearmetal.host.leftovers import find
 from nearmetal.host.lock import machine_lock
-from nearmetal.model.network import NetworkSettings
+from nearmetal.model.environments.network import NetworkSettings
 from nearmetal.model.record import Status
 from nearmetal.model.study import (
     Attachment,

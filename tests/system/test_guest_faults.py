@@ -15,10 +15,11 @@ from tests.blocks import run_one
 from tests.contract.guests import NEEDED, kernel
 from tests.system.test_program_faults import running
 
-from nearmetal.host import LocalHost, processes
+from nearmetal.host import LocalHost
 from nearmetal.host.leftovers import find
 from nearmetal.host.lock import machine_lock
-from nearmetal.model.guest import MIB, GuestSettings
+from nearmetal.host.processes import labelled as processes
+from nearmetal.model.environments.guest import MIB, GuestSettings
 from nearmetal.model.record import Status
 from nearmetal.model.study import Attachment, CommandWorkload, Design, Environment, Placement, Study
 from nearmetal.node.accelerator import with_accelerators

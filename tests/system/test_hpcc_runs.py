@@ -12,7 +12,7 @@ import pytest
 from tests.conftest import NAME, NEARMETAL, RealImage, nearmetal
 
 from nearmetal.host import LocalHost
-from nearmetal.host.provenance import cpu_flags
+from nearmetal.host.facts.provenance import cpu_flags
 from nearmetal.workloads.applications.blas import core_for
 from nearmetal.workloads.applications.contract import Output, Place
 from nearmetal.workloads.applications.perftest import Perftest

@@ -31,8 +31,8 @@ from nearmetal.node.node import Node, open_node
 from nearmetal.node.progress import Silent
 from nearmetal.plan import make_plan
 from nearmetal.records.codec import from_line, to_line
-from nearmetal.report.markdown import markdown_text
-from nearmetal.report.page import Context, page_html
+from nearmetal.report.forms.markdown import markdown_text
+from nearmetal.report.page.whole import Context, page_html
 from nearmetal.report.seen import RecordIndex
 from nearmetal.workloads.kernels.registry import argument
 

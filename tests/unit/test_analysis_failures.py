@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from nearmetal.analysis import analyse
 from nearmetal.analysis.companions import evidence
-from nearmetal.analysis.looks import look_and_carry
-from nearmetal.analysis.sign_interval import sign_interval
-from nearmetal.analysis.signed_rank import LIST_UP_TO, Walsh, critical
+from nearmetal.analysis.intervals.looks import look_and_carry
+from nearmetal.analysis.intervals.sign import sign_interval
+from nearmetal.analysis.intervals.signed_rank import LIST_UP_TO, Walsh, critical
 from nearmetal.model.change import replace
 from nearmetal.model.plan import GROWING
 from nearmetal.model.record import Status

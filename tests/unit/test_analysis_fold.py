@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nearmetal.analysis.fold import Paired, fold, pair
-from nearmetal.analysis.pieces import asked_of
+from nearmetal.analysis.fold.comparisons import Paired, fold, pair
+from nearmetal.analysis.fold.pieces import asked_of
 from nearmetal.model.change import replace
 from nearmetal.model.plan import Plan
 from nearmetal.model.record import TOO_SHORT, Fold, Row, Status, TrialRecord

@@ -8,11 +8,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from nearmetal.analysis.fieller import fieller
-from nearmetal.analysis.mean_interval import anytime_mean, geometric_mean, paired_t, variance, welch
-from nearmetal.analysis.quantiles import median_interval, quantile_interval, quantile_ranks, quantiles
-from nearmetal.analysis.sign_interval import log_e_value, sign_interval, sign_rank
-from nearmetal.analysis.variance_components import (
+from nearmetal.analysis.intervals.fieller import fieller
+from nearmetal.analysis.intervals.mean import anytime_mean, geometric_mean, paired_t, variance, welch
+from nearmetal.analysis.intervals.quantiles import (
+    median_interval,
+    quantile_interval,
+    quantile_ranks,
+    quantiles,
+)
+from nearmetal.analysis.intervals.sign import log_e_value, sign_interval, sign_rank
+from nearmetal.analysis.intervals.variance_components import (
     components_of_moments,
     group_moments,
     variance_components,

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nearmetal.analysis.looks import (
+from nearmetal.analysis.intervals.looks import (
     PlannedLook,
     carried_interval,
     look_and_carry,
@@ -19,7 +19,7 @@ from nearmetal.analysis.looks import (
     signed_rank_levels,
     spent_levels,
 )
-from nearmetal.analysis.signed_rank import attained
+from nearmetal.analysis.intervals.signed_rank import attained
 from nearmetal.model.looks import look_schedule, next_looks
 from nearmetal.model.plan import GROWING, ExpectedLooks, GrowingLooks, Schedule
 

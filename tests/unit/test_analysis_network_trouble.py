@@ -5,8 +5,8 @@ import pytest
 from tests.unit.planted_trouble import CONNECTION, TROUBLE
 
 from nearmetal.analysis import analyse
-from nearmetal.analysis.counts import Telling
-from nearmetal.analysis.network_trouble import timeout_clause
+from nearmetal.analysis.causes.network_trouble import timeout_clause
+from nearmetal.analysis.fold.counts import Telling
 from nearmetal.model.change import replace
 from nearmetal.model.record import TrialRecord
 from nearmetal.model.result import Analysis, Cell, NetworkTrouble, Verdict

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from nearmetal.analysis import signed_rank
-from nearmetal.analysis.looks import Carried, look_and_carry
-from nearmetal.analysis.signed_rank import LIST_UP_TO, Walsh, attained, critical, lower_tail
+from nearmetal.analysis.intervals import signed_rank
+from nearmetal.analysis.intervals.looks import Carried, look_and_carry
+from nearmetal.analysis.intervals.signed_rank import LIST_UP_TO, Walsh, attained, critical, lower_tail
 from nearmetal.model.plan import GROWING, GrowingLooks
 
 FloatArray = NDArray[np.float64]

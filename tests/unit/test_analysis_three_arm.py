@@ -13,11 +13,18 @@ from numpy.typing import NDArray
 
 from nearmetal.analysis import analyse, cells
 from nearmetal.analysis.cells import Statistic
-from nearmetal.analysis.fold import brackets, fold, pair
-from nearmetal.analysis.looks import look_and_carry
-from nearmetal.analysis.pieces import asked_of
-from nearmetal.analysis.signed_rank import EXACT_UP_TO, Walsh, attained, critical, criticals, lower_tail
-from nearmetal.analysis.three_arm import Brackets, most_attained, three_arm_interval
+from nearmetal.analysis.fold.comparisons import brackets, fold, pair
+from nearmetal.analysis.fold.pieces import asked_of
+from nearmetal.analysis.intervals.looks import look_and_carry
+from nearmetal.analysis.intervals.signed_rank import (
+    EXACT_UP_TO,
+    Walsh,
+    attained,
+    critical,
+    criticals,
+    lower_tail,
+)
+from nearmetal.analysis.intervals.three_arm import Brackets, most_attained, three_arm_interval
 from nearmetal.model.change import replace
 from nearmetal.model.plan import GROWING
 from nearmetal.model.record import Fold, Status, TrialRecord

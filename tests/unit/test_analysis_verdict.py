@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nearmetal.analysis.looks import look_and_carry
-from nearmetal.analysis.multiplicity import e_bh, holm, smallest_alpha
+from nearmetal.analysis.intervals.looks import look_and_carry
+from nearmetal.analysis.intervals.multiplicity import e_bh, holm, smallest_alpha
 from nearmetal.analysis.published import published_overhead, rate_loss, time_equivalent
 from nearmetal.analysis.verdict import blocks_needed, disagreement, judge, reason, smallest_material
 from nearmetal.model.plan import GROWING, ExpectedLooks, GrowingLooks, Schedule

@@ -10,14 +10,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nearmetal.host import Completed
-from nearmetal.host.boot_records import boot_records, journal_gaps, seconds_of, systemd_phases, wtmp_gaps
+from nearmetal.host.facts.boot_records import (
+    boot_records,
+    journal_gaps,
+    seconds_of,
+    systemd_phases,
+    wtmp_gaps,
+)
 from nearmetal.model.change import replace
 from nearmetal.model.record import JsonValue, Row, Status, TrialRecord
 from nearmetal.model.study import Attachment, Better, Design, Environment, Placement, Study
 from nearmetal.published import published
-from nearmetal.report.boot_table import boot_leaf, steps_of
 from nearmetal.report.seen import RecordIndex
 from nearmetal.report.sheet import markdown_of, text_of
+from nearmetal.report.tables.boot import boot_leaf, steps_of
 from nearmetal.testing.fake_host import FakeHost
 from nearmetal.testing.plain import PLAIN
 

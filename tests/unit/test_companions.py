@@ -9,7 +9,7 @@ import pytest
 
 from nearmetal.analysis import analyse
 from nearmetal.analysis.companions import discoveries, evidence
-from nearmetal.analysis.sign_interval import log_e_value
+from nearmetal.analysis.intervals.sign import log_e_value
 from nearmetal.model.study import Better, Design, Environment, KernelWorkload, Placement, Study
 from nearmetal.plan import make_plan
 from nearmetal.testing.simulate import SimulatedMetric, Spread, simulate

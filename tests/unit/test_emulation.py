@@ -16,16 +16,16 @@ from nearmetal.environments import Tools
 from nearmetal.environments.cpuid import hypervisors
 from nearmetal.environments.xen import backend as xen_backend
 from nearmetal.environments.xen.backend import Xen
-from nearmetal.model.guest import GuestSettings
+from nearmetal.model.environments.guest import GuestSettings
 from nearmetal.model.study import Arm, Attachment, Environment
 from nearmetal.node.emulation import with_emulation
 from nearmetal.node.progress import Silent
-from nearmetal.report.boots import boots_text
-from nearmetal.report.csv_form import csv_text
-from nearmetal.report.json_form import json_form
-from nearmetal.report.latex import latex_text
-from nearmetal.report.markdown import markdown_text
-from nearmetal.report.terminal import terminal_text
+from nearmetal.report.forms.csv_form import csv_text
+from nearmetal.report.forms.json_form import json_form
+from nearmetal.report.forms.latex import latex_text
+from nearmetal.report.forms.markdown import markdown_text
+from nearmetal.report.forms.terminal import terminal_text
+from nearmetal.report.tables.boot_states import boots_text
 from nearmetal.study_file import dump_study, load_text
 from nearmetal.subjects.job import READY_LIMIT
 from nearmetal.subjects.kernel import ready_limit

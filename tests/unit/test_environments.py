@@ -17,7 +17,7 @@ from nearmetal.environments.native import Native
 from nearmetal.environments.probe import remedy
 from nearmetal.errors import UnavailableError
 from nearmetal.host import Host, LocalHost, Unavailable
-from nearmetal.model.network import Seat
+from nearmetal.model.environments.network import Seat
 from nearmetal.model.study import Attachment, Environment
 
 SEAT = Seat(netns="/run/netns/nearmetal-x-a", address="10.99.0.2", interface="eth0", port="port0")

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from nearmetal.environments.instance import require_limits
 from nearmetal.errors import RunError
 from nearmetal.host import Unavailable, cgroups
-from nearmetal.host.block_accounts import ACCOUNT, devices
 from nearmetal.host.cgroups import GroupLimits, Parents
+from nearmetal.host.counters.block_accounts import ACCOUNT, devices
 from nearmetal.model.study import Limits
 
 V1_MOUNTS = """\

@@ -16,10 +16,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nearmetal.errors import BusyError, RunError
-from nearmetal.host import leftovers, lock, namespaces, processes, runtime
-from nearmetal.host.helper import parse_report
+from nearmetal.host import leftovers, lock, namespaces, runtime
 from nearmetal.host.leftovers import Leftover, LeftoverKind
 from nearmetal.host.lock import RunInfo, machine_lock
+from nearmetal.host.processes import labelled as processes
+from nearmetal.host.processes.helper import parse_report
 
 
 def test_a_report_is_facts_and_last_words() -> None:

@@ -20,7 +20,7 @@ from nearmetal.environments.program import FirstReport, entered_by_call
 from nearmetal.errors import RunError, UnavailableError
 from nearmetal.host import Host, LocalHost, cgroups
 from nearmetal.host.leftovers import LeftoverKind
-from nearmetal.model.network import Seat
+from nearmetal.model.environments.network import Seat
 from nearmetal.model.study import Attachment, Environment, Limits
 
 SEAT = Seat(netns="/run/netns/nearmetal-x-a", address="10.99.0.2", interface="eth0", port="port0")

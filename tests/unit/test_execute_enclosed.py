@@ -16,7 +16,7 @@ from nearmetal.environments.kvm import KvmAnswer
 from nearmetal.environments.registry import backend_names, get_backend
 from nearmetal.errors import UnavailableError
 from nearmetal.meters.inside import sources_of
-from nearmetal.model.guest import Accelerator, GuestSettings
+from nearmetal.model.environments.guest import Accelerator, GuestSettings
 from nearmetal.model.plan import TrialSpec
 from nearmetal.model.study import Arm, Attachment, Design, Environment, Placement, Study
 from nearmetal.node import accelerator, emulation, starting

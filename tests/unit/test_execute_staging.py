@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nearmetal.errors import TrialFailedError
-from nearmetal.host.bounded import Bounded, Drain, shortened
+from nearmetal.host.processes.bounded import Bounded, Drain, shortened
 from nearmetal.model.study import CommandWorkload, Reference, VerifySpec
 from nearmetal.subjects.staging import KEPT, compared, fill, read_outputs
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from nearmetal.host.procfiles import proportional_set
+from nearmetal.host.counters.procfiles import proportional_set
 from nearmetal.model.study import Design, EventSubject, Mode, SubjectFacts
 from nearmetal.subjects.density import DENSITY
 from nearmetal.subjects.exec import EXEC

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 from nearmetal.host import LocalHost
-from nearmetal.host.sources import exit_sources
+from nearmetal.host.counters.sources import exit_sources
 
 
 def test_the_statistics_of_the_one_virtual_machine_are_read(tmp_path: Path) -> None:

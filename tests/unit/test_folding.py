@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from nearmetal.analysis import conclude, wanted
-from nearmetal.analysis.fold import Folded, fold
+from nearmetal.analysis.fold.comparisons import Folded, fold
 from nearmetal.api import folding
 from nearmetal.api.catalog import catalog
 from nearmetal.api.results import analysed

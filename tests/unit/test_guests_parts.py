@@ -41,10 +41,18 @@ from nearmetal.environments.qemu.guest import accelerator_of, cpu_of
 from nearmetal.errors import RunError, UnavailableError
 from nearmetal.host import Completed, cpio
 from nearmetal.host.guest_line import Clocks, Hello
-from nearmetal.host.ranks import RankHolds, told_holdings
+from nearmetal.host.processes.ranks import RankHolds, told_holdings
 from nearmetal.model.change import replace
-from nearmetal.model.guest import MIB, Accelerator, Cache, DiskFormat, GuestSettings, MachineType, Nic
-from nearmetal.model.network import NetworkSettings, Offloads
+from nearmetal.model.environments.guest import (
+    MIB,
+    Accelerator,
+    Cache,
+    DiskFormat,
+    GuestSettings,
+    MachineType,
+    Nic,
+)
+from nearmetal.model.environments.network import NetworkSettings, Offloads
 from nearmetal.model.study import (
     Arm,
     Attachment,

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nearmetal.host import Completed
-from nearmetal.host.failure import (
+from nearmetal.host.processes.failure import (
     ErrorLine,
     describe_end,
     describe_failure,

@@ -7,7 +7,7 @@ import sys
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nearmetal.host.netlink import (
+from nearmetal.host.counters.netlink import (
     attributes,
     connection_request,
     messages,

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nearmetal.host.network_files import (
+from nearmetal.host.counters.network_files import (
     PROTOCOLS,
     RETRANSMITTED,
     TIMEOUTS,
@@ -12,7 +12,7 @@ from nearmetal.host.network_files import (
     segments_sent_again,
     softnet_counters,
 )
-from nearmetal.host.network_meter import grown
+from nearmetal.host.counters.network_meter import grown
 
 NETSTAT = b"""TcpExt: SyncookiesSent PruneCalled TCPTimeouts TCPLossProbes TCPBacklogDrop
 TcpExt: 0 3 21 7 0

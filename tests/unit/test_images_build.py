@@ -16,7 +16,7 @@ from nearmetal.images.build_errors import failure
 from nearmetal.images.forms import Form, form_argv
 from nearmetal.images.importing import SourceKind, import_image, kind_of, sif_offset, unpack_argvs
 from nearmetal.images.sources import archive_lines, own_archives, resolved_suite
-from nearmetal.model.image import ImageDefinition
+from nearmetal.model.environments.image import ImageDefinition
 from nearmetal.testing.fake_host import FakeHost
 
 OWN = ImageDefinition(name="own", suite="host", packages=("gcc", "make", "gcc"))

@@ -10,7 +10,7 @@ import pytest
 from nearmetal.errors import StudyError, UsageError
 from nearmetal.images import ImageStore, builtin_definition, builtin_names, no_image
 from nearmetal.images.store import Made, checked_name, definition_key
-from nearmetal.model.image import ImageDefinition, Variant
+from nearmetal.model.environments.image import ImageDefinition, Variant
 from nearmetal.study_file import Catalog, load_text
 from nearmetal.study_file.images import load_definition, read_definition
 from nearmetal.testing.fake_host import FakeHost

@@ -11,14 +11,14 @@ import pytest
 
 from nearmetal.errors import TrialFailedError
 from nearmetal.host import LocalHost, Unavailable
-from nearmetal.host.counter_files import NODE_FILES, CounterFiles
-from nearmetal.host.energy import EnergyMeter, energy_domains, energy_files
-from nearmetal.host.procfiles import Counters, Scale, instance_counters
-from nearmetal.host.sources import GroupSource, NodeSource
+from nearmetal.host.counters.energy import EnergyMeter, energy_domains, energy_files
+from nearmetal.host.counters.files import NODE_FILES, CounterFiles
+from nearmetal.host.counters.procfiles import Counters, Scale, instance_counters
+from nearmetal.host.counters.sources import GroupSource, NodeSource
 from nearmetal.meters.inside import InsideCounters, counted_everywhere, grown, own_sources
 from nearmetal.model.change import replace
 from nearmetal.model.record import RankPlace, TrialRecord
-from nearmetal.report.inside import inside_of
+from nearmetal.report.tables.inside import inside_of
 from nearmetal.samplers import SamplingCost, costs_in, sampling_cost
 from nearmetal.samplers.sampler import _cost
 from nearmetal.subjects.launching import Ran

@@ -42,7 +42,7 @@ from nearmetal.environments.qemu.argv import Disk, GuestPlan, Wire
 from nearmetal.errors import RunError, StudyError, UnavailableError
 from nearmetal.host import Completed, runtime
 from nearmetal.host.leftovers import OURS
-from nearmetal.model.guest import (
+from nearmetal.model.environments.guest import (
     MIB,
     Accelerator,
     Cache,

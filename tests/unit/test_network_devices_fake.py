@@ -11,7 +11,7 @@ import pytest
 
 from nearmetal.errors import RunError, UnavailableError
 from nearmetal.host import Unavailable
-from nearmetal.host.devices import (
+from nearmetal.host.facts.devices import (
     RECORD,
     DeviceState,
     device_state,
@@ -22,7 +22,7 @@ from nearmetal.host.devices import (
     make_functions,
     physical_functions,
 )
-from nearmetal.model.network import NetworkSettings
+from nearmetal.model.environments.network import NetworkSettings
 from nearmetal.model.study import Attachment
 from nearmetal.network.devices import allocated
 from nearmetal.network.plan import Want

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from nearmetal.model.network import NetworkSettings, Offloads
+from nearmetal.model.environments.network import NetworkSettings, Offloads
 from nearmetal.network.build import remedy
 from nearmetal.network.differences import differences
 

@@ -11,14 +11,14 @@ import pytest
 from nearmetal.environments import InstanceRequest, Seat, Tools
 from nearmetal.environments.native import native_argv
 from nearmetal.errors import UsageError
-from nearmetal.model.network import NetworkSettings
+from nearmetal.model.environments.network import NetworkSettings
 from nearmetal.model.study import Arm, Attachment, Environment, NodeLink, Placement, Transport
 from nearmetal.network import plan
 from nearmetal.network.build import Emulation
 from nearmetal.network.nodes import SWITCH, UPLINK
 from nearmetal.network.plan import NetworkPlan, Want
 from nearmetal.node.links import relay_argv
-from nearmetal.report.cells_table import shape_text
+from nearmetal.report.tables.cells import shape_text
 
 TOOLS = Tools(directory=Path("/opt/nm"))
 LINK = NodeLink(rate=1e8, delay=1e-4, queue=20_000)

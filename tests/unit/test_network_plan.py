@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nearmetal.errors import UsageError
-from nearmetal.model.network import NetworkSettings, Offloads
+from nearmetal.model.environments.network import NetworkSettings, Offloads
 from nearmetal.model.study import Attachment
 from nearmetal.network import plan
 from nearmetal.network.plan import NetworkPlan, Want

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nearmetal.host.base import Completed
-from nearmetal.host.provenance import boot_state, cpu_summary, llc_bytes, parse_limits, provenance
+from nearmetal.host.facts.provenance import boot_state, cpu_summary, llc_bytes, parse_limits, provenance
 from nearmetal.testing.fake_host import FakeHost, Unexpected
 
 CPU = "/sys/devices/system/cpu"

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nearmetal.host.audit import compare, facts, parse_ldd
 from nearmetal.host.base import Completed
+from nearmetal.host.facts.audit import compare, facts, parse_ldd
 
 LDD = """\tlinux-vdso.so.1 (0x00007ffd)
 \tlibmpi.so.40 => /lib/libmpi.so.40 (0x00007f01)

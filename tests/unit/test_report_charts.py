@@ -18,9 +18,9 @@ from nearmetal.model.record import Status
 from nearmetal.model.result import Roof
 from nearmetal.records import read_trials
 from nearmetal.records.codec import to_line
-from nearmetal.report.chart_parts import FILE, PAGE, Chart, finished
-from nearmetal.report.charts import MOST_POINTS, absolute, charts_of, ecdf, floor, looks, points
-from nearmetal.report.figures import Format, figures, write_figures
+from nearmetal.report.charts.cells import MOST_POINTS, absolute, charts_of, ecdf, floor, looks, points
+from nearmetal.report.charts.parts import FILE, PAGE, Chart, finished
+from nearmetal.report.forms.figures import Format, figures, write_figures
 from nearmetal.report.seen import RecordIndex, share_text
 
 EMPTY = RecordIndex(())

@@ -12,12 +12,12 @@ from tests.golden import sample_analysis as sample
 from nearmetal.model.change import replace
 from nearmetal.model.result import Analysis, Cell, Interval
 from nearmetal.model.study import Better
-from nearmetal.report.chart_parts import FILE, finished
-from nearmetal.report.curves import chart, curves, section, sentences
-from nearmetal.report.figures import figures
-from nearmetal.report.markdown import markdown_text
-from nearmetal.report.markup import Markup
-from nearmetal.report.terminal import terminal_text
+from nearmetal.report.charts.parts import FILE, finished
+from nearmetal.report.forms.figures import figures
+from nearmetal.report.forms.markdown import markdown_text
+from nearmetal.report.forms.terminal import terminal_text
+from nearmetal.report.page.curves import chart, curves, section, sentences
+from nearmetal.report.page.markup import Markup
 
 NATIVE = {16: 10e9, 32: 12e9, 64: 11e9}
 BOX = {16: 9e9, 32: 10e9, 64: 10.5e9}

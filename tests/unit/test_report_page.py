@@ -21,9 +21,9 @@ from nearmetal.model.profile import CallProfile, PeerProfile, RankProfile
 from nearmetal.model.record import JsonValue
 from nearmetal.model.result import Unused
 from nearmetal.plan import make_plan
-from nearmetal.report.bundle import vega_bundle
-from nearmetal.report.markdown import markdown_text
-from nearmetal.report.page import Context, page_html
+from nearmetal.report.forms.markdown import markdown_text
+from nearmetal.report.page.bundle import vega_bundle
+from nearmetal.report.page.whole import Context, page_html
 from nearmetal.report.seen import RecordIndex
 from nearmetal.report.write import write_report
 from nearmetal.testing.simulate import SimulatedMetric, Spread, simulate

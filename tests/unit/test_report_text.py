@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nearmetal.report import latex, markdown
-from nearmetal.report.markup import Markup, escape, join, json_for_script, table, tag
+from nearmetal.report.forms import latex, markdown
+from nearmetal.report.page.markup import Markup, escape, join, json_for_script, table, tag
 from nearmetal.report.text import clean, one_line, plural, slug, thin, tight
 
 HOSTILE = (

@@ -14,8 +14,13 @@ from tests.golden import sample_analysis as sample
 from nearmetal.analysis.two_level import StateCell
 from nearmetal.model.result import Analysis, Cell, NoiseFloor, Unused, Verdict
 from nearmetal.model.study import Better
-from nearmetal.report import boots
-from nearmetal.report.cells_table import (
+from nearmetal.report.forms.csv_form import csv_text
+from nearmetal.report.forms.json_form import json_form, to_json
+from nearmetal.report.forms.latex import latex_text
+from nearmetal.report.forms.markdown import markdown_text
+from nearmetal.report.forms.terminal import terminal_text
+from nearmetal.report.tables import boot_states as boots
+from nearmetal.report.tables.cells import (
     SYMBOLS,
     WORDS,
     answer_sentence,
@@ -29,12 +34,7 @@ from nearmetal.report.cells_table import (
     verdict_table,
     verdict_text,
 )
-from nearmetal.report.csv_form import csv_text
-from nearmetal.report.floors import floors
-from nearmetal.report.json_form import json_form, to_json
-from nearmetal.report.latex import latex_text
-from nearmetal.report.markdown import markdown_text
-from nearmetal.report.terminal import terminal_text
+from nearmetal.report.tables.floors import floors
 
 
 def one_cell(verdict: Verdict) -> Cell:

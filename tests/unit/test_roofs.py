@@ -16,11 +16,11 @@ from nearmetal.errors import RunError
 from nearmetal.model.result import Cell, Interval
 from nearmetal.model.roof import ROOF_KERNELS, MeasuredRoof, Wanted, read_roofs, roof_record
 from nearmetal.model.study import ApplicationWorkload, Better, KernelWorkload, Study
-from nearmetal.report.chart_parts import PAGE
-from nearmetal.report.charts import absolute
-from nearmetal.report.markdown import markdown_text
-from nearmetal.report.roofs_table import roof_lines, share_figure
+from nearmetal.report.charts.cells import absolute
+from nearmetal.report.charts.parts import PAGE
+from nearmetal.report.forms.markdown import markdown_text
 from nearmetal.report.seen import RecordIndex
+from nearmetal.report.tables.roofs import roof_lines, share_figure
 from nearmetal.run import roofs
 
 

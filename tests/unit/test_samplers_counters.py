@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nearmetal.host import LocalHost
-from nearmetal.host.counter_files import CounterFiles, cgroup_paths, node_paths
-from nearmetal.host.counters import Snapshot, delta, disturbance, flags, online_cpus, snapshot
-from nearmetal.host.procfiles import Scale, instance_counters, node_counters
+from nearmetal.host.counters.files import CounterFiles, cgroup_paths, node_paths
+from nearmetal.host.counters.procfiles import Scale, instance_counters, node_counters
+from nearmetal.host.counters.trial import Snapshot, delta, disturbance, flags, online_cpus, snapshot
 from nearmetal.samplers import parse
 from nearmetal.testing.fake_host import FakeHost
 

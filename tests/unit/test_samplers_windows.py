@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nearmetal.host.procfiles import SCHEDSTAT, Scale, instance_counters
+from nearmetal.host.counters.procfiles import SCHEDSTAT, Scale, instance_counters
 from nearmetal.samplers import Sample, Stream, in_windows
 from nearmetal.samplers.reading import parse_lines
 

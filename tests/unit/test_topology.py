@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nearmetal.host.topology import Topology, ranges, topology
+from nearmetal.host.facts.topology import Topology, ranges, topology
 from nearmetal.testing.fake_host import FakeHost
 
 ABSENT = ("/sys/devices/system/*",)

@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 
 import nearmetal.meters.transport as transport_watch
-from nearmetal.host.ranks import Link, RankHolds, established, shared_mappings
+from nearmetal.host.processes.ranks import Link, RankHolds, established, shared_mappings
 from nearmetal.launchers.transport import ONE_RANK, SEEN, TransportDiffers, links_between, verify_transport
 from nearmetal.meters.transport import TransportWatch
 from nearmetal.model.study import Transport

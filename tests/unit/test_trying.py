@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from tests.golden import sample_analysis as sample
 
-from nearmetal.analysis.suggestions import REMEDIES, suggest
+from nearmetal.analysis.causes.suggestions import REMEDIES, suggest
 from nearmetal.api.catalog import catalog
 from nearmetal.errors import UsageError
 from nearmetal.model.result import Analysis, Attribution, Cell, Change, Suggestion, Verdict
@@ -25,7 +25,7 @@ from nearmetal.model.study import (
     Study,
     Transport,
 )
-from nearmetal.report.cells_table import cause_text, next_steps
+from nearmetal.report.tables.cells import cause_text, next_steps
 from nearmetal.run.trying import answer, chosen, triable, try_study
 from nearmetal.study_file import dump_study, load_text
 

@@ -14,11 +14,11 @@ from nearmetal.api.catalog import catalog
 from nearmetal.environments.xen.backend import Xen
 from nearmetal.environments.xen.settings import XenSettings, XenType
 from nearmetal.errors import UnavailableError
-from nearmetal.host.procfiles import Scale as Counted
+from nearmetal.host.counters.procfiles import Scale as Counted
 from nearmetal.images.builtin import builtin_definition
 from nearmetal.model.change import replace
-from nearmetal.model.guest import GuestSettings
-from nearmetal.model.image import HOST
+from nearmetal.model.environments.guest import GuestSettings
+from nearmetal.model.environments.image import HOST
 from nearmetal.model.published import PublishedFigure, Quantity
 from nearmetal.model.record import TrialRecord
 from nearmetal.model.series import Part, Scale, Series
@@ -386,7 +386,7 @@ def test_containers_tell_what_their_groups_do() -> None:
 
 
 def test_a_figure_of_a_place_that_was_not_measured_is_left_open() -> None:
-    from nearmetal.report.instances_table import printed_grids, printed_json
+    from nearmetal.report.tables.instances import printed_grids, printed_json
 
     paper = published(NAME)
     assert paper is not None

@@ -28,8 +28,8 @@ from nearmetal.environments.xen.xl import Facts, Xl
 from nearmetal.errors import RunError, UnavailableError
 from nearmetal.host import Completed
 from nearmetal.host.ssh import SshHost, SshWay, client, remote_words, ssh_host
-from nearmetal.model.guest import MIB, GuestSettings
-from nearmetal.model.network import Seat
+from nearmetal.model.environments.guest import MIB, GuestSettings
+from nearmetal.model.environments.network import Seat
 from nearmetal.model.study import Attachment, Environment, Limits
 from nearmetal.testing.fake_host import FakeHost, FakeProcess
 

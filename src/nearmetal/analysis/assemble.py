@@ -11,16 +11,16 @@ from ..model.plan import Plan
 from ..model.record import TOO_SHORT, Head, Status, TrialRecord
 from ..model.result import Analysis, Unused
 from ..model.study import Study, quantiles_of
-from .attempts import Clock
-from .attribution import attribute
-from .causes import with_causes
+from .causes.attribution import attribute
+from .causes.counted import with_causes
+from .causes.hypervisor import with_hypervisor
+from .causes.network_trouble import with_network
 from .cells import JudgedCell, Question, answer, uses_three_arms, with_discoveries, with_holm
-from .fold import Folded, fold
-from .hypervisor import with_hypervisor
-from .network_trouble import with_network
+from .fold.attempts import Clock
+from .fold.comparisons import Folded, fold
+from .fold.pieces import FoldRequest, asked_of
+from .fold.slices import RowName
 from .noise_floor import disturbances, noise_floor
-from .pieces import FoldRequest, asked_of
-from .slices import RowName
 
 
 def analyse(study: Study, plan: Plan, records: Sequence[TrialRecord], *, detail: bool = True) -> Analysis:

@@ -12,18 +12,18 @@ import numpy as np
 from ..model.plan import ExpectedLooks, Plan, Schedule
 from ..model.result import Cell, Interval, Part, Quantiles, Verdict
 from ..model.study import Arm, Design
-from .attempts import Side
-from .attribution import measured_parts
+from .causes.attribution import measured_parts
 from .companions import discoveries, evidence, slice_spread, totals
-from .counts import FloatArray
 from .decision import Decision, decide
-from .fold import Folded, Paired, brackets, pair
-from .looks import carried_interval, own_schedule
-from .mean_interval import anytime_mean
-from .multiplicity import holm, smallest_alpha
-from .quantiles import median_interval, quantiles
-from .sign_interval import sign_interval
-from .slices import RowName
+from .fold.attempts import Side
+from .fold.comparisons import Folded, Paired, brackets, pair
+from .fold.counts import FloatArray
+from .fold.slices import RowName
+from .intervals.looks import carried_interval, own_schedule
+from .intervals.mean import anytime_mean
+from .intervals.multiplicity import holm, smallest_alpha
+from .intervals.quantiles import median_interval, quantiles
+from .intervals.sign import sign_interval
 from .verdict import disagreement, smallest_material
 
 

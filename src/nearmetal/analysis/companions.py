@@ -10,12 +10,12 @@ import numpy as np
 
 from ..model.result import Interval, SliceSpread
 from ..model.study import Better
-from .counts import FloatArray
-from .fieller import fieller
-from .fold import Paired
-from .multiplicity import e_bh
-from .sign_interval import log_e_value
-from .variance_components import components_of_moments
+from .fold.comparisons import Paired
+from .fold.counts import FloatArray
+from .intervals.fieller import fieller
+from .intervals.multiplicity import e_bh
+from .intervals.sign import log_e_value
+from .intervals.variance_components import components_of_moments
 
 
 def totals(paired: Paired, better: Better, confidence: float) -> Interval | None:

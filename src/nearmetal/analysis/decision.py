@@ -11,9 +11,9 @@ import numpy as np
 
 from ..model.plan import Schedule
 from ..model.result import Look, Verdict
-from .fold import Paired
-from .looks import Carried, least_blocks, look_and_carry
-from .three_arm import Brackets
+from .fold.comparisons import Paired
+from .intervals.looks import Carried, least_blocks, look_and_carry
+from .intervals.three_arm import Brackets
 from .verdict import MOST_FAILED, Failures, blocks_needed, judge, judge_failures, reason
 
 

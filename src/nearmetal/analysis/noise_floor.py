@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..model.result import Cell, NoiseFloor, Verdict
-from .counts import Counts, joined
+from .fold.counts import Counts, joined
 
 FloatArray = NDArray[np.float64]
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from ..model.result import Analysis, Interval, Verdict
 from ..model.study import Better
-from .mean_interval import welch
+from .intervals.mean import welch
 from .verdict import judge
 
 LEAST_BOOTS = 2

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from statistics import NormalDist
 
 from ..model.result import Interval, Verdict
-from .looks import Carried
-from .signed_rank import attained
+from .intervals.looks import Carried
+from .intervals.signed_rank import attained
 
 _NORMAL = NormalDist()
 

@@ -9,7 +9,7 @@ from ..model.study import KernelWorkload, Study
 from .workload_names import known_applications, type_of
 
 if TYPE_CHECKING:
-    from ..model.image import ImageDefinition
+    from ..model.environments.image import ImageDefinition
     from ..study_file import Catalog
 
 
@@ -45,7 +45,7 @@ def require_images(study: Study) -> None:
     """Raises UnavailableError where an image does not stand that an environment is to have."""
     from ..host import LocalHost
     from ..images import require_image
-    from ..model.image import HOST
+    from ..model.environments.image import HOST
     from ..node.machine import image_store
 
     for name in dict.fromkeys(e.image for e in study.environments if e.image != HOST):

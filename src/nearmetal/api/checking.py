@@ -136,9 +136,9 @@ def _builds_images(host: Host) -> Check:
 def _inside(machine: Machine) -> Iterator[Check]:
     """What can be counted inside a run."""
     from ..host import Unavailable
-    from ..host.energy import energy_domains
+    from ..host.counters.energy import energy_domains
     from ..meters.inside import offered_events
-    from ..report.inside import events_words
+    from ..report.tables.inside import events_words
 
     offered = offered_events(machine.host, machine.tools)
     given: list[JsonValue] = [name for name, why in offered.items() if not why]
@@ -167,7 +167,7 @@ def _storages(host: Host) -> Iterator[Check]:
 
 def _applications(host: Host) -> Iterator[Check]:
     """Each application with its usual keys on two ranks: whether this machine has what it needs."""
-    from ..model.image import HOST
+    from ..model.environments.image import HOST
     from ..model.study import ApplicationWorkload
     from ..node.machine import hardware_of
     from ..node.programs import find_on, install_line, lacking, two_ranks

@@ -11,9 +11,9 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 
-from ..analysis.attempts import Choice, choose
-from ..analysis.fold import Folded, joined_pieces
-from ..analysis.pieces import FoldRequest, Piece, fold_piece
+from ..analysis.fold.attempts import Choice, choose
+from ..analysis.fold.comparisons import Folded, joined_pieces
+from ..analysis.fold.pieces import FoldRequest, Piece, fold_piece
 from ..errors import NearmetalError
 from ..model.plan import Plan
 from ..records import Trials

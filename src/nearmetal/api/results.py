@@ -162,7 +162,7 @@ def write_report(found: Results, *, figures: bool = False) -> list[Path]:
     )
     out = [files.html, files.markdown, files.latex, files.csv]
     if figures:
-        from ..report.figures import write_figures
+        from ..report.forms.figures import write_figures
 
         out += write_figures(analysis, directory.path / "figures", records=records)
     return out

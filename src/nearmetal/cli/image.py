@@ -13,7 +13,7 @@ from .view import View
 
 if TYPE_CHECKING:
     from ..images import Image
-    from ..model.image import ImageDefinition
+    from ..model.environments.image import ImageDefinition
     from ..model.record import JsonValue
 
 Json = typer.Option(False, "--json", help="The result as JSON on standard output.")

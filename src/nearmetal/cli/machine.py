@@ -27,7 +27,7 @@ def check(json: bool = Json) -> int:
     from ..api.checking import can_measure
     from ..api.checking import check as check_all
     from ..host import LocalHost
-    from ..host.provenance import cpu_summary, provenance
+    from ..host.facts.provenance import cpu_summary, provenance
 
     with View(quiet=json) as view:
         found = check_all(view)

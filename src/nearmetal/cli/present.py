@@ -12,7 +12,7 @@ from .common import print_json
 if TYPE_CHECKING:
     from ..api.results import Results
     from ..records import ResultsDirectory
-    from ..report.inside import InsideRecord
+    from ..report.tables.inside import InsideRecord
 
 #: Columns where standard output is no terminal.
 PIPE_WIDTH = 220
@@ -20,7 +20,7 @@ PIPE_WIDTH = 220
 
 def result_json(found: Results) -> dict[str, JsonValue]:
     """The result as data."""
-    from ..report.json_form import json_form
+    from ..report.forms.json_form import json_form
 
     return json_form(
         found.study,
@@ -37,7 +37,7 @@ def _page(directory: ResultsDirectory) -> str | None:
 
 
 def _inside(directory: ResultsDirectory) -> InsideRecord:
-    from ..report.inside import inside_of
+    from ..report.tables.inside import inside_of
     from ..samplers import costs_in
 
     return inside_of(directory.provenance, costs_in(directory.path / "samples"))
@@ -50,11 +50,11 @@ def print_result(found: Results, *, json: bool) -> None:
         return
     from rich.console import Console
 
-    from ..host.provenance import cpu_summary
-    from ..report.boot_table import boot_leaf
+    from ..host.facts.provenance import cpu_summary
+    from ..report.forms.terminal import terminal_text
     from ..report.seen import RecordIndex
     from ..report.sheet import text_of
-    from ..report.terminal import terminal_text
+    from ..report.tables.boot import boot_leaf
 
     directory, study, on_terminal = found.stored, found.study, sys.stdout.isatty()
     arms = " against ".join(dict.fromkeys(e.backend for e in reversed(study.environments)))

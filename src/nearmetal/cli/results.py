@@ -112,7 +112,7 @@ def compare(
     json: bool = Json,
 ) -> int:
     from ..analysis import compare_states
-    from ..report.boots import boots_json, boots_text
+    from ..report.tables.boot_states import boots_json, boots_text
 
     pairs = [_pair(text) for text in against]
     before, design = _by_boot((first, *more_first))

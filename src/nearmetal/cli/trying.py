@@ -87,7 +87,7 @@ def _sentence(told: TryResult) -> str:
 
 
 def _as_json(asked: Cell, words: str, told: TryResult) -> dict[str, object]:
-    from ..report.json_form import cell_json
+    from ..report.forms.json_form import cell_json
 
     return {
         "cell": asked.key,

@@ -8,7 +8,7 @@ from ..model.capabilities import (
     OWN_ALL,
     Capabilities,
 )
-from ..model.network import Seat
+from ..model.environments.network import Seat
 from .contract import (
     Accounted,
     Available,

@@ -10,10 +10,10 @@ from typing import Protocol, runtime_checkable
 
 from ..host import Host, Process
 from ..host.guest_line import Clocks
-from ..host.ranks import RankHolds
+from ..host.processes.ranks import RankHolds
 from ..model.capabilities import Capabilities
-from ..model.environment import BackendSettings
-from ..model.network import Seat
+from ..model.environments.environment import BackendSettings
+from ..model.environments.network import Seat
 from ..model.record import JsonValue
 from ..model.study import Environment
 

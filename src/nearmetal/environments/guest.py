@@ -14,13 +14,14 @@ from ipaddress import IPv4Network
 from pathlib import Path
 
 from ..errors import RunError, UnavailableError
-from ..host import Host, Process, cpio, processes
-from ..host.failure import MOST_SHOWN, describe_end, describe_failure, find_error_line, find_message
+from ..host import Host, Process, cpio
+from ..host.counters.sources import Source, VcpuSource, exit_sources
 from ..host.guest_line import Clocks, GuestLine, Hello, answers
-from ..host.ranks import RankHolds, told_holdings
-from ..host.sources import Source, VcpuSource, exit_sources
+from ..host.processes import labelled as processes
+from ..host.processes.failure import MOST_SHOWN, describe_end, describe_failure, find_error_line, find_message
+from ..host.processes.ranks import RankHolds, told_holdings
 from ..model.capabilities import GUEST_ATTACHMENTS, Capabilities, Misfits
-from ..model.network import NetworkSettings
+from ..model.environments.network import NetworkSettings
 from ..model.record import JsonValue
 from ..model.scope import EXITS, VCPU, Scope
 from ..model.study import Attachment, Environment

@@ -9,7 +9,7 @@ from pathlib import Path
 from ..errors import UnavailableError
 from ..host import Host
 from ..host import Unavailable as Absent
-from ..model.guest import GuestSettings, Nic
+from ..model.environments.guest import GuestSettings, Nic
 from .contract import Unavailable
 
 _CARDS = {Nic.VIRTIO: "virtio_net", Nic.VHOST: "virtio_net", Nic.E1000: "e1000", Nic.RTL8139: "8139cp"}

@@ -7,7 +7,7 @@ import json
 
 from ..errors import RunError
 from ..host import Host
-from ..model.network import Seat
+from ..model.environments.network import Seat
 from ..model.study import Attachment
 from .contract import Tools
 from .guest import GuestInterface

@@ -6,7 +6,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from ..host import REPORT_FD, Host, processes
+from ..host import REPORT_FD, Host
+from ..host.processes import labelled as processes
 from .contract import Tools
 from .instance import START_TIMEOUT
 

@@ -14,8 +14,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from ..errors import UnavailableError
-from ..host import REPORT_FD, Launched, processes
-from ..model.image import HOST
+from ..host import REPORT_FD, Launched
+from ..host.processes import labelled as processes
+from ..model.environments.image import HOST
 from .contract import InstanceRequest, Tools
 from .guest import GuestInstance
 from .instance import BOX_REPORTS, box_argv, box_phases, seconds

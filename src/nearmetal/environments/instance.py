@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import RunError, UnavailableError
-from ..host import REPORT_FD, Host, Launched, cgroups, processes
+from ..host import REPORT_FD, Host, Launched, cgroups
 from ..host import Unavailable as NoGroups
-from ..model.image import HOST
+from ..host.processes import labelled as processes
+from ..model.environments.image import HOST
 from ..model.study import Limits
 from .contract import InstanceRequest, Tools, Unavailable
 

@@ -11,10 +11,11 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 
 from ..errors import UnavailableError
-from ..host import REPORT_FD, Host, cgroups, processes
+from ..host import REPORT_FD, Host, cgroups
 from ..host import Unavailable as NoGroups
+from ..host.processes import labelled as processes
 from ..model.capabilities import BARE_ATTACHMENTS, Capabilities
-from ..model.image import HOST
+from ..model.environments.image import HOST
 from ..model.study import Attachment
 from .contract import Available, InstanceRequest, Tools, Unavailable
 from .instance import (

@@ -14,9 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import RunError
-from ..host import Host, Process, processes
-from ..host.failure import describe_failure, find_message, outer_program
-from ..host.helper import wait_readable
+from ..host import Host, Process
+from ..host.processes import labelled as processes
+from ..host.processes.failure import describe_failure, find_message, outer_program
+from ..host.processes.helper import wait_readable
 from .contract import InstanceRequest, Tools
 
 FIRST = "first"

@@ -15,7 +15,7 @@ from ..errors import NearmetalError, RunError, UnavailableError
 from ..host import Host, cgroups, namespaces
 from ..host import Unavailable as Unknown
 from ..host.runtime import outside_directory, scratch_directory
-from ..model import environment as model
+from ..model.environments import environment as model
 from ..model.study import Storage, StorageKind
 from .contract import Unavailable
 

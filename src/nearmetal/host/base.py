@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from .failure import describe_failure, failed_program, find_message, launcher_of
+from .processes.failure import describe_failure, failed_program, find_message, launcher_of
 
 
 @dataclass(frozen=True)

@@ -20,8 +20,8 @@ from pathlib import Path
 
 from ..errors import RunError
 from .base import Unavailable
-from .block_accounts import counts_blocks
-from .processes import ancestors
+from .counters.block_accounts import counts_blocks
+from .processes.labelled import ancestors
 
 CONTROLLERS = ("cpu", "cpuacct", "cpuset", "memory", "blkio")
 UNIFIED_NAMES = {"blkio": "io", "cpuacct": "cpu"}

@@ -14,9 +14,11 @@ from enum import StrEnum
 from pathlib import Path
 
 from ..errors import RunError
-from . import cgroups, devices, namespaces, processes
-from .helper import wait_readable
+from . import cgroups, namespaces
+from .facts import devices
 from .lock import RunInfo, birth, living_runs, lock_path
+from .processes import labelled as processes
+from .processes.helper import wait_readable
 from .runtime import SHARED_MEMORY, noted_outside, runtime_directory
 
 #: Labels that we give: of a run, and of a check or the making of an image by its process; what stands behind

@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import IO
 
 from .base import Completed, Launched, Process, Unavailable
-from .bounded import Drain
-from .conversation import Conversation
-from .failure import CANNOT_START, NOT_FOUND, TIMED_OUT
-from .helper import launch_helper, wait_for_end
+from .processes.bounded import Drain
+from .processes.conversation import Conversation
+from .processes.failure import CANNOT_START, NOT_FOUND, TIMED_OUT
+from .processes.helper import launch_helper, wait_for_end
 
 _READ = 1 << 16
 #: Seconds that pipes are read on when their program has been killed: a daemon that it left may hold them.

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from ..errors import RunError, UnavailableError
 from .base import Completed, Host, Launched, Process, Unavailable
-from .processes import LABEL_VARIABLE
+from .processes.labelled import LABEL_VARIABLE
 from .runtime import short_directory
 
 CONNECT_SECONDS = 20.0

@@ -13,8 +13,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from ..errors import RunError, UnavailableError
-from ..host import Host, processes
-from ..model.image import ImageDefinition
+from ..host import Host
+from ..host.processes import labelled as processes
+from ..model.environments.image import ImageDefinition
 from .build_errors import disk_full, failure
 from .digest import clamp_times, tree_bytes, tree_digest
 from .sources import archive_lines, resolved_suite

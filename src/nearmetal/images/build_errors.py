@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..errors import DiskFullError, NearmetalError, RunError
-from ..host.failure import describe_failure, find_message
+from ..host.processes.failure import describe_failure, find_message
 
 FULL = "No space left on device"
 

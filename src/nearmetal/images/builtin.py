@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 from importlib import resources
 
-from ..model.image import ImageDefinition
+from ..model.environments.image import ImageDefinition
 from ..study_file.images import read_definition
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from ..errors import UnavailableError
 from ..host import Host
-from ..model.image import ImageDefinition
+from ..model.environments.image import ImageDefinition
 from ..model.keys import did_you_mean
 from .builtin import builtin_definition, builtin_names
 from .sources import resolved_suite

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from ..errors import UnavailableError
 from ..host import Host, Unavailable
-from ..model.image import HOST, ImageDefinition
+from ..model.environments.image import HOST, ImageDefinition
 
 _INDEXES = "$(REPO_URI)|$(RELEASE)|$(ORIGIN)|$(COMPONENT)"
 _LIMIT = 30.0

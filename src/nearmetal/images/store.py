@@ -22,8 +22,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from ..errors import BusyError, UsageError
-from ..host import processes
-from ..model.image import HOST, ImageDefinition
+from ..host.processes import labelled as processes
+from ..model.environments.image import HOST, ImageDefinition
 from ..model.keys import NAME_PATTERN
 
 FORMAT = 1

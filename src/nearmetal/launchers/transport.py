@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from itertools import permutations
 
 from ..errors import TrialFailedError
-from ..host.ranks import Link, RankHolds
+from ..host.processes.ranks import Link, RankHolds
 from ..model.study import Transport
 
 SEEN = {

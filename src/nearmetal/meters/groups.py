@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..environments import Guest, Instance
-from ..host.counter_files import CounterFiles, cgroup_paths
-from ..host.counters import Snapshot, delta, disturbance, flags, online_cpus
-from ..host.procfiles import Counters as HostCounters
+from ..host.counters.files import CounterFiles, cgroup_paths
+from ..host.counters.procfiles import Counters as HostCounters
+from ..host.counters.trial import Snapshot, delta, disturbance, flags, online_cpus
 from ..model.record import Connection, JsonValue
 from ..model.scope import BESIDE, NODE, RANKS, Scope
 from ..node.kept_groups import HELD_INSTANCES

@@ -10,10 +10,10 @@ from contextlib import contextmanager
 from ..environments import Instance, Tools
 from ..errors import RunError
 from ..host import Host, Unavailable
-from ..host.counter_files import CounterFiles
-from ..host.energy import energy_domains
-from ..host.procfiles import Counters
-from ..host.sources import FileSource, GroupSource, NodeSource, Source
+from ..host.counters.energy import energy_domains
+from ..host.counters.files import CounterFiles
+from ..host.counters.procfiles import Counters
+from ..host.counters.sources import FileSource, GroupSource, NodeSource, Source
 from ..model.design import Design
 from ..model.record import JsonValue, TrialRecord
 from ..model.scope import TIMED, Scope

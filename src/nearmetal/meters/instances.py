@@ -9,7 +9,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from ..environments import Guest, Instance
-from ..host.counters import local_scale
+from ..host.counters.trial import local_scale
 from ..model.scope import NODE, Scope
 from ..node.running_arm import RunningArm
 from ..samplers import GUESTS, GuestSampler, Header, Sample, Sampler, Stream, Window, in_windows

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence, Set
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 
-from ..host.network_files import PROBES, RETRANSMITTED
-from ..host.network_meter import MARKED, PROTOCOLS, QDISCS, NetworkMeter, grown
+from ..host.counters.network_files import PROBES, RETRANSMITTED
+from ..host.counters.network_meter import MARKED, PROTOCOLS, QDISCS, NetworkMeter, grown
 from ..model.record import Connection
 from ..model.scope import HUB, NODE, Scope
 from ..model.study import Attachment, Transport

@@ -4,7 +4,7 @@ again when they have worked."""
 from __future__ import annotations
 
 from ..host import cgroups
-from ..host.ranks import Link, RankHolds, rank_holdings
+from ..host.processes.ranks import Link, RankHolds, rank_holdings
 from ..launchers import JOB_VARIABLE
 from ..launchers.transport import NOT_SEEN, TransportDiffers, links_between, verify_transport
 from ..model.study import Transport

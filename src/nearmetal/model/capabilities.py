@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from .environment import Attachment, BackendSettings, Environment
+from .environments.environment import Attachment, BackendSettings, Environment
 
 ENTRY_POINTS = "nearmetal.environments"
 """The entry-point group of backends."""

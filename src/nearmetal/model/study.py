@@ -6,7 +6,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, replace
 
 from .design import Design, Mode, Mpi, Reach, SingleCopy, Starts
-from .environment import (
+from .environments.environment import (
     USUAL_SHARES,
     Attachment,
     Companion,
@@ -18,8 +18,8 @@ from .environment import (
     Transport,
     TransportWish,
 )
-from .image import ImageDefinition
-from .placement import NodeLink, Pinning, Placement
+from .environments.image import ImageDefinition
+from .environments.placement import NodeLink, Pinning, Placement
 from .program import Bounds, Reference
 from .workload import (
     IDS,

@@ -18,10 +18,11 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from ..errors import RunError, UnavailableError
-from ..host import Host, LocalHost, namespaces, processes
-from ..host.network_files import device_names
-from ..host.network_meter import DESCRIPTORS, NetworkMeter, taken_over
-from ..model.network import NetworkSettings, Seat
+from ..host import Host, LocalHost, namespaces
+from ..host.counters.network_files import device_names
+from ..host.counters.network_meter import DESCRIPTORS, NetworkMeter, taken_over
+from ..host.processes import labelled as processes
+from ..model.environments.network import NetworkSettings, Seat
 from ..model.record import JsonValue
 from ..model.study import Attachment, NodeLink
 from . import plan

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from ..errors import RunError, UnavailableError
 from ..host import Host, Unavailable
-from ..host.devices import (
+from ..host.facts.devices import (
     RECORD,
     SYS,
     DeviceState,

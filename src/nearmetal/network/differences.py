@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ..model.network import NetworkSettings
+from ..model.environments.network import NetworkSettings
 from ..model.record import JsonValue
 from .topology import HUB
 

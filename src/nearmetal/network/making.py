@@ -12,9 +12,9 @@ import socket
 from pyroute2 import IPRoute
 from pyroute2.netlink.exceptions import NetlinkError
 
-from ..host.devices import TAKEN
+from ..host.counters.network_meter import hand_over, open_descriptors
+from ..host.facts.devices import TAKEN
 from ..host.namespaces import join
-from ..host.network_meter import hand_over, open_descriptors
 from . import ethtool
 from .facts import RTO_MIN_LOCK, Json, facts, write_sysctl
 

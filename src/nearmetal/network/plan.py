@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from ipaddress import IPv4Interface, IPv4Network
 
 from ..errors import UsageError
-from ..model.network import NetworkSettings, Seat
+from ..model.environments.network import NetworkSettings, Seat
 from ..model.record import JsonValue
 from ..model.study import Attachment, NodeLink
 from .nodes import Nodes, emulated_nodes, node_places

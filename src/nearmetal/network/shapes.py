@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from ipaddress import IPv4Interface, IPv4Network
 
-from ..model.network import NetworkSettings
+from ..model.environments.network import NetworkSettings
 from ..model.study import Attachment
 from .topology import HUB, Link, Route, Topology
 

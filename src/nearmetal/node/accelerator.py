@@ -9,7 +9,7 @@ from ..environments.contract import Accelerated
 from ..environments.kvm import KvmAnswer, kvm_answer
 from ..environments.registry import get_backend
 from ..errors import UnavailableError
-from ..model.guest import Accelerator, GuestSettings
+from ..model.environments.guest import Accelerator, GuestSettings
 from ..model.study import Environment, Study
 from ..workloads.build import FLAGS, build_tools, compiler_flags
 from .emulation import with_emulation

@@ -11,9 +11,10 @@ from ..environments import Tools, Unavailable
 from ..environments.holder import user_namespace_holder
 from ..environments.qemu.backend import user_network
 from ..errors import NearmetalError, UnavailableError
-from ..host import Host, devices
+from ..host import Host
+from ..host.facts import devices
 from ..host.runtime import scratch_directory
-from ..model.network import NetworkSettings
+from ..model.environments.network import NetworkSettings
 from ..model.study import Arm, Attachment
 from ..network.build import Network, attempted_networks
 from ..network.plan import Want

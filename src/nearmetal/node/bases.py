@@ -24,8 +24,8 @@ from ..errors import UnavailableError
 from ..host import Host
 from ..images import Image, in_use, require_image
 from ..images.forms import Form, in_form
-from ..model.guest import GuestSettings, Nic
-from ..model.image import ImageDefinition
+from ..model.environments.guest import GuestSettings, Nic
+from ..model.environments.image import ImageDefinition
 from ..model.record import JsonValue
 from ..model.study import Environment, Mode, Study
 from ..plan import aa_arms

@@ -11,7 +11,7 @@ from pathlib import Path
 from ..environments import Instance, InstanceRequest
 from ..errors import TrialFailedError
 from ..host import Process
-from ..host.failure import describe_failure
+from ..host.processes.failure import describe_failure
 from ..model.study import Attachment, Companion, Environment
 from .starting import request_name
 from .trial import Trial

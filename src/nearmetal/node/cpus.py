@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..model.guest import GuestSettings
+from ..model.environments.guest import GuestSettings
 from ..model.study import Arm, Pinning, Placement
 
 

@@ -9,8 +9,8 @@ from pathlib import Path
 from ..environments import Guest, Instance
 from ..errors import TrialFailedError
 from ..host import Process
-from ..host.ranks import RankHolds
-from ..model.environment import Environment
+from ..host.processes.ranks import RankHolds
+from ..model.environments.environment import Environment
 from ..model.record import JsonValue
 from ..network.differences import differences
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from ..environments import Accounted, Backend, InstanceRequest
 from ..host import Host
-from ..host.counter_files import CounterFiles, cgroup_paths
-from ..model.image import HOST
+from ..host.counters.files import CounterFiles, cgroup_paths
+from ..model.environments.image import HOST
 from ..model.study import Arm, EventSubject, Limits, Study
 from .seats import hostname, slot
 

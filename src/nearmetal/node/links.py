@@ -16,7 +16,8 @@ from pathlib import Path
 
 from ..environments import Tools
 from ..errors import RunError
-from ..host import REPORT_FD, Host, cgroups, processes
+from ..host import REPORT_FD, Host, cgroups
+from ..host.processes import labelled as processes
 from ..model.record import JsonValue
 from ..network.build import Emulation, Holder, Network
 

@@ -10,9 +10,9 @@ from pathlib import Path
 from ..environments import Tools
 from ..errors import UnavailableError
 from ..host import Host
-from ..host.provenance import cpu_flags, llc_bytes, memory_bytes
+from ..host.facts.provenance import cpu_flags, llc_bytes, memory_bytes
+from ..host.facts.topology import topology
 from ..host.runtime import user_cache
-from ..host.topology import topology
 from ..images import ImageStore
 from ..launchers import InstalledMpi, find_mpi
 from ..model.study import Mpi

@@ -16,11 +16,11 @@ from ..environments.storage import DISKS, SHARED, mounted_once
 from ..errors import NearmetalError
 from ..host import LocalHost, cgroups
 from ..host import Unavailable as Absent
-from ..host.counter_files import CounterFiles, node_paths
-from ..host.energy import EnergyMeter, energy_domains
-from ..host.network_meter import NetworkMeter, open_descriptors
+from ..host.counters.energy import EnergyMeter, energy_domains
+from ..host.counters.files import CounterFiles, node_paths
+from ..host.counters.network_meter import NetworkMeter, open_descriptors
 from ..host.runtime import memory_scratch_directory, outside_directory
-from ..model.image import HOST
+from ..model.environments.image import HOST
 from ..model.record import JsonValue
 from ..model.study import Arm, Reach, Storage, Study, Transport
 from ..network.build import Network, build_networks

@@ -9,7 +9,7 @@ from pathlib import Path
 from ..environments.guest import FRESH
 from ..errors import UsageError
 from ..host import Host
-from ..model.image import HOST
+from ..model.environments.image import HOST
 from ..model.study import ApplicationWorkload, Arm, CommandWorkload, Study
 from ..workloads.applications.registry import application, choices
 from .machine import Machine

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from ..errors import UnavailableError
 from ..host import Host, Unavailable
-from ..model.image import HOST
+from ..model.environments.image import HOST
 from ..model.study import ApplicationWorkload, Arm, Environment, Study
 from ..workloads.applications.contract import Needs, Place
 from ..workloads.applications.registry import application, choices

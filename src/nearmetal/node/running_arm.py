@@ -12,7 +12,7 @@ from ..environments.storage import Volume
 from ..errors import NearmetalError
 from ..host.runtime import shared_memory_directory
 from ..launchers import everywhere
-from ..model.image import HOST
+from ..model.environments.image import HOST
 from ..model.study import Arm, Environment, Placement, Shared, Transport
 from .companion import RunningCompanion, companion
 from .guests import check_networks, guests_among, keep_consoles

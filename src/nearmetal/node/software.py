@@ -15,7 +15,7 @@ from ..errors import UnavailableError
 from ..host import Completed, Host
 from ..images import Image, in_use, require_image
 from ..launchers import InstalledMpi, mpi_of_compiler, programs_of
-from ..model.image import HOST
+from ..model.environments.image import HOST
 from ..model.record import JsonValue
 from ..model.study import ApplicationWorkload, CommandWorkload, Environment, KernelWorkload, Mpi, Study
 from ..workloads.build import BuiltTools, build_tools_in

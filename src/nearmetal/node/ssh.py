@@ -13,7 +13,7 @@ from pathlib import Path
 from ..environments import Instance, Seat
 from ..errors import RunError, UnavailableError
 from ..host import Host, Process
-from ..host.processes import LABEL_VARIABLE
+from ..host.processes.labelled import LABEL_VARIABLE
 
 PORT = 2222
 START_SECONDS = 60.0

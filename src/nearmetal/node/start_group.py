@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from ..environments import Instance
 from ..environments.contract import FIRST_COMMAND
 from ..errors import TrialFailedError
-from ..host.helper import wait_readable
+from ..host.processes.helper import wait_readable
 
 Start = Callable[[], AbstractContextManager[Instance]]
 

@@ -16,20 +16,20 @@ from ..model.study import KernelWorkload, Study
 from ..records.disk import failure, write_file
 from ..samplers import Section
 from ..units import show, show_clock
-from .beside import Beside, beside, phases
-from .bundle import vega_bundle
-from .cells_table import answer_sentence, entry, metric_label, side, trust_text, verdict_text
-from .chart_parts import PAGE, Chart
-from .instances_charts import instances_charts, runs_of
-from .instances_table import instances_blocks, instances_json, instances_of, printed_grids, printed_json
-from .json_form import json_form
-from .markdown import escape as markdown_escape
-from .markup import Markup, join
-from .page import Drawings, framed
-from .profile_table import profile_lines
+from .charts.instances import instances_charts, runs_of
+from .charts.parts import PAGE, Chart
+from .charts.series import overheads, packing
+from .forms.json_form import json_form
+from .forms.markdown import escape as markdown_escape
+from .page.bundle import vega_bundle
+from .page.markup import Markup, join
+from .page.whole import Drawings, framed
 from .seen import RecordIndex
-from .series_charts import overheads, packing
 from .sheet import Block, Grid, Leaf, Words, html_of, markdown_of, text_of
+from .tables.beside import Beside, beside, phases
+from .tables.cells import answer_sentence, entry, metric_label, side, trust_text, verdict_text
+from .tables.instances import instances_blocks, instances_json, instances_of, printed_grids, printed_json
+from .tables.profile import profile_lines
 from .text import one_line, plural
 
 

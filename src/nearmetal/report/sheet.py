@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from .chart_parts import Chart
-from .markdown import escape as markdown_escape
-from .markup import Markup, join, table, tag
+from .charts.parts import Chart
+from .forms.markdown import escape as markdown_escape
+from .page.markup import Markup, join, table, tag
 from .text import one_line, tight
 
 

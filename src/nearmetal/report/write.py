@@ -11,15 +11,15 @@ from ..model.result import Analysis
 from ..model.study import Study
 from ..records.disk import failure, write_file
 from ..samplers import costs_in
-from .boot_table import boot_leaf
-from .bundle import vega_bundle
-from .csv_form import csv_text
-from .inside import inside_of
-from .latex import latex_text
-from .markdown import markdown_text
-from .page import Context, page_html
+from .forms.csv_form import csv_text
+from .forms.latex import latex_text
+from .forms.markdown import markdown_text
+from .page.bundle import vega_bundle
+from .page.whole import Context, page_html
 from .seen import RecordIndex
 from .sheet import markdown_of
+from .tables.boot import boot_leaf
+from .tables.inside import inside_of
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,7 +8,7 @@ from dataclasses import asdict
 from ..environments import Instance, Tools
 from ..errors import UnavailableError
 from ..host import Completed, cgroups
-from ..host.audit import compare, facts
+from ..host.facts.audit import compare, facts
 from ..model.record import JsonValue, TrialRecord
 from ..model.study import ApplicationWorkload, CommandWorkload, SingleCopy
 from ..node.node import Node

@@ -12,7 +12,7 @@ import msgspec
 
 from ..environments.storage import DISKS
 from ..errors import RunError, UsageError
-from ..host.processes import LABEL_VARIABLE
+from ..host.processes.labelled import LABEL_VARIABLE
 from ..host.runtime import outside_directory
 from ..launchers import MpiJob
 from ..model.profile import RankProfile

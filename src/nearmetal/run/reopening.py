@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from ..errors import RunError, UsageError
-from ..host.provenance import boot_state, provenance
+from ..host.facts.provenance import boot_state, provenance
 from ..model.study import KernelWorkload, Study
 from ..node.available import usable_arms
 from ..node.machine import Machine

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from ..errors import NearmetalError
 from ..host import Unavailable
-from ..host.provenance import BOOT_ID
+from ..host.facts.provenance import BOOT_ID
 from ..model.roof import (
     DGEMM,
     DISK_READ,

@@ -10,9 +10,9 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..host.boot_records import boot_records
+from ..host.facts.boot_records import boot_records
+from ..host.facts.provenance import provenance
 from ..host.lock import machine_lock
-from ..host.provenance import provenance
 from ..meters.inside import counted_everywhere, inside_record, offered_events
 from ..model.record import TOO_SHORT, JsonValue, TrialRecord, block_seconds
 from ..model.result import Analysis

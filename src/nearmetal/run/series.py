@@ -9,7 +9,7 @@ from typing import Protocol
 
 from ..environments.registry import get_backend
 from ..host import Host
-from ..host.topology import topology
+from ..host.facts.topology import topology
 from ..model.series import Part, Scale, Series
 from ..node.machine import Machine
 from ..node.progress import Progress

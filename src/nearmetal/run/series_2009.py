@@ -10,7 +10,7 @@ from ..environments import Tuned, Unavailable
 from ..environments.registry import backend_names, get_backend
 from ..errors import UnavailableError
 from ..images import require_image
-from ..model.image import HOST
+from ..model.environments.image import HOST
 from ..node.machine import Machine, image_store
 from ..node.progress import Progress
 from ..studies.two_vm_2009 import IMAGE, VIRTUAL, AvailableMachine

@@ -5,8 +5,8 @@ from __future__ import annotations
 from ..environments import Unavailable
 from ..environments.registry import backend_names, get_backend
 from ..errors import UnavailableError
-from ..host import devices
-from ..model.network import NetworkSettings
+from ..host.facts import devices
+from ..model.environments.network import NetworkSettings
 from ..model.study import Attachment
 from ..network.plan import Want
 from ..node.attachments import try_networks

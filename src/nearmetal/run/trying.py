@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from ..analysis.suggestions import CHEAPER, SHORT_RTO
+from ..analysis.causes.suggestions import CHEAPER, SHORT_RTO
 from ..errors import UsageError
 from ..model.result import Analysis, Cell, Change, Suggestion, Verdict
 from ..model.study import Arm, Pinning, Placement, Storage, StorageKind, Study

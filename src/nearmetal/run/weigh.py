@@ -8,8 +8,8 @@ from dataclasses import replace
 
 from ..environments import BARE_ATTACHMENTS, Backend
 from ..errors import UsageError
-from ..model.guest import GuestSettings
-from ..model.image import HOST
+from ..model.environments.guest import GuestSettings
+from ..model.environments.image import HOST
 from ..model.study import (
     ApplicationWorkload,
     Attachment,

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from ..errors import UsageError
-from ..host.energy import energy_files
+from ..host.counters.energy import energy_files
 from ..host.lock import machine_lock
 from ..model.plan import NextBlock
 from ..model.record import Claim, Status, TrialRecord

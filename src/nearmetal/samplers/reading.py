@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from ..errors import RecordsError
-from ..host.procfiles import Counters, Scale, instance_counters, node_counters
+from ..host.counters.procfiles import Counters, Scale, instance_counters, node_counters
 from ..model.scope import INSTANCE, Scope
 from .frames import frames, raw_beside, whole_lines
 from .sampler import SCHEMA

@@ -21,10 +21,10 @@ from pathlib import Path
 from types import TracebackType
 
 from ..host import Host, Process
-from ..host.counter_files import NODE_FILES, cgroup_paths
-from ..host.counters import local_scale
-from ..host.failure import describe_failure
-from ..host.procfiles import SCHEDSTAT
+from ..host.counters.files import NODE_FILES, cgroup_paths
+from ..host.counters.procfiles import SCHEDSTAT
+from ..host.counters.trial import local_scale
+from ..host.processes.failure import describe_failure
 from ..model.scope import Scope
 from .frames import FrameWriter, raw_beside, whole_lines
 

@@ -11,8 +11,8 @@ from pathlib import Path
 from types import TracebackType
 
 from ..host import Host, Process
-from ..host.counter_files import NODE_FILES
-from ..host.procfiles import Scale
+from ..host.counters.files import NODE_FILES
+from ..host.counters.procfiles import Scale
 from ..model.scope import GUEST, Scope
 from .frames import FrameWriter
 from .reading import Header, Sample, parse_lines

@@ -7,7 +7,7 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from itertools import pairwise
 
-from ..host.procfiles import LEVELS, MAY_FALL, Counters
+from ..host.counters.procfiles import LEVELS, MAY_FALL, Counters
 from .reading import Sample
 
 Window = tuple[float, float]

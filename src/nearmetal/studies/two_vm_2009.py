@@ -7,9 +7,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from ..model.environment import BackendSettings
-from ..model.guest import GuestSettings
-from ..model.image import HOST
+from ..model.environments.environment import BackendSettings
+from ..model.environments.guest import GuestSettings
+from ..model.environments.image import HOST
 from ..model.series import Part, Scale, Series
 from ..model.study import (
     ApplicationWorkload,

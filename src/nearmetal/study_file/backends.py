@@ -8,7 +8,7 @@ from collections.abc import Callable
 from .. import plugins
 from ..errors import UnavailableError
 from ..model.capabilities import ENTRY_POINTS, Capabilities
-from ..model.environment import BackendSettings
+from ..model.environments.environment import BackendSettings
 
 
 def capabilities_of(backend: str) -> Capabilities | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from ..model.image import ImageDefinition
+from ..model.environments.image import ImageDefinition
 from ..model.keys import did_you_mean
 from ..model.study import ApplicationWorkload, Study
 from ..units import BASE, EXAMPLES, Dimension, UnitError, exact, parse, parse_count, parse_size, pattern

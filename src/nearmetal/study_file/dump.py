@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from ..errors import UsageError
-from ..model.environment import BackendSettings
+from ..model.environments.environment import BackendSettings
 from ..model.keys import Each, Kind, keys_of, usual
 from ..model.study import (
     ApplicationWorkload,

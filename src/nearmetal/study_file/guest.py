@@ -4,8 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ..model.guest import MIB, Accelerator, Aio, Cache, GuestSettings, MachineType, Nic, StartFrom
-from ..model.image import HOST
+from ..model.environments.guest import (
+    MIB,
+    Accelerator,
+    Aio,
+    Cache,
+    GuestSettings,
+    MachineType,
+    Nic,
+    StartFrom,
+)
+from ..model.environments.image import HOST
 from ..model.study import Environment, StorageKind
 from ..units import Dimension, exact
 from .backends import backends_that, capabilities_of

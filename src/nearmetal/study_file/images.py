@@ -7,8 +7,8 @@ from pathlib import Path as FilePath
 from typing import TYPE_CHECKING
 
 from ..errors import UsageError
-from ..model.environment import Environment
-from ..model.image import HOST, ImageDefinition
+from ..model.environments.environment import Environment
+from ..model.environments.image import HOST, ImageDefinition
 from ..model.keys import NAME, Key, did_you_mean
 from .problems import Path, Problems
 from .tree import MapNode, Node, mark_of, read_tree

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ..model.capabilities import KeyPath
-from ..model.environment import BackendSettings, Environment
+from ..model.environments.environment import BackendSettings, Environment
 from ..model.keys import keys_of
 from .backends import backends_that, capabilities_of, every_settings
 from .problems import Path, Problems

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pydantic import BaseModel
     from pydantic.fields import FieldInfo
 
-    from ..model.environment import BackendSettings
+    from ..model.environments.environment import BackendSettings
 
     Model = TypeVar("Model", bound=BaseModel)
 

@@ -14,8 +14,8 @@ from statistics import median
 from ..environments import Guest
 from ..errors import TrialFailedError
 from ..host import Completed, Process
-from ..host.bounded import shortened
-from ..host.helper import wait_readable
+from ..host.processes.bounded import shortened
+from ..host.processes.helper import wait_readable
 from ..meters.groups import MeteredArm
 from ..model.change import replace
 from ..model.record import Row, Status

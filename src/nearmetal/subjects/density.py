@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from ..environments import Instance
 from ..host import Unavailable, cgroups
-from ..host.counters import local_scale, snapshot
-from ..host.procfiles import instance_counters, node_counters, proportional_set
+from ..host.counters.procfiles import instance_counters, node_counters, proportional_set
+from ..host.counters.trial import local_scale, snapshot
 from ..model.record import Row
 from ..model.study import Arm, Better, Design, EventSubject, SubjectFacts
 from ..node.node import Node

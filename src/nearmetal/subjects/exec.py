@@ -11,7 +11,7 @@ from pathlib import Path
 
 from ..environments import Guest
 from ..errors import TrialFailedError
-from ..host.helper import wait_readable
+from ..host.processes.helper import wait_readable
 from ..meters.groups import MeteredArm
 from ..model.study import Arm, Design, EventSubject, SubjectFacts
 from ..node.running_arm import RunningArm

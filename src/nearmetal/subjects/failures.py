@@ -8,10 +8,11 @@ from collections.abc import Sequence
 from functools import partial
 
 from ..errors import TrialFailedError
-from ..host import Completed, cgroups, processes
-from ..host.bounded import shortened
-from ..host.failure import CANNOT_START, TIMED_OUT, describe_end, find_error_line, find_message
-from ..model.image import HOST
+from ..host import Completed, cgroups
+from ..host.processes import labelled as processes
+from ..host.processes.bounded import shortened
+from ..host.processes.failure import CANNOT_START, TIMED_OUT, describe_end, find_error_line, find_message
+from ..model.environments.image import HOST
 from ..node.guests import trouble
 from ..node.running_arm import RunningArm
 from ..node.trial import Trial

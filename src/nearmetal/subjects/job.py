@@ -11,7 +11,7 @@ from pathlib import Path
 
 from ..errors import TrialFailedError
 from ..host import Host, Process
-from ..host.failure import describe_failure
+from ..host.processes.failure import describe_failure
 from ..launchers import Launch
 from ..workloads.protocol import Line, ReadyLine, SliceLine, VerifyLine, parse_line
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ..errors import TrialFailedError
-from ..host.counter_files import whole_file
+from ..host.counters.files import whole_file
 from ..workloads.protocol import RankReport, parse_report
 
 

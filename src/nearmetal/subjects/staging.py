@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from ..errors import TrialFailedError
-from ..host.bounded import gap
+from ..host.processes.bounded import gap
 from ..model.program import SCRIPT
 from ..model.study import CommandWorkload
 from ..node.trial import Trial

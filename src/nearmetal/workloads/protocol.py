@@ -9,7 +9,7 @@ from typing import Annotated, Any, TypeVar
 import msgspec
 
 from ..errors import TrialFailedError
-from ..host.failure import find_error_line
+from ..host.processes.failure import find_error_line
 from ..model.record import RankPlace
 
 T = TypeVar("T")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from nearmetal.errors import StudyError
-from nearmetal.model.guest import Accelerator, Aio, Cache, GuestSettings, MachineType, Nic
+from nearmetal.model.environments.guest import Accelerator, Aio, Cache, GuestSettings, MachineType, Nic
 from nearmetal.study_file import dump_study, load_text
 from nearmetal.study_file.catalog import Catalog
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from nearmetal.errors import StudyError
-from nearmetal.model.guest import GuestSettings
+from nearmetal.model.environments.guest import GuestSettings
 from nearmetal.study_file import dump_study, load_text
 from nearmetal.study_file.catalog import Catalog
 

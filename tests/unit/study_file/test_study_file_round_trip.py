@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from nearmetal.errors import UsageError
 from nearmetal.model.change import replace
-from nearmetal.model.image import ImageDefinition, Variant
-from nearmetal.model.network import NetworkSettings, Offloads
+from nearmetal.model.environments.image import ImageDefinition, Variant
+from nearmetal.model.environments.network import NetworkSettings, Offloads
 from nearmetal.model.study import (
     STORAGE,
     STORAGE_VARIABLE,

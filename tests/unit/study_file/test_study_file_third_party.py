@@ -13,8 +13,8 @@ from nearmetal import plugins
 from nearmetal.environments import GUEST_ATTACHMENTS, KERNEL, OWN_ALL, Capabilities
 from nearmetal.errors import StudyError
 from nearmetal.model.capabilities import ENTRY_POINTS
-from nearmetal.model.environment import BackendSettings, Environment
-from nearmetal.model.guest import GuestSettings
+from nearmetal.model.environments.environment import BackendSettings, Environment
+from nearmetal.model.environments.guest import GuestSettings
 from nearmetal.model.keys import SIZE, SOME_TEXT, key
 from nearmetal.model.study import Attachment, Study
 from nearmetal.study_file import dump_study, explain, json_schema, load_text

@@ -6,7 +6,7 @@ import pytest
 from tests.unit.study_file.test_study_file_load import problems
 
 from nearmetal.environments.xen.settings import Dom0, XenDisk, XenDiskKind, XenScheduler, XenSettings, XenType
-from nearmetal.model.guest import MIB
+from nearmetal.model.environments.guest import MIB
 from nearmetal.study_file import Catalog, dump_study, load_text
 
 STUDY = """\

@@ -6,7 +6,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 
-from ...host import Host, cgroups, processes
+from ...host import Host, cgroups
+from ...host.processes import labelled as processes
 from ...model.capabilities import CONTAINER_ATTACHMENTS, Capabilities
 from ..contract import Available, InstanceRequest, Tools, Unavailable
 from ..program import ProgramInstance, entered

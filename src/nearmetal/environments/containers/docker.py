@@ -10,7 +10,8 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from ...host import Host, Process, cgroups, processes, runtime
+from ...host import Host, Process, cgroups, runtime
+from ...host.processes import labelled as processes
 from ...model.capabilities import CONTAINER_ATTACHMENTS, OWN_ALL, Capabilities
 from ...model.study import Attachment
 from ..contract import Available, InstanceRequest, Tools, Unavailable

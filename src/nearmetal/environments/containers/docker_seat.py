@@ -8,8 +8,9 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from ...host import Host, Process, cgroups, processes, runtime
-from ...model.network import Seat
+from ...host import Host, Process, cgroups, runtime
+from ...host.processes import labelled as processes
+from ...model.environments.network import Seat
 from ..contract import InstanceRequest, Tools
 from ..instance import START_TIMEOUT
 from ..program import FirstReport, end_payload, first_report, in_groups, running

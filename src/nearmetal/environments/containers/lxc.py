@@ -9,7 +9,7 @@ from pathlib import Path
 
 from ...errors import RunError
 from ...host import Host, cgroups
-from ...host.failure import MOST_SHOWN
+from ...host.processes.failure import MOST_SHOWN
 from ...model.capabilities import CONTAINER_ATTACHMENTS, OWN_ALL, Capabilities
 from ..contract import Available, InstanceRequest, Tools, Unavailable
 from ..instance import require_root

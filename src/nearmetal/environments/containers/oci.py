@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import RunError
-from ...host import Host, cgroups, processes, runtime
+from ...host import Host, cgroups, runtime
+from ...host.processes import labelled as processes
 from ...model.capabilities import CONTAINER_ATTACHMENTS, OWN_ALL, Capabilities
 from ...model.study import Attachment
 from ..contract import Available, InstanceRequest, Tools, Unavailable

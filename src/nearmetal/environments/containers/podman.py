@@ -13,7 +13,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ...errors import UnavailableError
-from ...host import Host, cgroups, processes, runtime
+from ...host import Host, cgroups, runtime
+from ...host.processes import labelled as processes
 from ...model.capabilities import CONTAINER_ATTACHMENTS, OWN_ALL, Capabilities
 from ...model.study import Attachment
 from ..contract import Available, InstanceRequest, Tools, Unavailable

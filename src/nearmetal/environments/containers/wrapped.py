@@ -13,7 +13,7 @@ from pathlib import Path
 
 from ...errors import RunError
 from ...host import Host, cgroups, runtime
-from ...host.failure import find_message
+from ...host.processes.failure import find_message
 from ...model.study import Attachment
 from ..contract import Available, Backend, InstanceRequest, Tools, Unavailable
 from ..instance import (

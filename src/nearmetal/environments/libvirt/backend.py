@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from ...errors import RunError, UnavailableError
 from ...host import Host, cgroups, runtime
 from ...model.capabilities import GUEST_ATTACHMENTS, KERNEL, OWN_ALL, Capabilities
-from ...model.guest import GuestSettings
+from ...model.environments.guest import GuestSettings
 from ..contract import Available, InstanceRequest, Tools, Unavailable
 from ..guest import GuestInstance, boot_phases, host_cpus_of, require_attachment, require_base
 from ..guest_needs import require_memory

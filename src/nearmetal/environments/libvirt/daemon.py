@@ -16,9 +16,10 @@ from urllib.parse import quote, urlsplit
 from zlib import crc32
 
 from ...errors import RunError, UnavailableError
-from ...host import Completed, Host, Process, processes, runtime
-from ...host.failure import MOST_SHOWN
-from ...model.guest import LIBVIRT_URI
+from ...host import Completed, Host, Process, runtime
+from ...host.processes import labelled as processes
+from ...host.processes.failure import MOST_SHOWN
+from ...model.environments.guest import LIBVIRT_URI
 from ..contract import Tools, Unavailable
 from ..instance import START_TIMEOUT
 from ..program import log_failure

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ...errors import RunError
-from ...host import Host, Process, processes
-from ...host.foreign_process import ForeignProcess, process_of_thread
+from ...host import Host, Process
+from ...host.processes import labelled as processes
+from ...host.processes.foreign import ForeignProcess, process_of_thread
 from ..contract import Tools
 from ..guest import DYING_SECONDS
 from ..program import in_groups

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 
 from ...model.capabilities import KeyPath, Misfits
-from ...model.environment import Attachment, Environment
-from ...model.guest import GuestSettings, MachineType, StartFrom
+from ...model.environments.environment import Attachment, Environment
+from ...model.environments.guest import GuestSettings, MachineType, StartFrom
 
 NOT_ATTACHED = {
     Attachment.MACVTAP: "libvirt takes no macvtap that stands in another network namespace; "

@@ -13,7 +13,7 @@ from zlib import crc32
 
 from ...errors import RunError
 from ...host import Host, namespaces
-from ...model.network import Seat
+from ...model.environments.network import Seat
 from ..guest import GuestInterface
 
 BRIDGE = "nmbridge"

@@ -10,8 +10,8 @@ from xml.etree import ElementTree
 from xml.etree.ElementTree import Element, SubElement
 
 from ...errors import UnavailableError
-from ...host import processes
-from ...model.guest import MIB, Accelerator, GuestSettings, Nic
+from ...host.processes import labelled as processes
+from ...model.environments.guest import MIB, Accelerator, GuestSettings, Nic
 from ..qemu.argv import AGENT, TB_CACHE, Disk, GuestPlan, Wire
 
 QEMU_NAMESPACE = "http://libvirt.org/schemas/domain/qemu/1.0"

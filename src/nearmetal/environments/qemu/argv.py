@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
-from ...model.guest import MIB, Accelerator, DiskFormat, GuestSettings, MachineType, Nic
+from ...model.environments.guest import MIB, Accelerator, DiskFormat, GuestSettings, MachineType, Nic
 from ..guest import CONSOLE, GuestInterface
 
 TAP_FD, VHOST_FD = 30, 31

@@ -13,10 +13,11 @@ from functools import partial
 from pathlib import Path
 
 from ...errors import RunError
-from ...host import Host, Process, processes, runtime
+from ...host import Host, Process, runtime
 from ...host.guest_line import Clocks, Hello
+from ...host.processes import labelled as processes
 from ...model.capabilities import GUEST_ATTACHMENTS, KERNEL, OWN_ALL, Capabilities
-from ...model.guest import Accelerator, GuestSettings, Nic, StartFrom
+from ...model.environments.guest import Accelerator, GuestSettings, Nic, StartFrom
 from ...model.study import Attachment
 from ..contract import Available, InstanceRequest, Tools, Unavailable
 from ..guest import (

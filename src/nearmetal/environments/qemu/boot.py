@@ -10,7 +10,7 @@ from pathlib import Path
 from ...errors import RunError
 from ...host import Process
 from ...host.guest_line import Clocks, GuestLine, Hello
-from ...model.guest import GuestSettings
+from ...model.environments.guest import GuestSettings
 from ..guest import CONSOLE, DYING_SECONDS, console_words, ended_words, how_far
 from ..program import read_log
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from ...errors import RunError, UnavailableError
 from ...host import Host
 from ...host.runtime import note_outside
-from ...model.guest import DiskFormat, GuestSettings
+from ...model.environments.guest import DiskFormat, GuestSettings
 from ..contract import GuestBase, InstanceRequest
 from ..storage import DISKS, MKFS
 from .argv import Disk

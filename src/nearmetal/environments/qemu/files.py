@@ -8,7 +8,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from ...errors import RunError, UnavailableError
-from ...host import Host, processes
+from ...host import Host
+from ...host.processes import labelled as processes
 from ..contract import InstanceRequest, Tools
 from ..instance import START_TIMEOUT
 from ..program import in_groups, log_failure

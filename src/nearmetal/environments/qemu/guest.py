@@ -11,9 +11,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ...errors import RunError, UnavailableError
-from ...host import REPORT_FD, Host, Process, processes
+from ...host import REPORT_FD, Host, Process
 from ...host.guest_line import Clocks
-from ...model.guest import Accelerator, GuestSettings, MachineType, StartFrom
+from ...host.processes import labelled as processes
+from ...model.environments.guest import Accelerator, GuestSettings, MachineType, StartFrom
 from ...model.study import Attachment
 from ..contract import Available, GuestBase, InstanceRequest, Tools, Unavailable
 from ..guest import (

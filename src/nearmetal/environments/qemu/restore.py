@@ -11,9 +11,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from ...errors import RunError
-from ...host.failure import describe_failure
 from ...host.guest_line import Clocks, GuestLine
-from ...model.guest import Accelerator, GuestSettings
+from ...host.processes.failure import describe_failure
+from ...model.environments.guest import Accelerator, GuestSettings
 from ..contract import GuestBase, InstanceRequest, Tools
 from ..guest import GuestInterface, tuning
 from .qmp import Monitor

@@ -14,9 +14,9 @@ from pathlib import Path
 
 from ...errors import RunError, UnavailableError
 from ...host import Host, runtime
-from ...host.sources import Source
+from ...host.counters.sources import Source
 from ...model.capabilities import CONTAINER_ATTACHMENTS, GUEST_ATTACHMENTS, KERNEL, OWN_ALL, Capabilities
-from ...model.guest import GuestSettings
+from ...model.environments.guest import GuestSettings
 from ...model.study import Attachment, Environment
 from ..contract import Available, GuestBase, InstanceRequest, Tools, Unavailable
 from ..guest import (

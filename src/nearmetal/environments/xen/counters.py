@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, field
 
-from ...host.procfiles import Counters
+from ...host.counters.procfiles import Counters
 from .xl import Xl
 
 LEVELS = frozenset({"memory_bytes"})

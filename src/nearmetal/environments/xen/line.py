@@ -12,8 +12,9 @@ from ipaddress import IPv4Address
 from pathlib import Path
 
 from ...errors import RunError
-from ...host import REPORT_FD, Host, Process, processes
+from ...host import REPORT_FD, Host, Process
 from ...host.guest_line import Clocks, GuestLine, Hello
+from ...host.processes import labelled as processes
 from ..contract import Tools
 from ..guest import CONSOLE, console_words, how_far
 from ..instance import START_TIMEOUT

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from ...model.capabilities import KeyPath, Misfits
-from ...model.environment import BackendSettings, Environment
-from ...model.image import HOST
+from ...model.environments.environment import BackendSettings, Environment
+from ...model.environments.image import HOST
 from ...model.keys import INTERFACE, SOME_TEXT, TRUTH, key, matching, one_of, whole
 from ..guest import no_libvirt
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from ...errors import RunError, UnavailableError
 from ...host import Host
-from ...host.failure import MOST_SHOWN
+from ...host.processes.failure import MOST_SHOWN
 from ..contract import Unavailable
 from . import output
 from .settings import XenScheduler

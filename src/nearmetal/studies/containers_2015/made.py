@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from ...model.network import NetworkSettings
+from ...model.environments.network import NetworkSettings
 from ...model.series import Part, Scale
 from ...model.study import (
     Attachment,

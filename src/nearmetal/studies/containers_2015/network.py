@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from ...model.network import NetworkSettings
+from ...model.environments.network import NetworkSettings
 from ...model.series import Part
 from ...model.study import Attachment, KernelWorkload, NodeLink
 from .made import (

@@ -11,7 +11,7 @@ from typing import Any
 
 from pydantic import Field
 
-from ...model.image import HOST
+from ...model.environments.image import HOST
 from ..fields import Name, Text
 from .base import Section
 from .keyed import made, section_of

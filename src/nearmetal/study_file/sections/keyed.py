@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from pydantic import Field, create_model
 
-from ...model.environment import BackendSettings
+from ...model.environments.environment import BackendSettings
 from ...model.keys import Each, Key, Kind, keys_of
 from ..fields import Taken
 from .base import Section

@@ -1,0 +1,168 @@
+"""Where the extra time went: measured parts with a residual, and what is left once shared memory is left.
+
+Shares are of the baseline's own seconds in the same block. Only phases that were measured on both sides are
+named; the sentence says no more than the intervals carry."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from ...model.plan import Schedule
+from ...model.record import STEP
+from ...model.result import Attribution, Cell, Interval, Part, Verdict
+from ...model.study import Arm, Study, Transport
+from ..fold.comparisons import Paired
+from ..fold.counts import FloatArray
+from ..fold.pieces import REST, TOTAL
+from ..intervals.looks import carried_interval
+
+NAMES: Mapping[str, str] = {
+    "comm": "communication",
+    "compute": "computation",
+    "cpu": "computation",
+    "init": "start of MPI",
+    "io": "input and output",
+    "user": "user code",
+    "system": "system calls",
+    "wait": "waiting",
+    "step.cgroups": "control groups",
+    "step.spawn": "start of the process",
+    "step.namespaces": "namespaces",
+    "step.root": "root file system",
+    "step.exec": "first program",
+    "step.prepare": "preparation",
+    "step.program": "container program",
+}
+MOST_STEPS = 3
+NOT_EXPLAINED = "not explained"
+MAIN_SHARE = 2 / 3
+"""A part explains an overhead if its whole interval exceeds this share of the total."""
+
+
+def measured_parts(
+    paired: Paired, *, schedule: Schedule, alpha: float
+) -> tuple[tuple[Part, ...], Interval] | None:
+    """Parts of the extra time and the residual, in shares of the baseline's time; None where a side lacks
+    seconds or MPI times.
+
+    Of each block see pieces.Compared.shares; then look-and-carry over blocks. Computation is the time outside
+    MPI unless a kernel or a profile measured it. The residual is what the parts leave of the total in each
+    block: of a profiled command the start and the end of its processes; where computation is the rest it
+    shows only how far medians do not add up. An event has its steps for parts, each side its own; a process
+    without MPI its user code, its system calls, and the rest of its time: waiting for disks or a CPU, asleep,
+    throttled."""
+    known = paired.both.shares
+    steps = [k for k in known if k.startswith(STEP)]
+    kinds = steps or [k for k in known if k in NAMES]
+    if not (steps or {"comm", "user"} & {*kinds}):
+        return None
+    shares = {NAMES.get(k, k.removeprefix(STEP)): known[k] for k in kinds}
+    if REST in known and "computation" not in shares:
+        shares = {"computation": known[REST], **shares}
+    residual = known[TOTAL] - np.sum(list(shares.values()), axis=0)
+
+    def carried(x: FloatArray) -> Interval:
+        return carried_interval(x, schedule=schedule, alpha=alpha, numbers=paired.blocks.tolist())
+
+    parts = tuple(Part(name=name, overhead=carried(x)) for name, x in shares.items())
+    return parts, carried(residual)
+
+
+def attribute(
+    study: Study, cells: Sequence[Cell], parts: Mapping[str, tuple[tuple[Part, ...], Interval]]
+) -> dict[str, Attribution]:
+    """The attribution of each cell that has one, by Cell.key. parts: measured parts by Cell.key."""
+    arms = {arm.name: arm for arm in study.arms()}
+    index = {(c.arm, c.baseline, c.workload, c.metric): c for c in cells}
+    out: dict[str, Attribution] = {}
+    for cell in cells:
+        measured = parts.get(cell.key)
+        material = cell.verdict in (Verdict.SLOWER, Verdict.FASTER)
+        if measured is None and not material:
+            continue
+        sentence = _sentence(study, arms, index, cell, measured) if material else ""
+        out[cell.key] = Attribution(
+            parts=measured[0] if measured else (),
+            residual=measured[1] if measured else None,
+            sentence=sentence,
+        )
+    return out
+
+
+def _sentence(
+    study: Study,
+    arms: Mapping[str, Arm],
+    index: Mapping[tuple[str, str, str, str], Cell],
+    cell: Cell,
+    measured: tuple[tuple[Part, ...], Interval] | None,
+) -> str:
+    main = _main_part(cell, *measured) if measured else None
+    clauses = [main] if main else []
+    companion = _companion(study, arms, index, cell)
+    if companion is not None:
+        further, own = companion
+        # Said only where most of the overhead, as a ratio, goes with it; else the two figures speak alone.
+        if main is None and math.log1p(further.low) > 0.5 * math.log1p(cell.overhead):
+            clauses.append("leaves shared memory")
+        name = arms[further.arm].environment.backend
+        clauses.append(f"{name} over TCP: {amount(further.overhead)}")
+        own_words = _own_cost(own) if own is not None else None
+        if own_words is not None:
+            clauses.append(own_words)
+    return "; ".join(clauses) if clauses else NOT_EXPLAINED
+
+
+def _main_part(cell: Cell, parts: Sequence[Part], residual: Interval) -> str | None:
+    """The part whose whole interval holds more than two thirds of the total extra (or saved) time; of an
+    event the steps that cost most, since a start has several causes side by side."""
+    total = sum(p.overhead.centre for p in parts) + residual.centre
+    sign = 1 if cell.verdict is Verdict.SLOWER else -1
+    nearer = {p.name: min(sign * p.overhead.low, sign * p.overhead.high) for p in parts}
+    for name, least in nearer.items():
+        if least > MAIN_SHARE * sign * total and least > 0:
+            return name
+    if {"computation", "user code"} & nearer.keys():  # not of an event
+        return None
+    proven = sorted((p for p in parts if nearer[p.name] > 0), key=lambda p: -sign * p.overhead.centre)
+    named = [f"{p.name} {100 * p.overhead.centre / total:.0f} %" for p in proven[:MOST_STEPS]]
+    return ", ".join(named) if sign * total > 0 and named else None
+
+
+def _companion(
+    study: Study, arms: Mapping[str, Arm], index: Mapping[tuple[str, str, str, str], Cell], cell: Cell
+) -> tuple[Cell, Cell | None] | None:
+    """The further baseline that leaves shared memory as the arm does, if it is itself materially slower than
+    the first baseline; and the arm against it."""
+    if cell.verdict is not Verdict.SLOWER:
+        return None
+    if (arms[cell.arm].transport, arms[cell.baseline].transport) != (Transport.TCP, Transport.SHM):
+        return None
+    for name in study.design.baselines[1:]:
+        other = study.baseline_arm(name, arms[cell.arm])
+        if other is None or other.transport is not Transport.TCP:
+            continue
+        further = index.get((other.name, cell.baseline, cell.workload, cell.metric))
+        if further is not None and further.verdict is Verdict.SLOWER:
+            return further, index.get((cell.arm, other.name, cell.workload, cell.metric))
+    return None
+
+
+def _own_cost(cell: Cell) -> str | None:
+    """What the container itself adds over TCP, where a verdict carries it."""
+    if cell.verdict in (Verdict.SLOWER, Verdict.FASTER):
+        return f"the container itself: {amount(cell.overhead)}"
+    if cell.verdict is Verdict.EQUIVALENT:
+        return f"the container itself: within ±{100 * cell.margin:.3g} %"
+    return None
+
+
+def amount(overhead: float) -> str:
+    """+12 %, −3.1 %, or a factor beyond +100 %: ×3.2."""
+    if overhead > 1:
+        return f"×{1 + overhead:.3g}" if overhead >= 99 else f"×{1 + overhead:.2g}"
+    sign = "−" if overhead < 0 else "+"
+    percent = 100 * abs(overhead)
+    return f"{sign}{percent:.2g} %" if percent < 99.5 else f"{sign}{percent:.0f} %"

@@ -1,0 +1,274 @@
+"""Why extra time was spent, as far as it was counted beside the workload: what throttling, waiting for a CPU,
+time-outs of TCP, disks and the reclaim of memory took, with intervals and what they leave unexplained.
+
+Causes cut across the parts of attribution.py: a rank is throttled while it computes, or while it waits in MPI
+for one that is. Seconds are of the timed part of a trial, in shares of the baseline's for the same work. Of
+several ranks they are the mean over ranks (throttling, steal) or the longest (run delay): what the slowest
+lost can be more."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+import numpy as np
+
+from ...model.plan import Schedule
+from ...model.result import Attribution, Cell, Interval, Part, Verdict
+from ...model.study import ApplicationWorkload, Arm, CommandWorkload, KernelWorkload, Study
+from ..fold.comparisons import Folded
+from ..fold.counts import TIMEOUTS, FloatArray
+from ..intervals.looks import carried_interval
+from .attribution import NOT_EXPLAINED
+from .network_trouble import WORTH_SAYING, OneSide, extra_seconds, rto_or_least, side_of, timeout_clause
+from .suggestions import suggest
+
+
+class Cause(StrEnum):
+    """In the words of the report."""
+
+    THROTTLED = "throttled by the CPU quota"
+    DELAY = "waiting for a CPU (steal, run delay)"
+    TIMEOUTS = "TCP time-outs"
+    DISK = "waiting for disks"
+    MEMORY = "reclaim of memory"
+    TLB = "TLB misses"
+    CACHE = "cache misses"
+    FAULTS = "page faults"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Count:
+    """A count without seconds of its own.
+
+    beside: the parts that it may have made slower.
+    least: multiple of the baseline's count for the same work from which the report mentions it.
+    """
+
+    counter: str
+    beside: tuple[str, ...]
+    least: float
+
+
+COUNTS: Mapping[Cause, Count] = {
+    Cause.TLB: Count(counter="dtlb_misses", beside=("computation", "user code"), least=1.5),
+    Cause.CACHE: Count(counter="cache_misses", beside=("computation", "user code"), least=1.5),
+    Cause.FAULTS: Count(counter="page_faults", beside=("computation", "system calls"), least=2.0),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Side:
+    """One side of a comparison.
+
+    rto: smallest retransmission time-out seen on it, seconds.
+    processes: that run at once.
+    """
+
+    arm: Arm
+    trials: OneSide
+    rto: float
+    processes: int
+
+
+def throttled(side: Side) -> FloatArray:
+    """Who has no quota is not throttled by it, whether that is counted or not."""
+    if side.arm.environment.limits.cpu_quota is None:
+        return np.zeros(side.trials.at.size)
+    return side.trials.timed("throttled") / side.processes
+
+
+def delayed(side: Side) -> FloatArray:
+    """The kernel counts throttled time as run delay, too. A virtual CPU that waits for a real one shows as
+    steal inside, or as its thread's delay outside: the same time."""
+    steal, outside = (np.nan_to_num(side.trials.timed(c)) for c in ("steal", "vcpu_delay"))
+    own = side.trials.timed("run_delay") - throttled(side)
+    return np.maximum(own, 0.0) + np.maximum(steal, outside) / side.processes
+
+
+def timed_out(side: Side) -> FloatArray:
+    """An arm without a network has none."""
+    found = side.trials.timed_network(TIMEOUTS)
+    networked = side.trials.counts.networked[side.trials.at]
+    return np.where(networked, found, 0.0) * side.rto
+
+
+def _pressed(resource: str) -> Callable[[Side], FloatArray]:
+    return lambda side: side.trials.timed(f"pressure_{resource}_some")
+
+
+#: Seconds of each cause in the timed part of each trial, nan where that is not known.
+SECONDS: Mapping[Cause, Callable[[Side], FloatArray]] = {
+    Cause.THROTTLED: throttled,
+    Cause.DELAY: delayed,
+    Cause.TIMEOUTS: timed_out,
+    Cause.DISK: _pressed("io"),
+    Cause.MEMORY: _pressed("memory"),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class CauseTotals:
+    """What causes cost in one comparison.
+
+    causes: what each of them cost; those that neither side had are left out.
+    seconds: more than the baseline's for the same work, by cause, mean over trials.
+    total: of all extra time, in shares.
+    extra: the same in seconds.
+    """
+
+    causes: Mapping[Cause, Interval]
+    seconds: Mapping[Cause, float]
+    total: Interval
+    extra: float
+    unexplained: Interval
+
+
+def with_causes(
+    study: Study, cells: Sequence[Cell], folded: Folded, *, schedules: Mapping[str, Schedule]
+) -> tuple[Cell, ...]:
+    """The cells with the causes of their extra time, those that hold a part of it in the sentence, and a
+    change that may help. schedules: of each cell's looks, by its key."""
+    arms = {arm.name: arm for arm in study.arms()}
+
+    def told(cell: Cell) -> Cell:
+        material = cell.verdict in (Verdict.SLOWER, Verdict.FASTER)
+        if cell.attribution is None and not material:
+            return cell
+        env, base = sides_of(study, arms, folded, cell)
+        if env is None or base is None:
+            return cell
+        schedule = schedules[cell.key]
+        found = find(study, cell, env, base, schedule=schedule)
+        return _told(study, cell, env, base, found, schedule=schedule)
+
+    return tuple(told(c) for c in cells)
+
+
+def _processes_of(workload: object) -> Callable[[Arm], int] | None:
+    if isinstance(workload, KernelWorkload):
+        return lambda arm: arm.placement.ranks
+    if isinstance(workload, ApplicationWorkload):
+        return lambda arm: arm.placement.ranks
+    if isinstance(workload, CommandWorkload):
+        several = workload.mpi or workload.per_task
+        return lambda arm: arm.placement.ranks if several else 1
+    return None
+
+
+def sides_of(
+    study: Study, arms: Mapping[str, Arm], folded: Folded, cell: Cell
+) -> tuple[Side | None, Side | None]:
+    """Both sides of a cell. Both are None if the workload starts no processes of its own."""
+    count = next((_processes_of(w) for w in study.workloads if w.name == cell.workload), None)
+    if count is None:
+        return None, None
+
+    def one(name: str) -> Side:
+        trials = side_of(folded, (name, False), cell)
+        rto = rto_or_least(trials.counts.smallest_rto)
+        return Side(arm=arms[name], trials=trials, rto=rto, processes=count(arms[name]))
+
+    return one(cell.arm), one(cell.baseline)
+
+
+def find(study: Study, cell: Cell, env: Side, base: Side, *, schedule: Schedule) -> CauseTotals | None:
+    """None where the timed seconds of a block are not known, or nothing was counted in them."""
+    if cell.metric in ("user", "system") and not _is_kernel(study, cell.workload):
+        return None  # CPU time, of which no cause here is a part
+    extra = extra_seconds(env.trials, base.trials)
+    if extra.size == 0 or bool(np.isnan(extra).any()):
+        return None
+    scale, same_work = same_work_of(env, base)
+    total = extra / same_work
+    shares: dict[Cause, FloatArray] = {}
+    seconds: dict[Cause, float] = {}
+    for cause, spent in SECONDS.items():
+        ours, theirs = spent(env), spent(base)
+        more = ours * env.trials.part - theirs * base.trials.part * scale
+        if bool(np.isnan(more).any()) or not bool(np.any(ours) or np.any(theirs)):
+            continue
+        seconds[cause] = float(np.mean(more))
+        shares[cause] = more / same_work
+    if not shares:
+        return None
+    alpha = 1 - cell.confidence
+
+    def carried(values: FloatArray) -> Interval:
+        return carried_interval(values, schedule=schedule, alpha=alpha, numbers=cell.blocks)
+
+    return CauseTotals(
+        causes={c: carried(x) for c, x in shares.items()},
+        seconds=seconds,
+        total=carried(total),
+        extra=float(np.mean(extra)),
+        unexplained=carried(total - np.sum(list(shares.values()), axis=0)),
+    )
+
+
+def same_work_of(env: Side, base: Side) -> tuple[FloatArray, FloatArray]:
+    """The environment's work as a multiple of the baseline's, and the seconds that the baseline would have
+    taken for it, by trial."""
+    scale = env.trials.work / base.trials.work
+    return scale, base.trials.seconds * scale
+
+
+def _is_kernel(study: Study, workload: str) -> bool:
+    return any(w.name == workload and isinstance(w, KernelWorkload) for w in study.workloads)
+
+
+def _told(
+    study: Study, cell: Cell, env: Side, base: Side, found: CauseTotals | None, *, schedule: Schedule
+) -> Cell:
+    had = cell.attribution or Attribution(parts=(), residual=None, sentence="")
+    slower = cell.verdict is Verdict.SLOWER
+    clauses: list[str] = [] if had.sentence in ("", NOT_EXPLAINED) else [had.sentence]
+    proven: list[str] = []
+    if found is not None and slower:
+        named = [c for c in found.causes if _worth_saying(found, c) and c is not Cause.TIMEOUTS]
+        named.sort(key=lambda c: -found.seconds[c])
+        clauses += [f"{c.value}: {found.seconds[c]:.2g} s of {found.extra:.2g} s" for c in named]
+        proven += [c.name for c in named]
+    if slower and cell.network is not None and timeout_clause(cell.network) is not None:
+        proven.insert(0, Cause.TIMEOUTS.name)
+    for cause, count in COUNTS.items() if slower else ():
+        if had.sentence.split(";")[0] in count.beside:
+            times = _times_more(cell, env, base, count, schedule=schedule)
+            if times is not None:
+                clauses.append(f"{cause.value} ×{times:.2g}")
+                proven.append(cause.name)
+    if found is None and cell.attribution is None and not clauses:
+        return cell
+    sentence = "; ".join(clauses) or (NOT_EXPLAINED if slower else had.sentence)
+    workload = next(w for w in study.workloads if w.name == cell.workload)
+    suggestion = suggest(proven, sentence, env.arm, base.arm, workload) if slower else None
+    causes = tuple(Part(name=c.value, overhead=i) for c, i in found.causes.items()) if found else ()
+    return replace(
+        cell,
+        attribution=replace(
+            had,
+            sentence=sentence,
+            causes=causes,
+            unexplained=found.unexplained if found else None,
+            suggestion=suggestion,
+        ),
+    )
+
+
+def _worth_saying(found: CauseTotals, cause: Cause) -> bool:
+    """Whether its whole interval holds a part of the extra time that is worth a word."""
+    return found.causes[cause].low > WORTH_SAYING * found.total.centre > 0
+
+
+def _times_more(cell: Cell, env: Side, base: Side, count: Count, *, schedule: Schedule) -> float | None:
+    """A count for the same work, as a multiple of the baseline's; None where it is not known or not clearly
+    more."""
+    ours, theirs = (side.trials.timed(count.counter) / side.trials.work for side in (env, base))
+    if ours.size == 0 or not bool(np.all((ours > 0) & (theirs > 0))):
+        return None
+    ratio = carried_interval(
+        np.log(ours / theirs), schedule=schedule, alpha=1 - cell.confidence, numbers=cell.blocks
+    )
+    return math.exp(ratio.centre) if ratio.low > math.log(count.least) else None

@@ -1,0 +1,124 @@
+"""What a hypervisor did beside running a guest: CPU time of its threads that are no CPU of the guest's
+(emulated devices, their I/O), and how often it had to take the guest's place, by reason. Pure.
+
+Neither is a part of the extra time: those threads run beside the guest, and what an exit costs nobody counts.
+So both are told beside a cost, where the figures are large enough to have to do with it, and explain no share
+of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from ...model.environments.guest import Nic
+from ...model.plan import Schedule
+from ...model.result import Attribution, Cell, Interval, Suggestion, Verdict
+from ...model.study import Arm, Study
+from ..fold.comparisons import Folded
+from ..fold.counts import FloatArray
+from ..intervals.looks import carried_interval
+from .attribution import NOT_EXPLAINED
+from .counted import Side, same_work_of, sides_of
+from .network_trouble import WORTH_SAYING, OneSide, extra_seconds
+
+LEAST_EXIT = 0.5e-6
+"""Seconds that an exit takes at least with its return, on processors of today: a thousand cycles and more."""
+REASONS: Mapping[str, tuple[str, ...]] = {
+    "emulated devices": ("io_exits", "mmio_exits"),
+    "interrupts": ("irq_exits", "irq_window_exits", "nmi_window_exits"),
+    "idling": ("halt_exits",),
+    "its memory": ("pf_fixed",),
+    "hypercalls": ("hypercalls",),
+}
+"""Of exits, by what KVM counts (host.sources.EXITS)."""
+EMULATED = frozenset((Nic.E1000, Nic.RTL8139))
+_WORDS = "a card that needs fewer exits (guest: nic: virtio)"
+
+Read = Callable[[OneSide], FloatArray]
+
+
+def with_hypervisor(
+    study: Study, cells: Sequence[Cell], folded: Folded, *, schedules: Mapping[str, Schedule]
+) -> tuple[Cell, ...]:
+    """The cells, those of slower guests with what their hypervisor did in the sentence. schedules: of each
+    cell's looks, by its key."""
+    arms = {arm.name: arm for arm in study.arms()}
+
+    def told(cell: Cell) -> Cell:
+        arm = arms[cell.arm]
+        if arm.environment.guest is None or cell.verdict is not Verdict.SLOWER:
+            return cell
+        env, base = sides_of(study, arms, folded, cell)
+        return cell if env is None or base is None else _told(cell, env, base, schedules[cell.key])
+
+    return tuple(told(c) for c in cells)
+
+
+def device_threads(side: OneSide) -> FloatArray:
+    """Seconds of CPU that its control group was charged with beside what the guest's CPUs ran."""
+    return np.maximum(side.timed("cpu") - side.timed("vcpu"), 0.0)
+
+
+def exits(side: OneSide) -> FloatArray:
+    """How often the hypervisor took its place."""
+    return side.timed("exits")
+
+
+def _told(cell: Cell, env: Side, base: Side, schedule: Schedule) -> Cell:
+    clauses = []
+    threads = _more(cell, env, base, device_threads, schedule)
+    if threads is not None and threads[0].low > WORTH_SAYING * _extra(env, base) > 0:
+        clauses.append(f"CPU time of its devices' threads: {threads[1]:.2g} s")
+    left = _more(cell, env, base, exits, schedule)
+    emulates = False
+    if left is not None and LEAST_EXIT * left[0].low > WORTH_SAYING * _extra(env, base) > 0:
+        reason = _main_reason(env)
+        clauses.append(f"exits from the guest: {left[1]:.2g}{f', most for {reason}' if reason else ''}")
+        emulates = reason == "emulated devices"
+    if not clauses:
+        return cell
+    had = cell.attribution or Attribution(parts=(), residual=None, sentence="")
+    known = [] if had.sentence in ("", NOT_EXPLAINED) else [had.sentence]
+    suggestion = had.suggestion
+    if emulates and _has_emulated_card(env.arm):  # dearer than whatever its frames meet behind it
+        suggestion = Suggestion(change=None, words=_WORDS)
+    sentence = "; ".join([*known, *clauses])
+    return replace(cell, attribution=replace(had, sentence=sentence, suggestion=suggestion))
+
+
+def _has_emulated_card(arm: Arm) -> bool:
+    guest = arm.environment.guest
+    return guest is not None and arm.environment.attachment.seated and guest.nic in EMULATED
+
+
+def _more(cell: Cell, env: Side, base: Side, read: Read, schedule: Schedule) -> tuple[Interval, float] | None:
+    """How much more of it than the baseline's for the same work, by second of the baseline, over blocks; and
+    the mean. The bare machine, and containers on it, have none. None where it is not known of a block."""
+    own = read(env.trials)
+    other = np.zeros(own.size) if base.arm.environment.guest is None else read(base.trials)
+    scale, same_work = same_work_of(env, base)
+    more = own * env.trials.part - other * base.trials.part * scale
+    if more.size == 0 or bool(np.isnan(more / same_work).any()):
+        return None
+    carried = carried_interval(
+        more / same_work, schedule=schedule, alpha=1 - cell.confidence, numbers=cell.blocks
+    )
+    return carried, float(np.mean(more))
+
+
+def _extra(env: Side, base: Side) -> float:
+    """All extra time, as a share of the baseline's for the same work, mean over blocks."""
+    shares = extra_seconds(env.trials, base.trials) / same_work_of(env, base)[1]
+    known = shares[~np.isnan(shares)]
+    return float(np.mean(known)) if known.size else 0.0
+
+
+def _main_reason(env: Side) -> str:
+    """That of more than half of its exits; empty where none is."""
+    whole = float(np.nansum(env.trials.timed("exits")))
+    for reason, counters in REASONS.items():
+        if 2 * sum(float(np.nansum(env.trials.timed(c))) for c in counters) > whole > 0:
+            return reason
+    return ""

@@ -1,0 +1,193 @@
+"""What TCP lost and waited for, by cell: time-outs, segments sent again, where packets were dropped, and how
+much of the extra time the time-outs can explain.
+
+The estimate is the number of time-outs in the timed part times the smallest retransmission time-out (RTO)
+seen: each of them waited at least so long on its own connection. Backoff makes consecutive ones longer, so
+the sum over the connections is larger; what the program waited for is less where several waited at once."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from ...model.result import Attribution, Cell, NetworkTrouble, Verdict
+from ...model.scope import Scope
+from ..fold.attempts import Side
+from ..fold.comparisons import Folded
+from ..fold.counts import (
+    PROBES,
+    RETRANSMITTED,
+    SHARED,
+    TIMEOUTS,
+    CounterName,
+    Counts,
+    FloatArray,
+    IntArray,
+    least,
+)
+from .attribution import MAIN_SHARE, NOT_EXPLAINED
+
+LEAST_RTO = 0.2
+"""Seconds: Linux's least RTO (TCP_RTO_MIN), for kernels that told no connection's own."""
+WORTH_SAYING = 0.1
+"""Share of the extra time from which time-outs are named beside it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class OneSide:
+    """One side of a cell, over the cell's blocks, in their order; every array has shape (n,).
+
+    at: where its trials stand in the columns.
+    seconds, work: of all slices of the cell's metric in one trial; the unit of work is one that both sides
+        share (see attribution); nan where the seconds of slices are not known."""
+
+    counts: Counts
+    workload: str
+    at: IntArray
+    seconds: FloatArray
+    work: FloatArray
+
+    def timed(self, counter: str) -> FloatArray:
+        """What was counted in the timed part of each trial; nan where it was not."""
+        return self._column(self.counts.counters, counter)
+
+    def timed_network(self, counter: str) -> FloatArray:
+        """The same, of its network."""
+        return self._column(self.counts.network, counter)
+
+    @property
+    def part(self) -> FloatArray:
+        """The share of the cell's metric in the seconds over which the counters of its workload ran; 1 where
+        those are not told apart."""
+        counted = self.counts.counted.get(self.workload)
+        if counted is None:
+            return np.ones(self.at.size)
+        whole = counted[self.at]
+        return np.where(whole > 0, np.fmin(1.0, self.seconds / np.where(whole > 0, whole, math.inf)), 1.0)
+
+    @property
+    def rto(self) -> float | None:
+        """The smallest retransmission time-out of connections that lost something in these trials."""
+        return least(self.counts.rto[self.at])
+
+    def _column(self, columns: Mapping[CounterName, FloatArray], counter: str) -> FloatArray:
+        found = columns.get((Scope.timed(self.workload), counter))
+        return np.full(self.at.size, math.nan) if found is None else found[self.at]
+
+
+def side_of(folded: Folded, side: Side, cell: Cell) -> OneSide:
+    """One side of a cell that came of these trials."""
+    blocks = np.asarray(cell.blocks, dtype=np.int64)
+    counts = folded.counts[side]
+    values = folded.measured[side, (cell.workload, cell.metric)]
+    at = np.searchsorted(values.blocks, blocks)
+    return OneSide(
+        counts=counts,
+        workload=cell.workload,
+        at=counts.places(blocks),
+        seconds=values.seconds[at],
+        work=values.work[at],
+    )
+
+
+def with_network(cells: Sequence[Cell], folded: Folded) -> tuple[Cell, ...]:
+    """The cells with what their networks did, and with the time-outs in their likely cause where they hold
+    a part of it."""
+    if not any(bool(t.networked.any()) for t in folded.counts.values()):
+        return tuple(cells)
+    return tuple(
+        _with_trouble(c, side_of(folded, (c.arm, False), c), side_of(folded, (c.baseline, False), c))
+        for c in cells
+    )
+
+
+def _with_trouble(cell: Cell, arm: OneSide, baseline: OneSide) -> Cell:
+    trouble = network_trouble(arm, baseline)
+    if trouble is None:
+        return cell
+    clause = timeout_clause(trouble) if cell.verdict is Verdict.SLOWER else None
+    attribution = cell.attribution
+    if clause is not None:
+        told = attribution or Attribution(parts=(), residual=None, sentence="")
+        before = () if told.sentence in ("", NOT_EXPLAINED) else (told.sentence,)
+        attribution = replace(told, sentence="; ".join((*before, clause)))
+    return replace(cell, network=trouble, attribution=attribution)
+
+
+def network_trouble(arm: OneSide, baseline: OneSide) -> NetworkTrouble | None:
+    """None where nothing was counted, or nothing was lost on either side."""
+    timeouts, before = (_mean(side.timed_network(TIMEOUTS)) for side in (arm, baseline))
+    sent, sent_before = (_mean(side.timed_network(RETRANSMITTED)) for side in (arm, baseline))
+    probes, probes_before = (_mean(side.timed_network(PROBES)) for side in (arm, baseline))
+    drops, drops_before = (side.counts.drops(side.at) for side in (arm, baseline))
+    if timeouts is None and before is None:
+        return None
+    lost = (timeouts, before, _beyond(sent, probes), _beyond(sent_before, probes_before))
+    if not any(lost) and not drops and not drops_before:
+        return None
+    return NetworkTrouble(
+        timeouts=timeouts,
+        baseline_timeouts=before,
+        retransmitted=sent,
+        baseline_retransmitted=sent_before,
+        rto=arm.rto,
+        baseline_rto=baseline.rto,
+        waited=_product(timeouts, arm.rto),
+        baseline_waited=_product(before, baseline.rto),
+        extra_seconds=_known(float(np.mean(extra_seconds(arm, baseline)))),
+        drops=drops,
+        baseline_drops=drops_before,
+        shared=any(_shares_the_node(side) for side in (arm, baseline)),
+    )
+
+
+def timeout_clause(t: NetworkTrouble) -> str | None:
+    """'TCP time-outs: 21 × 0.2 s = 4.2 s of 4.4 s', per trial; None where the extra time in seconds is not
+    known, or the time-outs are a small part of it."""
+    extra = t.extra_seconds
+    if not t.timeouts or t.waited is None or extra is None or extra <= 0:
+        return None
+    more = t.waited - (t.baseline_waited or 0.0)
+    if more < WORTH_SAYING * extra:
+        return None
+    said = f"TCP time-outs: {t.timeouts:.3g} × {rto_or_least(t.rto):.2g} s"
+    if t.baseline_waited:
+        said += f" (baseline: {t.baseline_timeouts:.3g} × {rto_or_least(t.baseline_rto):.2g} s)"
+    said += f" = {more:.2g} s of {extra:.2g} s"
+    return said if more <= extra / MAIN_SHARE else f"{said}, several at once"
+
+
+def extra_seconds(arm: OneSide, baseline: OneSide) -> FloatArray:
+    """Seconds more in the timed part of each trial than the baseline would have taken for the same work; nan
+    where a row has no seconds."""
+    return arm.seconds - baseline.seconds * arm.work / baseline.work
+
+
+def _mean(values: FloatArray) -> float | None:
+    """Per trial, of the trials that know it."""
+    known = values[~np.isnan(values)]
+    return float(np.mean(known)) if known.size else None
+
+
+def _known(value: float) -> float | None:
+    return None if math.isnan(value) else value
+
+
+def rto_or_least(seen: float | None) -> float:
+    return LEAST_RTO if seen is None else seen
+
+
+def _product(timeouts: float | None, rto: float | None) -> float | None:
+    return None if timeouts is None else timeouts * rto_or_least(rto)
+
+
+def _beyond(sent: float | None, probes: float | None) -> float | None:
+    return None if sent is None else max(0.0, sent - (probes or 0.0))
+
+
+def _shares_the_node(side: OneSide) -> bool:
+    column = side.counts.network.get(SHARED)
+    return column is not None and bool(np.any(~np.isnan(column[side.at])))

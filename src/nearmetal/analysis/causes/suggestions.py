@@ -1,0 +1,179 @@
+"""Causes and the changes of a study that may help against them: a table. Knows no figures."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+
+from ...model.result import Change, Suggestion
+from ...model.study import (
+    Arm,
+    Attachment,
+    KernelWorkload,
+    Limits,
+    Pages,
+    Pinning,
+    StorageKind,
+    Transport,
+    Workload,
+)
+
+SHORT_RTO = 0.002
+"""Seconds: for networks within a machine or a rack, whose round trips take microseconds."""
+
+_DEARER = frozenset((Attachment.VETH_BRIDGE, Attachment.VETH_ROUTED, Attachment.VXLAN, Attachment.OVS))
+CHEAPER = Attachment.MACVLAN
+_SLOWER_STORAGE = frozenset((StorageKind.OVERLAY, StorageKind.LOOP))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Remedy:
+    """A change that may help against a cause.
+
+    cause: the name of a Cause, or what begins a clause of the sentence.
+    fits: whether the change can be made of that arm, beside that baseline and for that workload.
+    """
+
+    cause: str
+    fits: Callable[[Arm, Arm, Workload], bool]
+    change: Change | None
+    words: str
+
+
+def _own_limit(name: str) -> Callable[[Arm, Arm, Workload], bool]:
+    def fits(arm: Arm, baseline: Arm, _: Workload) -> bool:
+        return _limit(arm.environment.limits, name) not in (None, _limit(baseline.environment.limits, name))
+
+    return fits
+
+
+def _limit(limits: Limits, name: str) -> float | None:
+    return {"cpu": limits.cpu_quota, "cpu_shares": limits.cpu_shares, "memory": limits.memory}[name]
+
+
+def _long_rto(arm: Arm, _: Arm, __: Workload) -> bool:
+    least = arm.environment.network.rto_min
+    return arm.environment.attachment.seated and (least is None or least > SHORT_RTO)
+
+
+def _loose(arm: Arm, _: Arm, __: Workload) -> bool:
+    return arm.placement.pinning is not Pinning.RANK and not arm.placement.oversubscribe
+
+
+def _oversubscribed(arm: Arm, _: Arm, __: Workload) -> bool:
+    return arm.placement.oversubscribe
+
+
+def _in_company(arm: Arm, _: Arm, __: Workload) -> bool:
+    return arm.environment.beside is not None
+
+
+def _always(_: Arm, __: Arm, ___: Workload) -> bool:
+    return True
+
+
+def _small_pages(_: Arm, __: Arm, workload: Workload) -> bool:
+    return isinstance(workload, KernelWorkload) and workload.pages is Pages.SMALL
+
+
+def _slow_storage(arm: Arm, _: Arm, __: Workload) -> bool:
+    storage = arm.environment.storage
+    return storage is not None and storage.kind in _SLOWER_STORAGE
+
+
+def _divided(arm: Arm, baseline: Arm, _: Workload) -> bool:
+    """Whether its tasks could share memory as the baseline's do."""
+    divided = arm.placement.instances > 1 and not arm.placement.emulated
+    return divided and (arm.transport, baseline.transport) == (Transport.TCP, Transport.SHM)
+
+
+def _dear_attachment(arm: Arm, baseline: Arm, _: Workload) -> bool:
+    attached = arm.environment.attachment
+    return attached in _DEARER and baseline.transport is Transport.TCP
+
+
+#: The first that fits counts.
+REMEDIES: tuple[Remedy, ...] = (
+    Remedy(
+        cause="THROTTLED",
+        fits=_own_limit("cpu"),
+        change=Change.CPU,
+        words="take the CPU quota out (limits: cpu)",
+    ),
+    Remedy(
+        cause="TIMEOUTS",
+        fits=_long_rto,
+        change=Change.RTO_MIN,
+        words=f"rto_min {SHORT_RTO * 1e3:.0f} ms (network: rto_min)",
+    ),
+    Remedy(
+        cause="DELAY",
+        fits=_own_limit("cpu_shares"),
+        change=Change.CPU_SHARES,
+        words="give it the usual weight (limits: cpu_shares)",
+    ),
+    Remedy(cause="DELAY", fits=_in_company, change=None, words="other CPUs for its companion (beside: cpus)"),
+    Remedy(
+        cause="DELAY",
+        fits=_loose,
+        change=Change.PINNING,
+        words="a CPU of its own for each rank (pinning: rank)",
+    ),
+    Remedy(
+        cause="DELAY",
+        fits=_oversubscribed,
+        change=None,
+        words="no more ranks than CPUs (oversubscribe: false)",
+    ),
+    Remedy(
+        cause="MEMORY",
+        fits=_own_limit("memory"),
+        change=Change.MEMORY,
+        words="take the memory limit out (limits: memory)",
+    ),
+    Remedy(
+        cause="DISK",
+        fits=_slow_storage,
+        change=Change.STORAGE,
+        words="a directory of the machine for its files (storage: bind)",
+    ),
+    Remedy(
+        cause="TLB",
+        fits=_small_pages,
+        change=None,
+        words="huge pages (pages: huge)",
+    ),
+    Remedy(cause="FAULTS", fits=_small_pages, change=None, words="huge pages (pages: huge)"),
+    Remedy(
+        cause="leaves shared memory",
+        fits=_divided,
+        change=Change.ONE_INSTANCE,
+        words="all tasks in one instance, where they share memory",
+    ),
+    Remedy(
+        cause="communication",
+        fits=_divided,
+        change=Change.ONE_INSTANCE,
+        words="all tasks in one instance, where they share memory",
+    ),
+    Remedy(
+        cause="communication",
+        fits=_dear_attachment,
+        change=Change.ATTACHMENT,
+        words=f"a shorter way through the kernel (attachment: {CHEAPER.value})",
+    ),
+    Remedy(cause="DELAY", fits=_always, change=None, words="look who else uses its CPUs"),
+)
+
+
+def suggest(
+    proven: Collection[str], sentence: str, arm: Arm, baseline: Arm, workload: Workload
+) -> Suggestion | None:
+    """A change against the first of the causes that has one. proven: names of causes that the figures carry,
+    of the dearest first; sentence: what was found besides."""
+    clauses = [clause.strip() for clause in sentence.split(";")]
+    for found in (*proven, *clauses):
+        for remedy in REMEDIES:
+            if remedy.cause == found and remedy.fits(arm, baseline, workload):
+                return Suggestion(change=remedy.change, words=remedy.words)
+    return None

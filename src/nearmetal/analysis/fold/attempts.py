@@ -1,0 +1,152 @@
+"""Which attempts at blocks count, and when they were made."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from statistics import median
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...model.plan import Plan
+from ...model.record import Claim, Head, claim_of, counting
+from ...model.result import Unused
+
+Side = tuple[str, bool]
+"""An arm's name and whether it is the A/A run of it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Choice:
+    """The trials that count, by their places in the sequence of all trials.
+
+    blocks: the numbers of the complete blocks, ascending.
+    used: the trials of each of them, in the order in which they stand in the sequence.
+    present: by side, the numbers of the blocks in which the side has a trial, ascending.
+    others: all other trials.
+    torn: number of blocks without a complete attempt.
+    unused: why others do not count."""
+
+    blocks: tuple[int, ...]
+    used: tuple[tuple[int, ...], ...]
+    present: Mapping[Side, NDArray[np.int64]]
+    others: tuple[int, ...]
+    torn: int
+    unused: tuple[Unused, ...]
+
+
+def choose(plan: Plan, heads: Sequence[Head]) -> Choice:
+    """A block counts if one attempt holds all its trials, which are those of the plan save arms that had
+    their verdicts by then; see counting for which of several. Block 0 is the rehearsal and never counts."""
+    attempts: dict[Claim, dict[Side, int]] = {}
+    rehearsed = 0
+    for at, head in enumerate(heads):
+        if head.block < 1:
+            rehearsed += 1
+            continue
+        attempts.setdefault(claim_of(head), {})[head.arm, head.aa] = at
+    chosen = counting(
+        {
+            claim: min(heads[at].begin for at in found.values())
+            for claim, found in attempts.items()
+            if _whole(plan, heads, found)
+        }
+    )
+    blocks = tuple(sorted(chosen))
+    used = tuple(
+        tuple(at for side, at in attempts[chosen[block]].items() if side in plan.sides) for block in blocks
+    )
+    taken = {at for block in used for at in block}
+    left = sum(len(group) for group in attempts.values()) - len(taken)
+    unused = (
+        Unused(
+            what="trials of attempts that were not finished or were run again",
+            reason="torn block",
+            count=left,
+        ),
+        Unused(what="trials of block 0", reason="rehearsal, discarded by rule", count=rehearsed),
+    )
+    return Choice(
+        blocks=blocks,
+        used=used,
+        present=_present(heads, used),
+        others=tuple(at for at in range(len(heads)) if at not in taken),
+        torn=len({claim.block for claim in attempts} - chosen.keys()),
+        unused=tuple(u for u in unused if u.count),
+    )
+
+
+def _present(heads: Sequence[Head], used: Sequence[Sequence[int]]) -> dict[Side, NDArray[np.int64]]:
+    blocks: dict[Side, list[int]] = {}
+    for group in used:
+        for at in group:
+            blocks.setdefault((heads[at].arm, heads[at].aa), []).append(heads[at].block)
+    return {side: np.array(found, dtype=np.int64) for side, found in blocks.items()}
+
+
+def _whole(plan: Plan, heads: Sequence[Head], found: Mapping[Side, int]) -> bool:
+    members = heads[next(iter(found.values()))].members
+    return len(found) >= members if members else plan.sides <= found.keys()
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Attempt:
+    """One attempt at a block, from the begin of its first trial to the end of its last, Unix seconds."""
+
+    block: int
+    begin: float
+    end: float
+
+
+class Clock:
+    """How long the run took.
+
+    block_seconds: median seconds from one block's begin to the next, the time between blocks included; 0
+        without trials.
+    elapsed: seconds spent on blocks.
+    ended: seconds of the run at the end of each block, by its number: since the command that began the run
+        was started, or since the first block began where that is not known."""
+
+    def __init__(self, heads: Sequence[Head], started: float | None) -> None:
+        attempts = _attempts(heads)
+        self.block_seconds = _block_seconds(attempts)
+        spent = _spent(attempts, self.block_seconds)
+        first = max(attempts[0].begin - started, 0.0) if attempts and started is not None else 0.0
+        self.elapsed = spent[-1] if spent else 0.0
+        self.ended: Mapping[int, float] = {a.block: first + s for a, s in zip(attempts, spent, strict=True)}
+
+
+def _attempts(heads: Sequence[Head]) -> list[_Attempt]:
+    """Every attempt at a block, in the order of time."""
+    spans: dict[Claim, tuple[float, float]] = {}
+    for h in heads:
+        if h.block < 1:
+            continue
+        claim = claim_of(h)
+        begin, end = spans.get(claim, (h.begin, h.end))
+        spans[claim] = (min(begin, h.begin), max(end, h.end))
+    found = (_Attempt(block=claim.block, begin=begin, end=end) for claim, (begin, end) in spans.items())
+    return sorted(found, key=lambda a: (a.begin, a.end))
+
+
+def _block_seconds(attempts: Sequence[_Attempt]) -> float:
+    if not attempts:
+        return 0.0
+    own = median(a.end - a.begin for a in attempts)
+    steps = [b.begin - a.begin for a, b in pairwise(attempts)]
+    return max(own, median(steps)) if steps else own
+
+
+def _spent(attempts: Sequence[_Attempt], block_seconds: float) -> list[float]:
+    """Seconds spent on blocks up to the end of each attempt. The time from one block to the next counts while
+    it is shorter than a block; longer gaps are pauses between a run and its resumption."""
+    out: list[float] = []
+    spent, before = 0.0, None
+    for a in attempts:
+        gap = 0.0 if before is None else a.begin - before
+        spent += a.end - a.begin + (gap if 0 < gap <= max(block_seconds, 1.0) else 0.0)
+        before = a.end
+        out.append(spent)
+    return out

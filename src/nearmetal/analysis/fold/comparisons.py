@@ -1,0 +1,362 @@
+"""From the pieces of a run to comparisons: which blocks fail, and d = s ln(x_env / x_base) by block.
+
+A row that failed counts as infinitely slow. A row that was left out on purpose, was too short to measure, or
+does not exist makes no block of its comparison."""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
+
+import numpy as np
+
+from ...model.plan import Plan
+from ...model.record import TOO_SHORT, TrialRecord
+from ...model.result import Unused
+from ..intervals.three_arm import Brackets
+from .attempts import Choice, Side, choose
+from .counts import BoolArray, Counts, FloatArray, IntArray, joined
+from .pieces import Compared, FoldRequest, Measured, Piece, fold_piece
+from .slices import RowName
+
+Key = TypeVar("Key", bound=Hashable)
+Value = TypeVar("Value")
+
+UNITS = "the two sides measure in different units"
+UNLIKE = "the two sides have different numbers of slices"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Folded:
+    """A run in one value per block.
+
+    blocks: the numbers of the complete blocks, ascending.
+    torn: number of blocks without a complete attempt.
+    unused: trials that do not count, and why.
+    rows: names in order of appearance.
+    measured, compared: see pieces.Piece; blocks whose verification failed are not among them.
+    counts: what trials counted, by side.
+    present: blocks in which a side had a trial, by side; it was left out of the others on purpose.
+    lost, silent, left_out: see pieces.Piece.
+    wrong: number of trials whose results were found to be wrong."""
+
+    blocks: tuple[int, ...]
+    torn: int
+    unused: tuple[Unused, ...]
+    rows: tuple[RowName, ...]
+    measured: Mapping[tuple[Side, RowName], Measured]
+    compared: Mapping[tuple[Side, Side, RowName], Compared]
+    counts: Mapping[Side, Counts]
+    present: Mapping[Side, IntArray]
+    lost: Mapping[tuple[Side, RowName], Mapping[int, str]]
+    silent: Mapping[Side, Mapping[int, str]]
+    left_out: Mapping[tuple[Side, str], frozenset[int]]
+    wrong: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Paired:
+    """One comparison of one row, by block, ascending.
+
+    both: the blocks that were measured on both sides and can be compared.
+    judged_blocks: numbers of the blocks that verdicts rest on: those, and the ones in which one side failed.
+    judged: d of these blocks, +inf where the environment failed and -inf where the baseline did.
+    env_failed, base_failed: blocks in which each side failed; a block in both is not among the judged.
+    unlike: blocks that were measured on both sides but cannot be compared; not among the judged.
+    left_out: blocks that the comparison was left out of on purpose.
+    failures: number of blocks by reason, for all that failed or cannot be compared."""
+
+    both: Compared
+    judged_blocks: IntArray
+    judged: FloatArray
+    env_failed: frozenset[int]
+    base_failed: frozenset[int]
+    unlike: frozenset[int]
+    left_out: frozenset[int]
+    failures: Mapping[str, int]
+
+    @property
+    def blocks(self) -> IntArray:
+        return self.both.blocks
+
+    @property
+    def d(self) -> FloatArray:
+        return self.both.d
+
+    @property
+    def env_values(self) -> FloatArray:
+        return self.both.env_values
+
+    @property
+    def base_values(self) -> FloatArray:
+        return self.both.base_values
+
+    @property
+    def failed(self) -> frozenset[int]:
+        """Blocks in which a side failed or the sides cannot be compared."""
+        return self.env_failed | self.base_failed | self.unlike
+
+
+def fold(asked: FoldRequest, plan: Plan, records: Sequence[TrialRecord]) -> Folded:
+    """Fold records that are all in memory."""
+    choice = choose(plan, records)
+    used = (records[at] for block in choice.used for at in block)
+    return joined_pieces(choice, [fold_piece(asked, used, (records[at] for at in choice.others))])
+
+
+def joined_pieces(choice: Choice, pieces: Iterable[Piece]) -> Folded:
+    """The whole run. pieces: of different blocks, in any order; their arrays are taken out of them, so that a
+    long run does not stand in memory twice."""
+    ordered = sorted(pieces, key=_first_block)
+    mistrust = _Mistrust(ordered)
+    lost = _united([p.lost for p in ordered])
+    measured: dict[tuple[Side, RowName], Measured] = {}
+    for key in _keys(p.measured for p in ordered):
+        side, row = key
+        found = _one_measured([p.measured.pop(key) for p in ordered if key in p.measured])
+        reasons = mistrust.reasons(side, row[0], found.blocks)
+        if reasons:
+            lost.setdefault(key, {}).update(reasons)
+            kept = _without(found.blocks, reasons)
+            if not bool(kept.any()):
+                continue
+            found = _of_measured(found, kept)
+        measured[key] = found
+    compared: dict[tuple[Side, Side, RowName], Compared] = {}
+    for pair_key in _keys(p.compared for p in ordered):
+        env, base, row = pair_key
+        both = _one_compared([p.compared.pop(pair_key) for p in ordered if pair_key in p.compared])
+        reasons = mistrust.reasons(env, row[0], both.blocks) | mistrust.reasons(base, row[0], both.blocks)
+        if reasons:
+            both = both.where(_without(both.blocks, reasons))
+        if both.blocks.size:
+            compared[pair_key] = both
+    counts = {
+        side: joined([p.counts.pop(side) for p in ordered if side in p.counts])
+        for side in _keys(p.counts for p in ordered)
+    }
+    left_out: dict[tuple[Side, str], frozenset[int]] = {}
+    for p in ordered:
+        for where, blocks in p.left_out.items():
+            left_out[where] = left_out.get(where, frozenset()) | blocks
+    return Folded(
+        blocks=choice.blocks,
+        torn=choice.torn,
+        unused=choice.unused,
+        rows=tuple(dict.fromkeys(row for p in ordered for row in p.rows)),
+        measured=measured,
+        compared=compared,
+        counts=counts,
+        present=choice.present,
+        lost=lost,
+        silent=_united([p.silent for p in ordered]),
+        left_out=left_out,
+        wrong=sum(p.wrong for p in ordered),
+    )
+
+
+def pair(folded: Folded, env: Side, base: Side, row: RowName) -> Paired | None:
+    """One comparison of one row, by block. Returns None if no block can be compared."""
+    found = folded.compared.get((env, base, row))
+    if found is None or not bool(found.alike.any()):
+        return None
+    outcomes = _outcomes(folded, env, row), _outcomes(folded, base, row)
+    failures = _reasons(*outcomes)
+    e, b = folded.measured[env, row], folded.measured[base, row]
+    unlike = frozenset(found.blocks[~found.alike].tolist())
+    if unlike:
+        failures[UNITS if (e.unit, e.better) != (b.unit, b.better) else UNLIKE] += len(unlike)
+    both = found.where(found.alike) if unlike else found
+    failed = frozenset(outcomes[0].failed), frozenset(outcomes[1].failed)
+    left_out = outcomes[0].left_out | outcomes[1].left_out
+    judged_blocks, judged = _with_failures(both, outcomes, left_out)
+    return Paired(
+        both=both,
+        judged_blocks=judged_blocks,
+        judged=judged,
+        env_failed=failed[0] - left_out,
+        base_failed=failed[1] - left_out,
+        unlike=unlike,
+        left_out=left_out,
+        failures=failures,
+    )
+
+
+def brackets(paired: Paired) -> Brackets | None:
+    """The judged blocks of a comparison with both runs of its baseline; None where no block has both.
+
+    In each round of slices the mean of the three arms' logs is subtracted, then the medians are taken: what
+    all arms share in a round cancels, and all three are treated alike. Slices that are not paired fold to
+    medians first."""
+    values = paired.both.brackets
+    known = ~np.isnan(values[2]) if values.size else np.zeros(0, dtype=np.bool_)
+    if not bool(known.any()):
+        return None
+    own, first, second = values[:, known]
+    lower, upper = paired.judged.copy(), paired.judged.copy()
+    at = np.searchsorted(paired.judged_blocks, paired.blocks[known])
+    lower[at] = own - np.maximum(first, second)
+    upper[at] = own - np.minimum(first, second)
+    return Brackets(lower=lower, upper=upper)
+
+
+def _first_block(piece: Piece) -> int:
+    found = [int(c.blocks[0]) for c in piece.measured.values()]
+    told = (block for by in (*piece.lost.values(), *piece.silent.values()) for block in by)
+    return min((*found, *told), default=0)
+
+
+class _Mistrust:
+    """Blocks whose results cannot be trusted, with the reason.
+
+    A workload may be verified in some of its blocks only. A verification that failed speaks against all
+    blocks since the last good one and against those up to the next good one. Blocks before the first
+    verification count as good unless it failed: the rehearsal verified every workload."""
+
+    def __init__(self, pieces: Sequence[Piece]) -> None:
+        told = _united([p.verified for p in pieces])
+        self._told = {key: verified for key, verified in told.items() if not all(verified.values())}
+
+    def reasons(self, side: Side, workload: str, blocks: IntArray) -> dict[int, str]:
+        verified = self._told.get((side, workload))
+        if verified is None:
+            return {}
+        at = sorted(verified)
+        out: dict[int, str] = {}
+        for block in blocks.tolist():
+            here = bisect_left(at, block)
+            if here < len(at) and at[here] == block:
+                near = at[here : here + 1]
+            else:
+                near = at[max(0, here - 1) : here + 1]
+            failed = [b for b in near if not verified[b]]
+            if failed:
+                out[block] = f"its verification failed in block {failed[0]}"
+        return out
+
+
+def _keys(tables: Iterable[Mapping[Key, object]]) -> Iterable[Key]:
+    return dict.fromkeys(key for table in tables for key in table)
+
+
+def _united(tables: Iterable[Mapping[Key, Mapping[int, Value]]]) -> dict[Key, dict[int, Value]]:
+    out: dict[Key, dict[int, Value]] = {}
+    for table in tables:
+        for key, by_block in table.items():
+            out.setdefault(key, {}).update(by_block)
+    return out
+
+
+def _without(blocks: IntArray, dropped: Mapping[int, object]) -> BoolArray:
+    return ~np.isin(blocks, np.fromiter(dropped, dtype=np.int64, count=len(dropped)))
+
+
+def _one_measured(parts: Sequence[Measured]) -> Measured:
+    if len(parts) == 1:
+        return parts[0]
+    return replace(
+        parts[0],
+        blocks=np.concatenate([p.blocks for p in parts]),
+        middles=np.concatenate([p.middles for p in parts]),
+        seconds=np.concatenate([p.seconds for p in parts]),
+        work=np.concatenate([p.work for p in parts]),
+        drawn=np.concatenate([p.drawn for p in parts]),
+    )
+
+
+def _of_measured(m: Measured, kept: BoolArray) -> Measured:
+    return replace(
+        m,
+        blocks=m.blocks[kept],
+        middles=m.middles[kept],
+        seconds=m.seconds[kept],
+        work=m.work[kept],
+        drawn=m.drawn[kept] if m.drawn.size else m.drawn,
+    )
+
+
+def _one_compared(parts: Sequence[Compared]) -> Compared:
+    """Of the shares only those that all parts have."""
+    if len(parts) == 1:
+        return parts[0]
+    kinds = [kind for kind in parts[0].shares if all(kind in p.shares for p in parts)]
+    arrays: dict[str, Any] = {
+        name: np.concatenate([getattr(p, name) for p in parts], axis=-1)
+        for name, value in vars(parts[0]).items()
+        if name not in ("shares", "brackets")
+    }
+    brackets_ = [p.brackets if p.brackets.size else np.full((3, p.blocks.size), math.nan) for p in parts]
+    return Compared(
+        **arrays,
+        shares={kind: np.concatenate([p.shares[kind] for p in parts]) for kind in kinds},
+        brackets=np.concatenate(brackets_, axis=1) if any(p.brackets.size for p in parts) else np.empty(0),
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Outcomes:
+    """What became of one row of one side in the blocks in which it has no usable value.
+
+    failed: reason by block.
+    absent: blocks in which it was too short to measure, or that do not have it.
+    left_out: blocks that it was left out of on purpose.
+    """
+
+    failed: Mapping[int, str]
+    absent: frozenset[int]
+    left_out: frozenset[int]
+
+
+def _outcomes(folded: Folded, side: Side, row: RowName) -> _Outcomes:
+    found = folded.measured.get((side, row))
+    have = found.blocks if found is not None else np.empty(0, dtype=np.int64)
+    if have.size == len(folded.blocks):
+        return _Outcomes(failed={}, absent=frozenset(), left_out=frozenset())
+    missing = np.setdiff1d(np.array(folded.blocks, dtype=np.int64), have, assume_unique=True)
+    reasons = folded.lost.get((side, row), {})
+    silent = folded.silent.get(side, {})
+    not_run = folded.left_out.get((side, row[0]), frozenset())
+    trials = folded.present.get(side, np.empty(0, dtype=np.int64))
+    failed: dict[int, str] = {}
+    absent: set[int] = set()
+    left_out: set[int] = set()
+    for block, tried in zip(missing.tolist(), np.isin(missing, trials).tolist(), strict=True):
+        if not tried or block in not_run:
+            left_out.add(block)
+            continue
+        why = reasons.get(block) or silent.get(block)
+        if why is None or why.endswith(TOO_SHORT):
+            absent.add(block)
+        else:
+            failed[block] = why
+    return _Outcomes(failed=failed, absent=frozenset(absent), left_out=frozenset(left_out))
+
+
+def _with_failures(
+    both: Compared, outcomes: tuple[_Outcomes, _Outcomes], left_out: frozenset[int]
+) -> tuple[IntArray, FloatArray]:
+    """The blocks and values that verdicts rest on: d, and infinities where one side failed. A block in which
+    the other side failed as well, has no value, or was left out does not count."""
+    env, base = outcomes
+    extra: dict[int, float] = {}
+    for mine, other, value in ((env, base, math.inf), (base, env, -math.inf)):
+        for block in mine.failed:
+            if block not in other.failed and block not in other.absent and block not in left_out:
+                extra[block] = value
+    if not extra:
+        return both.blocks, both.d
+    numbers = np.concatenate([both.blocks, np.fromiter(extra, dtype=np.int64, count=len(extra))])
+    values = np.concatenate([both.d, np.fromiter(extra.values(), dtype=np.float64, count=len(extra))])
+    order = np.argsort(numbers)
+    return numbers[order], values[order]
+
+
+def _reasons(env: _Outcomes, base: _Outcomes) -> Counter[str]:
+    """Number of failed blocks by reason; a block counts once, a block that was left out not at all."""
+    left_out = env.left_out | base.left_out
+    failed = {**base.failed, **env.failed}
+    return Counter(why for block, why in failed.items() if block not in left_out)

@@ -1,0 +1,265 @@
+"""What the trials of one side counted beside their values, as columns: one entry per trial, nan where it is
+not known. Only what the analysis asks for."""
+
+from __future__ import annotations
+
+import math
+from array import array
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache, cached_property
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...model.record import Connection, Row, Status, TrialRecord
+from ...model.scope import NODE, TIMED, Scope
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+BoolArray = NDArray[np.bool_]
+CounterName = tuple[Scope, str]
+Key = TypeVar("Key")
+
+TIMEOUTS, RETRANSMITTED, PROBES = "TcpExtTCPTimeouts", "TcpRetransSegs", "TcpExtTCPLossProbes"
+_SOCKET_BUFFERS = frozenset(
+    (
+        "TcpExtTCPBacklogDrop",
+        "TcpExtTCPRcvQDrop",
+        "TcpExtTCPOFODrop",
+        "TcpExtTCPZeroWindowDrop",
+        "TcpExtRcvPruned",
+        "TcpExtOfoPruned",
+        "TcpExtListenDrops",
+        "UdpRcvbufErrors",
+        "UdpSndbufErrors",
+    )
+)
+_IP = frozenset(("IpInDiscards", "IpOutDiscards"))
+SHARED: CounterName = (Scope(kind=NODE), RETRANSMITTED)
+"""Counted of the whole machine where instances share its network."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Counts:
+    """All trials of one side that count; every array has shape (n,).
+
+    blocks: ascending.
+    good: whether the trial did not fail; what stands in the other columns for a failed one is not used.
+    networked: whether it counted anything on a network.
+    rto: the smallest retransmission time-out of connections that lost something, seconds.
+    flagged: whether it has a flag.
+    disturbance: by kind.
+    counters: those of timed parts.
+    network: those of timed parts, and those that tell of trouble.
+    counted: seconds of a workload over which its counters ran, by workload."""
+
+    blocks: IntArray
+    good: BoolArray
+    networked: BoolArray
+    rto: FloatArray
+    flagged: BoolArray
+    disturbance: Mapping[str, FloatArray]
+    counters: Mapping[CounterName, FloatArray]
+    network: Mapping[CounterName, FloatArray]
+    counted: Mapping[str, FloatArray]
+
+    def places(self, blocks: IntArray) -> IntArray:
+        """Where these blocks stand in the columns; those without a good trial are left out."""
+        if self.blocks.size == 0:
+            return np.empty(0, dtype=np.int64)
+        at = np.minimum(np.searchsorted(self.blocks, blocks), self.blocks.size - 1)
+        found: IntArray = at[(self.blocks[at] == blocks) & self.good[at]]
+        return found
+
+    @cached_property
+    def smallest_rto(self) -> float | None:
+        """Of all good trials."""
+        return least(self.rto[self.good])
+
+    def drops(self, at: IntArray) -> dict[str, float]:
+        """Packets dropped per trial by place, most first; the places where none was are left out. at: the
+        trials that are asked of."""
+        totals: dict[str, float] = {}
+        for (of, name), column in self.network.items():
+            place = place_of(of, name)
+            if place is not None and at.size:
+                totals[place] = totals.get(place, 0.0) + float(np.nansum(column[at])) / at.size
+        return {place: totals[place] for place in sorted(totals, key=lambda p: -totals[p]) if totals[place]}
+
+
+def least(values: FloatArray) -> float | None:
+    """The smallest known one."""
+    known = values[~np.isnan(values)]
+    return float(known.min()) if known.size else None
+
+
+class Telling:
+    """What the trials of one side told, while it is collected, in the order of blocks."""
+
+    def __init__(self) -> None:
+        self._blocks, self._rto = array("q"), array("d")
+        self._good, self._networked, self._flagged = array("b"), array("b"), array("b")
+        self._disturbance = _Columns()
+        self._counters = _Columns(_of_timed_part)
+        self._network = _Columns(_of_trouble)
+        self._counted = _Columns()
+
+    def add(self, record: TrialRecord) -> None:
+        """One trial; it is not kept."""
+        at = len(self._blocks)
+        self._blocks.append(record.block)
+        self._rto.append(_smallest_rto(record.connections or ()))
+        self._good.append(record.status is Status.OK)
+        self._networked.append(bool(record.network))
+        self._flagged.append(bool(record.flags))
+        self._disturbance.add(at, {"": record.disturbance})
+        self._counters.add(at, record.counters)
+        self._network.add(at, record.network)
+        self._counted.add(at, {"": _counted_seconds(record.rows)})
+
+    def counts(self) -> Counts:
+        """All trials so far."""
+        n = len(self._blocks)
+        return Counts(
+            blocks=np.array(self._blocks, dtype=np.int64),
+            good=np.array(self._good, dtype=np.bool_),
+            networked=np.array(self._networked, dtype=np.bool_),
+            rto=np.array(self._rto, dtype=np.float64),
+            flagged=np.array(self._flagged, dtype=np.bool_),
+            disturbance=_named(self._disturbance.columns(n)),
+            counters=self._counters.columns(n),
+            network=self._network.columns(n),
+            counted=_named(self._counted.columns(n)),
+        )
+
+
+class _Columns:
+    """Counters of many trials, while they are collected: those that are wanted, by scope and name. Most
+    trials tell the same in the same order."""
+
+    def __init__(self, wanted: Callable[[Scope, str], bool] = lambda of, name: True) -> None:
+        self._wanted = wanted
+        self._alike: dict[tuple[str, tuple[str, ...]], _Alike] = {}
+
+    def add(self, at: int, told: Mapping[str, Mapping[str, float | None]]) -> None:
+        """What the trial at place `at` tells."""
+        known = self._alike
+        for text, counters in told.items():
+            key = text, tuple(counters)
+            alike = known.get(key)
+            if alike is None:
+                of = Scope.parse(text)
+                wanted = [name if self._wanted(of, name) else None for name in counters]
+                alike = known[key] = _Alike(wanted)
+            if alike.any:
+                alike.places.append(at)
+                alike.rows.append(tuple(counters.values()))
+
+    def columns(self, n: int) -> dict[CounterName, FloatArray]:
+        """One column for each counter, of n trials."""
+        out: dict[CounterName, FloatArray] = {}
+        for (text, _), alike in self._alike.items():
+            if alike.any:
+                of = Scope.parse(text)
+                table = np.array(alike.rows, dtype=np.float64)  # None becomes nan
+                for i, name in enumerate(alike.names):
+                    if name is not None:
+                        column = out.setdefault((of, name), np.full(n, math.nan))
+                        column[alike.places] = table[:, i]
+        return out
+
+
+class _Alike:
+    """Trials that tell the same counters of a scope. names: None where one is not wanted; any: whether one
+    is."""
+
+    def __init__(self, names: Sequence[str | None]) -> None:
+        self.names, self.any = names, any(name is not None for name in names)
+        self.places: list[int] = []
+        self.rows: list[tuple[float | None, ...]] = []
+
+
+def joined(pieces: Sequence[Counts]) -> Counts:
+    """The trials of all pieces, one behind the other."""
+    sizes = [p.blocks.size for p in pieces]
+    return Counts(
+        blocks=np.concatenate([p.blocks for p in pieces]),
+        good=np.concatenate([p.good for p in pieces]),
+        networked=np.concatenate([p.networked for p in pieces]),
+        rto=np.concatenate([p.rto for p in pieces]),
+        flagged=np.concatenate([p.flagged for p in pieces]),
+        disturbance=_joined([p.disturbance for p in pieces], sizes),
+        counters=_joined([p.counters for p in pieces], sizes),
+        network=_joined([p.network for p in pieces], sizes),
+        counted=_joined([p.counted for p in pieces], sizes),
+    )
+
+
+def _joined(tables: Sequence[Mapping[Key, FloatArray]], sizes: Sequence[int]) -> dict[Key, FloatArray]:
+    names = dict.fromkeys(name for table in tables for name in table)
+    return {
+        name: np.concatenate(
+            [
+                table[name] if name in table else np.full(n, math.nan)
+                for table, n in zip(tables, sizes, strict=True)
+            ]
+        )
+        for name in names
+    }
+
+
+def _named(columns: Mapping[CounterName, FloatArray]) -> dict[str, FloatArray]:
+    return {name: column for (_, name), column in columns.items()}
+
+
+def _of_timed_part(of: Scope, name: str) -> bool:
+    return of.kind == TIMED
+
+
+@cache
+def _of_trouble(of: Scope, name: str) -> bool:
+    if of.kind == TIMED:
+        return name in (TIMEOUTS, RETRANSMITTED, PROBES)
+    return place_of(of, name) is not None or (of, name) == SHARED
+
+
+@cache
+def place_of(of: Scope, counter: str) -> str | None:
+    """Where a counter counts drops, in words; None for one that counts something else."""
+    where = of.place
+    words = counter.split(".")
+    if counter.startswith("dev.") and words[-1] in ("rx_drops", "tx_drops", "rx_errors", "tx_errors"):
+        return f"device {'.'.join(words[1:-1])} ({words[-1].replace('_', ' ')}) of {where}"
+    if counter.startswith("qdisc.") and words[-1] == "drops":
+        return f"queueing discipline {words[-2]} on {'.'.join(words[1:-2])} of {where}"
+    if counter == "softnet.dropped":
+        return "softnet: a CPU's input queue (whole node)"
+    if of.kind == TIMED:
+        return None
+    if counter in _SOCKET_BUFFERS:
+        return f"socket buffers of {where}"
+    return f"IP of {where}" if counter in _IP else None
+
+
+def _counted_seconds(rows: Sequence[Row]) -> dict[str, float]:
+    """Seconds by workload: its wall time if that was measured, else the sum over its slices. Metrics of the
+    same slices have equal seconds, which are added once."""
+    walls: dict[str, float] = {}
+    found: dict[str, list[tuple[float, ...]]] = {}
+    for row in rows:
+        if row.status is not Status.OK:
+            continue
+        if seconds := row.seconds:
+            known = found.setdefault(row.workload, [])
+            if seconds not in known:
+                known.append(seconds)
+        elif row.metric == "wall":
+            walls.setdefault(row.workload, sum(row.values))
+    return {workload: sum(map(sum, parts)) for workload, parts in found.items()} | walls
+
+
+def _smallest_rto(connections: Iterable[Connection]) -> float:
+    """nan where nothing was lost."""
+    return min((c.rto for c in connections if c.retransmitted and c.rto), default=math.nan)

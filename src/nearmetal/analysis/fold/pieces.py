@@ -1,0 +1,355 @@
+"""From records to one value per block: of a piece of a run, some of its blocks. Slices end here.
+
+The instance is the replicate: its slices or runs fold to one value before any statistic. Whatever is asked of
+slices is therefore answered block by block, so that a long run is folded piece by piece, by several processes
+if need be, and what its pieces give is put together in fold.py."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ...model.draw import draw
+from ...model.record import STEP, Status, TrialRecord
+from ...model.study import Better, Study, quantiles_of
+from ..intervals.variance_components import group_moments
+from .attempts import Side
+from .counts import BoolArray, Counts, FloatArray, IntArray, Telling
+from .slices import RowName, SideRows, Slices, as_slices, row_medians
+
+TOTAL, REST = "total", "outside of comm"
+"""Among the shares of extra time: all of it, and what was not spent in MPI calls."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FoldRequest:
+    """What is asked of a run.
+
+    comparisons: the sides that are compared, environment and baseline, those of a baseline with its own
+        second run among them.
+    quantiles: metrics of which quantiles are taken, by workload that has any.
+    detail: also what stands beside verdicts.
+    three_arms: also what the three-arm test needs.
+    """
+
+    comparisons: tuple[tuple[Side, Side], ...]
+    quantiles: Mapping[str, frozenset[str]]
+    seed: int
+    detail: bool
+    three_arms: bool
+
+
+def asked_of(study: Study, *, detail: bool = True, three_arms: bool = False) -> FoldRequest:
+    """What a study asks of its run."""
+    pairs = [((c.arm, False), (c.baseline, False)) for c in study.comparisons()]
+    twins = [((arm.name, True), (arm.name, False)) for arm in study.arms()]
+    return FoldRequest(
+        comparisons=(*twins, *pairs),
+        quantiles=quantiles_of(study.workloads),
+        seed=study.design.seed,
+        detail=detail,
+        three_arms=three_arms,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measured:
+    """One metric of one side over the blocks in which it is usable; every array has shape (n,).
+
+    blocks: ascending.
+    middles: medians of the instance.
+    seconds, work: of all its slices; the unit of work is one that both sides of a comparison share; nan where
+        the seconds of slices are not known.
+    drawn: one value of each block; empty where no quantiles are taken."""
+
+    unit: str
+    better: Better
+    blocks: IntArray
+    middles: FloatArray
+    seconds: FloatArray
+    work: FloatArray
+    drawn: FloatArray
+
+
+@dataclass(frozen=True, kw_only=True)
+class Compared:
+    """One comparison of one row over the blocks that have it on both sides; every array has shape (n,).
+
+    blocks: ascending.
+    together: whether slices were paired.
+    alike: whether the two sides can be compared: slices that are paired are as many on both.
+    lengths: number of slices.
+    d: s ln(x_env / x_base), the median over paired slices, else of the medians; nan where not alike.
+    env_values, base_values: medians of the instance.
+    difference: env - base, base units, like d.
+    centres, variances: mean and variance of the log ratios of paired slices; nan for fewer than two.
+    env_slice, base_slice: median seconds of a slice; nan where they are not known.
+    shares: extra time by kind of part (record.Row.parts), TOTAL and REST, in shares of the baseline's time
+        for the same work; only what every block has.
+    brackets: shape (3, n), the values of the environment and of both runs of the baseline, see
+        fold.brackets; nan where there is no second run.
+
+    From difference on empty where no detail, or no three-arm test, is asked for."""
+
+    blocks: IntArray
+    together: BoolArray
+    alike: BoolArray
+    lengths: IntArray
+    d: FloatArray
+    env_values: FloatArray
+    base_values: FloatArray
+    difference: FloatArray
+    centres: FloatArray
+    variances: FloatArray
+    env_slice: FloatArray
+    base_slice: FloatArray
+    shares: Mapping[str, FloatArray]
+    brackets: FloatArray
+
+    def where(self, kept: BoolArray | IntArray) -> Compared:
+        """Some of the blocks."""
+        arrays: dict[str, Any] = {
+            name: value[..., kept] if value.size else value
+            for name, value in vars(self).items()
+            if name != "shares"
+        }
+        return Compared(**arrays, shares={kind: x[kept] for kind, x in self.shares.items()})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Piece:
+    """Some whole blocks of a run.
+
+    rows: names in order of appearance.
+    measured: by side and row.
+    compared: by environment, baseline and row.
+    counts: what trials counted, by side.
+    lost: reason by side, row and block, for rows without a usable value.
+    silent: reason by side and block, for trials that failed as a whole.
+    left_out: blocks whose trial left a workload out on purpose, by side and workload.
+    verified: whether a workload was found to be right, by side and workload and by block, where it was
+        verified.
+    wrong: number of trials that did not fail but whose results were found to be wrong."""
+
+    rows: tuple[RowName, ...]
+    measured: dict[tuple[Side, RowName], Measured]
+    compared: dict[tuple[Side, Side, RowName], Compared]
+    counts: dict[Side, Counts]
+    lost: Mapping[tuple[Side, RowName], Mapping[int, str]]
+    silent: Mapping[Side, Mapping[int, str]]
+    left_out: Mapping[tuple[Side, str], frozenset[int]]
+    verified: Mapping[tuple[Side, str], Mapping[int, bool]]
+    wrong: int
+
+
+def fold_piece(asked: FoldRequest, used: Iterable[TrialRecord], others: Iterable[TrialRecord] = ()) -> Piece:
+    """Fold whole blocks. used: their trials, block by block, ascending; others: trials that do not count. No
+    record is kept."""
+    rows: dict[Side, SideRows] = {}
+    told: dict[Side, Telling] = {}
+    silent: dict[Side, dict[int, str]] = {}
+    left_out: dict[tuple[Side, str], set[int]] = {}
+    verified: dict[tuple[Side, str], dict[int, bool]] = {}
+    wrong = 0
+    for record in used:
+        side = record.arm, record.aa
+        if side not in rows:
+            rows[side], told[side] = SideRows(), Telling()
+        for workload in record.left_out:
+            left_out.setdefault((side, workload), set()).add(record.block)
+        if record.status is Status.OK:
+            rows[side].add(record)
+            wrong += _is_wrong(record)
+        else:
+            silent.setdefault(side, {})[record.block] = record.reason or "the trial failed"
+        for row in record.rows:
+            if row.verification:
+                ok = row.verification.get("ok")
+                if isinstance(ok, bool):
+                    of_workload = verified.setdefault((side, row.workload), {})
+                    of_workload[record.block] = ok and of_workload.get(record.block, True)
+        told[side].add(record)
+    wrong += sum(r.status is Status.OK and _is_wrong(r) for r in others)
+    lost: dict[tuple[Side, RowName], dict[int, str]] = {}
+    slices: dict[tuple[Side, RowName], Slices] = {}
+    for side, collected in rows.items():
+        lost |= {(side, row): reasons for row, reasons in collected.lost.items()}
+        for row_name, column in collected.columns.items():
+            if not column.blocks:
+                continue
+            slices[side, row_name], bad = as_slices(column, collected.paired)
+            for block in bad:
+                reasons = lost.setdefault((side, row_name), {})
+                reasons[block] = "a value is not positive or not finite"
+    names = dict.fromkeys(name for collected in rows.values() for name in collected.columns)
+    return Piece(
+        rows=tuple(names),
+        measured={key: _measured(asked, key, s) for key, s in slices.items() if s.blocks.size},
+        compared=dict(_comparisons(asked, slices, names)),
+        counts={side: telling.counts() for side, telling in told.items()},
+        lost=lost,
+        silent=silent,
+        left_out={key: frozenset(blocks) for key, blocks in left_out.items()},
+        verified=verified,
+        wrong=wrong,
+    )
+
+
+def _is_wrong(record: TrialRecord) -> bool:
+    """Whether a result of the trial was found to be wrong."""
+    return any(row.verification and row.verification.get("ok") is False for row in record.rows)
+
+
+def _measured(asked: FoldRequest, key: tuple[Side, RowName], s: Slices) -> Measured:
+    unknown = np.full(s.blocks.size, math.nan)
+    side, row = key
+    quantiles = asked.detail and row[1] in asked.quantiles.get(row[0], ())
+    return Measured(
+        unit=s.unit,
+        better=s.better,
+        blocks=s.blocks,
+        middles=s.middles,
+        seconds=unknown if s.seconds is None else np.nansum(s.seconds, axis=1),
+        work=unknown if s.seconds is None else np.nansum(s.work, axis=1),
+        drawn=_one_of_each_block(s, side, row, asked.seed) if quantiles else np.empty(0),
+    )
+
+
+def _one_of_each_block(s: Slices, side: Side, row: RowName, seed: int) -> FloatArray:
+    """One value of each block, shape (blocks,), drawn by seed and block alone. Values of one block resemble
+    each other, so that all of them would pass for more than they are; their median would hide the tail."""
+    name = f"{side[0]}{'.aa' if side[1] else ''} {'.'.join(row)}"
+    drawn = [
+        int.from_bytes(draw("value", seed, block, name)[:8], "big") % length
+        for block, length in zip(s.blocks.tolist(), s.lengths.tolist(), strict=True)
+    ]
+    out: FloatArray = s.values[np.arange(len(drawn)), drawn]
+    return out
+
+
+def _comparisons(
+    asked: FoldRequest, slices: Mapping[tuple[Side, RowName], Slices], names: Iterable[RowName]
+) -> Iterable[tuple[tuple[Side, Side, RowName], Compared]]:
+    rows = tuple(names)
+    for env, base in asked.comparisons:
+        for row in rows:
+            e, b = slices.get((env, row)), slices.get((base, row))
+            if e is None or b is None:
+                continue
+            second = slices.get(((base[0], True), row)) if asked.three_arms else None
+            found = _compare(e, b, second, detail=asked.detail)
+            if found is not None:
+                yield (env, base, row), found
+
+
+def _compare(e: Slices, b: Slices, second: Slices | None, *, detail: bool) -> Compared | None:
+    """Returns None if no block has the row on both sides."""
+    blocks, ie, ib = np.intersect1d(e.blocks, b.blocks, assume_unique=True, return_indices=True)
+    n = blocks.size
+    if n == 0:
+        return None
+    together = e.paired[ie] & b.paired[ib]
+    lengths = e.lengths[ie]
+    alike = ~together | (lengths == b.lengths[ib])
+    if (e.unit, e.better) != (b.unit, b.better):
+        alike[:] = False
+    side_by_side = together & alike
+    width = min(e.values.shape[1], b.values.shape[1])
+    pe, pb, own = ie[side_by_side], ib[side_by_side], lengths[side_by_side]
+    env_values, base_values = e.middles[ie], b.middles[ib]
+    d = np.log(env_values) - np.log(base_values)
+    ratios = e.logs[pe, :width] - b.logs[pb, :width]
+    d[side_by_side] = row_medians(ratios, own)
+    d[~alike] = math.nan
+    none = np.empty(0)
+    difference = centres = variances = env_slice = base_slice = none
+    shares: dict[str, FloatArray] = {}
+    if detail:
+        difference = env_values - base_values
+        difference[side_by_side] = row_medians(e.values[pe, :width] - b.values[pb, :width], own)
+        centres, variances = np.full(n, math.nan), np.full(n, math.nan)
+        centres[side_by_side], variances[side_by_side] = group_moments(ratios, own)
+        env_slice, base_slice = (
+            np.full(n, math.nan) if s.seconds is None else row_medians(s.seconds[at], s.lengths[at])
+            for s, at in ((e, ie), (b, ib))
+        )
+        shares = _shares(e, b, ie, ib, side_by_side)
+    return Compared(
+        blocks=blocks,
+        together=together,
+        alike=alike,
+        lengths=lengths,
+        d=(1.0 if e.better is Better.LOWER else -1.0) * d,
+        env_values=env_values,
+        base_values=base_values,
+        difference=difference,
+        centres=centres,
+        variances=variances,
+        env_slice=env_slice,
+        base_slice=base_slice,
+        shares=shares,
+        brackets=none if second is None else _brackets(e, b, second, blocks, ie, ib, side_by_side),
+    )
+
+
+def _shares(e: Slices, b: Slices, ie: IntArray, ib: IntArray, together: BoolArray) -> dict[str, FloatArray]:
+    """Extra time in shares of the baseline's seconds, all per unit of work, since a slice may hold less over
+    a slower transport; empty where a side lacks seconds or parts."""
+    steps = sorted({k for side in (e, b) for k in side.parts if k.startswith(STEP)})
+    kinds = steps or [k for k in e.parts if k in b.parts]
+    if e.seconds is None or b.seconds is None or not kinds:
+        return {}
+    env_work, base_work = e.work[ie], b.work[ib]
+    env_whole, whole = e.seconds[ie] / env_work, b.seconds[ib] / base_work
+    env_lengths, base_lengths = e.lengths[ie], b.lengths[ib]
+    width = min(env_whole.shape[1], whole.shape[1])
+    apart = ~together
+
+    def share(env_time: FloatArray, base_time: FloatArray) -> FloatArray:
+        """(env_time - base_time) / whole by block: slice by slice where slices are paired, else by
+        medians."""
+        out = np.empty(ie.size)
+        if bool(np.any(apart)):
+            ours, theirs = env_lengths[apart], base_lengths[apart]
+            more = row_medians(env_time[apart], ours) - row_medians(base_time[apart], theirs)
+            out[apart] = more / row_medians(whole[apart], theirs)
+        slices = (env_time[together, :width] - base_time[together, :width]) / whole[together, :width]
+        out[together] = row_medians(slices, env_lengths[together])
+        return out
+
+    def per_work(side: Slices, kind: str, at: IntArray, work: FloatArray) -> FloatArray:
+        found = side.parts.get(kind)
+        return np.zeros_like(work) if found is None else found[at] / work
+
+    times = {k: (per_work(e, k, ie, env_work), per_work(b, k, ib, base_work)) for k in kinds}
+    out = {TOTAL: share(env_whole, whole), **{k: share(*both) for k, both in times.items()}}
+    if "comm" in times:
+        env_comm, base_comm = times["comm"]
+        out[REST] = share(env_whole - env_comm, whole - base_comm)
+    return out
+
+
+def _brackets(
+    e: Slices, b: Slices, a: Slices, blocks: IntArray, ie: IntArray, ib: IntArray, together: BoolArray
+) -> FloatArray:
+    """Compared.brackets."""
+    out = np.full((3, blocks.size), math.nan)
+    if (a.unit, a.better) != (b.unit, b.better):
+        return out
+    _, here, ia = np.intersect1d(blocks, a.blocks, assume_unique=True, return_indices=True)
+    alike = ~together[here] | (a.paired[ia] & (a.lengths[ia] == e.lengths[ie[here]]))
+    here, ia = here[alike], ia[alike]
+    ie, ib, paired = ie[here], ib[here], together[here]
+    values = np.log([s.middles[i] for s, i in ((e, ie), (b, ib), (a, ia))])
+    if bool(np.any(paired)):
+        width = min(s.logs.shape[1] for s in (e, b, a))
+        rows = [s.logs[i[paired], :width] for s, i in ((e, ie), (b, ib), (a, ia))]
+        shared = np.mean(rows, axis=0)
+        for arm, own in enumerate(rows):
+            values[arm, paired] = row_medians(own - shared, e.lengths[ie[paired]])
+    out[:, here] = (1.0 if e.better is Better.LOWER else -1.0) * values
+    return out

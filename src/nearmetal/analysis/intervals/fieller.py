@@ -1,0 +1,37 @@
+"""The ratio of two arithmetic means with Fieller's interval: for totals of cost, where the centre of ratios
+is not what is asked."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import scipy  # its parts are loaded when they are used, which the first block need not wait for
+from numpy.typing import NDArray
+
+from ...model.result import Interval
+from .mean import variance
+
+FloatArray = NDArray[np.float64]
+
+
+def fieller(numerator: FloatArray, denominator: FloatArray, confidence: float) -> Interval:
+    """mean(numerator) / mean(denominator) of paired values (same blocks, same length).
+
+    The ends are the roots of (my^2 - q vy) r^2 - 2 (mx my - q cxy) r + (mx^2 - q vx) with q = t^2, variances
+    of means. Where the denominator does not differ from zero at this confidence, the set is not an interval
+    and infinite ends are given. Raises ValueError for unequal lengths or fewer than two pairs."""
+    n = numerator.size
+    if n != denominator.size or n < 2:
+        raise ValueError("the same two or more blocks are needed on both sides")
+    mx, my = float(np.mean(numerator)), float(np.mean(denominator))
+    vx, vy = variance(numerator) / n, variance(denominator) / n
+    cxy = float(np.sum((numerator - mx) * (denominator - my)) / (n - 1)) / n
+    q = float(scipy.special.stdtrit(n - 1, 0.5 + confidence / 2)) ** 2
+    a, b, c = my**2 - q * vy, mx * my - q * cxy, mx**2 - q * vx
+    centre = mx / my if my != 0 else math.nan
+    if a <= 0:
+        return Interval(centre=centre, low=-math.inf, high=math.inf)
+    # With a > 0 the discriminant is not negative but for rounding.
+    root = math.sqrt(max(b * b - a * c, 0.0))
+    return Interval(centre=centre, low=(b - root) / a, high=(b + root) / a)

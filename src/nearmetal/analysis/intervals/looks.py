@@ -1,0 +1,227 @@
+"""When to look, how much of alpha each look may spend, and the interval carried between looks
+("look-and-carry").
+
+Which numbers of blocks are looked at does not depend on what was measured, and the levels spent sum to at
+most alpha. By the union bound the running intersection covers theta with probability at least 1 - alpha at
+every stopping time.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...model.looks import look_schedule, next_looks
+from ...model.plan import ExpectedLooks, GrowingLooks, Schedule
+from ...model.result import Interval, Look
+from .signed_rank import Walsh, attained
+from .three_arm import Brackets, most_attained, three_arm_interval
+
+FloatArray = NDArray[np.float64]
+
+CLOSING_SHARE = 0.5
+"""Share of what is unspent that a closing look may spend."""
+OLD_LEAST_BLOCKS = 12
+"""Blocks before which results directories with ExpectedLooks gave no verdict."""
+
+Attained = Callable[[int, float], float]
+"""The level that a test of n blocks attains within a given level, 0 where the interval would be unbounded."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlannedLook:
+    """A look at the first n blocks of a comparison. share: of alpha; None for a closing look."""
+
+    n: int
+    share: float | None
+
+
+def own_schedule(schedule: Schedule, left_out: Collection[int]) -> Schedule:
+    """The schedule of one comparison, without closing looks after blocks that it was left out of because it
+    was decided: where such a comparison ended depended on the data, and a closing look must not."""
+    if isinstance(schedule, GrowingLooks) and schedule.closing and left_out:
+        return GrowingLooks(closing=tuple(block for block in schedule.closing if block not in left_out))
+    return schedule
+
+
+def planned_looks(schedule: Schedule, numbers: Sequence[int]) -> tuple[PlannedLook, ...]:
+    """Every look at a comparison, closing looks included.
+
+    numbers: the numbers of its blocks, ascending. A closing look is at the number of the comparison's blocks
+    up to the block that it is named by; it is skipped if no block came after the look before."""
+    found: dict[int, float | None] = dict(look_schedule(schedule, len(numbers)))
+    if isinstance(schedule, GrowingLooks):
+        for block in schedule.closing:
+            n = bisect_right(numbers, block)
+            if n:
+                found.setdefault(n, None)
+    return tuple(PlannedLook(n=n, share=found[n]) for n in sorted(found))
+
+
+def spent_levels(
+    schedule: Schedule, looks: Sequence[PlannedLook], alpha: float, level_of: Attained
+) -> tuple[float, ...]:
+    """The level that each look spends; they sum to at most alpha.
+
+    GrowingLooks: a look may spend its share of alpha and what earlier looks left; it spends the level that
+    its test attains within that. A closing look may spend half of what is unspent, future shares included;
+    what is then carried and all future shares are scaled by what it leaves over what it found. ExpectedLooks:
+    each look spends its share, and nothing is carried."""
+    if isinstance(schedule, ExpectedLooks):
+        return tuple(alpha * (look.share or 0.0) for look in looks)
+    carried, scale, unspent = 0.0, 1.0, alpha
+    out: list[float] = []
+    for look in looks:
+        if look.share is not None:
+            available = carried + alpha * look.share * scale
+            level = level_of(look.n, available)
+            carried = available - level
+        else:
+            level = level_of(look.n, CLOSING_SHARE * unspent)
+            left = (unspent - level) / unspent
+            carried *= left
+            scale *= left
+        unspent -= level
+        out.append(level)
+    return tuple(out)
+
+
+def nominal_shares(looks: Sequence[PlannedLook]) -> tuple[float, ...]:
+    """The share of alpha that each look may spend if nothing is carried, whatever alpha is; they sum to at
+    most 1. A closing look has half of what no look before it had, and halves what comes after it."""
+    scale, unspent = 1.0, 1.0
+    out: list[float] = []
+    for look in looks:
+        if look.share is not None:
+            out.append(look.share * scale)
+        else:
+            out.append(CLOSING_SHARE * unspent)
+            scale *= 1 - CLOSING_SHARE
+        unspent -= out[-1]
+    return tuple(out)
+
+
+@lru_cache(maxsize=256)
+def signed_rank_levels(schedule: Schedule, looks: tuple[PlannedLook, ...], alpha: float) -> tuple[float, ...]:
+    """spent_levels of the signed-rank interval."""
+    return spent_levels(schedule, looks, alpha, attained)
+
+
+@lru_cache(maxsize=256)
+def three_arm_levels(schedule: Schedule, looks: tuple[PlannedLook, ...], alpha: float) -> tuple[float, ...]:
+    """spent_levels of the three-arm interval."""
+    return spent_levels(schedule, looks, alpha, most_attained)
+
+
+def least_blocks(schedule: Schedule, wanted: int) -> int:
+    """Blocks before which no verdict is given. wanted: what the study asks for, 0 where it does not."""
+    return wanted or (OLD_LEAST_BLOCKS if isinstance(schedule, ExpectedLooks) else 0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Carried:
+    """What is known after all blocks.
+
+    looks: the running interval after each look.
+    low, high: the last of them, infinite before the first; low > high where the looks contradict each other.
+    centre: Hodges-Lehmann estimate of all blocks without a failure, moved to the nearer end where it lies
+        outside of [low, high].
+    step: about one standard error of the centre (nan for n < 3).
+    ahead: n and level of the looks to come, soonest first, if each attains what it may spend."""
+
+    looks: tuple[Look, ...]
+    low: float
+    high: float
+    centre: float
+    step: float
+    ahead: tuple[tuple[int, float], ...]
+
+    @property
+    def interval(self) -> Interval:
+        return Interval(centre=self.centre, low=self.low, high=self.high)
+
+
+FORESEEN_LOOKS = 12
+"""How many looks ahead are foreseen: a factor of about 100 in blocks."""
+
+
+def look_and_carry(
+    d: FloatArray,
+    *,
+    schedule: Schedule,
+    alpha: float,
+    numbers: Sequence[int] | None = None,
+    brackets: Brackets | None = None,
+) -> Carried:
+    """The primary interval of the centre of d, which has one value per block in the order of blocks.
+
+    At each look it takes the exact signed-rank interval of the blocks so far, at the level that the schedule
+    lets the look spend; between looks it keeps the running intersection. d may hold infinite values, for
+    blocks in which one side failed. numbers: of the blocks, 1, 2, 3, ... if omitted. brackets: of the same
+    blocks; with these the interval is the three-arm one instead, the centre still that of d. O(n log n) time,
+    O(n) memory. Raises ValueError for d without a finite value or alpha outside of (0, 1)."""
+    if not 0 < alpha < 1 or not bool(np.any(np.isfinite(d))):
+        raise ValueError("at least one block without a failure and 0 < alpha < 1 are needed")
+    size = int(d.size)
+    planned = planned_looks(schedule, range(1, size + 1) if numbers is None else numbers)
+    levels = (signed_rank_levels if brackets is None else three_arm_levels)(schedule, planned, alpha)
+    low, high = -math.inf, math.inf
+    looks: list[Look] = []
+    walsh: Walsh | None = None
+    for look, level in zip(planned, levels, strict=True):
+        if brackets is None:
+            walsh = Walsh(d[: look.n])
+            lower, upper = walsh.interval(level)
+        else:
+            lower, upper = three_arm_interval(brackets.of(slice(look.n)), level)
+        low, high = max(low, lower), min(high, upper)
+        looks.append(Look(n=look.n, low=low, high=high))
+    if walsh is None or walsh.n != size:
+        walsh = Walsh(d)
+    centre = walsh.centre()
+    if low <= high:
+        centre = min(max(centre, low), high)
+    return Carried(
+        looks=tuple(looks),
+        low=low,
+        high=high,
+        centre=centre,
+        step=walsh.step(),
+        ahead=_ahead(schedule, planned, size, alpha),
+    )
+
+
+def carried_interval(
+    d: FloatArray, *, schedule: Schedule, alpha: float, numbers: Sequence[int] | None = None
+) -> Interval:
+    """The interval of look_and_carry, without the looks that it came of. The last look, which is nearly
+    always the narrowest, is taken first: of the others it is then only counted whether they narrow it."""
+    if not 0 < alpha < 1 or not bool(np.any(np.isfinite(d))):
+        raise ValueError("at least one block without a failure and 0 < alpha < 1 are needed")
+    size = int(d.size)
+    planned = planned_looks(schedule, range(1, size + 1) if numbers is None else numbers)
+    levels = signed_rank_levels(schedule, planned, alpha)
+    whole = Walsh(d)
+    low, high = -math.inf, math.inf
+    for look, level in reversed(list(zip(planned, levels, strict=True))):
+        walsh = whole if look.n == size else Walsh(d[: look.n])
+        low, high = walsh.narrowed(level, low, high)
+    centre = whole.centre()
+    if low <= high:
+        centre = min(max(centre, low), high)
+    return Interval(centre=centre, low=low, high=high)
+
+
+@lru_cache(maxsize=256)
+def _ahead(
+    schedule: Schedule, planned: tuple[PlannedLook, ...], blocks: int, alpha: float
+) -> tuple[tuple[int, float], ...]:
+    coming = tuple(PlannedLook(n=n, share=s) for n, s in next_looks(schedule, blocks, FORESEEN_LOOKS))
+    levels = signed_rank_levels(schedule, (*planned, *coming), alpha)[len(planned) :]
+    return tuple((look.n, level) for look, level in zip(coming, levels, strict=True))

@@ -1,0 +1,116 @@
+"""Intervals of means: the anytime t interval (approximate, carries no verdict) and the textbook t
+intervals."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import scipy  # its parts are loaded when they are used, which the first block need not wait for
+from numpy.typing import NDArray
+
+from ...model.result import Interval
+
+FloatArray = NDArray[np.float64]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TTest:
+    """A textbook t-test of the null 'mean (difference) = 0' with its interval."""
+
+    t: float
+    df: float
+    p: float
+    interval: Interval
+
+
+def variance(values: FloatArray) -> float:
+    """Unbiased variance by two passes (NIST NumAcc4 keeps its digits); nan, never 0, for n < 2."""
+    if values.size < 2:
+        return math.nan
+    centred = values - np.mean(values)
+    # The second mean is zero up to rounding; taking it off again removes that rounding.
+    centred = centred - np.mean(centred)
+    return float(np.sum(centred**2) / (values.size - 1))
+
+
+def geometric_mean(values: FloatArray) -> float:
+    """By logarithms, so that no product overflows. Raises ValueError unless every value is positive."""
+    if values.size == 0 or not bool(np.all(values > 0)):
+        raise ValueError("a geometric mean needs positive values")
+    return float(np.exp(np.mean(np.log(values))))
+
+
+NARROWEST_AT = 40
+"""Blocks at which the anytime t interval of the mean is about narrowest."""
+
+
+def anytime_mean(d: FloatArray, *, alpha: float, expected: int = NARROWEST_AT) -> Interval:
+    """Running t interval of the mean of d after all its blocks, in order; valid at every n if d is normal.
+
+    Half-width s sqrt(nu (c - 1) / (n (1 - c / (1 + n g)))), nu = n - 1, c = ((1 + n g) / alpha^2)^(1/n),
+    infinite while c >= 1 + n g; g = 8 / expected is fixed before data. Under one-sided jitter it does not
+    cover the mean (METHOD: misses 17 to 70 %), which is why no verdict rests on it."""
+    n = np.arange(1, d.size + 1, dtype=np.float64)
+    # Centred on the median first: cumulative sums of squares then lose no digits.
+    anchor = float(np.median(d))
+    x = d - anchor
+    mean = np.cumsum(x) / n
+    with np.errstate(divide="ignore", invalid="ignore"):
+        squares = np.maximum(np.cumsum(x**2) - n * mean**2, 0.0)
+        spread = np.sqrt(squares / (n - 1))
+        g = 8.0 / expected
+        c = ((1 + n * g) / alpha**2) ** (1 / n)
+        half = spread * np.sqrt((n - 1) * (c - 1) / (n * (1 - c / (1 + n * g))))
+    half[(n < 2) | (c >= 1 + n * g)] = np.inf
+    low, high = float(np.max(mean - half)) + anchor, float(np.min(mean + half)) + anchor
+    centre = float(np.mean(x)) + anchor
+    if low <= high:
+        centre = min(max(centre, low), high)
+    return Interval(centre=centre, low=low, high=high)
+
+
+def paired_t(d: FloatArray, confidence: float) -> TTest:
+    """Student's t of one sample of differences. Raises ValueError for n < 2."""
+    if d.size < 2:
+        raise ValueError("a t-test needs at least two values")
+    mean, error = float(np.mean(d)), math.sqrt(variance(d) / d.size)
+    return _t_test(mean, error, float(d.size - 1), confidence)
+
+
+def welch(a: FloatArray, b: FloatArray, confidence: float) -> TTest:
+    """Welch's t of mean(a) - mean(b), unequal variances. Raises ValueError for fewer than two values a
+    side."""
+    if min(a.size, b.size) < 2:
+        raise ValueError("Welch's test needs at least two values on each side")
+    va, vb = variance(a) / a.size, variance(b) / b.size
+    difference, total = float(np.mean(a) - np.mean(b)), va + vb
+    if total == 0:
+        return _t_test(difference, 0.0, float(a.size + b.size - 2), confidence)
+    df = total**2 / (va**2 / (a.size - 1) + vb**2 / (b.size - 1))
+    return _t_test(difference, math.sqrt(total), df, confidence)
+
+
+def t_e_value(d: FloatArray, g: float) -> float:
+    """The e-value of the t statistic under a normal prior of variance g on mean / sigma (right-Haar mixture).
+
+    (1 + n g)^(-1/2) ((1 + t^2/nu) / (1 + t^2 / (nu (1 + n g))))^(n/2). Raises ValueError for n < 2.
+    """
+    n = d.size
+    if n < 2:
+        raise ValueError("a t e-value needs at least two values")
+    squares = n * float(np.mean(d)) ** 2 / variance(d) / (n - 1)
+    log_ratio = math.log1p(squares) - math.log1p(squares / (1 + n * g))
+    return math.exp(n / 2 * log_ratio - 0.5 * math.log1p(n * g))
+
+
+def _t_test(mean: float, error: float, df: float, confidence: float) -> TTest:
+    if error == 0:
+        t = 0.0 if mean == 0 else math.copysign(math.inf, mean)
+        p = 1.0 if mean == 0 else 0.0
+    else:
+        t = mean / error
+        p = 2 * float(scipy.special.stdtr(df, -abs(t)))
+    half = float(scipy.special.stdtrit(df, 0.5 + confidence / 2)) * error
+    return TTest(t=t, df=df, p=p, interval=Interval(centre=mean, low=mean - half, high=mean + half))

@@ -1,0 +1,81 @@
+"""Many comparisons: Holm's adjusted p as an extra column, and the e-value form of Benjamini and Hochberg."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...model.plan import Schedule
+from ...model.result import Verdict
+from .looks import nominal_shares, planned_looks
+from .signed_rank import Walsh, lower_tail
+
+FloatArray = NDArray[np.float64]
+
+
+def holm(p: Sequence[float]) -> tuple[float, ...]:
+    """Holm's step-down adjusted p values, in the order given."""
+    order = sorted(range(len(p)), key=lambda i: p[i])
+    adjusted = [0.0] * len(p)
+    running = 0.0
+    for rank, i in enumerate(order):
+        running = max(running, min(1.0, (len(p) - rank) * p[i]))
+        adjusted[i] = running
+    return tuple(adjusted)
+
+
+def e_bh(e: Sequence[float], alpha: float) -> tuple[bool, ...]:
+    """Which hypotheses e-BH rejects: the k largest e values with e_(k) >= m / (alpha k), the largest such k.
+
+    Controls the false discovery rate under any dependence and with e values taken at any stopping time.
+    Source: Wang and Ramdas, False discovery rate control with e-values, 2022.
+    """
+    m = len(e)
+    order = sorted(range(m), key=lambda i: -e[i])
+    count = max((k for k, i in enumerate(order, start=1) if k * e[i] >= m / alpha), default=0)
+    taken = set(order[:count])
+    return tuple(i in taken for i in range(m))
+
+
+def smallest_alpha(
+    d: FloatArray,
+    *,
+    schedule: Schedule,
+    margin: float,
+    verdict: Verdict,
+    numbers: Sequence[int] | None = None,
+) -> float | None:
+    """The p value of Holm's column: the smallest alpha at which the running interval of d would give a
+    material or equivalent verdict if every look spent its nominal share and carried nothing.
+
+    It is the smallest over the looks of p_n / share_n. The interval that is shown carries what looks leave
+    unspent, so it may give a verdict at a smaller alpha. d, numbers: see looks.look_and_carry. For a
+    cell with a verdict it is the p value of that verdict; without one the smallest over the three verdicts;
+    at most 1. None before the first look and for an inconsistent cell."""
+    if verdict is Verdict.INCONSISTENT:
+        return None
+    delta = math.log1p(margin)
+    # The smallest alpha at which the running lower end exceeds +delta or -delta, the upper end lies below.
+    above_plus = above_minus = below_minus = below_plus = math.inf
+    looked = False
+    planned = planned_looks(schedule, range(1, d.size + 1) if numbers is None else numbers)
+    for look, share in zip(planned, nominal_shares(planned), strict=True):
+        looked = True
+        n = look.n
+        walsh = Walsh(d[:n])
+        whole = walsh.count
+        above_plus = min(above_plus, 2 * lower_tail(n, walsh.at_most(delta)) / share)
+        above_minus = min(above_minus, 2 * lower_tail(n, walsh.at_most(-delta)) / share)
+        below_minus = min(below_minus, 2 * lower_tail(n, whole - walsh.below(-delta)) / share)
+        below_plus = min(below_plus, 2 * lower_tail(n, whole - walsh.below(delta)) / share)
+    if not looked:
+        return None
+    by_verdict = {
+        Verdict.SLOWER: above_plus,
+        Verdict.FASTER: below_minus,
+        Verdict.EQUIVALENT: max(above_minus, below_plus),
+    }
+    return min(1.0, by_verdict.get(verdict, min(by_verdict.values())))

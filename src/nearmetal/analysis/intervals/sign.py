@@ -1,0 +1,80 @@
+"""The companion: an anytime-valid interval for the median that counts signs only, robust to one-sided jitter.
+
+e_n(k) = 2^n B(k + 1/2, n - k + 1/2) / B(1/2, 1/2) is the likelihood ratio of a Beta(1/2, 1/2) mixture of
+coins against the fair coin, a nonnegative martingale at the median, so by Ville's inequality it ever reaches
+1/alpha with probability at most alpha. Everything is kept in logarithms: 2^n overflows from n = 1024."""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...model.result import Interval
+
+FloatArray = NDArray[np.float64]
+
+
+def log_e_value(n: int, k: int) -> float:
+    """ln e_n(k): evidence against the fair coin after k of n. Raises ValueError unless 0 <= k <= n."""
+    if not 0 <= k <= n:
+        raise ValueError(f"k must lie between 0 and n, not {k} of {n}")
+    beta = math.lgamma(k + 0.5) + math.lgamma(n - k + 0.5) - math.lgamma(n + 1)
+    return n * math.log(2) + beta - math.log(math.pi)
+
+
+@lru_cache(maxsize=64)
+def _ranks(alpha: float, length: int) -> tuple[int, ...]:
+    """k_n for n = 1 .. length: the smallest k with e_n(k) < 1/alpha; e_n falls up to k = n/2 and k_n never
+    falls as n grows."""
+    bound = -math.log(alpha)
+    ranks: list[int] = []
+    k = 0
+    for n in range(1, length + 1):
+        while 2 * k < n and log_e_value(n, k) >= bound:
+            k += 1
+        ranks.append(k)
+    return tuple(ranks)
+
+
+def sign_rank(n: int, alpha: float) -> int:
+    """k_n; 0 means that n blocks are too few for a finite interval."""
+    return _ranks(alpha, -(-n // 256) * 256)[n - 1]
+
+
+def sign_interval(d: FloatArray, alpha: float) -> Interval:
+    """The running closed interval [d_(k_n), d_(n+1-k_n)] of the median of d after all its blocks, in order.
+
+    d may hold infinite values, for blocks in which one side failed. Infinite ends while k_n = 0 (below n = 7
+    at alpha = .05); running maximum of lower and minimum of upper ends; centre: the median of the finite
+    values, moved to the nearer end where it lies outside. Raises ValueError without a finite value."""
+    n = int(d.size)
+    finite = d[np.isfinite(d)]
+    if finite.size == 0:
+        raise ValueError("at least one block without a failure is needed")
+    ranks = np.array(_ranks(alpha, -(-n // 256) * 256)[:n])
+    low, high = _running_max(d, ranks), -_running_max(-d, ranks)
+    centre = float(np.median(finite))
+    if low <= high:
+        centre = min(max(centre, low), high)
+    return Interval(centre=centre, low=low, high=high)
+
+
+def _running_max(values: FloatArray, ranks: NDArray[np.int64]) -> float:
+    """The largest over n of the k_n-th smallest of the first n values; -inf where every k_n is 0.
+
+    It is at least v if and only if for some n fewer than k_n of the first n values are below v, which is the
+    harder the larger v is: O(n log n)."""
+    if not bool(np.any(ranks > 0)):
+        return -math.inf
+    ordered = np.sort(values)
+    reached, beyond = 0, values.size
+    while beyond - reached > 1:
+        middle = (reached + beyond) // 2
+        if bool(np.any(np.cumsum(values < ordered[middle]) < ranks)):
+            reached = middle
+        else:
+            beyond = middle
+    return float(ordered[reached])

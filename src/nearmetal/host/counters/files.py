@@ -1,0 +1,136 @@
+"""Counter files: which there are, where they lie on this machine, and their contents as they are."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Container, Mapping
+from functools import lru_cache
+from pathlib import Path
+from weakref import WeakKeyDictionary
+
+from ..base import Host, Unavailable
+
+NODE_FILES: Mapping[str, str] = {
+    "stat": "/proc/stat",
+    "vmstat": "/proc/vmstat",
+    "meminfo": "/proc/meminfo",
+    "loadavg": "/proc/loadavg",
+    "pressure.cpu": "/proc/pressure/cpu",
+    "pressure.memory": "/proc/pressure/memory",
+    "pressure.io": "/proc/pressure/io",
+}
+_PIECE = 1 << 16
+_SHORT = 1 << 11
+"""Bytes below which a piece is the last: the kernel hands such files out by pages of whole lines, and no line
+of theirs is as long as half a page, or at once (fs/seq_file.c)."""
+#: By cgroup v1 controller, or 'unified' for v2.
+CGROUP_FILES: Mapping[str, tuple[str, ...]] = {
+    "cpu": ("cpu.stat",),
+    "cpuacct": ("cpuacct.usage", "cpuacct.stat"),
+    "memory": ("memory.usage_in_bytes", "memory.stat", "memory.failcnt"),
+    "blkio": ("blkio.throttle.io_service_bytes",),
+    "unified": (
+        *("cpu.stat", "memory.current", "memory.swap.current", "memory.stat", "memory.events", "io.stat"),
+        *("cpu.pressure", "memory.pressure", "io.pressure"),
+    ),
+}
+
+
+def cgroup_paths(cgroups: Mapping[str, Path]) -> dict[str, str]:
+    """Counter files of an instance: path by file name. cgroups: directory by v1 controller ('cpuacct' may be
+    joined: 'cpu,cpuacct'), or {'unified': directory}."""
+    found: dict[str, str] = {}
+    for controllers, directory in cgroups.items():
+        for controller in controllers.split(","):
+            for name in CGROUP_FILES.get(controller, ()):
+                name = _with_groups_below(directory.parent, name) if controller == "blkio" else name
+                found[name] = f"{directory}/{name}"
+    return found
+
+
+@lru_cache(maxsize=8)
+def _with_groups_below(parent: Path, name: str) -> str:
+    """The account that holds what container programs do in groups below ours, where the kernel has it."""
+    whole = f"{name}_recursive"
+    return whole if (parent / whole).exists() else name
+
+
+def node_paths(host: Host) -> Mapping[str, str]:
+    """Counter files of the node, found once per host, with the root cgroup's CPU clock where the mount
+    shows the real root: only there does v1 have a release_agent, and v2 no cgroup.type. What a cgroup
+    namespace shows as root is not the node."""
+    paths = _NODE_PATHS.get(host)
+    if paths is None:
+        paths = _NODE_PATHS[host] = {**NODE_FILES, **_root_clock(host)}
+    return paths
+
+
+_NODE_PATHS: WeakKeyDictionary[Host, Mapping[str, str]] = WeakKeyDictionary()
+
+
+def _root_clock(host: Host) -> dict[str, str]:
+    for directory in ("/sys/fs/cgroup/cpuacct", "/sys/fs/cgroup/cpu,cpuacct"):
+        if not isinstance(host.read(f"{directory}/release_agent"), Unavailable):
+            return {"cpuacct.usage": f"{directory}/cpuacct.usage"}
+    for directory in ("/sys/fs/cgroup", "/sys/fs/cgroup/unified"):
+        stat = host.read(f"{directory}/cpu.stat")
+        if isinstance(stat, Unavailable) or b"usage_usec" not in stat:
+            continue
+        if isinstance(host.read(f"{directory}/cgroup.type"), Unavailable):
+            return {"cpu.stat": f"{directory}/cpu.stat"}
+    return {}
+
+
+class CounterFiles:
+    """Counter files that are read again and again. held: they stay open meanwhile, since to open one takes
+    longer than to read it; else each is opened whenever it is read, for many of them would use up the
+    descriptors of a process. What is held is this machine's."""
+
+    def __init__(self, host: Host, paths: Mapping[str, str], *, held: bool) -> None:
+        self._host, self._paths = host, paths
+        self._held: dict[str, int] | None = _opened(paths) if held else None
+
+    def read(self, names: Container[str] | None = None) -> dict[str, bytes]:
+        """Contents by name of those that can be read now, of these names alone where some are given."""
+        if self._held is None:
+            wanted = {n: p for n, p in self._paths.items() if names is None or n in names}
+            return read_files(self._host, wanted)
+        out: dict[str, bytes] = {}
+        for name, descriptor in self._held.items():
+            if names is None or name in names:
+                with contextlib.suppress(OSError):  # its group is gone, say
+                    out[name] = whole_file(descriptor)
+        return out
+
+    def close(self) -> None:
+        """Harmless when closed already."""
+        while self._held:
+            os.close(self._held.popitem()[1])
+
+
+def _opened(paths: Mapping[str, str]) -> dict[str, int]:
+    descriptors: dict[str, int] = {}
+    for name, path in paths.items():
+        with contextlib.suppress(OSError):
+            descriptors[name] = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    return descriptors
+
+
+def whole_file(descriptor: int) -> bytes:
+    """Of a file, from its beginning, whatever was read of it before. Raises OSError."""
+    data = piece = os.pread(descriptor, _PIECE, 0)
+    while len(piece) >= _SHORT:
+        piece = os.pread(descriptor, _PIECE, len(data))
+        data += piece
+    return data
+
+
+def read_files(host: Host, paths: Mapping[str, str]) -> dict[str, bytes]:
+    """Contents by name of the files that could be read."""
+    out: dict[str, bytes] = {}
+    for name, path in paths.items():
+        data = host.read(path)
+        if not isinstance(data, Unavailable):
+            out[name] = data
+    return out

@@ -1,0 +1,146 @@
+"""Sources of counters: whatever counts for an instance of an arm, beside the files that the sampler holds
+open. An instance of a backend may bring further ones in an attribute `sources`: the counters inside a guest,
+the run delay of its virtual CPUs. Their names become scopes of the record; what they count in timed parts is
+added up with the others (see meters/inside.py)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from ..base import Host
+from .files import CounterFiles, read_files
+from .procfiles import SCHEDSTAT, VCPU, Counters, cpu_counters, instance_counters
+from .trial import local_scale
+
+#: Of a group what a timed part is asked for; its memory.stat is dear to gather.
+_TIMED_FILES = frozenset(
+    (
+        *("cpu.stat", "cpuacct.usage", "cpuacct.stat", "memory.failcnt"),
+        *("memory.events", "cpu.pressure", "memory.pressure", "io.pressure"),
+    )
+)
+#: Levels, and what these files do not tell.
+_NOT_HERE = frozenset(("memory", "swap", "page_faults", "major_faults", "blocks_in", "blocks_out"))
+
+
+class Source(Protocol):
+    """name: of its scope in a record, such as 'guest.<host name>' or 'vcpu.<host name>'."""
+
+    @property
+    def name(self) -> str: ...
+
+    def read(self) -> Counters:
+        """What it has counted so far, in base units; None = unavailable. Never raises for a counter that is
+        gone. Counters that mean the same bear the names of procfiles ('steal', 'user', ...); 'vcpu_delay' is
+        the seconds that virtual CPUs waited for real ones, added over them."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class GroupSource:
+    """The control groups of an instance."""
+
+    name: str
+    files: CounterFiles
+
+    def take(self) -> Mapping[str, bytes]:
+        """What the files hold now, for parse()."""
+        return self.files.read(_TIMED_FILES)
+
+    def parse(self, taken: Mapping[str, bytes]) -> Counters:
+        """See Source.read."""
+        found = instance_counters(taken, local_scale())
+        return {name: value for name, value in found.items() if name not in _NOT_HERE}
+
+
+@dataclass(frozen=True, kw_only=True)
+class NodeSource:
+    """What the whole node waited for: of use while one arm alone is busy on it."""
+
+    files: CounterFiles
+    name: str = "node"
+
+    def take(self) -> Mapping[str, bytes]:
+        """What the file holds now, for parse()."""
+        return self.files.read(("stat",))
+
+    def parse(self, taken: Mapping[str, bytes]) -> Counters:
+        """See Source.read."""
+        found = cpu_counters(taken.get("stat", b""), local_scale())
+        return {name: found[name] for name in ("steal", "iowait")}
+
+
+FileSource = GroupSource | NodeSource
+"""Read at both ends of a timed part, and parsed when there is time."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class VcpuSource:
+    """The threads of this machine that are a guest's CPUs: seconds that they ran (vcpu), and waited for one
+    of the machine's (vcpu_delay)."""
+
+    name: str
+    host: Host
+    threads: tuple[int, ...]
+
+    def read(self) -> Counters:
+        paths = {f"{SCHEDSTAT}{n}": f"/proc/{t}/schedstat" for n, t in enumerate(self.threads)}
+        files = read_files(self.host, paths)
+        if len(files) < len(self.threads):
+            return dict.fromkeys(VCPU)
+        found = instance_counters(files, local_scale())
+        return {name: found.get(name) for name in VCPU}
+
+
+KVM_STATISTICS = Path("/sys/kernel/debug/kvm")
+EXITS = (
+    "exits",
+    "io_exits",
+    "mmio_exits",
+    "halt_exits",
+    "irq_exits",
+    "irq_window_exits",
+    "nmi_window_exits",
+    "signal_exits",
+    "request_irq_exits",
+    "hypercalls",
+    "insn_emulation",
+    "tlb_flush",
+    "pf_fixed",
+)
+"""Of what KVM counts for a virtual machine: how often it left guest code, by reason (io_exits: an emulated
+port, mmio_exits: an emulated device's memory, halt_exits: nothing to do, irq_exits: an interrupt of the
+machine), what it flushed, and how many pages it mapped for it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExitSource:
+    """Why KVM left a guest, from its own statistics, in which `perf kvm stat` counts too. directory: of the
+    virtual machine, '<process>-<descriptor>' below KVM_STATISTICS."""
+
+    name: str
+    host: Host
+    directory: Path
+
+    def read(self) -> Counters:
+        found = read_files(self.host, {name: str(self.directory / name) for name in EXITS})
+        return {name: float(text) for name, text in found.items() if text.strip().isdigit()}
+
+
+def exit_sources(
+    name: str, host: Host, threads: Sequence[int], statistics: Path = KVM_STATISTICS
+) -> tuple[ExitSource, ...]:
+    """Of the virtual machine whose CPUs these threads are; none where the kernel shows none: no KVM, no
+    debugfs, no root."""
+    status = host.read(f"/proc/{threads[0]}/status") if threads else b""
+    process = re.search(rb"^Tgid:\s*(\d+)$", status, re.MULTILINE) if isinstance(status, bytes) else None
+    if process is None:
+        return ()
+    try:
+        own = sorted(statistics.glob(f"{int(process[1])}-*"))
+    except OSError:
+        return ()
+    return tuple(ExitSource(name=name, host=host, directory=d) for d in own[:1])

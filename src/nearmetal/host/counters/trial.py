@@ -1,0 +1,110 @@
+"""Counters before and after a trial, per node and per instance, and what other processes took meanwhile.
+
+Granularity: CPU time of instances (cgroup v1 cpuacct.usage, v2 usage_usec) and of a v1 root is the
+scheduler's clock, short by at most the last tick of a running task; a v2 root and /proc/stat are sampled at
+ticks (up to 10 ms per CPU). So a share is only known to within `share_resolution`, 10 ms per CPU at worst:
+0.25 % over a block of 4 s, 10 % over a trial of 0.1 s. flags() asks for a share beyond its threshold by that
+much."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..base import Host
+from .files import cgroup_paths, node_paths, read_files
+from .procfiles import LEVELS, MAY_FALL, Counters, Scale, instance_counters, node_counters
+
+OTHER_CPU_LIMIT = 0.02
+STEAL_LIMIT = 0.01
+_COARSEST_TICK = 0.01
+
+#: Levels of which a difference says nothing.
+_LEVELS = frozenset(("load1", "load5", "load15", "memory_total", "swap_total"))
+_MAY_FALL = LEVELS | MAY_FALL
+
+
+@dataclass(frozen=True, kw_only=True)
+class Snapshot:
+    """Raw files by name, parsed only when a difference is taken. node: of the node, else of an instance."""
+
+    node: bool
+    files: Mapping[str, bytes]
+
+
+def local_scale() -> Scale:
+    """What this machine's kernel counts in."""
+    return Scale(tick=os.sysconf("SC_CLK_TCK"), page=os.sysconf("SC_PAGE_SIZE"))
+
+
+def snapshot(host: Host, cgroups: Mapping[str, Path] | None = None) -> Snapshot:
+    """The node's counters now, or those of an instance's cgroups (directory by v1 controller, or
+    {'unified': directory}; empty: everything unavailable). About 0.1 ms each."""
+    paths = node_paths(host) if cgroups is None else cgroup_paths(cgroups)
+    return Snapshot(node=cgroups is None, files=read_files(host, paths))
+
+
+def delta(before: Snapshot, after: Snapshot, seconds: float) -> Counters:
+    """Differences of two snapshots of the same thing `seconds` apart, in base units, with 'seconds' itself;
+    of levels (memory, swap) the change. None where either is missing, or where a counter ran backwards."""
+    parse = node_counters if after.node else instance_counters
+    scale = local_scale()
+    first, last = parse(before.files, scale), parse(after.files, scale)
+    out: Counters = {"seconds": seconds}
+    for name, value in last.items():
+        if name not in _LEVELS:
+            had = first.get(name)
+            if had is None or value is None or (value < had and name not in _MAY_FALL):
+                out[name] = None  # a counter that ran backwards was reset: unknown, not negative
+            else:
+                out[name] = value - had
+    return out
+
+
+def online_cpus(node: Snapshot) -> int:
+    """How many CPUs a snapshot of the node tells of."""
+    return node.files.get("stat", b"").count(b"\ncpu")
+
+
+def disturbance(
+    node: Mapping[str, float | None],
+    instances: Iterable[Mapping[str, float | None]],
+    own_cpu_seconds: float,
+    seconds: float,
+    cpus: int,
+) -> dict[str, float | None]:
+    """Shares of the CPU time of `cpus` CPUs over `seconds`: other_cpu_share (the node's busy time less all
+    instances' and our own; launched ranks daemonise, so only their cgroups account for them), steal_share,
+    and share_resolution of both. None = unavailable: an instance without a CPU account hides what others
+    took."""
+    whole = seconds * cpus
+    if whole <= 0:
+        return {"other_cpu_share": None, "steal_share": None, "share_resolution": None}
+    busy, steal = node.get("busy"), node.get("steal")
+    used = [counters.get("cpu") for counters in instances]
+    known = [cpu for cpu in used if cpu is not None]
+    other = None
+    if busy is not None and len(known) == len(used):
+        other = max(0.0, busy - sum(known) - own_cpu_seconds) / whole
+    return {
+        "other_cpu_share": other,
+        "steal_share": steal / whole if steal is not None else None,
+        "share_resolution": _COARSEST_TICK * cpus / whole,
+    }
+
+
+def flags(disturbance: Mapping[str, float | None]) -> tuple[str, ...]:
+    """'disturbed: ...' with the share it rests on, where a share is over its limit (2 % other processes, 1 %
+    steal) by more than its resolution. An unavailable share flags nothing: it is in the record as None."""
+    resolution = disturbance.get("share_resolution") or 0.0
+    found = []
+    for name, limit, what in (
+        ("other_cpu_share", OTHER_CPU_LIMIT, "other processes"),
+        ("steal_share", STEAL_LIMIT, "steal"),
+    ):
+        share = disturbance.get(name)
+        if share is not None and share - resolution > limit:
+            found.append(f"disturbed: {what} {share * 100:.1f} % of the CPU")
+    return tuple(found)

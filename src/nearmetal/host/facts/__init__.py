@@ -1,0 +1,4 @@
+"""Facts about the machine for the record: hardware, settings, topology, devices, boots.
+
+Must not change the machine.
+"""

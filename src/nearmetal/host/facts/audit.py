@@ -1,0 +1,144 @@
+"""Parity audit: the same facts asked from inside every arm's instance, and where the arms differ.
+
+Asked by plain programs of the image (sha256sum, ldd, grep), one command each and no shell: an image need not
+hold Python, and what an image lacks is a fact too."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from ..base import Completed
+from .provenance import parse_limits
+
+Run = Callable[[Sequence[str]], Completed]
+
+_CPU = "/sys/devices/system/cpu"
+#: Settings by the file that holds them; a word in brackets is the one chosen.
+_FILES = {
+    "/proc/sys/kernel/osrelease": "kernel",
+    f"{_CPU}/cpu0/cpufreq/scaling_governor": "governor",
+    "/sys/kernel/mm/transparent_hugepage/enabled": "huge pages",
+    "/sys/kernel/mm/transparent_hugepage/defrag": "huge pages, defrag",
+    "/proc/sys/vm/nr_hugepages": "huge pages, reserved",
+    "/sys/devices/system/clocksource/clocksource0/current_clocksource": "clock source",
+    "/proc/sys/net/ipv4/tcp_congestion_control": "TCP congestion control",
+}
+_ENGLISH = ("env", "LC_ALL=C")  # messages that are read here
+_FLAGS = "CPU flags"
+_INFO, _LIMITS = "/proc/cpuinfo", "/proc/self/limits"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Difference:
+    """A fact that is not the same in all arms. values: by arm; for CPU flags only those that not all have."""
+
+    name: str
+    values: Mapping[str, str]
+
+
+def facts(run: Run, binaries: Sequence[str]) -> dict[str, str]:
+    """Facts by name from inside one instance. run: executes argv there.
+
+    'binary <path>' and 'library <name>': SHA-256 of the file that a program would load (libraries as the
+    instance's own loader resolves them); CPU flags, settings, limits. What cannot be found out is
+    'unavailable: <reason>', never left out: a missing fact differs from a present one."""
+    found = _system(run)
+    libraries: dict[str, str] = {}
+    for binary in binaries:
+        libraries |= _libraries(run, binary)
+    resolved = {name: path for name, path in libraries.items() if path.startswith("/")}
+    digests = _digests(run, [*dict.fromkeys(binaries), *dict.fromkeys(resolved.values())])
+    for binary in binaries:
+        found[f"binary {binary}"] = digests[binary]
+    for name, path in sorted(libraries.items()):
+        found[f"library {name}"] = digests[path] if name in resolved else path
+    return found
+
+
+def compare(facts_by_arm: Mapping[str, Mapping[str, str]]) -> tuple[Difference, ...]:
+    """Where the arms differ, by name of the fact; a fact that one arm was not asked is 'not asked' there."""
+    names = sorted({name for facts in facts_by_arm.values() for name in facts})
+    out = []
+    for name in names:
+        values = {arm: facts.get(name, "not asked") for arm, facts in facts_by_arm.items()}
+        if len(set(values.values())) > 1:
+            out.append(Difference(name=name, values=_uncommon(values) if name == _FLAGS else values))
+    return tuple(out)
+
+
+def _uncommon(values: Mapping[str, str]) -> dict[str, str]:
+    """CPU flags without those that every arm has."""
+    flags = {arm: set(text.split()) for arm, text in values.items()}
+    common = set.intersection(*flags.values())
+    return {arm: " ".join(sorted(own - common)) or "none of these" for arm, own in flags.items()}
+
+
+def _system(run: Run) -> dict[str, str]:
+    """One grep over all files: each line comes with its file's name; missing files are left out."""
+    names = (_FLAGS, *_FILES.values(), "limits")
+    done = run(["grep", "-s", "-H", "", _LIMITS, *_FILES, _INFO])
+    if done.returncode > 1 and not done.stdout:  # 2 with output: some files are missing
+        return dict.fromkeys(names, f"unavailable: {done.failure()}")
+    lines: dict[str, list[str]] = {}
+    for line in done.stdout.splitlines():
+        path, colon, text = line.partition(":")
+        if colon:
+            lines.setdefault(path, []).append(text)
+    found = {name: _setting(lines.get(path)) for path, name in _FILES.items()}
+    flags = [text for text in lines.get(_INFO, ()) if text.startswith(("flags", "Features"))]
+    words = sorted(flags[0].partition(":")[2].split()) if flags else []
+    found[_FLAGS] = " ".join(words) or "unavailable: none in /proc/cpuinfo"
+    limits = parse_limits("\n".join(lines.get(_LIMITS, ())))
+    found |= {f"limit {name}": value for name, value in limits.items()}
+    if not limits:
+        found["limits"] = f"unavailable: no {_LIMITS}"
+    return found
+
+
+def _setting(lines: Sequence[str] | None) -> str:
+    if lines is None:
+        return "unavailable: no such file"
+    text = " ".join(lines).strip()
+    chosen = re.search(r"\[(.+?)\]", text)
+    return chosen[1] if chosen else text
+
+
+def _libraries(run: Run, binary: str) -> dict[str, str]:
+    """Path by name of the libraries that the instance's loader would load; or why that is not known."""
+    done = run([*_ENGLISH, "ldd", binary])
+    if not done.ok:
+        if "not a dynamic executable" in done.stdout + done.stderr:
+            return {}
+        return {f"of {binary}": f"unavailable: {done.failure()}"}
+    return parse_ldd(done.stdout)
+
+
+def parse_ldd(text: str) -> dict[str, str]:
+    """ldd's output -> path by name; 'not found' where the loader has none. The kernel's vdso is no file."""
+    found: dict[str, str] = {}
+    for line in text.splitlines():
+        name, arrow, rest = line.strip().partition(" => ")
+        path = (rest if arrow else name).split(" (")[0].strip()
+        file = (name if arrow else path).rpartition("/")[2]
+        if file and path and (arrow or path.startswith("/")):
+            found[file] = path
+    return found
+
+
+def _digests(run: Run, paths: Sequence[str]) -> dict[str, str]:
+    """SHA-256 by path, all in one command."""
+    done = run([*_ENGLISH, "sha256sum", *paths])
+    found = dict.fromkeys(paths, f"unavailable: {done.failure()}" if not done.ok else "unavailable: not said")
+    for line in done.stdout.splitlines():
+        digest, gap, path = line.partition("  ")
+        if gap and path in found and re.fullmatch(r"[0-9a-f]{64}", digest):
+            found[path] = f"sha256:{digest}"
+    for line in done.stderr.splitlines():  # 'sha256sum: PATH: No such file or directory'
+        program, _, rest = line.partition(": ")
+        path, _, reason = rest.rpartition(": ")
+        path = path.strip("'")
+        if program and path in found and not found[path].startswith("sha256:"):
+            found[path] = f"unavailable: {reason}"
+    return found

@@ -1,0 +1,167 @@
+"""Network devices of the machine that a run may take whole: what /sys says of them, virtual functions of
+SR-IOV, and the mark by which a device that was taken is known."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from ipaddress import IPv4Network
+from pathlib import Path
+
+from ...errors import RunError
+from ..base import Host, Unavailable
+from ..counters.network_files import device_names
+
+TAKEN = "-taken"
+"""Behind the label, in the alias of a device that is the machine's and not ours to delete."""
+
+SYS = Path("/sys")
+RECORD = "sriov-"
+"""Begin of the name of a file in a run's scratch directory: how many virtual functions a device had
+before."""
+
+_UP, _LOOPBACK, _ETHERNET = 0x1, 0x8, 1
+_APPEARS = 60.0
+_SETTLES = 0.3  # udev gives a new device its final name
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeviceState:
+    """What a device is set to, to be set again when it is given back."""
+
+    name: str
+    alias: str
+    mtu: int
+    queue_length: int
+    up: bool
+
+
+def device_state(host: Host, name: str, sys: Path = SYS) -> DeviceState | Unavailable:
+    """Unavailable with the reason where there is no such device, or it is none that a run may take: it
+    carries routes or IPv6 addresses, or is part of a bridge or bond."""
+    flags = _number(host, name, "flags", sys)
+    if flags is None:
+        return Unavailable(f"there is no network device {name}")
+    if flags & _LOOPBACK or _number(host, name, "type", sys) != _ETHERNET:
+        return Unavailable(f"{name} is no Ethernet device")
+    if not isinstance(host.read(_path(name, "master/ifindex", sys)), Unavailable):
+        return Unavailable(f"{name} is in use: it is part of a bridge or bond")
+    used = [str(network) for device, network in ipv4_routes(host) if device == name]
+    used += [address for device, address in _ipv6_addresses(host) if device == name]
+    if used:
+        return Unavailable(f"{name} is in use: {', '.join(used[:3])} by it")
+    alias = host.read(_path(name, "ifalias", sys))
+    return DeviceState(
+        name=name,
+        alias="" if isinstance(alias, Unavailable) else alias.decode(errors="replace").strip(),
+        mtu=_number(host, name, "mtu", sys) or 1500,
+        queue_length=_number(host, name, "tx_queue_len", sys) or 0,
+        up=bool(flags & _UP),
+    )
+
+
+def names(host: Host) -> tuple[str, ...]:
+    """The machine's network devices, sorted."""
+    text = host.read("/proc/net/dev")
+    return () if isinstance(text, Unavailable) else tuple(sorted(device_names(text)))
+
+
+def free_hardware(host: Host, sys: Path = SYS) -> tuple[str, ...]:
+    """Devices with hardware behind them that a run may take."""
+    return tuple(
+        name
+        for name in names(host)
+        if not isinstance(host.read(_path(name, "device/uevent", sys)), Unavailable)
+        and isinstance(device_state(host, name, sys), DeviceState)
+    )
+
+
+def ipv4_routes(host: Host) -> Iterator[tuple[str, IPv4Network]]:
+    """(device, destination) of the machine's routes."""
+    text = host.read("/proc/net/route")
+    lines = [] if isinstance(text, Unavailable) else text.decode().splitlines()[1:]
+    for words in (line.split() for line in lines):
+        if len(words) > 7:
+            address, mask = (int.from_bytes(bytes.fromhex(w)[::-1], "big") for w in (words[1], words[7]))
+            yield words[0], IPv4Network((address, mask.bit_count()), strict=False)
+
+
+def _ipv6_addresses(host: Host) -> Iterator[tuple[str, str]]:
+    """(device, address), without those that every link has by itself."""
+    text = host.read("/proc/net/if_inet6")
+    for line in [] if isinstance(text, Unavailable) else text.decode().splitlines():
+        address, _, _, scope, _, device = line.split()
+        if scope == "00":  # global
+            yield device, address
+
+
+def _path(name: str, attribute: str, sys: Path) -> str:
+    return str(sys / "class/net" / name / attribute)
+
+
+def _number(host: Host, name: str, attribute: str, sys: Path) -> int | None:
+    text = host.read(_path(name, attribute, sys))
+    try:
+        return None if isinstance(text, Unavailable) else int(text.strip(), 0)
+    except ValueError:
+        return None
+
+
+# --- SR-IOV ------------------------------------------------------------------------------------------------
+
+
+def most_functions(host: Host, name: str, sys: Path = SYS) -> int:
+    """How many virtual functions a device can have; 0 where it has no SR-IOV."""
+    return _number(host, name, "device/sriov_totalvfs", sys) or 0
+
+
+def physical_functions(host: Host, sys: Path = SYS) -> tuple[str, ...]:
+    """The machine's devices with SR-IOV."""
+    return tuple(name for name in names(host) if most_functions(host, name, sys))
+
+
+def functions(host: Host, name: str, sys: Path = SYS) -> tuple[str, ...]:
+    """Network devices of the virtual functions that a device has now, by number; those that another namespace
+    or a virtual machine has are missing."""
+    every = names(host)
+    out = []
+    for number in range(_number(host, name, "device/sriov_numvfs", sys) or 0):
+        below = f"device/virtfn{number}/net"
+        out += [
+            other
+            for other in every
+            if not isinstance(host.read(_path(name, f"{below}/{other}/ifindex", sys)), Unavailable)
+        ]
+    return tuple(out)
+
+
+def make_functions(host: Host, name: str, count: int, record: Path, sys: Path = SYS) -> tuple[str, ...]:
+    """Switch on so many virtual functions of a device that has none, and wait until their network devices are
+    there: their names. record: a file of the run's, which tells drop_functions() what was before.
+
+    Raises RunError.
+    """
+    record.write_text(f"{_number(host, name, 'device/sriov_numvfs', sys) or 0}\n")
+    try:
+        Path(_path(name, "device/sriov_numvfs", sys)).write_text(f"{count}\n")
+    except OSError as e:
+        raise RunError(f"{name}: {count} virtual functions were refused: {e.strerror}") from e
+    end = time.monotonic() + _APPEARS
+    while len(functions(host, name, sys)) < count:
+        if time.monotonic() > end:
+            raise RunError(
+                f"{name}: its virtual functions have no network devices",
+                remedy="load the driver of the virtual functions",
+            )
+        time.sleep(0.05)
+    time.sleep(_SETTLES)
+    return functions(host, name, sys)
+
+
+def drop_functions(record: Path, sys: Path = SYS) -> None:
+    """As many virtual functions as before make_functions(); harmless where that is done. Raises OSError."""
+    if record.exists():
+        name = record.name.removeprefix(RECORD)
+        Path(_path(name, "device/sriov_numvfs", sys)).write_text(record.read_text())
+        record.unlink()

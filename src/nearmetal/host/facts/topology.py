@@ -1,0 +1,67 @@
+"""Which CPUs share a core, a socket or memory: from the kernel's own files in /sys, which is where the hwloc
+library reads them too."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ..base import Host, Unavailable
+
+_CPU = "/sys/devices/system/cpu/cpu{}/topology/{}"
+_NODE = "/sys/devices/system/node/{}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Topology:
+    """The CPUs of the machine and how they lie.
+
+    order: the CPUs in the order in which ranks take them: one thread of every core first, socket by socket
+        and memory node by memory node, then the further threads in the same order.
+    cores: how many there are.
+    """
+
+    order: tuple[int, ...]
+    cores: int
+
+
+def topology(host: Host, cpus: Sequence[int]) -> Topology:
+    """Of these CPUs. What the kernel does not tell is taken for one socket of cores without threads."""
+    nodes = _nodes(host)
+    cores: dict[tuple[int, ...], list[int]] = {}
+    for cpu in sorted(cpus):
+        siblings = ranges(_text(host, _CPU.format(cpu, "thread_siblings_list"))) or (cpu,)
+        cores.setdefault(siblings, []).append(cpu)
+    places = {
+        cpu: (thread, _package(host, cpu), nodes.get(cpu, 0), own[0], cpu)
+        for own in cores.values()
+        for thread, cpu in enumerate(own)
+    }
+    return Topology(order=tuple(sorted(places, key=places.__getitem__)), cores=len(cores))
+
+
+def ranges(text: str) -> tuple[int, ...]:
+    """(0, 1, 2, 8) of '0-2,8'; empty for what is no such list."""
+    out: list[int] = []
+    for part in text.strip().split(","):
+        low, dash, high = part.partition("-")
+        if not low.isdigit() or (dash and not high.isdigit()):
+            return ()
+        out += range(int(low), int(high or low) + 1)
+    return tuple(out)
+
+
+def _package(host: Host, cpu: int) -> int:
+    text = _text(host, _CPU.format(cpu, "physical_package_id")).strip()
+    return int(text) if text.isdigit() else 0
+
+
+def _nodes(host: Host) -> dict[int, int]:
+    """Memory node by CPU."""
+    online = ranges(_text(host, _NODE.format("online")))
+    return {c: n for n in online for c in ranges(_text(host, _NODE.format(f"node{n}/cpulist")))}
+
+
+def _text(host: Host, path: str) -> str:
+    data = host.read(path)
+    return "" if isinstance(data, Unavailable) else data.decode("ascii", "replace")

@@ -1,0 +1,66 @@
+"""A process that another program has started, and that we end."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+from pathlib import Path
+from types import TracebackType
+
+from ...errors import RunError
+from .helper import wait_readable
+
+_DYING_SECONDS = 30.0
+
+
+class ForeignProcess:
+    """Known by a pidfd, so never mistaken for another of its number. A context manager: leaving it ends the
+    process. Its status is its parent's to know: 0 stands for any."""
+
+    def __init__(self, pid: int) -> None:
+        """Raises RunError where there is none."""
+        self.pid = pid
+        try:
+            self._fd = os.pidfd_open(pid)
+        except OSError as e:
+            raise RunError(f"process {pid}: {e.strerror}") from e
+
+    def __enter__(self) -> ForeignProcess:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            self.kill()
+        finally:
+            os.close(self._fd)
+            self._fd = -1
+
+    def poll(self) -> int | None:
+        return 0 if self._fd < 0 or wait_readable(self._fd, 0) else None
+
+    def wait(self, timeout: float) -> int:
+        if self._fd >= 0 and not wait_readable(self._fd, timeout):
+            raise TimeoutError(f"process {self.pid} still runs after {timeout} s")
+        return 0
+
+    def kill(self) -> None:
+        """Raises RunError where it does not end."""
+        if self.poll() is None:
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(self._fd, signal.SIGKILL)
+            try:
+                self.wait(_DYING_SECONDS)
+            except TimeoutError as e:
+                raise RunError(f"process {self.pid} does not end: {e}", remedy="nearmetal clean") from e
+
+
+def process_of_thread(thread: int) -> int:
+    """The pid of the process that a thread is of. Raises RunError where it has ended."""
+    try:
+        lines = Path(f"/proc/{thread}/status").read_text().splitlines()
+    except OSError as e:
+        raise RunError(f"thread {thread}: {e.strerror}") from e
+    return int(next(line.split()[1] for line in lines if line.startswith("Tgid:")))

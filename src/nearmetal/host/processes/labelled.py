@@ -1,0 +1,98 @@
+"""Processes of a run, found by the label in their environment (NEARMETAL_RUN), never by name."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from ...errors import RunError
+
+LABEL_VARIABLE = "NEARMETAL_RUN"
+"""Set, to the label, in the environment of every process that is started in or for an instance."""
+
+_MARK = LABEL_VARIABLE.encode() + b"="
+
+
+def label_of(environ: bytes) -> str | None:
+    """The label in the text of /proc/<pid>/environ."""
+    for entry in environ.split(b"\0"):
+        if entry.startswith(_MARK):
+            return entry[len(_MARK) :].decode(errors="replace")
+    return None
+
+
+def ancestors(pid: int) -> set[int]:
+    """pid and the processes above it."""
+    seen: set[int] = set()
+    while pid > 0 and pid not in seen:
+        seen.add(pid)
+        try:
+            stat = Path(f"/proc/{pid}/stat").read_text()
+        except OSError:
+            break
+        pid = int(stat.rpartition(")")[2].split()[1])
+    return seen
+
+
+def descendant(pid: int, comm: str) -> int | None:
+    """The nearest process below pid (or pid itself) of this name; None where there is none."""
+    level = [pid]
+    while level:
+        below: list[int] = []
+        for p in level:
+            with contextlib.suppress(OSError):
+                if Path(f"/proc/{p}/comm").read_text().rstrip("\n") == comm:
+                    return p
+                for thread in Path(f"/proc/{p}/task").iterdir():
+                    children = (thread / "children").read_text()
+                    below += [int(child) for child in children.split()]
+        level = below
+    return None
+
+
+def labelled(wanted: Callable[[str], bool]) -> dict[int, str]:
+    """Label by pid of every living process whose label is wanted; without us and our ancestors, and without
+    those whose environment we may not read."""
+    mine = ancestors(os.getpid())
+    found: dict[int, str] = {}
+    for entry in os.scandir("/proc"):
+        if entry.name.isdigit() and int(entry.name) not in mine:
+            with contextlib.suppress(OSError):
+                label = label_of(Path(entry.path, "environ").read_bytes())
+                if label is not None and wanted(label):
+                    found[int(entry.name)] = label
+    return found
+
+
+def kill_labelled(label: str, *, timeout: float = 30.0) -> None:
+    """SIGKILL to every process with exactly this label until twice in a row none is seen: while /proc is
+    read, one may end whose child is not yet listed.
+
+    Raises RunError when some are left after timeout seconds.
+    """
+    deadline = time.monotonic() + timeout
+    unseen = 0
+    while unseen < 2:
+        left = labelled(lambda other: other == label)
+        unseen = 0 if left else unseen + 1
+        for pid in left:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        if left and time.monotonic() > deadline:
+            raise RunError(f"processes {sorted(left)} of {label} do not end", remedy="nearmetal clean")
+        time.sleep(0.001)
+
+
+def kill_younger(pids: Iterable[int], begin: float) -> None:
+    """SIGKILL to those of these processes that were started after a moment, in seconds of CLOCK_BOOTTIME; the
+    kernel keeps it in ticks of 10 ms, and one of the same tick is spared."""
+    tick = os.sysconf("SC_CLK_TCK")
+    for pid in pids:
+        with contextlib.suppress(OSError):
+            stat = Path(f"/proc/{pid}/stat").read_text()
+            if int(stat.rpartition(")")[2].split()[19]) > int(begin * tick):
+                os.kill(pid, signal.SIGKILL)

@@ -1,0 +1,144 @@
+"""What the ranks of one launch hold, as the kernel shows it: TCP connections and writable memory in common.
+Bytes of /proc in, names of connections and mappings out; whether that is right is judged elsewhere."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from ipaddress import IPv6Address
+from pathlib import Path
+
+from .. import cgroups
+
+_BYTE_ORDER = sys.byteorder
+#: What the MPI launchers call the number of a rank.
+_RANK = re.compile(rb"(?:^|\0)(?:OMPI_COMM_WORLD_RANK|PMI_RANK|PMIX_RANK|SLURM_PROCID)=([0-9]+)")
+_SOCKET = re.compile(r"socket:\[([0-9]+)\]")
+_ESTABLISHED = b"01"
+#: Segments between ranks and their launcher, not between ranks (PMIx: dstore, shmem).
+_LAUNCHERS = ("pmix", "dstor", "smlockseg", "smdataseg", "smseg", "initial")
+
+Link = tuple[str, str]
+"""Local and remote end of a TCP connection, 'address:port'."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RankHolds:
+    """What a rank holds open.
+
+    links: its established connections.
+    memory: device and inode of what it maps writable and shared.
+    """
+
+    links: frozenset[Link]
+    memory: frozenset[tuple[str, str]]
+
+
+def rank_holdings(mark: str, groups: Sequence[Path]) -> dict[int, RankHolds]:
+    """By rank, of the living processes with 'NAME=value' (mark) in their environment. groups: control groups
+    that hold them, or groups below; empty: every process of the machine is asked. What may not be read is not
+    there."""
+    below = [Path(top) for group in groups for top, _, _ in os.walk(group)]
+    pids = cgroups.members(below) if groups else _all_processes()
+    found: dict[int, RankHolds] = {}
+    tables: dict[tuple[int, int], Mapping[str, Link]] = {}
+    for pid in sorted(pids):
+        with contextlib.suppress(OSError):
+            environ = Path(f"/proc/{pid}/environ").read_bytes()
+            rank = _RANK.search(environ)
+            if rank is None or mark.encode() not in environ.split(b"\0"):
+                continue
+            network = Path(f"/proc/{pid}/ns/net").stat()
+            key = network.st_dev, network.st_ino
+            if key not in tables:
+                tables[key] = _connections(pid)
+            number, before = int(rank[1]), found.get(int(rank[1]))
+            links = {tables[key][inode] for inode in _sockets(pid) if inode in tables[key]}
+            memory = shared_mappings(Path(f"/proc/{pid}/maps").read_text(errors="replace"))
+            # A rank may be several processes: what pins or enters before it, what it starts.
+            found[number] = RankHolds(
+                links=frozenset(links) | (before.links if before else frozenset()),
+                memory=memory | (before.memory if before else frozenset()),
+            )
+    return found
+
+
+def _all_processes() -> set[int]:
+    return {int(entry.name) for entry in os.scandir("/proc") if entry.name.isdigit()}
+
+
+def _sockets(pid: int) -> Iterable[str]:
+    for entry in os.scandir(f"/proc/{pid}/fd"):
+        with contextlib.suppress(OSError):
+            held = _SOCKET.fullmatch(str(Path(entry.path).readlink()))
+            if held:
+                yield held[1]
+
+
+def _connections(pid: int) -> dict[str, Link]:
+    """By inode, of the network namespace of pid."""
+    out: dict[str, Link] = {}
+    for name in ("tcp", "tcp6"):
+        with contextlib.suppress(OSError):
+            out |= established(Path(f"/proc/{pid}/net/{name}").read_bytes())
+    return out
+
+
+def established(table: bytes) -> dict[str, Link]:
+    """/proc/net/tcp or tcp6 -> ends of the established connections by inode."""
+    out: dict[str, Link] = {}
+    for line in table.splitlines()[1:]:
+        words = line.split(None, 10)
+        if len(words) > 9 and words[3] == _ESTABLISHED:
+            out[words[9].decode()] = _endpoint(words[1]), _endpoint(words[2])
+    return out
+
+
+def _endpoint(text: bytes) -> str:
+    """'127.0.0.1:80' of b'0100007F:0050': words of 32 bits in the byte order of the machine."""
+    address, _, port = text.decode().partition(":")
+    raw = b"".join(int(address[at : at + 8], 16).to_bytes(4, _BYTE_ORDER) for at in range(0, len(address), 8))
+    if len(raw) == 16:
+        wide = IPv6Address(raw)
+        name = str(wide.ipv4_mapped) if wide.ipv4_mapped else f"[{wide}]"
+    else:
+        name = ".".join(map(str, raw))
+    return f"{name}:{int(port, 16)}"
+
+
+def shared_mappings(maps: str) -> frozenset[tuple[str, str]]:
+    """/proc/<pid>/maps -> what is mapped writable and shared, but for what a rank shares with its
+    launcher."""
+    out: set[tuple[str, str]] = set()
+    for line in maps.splitlines():
+        words = line.split(None, 5)
+        if len(words) == 6 and words[1][1] == "w" and words[1][3] == "s":
+            last = words[5].rpartition("/")[2]
+            if not any(name in last for name in _LAUNCHERS):
+                out.add((words[3], words[4]))
+    return frozenset(out)
+
+
+def told_holdings(text: str) -> dict[int, RankHolds]:
+    """The same, as nm-guest holdings tells it (kernels/guest/holdings.c)."""
+    links: dict[int, set[Link]] = {}
+    maps: dict[int, list[str]] = {}
+    rank = -1
+    for line in text.splitlines():
+        first, _, rest = line.partition(" ")
+        if first == "maps":
+            maps.setdefault(rank, []).append(rest)
+            continue
+        words = rest.split(" ")
+        rank = int(first)
+        own = links.setdefault(rank, set())
+        if words[0] == "link":
+            own.add((_endpoint(words[1].encode()), _endpoint(words[2].encode())))
+    return {
+        rank: RankHolds(links=frozenset(own), memory=shared_mappings("\n".join(maps.get(rank, []))))
+        for rank, own in links.items()
+    }

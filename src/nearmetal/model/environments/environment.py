@@ -1,0 +1,355 @@
+"""Environments: how work is wrapped, and what its instances are given."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import ClassVar
+
+from ...units import Dimension
+from ..keys import CPU, NAME, SIZE, SOME_TEXT, TEXT, TRUTH, Each, key, one_of, quantity, whole
+from ..workload import STORAGE, STORAGE_VARIABLE
+from .guest import GuestSettings
+from .image import HOST
+from .network import NetworkSettings
+
+
+class Transport(StrEnum):
+    """What carries MPI messages between the ranks of one trial."""
+
+    SHM = "shm"
+    TCP = "tcp"
+
+
+class TransportWish(StrEnum):
+    """What an environment asks to carry them; auto: TCP between instances and over loopback, else shared
+    memory."""
+
+    AUTO = "auto"
+    SHM = "shm"
+    TCP = "tcp"
+
+
+class Shared(StrEnum):
+    """A namespace that an instance does not get of its own, but shares with the machine: those that ranks in
+    several instances need in common to share memory."""
+
+    IPC = "ipc"
+    PID = "pid"
+
+
+class Attachment(StrEnum):
+    """How an instance meets the network."""
+
+    HOST = "host"
+    LOOPBACK = "loopback"
+    VETH = "veth"
+    VETH_BRIDGE = "veth-bridge"
+    VETH_ROUTED = "veth-routed"
+    MACVLAN = "macvlan"
+    MACVTAP = "macvtap"
+    IPVLAN = "ipvlan"
+    VXLAN = "vxlan"
+    OVS = "ovs"
+    PHYS = "phys"
+    SRIOV = "sriov"
+    USER = "user"
+    NONE = "none"
+
+    @property
+    def seated(self) -> bool:
+        """Whether an instance attached so takes a seat on a network that is built for it."""
+        return self not in (Attachment.HOST, Attachment.LOOPBACK, Attachment.USER, Attachment.NONE)
+
+    @property
+    def interfaced(self) -> bool:
+        """Whether an instance attached so has an interface beside its loopback that is its own."""
+        return self.seated or self is Attachment.USER
+
+    @property
+    def of_guests(self) -> bool:
+        """Whether only virtual machines can be attached so."""
+        return self in (Attachment.MACVTAP, Attachment.USER)
+
+    @property
+    def modes(self) -> tuple[str, ...]:
+        """The modes that it has, the usual one first."""
+        return _MODES.get(self, ())
+
+    @property
+    def on_device(self) -> bool:
+        """Whether it takes devices of the machine."""
+        return self in (Attachment.PHYS, Attachment.SRIOV)
+
+    @property
+    def most_instances(self) -> int | None:
+        """How many instances can reach each other by it; None: no bound of its own."""
+        return 2 if self is Attachment.VETH else None if self.seated else 1
+
+
+_MODES = {
+    Attachment.MACVLAN: ("bridge", "private", "vepa", "passthru"),
+    Attachment.MACVTAP: ("bridge", "private", "vepa", "passthru"),
+    Attachment.IPVLAN: ("l2", "l3"),
+}
+#: The weight of a control group that nobody has given another.
+USUAL_SHARES = 1024
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """Limits of one instance; None is unlimited. cpu_quota is a share of one CPU's time, memory in bytes."""
+
+    cpu_quota: float | None = field(
+        default=None,
+        metadata=key(
+            quantity(Dimension.SHARE, 0, 65_536, open_ends=True),
+            "CPU time, as a share of one CPU: 150 % is one CPU and a half",
+            "80 %",
+            name="cpu",
+        ),
+    )
+    cpu_shares: int | None = field(
+        default=None,
+        metadata=key(
+            whole(2, 262_144),
+            "weight against others on the same CPU; every group has 1024 unless given another",
+            256,
+        ),
+    )
+    memory: int | None = field(default=None, metadata=key(SIZE, "memory", "2 GiB"))
+
+
+class StorageKind(StrEnum):
+    """What the directory stands on that an instance gives its workload for files."""
+
+    OVERLAY = "overlay"
+    BIND = "bind"
+    TMPFS = "tmpfs"
+    LOOP = "loop"
+    BLOCK = "block"
+    NFS = "nfs"
+
+
+DISKS = "/var/tmp"
+"""Where files that stand for disks are made, and the directories of a bare machine: the runtime directory is
+memory on most machines."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Storage:
+    """Storage of one instance. OVERLAY: a directory of its own root file system; BIND: a directory of its own
+    below `path`; TMPFS: memory, at most `size` bytes; LOOP: an ext4 in a file of `size` bytes below `path`
+    (None: /var/tmp); BLOCK: an ext4 made on the device `path`, one directory for each instance; NFS: the
+    export 'server:/directory' in `path`, one directory for each instance. overwrite: what the device holds
+    may be destroyed, without which none is touched."""
+
+    kind: StorageKind = field(
+        default=StorageKind.OVERLAY,
+        metadata=key(
+            one_of(StorageKind),
+            "overlay: a directory in its own root file system; bind: a directory of the machine;"
+            " tmpfs: memory; loop: an ext4 in a file; block: an ext4 on a device; nfs: an export",
+            "loop",
+            always=True,
+        ),
+    )
+    path: str | None = field(
+        default=None,
+        metadata=key(
+            SOME_TEXT,
+            "bind: a directory to make one in for each instance; loop: where its file is made,"
+            " /var/tmp if omitted; block: the device; nfs: server:/directory",
+            "/dev/vdb",
+        ),
+    )
+    size: int | None = field(
+        default=None, metadata=key(SIZE, "of a loop file; of a tmpfs its most", "256 MiB")
+    )
+    overwrite: bool = field(
+        default=False,
+        metadata=key(TRUTH, "block: yes, destroy what the device holds; it is not touched otherwise", True),
+    )
+
+    @property
+    def disk(self) -> str:
+        """Directory of the machine whose disk its files end on; '' where that is memory, the root file system
+        of an instance, a device or an export."""
+        if self.kind not in (StorageKind.BIND, StorageKind.LOOP):
+            return ""
+        return self.path or DISKS
+
+
+@dataclass(frozen=True, kw_only=True)
+class Companion:
+    """An instance of another kind beside those of an arm, with the same image, in which a command runs as
+    long as the trial does."""
+
+    backend: str = field(metadata=key(NAME, "what wraps the companion", "namespaces"))
+    argv: tuple[str, ...] = field(
+        metadata=key(
+            Each(TEXT, least=1),
+            "what runs in it for as long as the trial does, one item each; no shell reads them",
+            ["vmstat", "1"],
+            name="command",
+        )
+    )
+    limits: Limits = field(
+        default_factory=Limits, metadata=key(Limits, "its limits; none if omitted", {"cpu": "10 %"})
+    )
+    cpus: tuple[int, ...] = field(
+        default=(), metadata=key(Each(CPU), "CPUs that it may use; all of the ranks' if omitted", [1])
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class BackendSettings:
+    """Settings that one backend has beside what all have: a frozen dataclass in the backend's own file, whose
+    fields are declared as keys (model.keys).
+
+    section: their key in a study file, below the environment.
+    title: what stands behind the backend, for messages and documentation.
+    doc, example: of that key.
+    """
+
+    section: ClassVar[str]
+    title: ClassVar[str]
+    doc: ClassVar[str]
+    example: ClassVar[dict[str, object]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Environment:
+    """How work is wrapped. One that stands inside another has that one's image and guest settings."""
+
+    name: str
+    backend: str = field(metadata=key(NAME, "what wraps the work", "native", "namespaces"))
+    image: str = field(
+        default=HOST,
+        metadata=key(
+            NAME,
+            "root filesystem inside: host (this machine's own), or an image by name",
+            "host",
+            "debian-mpi",
+            always=True,
+        ),
+    )
+    attachment: Attachment = field(
+        default=Attachment.HOST,
+        metadata=key(
+            one_of(Attachment),
+            "how an instance meets the network; several instances need one that is built for them,"
+            " such as veth-bridge",
+            "veth-bridge",
+            always=True,
+        ),
+    )
+    network: NetworkSettings = field(
+        default_factory=NetworkSettings,
+        metadata=key(
+            NetworkSettings,
+            "of a network that is built for the attachment; read back from the kernel and recorded",
+            {"rto_min": "2 ms", "mtu": 9000},
+        ),
+    )
+    limits: Limits = field(
+        default_factory=Limits,
+        metadata=key(Limits, "limits of each instance; none if omitted", {"cpu": "80 %", "memory": "2 GiB"}),
+    )
+    guest: GuestSettings | None = field(
+        default=None,
+        metadata=key(
+            GuestSettings,
+            "of a virtual machine (backends qemu, libvirt and xen): what it is made of",
+            {"memory": "2 GiB", "nic": "e1000"},
+        ),
+    )
+    inside: str | None = field(
+        default=None,
+        metadata=key(
+            NAME,
+            "an environment of virtual machines, in whose guest its one instance stands: a container"
+            " on that kernel, in that image; backend namespaces",
+            "vm",
+        ),
+    )
+    own: BackendSettings | None = field(
+        default=None, metadata=key(BackendSettings, "settings that only its backend has")
+    )
+    storage: Storage | None = field(
+        default=None,
+        metadata=key(
+            Storage,
+            f"a directory for files of its own, told to workloads as {STORAGE} and {STORAGE_VARIABLE}",
+            {"kind": "tmpfs", "size": "256 MiB"},
+        ),
+    )
+    beside: Companion | None = field(
+        default=None,
+        metadata=key(
+            Companion,
+            "an instance of another kind beside its own in every trial; mode plain only",
+            {"backend": "namespaces", "command": ["vmstat", "1"]},
+            written_before="storage",
+        ),
+    )
+    placements: tuple[str, ...] = field(
+        default=(),
+        metadata=key(
+            Each(NAME, least=1),
+            "placements it takes part in; every one that its attachment can serve if omitted",
+            ["1x2", "2x1"],
+            always=True,
+        ),
+    )
+    workloads: tuple[str, ...] = field(
+        default=(),
+        metadata=key(
+            Each(NAME), "workloads it runs, where not all; the first baseline runs all", ["cg", "latency"]
+        ),
+    )
+    transport: TransportWish = field(
+        default=TransportWish.AUTO,
+        metadata=key(
+            one_of(TransportWish),
+            "what carries messages between its ranks; auto: tcp between instances and over loopback,"
+            " else shm (shared memory)",
+            "tcp",
+        ),
+    )
+    share: tuple[Shared, ...] = field(
+        default=(),
+        metadata=key(
+            Each(one_of(Shared)),
+            "namespaces that its instances keep of the machine: both are needed for transport shm"
+            " between instances",
+            ["ipc", "pid"],
+        ),
+    )
+    extra_work: float = field(
+        default=0.0,
+        metadata=key(
+            quantity(Dimension.SHARE, 0, 10),
+            "work planted in every slice, as a share; backend handicap only",
+            "3 %",
+        ),
+    )
+    emulated: str = field(
+        default="",
+        metadata=key(
+            TEXT,
+            "by what its machine is, or in what its hypervisor stands; written by nearmetal, into the"
+            " study of a results directory",
+            "Xen in TCG: QEMU Standard PC",
+        ),
+    )
+
+    @property
+    def emulation(self) -> str:
+        """By what it or its guests are emulated, which stands beside every figure of theirs; empty where they
+        are not."""
+        return self.emulated or ("" if self.guest is None else self.guest.label)
+
+    def takes(self, workload: str) -> bool:
+        """Whether it runs the workload of that name."""
+        return not self.workloads or workload in self.workloads

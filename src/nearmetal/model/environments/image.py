@@ -1,0 +1,81 @@
+"""What an image is made of."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from ..keys import Each, key, matching, one_of
+
+#: The image that is the machine's own root, and the suite that is the machine's own.
+HOST = "host"
+
+
+_PACKAGE = matching(
+    r"^[a-z0-9][a-z0-9+.-]{0,199}(:[a-z0-9-]+)?([=/][A-Za-z0-9.+:~-]+)?$",
+    "the name of a package, such as openmpi-bin",
+)
+_MIRROR = matching(
+    r"^[a-z][a-z+]{1,19}:/[^\s,\"'\\]+$", "the URI of a package archive, such as file:/srv/debian"
+)
+_SOURCE = matching(
+    r"^deb( \[[^\]\n]*\])? [a-z][a-z+]{1,19}:/\S+( \S+)+$",
+    "a line of sources.list, such as deb file:/srv/own ./",
+)
+
+
+class Variant(StrEnum):
+    """How much stands in a tree besides the packages asked for: mmdebstrap's words."""
+
+    ESSENTIAL = "essential"
+    APT = "apt"
+    MINBASE = "minbase"
+    BUILDD = "buildd"
+    IMPORTANT = "important"
+    STANDARD = "standard"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImageDefinition:
+    """A root tree to be built."""
+
+    name: str
+    suite: str = field(
+        metadata=key(
+            matching(r"^[a-z][a-z0-9.-]{0,99}$", "the name of a suite, such as trixie, or host"),
+            f"which release of Debian or its kin; {HOST}: the machine's own",
+            HOST,
+            "trixie",
+        )
+    )
+    packages: tuple[str, ...] = field(
+        default=(),
+        metadata=key(
+            Each(_PACKAGE),
+            "packages in it; kernels need a C compiler, make, CMake and an MPI with its headers",
+            ["gcc", "libc6-dev", "make", "cmake", "libopenmpi-dev", "openmpi-bin"],
+        ),
+    )
+    variant: Variant = field(
+        default=Variant.MINBASE,
+        metadata=key(
+            one_of(Variant),
+            "what stands in it besides those, in the words of mmdebstrap",
+            "minbase",
+            always=True,
+        ),
+    )
+    mirror: str | None = field(
+        default=None,
+        metadata=key(
+            _MIRROR, "package archive; the one of the machine's own apt if omitted", "file:/srv/debian"
+        ),
+    )
+    sources: tuple[str, ...] = field(
+        default=(),
+        metadata=key(
+            Each(_SOURCE),
+            "further package archives, as lines of sources.list",
+            ["deb [trusted=yes] file:/srv/own ./"],
+        ),
+    )

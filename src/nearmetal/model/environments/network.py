@@ -1,0 +1,144 @@
+"""What passes between the rooms about networks: what is asked of one, and a seat on one that is built
+already."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field, fields, replace
+from ipaddress import AddressValueError, IPv4Network, NetmaskValueError
+from typing import TYPE_CHECKING
+
+from ...units import Dimension
+from ..keys import (
+    COUNT_OR_NONE,
+    INTERFACE,
+    SOME_TEXT,
+    SWITCH,
+    WIRE_RATE,
+    Each,
+    Kind,
+    ValueMistake,
+    key,
+    matching,
+    quantity,
+    scalar,
+    whole,
+)
+
+if TYPE_CHECKING:
+    from ..record import JsonValue
+
+
+def _read_rto_min(value: object) -> float:
+    seconds: float = _RTO_RANGE.read(value)
+    if abs(seconds * 1000 - round(seconds * 1000)) > 1e-9:
+        raise ValueMistake(f'"{scalar(value)[:40]}": the kernel counts it in whole milliseconds')
+    return seconds
+
+
+def _read_subnet(value: object) -> str:
+    text = scalar(value)
+    try:
+        network = IPv4Network(text)
+    except (AddressValueError, NetmaskValueError, ValueError) as e:
+        raise ValueMistake(f'"{text[:40]}" is not an IPv4 network such as 192.168.7.0/24') from e
+    if not 8 <= network.prefixlen <= 29 or "/" not in text:
+        raise ValueMistake(f'"{text[:40]}": write a network of /8 to /29, such as 192.168.7.0/24')
+    return str(network)
+
+
+_RTO_RANGE = quantity(Dimension.TIME, 1e-3, 120)
+RTO_MIN = replace(_RTO_RANGE, read=_read_rto_min)
+SUBNET = Kind(_read_subnet, {"type": "string"}, plain=False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Offloads:
+    """What a device does in the kernel's place; None leaves it as it is."""
+
+    tso: bool | None = field(default=None, metadata=key(SWITCH, "segmentation of TCP by the device", "off"))
+    gso: bool | None = field(default=None, metadata=key(SWITCH, "segmentation just before the device", "off"))
+    gro: bool | None = field(default=None, metadata=key(SWITCH, "merging of segments on receipt", "off"))
+
+    def asked(self) -> dict[str, bool]:
+        """Those that are to be switched, by their ethtool names."""
+        return {name: value for name, value in asdict(self).items() if value is not None}
+
+
+@dataclass(frozen=True, kw_only=True)
+class NetworkSettings:
+    """What is set at the network interface of each instance; None leaves what the kernel gives. rto_min is in
+    seconds, rate in bytes a second."""
+
+    mode: str | None = field(
+        default=None,
+        metadata=key(
+            SOME_TEXT,
+            "of macvlan and macvtap: bridge (the default), private, vepa or passthru; of ipvlan: l2"
+            " (the default) or l3",
+            "vepa",
+        ),
+    )
+    devices: tuple[str, ...] = field(
+        default=(),
+        metadata=key(
+            Each(INTERFACE),
+            "devices of the machine: for phys one for each instance, for sriov the physical functions",
+            ["eth1", "eth2"],
+        ),
+    )
+    subnet: str | None = field(
+        default=None,
+        metadata=key(
+            SUBNET, "IPv4 network of the addresses; a /24 below 10.99.0.0/16 if omitted", "192.168.7.0/24"
+        ),
+    )
+    mtu: int | None = field(default=None, metadata=key(whole(68, 65_535), "largest packet, in bytes", 9000))
+    rto_min: float | None = field(
+        default=None,
+        metadata=key(RTO_MIN, "least retransmission time-out of TCP, on the route; whole ms", "2 ms"),
+    )
+    congestion_control: str | None = field(
+        default=None,
+        metadata=key(
+            matching(r"^[a-z0-9_]{1,15}$", "the name of a congestion control, such as cubic", shown=False),
+            "of TCP, on the route: one that the kernel has",
+            "cubic",
+        ),
+    )
+    rate: float | None = field(
+        default=None,
+        metadata=key(WIRE_RATE, "what each instance may send, by a token bucket (tbf)", "1 Gbit/s"),
+    )
+    queue_length: int | None = field(
+        default=None, metadata=key(COUNT_OR_NONE, "transmit queue in packets (txqueuelen)", 100)
+    )
+    offloads: Offloads = field(
+        default_factory=Offloads,
+        metadata=key(
+            Offloads,
+            "switched as by ethtool -K; as the kernel has them if omitted",
+            {"tso": "off", "gso": "off"},
+        ),
+    )
+
+    def asked(self) -> dict[str, JsonValue]:
+        """What was asked for, by name; empty where nothing was."""
+        given = {f.name: getattr(self, f.name) for f in fields(self)} | self.offloads.asked()
+        del given["offloads"]
+        return {k: list(v) if isinstance(v, tuple) else v for k, v in given.items() if v not in (None, ())}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Seat:
+    """A place on a network that is built already.
+
+    netns: path of the network namespace to join.
+    address: IPv4 address there.
+    interface: its name inside.
+    port: what it is joined to in the hub, '' where nothing in the hub is its own.
+    """
+
+    netns: str
+    address: str
+    interface: str
+    port: str

@@ -1,0 +1,114 @@
+"""Placements: nodes, the instances on them and the tasks in those."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from ...units import Dimension
+from ..keys import COUNT, CPU, SIZE, TRUTH, WIRE_RATE, Each, key, one_of, quantity
+
+
+class Pinning(StrEnum):
+    """Which CPUs a rank may use: its own, those of its instance, or all."""
+
+    RANK = "rank"
+    INSTANCE = "instance"
+    NONE = "none"
+
+
+@dataclass(frozen=True, kw_only=True)
+class NodeLink:
+    """What joins emulated nodes, at either end of each one's link.
+
+    rate: B/s.
+    delay: seconds one way.
+    queue: bytes that wait for their turn before further ones are dropped.
+    """
+
+    rate: float = field(
+        default=1000000000.0 / 8,
+        metadata=key(
+            WIRE_RATE, "of each direction of each node's link", "1 Gbit/s", usual="1 Gbit/s", always=True
+        ),
+    )
+    delay: float = field(
+        default=5e-05,
+        metadata=key(
+            quantity(Dimension.TIME, 0, 10),
+            "one way, from node to node, beside what forwarding takes",
+            "50 us",
+            usual="50 us",
+            always=True,
+        ),
+    )
+    queue: int = field(
+        default=1 << 20,
+        metadata=key(
+            SIZE,
+            "what may wait at an end of a link before more is dropped",
+            "8 kB",
+            usual="1 MiB",
+            always=True,
+        ),
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Placement:
+    """nodes x instances per node x tasks per instance; cpus: the CPU of each rank, by rank; oversubscribe:
+    ranks may share CPUs, and MPI yields the CPU while it waits. More nodes than one are emulated: network
+    namespaces with CPUs of their own, joined by links."""
+
+    name: str
+    nodes: int = field(
+        default=1,
+        metadata=key(
+            COUNT,
+            "nodes; more than one are emulated: network namespaces with CPUs of their own, joined by"
+            " links, and labelled so in every table and figure",
+            2,
+        ),
+    )
+    link: NodeLink = field(
+        default_factory=NodeLink,
+        metadata=key(NodeLink, "links of emulated nodes", {"rate": "1 Gbit/s", "delay": "50 us"}),
+    )
+    instances: int = field(metadata=key(COUNT, "instances on each node", 1, 2))
+    tasks: int = field(metadata=key(COUNT, "MPI ranks in each instance", 2, 1))
+    cpus: tuple[int, ...] = field(
+        default=(),
+        metadata=key(
+            Each(CPU),
+            "the CPU of each rank, by rank; chosen alike for all environments if omitted, one for"
+            " each core first, socket by socket",
+            [0, 1],
+        ),
+    )
+    pinning: Pinning = field(
+        default=Pinning.RANK,
+        metadata=key(
+            one_of(Pinning),
+            "a rank may use its own CPU (rank), those of its instance, or all of them (none)",
+            "instance",
+            always=True,
+        ),
+    )
+    oversubscribe: bool = field(
+        default=False,
+        metadata=key(TRUTH, "more ranks than CPUs: they take turns, and MPI yields while it waits", True),
+    )
+
+    @property
+    def emulated(self) -> bool:
+        """Whether its nodes are stand-ins for machines that are not there."""
+        return self.nodes > 1
+
+    @property
+    def all_instances(self) -> int:
+        """On all nodes together."""
+        return self.nodes * self.instances
+
+    @property
+    def ranks(self) -> int:
+        return self.all_instances * self.tasks

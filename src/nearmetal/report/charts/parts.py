@@ -1,0 +1,247 @@
+"""What the figures share: colours, look, axes, bands. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from ...model.record import JsonValue
+from ...model.result import Cell
+from ...units import scale_of
+from ..tables.cells import bounded, margin_text
+from ..text import one_line
+
+Spec = dict[str, JsonValue]
+EMULATED = "Nodes emulated on one machine."
+SCHEMA = "https://vega.github.io/schema/vega-lite/v6.json"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Palette:
+    """Colours of Okabe and Ito, told apart by the colour-blind; shapes and dashes say the same again."""
+
+    ink: str
+    quiet: str
+    grid: str
+    arm: str
+    base: str
+    margin: str
+    interval: str
+    font: str
+
+
+# CSS variables, so that the page changes between light, dark and print without drawing again.
+PAGE = Palette(
+    ink="var(--ink)",
+    quiet="var(--quiet)",
+    grid="var(--line)",
+    arm="var(--arm)",
+    base="var(--base)",
+    margin="var(--margin)",
+    interval="var(--interval)",
+    font="system-ui, sans-serif",
+)
+FILE = Palette(
+    ink="#1a1a1a",
+    quiet="#555555",
+    grid="#dddddd",
+    arm="#d55e00",
+    base="#0072b2",
+    margin="#00000012",
+    interval="#d55e0030",
+    font="Liberation Sans, Arial, sans-serif",
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Chart:
+    """One figure.
+
+    kind: 'points', 'looks', 'absolute', 'attribution', 'ecdf', 'curve' or 'floor'.
+    caption: what is drawn, with unit and n.
+    spec: Vega-Lite without size and configuration.
+    """
+
+    kind: str
+    title: str
+    caption: str
+    height: int
+    spec: Spec
+
+
+def emulation_said(chart: Chart, *, emulated: bool, guest: str = "") -> Chart:
+    """A chart of emulated nodes or guests says so. guest: how these are."""
+    said = [EMULATED] if emulated else []
+    said += [f"Guests emulated ({one_line(guest)})."] if guest else []
+    return replace(chart, caption=" ".join([chart.caption, *said])) if said else chart
+
+
+def config(p: Palette) -> Spec:
+    """The look that all charts share."""
+    return {
+        "background": "transparent",
+        "font": p.font,
+        "view": {"stroke": None},
+        "axis": {
+            "labelColor": p.quiet,
+            "titleColor": p.quiet,
+            "titleFontWeight": "normal",
+            "labelFontSize": 11,
+            "titleFontSize": 11,
+            "gridColor": p.grid,
+            "domainColor": p.grid,
+            "tickColor": p.grid,
+            "labelLimit": 220,
+        },
+        "legend": {
+            "labelColor": p.ink,
+            "labelFontSize": 11,
+            "title": None,
+            "orient": "top",
+            "symbolStrokeWidth": 1.5,
+            "labelLimit": 320,
+        },
+    }
+
+
+def finished(chart: Chart, p: Palette, width: int | str) -> Spec:
+    """A specification that stands alone. width: pixels, or 'container'."""
+    return {
+        "$schema": SCHEMA,
+        "width": width,
+        "height": chart.height,
+        "config": config(p),
+        **chart.spec,
+    }
+
+
+class OverheadAxis:
+    """The overhead axis of one cell: percent, or the ratio of times beyond a factor of three. Zero and margin
+    are drawn where that leaves the spread of the blocks visible."""
+
+    def __init__(self, cell: Cell) -> None:
+        low, high = min(cell.d, default=0.0), max(cell.d, default=0.0)
+        self.as_factor = max(abs(low), abs(high)) > math.log(3)
+        self.title = "times as long" if self.as_factor else "overhead, %"
+        self.zero = 1.0 if self.as_factor else 0.0
+        edge = math.log1p(cell.margin)
+        self.with_margin = max(low - edge, -edge - high) <= 4 * (high - low)
+
+    def of(self, theta: float) -> float:
+        """Position of a log ratio."""
+        return short(math.exp(theta) if self.as_factor else math.expm1(theta) * 100)
+
+    def of_share(self, share: float) -> float:
+        """Position of an overhead given as a share."""
+        return 1 + share if self.as_factor else share * 100
+
+    def encoding(self, field: str) -> Spec:
+        """y, never clipped to a baseline of its own."""
+        scale: Spec = {"zero": False, "nice": True}
+        axis: Spec = {"title": self.title, "tickCount": 6, "format": "~r" if self.as_factor else "+~r"}
+        return {"field": field, "type": "quantitative", "scale": scale, "axis": axis}
+
+    def margin_said(self, cell: Cell) -> str:
+        """What the caption says of the margin."""
+        margin = margin_text(cell.margin)
+        return (
+            f"Grey band: margin {margin}." if self.with_margin else f"The margin {margin} lies far outside."
+        )
+
+
+def bands(cell: Cell, y: OverheadAxis, p: Palette) -> list[JsonValue]:
+    layers = margin_band(cell, y, p)
+    if bounded(cell):
+        ends: Spec = {"low": y.of_share(cell.low), "high": y.of_share(cell.high)}
+        layers.append(
+            {
+                "data": {"values": [ends]},
+                "mark": {"type": "rect", "color": p.interval},
+                "encoding": {"y": y.encoding("low"), "y2": {"field": "high"}},
+            }
+        )
+    if math.isfinite(cell.overhead):
+        layers.append(rule(y, y.of_share(cell.overhead), {"color": p.arm, "strokeWidth": 1.5}))
+    return layers
+
+
+def margin_band(cell: Cell, y: OverheadAxis, p: Palette) -> list[JsonValue]:
+    """The margin as a band and no overhead as a dashed line; nothing where they lie far outside."""
+    if not y.with_margin:
+        return []
+    ends: Spec = {"low": y.of_share(-cell.margin / (1 + cell.margin)), "high": y.of_share(cell.margin)}
+    band: Spec = {
+        "data": {"values": [ends]},
+        "mark": {"type": "rect", "color": p.margin},
+        "encoding": {"y": y.encoding("low"), "y2": {"field": "high"}},
+    }
+    return [band, rule(y, y.zero, {"color": p.quiet, "strokeDash": [3, 3], "strokeWidth": 1})]
+
+
+def rule(y: OverheadAxis, at: float, mark: Spec) -> Spec:
+    return {
+        "data": {"values": [{"y": at}]},
+        "mark": {"type": "rule", **mark},
+        "encoding": {"y": y.encoding("y")},
+    }
+
+
+def count_axis(field: str, title: str) -> Spec:
+    """Block numbers and n: whole numbers, room at both ends."""
+    axis: Spec = {"title": title, "tickMinStep": 1, "grid": False, "format": "d"}
+    return {
+        "field": field,
+        "type": "quantitative",
+        "scale": {"zero": False, "nice": False, "padding": 12},
+        "axis": axis,
+    }
+
+
+def metric_axis(p: Palette) -> Spec:
+    """The names of metrics, one row each, in the order of the data."""
+    axis: Spec = {"title": None, "labelColor": p.ink}
+    return {"field": "metric", "type": "nominal", "sort": None, "axis": axis}
+
+
+def tip(field: str, title: str, number: str | None = "d") -> Spec:
+    if number is None:
+        return {"field": field, "type": "nominal", "title": title}
+    return {"field": field, "type": "quantitative", "title": title, "format": number}
+
+
+def value_scale(low: float, high: float) -> Spec:
+    """Linear, or logarithmic where the values span more than a factor of four."""
+    return {"type": "log", "nice": False} if low > 0 and high > 4 * low else {"zero": False, "nice": True}
+
+
+def value_axis(unit: str, scale: Spec) -> Spec:
+    log = ", log scale" if scale.get("type") == "log" else ""
+    return {"title": f"{unit}{log}", "tickCount": 5, "format": "~g", "grid": not log}
+
+
+def value_unit(cell: Cell, values: Sequence[float]) -> tuple[float, str]:
+    """Factor from base units to the axis, and the axis' unit: that in which the largest value is shown."""
+    name, size = scale_of(max(values), cell.unit)
+    return 1 / size, one_line(name or cell.metric)
+
+
+def short(value: float) -> float:
+    """Six figures: more than a chart can show, and half the bytes of a page."""
+    return float(f"{value:.6g}")
+
+
+def thinned(shown: int, of: int, what: str) -> str:
+    return f" Thinned for drawing: {shown:,} of {of:,} {what}; the figures use all." if shown < of else ""
+
+
+def told_apart(field: str, names: Sequence[str]) -> tuple[Spec, Spec]:
+    """By colour and by shape, in one legend: both have the same domain."""
+    own = dict.fromkeys(names)
+    domain: list[JsonValue] = list(own)
+    long = max(map(len, own), default=0) > 12
+    both: Spec = {"field": field, "type": "nominal", **({"legend": {"columns": 1}} if long else {})}
+    return (
+        {**both, "scale": {"domain": domain, "scheme": "tableau10"}},
+        {**both, "scale": {"domain": domain}},
+    )

@@ -1,0 +1,159 @@
+"""Figures of a study in parts: the packing curve, and all overheads of a part. Draws nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from ...model.published import PublishedFigure, Quantity
+from ...model.record import JsonValue
+from ...model.result import Cell
+from ..tables.cells import bounded, metric_label
+from ..text import one_line
+from .parts import Chart, Palette, Spec, emulation_said, metric_axis, short, tip, told_apart
+
+FACTOR_BEYOND = 2.0
+"""Overheads above it are drawn as ratios of times on a logarithmic axis."""
+PER_NODE = " per node"
+
+
+class Overheads:
+    """The axis that cells of one figure share: percent, or the ratio of times."""
+
+    def __init__(self, cells: Iterable[Cell]) -> None:
+        self.as_factor = max((c.high for c in cells), default=0.0) > FACTOR_BEYOND
+        self.title = "times as long, log scale" if self.as_factor else "overhead, %"
+
+    def of(self, share: float) -> float:
+        return short(1 + share if self.as_factor else 100 * share)
+
+    def row(self, cell: Cell) -> Spec:
+        """Estimate and interval of a cell."""
+        ends = {"low": self.of(cell.low), "value": self.of(cell.overhead), "high": self.of(cell.high)}
+        return {**ends, "n": cell.n, "metric": metric_label(cell)}
+
+    def encoding(self, field: str) -> Spec:
+        scale: Spec = {"type": "log", "nice": False} if self.as_factor else {"zero": True, "nice": True}
+        axis: Spec = {"title": self.title, "tickCount": 6, "format": "~r" if self.as_factor else "+~r"}
+        return {"field": field, "type": "quantitative", "scale": scale, "axis": axis}
+
+    def none(self) -> float:
+        """Where there is no overhead."""
+        return self.of(0.0)
+
+
+def packing(
+    cells: Sequence[Cell], packed: Mapping[str, str], figures: Sequence[PublishedFigure], p: Palette
+) -> Chart | None:
+    """Overhead by the number of containers on a node, a mark for each workload. packed: by arm the words
+    '<n> per node'; figures: of the paper, whose range stands in the caption alone."""
+    shown = [c for c in cells if c.arm in packed and bounded(c)]
+    if not shown:
+        return None
+    y = Overheads(shown)
+    rows: list[JsonValue] = [
+        {**y.row(c), "each": int(packed[c.arm].removesuffix(PER_NODE)), "workload": one_line(c.workload)}
+        for c in shown
+    ]
+    numbers = sorted({int(word.removesuffix(PER_NODE)) for word in packed.values()})
+    order: list[JsonValue] = list(numbers)
+    x: Spec = {
+        "field": "each",
+        "type": "ordinal",
+        "scale": {"domain": order, "padding": 0.5},
+        "axis": {"title": "containers on each node", "labelAngle": 0},
+    }
+    colour, shape = told_apart("workload", [one_line(c.workload) for c in shown])
+    offset: Spec = {"field": "workload"}
+    tips: list[JsonValue] = [
+        tip("metric", "metric", None),
+        tip("each", "containers on a node"),
+        *(tip(k, k, ".3~f") for k in ("low", "value", "high")),
+        tip("n", "n (blocks)"),
+    ]
+    base: Spec = {"x": x, "xOffset": offset, "color": colour, "tooltip": tips}
+    layers: list[JsonValue] = [
+        {
+            "data": {"values": rows},
+            "mark": {"type": "rule", "strokeWidth": 2},
+            "encoding": {**base, "y": y.encoding("low"), "y2": {"field": "high"}},
+        },
+        {
+            "data": {"values": rows},
+            "mark": {"type": "point", "filled": True, "size": 55, "opacity": 1},
+            "encoding": {**base, "y": y.encoding("value"), "shape": shape},
+        },
+        _none(y, "y", p),
+    ]
+    caption = "Overhead against bare nodes with one rank each: the estimate and its interval, n blocks. "
+    claim = next((f for f in figures if f.quantity is Quantity.OVERHEAD and f.low < f.high), None)
+    if claim is not None:
+        caption += f"The paper, {claim.what}: {100 * claim.low:.0f} to {100 * claim.high:.0f} %"
+        caption += "." if 8 in numbers else ", more containers on a node than this machine has CPUs for."
+    chart = Chart(
+        kind="packing",
+        title="Packing: the same ranks on fewer nodes",
+        caption=caption,
+        height=260,
+        spec={"layer": layers},
+    )
+    guest = next((c.guest for c in shown if c.guest), "")
+    return emulation_said(chart, emulated=any(c.emulated for c in shown), guest=guest)
+
+
+def overheads(cells: Sequence[Cell], name: Callable[[str], str], p: Palette) -> Chart | None:
+    """All overheads of a part: a row for each metric, a mark for each arm against the first baseline arm that
+    it has. name: an arm in words."""
+    first: dict[tuple[str, str, str], Cell] = {}
+    for c in cells:
+        if bounded(c):
+            first.setdefault((c.arm, c.workload, c.metric), c)
+    if not first:
+        return None
+    x = Overheads(first.values())
+    rows: list[JsonValue] = [{**x.row(c), "arm": one_line(name(c.arm))} for c in first.values()]
+    y = metric_axis(p)
+    tips: list[JsonValue] = [
+        tip("arm", "arm", None),
+        tip("metric", "metric", None),
+        *(tip(k, k, ".3~f") for k in ("low", "value", "high")),
+        tip("n", "n (blocks)"),
+    ]
+    colour, shape = told_apart("arm", [one_line(name(c.arm)) for c in first.values()])
+    base: Spec = {
+        "y": y,
+        "yOffset": {"field": "arm"},
+        "color": colour,
+        "tooltip": tips,
+    }
+    layers: list[JsonValue] = [
+        {
+            "data": {"values": rows},
+            "mark": {"type": "rule", "strokeWidth": 3},
+            "encoding": {**base, "x": x.encoding("low"), "x2": {"field": "high"}},
+        },
+        {
+            "data": {"values": rows},
+            "mark": {"type": "point", "filled": True, "size": 45, "opacity": 1},
+            "encoding": {**base, "x": x.encoding("value"), "shape": shape},
+        },
+        _none(x, "x", p),
+    ]
+    metrics = len({metric_label(c) for c in first.values()})
+    arms = len({c.arm for c in first.values()})
+    chart = Chart(
+        kind="overheads",
+        title="Overheads",
+        caption="Each arm against its baseline arm: the estimate and its interval. Dashed: no overhead.",
+        height=max(120, metrics * (14 * arms + 10)),
+        spec={"layer": layers},
+    )
+    guest = next((c.guest for c in first.values() if c.guest), "")
+    return emulation_said(chart, emulated=any(c.emulated for c in first.values()), guest=guest)
+
+
+def _none(axis: Overheads, channel: str, p: Palette) -> Spec:
+    return {
+        "data": {"values": [{"at": axis.none()}]},
+        "mark": {"type": "rule", "color": p.quiet, "strokeDash": [3, 3]},
+        "encoding": {channel: axis.encoding("at")},
+    }

@@ -1,0 +1,84 @@
+"""The verdict table as CSV: one row per cell, shares and base units; 'inf' where not bounded yet."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+
+from ...model.result import Analysis, Cell
+from ..tables.cells import cause_text
+from ..text import one_line
+
+COLUMNS = (
+    "environment",
+    "placement",
+    "attachment",
+    "baseline",
+    "workload",
+    "metric",
+    "unit",
+    "better",
+    "n",
+    "failed",
+    "baseline_value",
+    "value",
+    "overhead",
+    "low",
+    "high",
+    "margin",
+    "confidence",
+    "verdict",
+    "cause",
+    "smallest_material",
+    "blocks_needed",
+    "difference",
+    "difference_low",
+    "difference_high",
+    "p_holm",
+    "exploratory",
+    "noise_floor",
+    "emulated",
+    "guest",
+)
+# A spreadsheet takes a text that begins so for a formula.
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+
+
+def csv_text(analysis: Analysis) -> str:
+    """RFC 4180 with a header line; the cells, then the baseline against itself (noise_floor true)."""
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\r\n")
+    writer.writerow(COLUMNS)
+    writer.writerows(_row(c, floor=False) for c in analysis.cells)
+    writer.writerows(_row(c, floor=True) for c in analysis.noise_floor.cells)
+    return out.getvalue()
+
+
+def _row(c: Cell, *, floor: bool) -> list[str]:
+    return [
+        *(_words(s) for s in (c.environment, c.placement, c.attachment, c.baseline)),
+        *(_words(s) for s in (c.workload, c.metric, c.unit)),
+        c.better.value,
+        str(c.n),
+        str(c.failed),
+        *(repr(v) for v in (c.baseline_value.centre, c.value.centre)),
+        repr(c.overhead),
+        repr(c.low if c.low > -1 else -math.inf),
+        *(repr(v) for v in (c.high, c.margin, c.confidence)),
+        c.verdict.value,
+        _words(cause_text(c)),
+        repr(c.smallest_material),
+        "" if c.blocks_needed is None else str(c.blocks_needed),
+        *(repr(v) for v in (c.difference.centre, c.difference.low, c.difference.high)),
+        "" if c.p_holm is None else repr(c.p_holm),
+        str(c.exploratory).lower(),
+        str(floor).lower(),
+        str(c.emulated).lower(),
+        _words(c.guest),
+    ]
+
+
+def _words(text: str) -> str:
+    said = one_line(text)
+    return f"'{said}" if said.startswith(_FORMULA) else said

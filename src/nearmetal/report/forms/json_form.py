@@ -1,0 +1,112 @@
+"""The `--json` form: the cells as strict JSON, shares and base units; what is infinite or unknown is null."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import fields, is_dataclass
+from enum import Enum
+
+from ...model.record import JsonValue
+from ...model.result import Analysis, Cell
+from ...model.study import Study
+from ..tables.cells import (
+    SYMBOLS,
+    answer_sentence,
+    emulation_warnings,
+    metric_label,
+    question_text,
+    trust_text,
+)
+from ..tables.floors import Floor, floors
+from ..tables.inside import NOTHING, InsideRecord
+
+FORMAT = 1
+MEANING = (
+    "overhead, low, high, margin, smallest_material and half_width are shares of the baseline's time "
+    "(0.03 = +3 %); looks, d, sign and mean are logs of time ratios; values and difference are in `unit`. "
+    "null as an end of an interval, a half_width or smallest_material: not bounded yet (infinite); "
+    "null elsewhere: unknown or not estimable. n counts blocks, those included in which one side failed "
+    "(failed_blocks, baseline_failed_blocks) and counts as infinitely slow; d and values are of the others. "
+    "decided_block, decided_seconds: the block after which the verdict was first reached, and seconds of "
+    "the run at its end."
+)
+_BY_BLOCK = ("blocks", "d", "baseline_values", "values")
+
+
+def to_json(value: object) -> JsonValue:
+    """Dataclasses, enums, tuples and mappings as JSON; a number that is not finite is null.
+
+    Raises TypeError for anything else, so that nothing is written as its repr by accident.
+    """
+    if isinstance(value, Enum):
+        return to_json(value.value)
+    if value is None or isinstance(value, (bool, int, str)):
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if is_dataclass(value) and not isinstance(value, type):
+        return {f.name: to_json(getattr(value, f.name)) for f in fields(value)}
+    if isinstance(value, dict):
+        return {str(k): to_json(v) for k, v in value.items()}
+    if isinstance(value, Iterable):
+        return [to_json(v) for v in value]
+    raise TypeError(f"{type(value).__name__} has no JSON form")
+
+
+def cell_json(cell: Cell, *, by_block: bool = True) -> dict[str, JsonValue]:
+    """One cell under the names of model.result.Cell, with its symbol.
+
+    by_block: with the values of every block (the arrays blocks, d, baseline_values, values).
+    """
+    out = {
+        f.name: to_json(getattr(cell, f.name)) for f in fields(cell) if by_block or f.name not in _BY_BLOCK
+    }
+    if cell.low <= -1:  # exp(-inf) - 1: nothing is known about this end
+        out["low"] = None
+    return {**out, "symbol": SYMBOLS[cell.verdict]}
+
+
+def json_form(
+    study: Study,
+    analysis: Analysis,
+    *,
+    results_dir: str,
+    report: str | None = None,
+    inside: InsideRecord = NOTHING,
+) -> dict[str, JsonValue]:
+    """Everything a person sees in the table, as data. report: path of the HTML page, None where none is."""
+    noise = analysis.noise_floor
+    return {
+        "format": FORMAT,
+        "meaning": MEANING,
+        "study": analysis.study,
+        "question": question_text(study, analysis),
+        "answer": answer_sentence(study, analysis),
+        "results_dir": results_dir,
+        "report": report,
+        "seed": analysis.seed,
+        "blocks": analysis.blocks,
+        "torn_blocks": analysis.torn_blocks,
+        "failed_trials": analysis.failed_trials,
+        "elapsed": to_json(analysis.elapsed),
+        "block_seconds": to_json(analysis.block_seconds),
+        "disturbance": to_json(dict(analysis.disturbance)),
+        "noise_floor": {
+            "trusted": noise.trusted,
+            "proven": noise.proven,
+            "reason": noise.reason,
+            "sentence": trust_text(noise),
+            "groups": [_floor(f) for f in floors(study, noise)],
+            "cells": [cell_json(c, by_block=False) for c in noise.cells],
+        },
+        "warnings": list(emulation_warnings(analysis)),
+        "cells": [cell_json(c) for c in analysis.cells],
+        "inside": inside.as_json(),
+        "unused": [{"what": u.what, "reason": u.reason, "count": u.count} for u in analysis.unused],
+    }
+
+
+def _floor(floor: Floor) -> dict[str, JsonValue]:
+    apart: list[JsonValue] = [metric_label(c) for c in floor.apart]
+    return {"group": floor.group, "half_width": to_json(floor.half_width), "wider": apart}

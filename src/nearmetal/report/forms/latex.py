@@ -1,0 +1,121 @@
+"""The verdict table as a LaTeX tabular in booktabs style: needs only \\usepackage{booktabs}."""
+
+from __future__ import annotations
+
+import unicodedata
+
+from ...model.result import Analysis, Verdict
+from ...model.study import Study
+from ..tables.cells import (
+    WORDS,
+    Entry,
+    Group,
+    answer_sentence,
+    emulation_warnings,
+    margin_text,
+    verdict_table,
+)
+from ..tables.floors import floors
+from ..text import one_line, plural
+
+_TEXT = {
+    "\\": r"\textbackslash{}",
+    "{": r"\{",
+    "}": r"\}",
+    "$": r"\$",
+    "&": r"\&",
+    "#": r"\#",
+    "%": r"\%",
+    "_": r"\_",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
+    '"': "''",  # \\textquotedbl would need T1 fonts
+    "|": r"\textbar{}",
+    "×": r"$\times$",
+    "−": r"$-$",
+    "±": r"$\pm$",
+    "…": r"\dots{}",
+    "→": r"$\rightarrow$",
+    "µ": r"$\mu$",
+    "μ": r"$\mu$",
+    "–": "--",
+    "—": "---",
+    "“": "``",
+    "”": "''",
+    "\u00a0": "~",
+    "\u202f": r"\,",
+    "▲": r"$\bigtriangleup$",
+    "▼": r"$\bigtriangledown$",
+    "²": "$^2$",
+    "³": "$^3$",
+    "·": r"$\cdot$",
+    "°": r"$^\circ$",
+    "≤": r"$\le$",
+    "≥": r"$\ge$",
+}
+_SYMBOLS = {
+    Verdict.SLOWER: r"$\bigtriangleup$",
+    Verdict.FASTER: r"$\bigtriangledown$",
+    Verdict.EQUIVALENT: "$=$",
+    Verdict.NONE: "?",
+    Verdict.INCONSISTENT: "!",
+}
+
+
+def escape(text: str) -> str:
+    """Text that pdflatex prints without any package; a letter it cannot print becomes (U+....)."""
+    out = []
+    for c in one_line(text):
+        if c in _TEXT:
+            out.append(_TEXT[c])
+        elif c.isascii():
+            out.append(c)
+        else:
+            plain = "".join(x for x in unicodedata.normalize("NFKD", c) if x.isascii())
+            out.append("".join(_TEXT.get(x, x) for x in plain) or f"(U+{ord(c):04X})")
+    # "[" after a row's end would be read as its optional argument.
+    return "".join(out).replace("[", "{[}").replace("]", "{]}")
+
+
+def latex_text(study: Study, analysis: Analysis) -> str:
+    """A tabular to be put into a table environment; what the numbers mean stands above it as comments."""
+    floor = ", ".join(f.text for f in floors(study, analysis.noise_floor))
+    margin = ", ".join(dict.fromkeys(margin_text(c.margin) for c in analysis.cells))
+    comments = (
+        "\\usepackage{booktabs} in the preamble",
+        answer_sentence(study, analysis),
+        *emulation_warnings(analysis),
+        f"Margin {margin}; noise floor (half-width of the baseline against itself): {floor}; "
+        f"{plural(analysis.blocks, 'block')}; seed {analysis.seed:x}",
+        "Interval: anytime-valid, of the time-equivalent overhead; n counts blocks",
+    )
+    lines = [
+        *(f"% {one_line(c)}" for c in comments),
+        r"\begin{tabular}{@{}lrrlrll@{}}",
+        r"\toprule",
+        r"metric & baseline & overhead & interval & $n$ & verdict & likely cause \\",
+        *(line for group in verdict_table(study, analysis) for line in _group(group)),
+        r"\bottomrule",
+        r"\end{tabular}",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _group(group: Group) -> list[str]:
+    out = []
+    for column in group.columns:
+        head = f"{column.side.full}, against {column.baseline.full}"
+        out += [r"\midrule", rf"\multicolumn{{7}}{{@{{}}l}}{{\textit{{{escape(head)}}}}} \\"]
+        out += [
+            f"{escape(line.label)} & {escape(line.baseline)} & {_cells(line.entries[column.side.arm])} \\\\"
+            for line in group.lines
+            if column.side.arm in line.entries
+        ]
+    return out
+
+
+def _cells(e: Entry) -> str:
+    verdict = f"{_SYMBOLS[e.cell.verdict]} {WORDS[e.cell.verdict]}"
+    return " & ".join((escape(e.overhead), escape(e.interval), str(e.cell.n), verdict, escape(e.cause)))

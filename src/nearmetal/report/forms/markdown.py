@@ -1,0 +1,75 @@
+"""The verdict table as Markdown (GitHub's tables): for a pull request, an issue or a notebook."""
+
+from __future__ import annotations
+
+import re
+
+from ...model.result import Analysis
+from ...model.study import Study
+from ...units import show_clock
+from ..page.curves import sentences
+from ..page.trouble import trouble_lines
+from ..tables.cells import Entry, Group, answer_sentence, legend, question_text, trust_text, verdict_table
+from ..tables.floors import floors
+from ..tables.inside import NOTHING, InsideRecord
+from ..tables.roofs import roof_lines
+from ..text import one_line, plural
+
+_SPECIAL = re.compile(r"([\\`*_{}\[\]<>|#~])")
+
+
+def escape(text: str) -> str:
+    """Text that Markdown prints as it is, on one line."""
+    return _SPECIAL.sub(r"\\\1", one_line(text).replace("&", "&amp;"))
+
+
+def markdown_text(study: Study, analysis: Analysis, inside: InsideRecord = NOTHING) -> str:
+    """Question, answer, noise floor, one table per comparison, what was not used, how to read it."""
+    noise = analysis.noise_floor
+    floor = ", ".join(f.text for f in floors(study, noise))
+    parts = [
+        f"# {escape(question_text(study, analysis))}",
+        escape(answer_sentence(study, analysis)),
+        f"Noise floor (baseline against itself, half-width): {escape(floor or 'not measured')}. "
+        f"{escape(trust_text(noise))} {plural(analysis.blocks, 'block')}, {show_clock(analysis.elapsed)}, "
+        f"seed {analysis.seed:x}.",
+        *(table for group in verdict_table(study, analysis) for table in _tables(group)),
+        "\n".join(f"- {escape(s)}" for line in legend(analysis) for s in line.split("   ")),
+    ]
+    parts += [escape(said) + "." for said in sentences(analysis.cells)]
+    trouble = trouble_lines(analysis)
+    if trouble:
+        listed = [f"- {escape(cell)}: {escape(sentence)}" for cell, sentence in trouble]
+        parts.append("## TCP trouble\n\n" + "\n".join(listed))
+    roofs = roof_lines(analysis)
+    if roofs:
+        parts.append("## Roofs\n\n" + "\n".join(f"- {escape(line.text)}" for line in roofs))
+    if inside.lines():
+        listed = [f"- {escape(what)}: {escape(words)}" for what, words in inside.lines()]
+        parts.append("## Counted inside the run\n\n" + "\n".join(listed))
+    if analysis.unused:
+        listed = [f"- {escape(u.what)} ({u.count}): {escape(u.reason)}" for u in analysis.unused]
+        parts.append("## Not used\n\n" + "\n".join(listed))
+    return "\n\n".join(parts) + "\n"
+
+
+def _tables(group: Group) -> list[str]:
+    out = []
+    for column in group.columns:
+        rows = [
+            f"| {escape(line.label)} | {line.baseline} | {_cells(line.entries[column.side.arm])} |"
+            for line in group.lines
+            if column.side.arm in line.entries
+        ]
+        out.append(
+            f"## {escape(column.side.full)}\n\nagainst {escape(column.baseline.full)}\n\n"
+            "| metric | baseline | overhead | interval | n | verdict | likely cause |\n"
+            "|---|--:|--:|---|--:|---|---|\n" + "\n".join(rows)
+        )
+    return out
+
+
+def _cells(e: Entry) -> str:
+    extra = f" ({e.difference.split(' [')[0]})" if e.difference else ""
+    fields = (e.overhead + extra, e.interval, str(e.cell.n), e.verdict, e.cause)
+    return " | ".join(escape(f) for f in fields)

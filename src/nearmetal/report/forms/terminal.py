@@ -1,0 +1,256 @@
+"""The verdict table for a terminal: noise floor, table, what to do next. Prints nothing."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from ...model.result import Analysis, Verdict
+from ...model.study import Study
+from ...units import show_clock
+from ..page.curves import sentences
+from ..tables.cells import Comparison, Entry, Group, Side, legend, next_steps, trust_text, verdict_table
+from ..tables.floors import floors
+from ..tables.inside import NOTHING, InsideRecord
+from ..tables.roofs import roof_lines, share_figure
+from ..text import one_line, plural, tight
+
+if TYPE_CHECKING:
+    from rich.text import Text
+
+GAP = "  "
+MOST_FAILED = 5
+_STYLES: Mapping[Verdict, str] = {
+    Verdict.SLOWER: "bold red",
+    Verdict.FASTER: "bold cyan",
+    Verdict.EQUIVALENT: "green",
+    Verdict.NONE: "dim",
+    Verdict.INCONSISTENT: "bold magenta",
+}
+_DIM, _HEAD, _ALERT = "dim", "bold", "bold red"
+
+
+def terminal_text(
+    study: Study,
+    analysis: Analysis,
+    *,
+    results_dir: str,
+    report: str | None,
+    width: int,
+    inside: InsideRecord = NOTHING,
+) -> Text:
+    """Everything `quick`, `run` and `analyze` say at the end, as rich Text; its `.plain` is for a pipe.
+
+    width: columns of the terminal. Where a table does not fit, every comparison becomes a table of its own;
+    where that does not fit either, every metric takes two lines. report: path of the HTML page; inside: what
+    was counted beside the work.
+    """
+    from rich.text import Text
+
+    out = Text()
+    out.append_text(_floor_lines(study, analysis, width))
+    groups = verdict_table(study, analysis)
+    tables = [_wide(group) for group in groups]
+    if any(_width(table) > width for table in tables):
+        tables = [_narrow(group, width) for group in groups]
+    for table in tables:
+        out.append("\n")
+        out.append_text(table)
+    for said in sentences(analysis.cells):
+        out.append("\n" + "\n".join(_wrapped(said, width)) + "\n")
+    for said in _failed(analysis, results_dir):
+        out.append("\n".join(_wrapped(said, width)) + "\n", style=_ALERT)
+    out.append("\n")
+    for line in legend(analysis):
+        whole = _columns(line) <= width
+        for part in [line] if whole else [p for item in line.split("   ") for p in _wrapped(item, width)]:
+            out.append(part + "\n", style=_DIM)
+    for said in _beside(analysis, inside):
+        out.append("\n".join(_wrapped(said, width)) + "\n", style=_DIM)
+    for step in (*next_steps(analysis, results_dir), *([f"Report: {report}"] if report else [])):
+        out.append("\n".join(_command_wrapped(step, width)) + "\n")
+    return out
+
+
+def _failed(analysis: Analysis, results_dir: str) -> list[str]:
+    """What has no value, by its reason, and where its logs are."""
+    by_reason: dict[str, list[str]] = {}
+    for u in analysis.unused:
+        if u.failed:
+            by_reason.setdefault(u.reason, []).append(f"{u.what} ({u.count} ×)")
+    if not by_reason:
+        return []
+    said = [one_line(f"Failed: {', '.join(what)}: {why}") for why, what in by_reason.items()]
+    more = plural(len(said) - MOST_FAILED, "further reason")
+    left = [f"{more} in the report"] if len(said) > MOST_FAILED else []
+    return ["", *said[:MOST_FAILED], *left, f"Logs: {results_dir}/logs"]
+
+
+def _beside(analysis: Analysis, inside: InsideRecord) -> list[str]:
+    """Shares of roofs, and what sampling cost; the rest of what was counted stands in the report."""
+    by_roof: dict[str, dict[str, list[str]]] = {}
+    for line in roof_lines(analysis):
+        shares = by_roof.setdefault(line.roof, {}).setdefault(line.metric, [])
+        shares.append(f"{line.arm} {share_figure(line.share)}")
+    roofs = [
+        f"Roof {roof}: " + "; ".join(f"{metric} {', '.join(shares)}" for metric, shares in metrics.items())
+        for roof, metrics in by_roof.items()
+    ]
+    counted = [f"{what.capitalize()}: {words}" for what, words in inside.lines() if what != "energy"]
+    return [*roofs, *counted]
+
+
+def _floor_lines(study: Study, analysis: Analysis, width: int) -> Text:
+    from rich.text import Text
+
+    noise = analysis.noise_floor
+    names = ", ".join(dict.fromkeys(c.environment for c in noise.cells)) or "baseline"
+    said = ", ".join(f.text for f in floors(study, noise)) or "not measured"
+    line = f"Noise floor on this machine ({names} against itself): {said}"
+    count = f"{plural(analysis.blocks, 'block')}, {show_clock(analysis.elapsed)}"
+    out = Text()
+    if _columns(line) + _columns(count) + 7 <= width:
+        out.append(f"{line}       {count}\n")
+    else:
+        out.append("\n".join([*_wrapped(line, width), count]) + "\n")
+    if not noise.trusted or not noise.proven:
+        style = _DIM if noise.trusted else _ALERT
+        out.append("\n".join(_wrapped(trust_text(noise), width)) + "\n", style=style)
+    return out
+
+
+def _wide(group: Group) -> Text:
+    """One row per metric, one column per comparison."""
+    from rich.text import Text
+
+    out = Text()
+    parts = {c.side.arm: _part_widths(_entries(group, c)) for c in group.columns}
+    head = {c.side.arm: max(_head_columns(c.side), _total(parts[c.side.arm])) for c in group.columns}
+    labels = max(_columns(line.label) for line in group.lines)
+    base = max(_head_columns(group.baseline), *(_columns(line.baseline) for line in group.lines))
+    sides = [group.baseline, *(c.side for c in group.columns)]
+    rooms = [base, *(head[c.side.arm] for c in group.columns)]
+    for words in zip(*((s.environment, s.shape, s.network) for s in sides), strict=True):
+        line = GAP.join([" " * labels, *(_pad(w, room) for w, room in zip(words, rooms, strict=True))])
+        out.append(line.rstrip() + "\n", style=_HEAD)
+    for row_line in group.lines:
+        out.append(_pad(row_line.label, labels) + GAP + _pad(row_line.baseline, base, right=True))
+        causes: list[list[str]] = []
+        for c in group.columns:
+            room = head[c.side.arm]
+            e = row_line.entries.get(c.side.arm)
+            out.append(GAP)
+            if e is None:
+                out.append(_pad("…", room))
+                causes.append([])
+                continue
+            _append_entry(out, e, parts[c.side.arm], room)
+            causes.append(_wrapped(_note(e), room - 2) if _note(e) else [])
+        out.rstrip()
+        out.append("\n")
+        indent = " " * (labels + len(GAP) + base)
+        rooms = [head[c.side.arm] for c in group.columns]
+        _append_notes(out, causes, rooms, indent)
+    return out
+
+
+def _append_notes(out: Text, causes: Sequence[Sequence[str]], rooms: Sequence[int], indent: str) -> None:
+    for i in range(max((len(c) for c in causes), default=0)):
+        cells = [_pad(f"  {c[i]}" if i < len(c) else "", room) for c, room in zip(causes, rooms, strict=True)]
+        out.append((indent + GAP + GAP.join(cells)).rstrip() + "\n", style=_DIM)
+
+
+def _narrow(group: Group, width: int) -> Text:
+    """One table per comparison; two lines per metric where one does not fit."""
+    from rich.text import Text
+
+    out = Text()
+    for i, column in enumerate(group.columns):
+        lines = [(x, x.entries[column.side.arm]) for x in group.lines if column.side.arm in x.entries]
+        parts = _part_widths([e for _, e in lines])
+        labels = max(_columns(x.label) for x, _ in lines)
+        base = max(_columns(x.baseline) for x, _ in lines)
+        stacked = 2 + labels + base + _total(parts) + 2 * len(GAP) > width
+        if i:
+            out.append("\n")
+        for text in _wrapped(column.side.full, width):
+            out.append(text + "\n", style=_HEAD)
+        for text in _wrapped(f"against {column.baseline.full}", width):
+            out.append(text + "\n", style=_DIM)
+        for line, e in lines:
+            if stacked:
+                out.append(f"  {line.label}: {line.baseline}\n    ")
+            else:
+                out.append(f"  {_pad(line.label, labels)}{GAP}{_pad(line.baseline, base, right=True)}{GAP}")
+            _append_entry(out, e, parts, 0)
+            out.rstrip()
+            out.append("\n")
+            for text in _wrapped(_note(e), width - 6) if _note(e) else ():
+                out.append(f"      {text}\n", style=_DIM)
+    return out
+
+
+def _note(e: Entry) -> str:
+    """What stands below a cell: the absolute difference of a material one, and the likely cause."""
+    shown = e.difference if e.cell.verdict in (Verdict.SLOWER, Verdict.FASTER) else ""
+    return "; ".join(s for s in (shown, e.cause) if s)
+
+
+def _entries(group: Group, column: Comparison) -> list[Entry]:
+    return [line.entries[column.side.arm] for line in group.lines if column.side.arm in line.entries]
+
+
+def _part_widths(entries: Sequence[Entry]) -> tuple[int, int, int, int]:
+    """Columns of overhead, interval, n and verdict."""
+    return (
+        max(_columns(e.overhead) for e in entries),
+        max(_columns(e.interval) for e in entries),
+        max(_columns(e.n) for e in entries),
+        max(_columns(e.verdict) for e in entries),
+    )
+
+
+def _total(parts: tuple[int, int, int, int]) -> int:
+    return sum(parts) + 1 + 2 * len(GAP)
+
+
+def _append_entry(out: Text, e: Entry, parts: tuple[int, int, int, int], room: int) -> None:
+    numbers = f"{_pad(e.overhead, parts[0], right=True)} {_pad(e.interval, parts[1])}"
+    out.append(f"{numbers}{GAP}{_pad(e.n, parts[2])}{GAP}")
+    out.append(_pad(e.verdict, parts[3]), style=_STYLES[e.cell.verdict])
+    out.append(" " * max(0, room - _total(parts)))
+
+
+def _head_columns(of: Side) -> int:
+    return max(_columns(of.environment), _columns(of.shape), _columns(of.network))
+
+
+def _columns(text: str) -> int:
+    """Columns that a text takes in a terminal."""
+    from rich.cells import cell_len
+
+    return cell_len(text)
+
+
+def _pad(text: str, width: int, *, right: bool = False) -> str:
+    space = " " * max(0, width - _columns(text))
+    return space + text if right else text + space
+
+
+def _width(text: Text) -> int:
+    return max(_columns(line) for line in text.plain.splitlines())
+
+
+def _wrapped(text: str, width: int) -> list[str]:
+    # textwrap does not break at a no-break space.
+    lines = textwrap.wrap(tight(text), max(20, width), break_on_hyphens=False, break_long_words=False)
+    return [line.replace("\u00a0", " ") for line in lines] or [""]
+
+
+def _command_wrapped(text: str, width: int) -> list[str]:
+    """A step on one line, or the command on a line of its own, whole, so that it can be copied."""
+    said, gap, command = text.partition(":  ")
+    if _columns(text) <= width or not gap:
+        return [text]
+    return [*_wrapped(f"{said}:", width), f"  {command}"]

@@ -1,0 +1,83 @@
+"""HTML that no text can break: everything is cleaned and escaped, only Markup is not."""
+
+from __future__ import annotations
+
+import html
+import json
+from collections.abc import Sequence
+
+from ...model.record import JsonValue
+from ..text import clean
+
+_VOID = {"br", "hr", "meta"}
+
+
+class Markup(str):
+    """HTML that is finished; only `tag`, `join` and the page itself make it."""
+
+
+def escape(text: str) -> Markup:
+    """Text for an element or a quoted attribute."""
+    return text if isinstance(text, Markup) else Markup(html.escape(clean(text)))
+
+
+def tag(name: str, *children: str, **attributes: str | bool | None) -> Markup:
+    """An element. Children that are not Markup are escaped; attributes: '_' becomes '-', a trailing one is
+    dropped (class_), None and False leave the attribute out, True gives it no value."""
+    said = ""
+    for key, value in attributes.items():
+        if value is None or value is False:
+            continue
+        label = key.rstrip("_").replace("_", "-")
+        said += f" {label}" if value is True else f' {label}="{escape(value)}"'
+    inner = "".join(escape(c) for c in children)
+    return Markup(f"<{name}{said}>" if name in _VOID else f"<{name}{said}>{inner}</{name}>")
+
+
+def join(*parts: str) -> Markup:
+    """Parts one after the other."""
+    return Markup("".join(escape(p) for p in parts))
+
+
+def table(
+    heads: Sequence[str], rows: Sequence[Sequence[str]], *, label: str, numbers: bool = False
+) -> Markup:
+    """A table that becomes cards on a phone; the first cell of a row is its heading.
+
+    Roles are said because a phone's layout takes them from the elements. numbers: all other cells are.
+    """
+    right = "number" if numbers else None
+    head = [
+        tag("th", h, scope="col", role="columnheader", class_=right if i else None)
+        for i, h in enumerate(heads)
+    ]
+    body = []
+    for first, *others in rows:
+        cells = [
+            tag("td", text, role="cell", class_=right, data_label=h)
+            for h, text in zip(heads[1:], others, strict=True)
+        ]
+        body.append(tag("tr", tag("th", first, scope="row", role="rowheader"), *cells, role="row"))
+    return scrolled(
+        tag(
+            "table",
+            tag("thead", tag("tr", *head, role="row"), role="rowgroup"),
+            tag("tbody", *body, role="rowgroup"),
+            class_="cards",
+            role="table",
+        ),
+        label,
+    )
+
+
+def scrolled(wide: Markup, label: str) -> Markup:
+    """Something wide that scrolls by itself, reached by keyboard too."""
+    return tag("div", wide, class_="scroll", tabindex="0", role="region", aria_label=label)
+
+
+def json_for_script(value: JsonValue) -> Markup:
+    """JSON inside a <script>: no '<' and no '&' in it, so that neither </script> nor <!-- can end it."""
+    text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    for character in "<>&\u2028\u2029":
+        text = text.replace(character, f"\\u{ord(character):04x}")
+    return Markup(text)

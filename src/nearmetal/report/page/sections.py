@@ -1,0 +1,364 @@
+"""The sections of the page, each a pure function from the analysis to markup."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from ...model.record import JsonValue
+from ...model.result import Analysis, Verdict
+from ...model.study import Study
+from ...units import show_clock
+from ..charts.cells import floor
+from ..charts.parts import PAGE
+from ..seen import RecordIndex, Seen, share_text
+from ..tables.cells import Entry, Group, Side, legend, next_steps, side, trust_text, verdict_table
+from ..tables.floors import floors
+from ..tables.profile import HEADS, profile_lines
+from ..text import one_line, plural, tight
+from .cells import Draw, cell_details
+from .markup import Markup, escape, join, scrolled, table, tag
+
+CHIP: Mapping[Verdict, str] = {
+    Verdict.SLOWER: "slower",
+    Verdict.FASTER: "faster",
+    Verdict.EQUIVALENT: "equal",
+    Verdict.NONE: "open",
+    Verdict.INCONSISTENT: "odd",
+}
+
+
+def verdicts(study: Study, analysis: Analysis) -> Markup:
+    """The verdict table, one per baseline arm, and the legend."""
+    tables = [_verdict_table(g, i) for i, g in enumerate(verdict_table(study, analysis))]
+    items = [tag("li", part) for line in legend(analysis) for part in line.split("   ")]
+    return tag(
+        "section",
+        tag("h2", "Verdicts"),
+        *tables,
+        tag("ul", *items, class_="legend"),
+        *(tag("p", step, class_="quiet") for step in next_steps(analysis, None)),
+        id="verdicts",
+        aria_label="Verdicts",
+    )
+
+
+def _verdict_table(group: Group, number: int) -> Markup:
+    head = [
+        tag("th", "metric", scope="col", role="columnheader"),
+        _column_head(group.baseline, number=True),
+        *(_column_head(c.side) for c in group.columns),
+    ]
+    rows = []
+    for line in group.lines:
+        cells = [
+            tag("th", line.label, scope="row", role="rowheader"),
+            tag("td", line.baseline, class_="number", role="cell", data_label=group.baseline.title),
+        ]
+        for c in group.columns:
+            e = line.entries.get(c.side.arm)
+            cells.append(tag("td", _entry(e) if e else "not measured", role="cell", data_label=c.side.full))
+        rows.append(tag("tr", *cells, role="row"))
+    said = f"Overhead in time, with interval, against {group.baseline.full} (its median in the first column)."
+    verdict_rows = tag(
+        "table",
+        tag("caption", said),
+        tag("thead", tag("tr", *head, role="row"), role="rowgroup"),
+        tag("tbody", *rows, role="rowgroup"),
+        class_="cards verdicts",
+        role="table",
+        id=f"verdicts-{number}",
+    )
+    return scrolled(verdict_rows, said)
+
+
+def _column_head(of: Side, *, number: bool = False) -> Markup:
+    return tag(
+        "th",
+        of.environment,
+        *(tag("small", text) for text in (of.shape, of.network) if text),
+        scope="col",
+        role="columnheader",
+        class_="number" if number else None,
+    )
+
+
+def _entry(e: Entry) -> Markup:
+    effect = tag("a", tag("b", e.overhead), f" {e.interval}", class_="effect", href=f"#cell-{e.number}")
+    notes = [tag("span", tight(text), class_="sub") for text in _notes(e)]
+    return join(effect, tag("span", chip(e), " ", e.n, class_="sub"), *notes)
+
+
+def _notes(e: Entry) -> list[str]:
+    material = e.cell.verdict in (Verdict.SLOWER, Verdict.FASTER)
+    return [s for s in (e.difference if material else "", e.cause) if s]
+
+
+def chip(e: Entry) -> Markup:
+    """The verdict: symbol and word on a tint."""
+    return tag("span", e.verdict, class_=f"chip {CHIP[e.cell.verdict]}")
+
+
+def noise_floor(study: Study, analysis: Analysis, draw: Draw) -> Markup:
+    """The baseline against itself: by kind of work in figures, by metric as a chart."""
+    noise = analysis.noise_floor
+    figures = []
+    for f in floors(study, noise):
+        n = max(c.n for c in f.cells)
+        beside = f"n {n}" + (f"; {f.wider}" if f.wider else "")
+        figures.append(tag("li", tag("b", f.figure), f"{f.group}, ", tag("span", beside, class_="quiet")))
+    chart = floor(noise, PAGE)
+    count = f"{plural(analysis.blocks, 'complete block')} in {show_clock(analysis.elapsed)}"
+    return tag(
+        "section",
+        tag("h2", "Noise floor"),
+        tag("p", f"{trust_text(noise)} {count}. What is smaller than this cannot be seen on this machine."),
+        tag("ul", *figures, class_="floors"),
+        draw(chart) if chart else tag("p", "No interval is bounded yet.", class_="quiet"),
+        id="noise-floor",
+    )
+
+
+def cells(study: Study, analysis: Analysis, records: RecordIndex, draw: Draw) -> Markup:
+    """Every cell, to be opened."""
+    groups = []
+    for group in verdict_table(study, analysis):
+        for column in group.columns:
+            entries = [
+                (line.label, line.entries[column.side.arm])
+                for line in group.lines
+                if column.side.arm in line.entries
+            ]
+            groups.append(tag("h3", column.side.full))
+            groups.append(tag("p", f"against {column.baseline.full}", class_="quiet"))
+            groups.extend(_cell(label, e, records, draw) for label, e in entries)
+    button = tag("button", "Open all", type="button", id="open-all", hidden=True, aria_pressed="false")
+    return tag(
+        "section",
+        tag("div", tag("h2", "Cell by cell"), button, class_="cells-head"),
+        tag(
+            "noscript", tag("p", "The charts need JavaScript; all numbers stand in the text.", class_="note")
+        ),
+        *groups,
+        id="cells",
+    )
+
+
+def _cell(label: str, e: Entry, records: RecordIndex, draw: Draw) -> Markup:
+    summary = tag(
+        "summary",
+        tag("span", label, class_="name"),
+        tag("span", tag("b", e.overhead), f" {e.interval}", class_="effect"),
+        tag("span", e.n, class_="n"),
+        tag("span", chip(e)),
+    )
+    inside = tag("div", cell_details(e, records, draw), class_="inside")
+    return tag("details", summary, inside, class_="cell", id=f"cell-{e.number}")
+
+
+def what_ran(study: Study, analysis: Analysis, records: RecordIndex) -> Markup:
+    """Transport, placement and disturbance of every arm as its trials reported them."""
+    names = dict.fromkeys(a for c in analysis.cells for a in (c.baseline, c.arm))
+    rows = [[side(study, arm).full, *_seen_cells(records.seen(arm))] for arm in names]
+    heads = ("arm", "MPI transport seen", "placement seen", "disturbance")
+    overall = ", ".join(f"{one_line(k)} {_share(v)}" for k, v in analysis.disturbance.items())
+    return tag(
+        "section",
+        tag("h2", "What was really run"),
+        tag("p", "As the ranks themselves reported it. What could not be read is unavailable, never zero."),
+        table(heads, rows, label="What was really run"),
+        tag("p", f"Over all trials: {overall}.", class_="quiet") if overall else "",
+        id="seen",
+    )
+
+
+def time_spent(study: Study, analysis: Analysis, records: RecordIndex) -> Markup:
+    """Seconds, calls and messages by workload and arm, where the study asked for a profile."""
+    names = {a: side(study, a).full for c in analysis.cells for a in (c.baseline, c.arm)}
+    lines = profile_lines(tuple(names), records)
+    if not lines:
+        return Markup("")
+    rows = [[one_line(text) for text in replace(line, arm=names[line.arm]).cells()] for line in lines]
+    said = (
+        "One full run of each workload, as the MPI profile of its ranks counted it: medians over trials, "
+        "seconds as means over ranks, calls and messages of all ranks. Messages are those between two ranks; "
+        "what a collective call sends inside is counted as the call alone."
+    )
+    return tag(
+        "section",
+        tag("h2", "Where the time went"),
+        tag("p", said),
+        table(HEADS, rows, label="Where the time went", numbers=True),
+        id="time-spent",
+    )
+
+
+def _seen_cells(seen: Seen) -> list[Markup]:
+    """Transport, placement, disturbance."""
+    if not seen.trials:
+        return [escape("no records")] * 3
+    disturbance = [
+        f"{one_line(kind)}: " + (f"median {_share(v[0])}, at most {_share(v[1])}" if v else "unavailable")
+        for kind, v in seen.disturbance
+    ]
+    flagged = [f"{flag} {share_text(count, seen)}" for flag, count in seen.flagged]
+    return [
+        _first([f"{text} ({share_text(count, seen)})" for text, count in seen.transports]),
+        _first([f"{text} ({share_text(count, seen)})" for text, count in seen.places]),
+        _first(disturbance + flagged),
+    ]
+
+
+def _first(lines: Sequence[str], at_most: int = 4) -> Markup:
+    shown = [tag("div", line) for line in lines[:at_most]]
+    more = len(lines) - at_most
+    return join(*shown, tag("div", f"and {more:,} more", class_="quiet") if more > 0 else "")
+
+
+def parity(differences: Sequence[Mapping[str, JsonValue]]) -> Markup:
+    """What the parity audit found to differ between the arms."""
+    if not differences:
+        inner = tag("p", "None was found in what the audit looks at.")
+    else:
+        heads = list(dict.fromkeys(k for d in differences for k in d))
+        inner = table(
+            heads, [[one_line(_said(d.get(k))) for k in heads] for d in differences], label="Differences"
+        )
+    return tag("section", tag("h2", "Differences between the sides"), inner, id="parity")
+
+
+def unused(analysis: Analysis, provenance: Mapping[str, JsonValue]) -> Markup:
+    """What could not run, failed, was torn or not used, with reasons."""
+    rows = [[u.what, str(u.count), u.reason] for u in analysis.unused]
+    absent = provenance.get("not_here")
+    if isinstance(absent, dict):
+        rows += [[arm, "all", _said(why)] for arm, why in absent.items()]
+    counts = (
+        f"{plural(analysis.torn_blocks, 'torn block')} run again or left out, "
+        f"{plural(analysis.failed_trials, 'failed trial')}."
+    )
+    listed = [[one_line(text) for text in row] for row in rows]
+    what = (
+        table(("what", "count", "why"), listed, label="Not used")
+        if listed
+        else tag("p", "Everything that ran was used.")
+    )
+    return tag("section", tag("h2", "Not used, or could not run"), tag("p", counts), what, id="unused")
+
+
+def reproduce(study: Study, analysis: Analysis, commands: Sequence[str]) -> Markup:
+    """The lines that measure the same again."""
+    said = (
+        f"The order of all trials follows from the study and the seed {analysis.seed:x} "
+        f"({analysis.seed}); both stand in the results directory."
+    )
+    design = study.design
+    facts = [
+        ("margin", f"±{design.margin * 100:.3g} %, fixed before the data"),
+        ("confidence", f"{design.confidence * 100:.3g} %"),
+        ("design", design.mode.value),
+        *([("least blocks", f"{design.min_blocks} before a verdict")] if design.min_blocks else []),
+        ("kind of study", "confirmatory: " + ", ".join(design.primary) if design.primary else "exploratory"),
+    ]
+    return tag(
+        "section",
+        tag("h2", "How to measure this again"),
+        tag("pre", tag("code", "\n".join(one_line(c) for c in commands)), tabindex="0") if commands else "",
+        tag("p", said),
+        definition_list(facts),
+        id="reproduce",
+    )
+
+
+def provenance(found: Mapping[str, JsonValue]) -> Markup:
+    """Hardware, kernel, versions, digests: everything in provenance.json, one fold per part."""
+    plain = [(k, _said(v)) for k, v in found.items() if not isinstance(v, (dict, list))]
+    deep = [(k, v) for k, v in found.items() if isinstance(v, (dict, list)) and v and k != "not_here"]
+    folds = [
+        tag("details", tag("summary", one_line(k)), definition_list(_flat(v)), class_="plain")
+        for k, v in deep
+    ]
+    return tag(
+        "section",
+        tag("h2", "Provenance"),
+        definition_list(plain) if plain else "",
+        *folds,
+        tag("p", "Nothing was recorded.") if not found else "",
+        id="provenance",
+    )
+
+
+def glossary(analysis: Analysis) -> Markup:
+    """What the numbers mean."""
+    confidence = ", ".join(dict.fromkeys(f"{c.confidence * 100:.3g} %" for c in analysis.cells)) or "95 %"
+    terms = (
+        ("±", "Half the width of an interval, never a standard deviation."),
+        (
+            "n",
+            "Number of blocks. In a block every arm runs once and the first baseline twice, each in fresh "
+            "instances and in an order drawn from the seed; the runs of one instance are folded to one value "
+            "first.",
+        ),
+        (
+            "overhead",
+            "Time-equivalent: +10 % means as if it took 10 % longer; a rate that falls by a third is +50 %. "
+            "Beyond +100 % a factor is printed: ×3 is three times the time.",
+        ),
+        (
+            "[low … high]",
+            f"A {confidence} interval from the exact signed-rank test at looks fixed beforehand, intersected "
+            "over the looks: valid however often one looks and whenever one stops.",
+        ),
+        (
+            "= equivalent",
+            "The whole interval lies within the margin. Without that there is no verdict: "
+            "not being significant never means that there is no overhead.",
+        ),
+        (
+            "noise floor",
+            "The baseline against itself (A/A), measured in the same blocks. Where it is not equivalent, no "
+            "number of the study is to be trusted.",
+        ),
+        ("! inconsistent", "The intervals of several looks do not meet: the machine changed during the run."),
+    )
+    items = [part for term, text in terms for part in (tag("dt", term), tag("dd", text))]
+    return tag("section", tag("h2", "How to read this"), tag("dl", *items, class_="glossary"), id="glossary")
+
+
+def definition_list(facts: Sequence[tuple[str, str]]) -> Markup:
+    """Names and values side by side."""
+    return tag(
+        "dl",
+        *(
+            part
+            for name, value in facts
+            for part in (tag("dt", one_line(name)), tag("dd", tight(one_line(value))))
+        ),
+        class_="facts",
+    )
+
+
+def _share(value: float | None) -> str:
+    return "unavailable" if value is None else f"{value * 100:.2g} %"
+
+
+def _said(value: JsonValue) -> str:
+    if value is None:
+        return "unavailable"
+    if isinstance(value, str):
+        return value
+    if isinstance(value, dict):
+        return "; ".join(f"{k}: {_said(v)}" for k, v in value.items())
+    if isinstance(value, list):
+        return ", ".join(_said(v) for v in value)
+    return json.dumps(value)
+
+
+def _flat(value: JsonValue, prefix: str = "") -> list[tuple[str, str]]:
+    """Leaves of nested JSON with dotted names; lists of plain values stay on one line."""
+    if isinstance(value, dict):
+        return [pair for k, v in value.items() for pair in _flat(v, f"{prefix}.{k}" if prefix else k)]
+    if isinstance(value, list) and any(isinstance(v, (dict, list)) for v in value):
+        return [pair for i, v in enumerate(value) for pair in _flat(v, f"{prefix}[{i}]")]
+    return [(prefix, _said(value))]

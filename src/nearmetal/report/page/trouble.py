@@ -1,0 +1,119 @@
+"""TCP trouble of one cell in words and as tables: only where something was lost."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ...model.record import Connection, TrialRecord
+from ...model.result import Analysis, Cell, NetworkTrouble
+from ...units import show
+from ..seen import RecordIndex
+from ..tables.cells import metric_label
+from ..text import one_line
+from .markup import Markup, join, table, tag
+
+SHOWN_CONNECTIONS = 6
+"""Of the trial that sent most segments again."""
+SHOWN_PLACES = 6
+OWN_NETWORK = "Counted on the machine's own network: other programs' traffic is in it."
+
+
+def trouble_sentence(t: NetworkTrouble) -> str:
+    """What happened in a trial, what it cost, and where packets were dropped."""
+    timeouts, sent = _number(t.timeouts), _number(t.retransmitted)
+    before = f"{_number(t.baseline_timeouts)} and {_number(t.baseline_retransmitted)}"
+    said = [
+        f"In the timed part of a trial {timeouts} TCP time-outs and {sent} segments sent again "
+        f"(baseline: {before})."
+    ]
+    if t.timeouts and t.waited is not None:
+        rto = f"{_time(t.rto)} (the smallest RTO seen)" if t.rto is not None else "0.2 s (Linux's least RTO)"
+        extra = f", of {_time(t.extra_seconds)} more in all" if t.extra_seconds is not None else ""
+        said.append(f"At {rto} each, the time-outs waited {_time(t.waited)}{extra}.")
+    if t.drops:
+        place, count = next(iter(t.drops.items()))
+        said.append(f"Most packets were dropped by {place}: {_number(count)} in a trial.")
+    elif t.timeouts:
+        said.append("No drop was counted in the devices, queues and buffers of this machine that were read.")
+    if t.shared:
+        said.append(OWN_NETWORK)
+    return one_line(" ".join(said))
+
+
+def trouble_lines(analysis: Analysis) -> list[tuple[str, str]]:
+    """(cell, sentence) of every cell with time-outs."""
+    return [
+        (f"{metric_label(c)}, {c.arm} against {c.baseline}", trouble_sentence(c.network))
+        for c in analysis.cells
+        if c.network is not None and c.network.timeouts
+    ]
+
+
+def tcp_trouble(cell: Cell, records: RecordIndex) -> Markup:
+    """Sentence, counts, and the connections of the worst trial; empty where nothing was lost."""
+    t = cell.network
+    if t is None:
+        return Markup("")
+    title = "TCP trouble"
+    heads = ("per trial, mean", "baseline", "this arm")
+    return join(
+        tag("h4", title),
+        tag("p", trouble_sentence(t)),
+        table(heads, _rows(t), label=title, numbers=True),
+        _connections(records.trials(cell.arm)),
+    )
+
+
+def _rows(t: NetworkTrouble) -> list[list[str]]:
+    rows = [
+        ["time-outs, timed part", _number(t.baseline_timeouts), _number(t.timeouts)],
+        ["segments sent again, timed part", _number(t.baseline_retransmitted), _number(t.retransmitted)],
+        ["smallest RTO of a connection in trouble", _seen(t.baseline_rto), _seen(t.rto)],
+        ["waited in time-outs (time-outs × RTO)", _time(t.baseline_waited), _time(t.waited)],
+    ]
+    places = dict.fromkeys((*t.drops, *t.baseline_drops))
+    dropped = sorted(places, key=lambda p: -max(t.drops.get(p, 0.0), t.baseline_drops.get(p, 0.0)))
+    for place in dropped[:SHOWN_PLACES]:
+        counts = [_number(side.get(place, 0.0)) for side in (t.baseline_drops, t.drops)]
+        rows.append([one_line(f"drops, whole trial: {place}"), *counts])
+    return rows
+
+
+def _connections(trials: Sequence[TrialRecord]) -> Markup:
+    worst = max(trials, key=_sent_again, default=None)
+    shown = [c for c in (worst.connections or () if worst else ()) if c.retransmitted][:SHOWN_CONNECTIONS]
+    if worst is None or not shown:
+        return Markup("")
+    heads = ("connection", "RTO", "round trip", "cwnd", "sent again", "time-outs", "congestion control")
+    rows = [
+        [
+            one_line(f"{c.scope}: {c.local} to {c.remote}"),
+            _time(c.rto),
+            f"{_time(c.rtt)} ± {_time(c.rttvar)}",
+            *(_number(v) for v in (c.cwnd, c.retransmitted, c.timeouts)),
+            one_line(c.congestion_control or "unavailable"),
+        ]
+        for c in shown
+    ]
+    title = f"Connections of the worst trial (block {worst.block})"
+    return join(tag("h4", title), table(heads, rows, label=title, numbers=True))
+
+
+def _sent_again(trial: TrialRecord) -> int:
+    return sum(_again(c) for c in trial.connections or ())
+
+
+def _again(c: Connection) -> int:
+    return c.retransmitted or 0
+
+
+def _number(value: float | None) -> str:
+    return "unavailable" if value is None else f"{value:,.3g}" if value < 1000 else f"{value:,.0f}"
+
+
+def _time(seconds: float | None) -> str:
+    return "unavailable" if seconds is None else one_line(show(seconds, "s"))
+
+
+def _seen(seconds: float | None) -> str:
+    return "none seen" if seconds is None else _time(seconds)

@@ -1,0 +1,191 @@
+"""What a paper printed, each figure beside what was measured here of the same or nearly the same. Pure; takes
+nothing of a paper into an estimate."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass
+
+from ...model.profile import RankProfile
+from ...model.published import PublishedFigure, Quantity
+from ...model.record import JsonValue
+from ...model.result import Analysis, Cell, Interval
+from ...model.study import ApplicationWorkload, KernelWorkload, Study
+from ...units import show, show_effect
+from ..seen import RecordIndex
+from ..text import one_line
+from .cells import bounded
+from .profile import ProfileLine, profile_lines
+
+Ranks = Sequence[RankProfile]
+WHOLE = ("rate", "bandwidth", "wall")
+"""Metrics that speak for the whole of a kernel."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class OwnValue:
+    """One value of ours.
+
+    what: workload, or '' where it is one for all; value in base units.
+    low, high: its interval, infinite where it has none yet, value itself where there is no interval to have.
+    """
+
+    what: str
+    value: float
+    low: float
+    high: float
+    text: str
+
+    def as_json(self) -> dict[str, JsonValue]:
+        ends = {
+            k: v if math.isfinite(v) and v > -1 else None for k, v in (("low", self.low), ("high", self.high))
+        }
+        return {"what": self.what, "value": self.value, **ends, "text": self.text}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Beside:
+    """A printed figure and ours. found: empty where nothing was measured, and then lacking says why."""
+
+    figure: PublishedFigure
+    found: tuple[OwnValue, ...]
+    lacking: str = ""
+
+    @property
+    def printed(self) -> str:
+        """'15 to 67 %', '1.04 s', '20'."""
+        return printed_text(self.figure)
+
+    @property
+    def ours(self) -> str:
+        if not self.found:
+            return self.lacking
+        if len(self.found) == 1:
+            return self.found[0].text
+        return "; ".join(f"{f.what} {f.text}" for f in self.found)
+
+    def as_json(self) -> dict[str, JsonValue]:
+        """Value, unit and where from, and how like ours it is; ours apart from it."""
+        f = self.figure
+        return {
+            "what": f.what,
+            "published": {"low": f.low, "high": f.high, "unit": f.unit, "text": self.printed},
+            "where": f.source,
+            "quantity": f.quantity.value,
+            "likeness": f.likeness.value,
+            "differs": f.differs,
+            "workloads": list(f.workloads),
+            "class": f.size,
+            "arm": f.arm,
+            "baseline": f.baseline,
+            "phase": f.phase,
+            "ours": [x.as_json() for x in self.found],
+            "lacking": self.lacking,
+        }
+
+
+def printed_text(f: PublishedFigure) -> str:
+    """A printed figure as text."""
+    if f.unit == "share":
+        low, high = (f"{100 * v:.4g}" for v in (f.low, f.high))
+        return f"{low} %" if low == high else f"{low} to {high} %"
+    if f.quantity is Quantity.TIME:
+        return f"{1000 * f.low:.8g} ms"  # every digit that was printed
+    if f.quantity is Quantity.WALL:
+        return f"{f.low:g} {f.unit}"
+    return show(f.low, f.unit) if f.unit else f"{f.low:g}"
+
+
+def beside(
+    figures: Sequence[PublishedFigure],
+    places: Mapping[str, str],
+    study: Study | None,
+    analysis: Analysis | None,
+    records: RecordIndex,
+    why: str,
+) -> tuple[Beside, ...]:
+    """Each figure with ours. places: arm by the paper's word for it; why: what to say of a part that holds
+    nothing."""
+    if study is None or analysis is None:
+        return tuple(Beside(figure=f, found=(), lacking=f"not measured: {why}") for f in figures)
+    kernels = {w.name: w.kernel for w in study.workloads if isinstance(w, KernelWorkload)}
+    kernels |= {w.name: w.application for w in study.workloads if isinstance(w, ApplicationWorkload)}
+    lines = profile_lines(tuple(dict.fromkeys(places.values())), records)
+    return tuple(_one(f, places, kernels, analysis, lines) for f in figures)
+
+
+def _one(
+    f: PublishedFigure,
+    places: Mapping[str, str],
+    kernels: Mapping[str, str],
+    analysis: Analysis,
+    lines: Sequence[ProfileLine],
+) -> Beside:
+    if f.quantity is Quantity.GAIN:
+        return Beside(figure=f, found=(), lacking=f"not in one boot state: {f.differs}")
+    arm, baseline = places.get(f.arm, ""), places.get(f.baseline, "")
+    if not arm or (f.baseline and not baseline):
+        return Beside(figure=f, found=(), lacking="not measured: no such arm on this machine")
+    wanted = {name for name, kernel in kernels.items() if kernel in f.workloads}
+    if f.quantity in (Quantity.TIME, Quantity.TIME_SHARE):
+        found = tuple(_phase(f, line) for line in lines if line.arm == arm and line.workload in wanted)
+        return Beside(figure=f, found=found[:1], lacking="" if found else "not measured: no profile")
+    if f.quantity is Quantity.WALL:
+        found = tuple(_wall(f.what, values) for values in _walls(analysis, arm, wanted))
+        return Beside(figure=f, found=found, lacking="" if found else "not measured yet")
+    cells = [c for c in analysis.cells if c.arm == arm and c.workload in wanted and c.metric in WHOLE]
+    if f.quantity is Quantity.OVERHEAD:
+        found = tuple(_overhead(c) for c in cells if c.baseline == baseline)
+    else:  # of the arm's own trials, whatever it is compared with
+        found = tuple(_trouble(f, c) for c in {c.workload: c for c in cells}.values())
+    return Beside(figure=f, found=found, lacking="" if found else "not measured yet")
+
+
+def _walls(analysis: Analysis, arm: str, wanted: Set[str]) -> list[Interval]:
+    """Of the first cell that holds the arm, on either side."""
+    for c in analysis.cells:
+        if c.workload in wanted and c.metric == "wall" and arm in (c.arm, c.baseline):
+            return [c.value if arm == c.arm else c.baseline_value]
+    return []
+
+
+def _wall(what: str, v: Interval) -> OwnValue:
+    return OwnValue(what=what, value=v.centre, low=v.low, high=v.high, text=show(v.centre, "s"))
+
+
+def _overhead(c: Cell) -> OwnValue:
+    low, high = (c.low, c.high) if bounded(c) else (-math.inf, math.inf)
+    text = f"{show_effect(c.overhead, c.low, c.high)}, n {c.n}"
+    return OwnValue(what=one_line(c.workload), value=c.overhead, low=low, high=high, text=text)
+
+
+def _phase(f: PublishedFigure, line: ProfileLine) -> OwnValue:
+    seconds = phases(line)
+    value = seconds[f.phase]
+    text = show(value, "s")
+    if f.quantity is Quantity.TIME_SHARE:
+        value = value / whole if (whole := sum(seconds.values())) > 0 else math.nan
+        text = f"{100 * value:.3g} %"
+    return OwnValue(what=one_line(line.workload), value=value, low=value, high=value, text=text)
+
+
+def phases(line: ProfileLine) -> dict[str, float]:
+    """Seconds by the names of the published table."""
+    return {
+        "computation": line.compute,
+        "communication": line.communication,
+        "start of MPI": line.init,
+    }
+
+
+def _trouble(f: PublishedFigure, c: Cell) -> OwnValue:
+    """Time-outs of a trial, or what they waited; none where nothing was lost."""
+    t = c.network
+    counted = 0.0 if t is None else (t.timeouts if f.quantity is Quantity.COUNT else t.waited)
+    value = math.nan if counted is None else counted
+    if f.quantity is Quantity.COUNT:
+        text = "unavailable" if counted is None else f"{counted:.3g} in a trial"
+    else:
+        text = "unavailable" if counted is None else f"{show(counted, 's')} in a trial"
+    return OwnValue(what=one_line(c.workload), value=value, low=value, high=value, text=text)

@@ -1,0 +1,138 @@
+"""Boots of guests by their steps, in the form of the paper of 2009 on a cluster of virtual machines (its
+Table 1); beside them this node's own records of its boots, and what the paper printed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from statistics import fmean, median, stdev
+
+from ...model.published import Quantity
+from ...model.record import STEP, JsonValue, TrialRecord
+from ...model.study import Study
+from ...published import published
+from ..seen import RecordIndex
+from ..sheet import Block, Grid, Leaf, Words
+from ..text import one_line
+from .cells import side
+
+PAPER = "kvm-cluster-2009"
+HEADS = ("s", "minimum", "median", "maximum", "mean", "standard deviation", "n")
+WHOLE, FIRST_COMMAND, READY = "first_instruction", "first_command", "agent"
+_START = "start."
+_STEPS = {
+    "prepare": "until the hypervisor was asked",
+    "libvirt": "libvirt, until it runs",
+    "program": "QEMU",
+    "restore": "restore",
+    "firmware": "firmware",
+    "kernel": "kernel",
+    "modules": "init: modules",
+    "root": "init: root",
+    "network": "network up",
+    READY: "agent ready",
+    WHOLE: "in all, until ready",
+    FIRST_COMMAND: "first command",
+}
+_SEVERAL = (
+    "Of several guests of an arm, a workload of starts adds the seconds up where they start one after the "
+    "other, and tells those of the last to be ready where they start side by side; other trials tell of "
+    "their last guest."
+)
+_PHYSICAL = {"whole": "in all, as systemd tells of this boot"}
+
+
+def boot_leaf(study: Study, records: RecordIndex, provenance: Mapping[str, JsonValue]) -> Leaf | None:
+    """None where no guest was booted."""
+    blocks: list[Block] = []
+    several = False
+    for arm in study.arms():
+        found = steps_of(records.trials(arm.name))
+        if READY in found:
+            several |= arm.placement.all_instances > 1
+            blocks.append(
+                Grid(
+                    title=one_line(f"Start of {side(study, arm.name).title}"),
+                    heads=HEADS,
+                    rows=tuple(_row(words, found[k]) for k, words in _STEPS.items() if k in found),
+                    numbers=True,
+                )
+            )
+    if not blocks:
+        return None
+    if several:
+        blocks.append(Words(text=_SEVERAL, quiet=True))
+    blocks += _physical(provenance.get("boots"))
+    blocks += _printed()
+    return Leaf(key="boots", title="Boot times", blocks=tuple(blocks))
+
+
+def steps_of(trials: Sequence[TrialRecord]) -> dict[str, list[float]]:
+    """Seconds by step of every start that is told of: those of a subject, else the last of each trial."""
+    out: dict[str, list[float]] = {}
+    for t in trials:
+        told = {k.removeprefix(_START): v for k, v in t.phases.items() if k.startswith(_START)}
+        row = next((r for r in t.rows if r.metric == "start" and READY in _parts(r.parts)), None)
+        if row is not None:
+            for name, values in {**_parts(row.parts), WHOLE: row.values}.items():
+                out.setdefault(name, []).extend(values)
+            told = {k: v for k, v in told.items() if k == FIRST_COMMAND}
+        for name, value in told.items():
+            out.setdefault(name, []).append(value)
+    return out
+
+
+def _parts(parts: Mapping[str, Sequence[float]]) -> dict[str, Sequence[float]]:
+    return {k.removeprefix(STEP): v for k, v in parts.items() if k.startswith(STEP)}
+
+
+def _row(what: str, values: Sequence[float]) -> tuple[str, ...]:
+    spread = f"{stdev(values):.3g}" if len(values) > 1 else "not known"
+    middle = (min(values), median(values), max(values), fmean(values))
+    return (what, *(f"{v:.4g}" for v in middle), spread, str(len(values)))
+
+
+def _physical(boots: JsonValue) -> list[Block]:
+    """This node's own."""
+    if not isinstance(boots, dict) or not boots:
+        return []
+    rows = []
+    phases, reboots = boots.get("phases"), boots.get("reboots")
+    for name, value in phases.items() if isinstance(phases, dict) else ():
+        if isinstance(value, int | float):
+            rows.append(_row(_PHYSICAL.get(name, one_line(name)), [float(value)]))
+    gaps = [float(g) for g in reboots if isinstance(g, int | float)] if isinstance(reboots, list) else []
+    if gaps:
+        rows.append(_row(f"physical reboot, by its {boots.get('source')}", gaps))
+    out: list[Block] = []
+    if rows:
+        out.append(Grid(title="This node itself", heads=HEADS, rows=tuple(rows), numbers=True))
+    absent = boots.get("absent")
+    if isinstance(absent, dict) and absent:
+        said = "; ".join(one_line(f"{name}: {why}") for name, why in absent.items())
+        out.append(Words(text=f"Records of this node's own boots that are absent: {said}.", quiet=True))
+    return out
+
+
+def _printed() -> list[Block]:
+    paper = published(PAPER)
+    figures = [f for f in paper.figures if f.quantity is Quantity.BOOT] if paper is not None else []
+    rows: dict[str, dict[str, str]] = {}
+    for f in figures:
+        rows.setdefault(f.arm, {})[f.phase.partition(".")[2]] = f"{f.low:g}"
+    if paper is None or not rows:
+        return []
+    names = HEADS[1:-1]
+    one = figures[0]
+    return [
+        Grid(
+            title=f"As printed in {paper.paper.year}: {one.source}",
+            heads=HEADS[:-1],
+            rows=tuple((arm, *(told[n] for n in names)) for arm, told in rows.items()),
+            numbers=True,
+        ),
+        Words(
+            text=f"{paper.paper.authors}: {paper.paper.title}. {paper.paper.setting}. "
+            f"Differs: {one.differs}.",
+            quiet=True,
+        ),
+    ]

@@ -1,0 +1,362 @@
+"""The verdict table as data: one wording for every form of the report. Pure; knows no format."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from ...model.result import Analysis, Attribution, Cell, Interval, NoiseFloor, Verdict
+from ...model.study import Pinning, Placement, Study
+from ...units import show, show_effect
+from ..text import one_line, plural
+
+SYMBOLS: Mapping[Verdict, str] = {
+    Verdict.SLOWER: "▲",
+    Verdict.FASTER: "▼",
+    Verdict.EQUIVALENT: "=",
+    Verdict.NONE: "?",
+    Verdict.INCONSISTENT: "!",
+}
+WORDS: Mapping[Verdict, str] = {
+    Verdict.SLOWER: "material",
+    Verdict.FASTER: "faster",
+    Verdict.EQUIVALENT: "equivalent",
+    Verdict.NONE: "no verdict yet",
+    Verdict.INCONSISTENT: "inconsistent",
+}
+
+
+def verdict_text(verdict: Verdict) -> str:
+    """Symbol and word, which never stand alone: '▲ material'."""
+    return f"{SYMBOLS[verdict]} {WORDS[verdict]}"
+
+
+def margin_text(margin: float) -> str:
+    """'±3 %'."""
+    return f"±{margin * 100:.3g} %"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Side:
+    """One arm in words: 'container', '2 instances × 1 task', 'veth-bridge'. Where the study does not hold the
+    arm, its bare name, and shape and network ''."""
+
+    arm: str
+    environment: str
+    shape: str
+    network: str
+
+    @property
+    def title(self) -> str:
+        return f"{self.environment}, {self.shape}" if self.shape else self.environment
+
+    @property
+    def full(self) -> str:
+        return f"{self.title}, network {self.network}" if self.network else self.title
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entry:
+    """One cell in words.
+
+    interval: '[−0.5 … +0.8]'.
+    cause: the attribution's sentence or what the verdict waits for.
+    number: position in Analysis.cells.
+    """
+
+    cell: Cell
+    number: int
+    overhead: str
+    interval: str
+    n: str
+    verdict: str
+    cause: str
+    difference: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Comparison:
+    """One column: an arm against its baseline."""
+
+    side: Side
+    baseline: Side
+
+
+@dataclass(frozen=True, kw_only=True)
+class Line:
+    """One row: a metric. entries: by arm."""
+
+    label: str
+    baseline: str
+    entries: Mapping[str, Entry]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Group:
+    """All comparisons with one baseline arm: its absolute values stand in front of them."""
+
+    baseline: Side
+    columns: tuple[Comparison, ...]
+    lines: tuple[Line, ...]
+
+
+def metric_label(cell: Cell) -> str:
+    """workload.metric; the bare workload where the metric only repeats its name."""
+    same = cell.metric in ("", cell.workload)
+    return one_line(cell.workload if same else f"{cell.workload}.{cell.metric}")
+
+
+def side(study: Study, arm_name: str) -> Side:
+    """An arm in words, from the study; its bare name where the study does not hold it."""
+    for arm in study.arms():
+        if arm.name == arm_name:
+            p, emulation = arm.placement, one_line(arm.environment.emulation).partition(":")[0]
+            return Side(
+                arm=arm_name,
+                environment=one_line(arm.environment.name) + (f" ({emulation})" if emulation else ""),
+                shape=shape_text(p),
+                network=arm.environment.attachment.value,
+            )
+    return Side(arm=arm_name, environment=one_line(arm_name), shape="", network="")
+
+
+def shape_text(p: Placement) -> str:
+    """'2 instances × 1 task', and what is not as usual; emulated nodes are named so wherever an arm is."""
+    pinned = {
+        Pinning.RANK: "",
+        Pinning.INSTANCE: ", pinned by instance",
+        Pinning.NONE: ", not pinned",
+    }[p.pinning]
+    shared = ", oversubscribed" if p.oversubscribe else ""
+    shape = f"{plural(p.instances, 'instance')} × {plural(p.tasks, 'task')}{pinned}{shared}"
+    return f"{p.nodes} emulated nodes × {shape}" if p.emulated else shape
+
+
+def failure_text(cell: Cell) -> str:
+    """'fails in 3 of 12 blocks; its baseline fails in 1 of 12 blocks'; empty where none failed."""
+    sides = (("fails", cell.failed_blocks), ("its baseline fails", cell.baseline_failed_blocks))
+    return "; ".join(f"{who} in {len(blocks)} of {cell.tried} blocks" for who, blocks in sides if blocks)
+
+
+def cause_text(cell: Cell) -> str:
+    """How often a side failed, and the likely cause where the figures carry one; what is missing where there
+    is no verdict."""
+    if cell.verdict is Verdict.NONE and not cell.blocks_needed:
+        return one_line(cell.reason)
+    return "; ".join(text for text in (failure_text(cell), _cause(cell)) if text)
+
+
+def _cause(cell: Cell) -> str:
+    if cell.verdict is Verdict.NONE:
+        return f"about {plural(cell.blocks_needed or 0, 'block')} more"
+    if cell.verdict is Verdict.INCONSISTENT:
+        return one_line(cell.reason) or "the machine changed during the run"
+    if cell.verdict is Verdict.EQUIVALENT or cell.attribution is None:
+        return ""
+    return one_line(cause_sentence(cell.attribution))
+
+
+def cause_sentence(found: Attribution) -> str:
+    """'TCP time-outs: 18 × 0.2 s = 3.6 s of 4 s; try: rto_min 2 ms', the change only where one may help."""
+    return f"{found.sentence}; try: {found.suggestion.words}" if found.suggestion else found.sentence
+
+
+def bounded(cell: Cell) -> bool:
+    """Whether the interval has two ends; exp(-inf) - 1 = -1 is none."""
+    return cell.low > -1 and math.isfinite(cell.high)
+
+
+def effect(cell: Cell) -> tuple[str, str]:
+    """Overhead and interval in one form: ('+0.2 %', '[−0.5 … +0.8]'); where a side failed so often that the
+    whole interval is infinite, ('fails', '[9 of 12]')."""
+    if cell.low == math.inf or cell.high <= -1:
+        return "fails", f"[{len(cell.failed_blocks) or len(cell.baseline_failed_blocks)} of {cell.tried}]"
+    overhead, _, interval = show_effect(cell.overhead, cell.low, cell.high).partition(" [")
+    return overhead, f"[{interval}"
+
+
+def value_text(value: Interval, unit: str, *, signed: bool = False) -> str:
+    """A value with its interval, each with its unit: '74.9 GB/s [74.1 GB/s … 75.2 GB/s]'."""
+    ends = (value.centre, value.low, value.high)
+    figures = value.half_width / 10  # one figure more than the half-width has
+    centre, low, high = (one_line(show(v, unit, half_width=figures, signed=signed)) for v in ends)
+    return f"{centre} [{low} … {high}]"
+
+
+def difference_text(cell: Cell) -> str:
+    """The paired difference with its interval where the metric is a time, else ''."""
+    known = cell.unit == "s" and math.isfinite(cell.difference.centre)
+    return value_text(cell.difference, cell.unit, signed=True) if known else ""
+
+
+def entry(cell: Cell, number: int) -> Entry:
+    """A cell in words."""
+    overhead, interval = effect(cell)
+    return Entry(
+        cell=cell,
+        number=number,
+        overhead=overhead,
+        interval=interval,
+        n=f"n {cell.n}",
+        verdict=verdict_text(cell.verdict),
+        cause=cause_text(cell),
+        difference=difference_text(cell),
+    )
+
+
+def verdict_table(study: Study, analysis: Analysis) -> tuple[Group, ...]:
+    """The table, one group per baseline arm, metrics in the order of the study's workloads."""
+    numbered = list(enumerate(analysis.cells))
+    place = {w.name: i for i, w in enumerate(study.workloads)}
+    groups = []
+    for base in dict.fromkeys(c.baseline for c in analysis.cells):
+        own = [(i, c) for i, c in numbered if c.baseline == base]
+        baseline = side(study, base)
+        columns = tuple(
+            Comparison(side=side(study, arm), baseline=baseline)
+            for arm in dict.fromkeys(c.arm for _, c in own)
+        )
+        by_metric: dict[tuple[str, str], list[tuple[int, Cell]]] = {}
+        for i, c in own:
+            by_metric.setdefault((c.workload, c.metric), []).append((i, c))
+        lines = tuple(
+            Line(
+                label=metric_label(cells[0][1]),
+                baseline=one_line(show(cells[0][1].baseline_value.centre, cells[0][1].unit)),
+                entries={c.arm: entry(c, i) for i, c in cells},
+            )
+            for cells in sorted(by_metric.values(), key=lambda found: place.get(found[0][1].workload, 0))
+        )
+        groups.append(Group(baseline=baseline, columns=columns, lines=lines))
+    return tuple(groups)
+
+
+def trust_text(noise: NoiseFloor) -> str:
+    """What the baseline against itself says about the machine, in one sentence."""
+    why = one_line(noise.reason)
+    if not noise.cells:
+        return "No noise floor: the baseline was not run against itself."
+    if not noise.trusted:
+        return "! Not trustworthy on this machine: the baseline differs from itself" + (
+            f": {why}." if why else "."
+        )
+    if not noise.proven:
+        return "? The baseline is not yet proven equivalent to itself" + (f": {why}." if why else ".")
+    return "= The baseline is equivalent to itself."
+
+
+def answer_sentence(study: Study, analysis: Analysis) -> str:
+    """The answer in two sentences: verdicts counted over what is asked about, and the dearest of them.
+
+    What is asked about: everything that is no baseline itself, against the first baseline; all cells where
+    there is nothing of that kind.
+    """
+    baselines = study.design.baselines
+    own = {a.name for a in study.arms() if a.environment.name == baselines[0]}
+    asked = [c for c in analysis.cells if c.environment not in baselines and c.baseline in own]
+    cells = asked or list(analysis.cells)
+    if not cells:
+        return "Nothing could be compared yet."
+    counts = {v: sum(c.verdict is v for c in cells) for v in Verdict}
+    names = {
+        Verdict.SLOWER: "materially slower",
+        Verdict.FASTER: "materially faster",
+        Verdict.EQUIVALENT: "equivalent",
+        Verdict.NONE: "not decided yet",
+        Verdict.INCONSISTENT: "inconsistent",
+    }
+    said = ", ".join(f"{counts[v]} {names[v]}" for v in Verdict if counts[v])
+    margins = ", ".join(dict.fromkeys(margin_text(c.margin) for c in cells))
+    against = f" with {one_line(baselines[0])}" if asked else ""
+    text = f"Of {plural(len(cells), 'comparison')}{against}, at a margin of {margins}: {said}."
+    slower = [c for c in cells if c.verdict is Verdict.SLOWER]
+    if slower:
+        worst = max(slower, key=lambda c: c.overhead)
+        text += (
+            f" The largest cost: {metric_label(worst)} in {side(study, worst.arm).title}, "
+            f"{show_effect(worst.overhead, worst.low, worst.high)}, n {worst.n}."
+        )
+    return text
+
+
+def question_text(study: Study, analysis: Analysis) -> str:
+    """The question in words; made from the arms where the study has none."""
+    asked = one_line(analysis.question or study.question)
+    if asked:
+        return asked
+    others = [e.name for e in study.environments if e.name not in study.design.baselines]
+    return one_line(
+        f"What does {', '.join(others) or 'it'} cost against {', '.join(study.design.baselines)}?"
+    )
+
+
+def emulation_warnings(analysis: Analysis) -> tuple[str, ...]:
+    """A sentence for each environment that was emulated, or whose guests were."""
+    cells = (*analysis.cells, *analysis.noise_floor.cells)
+    return emulation_said((name, c.guest) for c in cells for name in c.guest_of or (c.environment,))
+
+
+def emulation_said(found: Iterable[tuple[str, str]]) -> tuple[str, ...]:
+    """found: names, and how they are emulated, empty where they are not."""
+    emulated = "is emulation: its figures say nothing of what runs on a processor"
+    inner = "is nested: its figures say nothing of guests on a machine"
+    return tuple(
+        f"Warning: {name} ({why}) {emulated if 'TCG' in why else inner}."
+        for name, why in dict.fromkeys((one_line(name), one_line(why)) for name, why in found if why)
+    )
+
+
+def legend(analysis: Analysis) -> tuple[str, ...]:
+    """What the symbols and the numbers mean."""
+    margin = ", ".join(dict.fromkeys(margin_text(c.margin) for c in analysis.cells)) or "the margin"
+    confidence = ", ".join(dict.fromkeys(f"{c.confidence * 100:.3g} %" for c in analysis.cells)) or "95 %"
+    return (
+        *emulation_warnings(analysis),
+        f"▲ material: slower beyond {margin}   ▼ faster beyond {margin}   "
+        f"= equivalent: within {margin}, proven",
+        "? no verdict yet   ! inconsistent: the machine changed during the run",
+        f"[low … high] {confidence} interval, valid however often one looks; n counts blocks; "
+        "± is a half-width; ×2 means twice the time.",
+    )
+
+
+def next_steps(analysis: Analysis, results_dir: str | None) -> tuple[str, ...]:
+    """What to do next: the line that tries what is suggested; how many more blocks the undecided cells need,
+    and the line that measures them.
+
+    results_dir: None leaves the line out.
+    """
+    return (*_to_try(analysis, results_dir), *_to_decide(analysis, results_dir))
+
+
+def _to_try(analysis: Analysis, results_dir: str | None) -> tuple[str, ...]:
+    """The line that tries the changes suggested."""
+    found = [c for c in analysis.cells if c.attribution is not None and c.attribution.change]
+    if not found or results_dir is None:
+        return ()
+    return (f"{plural(len(found), 'change')} suggested; whether it helps:  nearmetal try {results_dir}",)
+
+
+def _to_decide(analysis: Analysis, results_dir: str | None) -> tuple[str, ...]:
+    open_cells = analysis.undecided
+    if not open_cells:
+        return ()
+    command = f":  nearmetal resume {results_dir}" if results_dir is not None else ""
+    known = [c for c in open_cells if c.blocks_needed is not None]
+    if not known:
+        return (f"? {plural(len(open_cells), 'cell')} not decided{command}",)
+    need = max(known, key=lambda c: c.blocks_needed or 0)
+    seconds = need.seconds_needed
+    time = f" ({_roughly(seconds)})" if seconds is not None and math.isfinite(seconds) else ""
+    rest = f" ({len(open_cells)} open in all)" if len(open_cells) > 1 else ""
+    return (
+        f"? not decided: {metric_label(need)} in {one_line(need.arm)} needs about "
+        f"{plural(need.blocks_needed or 0, 'block')}{time} more{rest}{command}",
+    )
+
+
+def _roughly(seconds: float) -> str:
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"

@@ -1,0 +1,81 @@
+"""What was counted inside the run, what was not and why, and what the counting cost: one wording for every
+form of the report."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ...model.record import JsonValue
+from ...samplers import SamplingCost
+from ...units import show
+from ..text import one_line, plural
+
+
+@dataclass(frozen=True, kw_only=True)
+class InsideRecord:
+    """What was counted inside a run, and what counting cost.
+
+    found: the part 'inside' of a provenance, empty where there is none.
+    cost: of the sampler, None where it is not known.
+    """
+
+    found: Mapping[str, JsonValue]
+    cost: SamplingCost | None
+
+    def lines(self) -> list[tuple[str, str]]:
+        """(what, words)."""
+        out: list[tuple[str, str]] = []
+        if self.cost is not None:
+            out.append(("sampling", self._sampling(self.cost)))
+        if self.found:
+            out.append(("perf events", events_words(self.found)))
+            out.append(("energy", self._energy()))
+        return out
+
+    def as_json(self) -> dict[str, JsonValue]:
+        """Share of a core, None where it is not known."""
+        cost = self.cost
+        return {
+            **self.found,
+            "sampling": None
+            if cost is None
+            else {
+                "seconds": cost.seconds,
+                "cpu_seconds": cost.cpu,
+                "samples": cost.samples,
+                "share_of_a_core": cost.share,
+            },
+        }
+
+    def _sampling(self, cost: SamplingCost) -> str:
+        every = self.found.get("sample_every")
+        often = f"every {show(float(every), 's')}: " if isinstance(every, int | float) else ""
+        share = "unknown" if cost.share is None else f"{cost.share * 100:.3f} % of a core"
+        return f"{often}{share} ({plural(cost.samples, 'sample')} in {show(cost.seconds, 's')})"
+
+    def _energy(self) -> str:
+        domains = self.found.get("energy")
+        if isinstance(domains, list):
+            return one_line(f"of {', '.join(map(str, domains))}, by RAPL")
+        return one_line(f"absent: {self.found.get('energy_absent')}")
+
+
+def events_words(found: Mapping[str, JsonValue]) -> str:
+    """'task_clock; absent: cycles, instructions (No such file or directory)'. found: as Inside.found."""
+    counted, absent = found.get("perf_events"), found.get("perf_events_absent")
+    said = ", ".join(map(str, counted)) if isinstance(counted, list) else ""
+    reasons: dict[str, list[str]] = {}
+    for name, why in absent.items() if isinstance(absent, dict) else ():
+        reasons.setdefault(str(why), []).append(name)
+    missing = "; ".join(f"{', '.join(names)} ({why})" for why, names in reasons.items())
+    return one_line("; ".join(s for s in (said, f"absent: {missing}" if missing else "") if s)) or "none"
+
+
+NOTHING = InsideRecord(found={}, cost=None)
+
+
+def inside_of(provenance: Mapping[str, JsonValue], cost: SamplingCost | None) -> InsideRecord:
+    """Of a run's provenance, as it stands on disk."""
+    found = provenance.get("inside")
+    return InsideRecord(found=found if isinstance(found, dict) else {}, cost=cost)

@@ -1,0 +1,94 @@
+"""Where the time went and what was sent, by workload and arm: medians over trials of what the ranks' profiles
+hold. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from statistics import fmean, median
+
+from ...model.profile import RankProfile, calls_together
+from ...units import show
+from ..seen import RecordIndex
+
+Ranks = Sequence[RankProfile]
+
+HEADS = (
+    "workload, arm",
+    "trials",
+    "start of MPI",
+    "computation",
+    "communication",
+    "MPI calls",
+    "messages",
+    "bytes in messages",
+    "most time in",
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProfileLine:
+    """One workload on one arm, medians over trials.
+
+    init, compute, communication: seconds, means over the ranks.
+    calls, messages, bytes: of all ranks together.
+    slowest_call: name of the call that took longest.
+    """
+
+    workload: str
+    arm: str
+    trials: int
+    init: float
+    compute: float
+    communication: float
+    calls: float
+    messages: float
+    bytes: float
+    slowest_call: str
+
+    def cells(self) -> tuple[str, ...]:
+        """In the order of HEADS."""
+        inside = self.compute + self.communication
+        share = f" ({100 * self.communication / inside:.3g} %)" if inside > 0 else ""
+        return (
+            f"{self.workload}, {self.arm}",
+            f"{self.trials:,}",
+            show(self.init, "s"),
+            show(self.compute, "s"),
+            show(self.communication, "s") + share,
+            f"{self.calls:,.0f}",
+            f"{self.messages:,.0f}",
+            show(self.bytes, "B"),
+            self.slowest_call,
+        )
+
+
+def profile_lines(arms: Sequence[str], records: RecordIndex) -> tuple[ProfileLine, ...]:
+    """Workload by workload, so that arms stand below each other; none where nothing was profiled."""
+    trials = {arm: [t.profile for t in records.trials(arm)] for arm in arms}
+    workloads = dict.fromkeys(w for found in trials.values() for profile in found for w in profile)
+    return tuple(
+        _line(workload, arm, [p[workload] for p in found if p.get(workload)])
+        for workload in workloads
+        for arm, found in trials.items()
+        if any(p.get(workload) for p in found)
+    )
+
+
+def _line(workload: str, arm: str, trials: Sequence[Ranks]) -> ProfileLine:
+    def middle(of: Callable[[Ranks], float]) -> float:
+        return median(map(of, trials))
+
+    last = calls_together(rank.calls for rank in trials[-1])
+    return ProfileLine(
+        workload=workload,
+        arm=arm,
+        trials=len(trials),
+        init=middle(lambda ranks: fmean(r.init for r in ranks)),
+        compute=middle(lambda ranks: fmean(r.compute for r in ranks)),
+        communication=middle(lambda ranks: fmean(r.communication for r in ranks)),
+        calls=middle(lambda ranks: sum(c.count for r in ranks for c in r.calls.values())),
+        messages=middle(lambda ranks: sum(r.messages for r in ranks)),
+        bytes=middle(lambda ranks: sum(p.bytes for r in ranks for p in r.peers)),
+        slowest_call=max(last, key=lambda name: last[name].seconds, default="none"),
+    )

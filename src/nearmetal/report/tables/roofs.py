@@ -1,0 +1,59 @@
+"""Results as shares of the roofs over them, in words: one line for each metric of each arm."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ...model.result import Analysis, Roof
+from ...units import show
+from ..text import one_line
+from .cells import metric_label
+
+HEADS = ("metric", "roof", "arm", "result", "share of the roof")
+
+
+@dataclass(frozen=True, kw_only=True)
+class RoofLine:
+    """share: of the roof."""
+
+    metric: str
+    roof: str
+    arm: str
+    result: str
+    share: float
+
+    def cells(self) -> tuple[str, ...]:
+        return (self.metric, self.roof, self.arm, self.result, share_figure(self.share))
+
+    @property
+    def text(self) -> str:
+        return f"{self.metric} in {self.arm}: {self.result}, {share_figure(self.share)} of {self.roof}"
+
+
+def share_figure(share: float) -> str:
+    """'97 %', '×12'."""
+    return f"{share * 100:.3g} %" if share < 10 else f"×{share:.3g}"
+
+
+def roof_text(roof: Roof, unit: str) -> str:
+    """'75 GB/s (memory bandwidth, STREAM Triad of 2 ranks)'."""
+    return one_line(f"{show(roof.value, unit)} ({roof.words})")
+
+
+def roof_lines(analysis: Analysis) -> tuple[RoofLine, ...]:
+    """The baseline once, then every arm, by metric; empty where no roof was measured."""
+    out: dict[tuple[str, str], RoofLine] = {}
+    for c in analysis.cells:
+        sides = ((c.baseline, c.baseline_value, c.baseline_roof), (c.arm, c.value, c.roof))
+        for arm, value, roof in sides:
+            if roof is None:
+                continue
+            line = RoofLine(
+                metric=metric_label(c),
+                roof=roof_text(roof, c.unit),
+                arm=one_line(arm),
+                result=one_line(show(value.centre, c.unit)),
+                share=roof.share,
+            )
+            out.setdefault((metric_label(c), arm), line)
+    return tuple(out.values())
