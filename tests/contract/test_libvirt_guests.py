@@ -208,7 +208,7 @@ from nearmetal.environments import GuestBase, InstanceRequest, Tools
 from nearmetal.environments.libvirt.backend import Libvirt
 from nearmetal.host import LocalHost
 from nearmetal.host.runtime import scratch_directory
-from nearmetal.model.guest import MIB, GuestSettings
+from nearmetal.model.environments.guest import MIB, GuestSettings
 from nearmetal.model.study import Attachment, Environment
 host, own = LocalHost(), Path(sys.argv[1])
 asked = InstanceRequest(

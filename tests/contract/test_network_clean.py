@@ -25,7 +25,7 @@ pytestmark = [
 CODE = """
 import sys, time
 from pathlib import Path
-from nearmetal.model.network import NetworkSettings
+from nearmetal.model.environments.network import NetworkSettings
 from nearmetal.model.study import Attachment
 from nearmetal.network.build import build_networks
 from nearmetal.network.plan import Want

@@ -87,7 +87,7 @@ def test_a_device_in_use_is_left_alone(devices: tuple[str, str], tmp_path: Path)
 CODE = """
 import sys, time
 from pathlib import Path
-from nearmetal.model.network import NetworkSettings, Offloads
+from nearmetal.model.environments.network import NetworkSettings, Offloads
 from nearmetal.model.study import Attachment
 from nearmetal.network.build import build_networks
 from nearmetal.network.plan import Want

@@ -77,3 +77,59 @@ def test_help_imports_nothing_heavy(monkeypatch: pytest.MonkeyPatch) -> None:
     rooms = {name for name in seen - {"nearmetal"} if (SOURCE.parent / Path(*name.split("."))).is_dir()}
     assert "nearmetal.cli.commands" in seen
     assert rooms == {"nearmetal.cli"}, "only the module of the command that is run imports other rooms"
+
+
+MEASURING = "what measures: half a second, and most commands only read"
+NUMPY = "analysis and what imports it: numpy and scipy"
+RICH = "rich: a pipe gets no colours and no live picture"
+YAML = "pydantic and ruamel.yaml: a process that only runs blocks reads no study file"
+#: How many imports the functions of a file or a room may have at most, and what starts earlier without them.
+IN_FUNCTIONS = {
+    "api/catalog.py": (2, MEASURING),
+    "api/checking.py": (25, "everything that can be checked, which only 'nearmetal check' asks for"),
+    "api/measuring.py": (9, MEASURING),
+    "api/results.py": (5, NUMPY),
+    "api/workload_names.py": (2, MEASURING),
+    "cli/calibrate.py": (1, MEASURING),
+    "cli/machine.py": (2, MEASURING),
+    "cli/measuring.py": (1, MEASURING),
+    "cli/present.py": (4, f"{NUMPY}; {RICH}"),
+    "cli/results.py": (1, NUMPY),
+    "cli/run_block.py": (1, MEASURING),
+    "cli/runs.py": (3, MEASURING),
+    "cli/series.py": (7, f"{MEASURING}; {NUMPY}"),
+    "cli/trying.py": (1, MEASURING),
+    "cli/view.py": (6, f"{NUMPY}; {RICH}"),
+    "environments": (1, "qemu.qmp, with asyncio: only guests of QEMU need it"),
+    "host/leftovers.py": (2, "pyroute2: only network links and devices need it"),
+    "model/keys.py": (1, "difflib: most files have no mistake"),
+    "model/expression.py": (3, "regex: only programs of a user's own need it"),
+    "network/worker.py": (
+        1,
+        "pyroute2: the worker answers what is wrong with a request before it imports it",
+    ),
+    "records/export.py": (1, "polars: only Parquet needs it"),
+    "report/forms/figures.py": (1, "vl-convert: a browser engine"),
+    "report/forms/terminal.py": (5, RICH),
+    "report/page/bundle.py": (1, "vl-convert: the bundle is in the cache"),
+    "run": (4, NUMPY),
+    "samplers": (2, "zstandard: only samples are compressed"),
+    "study_file": (22, YAML),
+}
+
+
+def function_imports(tree: ast.AST) -> int:
+    """How many import statements stand in functions."""
+    functions = [n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef)]
+    found = {n for f in functions for n in ast.walk(f) if isinstance(n, ast.Import | ast.ImportFrom)}
+    return len(found)
+
+
+def test_functions_import_only_what_start_up_time_asks_for() -> None:
+    counted: dict[str, int] = {}
+    for path in SOURCE.rglob("*.py"):
+        name = str(path.relative_to(SOURCE))
+        place = name if name in IN_FUNCTIONS else name.partition("/")[0]
+        counted[place] = counted.get(place, 0) + function_imports(ast.parse(path.read_text()))
+    too_many = {p: n for p, n in counted.items() if n > IN_FUNCTIONS.get(p, (0, ""))[0]}
+    assert not too_many, "import at the top of the file, or say here what starts earlier"

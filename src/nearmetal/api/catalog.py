@@ -5,7 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from ..environments.registry import backend_names
+from ..host import LocalHost
+from ..images import no_image, require_image
+from ..model.environments.image import HOST
 from ..model.study import KernelWorkload, Study
+from ..study_file import COMMAND, Catalog
+from ..workloads.kernels.registry import kernel, kernel_names, metrics, parameters
 from .workload_names import known_applications, type_of
 
 if TYPE_CHECKING:
@@ -15,10 +21,6 @@ if TYPE_CHECKING:
 
 def catalog() -> Catalog:
     """The backends and kernels that study files may name."""
-    from ..environments.registry import backend_names
-    from ..study_file import COMMAND, Catalog
-    from ..workloads.kernels.registry import kernel, kernel_names, parameters
-
     return Catalog(
         backends=backend_names(),
         kernels={k: {p.name: (type_of(p), p.doc) for p in parameters(k).values()} for k in kernel_names()},
@@ -34,8 +36,6 @@ def catalog() -> Catalog:
 
 
 def _no_image(name: str, own: Mapping[str, ImageDefinition], file: str) -> str | None:
-    from ..host import LocalHost
-    from ..images import no_image
     from ..node.machine import image_store
 
     return no_image(LocalHost(), image_store(), name, own, file)
@@ -43,19 +43,14 @@ def _no_image(name: str, own: Mapping[str, ImageDefinition], file: str) -> str |
 
 def require_images(study: Study) -> None:
     """Raises UnavailableError where an image does not stand that an environment is to have."""
-    from ..host import LocalHost
-    from ..images import require_image
-    from ..model.environments.image import HOST
     from ..node.machine import image_store
 
     for name in dict.fromkeys(e.image for e in study.environments if e.image != HOST):
         require_image(LocalHost(), image_store(), name, {i.name: i for i in study.images})
 
 
-def _every_metric(kernel: str) -> tuple[str, ...]:
+def _every_metric(name: str) -> tuple[str, ...]:
     """The metrics of a kernel under every word that its parameters may be given."""
-    from ..workloads.kernels.registry import metrics, parameters
-
-    choices = [{}, *({p.name: word} for p in parameters(kernel).values() for word in p.words)]
-    found = [m for c in choices for m in metrics(KernelWorkload(name=kernel, kernel=kernel, params=c))]
+    choices = [{}, *({p.name: word} for p in parameters(name).values() for word in p.words)]
+    found = [m for c in choices for m in metrics(KernelWorkload(name=name, kernel=name, params=c))]
     return tuple(dict.fromkeys(name for name, _, _ in found))

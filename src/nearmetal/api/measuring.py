@@ -9,8 +9,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ..environments.registry import get_backend
 from ..errors import RunError, UsageError
+from ..host import LocalHost
 from ..model.study import ApplicationWorkload, Attachment, Mpi, Study
+from ..node.progress import Silent
+from ..records import ResultsDirectory
 from .catalog import catalog, require_images
 from .results import RESULTS, Results, frozen_study, load, write_report
 from .studies import draw_seed, study_from, study_text
@@ -65,8 +69,6 @@ def resume(
     progress: Progress | None = None,
 ) -> Results:
     """Go on with the run of a results directory. See run for the arguments and errors."""
-    from ..records import ResultsDirectory
-
     found = ResultsDirectory.open(Path(directory))
     study = _within(frozen_study(found), time)
     order = _order(found.path.parent, found.study_yaml, "resume", force=force)
@@ -143,7 +145,6 @@ def weighed(
 
     Raises UsageError; UnavailableError where the image was not built.
     """
-    from ..environments.registry import get_backend
     from ..run.weigh import weigh_study, with_time_limit
 
     if len(set(environments)) != len(environments):
@@ -196,7 +197,6 @@ def checked(study: Study, progress: Progress, *, require_kvm: bool = False) -> S
 
 def machine_here(progress: Progress, mpi: Mpi | None) -> Machine:
     """This machine, ready to measure. Raises UnavailableError with what to install."""
-    from ..host import LocalHost
     from ..node.machine import prepare_machine
 
     return prepare_machine(LocalHost(), progress, mpi)
@@ -252,8 +252,6 @@ def _within(study: Study, time: float | None) -> Study:
 
 
 def _shown(progress: Progress | None) -> Progress:
-    from ..node.progress import Silent
-
     return progress or Silent()
 
 

@@ -11,6 +11,9 @@ from typing import TYPE_CHECKING
 from ..errors import NearmetalError, UsageError
 from ..model.result import Analysis, Cell
 from ..model.study import Study
+from ..plan import make_plan
+from ..records import ResultsDirectory, SeriesDirectory
+from ..study_file import load_text
 from .studies import Note, ignore
 
 if TYPE_CHECKING:
@@ -50,15 +53,11 @@ class Results:
 
 def load(directory: str | PathLike[str]) -> Results:
     """Analyse a results directory. Raises RecordsError."""
-    from ..records import ResultsDirectory
-
     return analysed(ResultsDirectory.open(Path(directory)))
 
 
 def open_series(path: Path | None, parent: Path = RESULTS, note: Note = ignore) -> SeriesDirectory | None:
     """The series at path, or the newest below parent where no single run is newer; else None."""
-    from ..records import SeriesDirectory
-
     if path is not None:
         return SeriesDirectory.at(path)
     found = series_below(parent)
@@ -70,16 +69,12 @@ def open_series(path: Path | None, parent: Path = RESULTS, note: Note = ignore) 
 
 def series_below(parent: Path) -> list[SeriesDirectory]:
     """All directories of series below parent, newest first."""
-    from ..records import SeriesDirectory
-
     found = [d for file in parent.glob("*/series.json") if (d := SeriesDirectory.at(file.parent))]
     return sorted(found, key=lambda d: (d.created, d.path.name), reverse=True)
 
 
 def open_results(path: Path | None, parent: Path = RESULTS, note: Note = ignore) -> ResultsDirectory:
     """The results directory at path, or the newest below parent."""
-    from ..records import ResultsDirectory, SeriesDirectory
-
     if path is not None and SeriesDirectory.at(path) is not None:
         raise UsageError(
             "this directory holds a study in parts, and the command takes one part",
@@ -96,8 +91,6 @@ def open_results(path: Path | None, parent: Path = RESULTS, note: Note = ignore)
 
 def newest_first(parent: Path, note: Note = ignore) -> list[ResultsDirectory]:
     """All results directories below parent."""
-    from ..records import ResultsDirectory
-
     found = []
     for plan in parent.glob("*/plan.json"):
         directory = ResultsDirectory.open(plan.parent)
@@ -110,8 +103,6 @@ def newest_first(parent: Path, note: Note = ignore) -> list[ResultsDirectory]:
 
 def frozen_study(directory: ResultsDirectory) -> Study:
     """The study of a results directory, narrowed to the arms that took part."""
-    from ..study_file import load_text
-
     text, where, frozen = directory.study_yaml, str(directory.path / "study.yaml"), directory.plan()
     # Without a catalogue: results are read on machines that lack what they were measured with.
     return load_text(text, where, None, seed=frozen.seed).with_arms(frozen.arms)
@@ -126,7 +117,6 @@ def analysed(directory: ResultsDirectory, told: Callable[[float], None] = lambda
     """
     from ..analysis import conclude, wanted
     from ..analysis.roofs import with_roofs
-    from ..plan import make_plan
     from .folding import fold_trials, uncollected
 
     study = frozen_study(directory)

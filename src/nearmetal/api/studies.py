@@ -9,6 +9,8 @@ from pathlib import Path
 
 from ..errors import UsageError
 from ..model.study import Study
+from ..studies import SERIES, builtin, names
+from ..study_file import dump_study, load_study, load_text
 from .catalog import catalog
 
 Note = Callable[[str], None]
@@ -32,9 +34,6 @@ def study_from(text_or_path: str, seed: int | None, note: Note = ignore) -> Stud
 
     Raises UsageError, StudyError.
     """
-    from ..studies import SERIES, builtin, names
-    from ..study_file import load_study, load_text
-
     chosen = draw_seed() if seed is None else seed
     path = Path(text_or_path)
     if path.exists():
@@ -56,6 +55,4 @@ def study_from(text_or_path: str, seed: int | None, note: Note = ignore) -> Stud
 
 def study_text(study: Study) -> str:
     """The study as a study file in which nothing is left to defaults."""
-    from ..study_file import dump_study
-
     return dump_study(study, catalog())

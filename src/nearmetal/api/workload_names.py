@@ -8,7 +8,14 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from ..errors import UsageError
+from ..host import LocalHost
+from ..model.keys import did_you_mean
 from ..model.study import ApplicationWorkload, EventSubject, KernelWorkload, Study, Workload
+from ..node.machine import hardware_of
+from ..study_file.catalog import KnownApplication, ParamType
+from ..units import UnitError
+from ..workloads.applications.registry import application_names, metric_names, needs_storage, parameters
+from ..workloads.parameter import AUTO, Kind
 
 if TYPE_CHECKING:
     from ..study_file.catalog import Catalog, KnownApplication, ParamValue
@@ -98,10 +105,6 @@ def read_values(
 ) -> dict[str, ParamValue]:
     """The texts of a command line as values in base units. owner: the kernel or application whose keys they
     are; known: (type, what it is for) by key. Raises UsageError."""
-    from ..model.keys import did_you_mean
-    from ..study_file.catalog import ParamType
-    from ..units import UnitError
-
     out: dict[str, ParamValue] = {}
     for key, text in texts.items():
         if key not in known:
@@ -115,8 +118,6 @@ def read_values(
 
 def type_of(parameter: Parameter) -> str:
     """A parameter's type in the words of the catalogue: 'S | W | A | B', 'count | auto', 'size'."""
-    from ..workloads.parameter import AUTO, Kind
-
     words = {
         Kind.WHOLE: ("count",),
         Kind.BYTES: ("size",),
@@ -131,8 +132,6 @@ def type_of(parameter: Parameter) -> str:
 
 def known_applications() -> dict[str, KnownApplication]:
     """What study files may say of each application."""
-    from ..study_file.catalog import KnownApplication
-    from ..workloads.applications.registry import application_names, metric_names, needs_storage, parameters
 
     def misfit(application: str, name: str, value: ParamValue) -> str | None:
         return parameters(application)[name].problem(value)
@@ -151,8 +150,6 @@ def known_applications() -> dict[str, KnownApplication]:
 
 def misplaced(workload: ApplicationWorkload, study: Study) -> tuple[str, ...]:
     """Why it does not run on arms of the study, one text for each cause."""
-    from ..host import LocalHost
-    from ..node.machine import hardware_of
     from ..node.programs import problems_of
 
     return problems_of(workload, study, hardware_of(LocalHost()))

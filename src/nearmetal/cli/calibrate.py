@@ -14,8 +14,8 @@ from ..api.studies import study_from, study_text
 from ..errors import ExitCode
 from ..model.study import Mode
 from .common import FailOn, complain, duration, print_json
-from .inspect import show_plan
 from .measuring import DryRun, Force, Json, Parent, Seed, changed, finish, order_of
+from .plan_text import show_plan
 from .view import View, analysed
 
 if TYPE_CHECKING:

@@ -11,6 +11,8 @@ from pathlib import Path
 from ..errors import ExitCode, UsageError
 from ..model.result import Analysis, Verdict
 from ..model.series import Scale
+from ..studies import SERIES
+from ..units import Dimension, UnitError, parse
 
 
 class FailOn(StrEnum):
@@ -36,8 +38,6 @@ def in_parts(
     study: str, *, scale: Scale | None = None, only: Sequence[str] = (), backend: str | None = None
 ) -> bool:
     """Whether a study is a built-in one in parts, which alone has scales, parts to choose and a backend."""
-    from ..studies import SERIES
-
     found = study in SERIES and not Path(study).exists()
     options = {"--scale": scale is not None, "--only": bool(only), "--backend": backend is not None}
     given = [name for name, asked in options.items() if asked]
@@ -51,8 +51,6 @@ def in_parts(
 
 def duration(text: str | None, option: str = "--time") -> float | None:
     """Seconds of '90s', '10m', '1h30m'; option: what errors name."""
-    from ..units import Dimension, UnitError, parse
-
     if text is None:
         return None
     try:

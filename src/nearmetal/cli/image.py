@@ -8,6 +8,15 @@ from typing import TYPE_CHECKING
 import typer
 
 from ..errors import ExitCode, UsageError
+from ..host import LocalHost
+from ..images import builtin_definition, builtin_names, find_image, known_names, require_image
+from ..images.build import build as build_image
+from ..images.forms import Form, in_form
+from ..images.importing import import_image
+from ..images.sources import archive_lines, resolved_suite
+from ..images.store import checked_name
+from ..node.machine import image_store
+from ..study_file.images import load_definition
 from .common import print_json
 from .view import View
 
@@ -32,11 +41,6 @@ def build(
     dry_run: bool = typer.Option(False, "--dry-run", help="Print what would be built, and build nothing."),
 ) -> int:
     """Build an image from its definition, where it does not stand yet."""
-    from ..host import LocalHost
-    from ..images.build import build as build_image
-    from ..images.sources import archive_lines, resolved_suite
-    from ..node.machine import image_store
-
     host, store, definition = LocalHost(), image_store(), _definition(name, file)
     if dry_run:
         plan: dict[str, JsonValue] = {
@@ -65,10 +69,6 @@ def import_(
     json: bool = Json,
 ) -> int:
     """Take an image that was made elsewhere."""
-    from ..host import LocalHost
-    from ..images.importing import import_image
-    from ..node.machine import image_store
-
     with View(quiet=json) as view:
         image = import_image(LocalHost(), image_store(), path, name, progress=view.phase)
     _show(image, json=json)
@@ -78,10 +78,6 @@ def import_(
 @app.command("list")
 def list_(json: bool = Json) -> int:
     """Name the images that stand, and those that can be built."""
-    from ..host import LocalHost
-    from ..images import find_image, known_names
-    from ..node.machine import image_store
-
     host, store = LocalHost(), image_store()
     found = {name: find_image(host, store, name, {}) for name in known_names(store, {})}
     if json:
@@ -99,11 +95,6 @@ def export(
     json: bool = Json,
 ) -> int:
     """Print the path of an image in a form that other programs take; made when it is first asked for."""
-    from ..host import LocalHost
-    from ..images import require_image
-    from ..images.forms import Form, in_form
-    from ..node.machine import image_store
-
     if form not in list(Form):
         raise UsageError(f"no form {form}", remedy=f"one of {', '.join(Form)}")
     host, store = LocalHost(), image_store()
@@ -124,8 +115,6 @@ def remove(
     dry_run: bool = typer.Option(False, "--dry-run", help="Say what would be removed, and remove nothing."),
 ) -> int:
     """Remove an image with all its forms."""
-    from ..node.machine import image_store
-
     store = image_store()
     image = store.require(name) if dry_run else store.remove(name)
     if json:
@@ -136,10 +125,6 @@ def remove(
 
 
 def _definition(name: str, file: Path | None) -> ImageDefinition:
-    from ..images import builtin_definition, builtin_names
-    from ..images.store import checked_name
-    from ..study_file.images import load_definition
-
     checked_name(name)
     found = load_definition(file, name) if file is not None else builtin_definition(name)
     if found is None:

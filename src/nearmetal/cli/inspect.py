@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json as json_
-from dataclasses import asdict
 from pathlib import Path
 
 import typer
@@ -12,11 +11,11 @@ from ..api.catalog import catalog
 from ..api.studies import study_from
 from ..errors import ExitCode, UsageError
 from ..model.series import Scale
-from ..model.study import Study
+from ..study_file import SCHEMA_NAME, json_schema, template
+from ..study_file import explain as explanation
 from .common import complain, duration, in_parts, print_json
-
-#: Blocks shown by plan when the study does not say how many.
-SHOWN = 3
+from .plan_text import show_plan
+from .series import SeriesOptions, planned_series, show_series
 
 
 def init(
@@ -25,9 +24,6 @@ def init(
     schema: bool = typer.Option(False, "--schema", help="Print the JSON Schema, and write nothing."),
     dry_run: bool = typer.Option(False, "--dry-run", help="Print the study, and write nothing."),
 ) -> int:
-    from ..study_file import SCHEMA_NAME, json_schema, template
-    from ..study_file import explain as explanation
-
     if explain:
         print(explanation(), end="")
     elif schema:
@@ -58,8 +54,6 @@ def plan(
     json: bool = typer.Option(False, "--json", help="The plan as JSON on standard output."),
 ) -> int:
     if in_parts(study_file, scale=scale, only=only, backend=backend):
-        from .series import SeriesOptions, planned_series, show_series
-
         asked = SeriesOptions(
             name=study_file,
             scale=scale or Scale.SMALL,
@@ -72,52 +66,3 @@ def plan(
         return int(ExitCode.DONE)
     show_plan(study_from(study_file, seed, complain), json=json, blocks=blocks, shown=study_file)
     return int(ExitCode.DONE)
-
-
-def show_plan(study: Study, *, json: bool, blocks: int | None, shown: str = "") -> None:
-    """The first blocks in order; the time of one block is estimated before anything was measured."""
-    from ..model.plan import GROWING
-    from ..plan import make_block
-    from ..run.budget import too_short
-    from ..run.estimate import estimate
-    from ..units import show_clock
-
-    guess = estimate(study)
-    short = too_short(
-        study, GROWING, spent=guess.rehearsal_seconds, done=0, block_seconds=guess.block_seconds
-    )
-    count = blocks or min(SHOWN, guess.blocks)
-    made = [make_block(study, n) for n in range(1, count + 1)]
-    if json:
-        print_json(
-            {
-                "study": study.name,
-                "seed": study.design.seed,
-                "mode": study.design.mode.value,
-                "estimated_blocks": guess.blocks,
-                "estimated_block_seconds": guess.block_seconds,
-                "estimated_seconds": guess.seconds,
-                "too_short": short,
-                "comparisons": [asdict(c) for c in study.comparisons()],
-                "blocks": [asdict(b) for b in made],
-            }
-        )
-        return
-    print(study.question)
-    print(
-        f"seed {study.design.seed:x} · {study.design.mode.value} · about {guess.blocks} blocks of"
-        f" {guess.block_seconds:.1f} s: {show_clock(guess.seconds)} (estimated; the rehearsal measures it)"
-    )
-    if short is not None:
-        print(f"note: {short}")
-    for c in study.comparisons():
-        print(f"  {c.arm} against {c.baseline}")
-    for block in made:
-        print(f"block {block.number}")
-        for t in block.trials:
-            print(f"  {t.position + 1}  {t.arm}{'  (A/A: the baseline again)' if t.aa else ''}")
-    if guess.blocks > count:
-        print(
-            f"… and {guess.blocks - count} more;"
-            f" nearmetal plan {shown or study.name} --blocks {guess.blocks} prints all"
-        )

@@ -9,12 +9,20 @@ from typing import TYPE_CHECKING
 import typer
 
 from ..api.catalog import catalog
+from ..api.checking import can_measure
+from ..api.checking import check as check_all
 from ..api.workload_names import read_values
+from ..environments.kept import find_all, remove_any
 from ..errors import ExitCode, NearmetalError, UsageError
+from ..host import LocalHost
+from ..host.facts.provenance import cpu_summary, provenance
+from ..host.lock import machine_lock
+from ..host.runtime import scratch_directory
 from ..workloads.kernels.contract import CLASSES
 from ..workloads.kernels.registry import kernel as kernel_named
 from ..workloads.kernels.registry import kernel_names
 from .common import print_json
+from .profile import profile_lines
 from .view import View
 
 if TYPE_CHECKING:
@@ -24,11 +32,6 @@ Json = typer.Option(False, "--json", help="The result as JSON on standard output
 
 
 def check(json: bool = Json) -> int:
-    from ..api.checking import can_measure
-    from ..api.checking import check as check_all
-    from ..host import LocalHost
-    from ..host.facts.provenance import cpu_summary, provenance
-
     with View(quiet=json) as view:
         found = check_all(view)
     facts = provenance(LocalHost())
@@ -47,9 +50,6 @@ def clean(
     dry_run: bool = typer.Option(False, "--dry-run", help="Name what is left, and remove nothing."),
     json: bool = Json,
 ) -> int:
-    from ..environments.kept import find_all, remove_any
-    from ..host import LocalHost
-
     host = LocalHost()
     found = find_all(host)
     failures: list[str] = []
@@ -90,12 +90,8 @@ def kernel(
     ),
     json: bool = Json,
 ) -> int:
-    from ..host import LocalHost
-    from ..host.lock import machine_lock
-    from ..host.runtime import scratch_directory
     from ..node.machine import new_label, prepare_machine
     from ..run.once import run_once
-    from .profile import profile_lines
 
     settings = _pairs(parameters)
     if "class" in catalog().kernels.get(name, {}):

@@ -17,8 +17,9 @@ from ..api.results import RESULTS, write_report
 from ..api.studies import study_text
 from ..errors import ExitCode, UsageError
 from ..model.study import Mode, Study
+from ..units import UnitError, parse_share
 from .common import FailOn, duration, exit_code
-from .inspect import show_plan
+from .plan_text import show_plan
 from .present import print_result
 from .view import View, analysed
 
@@ -56,8 +57,6 @@ def changed(
     width: str | None = None,
 ) -> Study:
     """The study with what the command line says otherwise."""
-    from ..units import UnitError, parse_share
-
     design = study.design
     seconds = duration(time)
     if seconds is not None:

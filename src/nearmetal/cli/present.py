@@ -6,7 +6,12 @@ import shutil
 import sys
 from typing import TYPE_CHECKING
 
+from ..host.facts.provenance import cpu_summary
 from ..model.record import JsonValue
+from ..report.forms.json_form import json_form
+from ..report.seen import RecordIndex
+from ..report.tables.inside import inside_of
+from ..samplers import costs_in
 from .common import print_json
 
 if TYPE_CHECKING:
@@ -20,8 +25,6 @@ PIPE_WIDTH = 220
 
 def result_json(found: Results) -> dict[str, JsonValue]:
     """The result as data."""
-    from ..report.forms.json_form import json_form
-
     return json_form(
         found.study,
         found.analysis,
@@ -37,9 +40,6 @@ def _page(directory: ResultsDirectory) -> str | None:
 
 
 def _inside(directory: ResultsDirectory) -> InsideRecord:
-    from ..report.tables.inside import inside_of
-    from ..samplers import costs_in
-
     return inside_of(directory.provenance, costs_in(directory.path / "samples"))
 
 
@@ -50,9 +50,7 @@ def print_result(found: Results, *, json: bool) -> None:
         return
     from rich.console import Console
 
-    from ..host.facts.provenance import cpu_summary
     from ..report.forms.terminal import terminal_text
-    from ..report.seen import RecordIndex
     from ..report.sheet import text_of
     from ..report.tables.boot import boot_leaf
 

@@ -12,7 +12,17 @@ from typing import TYPE_CHECKING
 import typer
 
 from ..api.results import RESULTS, newest_first, open_results, open_series, series_below, write_report
+from ..environments.registry import backend_names
 from ..errors import ExitCode, UsageError
+from ..host.lock import living_runs
+from ..records.export import ExportFormat
+from ..records.export import export as exported
+from ..report.tables.boot_states import boots_json, boots_text
+from ..report.text import plural
+from ..studies import SERIES, names
+from ..workloads.applications.registry import application_names
+from ..workloads.kernels.registry import kernel_names
+from . import series
 from .common import FailOn, complain, exit_code, print_json
 from .present import print_result
 from .view import analysed
@@ -28,12 +38,8 @@ Parent = typer.Option(RESULTS, "--results", help="Where results directories are.
 
 
 def status(directory: Path = Directory, results: Path = Parent, json: bool = Json) -> int:
-    from ..host.lock import living_runs
-
     several = open_series(directory, results, complain)
     if several is not None:
-        from . import series
-
         return series.status(several, json=json)
     found = open_results(directory, results, complain)
     own = analysed(found, quiet=json)
@@ -56,7 +62,6 @@ def status(directory: Path = Directory, results: Path = Parent, json: bool = Jso
             }
         )
         return int(ExitCode.DONE)
-    from ..report.text import plural
 
     print(f"{found.path}: {'closed' if found.closed else 'open'}")
     if sums is not None:
@@ -89,8 +94,6 @@ def analyze(
 ) -> int:
     several = open_series(directory, results, complain)
     if several is not None:
-        from . import series
-
         return int(series.tell(several, series.frozen_series(several), json=json, fail_on=fail_on))
     found = open_results(directory, results, complain)
     own = analysed(found, quiet=json)
@@ -112,7 +115,6 @@ def compare(
     json: bool = Json,
 ) -> int:
     from ..analysis import compare_states
-    from ..report.tables.boot_states import boots_json, boots_text
 
     pairs = [_pair(text) for text in against]
     before, design = _by_boot((first, *more_first))
@@ -165,8 +167,6 @@ def report(
 ) -> int:
     several = open_series(directory, results, complain)
     if several is not None:
-        from . import series
-
         return series.report(several, figures=figures, dry_run=dry_run, json=json)
     found = open_results(directory, results, complain)
     own = analysed(found, quiet=json)
@@ -175,11 +175,11 @@ def report(
             "no complete block yet: nothing to report", where=str(found.path), remedy="nearmetal resume"
         )
     if dry_run:
-        names = [str(found.path / f"report.{ending}") for ending in ("html", "md", "tex", "csv")]
+        paths = [str(found.path / f"report.{ending}") for ending in ("html", "md", "tex", "csv")]
         if json:
-            print_json(names)
+            print_json(paths)
         else:
-            print("\n".join(names))
+            print("\n".join(paths))
         return int(ExitCode.DONE)
     files = write_report(own, figures=figures)
     if found.closed:
@@ -197,9 +197,6 @@ def export(
     output: Path = typer.Option(None, "--output", "-o", help="A file; without one, standard output."),
     results: Path = Parent,
 ) -> int:
-    from ..records.export import ExportFormat
-    from ..records.export import export as exported
-
     try:
         kind = ExportFormat(format)
     except ValueError:
@@ -219,11 +216,6 @@ def export(
 
 
 def list_(results: Path = Parent, json: bool = Json) -> int:
-    from ..environments.registry import backend_names
-    from ..studies import SERIES, names
-    from ..workloads.applications.registry import application_names
-    from ..workloads.kernels.registry import kernel_names
-
     found, several = newest_first(results, complain), series_below(results)
     empty = sorted(p.parent for p in results.glob("*/study.yaml") if not (p.parent / "plan.json").exists())
     if json:

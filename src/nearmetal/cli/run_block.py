@@ -14,6 +14,8 @@ import typer
 from ..api.measuring import machine_for
 from ..api.results import frozen_study
 from ..errors import ExitCode, UsageError
+from ..records import ResultsDirectory
+from ..records.next_block import order_from, order_line
 from .measuring import DryRun, Force
 from .view import View
 
@@ -31,8 +33,6 @@ def run_block(
     force: bool = Force,
     dry_run: bool = DryRun,
 ) -> int:
-    from ..records import ResultsDirectory
-    from ..records.next_block import order_line
     from ..run.worker import run_orders, whole_blocks
 
     found = ResultsDirectory.open(directory)
@@ -64,8 +64,6 @@ def run_block(
 
 
 def _orders() -> Iterator[NextBlock]:
-    from ..records.next_block import order_from
-
     for line in sys.stdin.buffer:
         if line.strip():
             yield order_from(line)

@@ -13,10 +13,11 @@ from ..api.measuring import bounded, machine_here, resumed
 from ..api.results import frozen_study, open_results, open_series
 from ..api.studies import study_from, study_text
 from ..errors import ExitCode
+from ..host import LocalHost
 from ..model.series import Scale
 from ..model.study import Mode, Pages, Study
+from ..run.variants import with_pages
 from .common import FailOn, complain, duration, in_parts
-from .inspect import show_plan
 from .measuring import (
     Design,
     DryRun,
@@ -36,6 +37,8 @@ from .measuring import (
     measure,
     order_of,
 )
+from .plan_text import show_plan
+from .series import SeriesOptions, create, frozen_series, make_series, planned_series, run_parts, show_series
 from .view import View
 
 if TYPE_CHECKING:
@@ -65,9 +68,6 @@ def quick(
     require: Require = RequireOption,
     dry_run: bool = DryRun,
 ) -> int:
-    from ..host import LocalHost
-    from ..run.variants import with_pages
-
     name = "quick"
     if len(LocalHost().cpus()) == 1:
         name = "quick-one-cpu"
@@ -109,7 +109,6 @@ def run(
 ) -> int:
     if in_parts(study_file, scale=scale, only=only, backend=backend):
         from ..run.series import make_here
-        from .series import SeriesOptions, create, make_series, planned_series, run_parts, show_series
 
         asked = SeriesOptions(
             name=study_file,
@@ -212,8 +211,6 @@ def _resume_series(
     force: bool,
     dry_run: bool,
 ) -> int:
-    from .series import frozen_series, run_parts, show_series
-
     series = frozen_series(directory)
     seconds = duration(time) or series.max_time
     if dry_run:

@@ -13,10 +13,17 @@ from ..api.catalog import catalog
 from ..api.results import write_report
 from ..api.studies import draw_seed
 from ..errors import BusyError, DiskFullError, ExitCode, NearmetalError, UsageError
+from ..host import LocalHost
 from ..model.series import Part, Scale, Series
 from ..model.study import Study
+from ..published import published
+from ..records import SeriesDirectory
+from ..run.estimate import estimate
+from ..samplers import GUESTS, read_sections
+from ..study_file import dump_study, load_study
+from ..units import show_clock
 from .common import FailOn, exit_code, print_json
-from .inspect import show_plan
+from .plan_text import show_plan
 from .view import analysed
 
 if TYPE_CHECKING:
@@ -69,7 +76,6 @@ def make_series(asked: SeriesOptions, make: Make) -> Series:
 
 def planned_series(asked: SeriesOptions) -> Series:
     """As a plan shows it, which starts nothing."""
-    from ..host import LocalHost
     from ..run.series import make_planned
 
     return make_series(asked, make_planned(asked.name, LocalHost(), asked.backend))
@@ -77,9 +83,6 @@ def planned_series(asked: SeriesOptions) -> Series:
 
 def show_series(series: Series, *, json: bool, blocks: int | None) -> None:
     """Order and time of every part, before anything was measured."""
-    from ..run.estimate import estimate
-    from ..units import show_clock
-
     if json:
         print_json(
             {
@@ -110,8 +113,6 @@ def show_series(series: Series, *, json: bool, blocks: int | None) -> None:
 
 
 def _planned(series: Series, part: Part) -> dict[str, object]:
-    from ..run.estimate import estimate
-
     head: dict[str, object] = {"part": part.key, "title": part.title, "notes": list(part.notes)}
     if part.study is None:
         return {**head, "absent": part.absent}
@@ -140,17 +141,12 @@ def _within(study: Study, seconds: float) -> Study:
 
 def create(series: Series, results: Path) -> SeriesDirectory:
     """The directory of a series, its parts' studies frozen."""
-    from ..records import SeriesDirectory
-    from ..study_file import dump_study
-
     texts = {p.key: dump_study(p.study, catalog()) for p in series.parts if p.study is not None}
     return SeriesDirectory.create(results, series, texts)
 
 
 def frozen_series(directory: SeriesDirectory) -> Series:
     """The series of a directory, as it was asked."""
-    from ..study_file import load_study
-
     return directory.series(lambda path: load_study(path, None))
 
 
@@ -239,15 +235,12 @@ def part_results(directory: SeriesDirectory, series: Series) -> tuple[PartResult
 
 def _sampled_in_guests(directory: Path) -> Sequence[Section]:
     """Empty where there were no guests."""
-    from ..samplers import GUESTS, read_sections
-
     path = directory / "samples" / GUESTS
     return tuple(read_sections(path)) if path.exists() else ()
 
 
 def tell(directory: SeriesDirectory, series: Series, *, json: bool, fail_on: FailOn) -> ExitCode:
     """Write the summary report and print it."""
-    from ..published import published
     from ..report.series import series_json, series_text, write_series
 
     results = part_results(directory, series)
@@ -294,7 +287,6 @@ def status(directory: SeriesDirectory, *, json: bool) -> int:
 
 def report(directory: SeriesDirectory, *, figures: bool, dry_run: bool, json: bool) -> int:
     """Every part's report and the summary, anew."""
-    from ..published import published
     from ..report.series import series_files, write_series
 
     series = frozen_series(directory)

@@ -12,8 +12,11 @@ from ..api.measuring import measured
 from ..api.results import open_results, write_report
 from ..api.studies import draw_seed, study_text
 from ..errors import ExitCode
+from ..report.forms.json_form import cell_json
+from ..units import show_effect
 from .common import complain, duration, print_json
 from .measuring import DryRun, Force, Json, MaxBlocks, Parent, Seed, order_of
+from .plan_text import show_plan
 from .present import print_result, result_json
 from .view import View, analysed
 
@@ -38,7 +41,6 @@ def try_(
     dry_run: bool = DryRun,
 ) -> int:
     from ..run.trying import answer, chosen, suggestion_of, try_study
-    from .inspect import show_plan
 
     found = open_results(directory, results, complain)
     first = analysed(found, quiet=json)
@@ -78,8 +80,6 @@ def try_(
 
 
 def _sentence(told: TryResult) -> str:
-    from ..units import show_effect
-
     if told.cell is None:
         return told.words
     c = told.cell
@@ -87,8 +87,6 @@ def _sentence(told: TryResult) -> str:
 
 
 def _as_json(asked: Cell, words: str, told: TryResult) -> dict[str, object]:
-    from ..report.forms.json_form import cell_json
-
     return {
         "cell": asked.key,
         "cause": asked.attribution.sentence if asked.attribution is not None else "",

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, TextIO
 
+from ..api.results import analysed as analysed_silently
 from ..model.result import Analysis, Cell, Verdict
 from ..node.progress import BlockDone
 from ..units import show_clock, show_effect
@@ -62,8 +63,6 @@ def undecided(analysis: Analysis, count: int) -> Iterable[Cell]:
 
 def analysed(directory: ResultsDirectory, *, quiet: bool = False) -> Results:
     """A results directory analysed; where that takes long, with its progress on standard error."""
-    from ..api.results import analysed as analysed_silently
-
     if directory.trials_bytes() < LONG:  # a live picture costs a tenth of a second itself
         return analysed_silently(directory)
     with View(quiet=quiet) as view:

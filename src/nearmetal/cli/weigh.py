@@ -9,7 +9,9 @@ import typer
 
 from ..api.measuring import weighed
 from ..errors import UsageError
+from ..model.keys import did_you_mean
 from ..model.study import Attachment
+from ..units import UnitError, parse_share
 from .common import FailOn, duration
 from .measuring import (
     DryRun,
@@ -61,8 +63,6 @@ def weigh(
     require: Require = RequireOption,
     dry_run: bool = DryRun,
 ) -> int:
-    from ..units import UnitError, parse_share
-
     names, command = _split_command(environments)
     try:
         share = parse_share(margin)
@@ -100,8 +100,6 @@ def weigh(
 
 def _attachments(text: str) -> tuple[Attachment, ...]:
     """From 'veth-bridge,macvlan'. Raises UsageError."""
-    from ..model.keys import did_you_mean
-
     words = [word.strip() for word in text.split(",")] if text else []
     # One that takes devices needs them named, and a command line has no place for that.
     known = [a.value for a in Attachment if not a.on_device]
