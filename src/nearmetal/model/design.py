@@ -1,4 +1,4 @@
-"""The design: how often, in which order, with what alike for all arms, when to stop."""
+"""The design of a study: number and order of blocks, what is the same for all arms, and when to stop."""
 
 from __future__ import annotations
 
@@ -7,45 +7,45 @@ from enum import StrEnum
 
 
 class Mpi(StrEnum):
-    """Which MPI the kernels are compiled for and started by."""
+    """The MPI that the kernels are compiled for and started by."""
 
     OPENMPI = "openmpi"
     MPICH = "mpich"
 
 
 class Reach(StrEnum):
-    """How mpirun reaches instances: by an agent that enters them, or by an sshd in each."""
+    """How mpirun reaches instances: through an agent that enters them, or through an sshd in each."""
 
     AGENT = "agent"
     SSH = "ssh"
 
 
 class SingleCopy(StrEnum):
-    """How a long message crosses shared memory: through a segment (two copies), or by one copy out of the
-    other process (CMA, process_vm_readv)."""
+    """How a long message crosses shared memory: through a segment (two copies), or by one copy from the other
+    process (CMA, process_vm_readv)."""
 
     NONE = "none"
     CMA = "cma"
 
 
 class Mode(StrEnum):
-    """How a block is run: slices between standing instances, or one plain trial after the other."""
+    """How a block is run: in slices between running instances, or as plain trials one after the other."""
 
     SLICES = "slices"
     PLAIN = "plain"
 
 
 class Starts(StrEnum):
-    """How the instances of one arm are started and stopped: side by side, or one after the other."""
+    """How the instances of one arm are started and stopped: in parallel, or one after the other."""
 
     TOGETHER = "together"
     IN_TURN = "in-turn"
 
 
 LEAST_SLICES = 6
-"""Slices per kernel and instance at least, if the study does not state a number."""
+"""Least number of slices per kernel and instance, if the study does not state a number."""
 REHEARSED_SLICES = 4
-"""Slices per kernel and instance in the rehearsal, if the study does not state a number."""
+"""Number of slices per kernel and instance in the rehearsal, if the study does not state a number."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,20 +53,21 @@ class Design:
     """How a study is measured and judged.
 
     baselines: names of environments.
-    margin: share of time from which a difference is material (0.03 = 3 %).
-    confidence: of the intervals.
-    seed: of every order drawn.
+    margin: fraction of time from which a difference is material (0.03 = 3 %).
+    confidence: confidence of the intervals.
+    seed: seed from which every order is drawn.
     min_blocks: number of blocks before which no verdict is given; 0 = as soon as the method allows one.
-    expected_blocks: of study files of older versions; not used.
+    expected_blocks: key of study files of older versions; not used.
     max_time: seconds; None without a limit.
-    target_width: half-width of ln ratio at which the run stops; None = at verdicts.
-    slices: of each kernel in a block (mode slices); None = as many as fill the block, more of noisy kernels.
-    runs: in each instance (mode plain).
-    warm_up: runs that are thrown away at the start of each instance.
-    profile: whether every MPI rank runs with the profile of its MPI calls.
-    perf_events: whether ranks count cycles and misses, where those of every arm can.
+    target_width: half-width of ln ratio at which the run stops; None = it stops at verdicts.
+    slices: slices of each kernel in a block (mode slices); None = as many as fill the block, more for noisy
+        kernels.
+    runs: runs in each instance (mode plain).
+    warm_up: runs that are discarded at the start of each instance.
+    profile: whether the MPI calls of every rank are profiled.
+    perf_events: whether ranks count cycles and misses, if the ranks of every arm can.
     sample_every: seconds between two samples of node and instances.
-    instance_counters: whether what every instance counts over the timed runs of programs is kept.
+    instance_counters: whether counters of every instance over the timed runs of programs are kept.
     starts: how the instances of an arm start.
     mpi: None = the one that mpirun belongs to.
     reach: how mpirun reaches instances.
@@ -99,5 +100,5 @@ class Design:
 
     @property
     def time_is_up(self) -> str:
-        """Why a run ends whose time budget is used up."""
+        """The reason for the end of a run whose time budget is used up."""
         return f"the time budget of {self.max_time:.3g} s is used up"

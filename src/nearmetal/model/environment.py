@@ -1,4 +1,4 @@
-"""Environments: how work is wrapped, and what its instances are given."""
+"""Environments: how work is wrapped, and what resources its instances have."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from .network import NetworkSettings
 
 
 class Transport(StrEnum):
-    """What carries MPI messages between the ranks of one trial."""
+    """The transport of MPI messages between the ranks of one trial."""
 
     SHM = "shm"
     TCP = "tcp"
 
 
 class TransportWish(StrEnum):
-    """What an environment asks to carry them; auto: TCP between instances and over loopback, else shared
+    """The transport that an environment asks for. auto: TCP between instances and over loopback, else shared
     memory."""
 
     AUTO = "auto"
@@ -28,15 +28,15 @@ class TransportWish(StrEnum):
 
 
 class Shared(StrEnum):
-    """A namespace that an instance does not get of its own, but shares with the machine: those that ranks in
-    several instances need in common to share memory."""
+    """A namespace that an instance shares with the machine instead of having its own. Ranks in several
+    instances need these in common to share memory."""
 
     IPC = "ipc"
     PID = "pid"
 
 
 class Attachment(StrEnum):
-    """How an instance meets the network."""
+    """How an instance is connected to the network."""
 
     HOST = "host"
     LOOPBACK = "loopback"
@@ -55,32 +55,32 @@ class Attachment(StrEnum):
 
     @property
     def seated(self) -> bool:
-        """Whether an instance attached so takes a seat on a network that is built for it."""
+        """Whether an instance with this attachment takes a seat on a network that is built for it."""
         return self not in (Attachment.HOST, Attachment.LOOPBACK, Attachment.USER, Attachment.NONE)
 
     @property
     def interfaced(self) -> bool:
-        """Whether an instance attached so has an interface beside its loopback that is its own."""
+        """Whether an instance with this attachment has an interface of its own besides loopback."""
         return self.seated or self is Attachment.USER
 
     @property
     def of_guests(self) -> bool:
-        """Whether only virtual machines can be attached so."""
+        """Whether only virtual machines can have this attachment."""
         return self in (Attachment.MACVTAP, Attachment.USER)
 
     @property
     def modes(self) -> tuple[str, ...]:
-        """The modes that it has, the usual one first."""
+        """The modes of this attachment, the default first."""
         return _MODES.get(self, ())
 
     @property
     def on_device(self) -> bool:
-        """Whether it takes devices of the machine."""
+        """Whether it uses devices of the machine."""
         return self in (Attachment.PHYS, Attachment.SRIOV)
 
     @property
     def most_instances(self) -> int | None:
-        """How many instances can reach each other by it; None: no bound of its own."""
+        """How many instances can reach each other through it; None if there is no limit."""
         return 2 if self is Attachment.VETH else None if self.seated else 1
 
 
@@ -89,16 +89,16 @@ _MODES = {
     Attachment.MACVTAP: ("bridge", "private", "vepa", "passthru"),
     Attachment.IPVLAN: ("l2", "l3"),
 }
-#: The weight of a control group that nobody has given another.
+#: The CPU weight of a control group by default.
 USUAL_SHARES = 1024
 
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """Limits of one instance; None is unlimited.
+    """Limits of one instance; None means unlimited.
 
-    cpu_quota: share of one CPU's time (0.5 = half a CPU).
-    cpu_shares: its weight against others that want the same CPU, USUAL_SHARES being that of any group.
+    cpu_quota: fraction of one CPU's time (0.5 = half a CPU).
+    cpu_shares: weight against other groups that want the same CPU; the default of any group is USUAL_SHARES.
     memory: bytes.
     """
 
@@ -108,7 +108,7 @@ class Limits:
 
 
 class StorageKind(StrEnum):
-    """What the directory stands on that an instance gives its workload for files."""
+    """What kind of storage the directory is on that an instance gives its workload for files."""
 
     OVERLAY = "overlay"
     BIND = "bind"
@@ -119,17 +119,22 @@ class StorageKind(StrEnum):
 
 
 DISKS = "/var/tmp"
-"""Where files that stand for disks are made, and the directories of a bare machine: the runtime directory is
-memory on most machines."""
+"""Directory for files that act as disks, and for the directories of a bare machine. The runtime directory is
+in memory on most machines."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Storage:
-    """Storage of one instance. OVERLAY: a directory of its own root file system; BIND: a directory of its own
-    below `path`; TMPFS: memory, at most `size` bytes; LOOP: an ext4 in a file of `size` bytes below `path`
-    (None: /var/tmp); BLOCK: an ext4 made on the device `path`, one directory for each instance; NFS: the
-    export 'server:/directory' in `path`, one directory for each instance. overwrite: what the device holds
-    may be destroyed, without which none is touched."""
+    """Storage of one instance.
+
+    OVERLAY: a directory of its own root file system.
+    BIND: a directory of its own below `path`.
+    TMPFS: memory, at most `size` bytes.
+    LOOP: an ext4 file system in a file of `size` bytes below `path` (None: /var/tmp).
+    BLOCK: an ext4 file system made on the device `path`, one directory for each instance.
+    NFS: the export 'server:/directory' in `path`, one directory for each instance.
+    overwrite: whether the contents of the device may be destroyed. Without it, no device is touched.
+    """
 
     kind: StorageKind = StorageKind.OVERLAY
     path: str | None = None
@@ -138,8 +143,10 @@ class Storage:
 
     @property
     def disk(self) -> str:
-        """Directory of the machine whose disk its files end on; '' where that is memory, the root file system
-        of an instance, a device or an export."""
+        """The directory of the machine on whose disk its files are stored.
+
+        '' if they are in memory, in the root file system of an instance, on a device or on an export.
+        """
         if self.kind not in (StorageKind.BIND, StorageKind.LOOP):
             return ""
         return self.path or DISKS
@@ -147,11 +154,11 @@ class Storage:
 
 @dataclass(frozen=True, kw_only=True)
 class Companion:
-    """An instance of another kind beside those of an arm, with the same image, in which a command runs as
-    long as the trial does.
+    """An instance of another kind beside those of an arm, with the same image. It runs a command as long as
+    the trial.
 
-    argv: tokens, no shell.
-    cpus: those that it may use, empty for all of the arm's.
+    argv: command line, without a shell.
+    cpus: CPUs that it may use; empty for all of the arm's.
     """
 
     backend: str
@@ -162,12 +169,12 @@ class Companion:
 
 @dataclass(frozen=True, kw_only=True)
 class BackendSettings:
-    """Settings that one backend has beside what all have: a frozen dataclass in the backend's own file, whose
-    fields are declared as keys (model.keys).
+    """Settings that only one backend has: a frozen dataclass in the backend's own file, with fields declared
+    as keys (model.keys).
 
-    section: their key in a study file, below the environment.
-    title: what stands behind the backend, for messages and documentation.
-    doc, example: of that key.
+    section: key of these settings in a study file, below the environment.
+    title: name of the software behind the backend, for messages and documentation.
+    doc, example: documentation and example of that key.
     """
 
     section: ClassVar[str]
@@ -184,18 +191,18 @@ class Environment:
     image: HOST, or the name of an image.
     network: settings of its attachment.
     guest: settings of its virtual machines; None for other backends.
-    inside: the environment in whose virtual machines its instances stand, with that one's image and guest
-        settings; None on the machine itself.
+    inside: the environment in whose virtual machines its instances run, with that environment's image and
+        guest settings; None on the machine itself.
     own: settings that only its backend has; None without.
-    storage: None where no workload is given a directory on one.
+    storage: None if workloads get no directory for files.
     beside: its companion in every trial; None without one.
     placements: names of the placements that it takes part in.
-    workloads: names of those that it runs; empty for all.
-    transport: between its ranks.
-    share: namespaces of the machine that its instances keep.
-    extra_work: share of additional work planted in every slice (backend handicap only, 0.03 = 3 %).
-    emulated: what emulates its machine or the one that its hypervisor runs on, such as 'Xen in TCG: where',
-        once that is known; empty where they are real.
+    workloads: names of the workloads that it runs; empty for all.
+    transport: transport between its ranks.
+    share: namespaces that its instances share with the machine.
+    extra_work: fraction of additional work planted in every slice (backend handicap only, 0.03 = 3 %).
+    emulated: what emulates its machine, or the machine that its hypervisor runs on, such as 'Xen in TCG:
+        where', once that is known; empty if they are real.
     """
 
     name: str
@@ -218,10 +225,9 @@ class Environment:
 
     @property
     def emulation(self) -> str:
-        """By what it or its guests are emulated, which stands beside every figure of theirs; empty where they
-        are not."""
+        """What emulates it or its guests, shown beside every figure of theirs; empty if nothing does."""
         return self.emulated or ("" if self.guest is None else self.guest.label)
 
     def takes(self, workload: str) -> bool:
-        """Whether it runs the workload of that name."""
+        """Return whether it runs the workload with this name."""
         return not self.workloads or workload in self.workloads

@@ -1,4 +1,4 @@
-"""What a virtual machine is made of, beside what every environment has."""
+"""Settings of virtual machines, beside those of every environment."""
 
 from __future__ import annotations
 
@@ -7,13 +7,15 @@ from enum import StrEnum
 
 MIB = 1 << 20
 LIBVIRT_URI = r"^qemu(\+unix)?:///(system|session)(\?socket=/[^?#&;\s]+)?$"
-"""Of this machine alone: any other transport would run a command, or leave it. libvirt parts parameters at
-";" too."""
+"""URIs of daemons on this machine only: any other transport would run a command, or leave the machine.
+libvirt also separates parameters at ";"."""
 
 
 class Accelerator(StrEnum):
-    """What executes a guest's instructions: the processor (KVM), or a translator (TCG), which is emulation;
-    auto: KVM where it really runs a guest."""
+    """What executes a guest's instructions: the processor (KVM), or a translator (TCG), which is emulation.
+
+    auto: KVM if it can actually run a guest.
+    """
 
     AUTO = "auto"
     KVM = "kvm"
@@ -21,14 +23,14 @@ class Accelerator(StrEnum):
 
 
 class MachineType(StrEnum):
-    """QEMU's machines: a PC with PCI Express, or one of as few devices as will do."""
+    """QEMU's machine types: a PC with PCI Express, or a minimal machine."""
 
     Q35 = "q35"
     MICROVM = "microvm"
 
 
 class Nic(StrEnum):
-    """The network card that a guest sees; vhost: virtio, its frames moved by the host's kernel."""
+    """The network card that a guest sees. vhost: virtio with frames moved by the host's kernel."""
 
     VIRTIO = "virtio"
     VHOST = "vhost"
@@ -52,7 +54,7 @@ class Cache(StrEnum):
 
 
 class Aio(StrEnum):
-    """By what QEMU reads and writes a disk's file."""
+    """How QEMU reads and writes a disk's file."""
 
     THREADS = "threads"
     NATIVE = "native"
@@ -60,7 +62,8 @@ class Aio(StrEnum):
 
 
 class StartFrom(StrEnum):
-    """Cold: a boot; restored: from a checkpoint of a booted guest, made before."""
+    """How a guest starts. Cold: it boots. Restored: it continues from a checkpoint of a booted guest, made
+    before."""
 
     COLD = "cold"
     RESTORED = "restored"
@@ -72,20 +75,21 @@ class GuestSettings:
 
     memory: bytes.
     vcpus: None for as many as the instance has CPUs.
-    cpu: host, max or a model that QEMU knows; None for the usual one.
+    cpu: host, max or a model that QEMU knows; None for the default.
     pin: whether each vCPU is pinned to one of the instance's CPUs.
-    numa: number of nodes that memory and vCPUs are divided into.
-    kernel: a path, or the name of an image that has a kernel; None for that of its own image, or else of the
-        image debian-kernel.
+    numa: number of NUMA nodes that memory and vCPUs are divided into.
+    kernel: a path, or the name of an image that contains a kernel; None for the kernel of the guest's own
+        image, or else of the image debian-kernel.
     modules: directory lib/modules/<version> that belongs to the kernel.
-    disk: an image of the user's own, instead of the environment's.
+    disk: a disk image of the user's own, instead of the environment's image.
     root_device: device with the root file system.
-    format, cache, aio: of all disks.
-    snapshot: whether QEMU throws away what is written to disks.
-    writable, swap: bytes of disks of its own; without them it keeps what it writes in memory, and has no
-        swap.
+    format, cache, aio: settings of all disks.
+    snapshot: whether QEMU discards what is written to disks.
+    writable, swap: bytes of additional disks of its own. Without them, the guest keeps what it writes in
+        memory, and has no swap.
     vfio: PCI address of a device that is passed through.
-    uri: of the libvirt daemon that starts it; None for one that answers here, or one that is started for it.
+    uri: URI of the libvirt daemon that starts it; None for one that answers here, or one that is started for
+        it.
     boot_timeout: seconds.
     accelerated_not: why KVM does not run it, once that is known.
     """
@@ -117,16 +121,16 @@ class GuestSettings:
 
     @property
     def kernel_image(self) -> str | None:
-        """The image whose kernel it boots, where another one is named."""
+        """The image whose kernel it boots; None if no other image is named."""
         return None if self.kernel is None or "/" in self.kernel else self.kernel
 
     @property
     def emulated(self) -> bool:
-        """Whether its instructions are translated: every figure of it is of an emulator."""
+        """Whether its instructions are translated. Every figure of it then describes an emulator."""
         return self.accelerator is Accelerator.TCG
 
     @property
     def label(self) -> str:
-        """What stands beside every figure of an emulated guest; empty for others."""
+        """Text shown beside every figure of an emulated guest; empty for others."""
         why = f": {self.accelerated_not}" if self.accelerated_not else ""
         return f"TCG, no KVM{why}" if self.emulated else ""

@@ -1,16 +1,16 @@
-"""What an image is made of."""
+"""Definitions of images."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
 
-#: The image that is the machine's own root, and the suite that is the machine's own.
+#: As an image: the machine's own root. As a suite: the machine's own suite.
 HOST = "host"
 
 
 class Variant(StrEnum):
-    """How much stands in a tree besides the packages asked for: mmdebstrap's words."""
+    """How much a tree contains besides the requested packages; the names are mmdebstrap's."""
 
     ESSENTIAL = "essential"
     APT = "apt"
@@ -24,10 +24,10 @@ class Variant(StrEnum):
 class ImageDefinition:
     """A root tree to be built.
 
-    suite: of Debian or its kin, HOST = the machine's own.
-    packages: as apt takes them.
-    mirror: URI, None = the one that the machine's own apt uses.
-    sources: further lines of sources.list.
+    suite: release of Debian or of a distribution derived from it; HOST = the machine's own.
+    packages: names as apt accepts them.
+    mirror: URI; None = the one that the machine's own apt uses.
+    sources: additional lines of sources.list.
     """
 
     name: str

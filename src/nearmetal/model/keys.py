@@ -1,5 +1,8 @@
-"""Keys of a study file, declared at the fields of the dataclasses that they fill: what a key takes, what it
-means, an example. The parser, the JSON Schema, the writer and the documentation are all made from this."""
+"""Keys of a study file, declared at the fields of the dataclasses that they fill: accepted values,
+documentation, and examples.
+
+The parser, the JSON Schema, the writer and the documentation are all generated from these declarations.
+"""
 
 from __future__ import annotations
 
@@ -15,22 +18,22 @@ from ..units import Dimension, UnitError, exact, parse, parse_size, pattern
 
 _WHOLE = re.compile(r"[+-]?[0-9]{1,20}|0x[0-9a-fA-F]{1,16}")
 _KEY = "key"
-"""Of a field's metadata."""
+"""Key of a field's metadata."""
 
 
 class ValueMistake(ValueError):
-    """A value that a key does not take; the message says why."""
+    """A value that a key does not accept. The message says why."""
 
 
 @dataclass(frozen=True, eq=False)
 class Kind:
-    """What one key takes.
+    """The type of values that a key accepts.
 
-    read: a value from the text, number or truth value of a file. Raises ValueMistake.
-    schema: JSON Schema of what stands in a file.
-    write: the text that reads back as the value.
+    read: converts the text, number or truth value of a file. Raises ValueMistake.
+    schema: JSON Schema of what a file may contain.
+    write: returns the text that reads back as the value.
     plain: whether that text needs no quotes in YAML.
-    words: all texts that there are, where they can be counted.
+    words: all accepted texts, if they can be listed.
     """
 
     read: Callable[[object], Any]
@@ -44,9 +47,9 @@ class Kind:
 class Key:
     """A key of a study file.
 
-    kind: what it takes; a dataclass with keys of its own where it holds a mapping.
-    doc, examples: for people and editors.
-    name: in the file.
+    kind: what it accepts; for a mapping, a dataclass with keys of its own.
+    doc, examples: for users and editors.
+    name: name in the file.
     """
 
     kind: Kind | type[Any]
@@ -56,12 +59,15 @@ class Key:
 
 
 def key(kind: Kind | type[Any], doc: str, *examples: Any, name: str = "") -> dict[str, Key]:
-    """Metadata of a field that a study file fills. name: of the key, where the field is called otherwise."""
+    """Return metadata for a field that a study file fills.
+
+    name: name of the key, if it differs from the field's name.
+    """
     return {_KEY: Key(kind=kind, doc=doc, examples=examples, name=name)}
 
 
 def keys_of(kind: type[Any]) -> Iterator[tuple[dataclasses.Field[Any], Key]]:
-    """The fields of a dataclass that a study file fills, each with its key."""
+    """Return the fields of a dataclass that a study file fills, each with its key."""
     for f in dataclasses.fields(kind):
         found = f.metadata.get(_KEY)
         if found is not None:
@@ -69,13 +75,17 @@ def keys_of(kind: type[Any]) -> Iterator[tuple[dataclasses.Field[Any], Key]]:
 
 
 def usual(f: dataclasses.Field[Any]) -> Any:
-    """What a field holds where nothing is said; MISSING where something has to be."""
+    """Return the default of a field; MISSING if a value is required."""
     return f.default if f.default_factory is dataclasses.MISSING else f.default_factory()
 
 
 def did_you_mean(word: str, known: Iterable[str], *, also: str = "") -> str:
-    """'; did you mean "x"?' where one is near, else '; known: a, b'; bounded, since difflib is quadratic."""
-    import difflib  # here, since most files have no mistake
+    """Return '; did you mean "x"?' if a known word is similar, else '; known: a, b'.
+
+    Only a limited number of words is compared, since difflib takes quadratic time.
+    also: another word to show.
+    """
+    import difflib  # imported here, since most files have no mistake
 
     names = list(dict.fromkeys(known))
     if len(word) <= 64:
@@ -87,7 +97,10 @@ def did_you_mean(word: str, known: Iterable[str], *, also: str = "") -> str:
 
 
 def scalar(value: object) -> str:
-    """The text of one value of a file."""
+    """Return the text of one value of a file.
+
+    Raises ValueMistake.
+    """
     if value is None:
         raise ValueMistake("nothing stands here")
     if isinstance(value, bool):
@@ -105,7 +118,12 @@ def _some_text(value: object) -> str:
 
 
 def matching(expression: str, what: str, *, numbers: bool = False, shown: bool = True) -> Kind:
-    """numbers: a name that looks like one is taken in a file too; shown: the pattern in the schema."""
+    """Return the kind of texts in which an expression is found.
+
+    what: description of such a text, for messages.
+    numbers: whether a text that looks like a number is accepted too.
+    shown: whether the pattern is part of the schema.
+    """
     compiled = re.compile(expression)
 
     def read(value: object) -> str:
@@ -119,7 +137,7 @@ def matching(expression: str, what: str, *, numbers: bool = False, shown: bool =
 
 
 def whole(low: int, high: int) -> Kind:
-    """A whole number between the two, in decimal or hexadecimal digits."""
+    """Return the kind of whole numbers between two limits, in decimal or hexadecimal digits."""
 
     def read(value: object) -> int:
         text = scalar(value).strip()
@@ -134,7 +152,10 @@ def whole(low: int, high: int) -> Kind:
 
 
 def quantity(dimension: Dimension, low: float, high: float, *, open_ends: bool = False) -> Kind:
-    """A number with its unit, in base units. open_ends: low and high themselves are not taken."""
+    """Return the kind of numbers with a unit, converted to base units.
+
+    open_ends: whether low and high themselves are excluded.
+    """
 
     def read(value: object) -> float:
         text = scalar(value)
@@ -155,7 +176,10 @@ def quantity(dimension: Dimension, low: float, high: float, *, open_ends: bool =
 
 
 def real(value: object) -> float:
-    """A plain number."""
+    """Read a plain number.
+
+    Raises ValueMistake.
+    """
     text = scalar(value)
     try:
         number = float(text)
@@ -167,12 +191,15 @@ def real(value: object) -> float:
 
 
 def one_of(words: type[StrEnum]) -> Kind:
-    """One word of an enumeration."""
+    """Return the kind of words of an enumeration."""
     return one_word(tuple(words), words)
 
 
 def one_word(known: Sequence[str], made: Callable[[str], str] = str) -> Kind:
-    """One of these words. made: what becomes of it."""
+    """Return the kind of these words.
+
+    made: converts the word to its value.
+    """
     names = tuple(map(str, known))
 
     def read(value: object) -> str:
@@ -185,7 +212,7 @@ def one_word(known: Sequence[str], made: Callable[[str], str] = str) -> Kind:
 
 
 def either(yes: str, no: str, schema: Mapping[str, Any]) -> Kind:
-    """True or false, by two words."""
+    """Return the kind of true and false, written as two words."""
 
     def read(value: object) -> bool:
         text = scalar(value)
@@ -197,7 +224,7 @@ def either(yes: str, no: str, schema: Mapping[str, Any]) -> Kind:
 
 
 NAME_PATTERN = r"^\w[\w-]{0,199}$"
-"""What a name of anything looks like."""
+"""Pattern of all names."""
 _ANY_TEXT = {"type": ["string", "number", "boolean"]}
 TEXT = Kind(scalar, _ANY_TEXT, plain=False)
 SOME_TEXT = Kind(_some_text, {**_ANY_TEXT, "minLength": 1}, plain=False)

@@ -1,4 +1,4 @@
-"""What passes between the rooms about networks: what is asked of one, and a seat on one that is built
+"""Data about networks that packages exchange: requested settings, and a seat on a network that is built
 already."""
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class NetworkSettings:
-    """What is set at the network interface of each instance; None leaves what the kernel gives.
+    """Settings of the network interface of each instance; None keeps the kernel's default.
 
-    mode: of macvlan and macvtap (bridge, private, vepa, passthru) and of ipvlan (l2, l3).
-    devices: of the machine; for phys one for each instance, for sriov the physical functions.
+    mode: mode of macvlan and macvtap (bridge, private, vepa, passthru) or of ipvlan (l2, l3).
+    devices: devices of the machine; for phys one for each instance, for sriov the physical functions.
     subnet: IPv4 network of the addresses, such as '10.99.0.0/24'.
-    rto_min: least retransmission time-out of TCP, seconds.
-    rate: bytes a second that an instance may send.
+    rto_min: least retransmission timeout of TCP in seconds.
+    rate: bytes per second that an instance may send.
     queue_length: packets.
     tso, gso, gro: offloads.
     """
@@ -37,24 +37,24 @@ class NetworkSettings:
 
     @property
     def offloads(self) -> dict[str, bool]:
-        """Those that are to be switched, by their ethtool names."""
+        """The offloads to switch on or off, by their ethtool names."""
         every = {"tso": self.tso, "gso": self.gso, "gro": self.gro}
         return {name: value for name, value in every.items() if value is not None}
 
     def asked(self) -> dict[str, JsonValue]:
-        """What was asked for, by name; empty where nothing was."""
+        """Return the requested settings by name; empty if there are none."""
         given = {f.name: getattr(self, f.name) for f in fields(self)}
         return {k: list(v) if isinstance(v, tuple) else v for k, v in given.items() if v not in (None, ())}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Seat:
-    """A place on a network that is built already.
+    """A place for one instance on a network that is built already.
 
     netns: path of the network namespace to join.
-    address: IPv4 address there.
-    interface: its name inside.
-    port: what it is joined to in the hub, '' where nothing in the hub is its own.
+    address: IPv4 address in that namespace.
+    interface: name of the interface in that namespace.
+    port: device in the hub that it is connected to; '' if the hub has no device for it alone.
     """
 
     netns: str

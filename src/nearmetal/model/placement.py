@@ -1,4 +1,4 @@
-"""Placements: nodes, the instances on them and the tasks in those."""
+"""Placements: nodes, instances per node and tasks per instance."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ class Pinning(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class NodeLink:
-    """What joins emulated nodes, at either end of each one's link.
+    """Each emulated node's link to the others; the settings apply at both ends.
 
     rate: B/s.
     delay: seconds one way.
-    queue: bytes that wait for their turn before further ones are dropped.
+    queue: bytes that may wait before further ones are dropped.
     """
 
     rate: float = 1e9 / 8
@@ -30,9 +30,12 @@ class NodeLink:
 
 @dataclass(frozen=True, kw_only=True)
 class Placement:
-    """nodes x instances per node x tasks per instance; cpus: the CPU of each rank, by rank; oversubscribe:
-    ranks may share CPUs, and MPI yields the CPU while it waits. More nodes than one are emulated: network
-    namespaces with CPUs of their own, joined by links."""
+    """nodes x instances per node x tasks per instance.
+
+    cpus: the CPU of each rank, by rank.
+    oversubscribe: whether ranks may share CPUs; MPI then yields the CPU while it waits.
+    More than one node are emulated: network namespaces with CPUs of their own, joined by links.
+    """
 
     name: str
     nodes: int = 1
@@ -45,12 +48,12 @@ class Placement:
 
     @property
     def emulated(self) -> bool:
-        """Whether its nodes are stand-ins for machines that are not there."""
+        """Whether its nodes are emulated."""
         return self.nodes > 1
 
     @property
     def all_instances(self) -> int:
-        """On all nodes together."""
+        """Number of instances on all nodes together."""
         return self.nodes * self.instances
 
     @property

@@ -133,7 +133,8 @@ def run_once(
     label: label by which `nearmetal clean` finds its ranks.
     profiled: also profile the ranks' MPI calls.
     transport: TCP runs over loopback.
-    Raises UsageError if the machine has too few CPUs, RunError if the launch fails.
+    Raises UsageError if the kernel cannot run on this many ranks, or if the machine has too few CPUs.
+    Raises RunError if the launch fails.
     """
     if ranks * threads > len(machine.cpus):
         each = f" of {threads} threads" if threads > 1 else ""
