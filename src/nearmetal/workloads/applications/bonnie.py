@@ -96,10 +96,7 @@ class Bonnie:
                 *(PROGRAM, "-u", IDS),
                 *("-q", "-d", "{storage}", "-m", "nearmetal", "-n", "0"),
                 *("-s", f"{size}:{choices.word('chunk')}"),
-                *(
-                    "-r",
-                    str(size // 2),
-                ),  # bonnie++ refuses files smaller than twice the memory that it is given here
+                *("-r", str(size // 2)),  # least memory: files must be at least twice as large
                 *(() if choices.word("characters") == "yes" else ("-f",)),
                 *(("-D",) if choices.word("mode") == "direct" else ()),
             )
