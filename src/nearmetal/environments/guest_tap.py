@@ -26,8 +26,8 @@ user)."""
 
 
 def tap_argv(tools: Tools, seat: Seat, attachment: Attachment, *, vhost: bool = False) -> list[str]:
-    """Return the nm-box command line that prints the addresses of a seat. In front of a command, it passes
-    the tap to this command."""
+    """Return the nm-box command line that prints the addresses of a seat. If a command follows it, nm-box
+    runs this command with the tap as an open descriptor."""
     argv = [tools / "nm-box", "tap", "--netns", seat.netns, "--interface", seat.interface]
     argv += ["--macvtap"] if attachment is Attachment.MACVTAP else []
     return [*argv, *(["--vhost"] if vhost else [])]

@@ -108,7 +108,7 @@ class Limits:
 
 
 class StorageKind(StrEnum):
-    """What kind of storage the directory is on that an instance gives its workload for files."""
+    """Kinds of storage for the directory in which a workload keeps its files."""
 
     OVERLAY = "overlay"
     BIND = "bind"
