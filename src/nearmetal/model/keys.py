@@ -118,7 +118,7 @@ def _some_text(value: object) -> str:
 
 
 def matching(expression: str, what: str, *, numbers: bool = False, shown: bool = True) -> Kind:
-    """Return the kind of texts in which an expression is found.
+    """Return the Kind of a key whose value is a text in which an expression is found.
 
     what: description of such a text, for messages.
     numbers: whether a text that looks like a number is accepted too.
@@ -137,7 +137,8 @@ def matching(expression: str, what: str, *, numbers: bool = False, shown: bool =
 
 
 def whole(low: int, high: int) -> Kind:
-    """Return the kind of whole numbers between two limits, in decimal or hexadecimal digits."""
+    """Return the Kind of a key whose value is a whole number between two limits, in decimal or hexadecimal
+    digits."""
 
     def read(value: object) -> int:
         text = scalar(value).strip()
@@ -152,7 +153,7 @@ def whole(low: int, high: int) -> Kind:
 
 
 def quantity(dimension: Dimension, low: float, high: float, *, open_ends: bool = False) -> Kind:
-    """Return the kind of numbers with a unit, converted to base units.
+    """Return the Kind of a key whose value is a number with a unit, converted to base units.
 
     open_ends: whether low and high themselves are excluded.
     """
@@ -191,12 +192,12 @@ def real(value: object) -> float:
 
 
 def one_of(words: type[StrEnum]) -> Kind:
-    """Return the kind of words of an enumeration."""
+    """Return the Kind of a key whose value is a word of an enumeration."""
     return one_word(tuple(words), words)
 
 
 def one_word(known: Sequence[str], made: Callable[[str], str] = str) -> Kind:
-    """Return the kind of these words.
+    """Return the Kind of a key whose value is one of these words.
 
     made: converts the word to its value.
     """
@@ -212,7 +213,7 @@ def one_word(known: Sequence[str], made: Callable[[str], str] = str) -> Kind:
 
 
 def either(yes: str, no: str, schema: Mapping[str, Any]) -> Kind:
-    """Return the kind of true and false, written as two words."""
+    """Return the Kind of a key whose value is true or false, written as two words."""
 
     def read(value: object) -> bool:
         text = scalar(value)
