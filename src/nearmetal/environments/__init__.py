@@ -1,4 +1,5 @@
-"""Backends: how an instance of an environment is started and stopped. Knows no workload and no network."""
+"""Backends: how an instance of an environment is started and stopped. This package knows no workloads and
+builds no networks."""
 
 from ..model.capabilities import (
     BARE_ATTACHMENTS,

@@ -1,4 +1,4 @@
-"""The contract that every backend keeps: check, then start an instance as a context manager."""
+"""The interface of backends: check, then start an instance as a context manager."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from ..model.study import Environment
 class Available:
     """The backend started an instance here.
 
-    version: of what it uses.
+    version: version of the software that it uses.
     notes: what is different here (for example 'without root: affinity instead of cpuset').
     """
 
@@ -32,19 +32,22 @@ class Available:
 
 @dataclass(frozen=True, kw_only=True)
 class Unavailable:
-    """The backend cannot start an instance here; remedy: the line that mends it."""
+    """The backend cannot start an instance here.
+
+    remedy: a command or an instruction that makes it work.
+    """
 
     reason: str
     remedy: str
 
 
 FIRST_COMMAND = "first_command"
-"""A phase: seconds that the first command took in a virtual machine that was ready."""
+"""Name of a phase: seconds that the first command took in a virtual machine that was ready."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Tools:
-    """Where the compiled helpers are (nm-box, nm-init, nm-rank, nm-micro): one directory, same path inside
+    """The directory of the compiled helpers (nm-box, nm-init, nm-rank, nm-micro). It has the same path inside
     every instance."""
 
     directory: Path
@@ -55,13 +58,13 @@ class Tools:
 
 @dataclass(frozen=True, kw_only=True)
 class GuestBase:
-    """What a virtual machine starts from.
+    """What a virtual machine boots from.
 
     kernel: a bzImage.
-    initramfs: with nm-guest, modules of that kernel and the tools.
-    root: a file with the file system of the image, None for the machine's own root, shared.
-    disk: it is a disk of the user's own, whose root is there.
-    cache: a directory for what may be kept between runs.
+    initramfs: contains nm-guest, modules of that kernel and the tools.
+    root: a file with the file system of the image; None if the machine's own root is shared.
+    disk: whether root is a disk image of the user's own.
+    cache: a directory for files that may be kept between runs.
     """
 
     kernel: Path
@@ -73,20 +76,21 @@ class GuestBase:
 
 @dataclass(frozen=True, kw_only=True)
 class InstanceRequest:
-    """What a backend is asked to start.
+    """What a backend has to start.
 
-    label: 'nearmetal-<run>-<slot>', on everything that the instance leaves on the machine.
-    hostname: inside the instance.
+    label: 'nearmetal-<run>-<slot>', on everything that the instance creates on the machine.
+    hostname: host name inside the instance.
     cpus: CPUs that it may use.
     seat: its place on a network; None = the machine's own network.
     binds: directories that are seen inside at the same path, writable.
     scratch: an empty directory of its own.
     tree: root of its image, never written to; '/' for image host.
-    user_namespace: path of the user namespace that all share (/proc/<pid>/ns/user) without root, else None.
+    user_namespace: path of the user namespace that all instances share (/proc/<pid>/ns/user) without root,
+        else None.
     base: what a virtual machine is started from.
-    first_process: whether a first process is needed where the environment can do without, as on bare metal;
-        it is where starting is measured.
-    groups: control groups that stand as long as the run (Accounted); empty where the instance makes its own.
+    first_process: whether a first process is required even if the environment can do without one, as on bare
+        metal. It is required when starts are measured.
+    groups: control groups that exist as long as the run (Accounted); empty if the instance makes its own.
     """
 
     label: str
@@ -106,11 +110,11 @@ class InstanceRequest:
 class Instance(Protocol):
     """A running instance.
 
-    pid: process id, on the host, of its first process; of this process where it has none.
-    phases: seconds by step of the start. Among them are 'first_instruction', from the request to the first
-        instruction inside, and for virtual machines FIRST_COMMAND, which comes after it; empty without a
+    pid: process ID, on the host, of its first process; if it has none, that of nearmetal.
+    phases: seconds by step of the start. They include 'first_instruction', from the request to the first
+        instruction inside, and for virtual machines FIRST_COMMAND, which comes after it. Empty without a
         first process.
-    cgroups: directory by controller of version 1, or {'unified': directory}; empty where there is none.
+    cgroups: directory by controller of version 1, or {'unified': directory}; empty if there is none.
     """
 
     @property
@@ -130,117 +134,154 @@ class Instance(Protocol):
 
     @property
     def agent_line(self) -> str:
-        """Its line, without newline, in the map that 'nm-box agent MAP' reads (kernels/box/agent.c)."""
+        """The instance's line, without newline, in the map that 'nm-box agent MAP' reads
+        (kernels/box/agent.c)."""
 
     def command(self, argv: Sequence[str]) -> list[str]:
-        """Tokens that, run on the host, run argv inside the instance (and inside its cgroups)."""
+        """Return a command line that, run on the host, runs argv inside the instance and its cgroups."""
 
 
 @runtime_checkable
 class Guest(Protocol):
-    """What an instance offers besides when it has a kernel of its own: it sees no file, no FIFO and no
-    process of the machine, and has CPUs and clocks of its own. Its CPUs are numbered from 0, in the order of
-    those that the request gave it."""
+    """What an instance with its own kernel offers in addition.
+
+    It does not see the files, FIFOs and processes of the machine, and has its own CPUs and clocks. Its CPUs
+    are numbered from 0, in the order of the CPUs in the request.
+    """
 
     def copy_in(self, paths: Sequence[Path]) -> None:
-        """Make these, and all below directories, stand at the same paths inside: files, links, FIFOs. Raises
-        RunError."""
+        """Copy files, links, FIFOs and whole directories to the same paths inside.
+
+        Raises RunError.
+        """
 
     def copy_out(self, paths: Sequence[Path]) -> None:
-        """Write the files among these paths, and below them, to the same paths on the machine; what is not
-        there is left out. Raises RunError."""
+        """Copy the files at and below these paths to the same paths on the machine. Missing ones are skipped.
+
+        Raises RunError.
+        """
 
     def carry(self, fifo: Path, *, inward: bool) -> Process:
-        """Carry what is written to a FIFO at the same path on both sides, until the process is ended or,
-        inward, nobody writes any more."""
+        """Relay data written to a FIFO to the FIFO at the same path on the other side.
+
+        The relay runs until the process is ended or, inward, until the last writer has closed the FIFO.
+        """
 
     def on_host(self, nanoseconds: int) -> int:
-        """A reading of its CLOCK_MONOTONIC, by that of the machine."""
+        """Convert a reading of its CLOCK_MONOTONIC to that of the machine."""
 
     def network(self, interface: str) -> Mapping[str, JsonValue]:
-        """How its kernel has set one of its interfaces, and the route that leaves by it: mtu, queue_length,
-        congestion_control, rto_min (seconds, None where no route sets one), tso, gso, gro, driver. Raises
-        RunError."""
+        """Return how its kernel has set one of its interfaces, and the route through it.
+
+        Keys: mtu, queue_length, congestion_control, rto_min (seconds; None if no route sets it), tso, gso,
+            gro, driver.
+        Raises RunError.
+        """
 
     def rank_holdings(self, mark: str) -> dict[int, RankHolds]:
-        """host.ranks.rank_holdings, asked inside. Raises RunError."""
+        """Return host.ranks.rank_holdings, read inside the guest.
+
+        Raises RunError.
+        """
 
     def trouble(self) -> str:
-        """Why it does not run any more; empty while it does."""
+        """Return why it no longer runs; empty while it runs."""
 
     def console(self) -> str:
-        """What its kernel has said so far."""
+        """Return the console output of its kernel so far."""
 
     def clocks(self) -> Clocks:
-        """What its clocks are ahead of the machine's now. Raises RunError."""
+        """Return how far its clocks are ahead of the machine's now.
+
+        Raises RunError.
+        """
 
     @property
     def threads(self) -> tuple[int, ...]:
-        """Those of the machine that are its CPUs, empty where they are not known."""
+        """Thread IDs, on the machine, of its CPUs; empty if they are not known."""
 
 
 @runtime_checkable
 class Accelerated(Protocol):
-    """What a backend has besides whose guests the processor runs by KVM, or else an emulator. uses_kvm: so it
-    is."""
+    """Extra interface of backends whose guests may be executed by KVM or by an emulator.
+
+    uses_kvm: whether they may.
+    """
 
     uses_kvm: bool
 
 
 class Backend(Protocol):
-    """One way of wrapping work. One file per backend, found by the entry-point group
+    """One way of wrapping work. One file per backend, found through the entry-point group
     'nearmetal.environments'.
 
-    capabilities: what study files may ask of it, and what its instances share with the machine. Instances of
-        a backend with virtual machines offer what Guest says.
+    capabilities: what study files may request from it, and what its instances share with the machine.
+        Instances of a backend with virtual machines also implement Guest.
     """
 
     name: str
     capabilities: Capabilities
 
     def check(self, host: Host, tools: Tools) -> Available | Unavailable:
-        """Start one for real, within a second or two."""
+        """Check whether it works by starting an instance, within a second or two."""
 
     def start(self, host: Host, tools: Tools, request: InstanceRequest) -> AbstractContextManager[Instance]:
-        """Start; the clean-up of every step is registered before it. Leaving ends all its processes and
-        removes all it made. Raises UnavailableError or RunError."""
+        """Start an instance. On exit, all its processes are ended, and all that it made is removed.
+
+        The clean-up of every step is registered before the step.
+        Raises UnavailableError or RunError.
+        """
 
 
 @runtime_checkable
 class Seated(Protocol):
-    """What a backend has besides the contract whose instances take a seat only where something was put there
-    before: once for a whole run, so that it is no part of a start. start() alone must do as well."""
+    """Extra interface of backends that must prepare a seat before an instance can take it.
+
+    The preparation is made once for a whole run, so that it is not part of a start. start() must also work
+    without it.
+    """
 
     def seated(self, host: Host, tools: Tools, request: InstanceRequest) -> AbstractContextManager[object]:
-        """request: of a seat, with the host name of the instances that will take it; its label is free."""
+        """Prepare a seat until exit.
+
+        request: has the seat, and the host name of the instances that will take it; its label is arbitrary.
+        """
 
 
 @runtime_checkable
 class Accounted(Protocol):
-    """What a backend has besides whose instances' control groups are our account of them and no part of
-    them: they can stand for a whole run, one instance after the other in them."""
+    """Extra interface of backends whose instances use control groups only for accounting.
+
+    Such groups can exist for a whole run, with one instance after the other in them.
+    """
 
     def accounts(self, request: InstanceRequest) -> AbstractContextManager[Mapping[str, Path]]:
-        """request: of any of those instances; empty where no group can be made."""
+        """Make the control groups until exit; empty if none can be made.
+
+        request: the request of any of those instances.
+        """
 
 
 @runtime_checkable
 class Nested(Protocol):
-    """What a backend has besides whose guests run under a hypervisor that may itself be no machine's."""
+    """Extra interface of backends whose guests may run under a nested hypervisor."""
 
     def nested(self, host: Host, tools: Tools, environment: Environment) -> str:
-        """In what that of an environment stands, 'Xen in TCG: where'; empty where it stands on a machine, and
-        where there is none that could be asked."""
+        """Return what the hypervisor of an environment runs in, 'Xen in TCG: where'.
+
+        Empty if it runs directly on a machine, or if this is not known.
+        """
 
 
 @runtime_checkable
 class Elsewhere(Protocol):
-    """What a backend has besides whose instances may stand on another machine than this."""
+    """Extra interface of backends whose instances may run on another machine."""
 
     def check_environment(
         self, host: Host, tools: Tools, environment: Environment
     ) -> Available | Unavailable | None:
-        """check() of the machine that an environment names; None where it names none, and check() answers."""
+        """Return check() for the machine that an environment names; None if it names none, so that check()
+        applies."""
 
 
 @runtime_checkable
@@ -248,16 +289,20 @@ class Tuned(Protocol):
     """Extra interface of a backend whose own settings may have to suit the machine."""
 
     def settings_here(self, host: Host) -> BackendSettings | None:
-        """The settings with which it starts instances here; None for the usual ones."""
+        """Return the settings with which it starts instances here; None for the defaults."""
 
 
 @runtime_checkable
 class Enclosed(Protocol):
-    """What a backend has besides whose instances may stand inside a guest, which then offer what Guest
-    says."""
+    """Extra interface of backends whose instances may run inside a guest. These instances also implement
+    Guest."""
 
     def start_inside(
         self, guest: Instance, tools: Tools, request: InstanceRequest, *, alone: bool
     ) -> AbstractContextManager[Instance]:
-        """start() in a guest that stands, of whichever backend. alone: nothing else runs in the guest, so
-        that what the machine counts of it is this instance's. Raises UnavailableError or RunError."""
+        """Start an instance in a running guest of any backend.
+
+        alone: whether nothing else runs in the guest, so that the machine's counters of the guest belong to
+            this instance.
+        Raises UnavailableError or RunError.
+        """

@@ -1,5 +1,5 @@
-"""What a machine itself is: one of its own, a virtual one, or one that is emulated, and then every figure of
-it is an emulator's."""
+"""Find out whether this machine is physical, virtual or emulated. On an emulated machine, every figure
+describes the emulator."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .contract import Tools
 
 ASK_SECONDS = 60.0
 TCG = "TCGTCGTCGTCG"
-"""The name that QEMU's translator gives (target/i386/cpu.c of QEMU)."""
+"""The hypervisor name that QEMU's translator reports (target/i386/cpu.c of QEMU)."""
 _NAMES = {
     TCG: "TCG",
     "KVMKVMKVM": "KVM",
@@ -26,8 +26,11 @@ _DMI = "/sys/class/dmi/id"
 
 
 def hypervisors(host: Host, program: str) -> tuple[str, ...]:
-    """Names of those under a machine, as its processor gives them; empty where there is none or it does not
-    tell. program: nm-box, there."""
+    """Return the names of the hypervisors under a machine, as its processor reports them; empty if there is
+    none, or if it does not report any.
+
+    program: path of nm-box on that machine.
+    """
     done = host.run([program, "cpuid"], timeout=ASK_SECONDS)
     try:
         told = json.loads(done.stdout)["hypervisors"]
@@ -37,21 +40,25 @@ def hypervisors(host: Host, program: str) -> tuple[str, ...]:
 
 
 def plain_name(name: str) -> str:
-    """'KVM' of 'KVMKVMKVM'; an unknown one as it is."""
+    """Return 'KVM' for 'KVMKVMKVM'; an unknown name is returned unchanged."""
     return _NAMES.get(name, name.strip())
 
 
 def machine_name(host: Host) -> str:
-    """Maker and product, 'QEMU Standard PC (Q35 + ICH9, 2009)'; where it tells neither, that it does not."""
+    """Return maker and product, such as 'QEMU Standard PC (Q35 + ICH9, 2009)', or a text that says that they
+    are not known."""
     texts = [host.read(f"{_DMI}/{item}") for item in ("sys_vendor", "product_name")]
     words = [" ".join(t.decode(errors="replace").split()) for t in texts if not isinstance(t, Unavailable)]
     return " ".join(filter(None, words)) or "a machine that does not tell its maker"
 
 
 def emulator(host: Host, tools: Tools) -> str:
-    """By what this machine is emulated, 'TCG: QEMU Standard PC'; empty where it is not, also for a virtual
-    machine on a processor. Asked once, since the answer does not change while we run."""
-    asked: Any = host  # a protocol says nothing of hashing
+    """Return what this machine is emulated by, 'TCG: QEMU Standard PC'; empty if it is not emulated, even if
+    it is virtual.
+
+    The answer is cached, since it does not change during a run.
+    """
+    asked: Any = host  # the protocol Host does not declare that it can be hashed
     return _emulator(asked, tools)
 
 

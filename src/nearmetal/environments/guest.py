@@ -1,5 +1,5 @@
-"""What the backends of virtual machines share: a guest that stands, with nm-guest as its first process; what
-is asked on its kernel's command line; its boot, step by step. Knows no hypervisor."""
+"""Common part of the backends of virtual machines: a running guest with nm-guest as its first process, its
+kernel's command line, and its boot step by step. Knows no hypervisor."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ from .program import ProgramInstance, read_log
 COPY_TIMEOUT = 120.0
 DYING_SECONDS = 3.0
 MOST_COPIED = 256 << 20
-"""Bytes: more is no file for a guest's memory."""
+"""Most bytes that are copied into a guest's memory."""
 FRESH = (Path("/tmp"), Path("/run"), Path("/dev/shm"))
-"""Directories that are a guest's own whatever its image has there."""
+"""Directories that are a guest's own, whatever its image contains there."""
 LONGEST_COMMAND_LINE = 2047
-"""COMMAND_LINE_SIZE of x86, less its end."""
+"""COMMAND_LINE_SIZE of x86, without the final zero."""
 CONSOLE, HYPERVISOR_LOG = "console", "hypervisor.txt"
-"""Files of an instance."""
+"""Files in the directory of an instance."""
 _STEP = re.compile(r"nm-step: ([^\n]*)")
 _POINTER = re.compile(r"^[RE]IP=([0-9a-f]{8,16})\b", re.MULTILINE)
 _PANIC = re.compile(r"Kernel panic[^\n]*|Out of memory[^\n]*|VFS: [^\n]*")
@@ -45,11 +45,12 @@ _PANIC = re.compile(r"Kernel panic[^\n]*|Out of memory[^\n]*|VFS: [^\n]*")
 
 @dataclass(frozen=True, kw_only=True)
 class GuestInstance(ProgramInstance):
-    """See contract.Guest.
+    """A running guest; see contract.Guest.
 
-    socket: of the multiplexer.
-    ahead: of its clocks when it was ready.
-    scratch: for what carriers say.
+    socket: socket of the multiplexer.
+    ahead: how far its clocks were ahead when it was ready.
+    scratch: directory for the output of FIFO relays.
+    threads: thread IDs of its CPUs on the machine.
     """
 
     host: Host
@@ -107,7 +108,7 @@ class GuestInstance(ProgramInstance):
         if self.process.poll() is None and answers(self.socket):
             return ""
         with contextlib.suppress(TimeoutError):
-            self.process.wait(DYING_SECONDS)  # its line to us goes before it has ended
+            self.process.wait(DYING_SECONDS)  # the connection closes before the process has ended
         return f"guest {self.hostname} has ended: {ended_words(self.scratch, self.process.poll())}"
 
     def console(self) -> str:
@@ -127,8 +128,10 @@ class GuestInstance(ProgramInstance):
 
 
 def members(paths: Sequence[Path]) -> Iterator[cpio.Member]:
-    """These and all below directories, by their paths; other kinds than files, directories, links and FIFOs
-    are left out. Raises RunError for more than a guest can hold."""
+    """Yield these paths and all below directories. Only files, directories, links and FIFOs are included.
+
+    Raises RunError if they are larger than a guest can hold.
+    """
     waiting, size = list(paths), 0
     while waiting:
         path = waiting.pop()
@@ -151,16 +154,19 @@ def members(paths: Sequence[Path]) -> Iterator[cpio.Member]:
             elif stat.S_ISFIFO(found.st_mode):
                 yield cpio.fifo(name, stat.S_IMODE(found.st_mode))
         except FileNotFoundError:
-            continue  # a temporary file that has gone since
+            continue  # a temporary file that has been removed since
 
 
 def entered_guest(tools: Tools, socket: Path) -> tuple[str, ...]:
-    """Tokens before a command that is to run in the guest."""
+    """Return the words in front of a command that is to run in the guest."""
     return (tools / "nm-box", "guest", str(socket), "--")
 
 
 def require_base(request: InstanceRequest) -> GuestBase:
-    """Raises UnavailableError where nothing was handed in to boot, or a namespace is to be shared."""
+    """Return the base of a request.
+
+    Raises UnavailableError if there is nothing to boot, or if a namespace is to be shared.
+    """
     if request.base is None:
         raise UnavailableError(
             f"environment {request.environment.name}: no kernel for a guest",
@@ -175,7 +181,7 @@ def require_base(request: InstanceRequest) -> GuestBase:
 
 
 def no_libvirt(backend: str, environment: Environment) -> Misfits:
-    """A guest that libvirt does not start has no daemon of it."""
+    """Reject `guest: uri` for a backend that does not use libvirt."""
     if environment.guest is not None and environment.guest.uri is not None:
         yield ("guest", "uri"), f"{backend} asks no libvirt; write backend: libvirt"
 
@@ -206,7 +212,7 @@ class GuestInterface:
     """A guest's own interface.
 
     mac, address, mask: those of the seat that it takes.
-    routes: by gateways.
+    routes: its routes with gateways, as text for nm.net.
     """
 
     interface: str
@@ -217,13 +223,14 @@ class GuestInterface:
     routes: tuple[str, ...] = ()
 
     def words(self) -> str:
-        """For nm.net."""
+        """Return the value of nm.net on the kernel's command line."""
         prefix = IPv4Network(f"0.0.0.0/{self.mask}").prefixlen
         return ",".join([self.interface, f"{self.address}/{prefix}", str(self.mtu), *self.routes])
 
 
 def tuning(network: NetworkSettings) -> str:
-    """What nm-guest sets at its interface and its routes (kernels/guest/tune.c): rto_min in ms."""
+    """Return the settings that nm-guest applies to its interface and routes (kernels/guest/tune.c); rto_min
+    in ms."""
     words = [f"rto_min={round(network.rto_min * 1000)}"] if network.rto_min is not None else []
     words += [f"congestion_control={network.congestion_control}"] if network.congestion_control else []
     words += [f"queue_length={network.queue_length}"] if network.queue_length is not None else []
@@ -242,9 +249,9 @@ def command_line(
     swap: str = "",
     more: Sequence[str] = (),
 ) -> str:
-    """What the kernel and nm-guest are told (kernels/guest/guest.h).
+    """Return the command line for the kernel and nm-guest (kernels/guest/guest.h).
 
-    Raises UnavailableError where that is longer than a kernel takes.
+    Raises UnavailableError if it is longer than a kernel accepts.
     """
     given = {
         "name": request.hostname,
@@ -256,7 +263,7 @@ def command_line(
         "tune": tuning(request.environment.network) if place is not None else "",
         "port": port,
     }
-    # A guest that panics ends: who waits for it is told at once.
+    # After a panic the guest ends, so that nobody waits for it in vain.
     words = [*(f"console={c}" for c in consoles), "panic=-1", "net.ifnames=0", *more]
     words += [f"nm.{name}={value}" for name, value in given.items() if value]
     text = " ".join(words)
@@ -270,8 +277,12 @@ def command_line(
 
 
 def boot_phases(begin: int, spawned: int, hello: Hello, ahead: Clocks) -> dict[str, float]:
-    """Seconds by step of a boot. begin: of the request, spawned: of the hypervisor's process (CLOCK_MONOTONIC
-    of the host, ns). The kernel's entry is where its clock begins."""
+    """Return the seconds by step of a boot.
+
+    begin: time of the request.
+    spawned: start of the hypervisor's process. Both in ns of the host's CLOCK_MONOTONIC.
+    The kernel's entry is the moment at which its clock begins.
+    """
     at = {name: value - ahead.monotonic for name, value in hello.at.items()}
     marks = {
         "prepare": spawned,
@@ -290,7 +301,10 @@ def boot_phases(begin: int, spawned: int, hello: Hello, ahead: Clocks) -> dict[s
 
 
 def first_command(socket: Path) -> dict[str, float]:
-    """A phase beyond the start: what a first command takes that does nearly nothing. Raises RunError."""
+    """Return the time of a first, nearly empty command in a guest, as a phase after the start.
+
+    Raises RunError.
+    """
     begin = time.monotonic_ns()
     with GuestLine(socket) as line:
         line.run(["nm-guest", "network", "lo"], timeout=COPY_TIMEOUT)
@@ -312,7 +326,7 @@ def ended_words(state: Path, status: int | None) -> str:
     """Return why a hypervisor ended: the message in its log, or else in its guest's console.
 
     state: directory of the instance.
-    status: of the hypervisor, None if it is not known.
+    status: exit status of the hypervisor; None if it is not known.
     """
     message = find_message(read_log(state / HYPERVISOR_LOG))
     if not message:
@@ -321,8 +335,12 @@ def ended_words(state: Path, status: int | None) -> str:
 
 
 def how_far(text: str, registers: str = "") -> str:
-    """Which step of the boot a silent guest is at, by its console, else by where its CPU is: a kernel is in
-    the upper half of the addresses (Documentation/arch/x86/x86_64/mm.rst). registers: as QEMU prints them."""
+    """Return the step of the boot that a silent guest has reached, by its console, or else by its CPU's
+    instruction pointer.
+
+    A kernel is in the upper half of the addresses (Documentation/arch/x86/x86_64/mm.rst).
+    registers: output of QEMU.
+    """
     if steps := _STEP.findall(text):
         return f"in its init, at {steps[-1].strip()}"
     if "nm-guest" in text:
@@ -334,5 +352,5 @@ def how_far(text: str, registers: str = "") -> str:
 
 
 def host_cpus_of(request: InstanceRequest, vcpus: int) -> tuple[int, ...]:
-    """The CPU of the machine for each vCPU; empty where the instance may use any."""
+    """Return the CPU of the machine for each vCPU; empty if the instance may use any."""
     return tuple(request.cpus[i % len(request.cpus)] for i in range(vcpus)) if request.cpus else ()

@@ -1,5 +1,5 @@
-"""What a guest needs that can be known before it is started: drivers of its kernel, an image of its
-architecture that is no particular machine's, a device that may be passed through."""
+"""Requirements of a guest that can be checked before its start: drivers of its kernel, an image of the right
+architecture that is not tied to one machine, a device that may be passed through."""
 
 from __future__ import annotations
 
@@ -16,13 +16,16 @@ _CARDS = {Nic.VIRTIO: "virtio_net", Nic.VHOST: "virtio_net", Nic.E1000: "e1000",
 VHOST = Path("/dev/vhost-net")
 _MEMINFO = re.compile(r"^(\w+): +(\d+)", re.MULTILINE)
 _X86_64 = 62
-"""e_machine of ELF (System V ABI, AMD64 supplement)."""
+"""e_machine of ELF for x86-64 (System V ABI, AMD64 supplement)."""
 _PROGRAMS = ("bin/sh", "usr/bin/env", "sbin/init")
 _OF_ONE_MACHINE = ("etc/hostname", "etc/machine-id", "etc/udev/rules.d/70-persistent-net.rules")
 
 
 def missing_drivers(modules: Path, wanted: tuple[str, ...]) -> tuple[str, ...]:
-    """Those that a kernel has neither as modules nor built in. modules: its lib/modules/<version>."""
+    """Return the drivers that a kernel has neither as modules nor built in.
+
+    modules: the kernel's lib/modules/<version>.
+    """
     known: set[str] = set()
     for name in ("modules.dep", "modules.builtin"):
         try:
@@ -38,15 +41,19 @@ def missing_drivers(modules: Path, wanted: tuple[str, ...]) -> tuple[str, ...]:
 def drivers_of(
     settings: GuestSettings, *, shared_root: bool, network: bool, congestion_control: str = ""
 ) -> tuple[str, ...]:
-    """What a guest cannot do without. shared_root: its root is the machine's; network: it has a card;
-    congestion_control: that its routes are to have."""
+    """Return the drivers that a guest needs.
+
+    shared_root: whether its root is the machine's.
+    network: whether it has a network card.
+    congestion_control: TCP congestion control of its routes.
+    """
     root = ("virtiofs",) if shared_root else () if settings.disk is not None else ("virtio_blk", "erofs")
     card = (_CARDS[settings.nic],) if network else ()
     return ("virtio_console", "overlay", *root, *card, *congestion_drivers(congestion_control))
 
 
 def congestion_drivers(name: str) -> tuple[str, ...]:
-    """The module of a congestion control of TCP; reno is in every kernel."""
+    """Return the module of a TCP congestion control. reno is built into every kernel."""
     return () if name in ("", "reno") else (f"tcp_{name}",)
 
 
@@ -58,7 +65,10 @@ def require_drivers(
     network: bool,
     congestion_control: str = "",
 ) -> None:
-    """Raises UnavailableError for a kernel that could not boot such a guest; None: it tells of none."""
+    """Raises UnavailableError if a kernel lacks a driver that such a guest needs.
+
+    modules: None if the kernel's drivers are not known.
+    """
     wanted = drivers_of(
         settings, shared_root=shared_root, network=network, congestion_control=congestion_control
     )
@@ -85,14 +95,17 @@ def require_tree(name: str, tree: Path) -> None:
 
 
 def of_one_machine(tree: Path) -> tuple[str, ...]:
-    """Files by which a tree is a particular machine: guests of it would share a name, an identity or a
-    MAC."""
+    """Return the files that tie a tree to one machine: its guests would share a name, an identity or a MAC
+    address."""
     return tuple(f for f in _OF_ONE_MACHINE if (tree / f).is_file() and (tree / f).stat().st_size > 0)
 
 
 def require_memory(host: Host, what: str, wanted: int, *, huge: bool) -> None:
-    """Raises UnavailableError where the machine has not as much memory free. what: who wants these bytes;
-    huge: in huge pages."""
+    """Raises UnavailableError if the machine has less free memory than wanted.
+
+    what: what needs these bytes.
+    huge: whether in huge pages.
+    """
     text = host.read("/proc/meminfo")
     if isinstance(text, Absent):
         return
@@ -111,7 +124,8 @@ def require_memory(host: Host, what: str, wanted: int, *, huge: bool) -> None:
 def device_helps(
     vhost: Path = VHOST, groups: Path = Path("/sys/kernel/iommu_groups")
 ) -> dict[str, Unavailable | None]:
-    """What devices of the machine can do for guests, and what mends it where they cannot; None: they can."""
+    """Return which devices of the machine can be used for guests: None if a device can, else the reason and
+    the remedy."""
     iommu = groups.is_dir() and any(groups.iterdir())
     no_iommu = Unavailable(
         reason="the machine has no IOMMU, or it is switched off",
@@ -124,7 +138,7 @@ def device_helps(
 
 
 def require_vhost(device: Path = VHOST) -> None:
-    """Raises UnavailableError where the kernel moves no frames of guests itself."""
+    """Raises UnavailableError if the kernel cannot move frames of guests itself (vhost)."""
     lacks = _no_vhost(device)
     if lacks is not None:
         raise UnavailableError(f"nic vhost: {lacks.reason}", remedy=lacks.remedy)
@@ -138,7 +152,7 @@ def _no_vhost(device: Path) -> Unavailable | None:
 
 
 def require_device(address: str, devices: Path = Path("/sys/bus/pci/devices")) -> None:
-    """Raises UnavailableError for a PCI device that cannot be passed through
+    """Raises UnavailableError if a PCI device cannot be passed through
     (Documentation/driver-api/vfio.rst)."""
     device = devices / (address if address.count(":") == 2 else f"0000:{address}")
     what = f"device {address} cannot be passed through: "

@@ -1,5 +1,5 @@
-"""The seat of a guest: its interface handed over by a tap (kernels/box/tap.c), and what the guest has to know
-of it."""
+"""The seat of a guest: a tap connects the guest to the seat's interface (kernels/box/tap.c), and the guest
+gets its addresses."""
 
 from __future__ import annotations
 
@@ -21,18 +21,23 @@ USER_PLACE = GuestInterface(
     mtu=1500,
     routes=("0.0.0.0/0:10.0.2.2",),
 )
-"""Behind the router that QEMU plays in user mode, one for each guest (QEMU's manual, -netdev user)."""
+"""The interface behind the router that QEMU emulates in user mode, one for each guest (QEMU's manual, -netdev
+user)."""
 
 
 def tap_argv(tools: Tools, seat: Seat, attachment: Attachment, *, vhost: bool = False) -> list[str]:
-    """Tokens that tell of the place of a seat; before a command, that hand it the tap."""
+    """Return the nm-box command line that prints the addresses of a seat. If a command follows it, nm-box
+    runs this command with the tap as an open descriptor."""
     argv = [tools / "nm-box", "tap", "--netns", seat.netns, "--interface", seat.interface]
     argv += ["--macvtap"] if attachment is Attachment.MACVTAP else []
     return [*argv, *(["--vhost"] if vhost else [])]
 
 
 def taken_place(host: Host, tools: Tools, seat: Seat, attachment: Attachment) -> GuestInterface:
-    """The interface of a seat, ready for the guest's tap. Raises RunError."""
+    """Prepare the interface of a seat for the guest's tap, and return its settings.
+
+    Raises RunError.
+    """
     done = host.run(tap_argv(tools, seat, attachment), timeout=START_TIMEOUT)
     if not done.ok:
         raise RunError(f"the guest cannot take {seat.interface}: {done.failure()}")
@@ -40,7 +45,7 @@ def taken_place(host: Host, tools: Tools, seat: Seat, attachment: Attachment) ->
 
 
 def place_of(text: str) -> GuestInterface:
-    """What nm-box tap tells."""
+    """Parse the output of nm-box tap."""
     facts = json.loads(text)
     return GuestInterface(
         interface="eth0",

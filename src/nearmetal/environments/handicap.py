@@ -1,5 +1,7 @@
-"""Backend handicap: native with a slow-down that is known beforehand, to test the whole method on this
-machine: a CPU quota held here, or extra work that the workload itself plants (Environment.extra_work)."""
+"""Backend handicap: native with a known slow-down, to test the whole method on this machine.
+
+The slow-down is a CPU quota set here, or extra work that the workload itself adds (Environment.extra_work).
+"""
 
 from __future__ import annotations
 
@@ -17,12 +19,13 @@ from .native import ACCOUNTS, start_native
 from .probe import probe
 
 PERIOD_US = 5000
-"""Short, so that a slice of a few milliseconds feels its share of the quota rather than all or nothing."""
+"""A short period, so that a slice of a few milliseconds gets its share of the quota rather than all or
+nothing."""
 
 
 class Handicap:
-    """Native, slowed by limits.cpu_quota or by extra_work; with neither, a second native that must be found
-    to cost nothing."""
+    """Native, slowed by limits.cpu_quota or by extra_work. With neither, it is a second native, which must be
+    found to cost nothing."""
 
     name = "handicap"
     capabilities = Capabilities(own=frozenset(), attachments=BARE_ATTACHMENTS, plants_work=True)

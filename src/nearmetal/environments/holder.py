@@ -1,4 +1,4 @@
-"""The user namespace that all instances share where we are not root: one small process owns it."""
+"""The user namespace that all instances share without root. A small process holds it."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from .instance import START_TIMEOUT
 
 @dataclass(frozen=True, kw_only=True)
 class UserNamespaceHolder:
-    """We are uid 0 in it, and nobody else is there.
+    """A user namespace in which this user is uid 0. No other user is mapped.
 
     path: /proc/<pid>/ns/user.
-    pid: of the process that owns it and an empty network namespace in it.
+    pid: PID of the process that holds it, and an empty network namespace in it.
     """
 
     host: Host
@@ -27,24 +27,27 @@ class UserNamespaceHolder:
     pid: int
 
     def command(self, argv: Sequence[str], *, pid: int | None = None) -> list[str]:
-        """Tokens that run argv as root of the user namespace, in the network namespace of pid (default: the
-        holder's own), on the machine's own files."""
+        """Return the command line that runs argv as root of the user namespace, on the machine's own files.
+
+        pid: process whose network namespace is used (default: the holder's own).
+        """
         enter = [self.tools / "nm-box", "enter", "--pid", str(pid or self.pid), "--user-namespace"]
         return [*enter, "--label", self.label, "--", *argv]
 
     @contextmanager
     def network_namespace(self) -> Iterator[int]:
-        """A new network namespace that belongs to the user namespace: the pid of the process that holds
-        it."""
+        """Make a new network namespace that belongs to the user namespace. Yields the PID of the process that
+        holds it."""
         with _held(self.host, self.tools, self.label, ["--user-namespace", self.path]) as pid:
             yield pid
 
 
 @contextmanager
 def user_namespace_holder(host: Host, tools: Tools, label: str) -> Iterator[UserNamespaceHolder]:
-    """A new user namespace with uid 0 mapped to this user; gone on leaving, and when this thread ends.
+    """Make a new user namespace with uid 0 mapped to this user. It is removed on exit, and when this thread
+    ends.
 
-    Raises RunError where the kernel forbids it.
+    Raises RunError if the kernel forbids it.
     """
     with _held(host, tools, label, ["--new-user"]) as pid:
         yield UserNamespaceHolder(host=host, tools=tools, label=label, path=f"/proc/{pid}/ns/user", pid=pid)

@@ -1,6 +1,8 @@
-"""A container of plain kernel means inside a guest that stands: the guest's agent starts it by nm-box, over
-an overlay of the guest's root, so on the guest's kernel and with the files of its image; in no control
-group."""
+"""A container made by the kernel alone inside a running guest.
+
+The guest's agent starts it by nm-box, over an overlay of the guest's root. It thus runs on the guest's
+kernel, with the files of the guest's image, and in no control group.
+"""
 
 from __future__ import annotations
 
@@ -22,27 +24,29 @@ from .guest import GuestInstance
 from .instance import BOX_REPORTS, box_argv, box_phases, seconds
 
 IN_GUEST_TIMEOUT = 120.0
-"""Seconds after which a start has failed; a good one takes tenths, in an emulated guest."""
+"""Seconds after which a start has failed. In an emulated guest, it normally takes tenths of a second."""
 END_SECONDS = 60.0
 STDOUT = 1
-"""Where nm-box reports in a guest: the agent carries no other descriptor."""
+"""The descriptor for nm-box's reports in a guest: the agent forwards no other one."""
 
 
 @contextmanager
 def started_in_guest(
     guest: GuestInstance, tools: Tools, request: InstanceRequest, options: Sequence[str], *, alone: bool
 ) -> Iterator[GuestInstance]:
-    """options: of nm-box start, which namespaces it gets; alone: nothing else runs in the guest, so that what
-    the machine counts of the guest is this instance's.
+    """Start an instance inside a guest until exit.
 
-    Raises UnavailableError for limits, which want a control group, RunError.
+    options: options of nm-box start that select its namespaces.
+    alone: whether nothing else runs in the guest, so that the machine's counters of the guest belong to this
+        instance.
+    Raises UnavailableError for limits, which would need a control group, and RunError.
     """
     _require_fitting(request)
     begin = time.monotonic_ns()
-    # The tools are in every guest; no other directory of the machine is there for certain.
+    # The tools are in every guest; other directories of the machine may not be.
     guest.copy_in([b for b in request.binds if b.resolve() != tools.directory.resolve()])
     copied = time.monotonic_ns()
-    # Its root is the guest's, whatever image that booted; its CPUs are all that the guest has.
+    # Its root is that of the guest, whatever image the guest booted. Its CPUs are all of the guest's.
     own = replace(
         request, tree=Path("/"), environment=replace(request.environment, image=HOST), cpus=(), seat=None
     )
@@ -94,8 +98,8 @@ def _require_fitting(request: InstanceRequest) -> None:
 
 @contextmanager
 def _ended(launched: Launched) -> Iterator[None]:
-    """On leaving: end the launcher in the guest, with which its instance dies, and wait until the agent says
-    that it is gone; what does not end in time, the agent kills."""
+    """On exit, end the launcher in the guest, with which its instance dies, and wait until the agent reports
+    this. The agent kills what does not end in time."""
     try:
         yield
     finally:

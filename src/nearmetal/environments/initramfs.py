@@ -1,5 +1,5 @@
-"""The initramfs of a guest: nm-guest, the modules that its kernel needs to find its disk, its network and us,
-and the tools. Made once for each kernel and each set of tools."""
+"""The initramfs of a guest: nm-guest, the kernel modules for disk, network and agent, and the tools. It is
+made once for each kernel and each set of tools."""
 
 from __future__ import annotations
 
@@ -21,18 +21,19 @@ WANTED = (
     *("xen-blkfront", "xen-netfront"),
     *("tcp_bbr", "tcp_dctcp"),
 )
-"""Modules by name, and what these need; one that the kernel lacks or has built in is left out."""
+"""Names of modules to include, with those that they depend on. Modules that the kernel lacks or has built in
+are left out."""
 
 LAST = ("mlx5_core", "iavf", "ixgbevf", "igbvf", "vfio", "squashfs", "tcp_bbr", "tcp_dctcp")
-"""Of these only what a guest asks for is packed: they are large, or change what others see."""
+"""Modules that are included only if a guest needs them: they are large, or affect other modules."""
 
 USUAL = tuple(m for m in WANTED if m not in LAST)
 
 
 def kernel_version(kernel: Path) -> str:
-    """What a bzImage says of itself (Documentation/arch/x86/boot.rst, kernel_version).
+    """Return the version string of a bzImage (Documentation/arch/x86/boot.rst, kernel_version).
 
-    Raises UnavailableError for what is no Linux kernel of this architecture.
+    Raises UnavailableError for a file that is no Linux kernel of this architecture.
     """
     try:
         with kernel.open("rb") as file:
@@ -53,8 +54,11 @@ def kernel_version(kernel: Path) -> str:
 
 
 def modules_of(directory: Path, wanted: Sequence[str]) -> list[Path]:
-    """Files of the modules wanted and of all that they need, in the order of loading. directory:
-    lib/modules/<version>, with modules.dep as depmod makes it; empty where there is none."""
+    """Return the files of the wanted modules and of all that they depend on, in the order of loading; empty
+    if there are none.
+
+    directory: lib/modules/<version>, with a modules.dep as made by depmod.
+    """
     needs: dict[str, tuple[str, ...]] = {}
     by_name: dict[str, str] = {}
     try:
@@ -84,8 +88,10 @@ def _name(file: str) -> str:
 
 
 def initramfs(cache: Path, modules: Path | None, tools: Tools, wanted: Sequence[str] = USUAL) -> Path:
-    """The archive, found by the digest of what is in it or made. modules: lib/modules/<version>; None: the
-    kernel has everything built in."""
+    """Return the archive. It is made unless one with the same digest exists.
+
+    modules: lib/modules/<version>; None if the kernel has everything built in.
+    """
     files = modules_of(modules, wanted) if modules is not None else []
     own = sorted(p for p in tools.directory.iterdir() if p.is_file())
     key = hashlib.sha256()

@@ -1,4 +1,4 @@
-"""What the backends share: control groups and limits of a request, the running instance, its end."""
+"""Common part of the backends: control groups and limits of a request, the running instance, and its end."""
 
 from __future__ import annotations
 
@@ -19,22 +19,25 @@ from ..model.study import Limits
 from .contract import InstanceRequest, Tools, Unavailable
 
 START_TIMEOUT = 60.0
-"""Seconds after which a start has failed; a good one takes milliseconds."""
+"""Seconds after which a start has failed. Normally it takes milliseconds."""
 VERSION_TIMEOUT = 60.0
 """Seconds after which a program that prints its version has failed."""
 
 LONGEST_HOSTNAME = 63
 
 CONTROLLERS = frozenset({"cpu", "cpuacct", "cpuset", "memory", "blkio"})
-"""What an instance is held to and accounted by."""
+"""Controllers that limit and account an instance."""
 
 BOX_REPORTS = frozenset({"pid", "spawn", "namespaces", "root", "first"})
-"""What nm-box start reports, and nm-init after it."""
+"""Reports of nm-box start, and of nm-init after it."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class BoxInstance:
-    """An instance that is entered by nm-box. enter: tokens before the command; see contract.Instance."""
+    """An instance that is entered by nm-box; see contract.Instance.
+
+    enter: words in front of a command.
+    """
 
     label: str
     hostname: str
@@ -58,8 +61,11 @@ def make_instance(
     phases: Mapping[str, float],
     hostname: str | None = None,
 ) -> BoxInstance:
-    """namespaces_of: the process whose namespaces a command joins; 0 = none, the command stays on the
-    host. hostname: that its ranks report, where it is not the one of the request."""
+    """Return a running instance.
+
+    namespaces_of: PID whose namespaces a command joins; 0 = none, the command stays on the host.
+    hostname: host name that its ranks report, if it is not the one of the request.
+    """
     hostname = hostname or request.hostname
     user = namespaces_of != 0 and request.user_namespace is not None
     cpus = ",".join(map(str, request.cpus))
@@ -91,11 +97,12 @@ def control_groups(
     period_us: int = cgroups.DEFAULT_PERIOD_US,
     from_top: bool = False,
 ) -> Iterator[dict[str, Path]]:
-    """The instance's groups, removed with all their processes on leaving; empty where none can be made.
-    from_top: in version 1 at the top of each hierarchy, where some programs look for a group, instead of
-    below our own.
+    """Make the instance's control groups; empty if none can be made. On exit they are removed with all their
+    processes.
 
-    Raises UnavailableError when a limit is asked for that only a group can hold.
+    from_top: in version 1, make them at the top of each hierarchy, where some programs look for a group,
+        instead of below nearmetal's own.
+    Raises UnavailableError if a limit needs a control group that cannot be made.
     """
     limits = request.environment.limits
     needed = {"cpu"} if limits.cpu_quota or limits.cpu_shares else set()
@@ -134,7 +141,8 @@ def control_groups(
 
 @contextmanager
 def occupied(groups: Mapping[str, Path]) -> Iterator[Mapping[str, Path]]:
-    """Groups that stand longer than the instance in them: on leaving all its processes end, not they."""
+    """Use groups that exist longer than the instance in them. On exit, all their processes are killed, but
+    the groups remain."""
     try:
         yield groups
     finally:
@@ -142,7 +150,7 @@ def occupied(groups: Mapping[str, Path]) -> Iterator[Mapping[str, Path]]:
 
 
 def group_notes() -> tuple[str, ...]:
-    """What differs here for want of control groups."""
+    """Return what differs on this machine because control groups are missing."""
     parents = cgroups.machine_parents()
     if isinstance(parents, NoGroups):
         return (f"affinity instead of cpuset, no accounts per instance: {parents.reason}",)
@@ -151,8 +159,11 @@ def group_notes() -> tuple[str, ...]:
 
 
 def require_limits(limits: Limits, found: Mapping[str, float | None]) -> None:
-    """found: what the kernel says (cgroups.read_back), which rounds: memory to pages, a weight of version 2
-    to whole hundredths. Raises RunError where it holds a group to something else than was asked for."""
+    """Raises RunError if the kernel enforces other limits than those requested.
+
+    found: limits as read from the kernel (cgroups.read_back). It rounds memory to pages, and a weight of
+        version 2 to whole hundredths.
+    """
     asked = {"cpu_quota": limits.cpu_quota, "cpu_shares": limits.cpu_shares, "memory": limits.memory}
     for name, wanted in asked.items():
         if wanted is None:
@@ -164,15 +175,18 @@ def require_limits(limits: Limits, found: Mapping[str, float | None]) -> None:
 
 
 def end(launched: Launched, pid: int) -> None:
-    """Kill the first process; await_end() is to follow."""
+    """Kill the first process. await_end() must follow."""
     if launched.process.poll() is None:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
 
 
 def await_end(launched: Launched, label: str, groups: Mapping[str, Path]) -> None:
-    """Wait until the first process is gone; where no control group holds the others, find them by their
-    label."""
+    """Wait until the first process has ended. Without a control group, find and kill the others by their
+    label.
+
+    Raises RunError if it does not end.
+    """
     try:
         launched.process.wait(30)
     except TimeoutError as e:
@@ -183,7 +197,7 @@ def await_end(launched: Launched, label: str, groups: Mapping[str, Path]) -> Non
 
 @contextmanager
 def ended(launched: Launched, pid: int, label: str, groups: Mapping[str, Path]) -> Iterator[None]:
-    """On leaving: end() and await_end()."""
+    """Call end() and await_end() on exit."""
     try:
         yield
     finally:
@@ -195,7 +209,7 @@ def ended(launched: Launched, pid: int, label: str, groups: Mapping[str, Path]) 
 def box(
     host: Host, label: str, argv: Sequence[str], groups: Mapping[str, Path]
 ) -> Iterator[Mapping[str, int]]:
-    """A launch of nm-box start (box_argv) until the body is left: what it reports (BOX_REPORTS)."""
+    """Run nm-box start (box_argv) until exit. Yields what it reports (BOX_REPORTS)."""
     launched = host.launch(
         argv,
         expect=BOX_REPORTS,
@@ -208,7 +222,7 @@ def box(
 
 
 def require_host_image(request: InstanceRequest) -> None:
-    """Raises UnavailableError for any image but the machine's own."""
+    """Raises UnavailableError for any image except host."""
     if request.environment.image != HOST:
         raise UnavailableError(
             f"environment {request.environment.name}: backend {request.environment.backend} has image host "
@@ -218,8 +232,8 @@ def require_host_image(request: InstanceRequest) -> None:
 
 
 def require_fitting(request: InstanceRequest) -> None:
-    """Raises UnavailableError for an image without a tree, a seat that does not fit its attachment, and a
-    host name that the kernel or the domain name system refuses (RFC 1035)."""
+    """Raises UnavailableError for an image without a tree, for a seat that does not fit its attachment, and
+    for a host name that is too long (RFC 1035)."""
     if request.tree == Path("/"):
         require_host_image(request)
     require_seat(request)
@@ -240,8 +254,8 @@ def require_root(host: Host, request: InstanceRequest) -> None:
 
 
 def require_seat(request: InstanceRequest) -> None:
-    """Raises UnavailableError where attachment and seat do not fit: what was not asked for would be
-    measured."""
+    """Raises UnavailableError if attachment and seat do not fit: something else than the study asks for would
+    be measured."""
     attachment = request.environment.attachment
     if attachment.of_guests:
         raise UnavailableError(
@@ -264,9 +278,10 @@ def box_argv(
     *,
     report_fd: int = REPORT_FD,
 ) -> list[str]:
-    """Tokens of nm-box that start nm-init over the tree of the request. options: which namespaces it gets.
+    """Return the nm-box command line that starts nm-init over the tree of the request.
 
-    Raises UnavailableError where the request brings no tree of its image.
+    options: options that select its namespaces.
+    Raises UnavailableError if the request has no tree for its image.
     """
     image = request.environment.image
     argv = [tools / "nm-box", "start", "--root-overlay", str(request.scratch), *options]
@@ -294,7 +309,7 @@ def box_argv(
 
 
 def box_phases(facts: Mapping[str, int]) -> dict[str, float]:
-    """Seconds by step, from what nm-box reports (BOX_REPORTS)."""
+    """Return seconds by step, from what nm-box reports (BOX_REPORTS)."""
     return {
         "namespaces": seconds(facts["spawn"], facts["namespaces"]),
         "root": seconds(facts["namespaces"], facts["root"]),
@@ -303,7 +318,7 @@ def box_phases(facts: Mapping[str, int]) -> dict[str, float]:
 
 
 def missing_tools(host: Host, tools: Tools) -> Unavailable | None:
-    """Unavailable where nm-box or nm-init cannot be run."""
+    """Return Unavailable if nm-box or nm-init is missing."""
     for name in ("nm-box", "nm-init"):
         if host.which(tools / name) is None:
             return Unavailable(
@@ -314,5 +329,5 @@ def missing_tools(host: Host, tools: Tools) -> Unavailable | None:
 
 
 def seconds(start: int, end: int) -> float:
-    """Between two readings of CLOCK_MONOTONIC in nanoseconds."""
+    """Return the seconds between two readings of CLOCK_MONOTONIC in nanoseconds."""
     return (end - start) / 1e9

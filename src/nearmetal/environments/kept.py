@@ -1,5 +1,5 @@
-"""What killed runs left, with what daemons keep for them: the machine's own leftovers (host/leftovers.py)
-and the containers of backends that have kept() and remove_kept()."""
+"""Leftovers of killed runs, including those kept by daemons: the machine's own leftovers (host/leftovers.py),
+and the containers of backends that implement Keeps."""
 
 from __future__ import annotations
 
@@ -15,29 +15,34 @@ __all__ = ["Keeps", "KeepsNotes", "find_all", "remove_any"]
 
 @runtime_checkable
 class Keeps(Protocol):
-    """What a backend has besides the contract whose instances are kept by a daemon, beyond processes and
-    files."""
+    """Extra interface of backends whose instances are kept by a daemon, beyond processes and files."""
 
     name: str
 
     def kept(self, host: Host) -> tuple[str, ...]:
-        """Names of all that the daemon keeps, others' too; quick and empty where none answers."""
+        """Return the names of all instances that the daemon keeps, including those of other users of it;
+        fast, and empty if no daemon answers."""
 
     def remove_kept(self, host: Host, name: str) -> None:
-        """End and remove one; harmless where it is gone. Raises RunError."""
+        """End and remove one instance. Harmless if it is gone.
+
+        Raises RunError.
+        """
 
 
 @runtime_checkable
 class KeepsNotes(Protocol):
-    """What such a backend may have besides, where asking a daemon may disturb what is measured next."""
+    """Further interface of such a backend, if a request to a daemon may disturb what is measured next."""
 
     def kept_noted(self, host: Host) -> tuple[str, ...]:
-        """kept() of those daemons alone that instances of ours have noted."""
+        """Return kept(), but only of daemons that nearmetal's instances have noted."""
 
 
 def find_all(host: Host, prefix: str | None = None, *, quietly: bool = False) -> tuple[Leftover, ...]:
-    """leftovers.find() with the containers first: with one go its processes and mounts. quietly: nobody is
-    asked who need not have anything of ours (KeepsNotes)."""
+    """Return leftovers.find(), with containers first: removing one also removes its processes and mounts.
+
+    quietly: do not contact daemons that probably have nothing of nearmetal's (KeepsNotes).
+    """
     wanted = wanted_names(prefix)
     containers = tuple(
         Leftover(kind=LeftoverKind.CONTAINER, name=name, detail=keeper.name)
@@ -49,7 +54,10 @@ def find_all(host: Host, prefix: str | None = None, *, quietly: bool = False) ->
 
 
 def remove_any(host: Host, leftover: Leftover) -> None:
-    """Remove one; harmless when it is gone already. Raises RunError when it cannot be removed."""
+    """Remove a leftover. Harmless if it is gone already.
+
+    Raises RunError if it cannot be removed.
+    """
     if leftover.kind is not LeftoverKind.CONTAINER:
         remove(leftover)
         return
@@ -63,7 +71,8 @@ def _names(keeper: Keeps, host: Host, quietly: bool) -> tuple[str, ...]:
 
 
 def _keepers() -> tuple[Keeps, ...]:
-    """Another package's backend that does not load is no reason to leave anything."""
+    """Return the backends that implement Keeps. A backend of another package that does not load is
+    skipped."""
     found = []
     for name in backend_names():
         try:

@@ -1,4 +1,5 @@
-"""Whether KVM really runs a guest here: a device that opens proves nothing (kernels/box/kvm.c)."""
+"""Whether KVM can actually run a guest here. That its device can be opened does not prove it
+(kernels/box/kvm.c)."""
 
 from __future__ import annotations
 
@@ -11,16 +12,16 @@ from ..host import Host
 from .contract import Tools
 
 PROBE_SECONDS = 240.0
-"""Six guests, of which each has at most 30 s (kernels/box/kvm.c)."""
+"""Time for six guests, each of which may take at most 30 s (kernels/box/kvm.c)."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class KvmAnswer:
-    """Whether the processor runs virtual machines here.
+    """Whether the processor can run virtual machines here.
 
-    reason, remedy: empty where it works.
-    nanoseconds: what one instruction takes in a virtual machine; None where that is not known.
-    tsc_khz: of the machine's time stamp counter, 0 where it has none.
+    reason, remedy: empty if it can.
+    nanoseconds: time of one instruction in a virtual machine; None if not known.
+    tsc_khz: frequency of the machine's time stamp counter; 0 if it has none.
     """
 
     works: bool
@@ -37,7 +38,7 @@ def kvm_answer(host: Host, tools: Tools) -> KvmAnswer:
     The limit of each guest is one of CPU time, so a busy machine gives the same answer. The answer is cached,
     since it does not change while nearmetal runs.
     """
-    asked: Any = host  # a protocol says nothing of hashing
+    asked: Any = host  # the protocol Host does not declare that it can be hashed
     return _asked(asked, tools)
 
 

@@ -1,6 +1,8 @@
-"""Backend native: the bare machine. No namespace, a control group only for the accounts, and where starts
-are looked at the same first process as everywhere. In an image always with it, its root changed to the tree
-(tree.py)."""
+"""Backend native: the bare machine, without namespaces. Control groups are used only for accounting.
+
+If starts are measured, it starts the same first process as all backends. In an image it always does, with the
+root directory changed to the tree (tree.py).
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,7 @@ ACCOUNTS = frozenset({"cpuacct", "memory", "blkio"})
 
 
 class Native:
-    """The machine as it is; attachment host or loopback; on a seat an emulated node."""
+    """The machine as it is, with attachment host or loopback. With a seat, an emulated node."""
 
     name = "native"
     capabilities = Capabilities(own=frozenset(), attachments=BARE_ATTACHMENTS)
@@ -59,8 +61,10 @@ class Native:
 
 
 def native_argv(tools: Tools, request: InstanceRequest) -> list[str]:
-    """Tokens of the first process; on an emulated node, which is what a seat is to the bare machine, under
-    the node's name and in its network; pure."""
+    """Return the command line of the first process; pure.
+
+    A seat means an emulated node: the process then has the node's host name and network.
+    """
     init = [tools / "nm-init", "--first-fd", str(REPORT_FD)]
     if request.seat is None:
         return init
@@ -73,7 +77,10 @@ def native_argv(tools: Tools, request: InstanceRequest) -> list[str]:
 def start_native(
     host: Host, tools: Tools, request: InstanceRequest, *, period_us: int
 ) -> Iterator[BoxInstance]:
-    """An instance on the host itself. period_us: of the CPU quota, where the environment has one."""
+    """Start an instance on the host itself until exit.
+
+    period_us: period of the CPU quota, if the environment has one.
+    """
     attachment = request.environment.attachment
     fits = BARE_ATTACHMENTS if request.seat is None else (Attachment.HOST,)
     if attachment not in fits:
@@ -115,7 +122,10 @@ def start_native(
 def _bare(
     host: Host, tools: Tools, request: InstanceRequest, groups: Mapping[str, Path], last: ExitStack
 ) -> Iterator[BoxInstance]:
-    """last: left when the groups are gone, in none of which the first process is."""
+    """Start a first process without namespaces until exit.
+
+    last: closed after the groups are removed; the first process is in none of them.
+    """
     spawning = time.monotonic_ns()
     launched = host.launch(
         native_argv(tools, request),
@@ -131,14 +141,14 @@ def _bare(
         yield make_instance(
             tools,
             request,
-            # Where nothing is unshared the host name stays the machine's own, and its ranks report it.
+            # Without a namespace, ranks report the machine's own host name.
             hostname=os.uname().nodename if request.seat is None else None,
             pid=pid,
             namespaces_of=0 if request.seat is None else pid,
             groups=groups,
             phases={
                 "spawn": seconds(spawning, first),
-                # The group is our account of the baseline, not a part of starting on bare metal.
+                # The control group only accounts for the baseline; it is not part of a start on bare metal.
                 "first_instruction": seconds(spawning, first),
             },
         )

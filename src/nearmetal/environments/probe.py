@@ -1,4 +1,4 @@
-"""The check of a backend: start one instance for real and run a command in it."""
+"""The check of a backend: start one instance and run a command in it."""
 
 from __future__ import annotations
 
@@ -25,8 +25,7 @@ SYSCTLS = (
         "sysctl -w kernel.apparmor_restrict_unprivileged_userns=0",
     ),
 )
-"""Settings that forbid user namespaces to users: file below /proc/sys, the forbidding value, what mends
-it."""
+"""Settings that forbid user namespaces to users: file below /proc/sys, the forbidding value, the remedy."""
 
 
 def probe(
@@ -41,8 +40,11 @@ def probe(
     extra_work: float = 0.0,
     version: str | None = None,
 ) -> Available | Unavailable:
-    """Available after an instance has run 'cat /proc/sys/kernel/hostname'; own_hostname: and has said its
-    own; version: of its program, None where that is the kernel."""
+    """Return Available if an instance can run 'cat /proc/sys/kernel/hostname'.
+
+    own_hostname: whether the output must be the instance's own host name.
+    version: version of the backend's program; None for the kernel's version.
+    """
     label = f"nearmetal-check-{os.getpid()}-{backend.name}"
     hostname = "nm-check"
     try:
@@ -75,15 +77,15 @@ def probe(
 
 
 def _is_told(error: NearmetalError) -> bool:
-    """Whether the backend knows what it lacks, and so what mends it."""
+    """Return whether the backend itself has named a remedy."""
     return isinstance(error, UnavailableError) and bool(error.remedy)
 
 
 def probe_as_user(
     backend: Backend, host: Host, tools: Tools, *, notes: tuple[str, ...], version: str | None = None
 ) -> Available | Unavailable:
-    """probe() of a backend with a network of its own if it can have one, in a user namespace where we are not
-    root and it needs that."""
+    """Run probe(), with a network of its own if the backend has one, and in a user namespace if it needs one
+    without root."""
     attachment = Attachment.NONE if "net" in backend.capabilities.own else Attachment.HOST
     own_hostname = "uts" in backend.capabilities.own
     with ExitStack() as stack:
@@ -108,7 +110,7 @@ def probe_as_user(
 
 
 def remedy(host: Host) -> str:
-    """The line that most likely lets this user start instances."""
+    """Return the most likely remedy that lets this user start instances."""
     if host.is_root():
         return "give this root CAP_SYS_ADMIN, CAP_NET_ADMIN and mounts (in a container: --privileged)"
     for name, forbidding, line in SYSCTLS:

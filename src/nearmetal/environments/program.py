@@ -1,5 +1,5 @@
-"""What the backends share that wrap a container program (runc, lxc-start, bwrap, ...): it runs in the
-foreground with nm-init as its payload, and a command enters by the program's own means."""
+"""Common part of backends that use a container program (runc, lxc-start, bwrap, ...): it runs in the
+foreground with nm-init as its payload, and commands enter by the program's own means."""
 
 from __future__ import annotations
 
@@ -22,13 +22,15 @@ from .contract import InstanceRequest, Tools
 
 FIRST = "first"
 LOOK_AGAIN = 0.05
-"""Seconds between two looks at whether the program has ended while nothing is reported."""
+"""Seconds between two checks whether the program has ended, while nothing is reported."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ProgramInstance:
-    """An instance that its container program enters. enter: tokens before the command, which set the label
-    and the CPUs as well (entered()); see contract.Instance."""
+    """An instance that its container program enters; see contract.Instance.
+
+    enter: words in front of a command, which also set the label and the CPUs (entered()).
+    """
 
     label: str
     hostname: str
@@ -47,7 +49,8 @@ class ProgramInstance:
 
 
 def entered(tools: Tools, request: InstanceRequest, program: Sequence[str]) -> tuple[str, ...]:
-    """Tokens that enter an instance: those of the program ("lxc-attach -n NAME --"), then our own inside."""
+    """Return the words that enter an instance: those of the program ("lxc-attach -n NAME --"), then those of
+    nm-box inside."""
     cpus = ["--cpus", ",".join(map(str, request.cpus))] if request.cpus else []
     inside = [tools / "nm-box", "enter", "--pid", "0", "--label", request.label, *cpus, "--"]
     return (*program, *inside)
@@ -56,14 +59,17 @@ def entered(tools: Tools, request: InstanceRequest, program: Sequence[str]) -> t
 def entered_by_call(
     tools: Tools, request: InstanceRequest, calls: Path, program: Sequence[str]
 ) -> tuple[str, ...]:
-    """entered() of a program that hands over neither environment nor signals ("runc exec NAME"). calls: a
-    directory that the instance sees at the same path."""
+    """Return entered() for a program that forwards neither environment nor signals ("runc exec NAME").
+
+    calls: a directory that the instance sees at the same path.
+    """
     outside, inside = entered(tools, request, ()), [tools / "nm-box", "call", str(calls), "--"]
     return (*inside, *program, *outside[:-1], "--call", "{}", "--")
 
 
 def in_groups(tools: Tools, groups: Mapping[str, Path], label: str, argv: Sequence[str]) -> list[str]:
-    """Tokens that run a program of the machine in these control groups; it is killed when we die."""
+    """Return the command line that runs a program of the machine in these control groups. It is killed when
+    nearmetal dies."""
     directories = [w for d in dict.fromkeys(groups.values()) for w in ("--cgroup", str(d))]
     return [
         *(tools / "nm-box", "enter", "--pid", "0", "--die-with-parent", "--label", label),
@@ -89,8 +95,8 @@ def log_failure(
 
 
 def shared_memory_size() -> int:
-    """Bytes that an instance's own /dev/shm may hold: half of the memory, as the kernel has it where nobody
-    asks (tmpfs(5))."""
+    """Return the size in bytes of an instance's /dev/shm: half of the memory, which is the kernel's default
+    (tmpfs(5))."""
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
 
 
@@ -98,8 +104,8 @@ def shared_memory_size() -> int:
 class FirstReport:
     """Where nm-init reports its first instruction.
 
-    directory: to be bound into the instance at its own path.
-    argv: of nm-init.
+    directory: must be bound into the instance at its own path.
+    argv: command line of nm-init.
     """
 
     directory: Path
@@ -135,12 +141,12 @@ class FirstReport:
 
 @contextmanager
 def first_report(tools: Tools, request: InstanceRequest) -> Iterator[FirstReport]:
-    """A FIFO in a directory of its own below the scratch directory."""
+    """Make a FIFO in a directory of its own below the scratch directory."""
     directory = request.scratch / "report"
     directory.mkdir()
     fifo = directory / FIRST
     os.mkfifo(fifo, 0o600)
-    # Opened for writing as well, so that there never is an end of file before the report.
+    # Also opened for writing, so that no end of file is read before the report.
     descriptor = os.open(fifo, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
         argv = (tools / "nm-init", "--first-fifo", str(fifo))
@@ -150,7 +156,7 @@ def first_report(tools: Tools, request: InstanceRequest) -> Iterator[FirstReport
 
 
 def read_pid(file: Path) -> int | None:
-    """The number in a file; None where it holds none."""
+    """Return the number in a file; None if it contains none."""
     try:
         return int(file.read_text())
     except (OSError, ValueError):
@@ -160,7 +166,10 @@ def read_pid(file: Path) -> int | None:
 def started_instance(
     request: InstanceRequest, run: Running, begin: int, groups: Mapping[str, Path], enter: Sequence[str]
 ) -> ProgramInstance:
-    """An instance whose payload runs. begin: of the request (CLOCK_MONOTONIC, ns)."""
+    """Return an instance whose payload runs.
+
+    begin: time of the request (CLOCK_MONOTONIC, ns).
+    """
     return ProgramInstance(
         label=request.label,
         hostname=request.hostname,
@@ -177,8 +186,8 @@ def started_instance(
 
 @contextmanager
 def end_payload(run: Running, timeout: float = 10.0) -> Iterator[None]:
-    """On leaving: end the first process, so that the program sees its container end and puts it away itself;
-    as long as it takes, but no longer than timeout seconds."""
+    """On exit, end the first process and wait at most timeout seconds until the program has removed its
+    container itself."""
     try:
         yield
     finally:
@@ -192,8 +201,8 @@ def end_payload(run: Running, timeout: float = 10.0) -> Iterator[None]:
 class Running:
     """A program in the foreground whose payload runs.
 
-    pid: of nm-init, as the host counts.
-    begun, first: of the program's start and nm-init's first instruction (CLOCK_MONOTONIC, ns).
+    pid: PID of nm-init on the host.
+    begun, first: time of the program's start, and of nm-init's first instruction (CLOCK_MONOTONIC, ns).
     """
 
     program: Process
@@ -214,9 +223,12 @@ def running(
     find: Callable[[str], str] = find_message,
     pid_of: Callable[[], int | None] | None = None,
 ) -> Iterator[Running]:
-    """Run a container program in the foreground until the body is left; its payload is report.argv. The
-    caller's control groups end what it leaves. pid_of: the pid of a payload that is not
-    below the program; None where it is. Raises RunError."""
+    """Run a container program in the foreground until exit, with report.argv as its payload.
+
+    The caller's control groups end processes that it leaves behind.
+    pid_of: returns the PID of a payload that is not a descendant of the program; None if it is one.
+    Raises RunError.
+    """
     name, said = outer_program(argv), request.scratch / "program.err"
     begun = time.monotonic_ns()
     program = host.start(

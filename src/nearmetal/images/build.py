@@ -1,4 +1,5 @@
-"""Building an image: mmdebstrap into a directory of our own, then even times and no trace of this machine."""
+"""Build an image: run mmdebstrap into a new directory, then equalise times and remove traces of this
+machine."""
 
 from __future__ import annotations
 
@@ -23,26 +24,27 @@ from .store import Image, ImageStore, Made, definition_key, making_label
 
 BUILD_SECONDS = 3600.0
 HOSTS = "127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n"
-#: What mmdebstrap copies from this machine.
+#: Files that mmdebstrap copies from this machine.
 OF_THIS_MACHINE = ("etc/resolv.conf", "etc/hostname")
 ARCHIVES = "var/cache/apt/archives"
-#: Says at which step it is so.
+#: A line of mmdebstrap's log that names the current step.
 _STEP = re.compile(r"^I: (.*?)\.*$", re.MULTILINE)
 _LOOK_AGAIN = 0.1
-#: Bytes left on a disk that a download may fill between two looks.
+#: Least free bytes on a disk; a download may fill it between two checks.
 _NEARLY_FULL = 16 << 20
-#: Seconds for which a build on a nearly full disk may say nothing. "apt-get update" can wait for ever for a
-#: helper that met the full disk.
+#: Seconds for which a build on a nearly full disk may print nothing. "apt-get update" can wait for ever for
+#: a helper that met the full disk.
 _SILENT_SECONDS = 60.0
 
 
 def build(
     host: Host, store: ImageStore, definition: ImageDefinition, *, progress: Callable[[str], None]
 ) -> Image:
-    """The image of a definition, built where it does not stand yet. progress: called at every step.
+    """Build the image of a definition, unless it exists.
 
-    Raises UnavailableError where this machine cannot build, BusyError while another process builds it,
-    DiskFullError, RunError with the last words of what failed; nothing is left of a failed build.
+    progress: called at every step.
+    Raises UnavailableError if this machine cannot build images, BusyError while another process builds it,
+    DiskFullError, and RunError with the error of the failed step. Nothing is left of a failed build.
     """
     key = definition_key(definition, resolved_suite(host, definition))
     found = store.find(definition.name, key)
@@ -69,12 +71,12 @@ def build(
 
 
 def today() -> int:
-    """Midnight UTC as Unix seconds: the date of everything that a build writes itself."""
+    """Return midnight UTC as Unix seconds: the date of every file that a build itself writes."""
     return int(time.time()) // 86400 * 86400
 
 
 def require_builder(host: Host) -> None:
-    """Raises UnavailableError where mmdebstrap cannot run."""
+    """Raises UnavailableError if mmdebstrap cannot run."""
     if host.which("mmdebstrap") is None:
         raise UnavailableError("mmdebstrap is not installed", remedy="apt-get install mmdebstrap")
     if not host.is_root() and host.which("newuidmap") is None:
@@ -85,8 +87,11 @@ def require_builder(host: Host) -> None:
 
 
 def build_argv(host: Host, definition: ImageDefinition, work: Path, kept: Path, suite: str) -> list[str]:
-    """Tokens of a build below work: work/tree as root, else work/tree.tar. kept: where packages lie that an
-    earlier attempt downloaded. suite: resolved."""
+    """Return the command line of a build below work. It makes work/tree as root, else work/tree.tar.
+
+    kept: directory of packages that an earlier attempt downloaded.
+    suite: name of the suite, with HOST resolved.
+    """
     root = host.is_root()
     options = [f"--variant={definition.variant}", f"--format={'directory' if root else 'tar'}"]
     if definition.packages:
@@ -97,7 +102,7 @@ def build_argv(host: Host, definition: ImageDefinition, work: Path, kept: Path, 
             f"--setup-hook=copy-in {packages} /{ARCHIVES}",
         ]
     target = work / ("tree" if root else "tree.tar")
-    # Everything dies with us; as root in a process namespace, from which nothing escapes.
+    # All processes die with this one; as root they are in a PID namespace, from which none escapes.
     guard = ["setpriv", "--pdeathsig", "KILL", "--"]
     if root:
         guard += ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc", "--"]
@@ -114,7 +119,7 @@ def _run(
     epoch: int,
     progress: Callable[[str], None],
 ) -> None:
-    # INITRD: the packages of a kernel make no initramfs (initramfs-tools); a guest gets one of ours.
+    # INITRD: kernel packages make no initramfs (initramfs-tools); nearmetal makes one for each guest.
     env = {"SOURCE_DATE_EPOCH": str(epoch), "LC_ALL": "C", "INITRD": "No", processes.LABEL_VARIABLE: label}
     process = host.start(argv, stdout=log, stderr=log, env=env, cwd=Path("/"))
     end, told, full_since = time.monotonic() + BUILD_SECONDS, "", math.inf
@@ -139,7 +144,8 @@ def _run(
 
 
 def _keep_packages(tree: Path, kept: Path) -> None:
-    """What a build that failed had downloaded, for the next one; a whole one has nothing left."""
+    """Keep the packages that a failed build has downloaded for the next attempt. A complete build has none
+    left."""
     found = sorted((tree / ARCHIVES).glob("*.deb"))
     if found:
         kept.mkdir(parents=True, exist_ok=True)
@@ -149,7 +155,7 @@ def _keep_packages(tree: Path, kept: Path) -> None:
 
 
 def _unpack(host: Host, name: str, work: Path) -> None:
-    """A tree of our own: inside a user namespace we are its root."""
+    """Unpack a tree that belongs to this user, who is its root inside a user namespace."""
     (work / "tree").mkdir()
     argv = ["tar", "--extract", "--file", str(work / "tree.tar"), "--directory", str(work / "tree")]
     done = host.run(
@@ -163,8 +169,11 @@ def _unpack(host: Host, name: str, work: Path) -> None:
 
 
 def finished(tree: Path, origin: str, epoch: int | None) -> Made:
-    """Take what is this machine's out of a tree, and say what is in it. origin: of Made; epoch: no time in it
-    is later, None where it was made elsewhere."""
+    """Remove what belongs to this machine from a tree, and return its description.
+
+    origin: see Made.
+    epoch: latest time of any file in it; None if it was made elsewhere.
+    """
     if epoch is not None:
         for name in OF_THIS_MACHINE:
             (tree / name).unlink(missing_ok=True)
@@ -186,7 +195,8 @@ def finished(tree: Path, origin: str, epoch: int | None) -> Made:
 
 
 def empty_dev(tree: Path) -> None:
-    """Devices come with an instance; in a tree they could not be made without root."""
+    """Remove devices from a tree. They come with an instance, and could not be made in a tree without
+    root."""
     dev = tree / "dev"
     if dev.is_dir() and not dev.is_symlink():
         for entry in dev.iterdir():
@@ -197,7 +207,7 @@ def empty_dev(tree: Path) -> None:
 
 
 def packages(tree: Path) -> tuple[str, ...]:
-    """'name version' of what dpkg installed, sorted; empty where it knows nothing of the tree."""
+    """Return 'name version' of the packages installed by dpkg, sorted; empty if there is no dpkg."""
     try:
         text = (tree / "var/lib/dpkg/status").read_text(errors="replace")
     except OSError:

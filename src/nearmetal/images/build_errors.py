@@ -13,8 +13,8 @@ def failure(
 ) -> NearmetalError:
     """Return the error of a program that failed while it worked on an image.
 
-    name: of the image.
-    what: did not work.
+    name: name of the image.
+    what: what did not work.
     """
     if FULL in output:
         return disk_full(name, what)
@@ -24,7 +24,10 @@ def failure(
 
 
 def disk_full(name: str, what: str) -> DiskFullError:
-    """Return the error of an image that did not fit on the disk. name, what: as of failure."""
+    """Return the error of an image that did not fit on the disk.
+
+    name, what: as for failure().
+    """
     return DiskFullError(
         f"image {name}: {what}: no space left on the disk",
         remedy="make room where the cache is, or set XDG_CACHE_HOME to a directory on another disk",

@@ -11,13 +11,13 @@ from ..study_file.images import read_definition
 
 @lru_cache(maxsize=1)
 def builtin_names() -> tuple[str, ...]:
-    """Sorted."""
+    """Return the names of these images, sorted."""
     files = (p.name for p in resources.files(__package__).iterdir())
     return tuple(sorted(f.removesuffix(".yaml") for f in files if f.endswith(".yaml")))
 
 
 def builtin_definition(name: str) -> ImageDefinition | None:
-    """None where no such image comes with nearmetal."""
+    """Return the definition of a built-in image; None if there is no such image."""
     if name not in builtin_names():
         return None
     text = resources.files(__package__).joinpath(f"{name}.yaml").read_text(encoding="utf-8")

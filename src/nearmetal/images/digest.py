@@ -1,4 +1,4 @@
-"""What a tree holds, as one number; and its times, made the same in every build of one day."""
+"""The digest of a tree's contents; and its times, made equal in all builds of one day."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ _XATTRS = ("security.capability",)
 
 
 def entries(tree: Path) -> Iterator[tuple[str, os.DirEntry[str]]]:
-    """Everything below a tree with its path in it, in an order that does not depend on the file system; links
-    are not followed."""
+    """Yield every entry below a tree with its relative path, in an order that does not depend on the file
+    system. Links are not followed."""
     waiting = [("", str(tree))]
     while waiting:
         inside, directory = waiting.pop()
@@ -27,8 +27,10 @@ def entries(tree: Path) -> Iterator[tuple[str, os.DirEntry[str]]]:
 
 
 def tree_digest(tree: Path) -> str:
-    """SHA-256 over names, kinds, modes, times, contents, links and capabilities, in hex. Not over owners: a
-    tree that was made without root belongs to its user as a whole."""
+    """Return the SHA-256 of names, kinds, modes, times, contents, links and capabilities in hex.
+
+    Owners are not included: a tree made without root belongs to its user as a whole.
+    """
     sha = hashlib.sha256()
     for name, entry in entries(tree):
         found = entry.stat(follow_symlinks=False)
@@ -56,7 +58,7 @@ def _content(entry: os.DirEntry[str], found: os.stat_result) -> bytes:
 
 
 def tree_bytes(tree: Path) -> int:
-    """What a tree takes on the disk; a file of two names once."""
+    """Return the bytes that a tree takes on the disk. A file with two names counts once."""
     seen: set[int] = set()
     total = 0
     for _, entry in entries(tree):
@@ -68,12 +70,13 @@ def tree_bytes(tree: Path) -> int:
 
 
 def newest_time(tree: Path) -> int:
-    """The latest time of anything in a tree, Unix seconds."""
+    """Return the latest time of any entry in a tree, in Unix seconds."""
     return int(max((entry.stat(follow_symlinks=False).st_mtime for _, entry in entries(tree)), default=0))
 
 
 def clamp_times(tree: Path, epoch: int) -> None:
-    """No time after epoch (Unix seconds): what was written while the tree was made is as old as it."""
+    """Set all times after epoch (Unix seconds) to epoch, since files written while a tree was made must not
+    differ between builds."""
     for _, entry in entries(tree):
         if entry.stat(follow_symlinks=False).st_mtime > epoch:
             os.utime(entry.path, (epoch, epoch), follow_symlinks=False)

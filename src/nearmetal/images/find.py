@@ -1,4 +1,4 @@
-"""From the name in a study to the image that stands, or to what is said where none does."""
+"""Find the image for a name in a study, or the message if there is none."""
 
 from __future__ import annotations
 
@@ -14,24 +14,28 @@ from .store import Image, ImageStore, definition_key
 
 
 def known_definition(name: str, own: Mapping[str, ImageDefinition]) -> ImageDefinition | None:
-    """What a name is built from: a definition of the study's own, else one that comes with nearmetal."""
+    """Return the definition for a name: the study's own, or else a built-in one."""
     return own[name] if name in own else builtin_definition(name)
 
 
 def known_names(store: ImageStore, own: Mapping[str, ImageDefinition]) -> tuple[str, ...]:
-    """Every image that can be named."""
+    """Return the names of all images that a study can use."""
     return tuple(dict.fromkeys([*own, *builtin_names(), *(i.name for i in store.all())]))
 
 
 def find_image(host: Host, store: ImageStore, name: str, own: Mapping[str, ImageDefinition]) -> Image | None:
-    """The image that stands under a name; built of the definition that the name means now, or imported."""
+    """Return the image with a name: built from the current definition of that name, or imported. None if
+    there is none."""
     definition = known_definition(name, own)
     key = None if definition is None else definition_key(definition, resolved_suite(host, definition))
     return store.find(name, key)
 
 
 def require_image(host: Host, store: ImageStore, name: str, own: Mapping[str, ImageDefinition]) -> Image:
-    """find_image. Raises UnavailableError where there is none."""
+    """Return find_image().
+
+    Raises UnavailableError if there is none.
+    """
     found = find_image(host, store, name, own)
     if found is not None:
         return found
@@ -46,7 +50,10 @@ def require_image(host: Host, store: ImageStore, name: str, own: Mapping[str, Im
 def no_image(
     host: Host, store: ImageStore, name: str, own: Mapping[str, ImageDefinition], file: str
 ) -> str | None:
-    """Why no instance can have this image, in one line; None where it can. file: of the study."""
+    """Return in one line why no instance can use this image; None if one can.
+
+    file: file of the study.
+    """
     if find_image(host, store, name, own) is not None:
         return None
     names = known_names(store, own)

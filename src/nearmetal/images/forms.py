@@ -1,5 +1,7 @@
-"""One tree in the forms that runtimes and other programs take; each made when it is first asked for, and kept
-beside the tree. The same tree gives the same bytes."""
+"""One tree in the forms that runtimes and other programs take.
+
+Each form is made on first use and stored beside the tree. The same tree gives the same bytes.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,7 @@ MAKE_SECONDS = 1800.0
 
 
 class Form(StrEnum):
-    """OCI: an archive that podman, Docker and skopeo take."""
+    """Forms of an image. OCI: an archive that podman, Docker and skopeo accept."""
 
     DIRECTORY = "directory"
     TAR = "tar"
@@ -42,13 +44,14 @@ _PROGRAMS = {
     Form.SQUASHFS: ("mksquashfs", "squashfs-tools"),
     Form.EROFS: ("mkfs.erofs", "erofs-utils"),
 }
-"""What makes a form, and the package that has it."""
+"""The program that makes each form, and its package."""
 
 
 def in_form(host: Host, image: Image, form: Form, *, progress: Callable[[str], None]) -> Path:
-    """The tree itself, or a file beside it. progress: called before a long step.
+    """Return the tree itself, or a file beside it in another form.
 
-    Raises UnavailableError where the program is missing that makes it, BusyError while another process makes
+    progress: called before a long step.
+    Raises UnavailableError if the program for the form is missing, BusyError while another process makes
     forms of this image, DiskFullError, RunError.
     """
     if form is Form.DIRECTORY:
@@ -92,13 +95,16 @@ def _run(host: Host, image: Image, form: Form, made: Path) -> None:
 
 
 def form_argv(form: Form, image: Image, made: Path, *, root: bool) -> list[str]:
-    """Tokens that make a form. root: else everything in the tree is ours, and becomes root's."""
+    """Return the command line that makes a form.
+
+    root: False if all files in the tree belong to this user; they then become root's.
+    """
     tree, out = str(image.tree), str(made)
     match form:
         case Form.TAR:
             owner = ["--numeric-owner", *(() if root else ("--owner=0", "--group=0"))]
             kept = ["--xattrs", "--xattrs-include=security.capability"]
-            # Without the times of this process and its reading, which the POSIX format would hold.
+            # Without access and change times, which the POSIX format would include.
             posix = ["--format=posix", "--pax-option=exthdr.name=%d/PaxHeaders/%f,delete=atime,delete=ctime"]
             what = [f"--file={out}", f"--directory={tree}", "."]
             return ["tar", "--create", "--sort=name", *posix, *owner, *kept, *what]

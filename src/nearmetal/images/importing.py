@@ -1,4 +1,4 @@
-"""Taking an image that was made elsewhere: whatever it comes in, a tree is made of it."""
+"""Import an image that was made elsewhere, in any of several formats, as a tree."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .store import Image, ImageStore, checked_name
 
 IMPORT_SECONDS = 1800.0
 _SQUASHFS = b"hsqs"
-#: Singularity image format: where its magic stands, its header, one of its descriptors.
+#: Singularity image format: the position of its magic number, its header, one of its descriptors.
 _SIF_MAGIC, _SIF_AT = b"SIF_MAGIC\0", 32
 _SIF_HEADER = struct.Struct("<32s10s3s3s16sqqqqqqqq")
 _SIF_DESCRIPTOR = struct.Struct("<i?IIIqqqqqqq128s384s")
@@ -25,7 +25,7 @@ _DEV = ("--exclude=./dev/*", "--exclude=dev/*")
 
 
 class SourceKind(StrEnum):
-    """What a path holds."""
+    """Formats of an image to import."""
 
     DIRECTORY = "directory"
     OCI_LAYOUT = "OCI layout"
@@ -39,10 +39,11 @@ class SourceKind(StrEnum):
 def import_image(
     host: Host, store: ImageStore, path: Path, name: str, *, progress: Callable[[str], None]
 ) -> Image:
-    """The image in the store. progress: called before every long step.
+    """Import an image into the store.
 
-    Raises UsageError for what is no image or a name that is taken, UnavailableError where the program is
-    missing that reads it, DiskFullError, RunError.
+    progress: called before every long step.
+    Raises UsageError if the path is no image or the name is taken, UnavailableError if the program that reads
+    it is missing, DiskFullError, RunError.
     """
     if checked_name(name) in builtin_names():
         raise UsageError(f"image {name} comes with nearmetal", remedy="give yours another name")
@@ -64,7 +65,10 @@ def import_image(
 
 
 def kind_of(host: Host, path: Path) -> SourceKind:
-    """Told by what is in it, not by its name. Raises UsageError."""
+    """Return the format of an image, by its contents, not by its name.
+
+    Raises UsageError.
+    """
     if path.is_dir():
         return SourceKind.OCI_LAYOUT if (path / "oci-layout").is_file() else SourceKind.DIRECTORY
     try:
@@ -99,7 +103,8 @@ def _unpack(host: Host, name: str, kind: SourceKind, path: Path, work: Path) -> 
 
 
 def unpack_argvs(kind: SourceKind, path: Path, work: Path, *, root: bool) -> Iterator[tuple[list[str], str]]:
-    """Commands, to be run in work, that make work/tree of a path; each with the package that has its program.
+    """Yield the commands, to be run in work, that make work/tree from a path; each with the package of its
+    program.
 
     Raises RunError.
     """
@@ -120,7 +125,7 @@ def unpack_argvs(kind: SourceKind, path: Path, work: Path, *, root: bool) -> Ite
             transport = {SourceKind.OCI_LAYOUT: "oci", SourceKind.OCI_ARCHIVE: "oci-archive"}.get(
                 kind, "docker-archive"
             )
-            # Seen from there, and by a name without a colon, which would divide path and tag.
+            # A link in work, so that the name has no colon, which would separate path and tag.
             (work / "source").symlink_to(path)
             copy = ["copy", "--insecure-policy", "--quiet", f"{transport}:source", "oci:layout:image"]
             yield ["skopeo", *copy], "skopeo"
@@ -129,7 +134,10 @@ def unpack_argvs(kind: SourceKind, path: Path, work: Path, *, root: bool) -> Ite
 
 
 def sif_offset(path: Path) -> int:
-    """Bytes before the squashfs of a SIF. Raises RunError where it has none."""
+    """Return the number of bytes before the squashfs in a SIF.
+
+    Raises RunError if it has none.
+    """
     with path.open("rb") as file:
         header = _SIF_HEADER.unpack(file.read(_SIF_HEADER.size))
         total, at = header[8], header[9]

@@ -1,5 +1,5 @@
-"""A tree as an archive that is an OCI image layout (index.json) and a Docker archive (manifest.json) at once:
-what podman, Docker, skopeo and umoci read. Knows nothing of how the tree was made."""
+"""A tree as an archive that is both an OCI image layout (index.json) and a Docker archive (manifest.json),
+which podman, Docker, skopeo and umoci can read."""
 
 from __future__ import annotations
 
@@ -14,15 +14,20 @@ from pathlib import Path
 from ..model.record import JsonValue
 
 _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64", "armv7l": "arm", "loongarch64": "loong64"}
-"""Go's names, where they are not the kernel's."""
+"""Go's names of architectures, if they differ from the kernel's."""
 PATH = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _OCI = "application/vnd.oci.image"
 _CHUNK = 1 << 20
 
 
 def write_oci(layer: Path, archive: Path, name: str, epoch: int) -> None:
-    """An image of one layer. layer: a tar, uncompressed; name: under which it is loaded; epoch: the date of
-    everything, Unix seconds. Raises OSError."""
+    """Write an image with one layer.
+
+    layer: an uncompressed tar file.
+    name: name under which the image is loaded.
+    epoch: date of all entries, Unix seconds.
+    Raises OSError.
+    """
     created = datetime.fromtimestamp(epoch, UTC).isoformat().replace("+00:00", "Z")
     reference = f"localhost/{name.lower()}:latest"
     layer_digest, layer_size = _digest_of(layer), layer.stat().st_size

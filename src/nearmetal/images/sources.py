@@ -1,5 +1,4 @@
-"""From where packages come: the definition's own mirror, else what the machine's own apt uses. Pure, save for
-two questions to the machine."""
+"""Package sources of a build: the definition's own mirror, or else those of the machine's apt."""
 
 from __future__ import annotations
 
@@ -15,7 +14,10 @@ _LIMIT = 30.0
 
 
 def resolved_suite(host: Host, definition: ImageDefinition) -> str:
-    """The suite by its own name. Raises UnavailableError for HOST on a machine that has none."""
+    """Return the name of the suite.
+
+    Raises UnavailableError for HOST on a machine that has none.
+    """
     if definition.suite != HOST:
         return definition.suite
     _, suite = _system(host)
@@ -28,7 +30,7 @@ def resolved_suite(host: Host, definition: ImageDefinition) -> str:
 
 
 def archive_lines(host: Host, definition: ImageDefinition) -> tuple[str, ...]:
-    """Arguments of mmdebstrap behind the tree: lines of sources.list, or a URI; none: its own default."""
+    """Return the last arguments of mmdebstrap: lines of sources.list, or a URI; empty for its default."""
     if definition.mirror is not None:
         return (definition.mirror, *definition.sources)
     system, codename = _system(host)
@@ -36,21 +38,25 @@ def archive_lines(host: Host, definition: ImageDefinition) -> tuple[str, ...]:
         ["apt-get", "indextargets", "--format", _INDEXES, "Created-By: Packages"], timeout=_LIMIT
     )
     lines = own_archives(asked.stdout, system, codename, resolved_suite(host, definition)) if asked.ok else ()
-    # Further lines alone would take the place of mmdebstrap's default.
+    # Additional lines alone would replace mmdebstrap's default.
     return (*(lines or (("",) if definition.sources else ())), *definition.sources)
 
 
 def own_archives(indexes: str, system: str, codename: str, suite: str) -> tuple[str, ...]:
-    """Lines of sources.list for a suite. indexes: what apt-get indextargets says; system, codename: of the
-    machine ('debian', 'bookworm'). For the machine's own suite with its updates, for another suite from the
-    same archive."""
+    """Return lines of sources.list for a suite: for the machine's own suite including its updates, for
+    another suite from the same archive.
+
+    indexes: output of apt-get indextargets.
+    system, codename: those of the machine ('debian', 'bookworm').
+    """
     wanted = {codename: suite}
     if suite == codename:
         wanted |= {f"{codename}-{part}": f"{codename}-{part}" for part in ("updates", "security")}
     found: dict[tuple[str, str], list[str]] = {}
     for line in indexes.splitlines():
         uri, release, origin, component = line.split("|") if line.count("|") == 3 else ("", "", "", "")
-        # Archives of others may name the same suite; apt knows whose one is once it has read its index.
+        # Other archives may name the same suite; apt knows the origin of an archive once it has read its
+        # index.
         if codename and release in wanted and origin.casefold() in ("", system):
             components = found.setdefault((uri, wanted[release]), [])
             if component not in components:

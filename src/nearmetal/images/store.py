@@ -1,9 +1,9 @@
-"""Images on the disk: one entry per key, whole or not at all; names point to entries.
+"""Images on the disk: one entry per key, complete or not there at all. Names point to entries.
 
 names/<name>.json            {"key": ...}
 trees/<key>/tree, image.json, forms/
 making/<key>                 an entry that is being made
-locks/<key>                  held by whoever makes it
+locks/<key>                  held by the process that makes it
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ RECORD = "image.json"
 
 @dataclass(frozen=True, kw_only=True)
 class Image:
-    """A tree that stands.
+    """A complete image.
 
-    key: of its entry.
-    directory: the entry.
+    key: key of its entry.
+    directory: directory of the entry.
     digest: SHA-256 of the tree, in hex.
     origin: what it was made from, in words.
     created: UTC.
     size: bytes on the disk.
-    packages: 'name version', empty where the tree knows no dpkg.
+    packages: 'name version'; empty if the tree has no dpkg.
     """
 
     name: str
@@ -59,7 +59,7 @@ class Image:
 
 @dataclass(frozen=True, kw_only=True)
 class Made:
-    """What is known of a tree when its entry is whole; see Image."""
+    """Description of a tree when its entry is complete; see Image."""
 
     digest: str
     origin: str
@@ -69,7 +69,10 @@ class Made:
 
 
 def definition_key(definition: ImageDefinition, suite: str) -> str:
-    """Of the entry of a definition; suite: resolved. Two names of one definition share it."""
+    """Return the key of a definition's entry. Two names with the same definition share it.
+
+    suite: name of the suite, with HOST resolved.
+    """
     content = {**asdict(definition), "suite": suite, "packages": sorted(set(definition.packages))}
     del content["name"]
     text = json.dumps([FORMAT, platform.machine(), content], sort_keys=True)
@@ -77,7 +80,10 @@ def definition_key(definition: ImageDefinition, suite: str) -> str:
 
 
 def checked_name(name: str) -> str:
-    """The name, where it is one. Raises UsageError."""
+    """Return the name if it is valid.
+
+    Raises UsageError if it is not.
+    """
     if not re.fullmatch(NAME_PATTERN, name) or name.endswith("\n"):
         raise UsageError(
             f"{name!r} is no name of an image", remedy="letters, digits, - and _, not starting with -"
@@ -88,14 +94,16 @@ def checked_name(name: str) -> str:
 
 
 class ImageStore:
-    """directory: made where missing, ours alone."""
+    """The images in a directory, which is created if missing, and used by nearmetal only."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
 
     def find(self, name: str, key: str | None) -> Image | None:
-        """The image of that name. key: of its definition, where it has one; None: what was last built or
-        imported under the name."""
+        """Return the image with a name; None if there is none.
+
+        key: key of its definition; None for the image last built or imported under the name.
+        """
         if key is None:
             try:
                 key = str(json.loads(self._name(name).read_text())["key"])
@@ -104,7 +112,7 @@ class ImageStore:
         return self._entry(name, key)
 
     def all(self) -> tuple[Image, ...]:
-        """Every named image, by name."""
+        """Return every image that has a name, sorted by name."""
         names = sorted(p.stem for p in (self.directory / "names").glob("*.json"))
         return tuple(image for name in names if (image := self.find(name, None)) is not None)
 
@@ -122,9 +130,10 @@ class ImageStore:
 
     @contextmanager
     def making(self, name: str, key: str) -> Iterator[Path]:
-        """An empty directory in which an entry is made, ours alone; removed on leaving, unless adopted.
+        """Yield an empty directory in which an entry is made. It is removed on exit, unless adopted.
 
-        Whoever made it before and was killed is ended. Raises BusyError while somebody makes it.
+        Processes left by an earlier maker that was killed are ended.
+        Raises BusyError while another process makes the entry.
         """
         work = self.directory / "making" / key
         lock = self.directory / "locks" / key
@@ -141,7 +150,7 @@ class ImageStore:
                 remove_tree(work)
 
     def adopt(self, name: str, key: str, work: Path, made: Made) -> Image:
-        """The entry that was made in work/tree, from now on there under the name."""
+        """Store the entry that was made in work/tree under the name."""
         (work / RECORD).write_text(json.dumps(asdict(made), indent=1))
         target = self.directory / "trees" / key
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -154,7 +163,7 @@ class ImageStore:
         return image
 
     def point(self, name: str, key: str) -> None:
-        """Let the name mean this entry."""
+        """Make the name point to this entry."""
         file = self._name(name)
         file.parent.mkdir(parents=True, exist_ok=True)
         aside = file.with_name(f".{file.name}.{os.getpid()}")
@@ -162,7 +171,10 @@ class ImageStore:
         aside.replace(file)
 
     def require(self, name: str) -> Image:
-        """What was last built or imported under the name. Raises UsageError where there is none."""
+        """Return the image last built or imported under the name.
+
+        Raises UsageError if there is none.
+        """
         image = self.find(name, None)
         if image is None:
             known = ", ".join(i.name for i in self.all())
@@ -171,15 +183,15 @@ class ImageStore:
         return image
 
     def remove(self, name: str) -> Image:
-        """Take the name away, and the entry with it where no other name means it: what was removed.
+        """Remove a name, and its entry if no other name points to it. Returns the image.
 
-        Raises UsageError where there is none, BusyError while a run uses it.
+        Raises UsageError if there is none, BusyError while a run uses it.
         """
         image = self.require(name)
         others = [i for i in self.all() if i.key == image.key and i.name != name]
         if not others:
             with locked(image.directory / RECORD, f"image {name} is in use"):
-                # Under its key there is a whole entry or none.
+                # Renamed first, so that a key always has a complete entry or none.
                 gone = self.directory / "making" / f"removed-{image.key}"
                 gone.parent.mkdir(parents=True, exist_ok=True)
                 remove_tree(gone)
@@ -191,7 +203,7 @@ class ImageStore:
 
 @contextmanager
 def in_use(image: Image) -> Iterator[None]:
-    """Nobody removes the image meanwhile."""
+    """Keep the image from being removed until exit."""
     with (image.directory / RECORD).open("rb") as file:
         fcntl.flock(file, fcntl.LOCK_SH)
         yield
@@ -199,7 +211,10 @@ def in_use(image: Image) -> Iterator[None]:
 
 @contextmanager
 def locked(path: Path, what: str) -> Iterator[None]:
-    """Hold a file by flock, which goes with its holder, kill -9 included. Raises BusyError."""
+    """Lock a file by flock until exit. The lock ends with its process, even with kill -9.
+
+    Raises BusyError if another process has it.
+    """
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:
         try:
@@ -212,18 +227,18 @@ def locked(path: Path, what: str) -> Iterator[None]:
 
 
 def making_label(key: str) -> str:
-    """By which the processes are found that we start to make an entry."""
+    """Return the label of the processes that make an entry."""
     return f"nearmetal-image-{os.getpid()}-{key[:12]}"
 
 
 def _end_dead_maker(lock: Path) -> None:
-    """End what a maker that was killed left running; the caller holds the lock."""
+    """End the processes of a maker that was killed. The caller holds the lock."""
     if label := lock.read_text():
         processes.kill_labelled(label)
 
 
 def remove_tree(path: Path) -> None:
-    """Harmless where there is none; directories that their owner may not write are made writable first."""
+    """Remove a tree if it exists. Directories that their owner may not write to are made writable first."""
     if not path.exists():
         return
     if os.geteuid() != 0:

@@ -1,5 +1,5 @@
-"""From a job (ranks over hosts, a transport) to the tokens and environment of a launch; starts nothing but
-the question which MPI is installed."""
+"""From a job (ranks over hosts, a transport) to the command line and environment of an MPI launch. It starts
+only the commands that find the installed MPI."""
 
 from .installed import InstalledMpi, find_mpi, mpi_of_compiler, programs_of
 from .job import JOB_VARIABLE, HostSlots, Launch, MpiJob, everywhere

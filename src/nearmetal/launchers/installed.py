@@ -1,4 +1,4 @@
-"""Which MPI is installed: its kind and version by what mpirun says, and the compiler that belongs to it."""
+"""Find the installed MPI: its kind and version as mpirun prints them, and its compiler wrapper."""
 
 from __future__ import annotations
 
@@ -23,15 +23,16 @@ _NAMES = {
     Mpi.OPENMPI: (("mpirun", "mpicc"), ("mpirun.openmpi", "mpicc.openmpi")),
     Mpi.MPICH: (("mpirun", "mpicc"), ("mpirun.mpich", "mpicc.mpich"), ("mpiexec.hydra", "mpicc")),
 }
-"""mpirun and its compiler: as they are called where there is one MPI, and as Debian names several."""
+"""Names of mpirun and its compiler wrapper: those of a single MPI, and Debian's names if there are
+several."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class InstalledMpi:
-    """An MPI that is installed.
+    """An installed MPI.
 
     mpirun: path.
-    mpicc: name or path of the compiler.
+    mpicc: name or path of the compiler wrapper.
     version: major, minor, patch.
     """
 
@@ -42,16 +43,19 @@ class InstalledMpi:
 
     @property
     def title(self) -> str:
-        """'Open MPI 4.1.4'."""
+        """Name and version, for example 'Open MPI 4.1.4'."""
         return f"{'Open MPI' if self.kind is Mpi.OPENMPI else 'MPICH'} {'.'.join(map(str, self.version))}"
 
     def compiled_by(self, said: str) -> bool:
-        """Whether a compiler that calls its MPI so is of this kind."""
+        """Return whether a compiler that names its MPI in this way belongs to this kind of MPI."""
         found = mpi_of_compiler(said)
         return found is not None and found[0] is self.kind
 
     def launch(self, job: MpiJob) -> Launch:
-        """Tokens and environment. Raises UsageError when the ranks do not fit their hosts."""
+        """Return the command line and environment of a launch.
+
+        Raises UsageError if the ranks do not fit their hosts.
+        """
         match self.kind:
             case Mpi.OPENMPI:
                 return openmpi.launch(job, self.mpirun, self.version)
@@ -62,8 +66,10 @@ class InstalledMpi:
 
 
 def mpi_of_compiler(said: str) -> tuple[Mpi, tuple[int, int, int]] | None:
-    """Kind and version from what a compiler calls its MPI: 'Open MPI 4.1.4 (Language: C)', 'mpicc for MPICH
-    version 4.0.2'; None for another MPI."""
+    """Return kind and version from the name that a compiler gives to its MPI; None for another MPI.
+
+    said: 'Open MPI 4.1.4 (Language: C)' or 'mpicc for MPICH version 4.0.2'.
+    """
     m = _COMPILER.search(said)
     if m is None:
         return None
@@ -71,9 +77,12 @@ def mpi_of_compiler(said: str) -> tuple[Mpi, tuple[int, int, int]] | None:
 
 
 def programs_of(which: Callable[[str], str | None], wanted: Mpi | None) -> tuple[str | None, str]:
-    """Path of mpirun, None where it is missing, and name of the compiler, by name alone: what cannot be
-    asked, an image before anything runs in it. wanted: as in find_mpi."""
-    # First the compiler that bears the name of its MPI: mpicc may be that of another one.
+    """Return the path of mpirun (None if missing) and the name of the compiler wrapper, without running them,
+    for example in an image.
+
+    wanted: as in find_mpi.
+    """
+    # Prefer the compiler that is named after its MPI: mpicc may belong to the other one.
     names = sorted(_NAMES[wanted], key=lambda n: n[1] == "mpicc") if wanted is not None else []
     for mpirun, mpicc in names:
         path = which(mpirun)
@@ -83,8 +92,10 @@ def programs_of(which: Callable[[str], str | None], wanted: Mpi | None) -> tuple
 
 
 def find_mpi(host: Host, wanted: Mpi | None) -> InstalledMpi:
-    """The MPI of that kind; None: of the kind that mpirun is. Raises UnavailableError with what to
-    install."""
+    """Find the MPI of the wanted kind; None for the kind that mpirun belongs to.
+
+    Raises UnavailableError that says what to install.
+    """
     said: dict[str, str] = {}
     for kind in (wanted,) if wanted is not None else tuple(Mpi):
         for mpirun, mpicc in _NAMES[kind] if wanted is not None else _NAMES[kind][:1]:

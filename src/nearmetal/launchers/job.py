@@ -1,4 +1,4 @@
-"""What an MPI launch is made of, whatever the MPI."""
+"""The data of an MPI launch, for any MPI."""
 
 from __future__ import annotations
 
@@ -10,17 +10,20 @@ from ..model.record import JsonValue
 from ..model.study import SingleCopy, Transport
 
 JOB_VARIABLE = "NEARMETAL_JOB"
-"""Set, to MpiJob.scratch, in the environment of every rank: by it the ranks of one launch are found."""
+"""Set to MpiJob.scratch in the environment of every rank, so that the ranks of one launch can be found."""
 
 
 def everywhere(scratch: str) -> dict[str, str]:
-    """Variables of mpirun, its daemons and the ranks of one launch. scratch: as in MpiJob."""
+    """Return the environment variables of mpirun, its daemons and the ranks of one launch.
+
+    scratch: as in MpiJob.
+    """
     return {
-        # Not /tmp: there another user's session directory may stand in the way.
+        # Not /tmp, where another user's session directory may be in the way.
         "TMPDIR": scratch,
         JOB_VARIABLE: scratch,
-        # Probing of the node by hwloc through X11 or OpenCL only costs start-up time. So does loading its
-        # plugins, which bring libxml2 and its tables of characters with them: a tenth of a launch.
+        # hwloc's probes through X11 or OpenCL only cost start-up time. So does loading its plugins, which
+        # load libxml2 and its character tables: a tenth of a launch.
         "HWLOC_COMPONENTS": "-gl,-opencl,-cuda,-nvml,-rsmi,-levelzero",
         "HWLOC_PLUGINS_PATH": "/proc/self/no-plugins",
     }
@@ -28,7 +31,7 @@ def everywhere(scratch: str) -> dict[str, str]:
 
 @dataclass(frozen=True, kw_only=True)
 class HostSlots:
-    """A host and how many ranks it takes."""
+    """A host and the number of its ranks."""
 
     host: str
     slots: int
@@ -41,15 +44,16 @@ class MpiJob:
     argv: the program of every rank.
     box: path of nm-box where mpirun runs.
     interface: network interface that TCP between ranks may use.
-    scratch: directory for session files; short, since the names of sockets in it have at most 108 bytes.
-    hosts: empty = all ranks where mpirun itself runs.
-    agent: tokens of the agent that starts daemons on hosts.
-    entering: whether the ranks are started beside mpirun and enter their instances on their own, since MPI
+    scratch: directory for session files; its path must be short, since names of sockets in it have at most
+        108 bytes.
+    hosts: empty if all ranks run where mpirun itself runs.
+    agent: command line of the agent that starts daemons on hosts.
+    entering: whether the ranks are started where mpirun runs and enter their instances themselves, since MPI
         lets only ranks of one host share memory.
-    hub_interface, hub_address: by which the daemons reach mpirun.
-    forward: names of variables that the ranks must get, besides what the launcher sets.
-    shared_memory: directory for segments that all ranks see; empty for the library's own choice.
-    yields: whether a rank that waits gives its CPU away, because another rank has to run there.
+    hub_interface, hub_address: interface and address at which the daemons reach mpirun.
+    forward: names of variables that the ranks must get, besides those that the launcher sets.
+    shared_memory: directory for segments that all ranks see; empty for the library's default.
+    yields: whether a rank that waits yields its CPU, because another rank has to run there.
     """
 
     argv: tuple[str, ...]
@@ -69,14 +73,18 @@ class MpiJob:
     yields: bool = False
 
     def check(self) -> None:
-        """Raises UsageError when the ranks do not fit their hosts."""
+        """Raises UsageError if the ranks do not fit their hosts."""
         if self.hosts and sum(h.slots for h in self.hosts) != self.ranks:
             raise UsageError(f"{self.ranks} ranks do not fit hosts {self.hosts}")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Launch:
-    """argv and env start it; transport: what was fixed, for the record."""
+    """A launch of an MPI program.
+
+    argv, env: command line and environment.
+    transport: the settings that were fixed, for the record.
+    """
 
     argv: tuple[str, ...]
     env: Mapping[str, str]

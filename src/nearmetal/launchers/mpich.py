@@ -1,6 +1,8 @@
-"""MPICH with Hydra: one named transport, so that both sides of a comparison use the same. Inside a host MPICH
-has shared memory of its own in some builds, and that of UCX in others (Debian's); NOLOCAL leaves UCX or
-libfabric alone."""
+"""MPICH with Hydra. One transport is named, so that both sides of a comparison use the same.
+
+Inside a host, some builds of MPICH use their own shared memory, and others (Debian's) that of UCX. NOLOCAL
+leaves only UCX or libfabric.
+"""
 
 from __future__ import annotations
 
@@ -13,18 +15,19 @@ _VERSION = re.compile(r"HYDRA build details:\s+Version:\s+(\d+)\.(\d+)(?:\.(\d+)
 
 
 def version(text: str) -> tuple[int, int, int] | None:
-    """(major, minor, patch) from the output of `mpirun --version`; None for another MPI."""
+    """Return (major, minor, patch) from the output of `mpirun --version`; None for another MPI."""
     m = _VERSION.search(text)
     return (int(m[1]), int(m[2]), int(m[3] or 0)) if m else None
 
 
 def _fixed(job: MpiJob) -> dict[str, str]:
-    """Variables that fix the transport; those of the library that MPICH was not built with change nothing."""
+    """Return the variables that fix the transport. Those of a library that MPICH was not built with have no
+    effect."""
     fixed = {"FI_PROVIDER": "tcp", "FI_TCP_IFACE": job.interface}
     if job.transport is Transport.TCP:
         fixed |= {"MPIR_CVAR_NOLOCAL": "1", "UCX_TLS": "tcp,self", "UCX_NET_DEVICES": job.interface}
     elif job.single_copy is SingleCopy.CMA:
-        # Before 4.2 MPICH's own shared memory has no CMA; that of UCX has.
+        # Before 4.2, MPICH's own shared memory has no CMA, but that of UCX has.
         fixed |= {"MPIR_CVAR_NOLOCAL": "1", "UCX_TLS": "posix,cma,self", "MPIR_CVAR_CH4_CMA_ENABLE": "1"}
     else:
         fixed |= {"MPIR_CVAR_NOLOCAL": "0", "UCX_TLS": "posix,self", "MPIR_CVAR_CH4_CMA_ENABLE": "0"}
@@ -32,9 +35,9 @@ def _fixed(job: MpiJob) -> dict[str, str]:
 
 
 def launch(job: MpiJob, mpirun: str, mpi_version: tuple[int, int, int]) -> Launch:
-    """Tokens and environment of one launch. Hydra hands its whole environment to the ranks.
+    """Return the command line and environment of one launch. Hydra passes its whole environment to the ranks.
 
-    Raises UsageError when the ranks do not fit their hosts.
+    Raises UsageError if the ranks do not fit their hosts.
     """
     job.check()
     fixed = _fixed(job)
@@ -59,7 +62,7 @@ def launch(job: MpiJob, mpirun: str, mpi_version: tuple[int, int, int]) -> Launc
             "kind": job.transport.value,
             "single_copy": job.single_copy.value,
             **fixed,
-            # Whether a waiting rank gives its CPU away was settled when MPICH was built.
+            # Whether a waiting rank yields its CPU is decided when MPICH is built.
             **({"yields": "as MPICH was built"} if job.yields else {}),
         },
     )

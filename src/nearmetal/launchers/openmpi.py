@@ -11,27 +11,27 @@ _VERSION = re.compile(r"\(?Open MPI\)? v?(\d+)\.(\d+)\.(\d+)")
 
 
 def version(text: str) -> tuple[int, int, int] | None:
-    """(major, minor, patch) from what `mpirun --version` or `mpicc --showme:version` says; None for another
-    MPI."""
+    """Return (major, minor, patch) from the output of `mpirun --version` or `mpicc --showme:version`; None
+    for another MPI."""
     m = _VERSION.search(text)
     return (int(m[1]), int(m[2]), int(m[3])) if m else None
 
 
 def _single_copy(wanted: SingleCopy, major: int) -> tuple[str, str]:
-    """Open MPI 5 ignores the parameter of 4, and takes CMA by itself; it chooses among components (smsc)."""
+    """Return the parameter that selects the single-copy mechanism. Open MPI 5 ignores that of 4, and uses CMA
+    by default; it chooses among components (smsc)."""
     if major < 5:
         return "btl_vader_single_copy_mechanism", wanted.value
     return "smsc", "cma" if wanted is SingleCopy.CMA else "^cma,knem,xpmem"
 
 
 def launch(job: MpiJob, mpirun: str, mpi_version: tuple[int, int, int]) -> Launch:
-    """Tokens and environment of one launch.
+    """Return the command line and environment of one launch.
 
-    The single-copy mechanism (CMA) is named, and off unless asked for: containers may forbid it, and it alone
-    changes 4 MiB bandwidth by a factor of 1.6. Ranks are bound by nm-rank or by themselves, never by mpirun,
-    which would bind the first rank of every instance to the same CPU.
-
-    Raises UsageError when the ranks do not fit their hosts.
+    The single-copy mechanism (CMA) is always set, and off unless requested: containers may forbid it, and it
+    alone changes 4 MiB bandwidth by a factor of 1.6. Ranks are bound by nm-rank or by themselves, never by
+    mpirun, which would bind the first rank of every instance to the same CPU.
+    Raises UsageError if the ranks do not fit their hosts.
     """
     job.check()
     major = mpi_version[0]

@@ -1,4 +1,5 @@
 """What is counted around trials and inside their timed work: control groups, networks, instances.
 
-Knows the node and its instances. Knows neither what the timed work is (subjects) nor what its counters are
-used for (analysis)."""
+This package knows the node and its instances. It does not know what the timed work is (subjects), or what its
+counters are used for (analysis).
+"""

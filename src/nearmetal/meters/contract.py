@@ -1,4 +1,4 @@
-"""The contract of meters."""
+"""The interface of meters."""
 
 from __future__ import annotations
 

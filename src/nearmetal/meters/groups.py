@@ -31,7 +31,7 @@ class MeteredArm:
     """A running arm, and the meters that count while its subjects run.
 
     events: perf events that its ranks count.
-    instances: None if the study does not ask for it, and in the rehearsal.
+    instances: counters of each instance; None if the study does not ask for them, and in the rehearsal.
     network: None if the arm uses no network.
     """
 
@@ -59,11 +59,11 @@ class MeteredArm:
 
 @contextmanager
 def timed_slices(arms: Sequence[MeteredArm], workload: str) -> Iterator[None]:
-    """Count all slices of a workload on these arms, which take turns: the instances of one arm rest while
-    those of another are busy.
+    """Count all slices of a workload on these arms, which take turns: while one arm is busy, the others are
+    idle.
 
-    What an arm's own network counts meanwhile is the arm's. A network that arms share is counted slice by
-    slice (MeteredArm.timed_slice).
+    What an arm's own network counts meanwhile belongs to the arm. A network that arms share is counted slice
+    by slice (MeteredArm.timed_slice).
     """
     networks = [arm.network for arm in arms if arm.network is not None]
     with ExitStack() as stack:
@@ -80,9 +80,9 @@ def timed_slices(arms: Sequence[MeteredArm], workload: str) -> Iterator[None]:
 
 @dataclass(frozen=True, kw_only=True)
 class TrialCounters:
-    """What was counted of one trial; see TrialRecord.
+    """Counters of one trial; see TrialRecord.
 
-    transport: what its ranks were seen to use.
+    transport: the transport that its ranks were seen to use.
     """
 
     counters: Mapping[str, Counters]
@@ -98,8 +98,8 @@ class Window:
     begin, end: Unix seconds.
     node: differences of the node's counters.
     disturbance: what disturbed the trials meanwhile, by kind.
-    flags: names of disturbances beyond their limits.
-    trials: by id, of the trials whose instances ran.
+    flags: names of the disturbances that exceeded their limits.
+    trials: counters of the trials whose instances ran, by trial id.
     """
 
     begin: float
@@ -110,7 +110,7 @@ class Window:
     trials: Mapping[str, TrialCounters]
 
     def of(self, trial: str) -> TrialCounters:
-        """The counters of a trial; those of the node alone if its instances did not run."""
+        """Return the counters of a trial; only those of the node if its instances did not run."""
         return self.trials.get(trial) or TrialCounters(
             counters={NODE: self.node}, transport={}, network={}, connections=None
         )
@@ -128,13 +128,13 @@ class _Reading:
 
 
 def members(arm: RunningArm) -> dict[str, Instance]:
-    """The instances of an arm and its companion, by the scope of their counters."""
+    """Return the instances of an arm and of its companion, by the scope of their counters."""
     own = {str(Scope.instance(i.hostname)): i for i in arm.instances}
     return own if arm.companion is None else {**own, BESIDE: arm.companion.instance}
 
 
 class GroupMeters:
-    """Counts from its creation until it is closed; the sampler knows the instances meanwhile.
+    """Counts from its creation until it is closed. Meanwhile, the sampler also samples the instances.
 
     arms: the running arms with their meters, by trial id.
     """
@@ -149,10 +149,12 @@ class GroupMeters:
         sampler: Sampler | None,
         alone: bool,
     ) -> None:
-        """stack: closes what is opened.
+        """Begin to count.
+
+        stack: closes what is opened here.
         events: perf events that the ranks count.
         sampler: None in the rehearsal.
-        alone: the group has one trial only.
+        alone: whether the group has only one trial.
         """
         self._node, self._running = node, tuple(arms)
         self._lodgers = frozenset(a.trial.id for a in arms if a.lodges_with is not None)
@@ -226,7 +228,7 @@ class GroupMeters:
         )
 
     def close(self) -> Window:
-        """Everything since the meters were created."""
+        """Return what was counted since the meters were created."""
         first, last = self._before, self._read()
         seconds = last.unix - first.unix
         node = delta(first.node, last.node, seconds)
@@ -239,7 +241,8 @@ class GroupMeters:
             }
             for trial, own in self._members.items()
         }
-        # What runs inside another arm's guest has no group of its own: its time is that guest's.
+        # Instances inside another arm's guest have no control group of their own: the guest's group counts
+        # their time.
         ours = [c for trial, own in instances.items() if trial not in self._lodgers for c in own.values()]
         if self._node.launcher_groups:
             ours.append(delta(first.launcher, last.launcher, seconds))
@@ -265,7 +268,10 @@ class GroupMeters:
 
 
 def _trial_counters(arm: MeteredArm, outside: Mapping[str, Counters]) -> TrialCounters:
-    """outside: counters of the node, the instances and their sources, by scope."""
+    """Close the meters of an arm and return its counters.
+
+    outside: counters of the node, the instances and their sources, by scope.
+    """
     inside = arm.inside.close()
     network = {} if arm.network is None else arm.network.close()
     if arm.transport.tcp_bytes is not None:

@@ -1,6 +1,9 @@
-"""What an arm uses inside the timed parts of each workload: counters of its control groups, counters that
-its instances bring, and what its ranks report. The record keeps them under 'timed.<workload>': sums over
-instances and ranks in base units, except run_delay, which is that of the rank that waited longest."""
+"""What an arm uses inside the timed parts of each workload.
+
+Sources are the control groups of its instances, counters that the instances bring themselves, and reports of
+the ranks. The record keeps the counters under 'timed.<workload>': sums over instances and ranks in base
+units, except run_delay, which is the delay of the rank that waited longest.
+"""
 
 from __future__ import annotations
 
@@ -26,12 +29,12 @@ _LONGEST = "run_delay"
 def sources_of(
     arm: RunningArm, files: Mapping[str, CounterFiles], *, alone: bool, unshared: bool
 ) -> tuple[Source | FileSource, ...]:
-    """The sources of counters that are attributed to one arm.
+    """Return the sources of counters that are attributed to one arm.
 
-    files: of the instances' control groups, by label.
-    alone: no other arm runs meanwhile, so that what the node waits for and uses is this arm's.
-    unshared: no other arm runs in the same virtual machine. What is counted of a virtual machine that two
-        arms share belongs to neither: only their ranks can tell.
+    files: counter files of the instances' control groups, by label.
+    alone: whether no other arm runs meanwhile. The counters of the node then belong to this arm.
+    unshared: whether no other arm runs in the same virtual machine. Counters of a virtual machine that two
+        arms share are attributed to neither; only their ranks then report.
     """
     if not unshared:
         return ()
@@ -42,13 +45,13 @@ def sources_of(
 
 
 def own_sources(instances: Iterable[Instance]) -> tuple[Source, ...]:
-    """What instances bring themselves (host.sources)."""
-    # Not by isinstance, which takes as long for a protocol as a file to read, and is asked in every trial.
+    """Return the sources that instances bring themselves (host.sources)."""
+    # isinstance() with a protocol takes as long as reading a file, and this is called in every trial.
     return tuple(source for i in instances for source in getattr(i, "sources", ()))
 
 
 class InsideCounters:
-    """Counters of one running arm."""
+    """Counters of the timed parts of one running arm."""
 
     def __init__(self, sources: Sequence[Source | FileSource]) -> None:
         self._files = [s for s in sources if isinstance(s, FileSource)]
@@ -59,7 +62,7 @@ class InsideCounters:
 
     @contextmanager
     def timed(self, workload: str) -> Iterator[None]:
-        """What is counted meanwhile belongs to the timed part of that workload."""
+        """Attribute what is counted inside the context to the timed part of a workload."""
         before = [source.read() for source in self._sources]
         files = [source.take() for source in self._files]
         self._warm_up = False
@@ -74,11 +77,11 @@ class InsideCounters:
                 self._add(workload, {k: grown(first.get(k), v) for k, v in last.items()})
 
     def slice(self, workload: str, line: SliceLine) -> None:
-        """What the ranks say of one slice."""
+        """Add what the ranks report of one slice."""
         self._add(workload, line.used)
 
     def run(self, workload: str, reports: Sequence[RankReport]) -> None:
-        """What nm-rank says of one run of a program; a warm-up is none of the timed parts."""
+        """Add what nm-rank reports of one run of a program. Reports of warm-up runs are ignored."""
         if self._warm_up:
             return
         together: Counters = {}
@@ -87,7 +90,7 @@ class InsideCounters:
         self._add(workload, together)
 
     def close(self) -> dict[str, Counters]:
-        """By scope, without what nobody could tell."""
+        """Return the counters by scope, without those that could not be read."""
         for workload, source, before, after in self._taken:
             first, last = source.parse(before), source.parse(after)
             self._add(workload, {k: grown(first.get(k), v) for k, v in last.items()})
@@ -100,12 +103,15 @@ class InsideCounters:
 
 
 def grown(first: float | None, last: float | None) -> float | None:
-    """None where a counter was missing, or ran backwards."""
+    """Return the increase of a counter; None if a reading is missing or smaller than the one before."""
     return None if first is None or last is None or last < first else last - first
 
 
 def _plus(total: Counters, more: Mapping[str, float | None], *, longest: bool = False) -> None:
-    """Adds in place; None, once there, stays: half a sum is none. longest: of the run delay the longest."""
+    """Add to the totals in place. A total stays None once a part of it is unknown.
+
+    longest: keep the maximum of run_delay instead of the sum.
+    """
     for name, value in more.items():
         had = total.get(name, 0.0)
         if had is None or value is None:
@@ -115,7 +121,7 @@ def _plus(total: Counters, more: Mapping[str, float | None], *, longest: bool = 
 
 
 def offered_events(host: Host, tools: Tools) -> dict[str, str]:
-    """What the kernel says to each perf event: '' where a rank can count it here."""
+    """Return for each perf event why a rank cannot count it on this machine; '' if it can."""
     done = host.run([tools / "nm-rank", "--offered"], timeout=60.0)
     if not done.ok:
         raise RunError(done.failure())
@@ -123,8 +129,11 @@ def offered_events(host: Host, tools: Tools) -> dict[str, str]:
 
 
 def counted_everywhere(events: Sequence[str], records: Sequence[TrialRecord]) -> tuple[str, ...]:
-    """Of these events those that every arm's ranks could count: what one side alone counted would be its own
-    cost. Trials in which no rank ran say nothing."""
+    """Return those of the events that the ranks of every arm could count.
+
+    An event counted in one arm only would add a cost to this arm alone. Trials in which no rank ran are
+    ignored.
+    """
     scopes = [
         counters
         for r in records
@@ -135,10 +144,10 @@ def counted_everywhere(events: Sequence[str], records: Sequence[TrialRecord]) ->
 
 
 def inside_record(design: Design, events: Sequence[str], offered: Mapping[str, str]) -> dict[str, JsonValue]:
-    """What the run counts, for the provenance, and why it does not count the rest.
+    """Return the provenance of what the run counts, and why it does not count the rest.
 
     events: the perf events that the ranks count.
-    offered: of every perf event, why it cannot be counted on this machine; empty if it can.
+    offered: for every perf event, why it cannot be counted on this machine; empty if it can.
     """
     energy = energy_domains()
     absent: dict[str, JsonValue] = {name: why for name, why in offered.items() if why}

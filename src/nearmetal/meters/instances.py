@@ -1,5 +1,8 @@
-"""What the instances of a running arm count over the timed runs of its programs: each virtual machine by its
-own kernel, on its own clock; every instance and the node as the machine sees them."""
+"""Counters of the instances of a running arm over the timed runs of its programs.
+
+Each virtual machine is counted by its own kernel, on its own clock. Every instance and the node are also
+counted from the machine.
+"""
 
 from __future__ import annotations
 
@@ -16,13 +19,14 @@ from ..samplers import GUESTS, GuestSampler, Header, Sample, Sampler, Stream, Wi
 from .contract import Counters
 
 PERIOD = 1.0
-"""Seconds between two samples in a guest, as vmstat in the paper of 2009."""
+"""Seconds between two samples in a guest, as with vmstat in the paper of 2009."""
 _LAST_SAMPLE = 60.0
-"""Seconds to wait for one that was asked for: a guest on an emulated machine takes its time."""
+"""Seconds to wait for a requested sample. A guest on an emulated machine is slow."""
 
 
 class _Inside:
-    """One guest of the arm. Its clocks are compared before the first run and at the end."""
+    """Sampling in one guest of the arm. Guest and machine clocks are compared before the first run and at the
+    end."""
 
     def __init__(self, arm: RunningArm, instance: Instance, guest: Guest) -> None:
         program = arm.software.tools / "nm-sample"
@@ -39,11 +43,14 @@ class _Inside:
         )
 
     def begun(self, begin: float) -> None:
-        """Wait for its first sample."""
+        """Wait for the first sample."""
         self.sampler.stream.until(self.sampler.scope, begin + self._ahead, _LAST_SAMPLE)
 
     def close(self, trial: str, windows: Mapping[str, Sequence[Window]], kept: Path) -> None:
-        """Compare the clocks once more, and keep the samples. windows: of all runs, by workload."""
+        """Compare the clocks again, and keep the samples.
+
+        windows: begin and end of all runs, by workload.
+        """
         self._last = self._guest.clocks()
         self._ahead = (self._first.monotonic + self._last.monotonic) / 2e9
         end = max(own[-1][1] for own in windows.values())
@@ -58,8 +65,13 @@ class _Inside:
         self.sampler.keep(kept, header)
 
     def counters(self, windows: Sequence[Window]) -> Counters:
-        """Of its own kernel, and how its clocks stood to the machine's: clock_ahead: its time of day;
-        clock_error: by how much that may be wrong; clock_drift: by how much it moved meanwhile."""
+        """Return the counters of the guest's kernel and the offset of its clock from the machine's, in
+        seconds.
+
+        clock_ahead: how far the guest's time of day is ahead.
+        clock_error: uncertainty of that offset.
+        clock_drift: change of the offset of the monotonic clock between the two comparisons.
+        """
         return {
             **in_windows(self._samples, self.sampler.scope, windows, self._ahead),
             "clock_ahead": self._time_ahead,
@@ -73,7 +85,7 @@ class _Inside:
 
 
 class InstanceCounters:
-    """Counters of one running arm, from their creation until they are closed; the stack ends what is started
+    """Counters of one running arm, from their creation until they are closed. The stack ends what is started
     for them."""
 
     def __init__(self, arm: RunningArm, sampler: Sampler, stack: ExitStack) -> None:
@@ -83,7 +95,7 @@ class InstanceCounters:
         self._guests = [_Inside(arm, i, i) for i in arm.instances if isinstance(i, Guest)]
         for guest in self._guests:
             stack.enter_context(guest.sampler)
-        # Something to begin from, before the first run begins.
+        # Take a sample before the first run, so that there is one to begin from.
         begin = time.monotonic()
         self._mark()
         self._stream.until(NODE, begin, _LAST_SAMPLE)
@@ -92,7 +104,7 @@ class InstanceCounters:
 
     @contextmanager
     def timed(self, workload: str) -> Iterator[None]:
-        """A whole run: samples at both ends, so that little has to be taken from between two."""
+        """Count a whole run. A sample is taken at both ends, so that little has to be interpolated."""
         self._mark()
         begin = time.monotonic()
         yield
@@ -100,7 +112,7 @@ class InstanceCounters:
         self._mark()
 
     def close(self) -> dict[str, Counters]:
-        """By scope, over the runs of each workload; empty where nothing ran to its end."""
+        """Return the counters by scope, over the runs of each workload; empty if no run was completed."""
         if not self._windows:
             return {}
         sampled = {i.hostname: self._sampler.scope_of(i.label) for i in self._instances}
@@ -119,7 +131,7 @@ class InstanceCounters:
         return out
 
     def _mark(self) -> None:
-        # The node last: when its sample is there, those of the instances are.
+        # The node is sampled last: once its sample is there, those of the instances are there too.
         self._sampler.mark(*(self._sampler.scope_of(i.label) for i in self._instances), NODE)
         for guest in self._guests:
             guest.sampler.mark()

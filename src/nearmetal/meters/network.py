@@ -1,9 +1,10 @@
-"""What the network did to one running arm: counters over the trial and over the timed parts of each workload,
-and its TCP connections if something was lost.
+"""Network counters of one running arm over the trial and over the timed parts of each workload, and its TCP
+connections if segments were lost.
 
-Only of arms whose ranks talk over TCP or whose instances have a network of their own: ranks that share memory
-on the bare machine use none. Native ranks over loopback use the machine's own network: what is counted there,
-scope 'node', holds the traffic of other programs too."""
+Only arms whose ranks use TCP or whose instances have their own network are counted. Ranks that share memory
+on the bare machine use no network. Native ranks over loopback use the machine's own network, so the counters
+of scope 'node' include the traffic of other programs.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ from ..node.running_arm import RunningArm
 Counters = dict[str, float | None]
 
 KEPT_CONNECTIONS = 64
-"""Of each trial, those with most retransmissions first."""
+"""Number of connections kept of each trial, those with most retransmissions first."""
 
 _LINKS = ("dev", QDISCS)
 _OWN = (PROTOCOLS, *_LINKS)
@@ -30,8 +31,11 @@ _LOOPBACK = "127."
 
 
 class NetworkWatch:
-    """Counts from its creation until close(). shared: the arm's TCP runs over the machine's own network,
-    where other arms and programs are counted too."""
+    """Counts from its creation until close().
+
+    shared: whether the arm's TCP runs over the machine's own network, where the traffic of other arms and
+        programs is counted too.
+    """
 
     def __init__(self, arm: RunningArm, stack: ExitStack) -> None:
         self.shared, self._points = _points(arm, stack)
@@ -40,8 +44,10 @@ class NetworkWatch:
 
     @contextmanager
     def timed(self, workload: str, *, since_last: bool = False) -> Iterator[None]:
-        """What is counted meanwhile belongs to the timed part of that workload. since_last: begin at the last
-        mark of the same network, which is not read anew then."""
+        """Attribute what is counted inside the context to the timed part of a workload.
+
+        since_last: start from the last mark of the same network instead of reading the counters again.
+        """
         tcp = [point.meter for point in self._points if point.tcp is not None]
         before = [meter.last_mark if since_last else meter.mark() for meter in tcp]
         try:
@@ -61,8 +67,11 @@ class NetworkWatch:
                 point.meter.mark()
 
     def look(self) -> None:
-        """Ask for the connections while they stand, if anything was lost since the beginning: too dear a
-        question where nothing was. What was seen before is kept as it was last."""
+        """Read the state of the connections while they exist, if any segment was lost since the beginning.
+
+        Reading them costs too much if nothing was lost. Connections that no longer exist keep the state last
+        seen.
+        """
         for point in self._points:
             if point.tcp is None or not point.lost():
                 continue
@@ -71,14 +80,18 @@ class NetworkWatch:
                 continue
             held = self._connections = self._connections or {}
             for c in found:
-                # On the machine's own network stand many that are not ours: only those in trouble.
+                # The machine's own network has many connections of other programs: keep only those with
+                # retransmissions.
                 ours = bool(c.retransmitted) or not self.shared
                 if ours and point.tcp(_address(c.local), _address(c.remote)):
                     held[point.scope, c.local, c.remote] = c
 
     def acknowledged(self, links: Set[tuple[str, str]]) -> int | None:
-        """Bytes that these connections (local and remote end) have brought over so far; None where the kernel
-        does not tell of each."""
+        """Return the bytes that these connections have delivered so far; None if the kernel does not report
+        it for each.
+
+        links: local and remote end of each connection.
+        """
         total = known = 0
         for point in self._points:
             for c in point.meter.connections(point.scope) or () if point.tcp is not None else ():
@@ -96,7 +109,7 @@ class NetworkWatch:
         return tuple(worst[:KEPT_CONNECTIONS])
 
     def close(self) -> dict[str, Counters]:
-        """Everything since the watch was made; see TrialRecord.network."""
+        """Return what was counted since the watch was made; see TrialRecord.network."""
         counters: dict[str, Counters] = {}
         for point in self._points:
             counters.setdefault(point.scope, {}).update(point.grown())
@@ -104,8 +117,12 @@ class NetworkWatch:
 
 
 class _Point:
-    """Where something is counted. devices: those of interest, None for all; tcp: whether a connection
-    (local and remote address) is the arm's, None where its ranks hold none."""
+    """One place where counters are read.
+
+    devices: names of the devices to count; None for all.
+    tcp: tells from local and remote address whether a connection belongs to the arm; None if its ranks have
+        none here.
+    """
 
     def __init__(
         self,
@@ -122,7 +139,7 @@ class _Point:
         self._first = self._counters()
 
     def lost(self) -> bool:
-        """Whether a segment was sent again that was no mere probe."""
+        """Return whether a segment was retransmitted, not counting tail loss probes."""
         now = self.meter.mark()
         again, probes = (_plus(0.0, self._first.get(n), now[n]) for n in (RETRANSMITTED, PROBES))
         return again is not None and again > (probes or 0)
@@ -135,26 +152,29 @@ class _Point:
 
 
 def shared_slice(watch: NetworkWatch | None, workload: str) -> AbstractContextManager[None]:
-    """One slice on a network that arms share, counted from the end of the last slice on that network:
-    meanwhile only arms with networks of their own were busy. Nothing is counted on other networks."""
+    """Count one slice on a network that arms share, from the end of the last slice on that network.
+
+    In between, only arms with networks of their own were busy. Nothing is counted on other networks.
+    """
     if watch is None or not watch.shared:
         return nullcontext()
     return watch.timed(workload, since_last=True)
 
 
 def watch_network(arm: RunningArm, stack: ExitStack) -> NetworkWatch | None:
-    """None for an arm that uses no network. The stack closes what is opened for it."""
+    """Begin to count the network of an arm; None if it uses no network. The stack closes what is opened for
+    it."""
     if arm.transport is not Transport.TCP and arm.trial.network is None:
         return None
     return NetworkWatch(arm, stack)
 
 
 def _points(arm: RunningArm, stack: ExitStack) -> tuple[bool, list[_Point]]:
-    """Whether the machine's own network is used, and where to count."""
+    """Return whether the machine's own network is used, and the places where to count."""
     node = arm.node.network_meter
     environment = arm.environment
     if environment.inside is not None:
-        return False, []  # what stays inside a guest, its own kernel counts
+        return False, []  # its guest's own kernel counts traffic inside the guest
     capabilities = arm.node.backends[environment.backend].capabilities
     own = "net" in capabilities.own and environment.attachment is not Attachment.HOST
     network = arm.trial.network
@@ -175,7 +195,7 @@ def _points(arm: RunningArm, stack: ExitStack) -> tuple[bool, list[_Point]]:
                 points.append(_Point(str(Scope.instance(instance.hostname)), meter, _OWN, tcp=between))
         return False, points
     if capabilities.virtual:
-        return False, points  # what stays inside a guest, its own kernel counts
+        return False, points  # its guest's own kernel counts traffic inside the guest
     for instance in arm.instances:
         meter = NetworkMeter.of_process(instance.pid)
         stack.callback(meter.close)
@@ -184,7 +204,7 @@ def _points(arm: RunningArm, stack: ExitStack) -> tuple[bool, list[_Point]]:
 
 
 def _between_nodes(network: Network) -> list[_Point]:
-    """The switch of emulated nodes, and the nodes that are no instances themselves."""
+    """Return the switch of emulated nodes, and the nodes that are not instances themselves."""
     e = network.emulation
     if e is None:
         return []
@@ -200,7 +220,10 @@ def _over_loopback(local: str, remote: str) -> bool:
 
 
 def _between(own: str, hub: str) -> Callable[[str, str], bool]:
-    """Connections of the seat with others, but for those with mpirun in the hub ('' where it has none)."""
+    """Return a test for connections of a seat, except those with mpirun in the hub.
+
+    hub: address of the hub; '' if it has none.
+    """
     return lambda local, remote: local == own and remote != hub
 
 

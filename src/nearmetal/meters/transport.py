@@ -1,5 +1,5 @@
-"""How the ranks of a running arm reach each other: checked once all of them have exchanged messages, and
-again when they have worked."""
+"""How the ranks of a running arm reach each other. This is checked once all of them have exchanged messages,
+and again after they have worked."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ class TransportWatch:
     """The transport of the programs that one arm launches.
 
     launched: whether the arm has launched an MPI program.
-    seen: what the ranks were seen to use so far; None if nothing was seen.
-    tcp_bytes: what the ranks sent to each other by TCP between the two checks; None if there is no TCP, or
-        the kernel does not tell.
+    seen: the transport that the ranks were seen to use so far; None if nothing was seen.
+    tcp_bytes: bytes that the ranks sent to each other by TCP between the two checks; None if there is no TCP,
+        or if the kernel does not report it.
     """
 
     def __init__(self, arm: RunningArm, network: NetworkWatch | None) -> None:
@@ -31,7 +31,11 @@ class TransportWatch:
         self.tcp_bytes: int | None = None
 
     def look(self, *, connected: bool) -> None:
-        """connected: every pair of ranks has exchanged messages. Raises TransportDiffers."""
+        """Check the transport of the ranks.
+
+        connected: whether every pair of ranks has exchanged messages.
+        Raises TransportDiffers.
+        """
         arm = self._arm
         ranks = arm.placement.ranks
         held = {} if ranks == 1 else self._held(f"{JOB_VARIABLE}={self._arm.trial.directory}")
@@ -48,7 +52,7 @@ class TransportWatch:
         return rank_holdings(mark, groups)
 
     def worked(self) -> None:
-        """Check that the connections carried messages while the ranks exchanged some.
+        """Check that the TCP connections carried messages while the ranks exchanged some.
 
         Raises TransportDiffers.
         """
@@ -68,5 +72,5 @@ class TransportWatch:
         return self._network.acknowledged(self._links)
 
     def words(self) -> str:
-        """For the record."""
+        """Return the transport that was seen, as text for the record."""
         return self.seen or NOT_SEEN

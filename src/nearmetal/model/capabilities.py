@@ -1,4 +1,4 @@
-"""What a backend says of itself. Other rooms ask for this, never for a backend by its name."""
+"""What a backend declares about itself. Other packages check this, never a backend's name."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ ENTRY_POINTS = "nearmetal.environments"
 OWN_ALL = frozenset({"mnt", "uts", "ipc", "pid", "net"})
 """Kinds of namespace, as /proc/<pid>/ns names them."""
 KERNEL = "kernel"
-"""Beside these in Capabilities.own: the instances are virtual machines."""
+"""Another element of Capabilities.own: the instances are virtual machines."""
 
 BARE_ATTACHMENTS = frozenset({Attachment.HOST, Attachment.LOOPBACK})
-"""Attachments of a backend that is the machine itself."""
+"""Attachments of a backend whose instance is the machine itself."""
 GUEST_ATTACHMENTS = frozenset(Attachment) - {Attachment.HOST, Attachment.IPVLAN}
-"""Attachments of virtual machines: they cannot have the machine's own network, and ipvlan delivers by the
+"""Attachments of virtual machines. They cannot use the machine's own network, and ipvlan delivers by the
 addresses of the machine's own interface."""
 CONTAINER_ATTACHMENTS = frozenset(a for a in Attachment if not a.of_guests)
 """Attachments of containers."""
 
 KeyPath = tuple[str, ...]
-"""Keys of a study file below an environment: ('guest', 'memory')."""
+"""Keys of a study file below an environment, for example ('guest', 'memory')."""
 Misfits = Iterator[tuple[KeyPath, str]]
-"""Where an environment asks for what the backend cannot do, and what to write instead."""
+"""The keys where an environment asks for what the backend cannot do, and what to write instead."""
 
 
 def _no_misfits(_environment: Environment, _given: Collection[KeyPath]) -> Misfits:
@@ -36,19 +36,20 @@ def _no_misfits(_environment: Environment, _given: Collection[KeyPath]) -> Misfi
 class Capabilities:
     """What a backend can do.
 
-    own: kinds of namespace (OWN_ALL) that its instances do not share with the machine; with 'net' among them
-        they can take a seat on a network, with KERNEL they are virtual machines, which take `guest` and may
-        enclose instances of other environments.
-    attachments: how its instances can meet the network.
-    needs_user_namespace: without root its instances need the shared user namespace of the request.
-    stands_inside: whether its instances can stand inside a virtual machine of any backend (`inside`); it is
+    own: kinds of namespace (OWN_ALL) that its instances do not share with the machine. With 'net', the
+        instances can take a seat on a network. With KERNEL, they are virtual machines, which take `guest` and
+        may enclose instances of other environments.
+    attachments: the attachments that its instances can have.
+    needs_user_namespace: whether its instances without root need the shared user namespace of the request.
+    stands_inside: whether its instances can run inside a virtual machine of any backend (`inside`); it is
         then Enclosed.
     plants_work: whether it takes `extra_work`.
-    settings: its own keys, below a key of its own; None without any.
-    not_attached: why it cannot have an attachment, and what to write instead, where there is more to say than
-        that it has not.
+    settings: its own settings, below a key of their own; None if it has none.
+    not_attached: why it cannot have an attachment, and what to write instead, if the general message does not
+        suffice.
     not_of_guest: keys of `guest` that its virtual machines cannot have, with the reason.
-    misfits: what else does not fit in an environment. given: the keys that the study file has.
+    misfits: finds what else does not fit in an environment; it is given the environment and the keys that the
+        study file has.
     """
 
     own: frozenset[str]

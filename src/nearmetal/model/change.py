@@ -1,4 +1,4 @@
-"""Values with some of their fields changed, whatever makes them: dataclasses, and the records of trials."""
+"""Copies of values with some fields changed, for dataclasses and for the records of trials."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ T = TypeVar("T")
 
 
 def replace(value: T, /, **changes: Any) -> T:
-    """A copy with these fields changed. Raises TypeError for a field that it does not have."""
+    """Return a copy with these fields changed.
+
+    Raises TypeError for a field that the value does not have.
+    """
     if isinstance(value, msgspec.Struct):
         return cast("T", msgspec.structs.replace(value, **changes))
     return cast("T", dataclasses.replace(cast("Any", value), **changes))

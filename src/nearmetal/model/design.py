@@ -1,4 +1,4 @@
-"""The design: how often, in which order, with what alike for all arms, when to stop."""
+"""The design of a study: number and order of blocks, what is the same for all arms, and when to stop."""
 
 from __future__ import annotations
 
@@ -10,36 +10,36 @@ from .keys import COUNT, COUNT_OR_NONE, NAME, SECONDS, SOME_TEXT, TRUTH, Each, k
 
 
 class Mpi(StrEnum):
-    """Which MPI the kernels are compiled for and started by."""
+    """The MPI that the kernels are compiled for and started by."""
 
     OPENMPI = "openmpi"
     MPICH = "mpich"
 
 
 class Reach(StrEnum):
-    """How mpirun reaches instances: by an agent that enters them, or by an sshd in each."""
+    """How mpirun reaches instances: through an agent that enters them, or through an sshd in each."""
 
     AGENT = "agent"
     SSH = "ssh"
 
 
 class SingleCopy(StrEnum):
-    """How a long message crosses shared memory: through a segment (two copies), or by one copy out of the
-    other process (CMA, process_vm_readv)."""
+    """How a long message crosses shared memory: through a segment (two copies), or by one copy from the other
+    process (CMA, process_vm_readv)."""
 
     NONE = "none"
     CMA = "cma"
 
 
 class Mode(StrEnum):
-    """How a block is run: slices between standing instances, or one plain trial after the other."""
+    """How a block is run: in slices between running instances, or as plain trials one after the other."""
 
     SLICES = "slices"
     PLAIN = "plain"
 
 
 class Starts(StrEnum):
-    """How the instances of one arm are started and stopped: side by side, or one after the other."""
+    """How the instances of one arm are started and stopped: in parallel, or one after the other."""
 
     TOGETHER = "together"
     IN_TURN = "in-turn"
@@ -48,9 +48,9 @@ class Starts(StrEnum):
 MARGIN, CONFIDENCE = 0.03, 0.95
 """What file and command line take when nothing is said (METHOD: "One comparison")."""
 LEAST_SLICES = 6
-"""Slices per kernel and instance at least, if the study does not state a number."""
+"""Least number of slices per kernel and instance, if the study does not state a number."""
 REHEARSED_SLICES = 4
-"""Slices per kernel and instance in the rehearsal, if the study does not state a number."""
+"""Number of slices per kernel and instance in the rehearsal, if the study does not state a number."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -222,5 +222,5 @@ class Design:
 
     @property
     def time_is_up(self) -> str:
-        """Why a run ends whose time budget is used up."""
+        """The reason for the end of a run whose time budget is used up."""
         return f"the time budget of {self.max_time:.3g} s is used up"

@@ -1,4 +1,5 @@
-"""Drawing from a seed, the same on every machine and every Python: SHA-256 of what is drawn for."""
+"""Pseudo-random draws from a seed, the same on every machine and Python version: SHA-256 of the purpose and
+its numbers."""
 
 from __future__ import annotations
 
@@ -6,6 +7,6 @@ import hashlib
 
 
 def draw(purpose: str, seed: int, number: int, name: str) -> bytes:
-    """32 bytes that look random, for one purpose, block number and name; distinct inputs draw
-    independently."""
+    """Return 32 pseudo-random bytes for one purpose, block number and name. Different inputs give independent
+    bytes."""
     return hashlib.sha256(f"nearmetal-{purpose}-1/{seed}/{number}/{name}".encode()).digest()

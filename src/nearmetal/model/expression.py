@@ -1,6 +1,7 @@
-"""Regular expressions of users: what may be wrong with one, and a search that ends in time whatever it is.
+"""Regular expressions written by users: a check for mistakes, and a search with a time limit.
 
-By the package regex, which takes what Python's own re does and, unlike that, can be given a time limit."""
+The package regex accepts what Python's own re accepts and, unlike re, supports a time limit.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ from functools import lru_cache
 from typing import Any
 
 LONGEST = 1000
-#: Seconds that a search may take.
+#: Time limit of a search in seconds.
 LIMIT = 3.0
 
 
@@ -18,9 +19,9 @@ LIMIT = 3.0
 class Match:
     """A match.
 
-    text: all of it.
-    group: what its first group matched, None where that took no part.
-    cut: how a longer number than the group's goes on around it, where the group ends the match or begins it.
+    text: the whole match.
+    group: what the first group matched; None if the group took no part.
+    cut: the whole number, if the group cut off its beginning or its end; otherwise empty.
     """
 
     text: str
@@ -29,8 +30,10 @@ class Match:
 
 
 def mistake(expression: str, held: str | None) -> str:
-    """What is wrong with an expression; '' where nothing is. held: what its one group must hold, None where
-    groups do not matter."""
+    """Return what is wrong with an expression; '' if nothing is.
+
+    held: what its one group must hold; None if groups do not matter.
+    """
     if len(expression) > LONGEST:
         return f"longer than {LONGEST} characters"
     import regex
@@ -47,8 +50,12 @@ def mistake(expression: str, held: str | None) -> str:
 
 
 def search(expression: str, text: str, *, limit: float = LIMIT) -> Match | None:
-    """The first match, with ^ and $ meaning lines; None where there is none. Raises TimeoutError beyond limit
-    seconds; the expression is one without a mistake."""
+    """Return the first match; None if there is none. ^ and $ match at line ends.
+
+    expression: one in which mistake() finds nothing.
+    limit: seconds.
+    Raises TimeoutError if the search takes longer than the limit.
+    """
     match = _compiled(expression).search(text, timeout=limit)
     if match is None:
         return None
@@ -59,17 +66,18 @@ def search(expression: str, text: str, *, limit: float = LIMIT) -> Match | None:
 
 @lru_cache
 def _compiled(expression: str) -> Any:
-    # Here, since most runs of the tool search nothing.
+    # Imported here, since most runs of the tool search nothing.
     import regex
 
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of notations that later versions may read otherwise
+        warnings.simplefilter("ignore")  # warnings about notations that later versions may read differently
         return regex.compile(expression, regex.MULTILINE)
 
 
 @lru_cache
 def _ends() -> tuple[Any, Any]:
-    """How a number goes on behind a digit, and what stands in front of the rest of one."""
+    """Return patterns for the rest of a number behind a digit, and for the beginning of a number in front of
+    a digit."""
     import regex
 
     return regex.compile(r"(?:[.,]?\d|[eE][+-]?\d)[\d.,eE+-]{0,20}"), regex.compile(r"[\d.,]{0,20}\d[.,]?$")

@@ -1,5 +1,8 @@
-"""Keys of a study file, declared at the fields of the dataclasses that they fill: what a key takes, what it
-means, an example. The parser, the JSON Schema, the writer and the documentation are all made from this."""
+"""Keys of a study file, declared at the fields of the dataclasses that they fill: accepted values,
+documentation, and examples.
+
+The parser, the JSON Schema, the writer and the documentation are all generated from these declarations.
+"""
 
 from __future__ import annotations
 
@@ -15,20 +18,20 @@ from ..units import Dimension, UnitError, exact, parse, parse_size, pattern
 
 _WHOLE = re.compile(r"[+-]?[0-9]{1,20}|0x[0-9a-fA-F]{1,16}")
 _KEY = "key"
-"""Of a field's metadata."""
+"""Key of a field's metadata."""
 
 
 class ValueMistake(ValueError):
-    """A value that a key does not take; the message says why."""
+    """A value that a key does not accept. The message says why."""
 
 
 @dataclass(frozen=True, eq=False)
 class Kind:
-    """What one key takes.
+    """The type of values that a key accepts.
 
-    read: a value from the text, number or truth value of a file. Raises ValueMistake.
-    schema: JSON Schema of what stands in a file.
-    write: the text that reads back as the value.
+    read: converts the text, number or truth value of a file. Raises ValueMistake.
+    schema: JSON Schema of what a file may contain.
+    write: returns the text that reads back as the value.
     plain: whether that text needs no quotes in YAML.
     words: all texts that there are, where they can be counted.
     unit: whether the text has a unit.
@@ -79,7 +82,7 @@ def key(kind: Kind | Each | type[Any], doc: str, *examples: Any, **more: Any) ->
 
 
 def keys_of(kind: type[Any]) -> Iterator[tuple[dataclasses.Field[Any], Key]]:
-    """The fields of a dataclass that a study file fills, each with its key."""
+    """Return the fields of a dataclass that a study file fills, each with its key."""
     for f in dataclasses.fields(kind):
         found = f.metadata.get(_KEY)
         if found is not None:
@@ -87,13 +90,17 @@ def keys_of(kind: type[Any]) -> Iterator[tuple[dataclasses.Field[Any], Key]]:
 
 
 def usual(f: dataclasses.Field[Any]) -> Any:
-    """What a field holds where nothing is said; MISSING where something has to be."""
+    """Return the default of a field; MISSING if a value is required."""
     return f.default if f.default_factory is dataclasses.MISSING else f.default_factory()
 
 
 def did_you_mean(word: str, known: Iterable[str], *, also: str = "") -> str:
-    """'; did you mean "x"?' where one is near, else '; known: a, b'; bounded, since difflib is quadratic."""
-    import difflib  # here, since most files have no mistake
+    """Return '; did you mean "x"?' if a known word is similar, else '; known: a, b'.
+
+    Only a limited number of words is compared, since difflib takes quadratic time.
+    also: another word to show.
+    """
+    import difflib  # imported here, since most files have no mistake
 
     names = list(dict.fromkeys(known))
     if len(word) <= 64:
@@ -105,7 +112,10 @@ def did_you_mean(word: str, known: Iterable[str], *, also: str = "") -> str:
 
 
 def scalar(value: object) -> str:
-    """The text of one value of a file."""
+    """Return the text of one value of a file.
+
+    Raises ValueMistake.
+    """
     if value is None:
         raise ValueMistake("nothing stands here")
     if isinstance(value, bool):
@@ -123,7 +133,12 @@ def _some_text(value: object) -> str:
 
 
 def matching(expression: str, what: str, *, numbers: bool = False, shown: bool = True) -> Kind:
-    """numbers: a name that looks like one is taken in a file too; shown: the pattern in the schema."""
+    """Return the Kind of a key whose value is a text in which an expression is found.
+
+    what: description of such a text, for messages.
+    numbers: whether a text that looks like a number is accepted too.
+    shown: whether the pattern is part of the schema.
+    """
     compiled = re.compile(expression)
 
     def read(value: object) -> str:
@@ -137,7 +152,8 @@ def matching(expression: str, what: str, *, numbers: bool = False, shown: bool =
 
 
 def whole(low: int, high: int) -> Kind:
-    """A whole number between the two, in decimal or hexadecimal digits."""
+    """Return the Kind of a key whose value is a whole number between two limits, in decimal or hexadecimal
+    digits."""
 
     def read(value: object) -> int:
         text = scalar(value).strip()
@@ -152,7 +168,10 @@ def whole(low: int, high: int) -> Kind:
 
 
 def quantity(dimension: Dimension, low: float, high: float, *, open_ends: bool = False) -> Kind:
-    """A number with its unit, in base units. open_ends: low and high themselves are not taken."""
+    """Return the Kind of a key whose value is a number with a unit, converted to base units.
+
+    open_ends: whether low and high themselves are excluded.
+    """
 
     def read(value: object) -> float:
         text = scalar(value)
@@ -173,7 +192,10 @@ def quantity(dimension: Dimension, low: float, high: float, *, open_ends: bool =
 
 
 def real(value: object) -> float:
-    """A plain number."""
+    """Read a plain number.
+
+    Raises ValueMistake.
+    """
     text = scalar(value)
     try:
         number = float(text)
@@ -185,12 +207,15 @@ def real(value: object) -> float:
 
 
 def one_of(words: type[StrEnum]) -> Kind:
-    """One word of an enumeration."""
+    """Return the Kind of a key whose value is a word of an enumeration."""
     return one_word(tuple(words), words)
 
 
 def one_word(known: Sequence[str], made: Callable[[str], str] = str) -> Kind:
-    """One of these words. made: what becomes of it."""
+    """Return the Kind of a key whose value is one of these words.
+
+    made: converts the word to its value.
+    """
     names = tuple(map(str, known))
 
     def read(value: object) -> str:
@@ -203,7 +228,7 @@ def one_word(known: Sequence[str], made: Callable[[str], str] = str) -> Kind:
 
 
 def either(yes: str, no: str, schema: Mapping[str, Any]) -> Kind:
-    """True or false, by two words."""
+    """Return the Kind of a key whose value is true or false, written as two words."""
 
     def read(value: object) -> bool:
         text = scalar(value)
@@ -215,7 +240,7 @@ def either(yes: str, no: str, schema: Mapping[str, Any]) -> Kind:
 
 
 NAME_PATTERN = r"^\w[\w-]{0,199}$"
-"""What a name of anything looks like."""
+"""Pattern of all names."""
 _ANY_TEXT = {"type": ["string", "number", "boolean"]}
 TEXT = Kind(scalar, _ANY_TEXT, plain=False)
 SOME_TEXT = Kind(_some_text, {**_ANY_TEXT, "minLength": 1}, plain=False)

@@ -1,25 +1,29 @@
-"""When the results of a schedule are looked at, and what share of alpha each look may spend. Needs no numpy,
-so that a run can plan before it loads the statistics."""
+"""When the results of a schedule are looked at, and what share of alpha each look may spend.
+
+This module does not import numpy, so that a run can plan before it loads the statistics.
+"""
 
 from __future__ import annotations
 
 from .plan import ExpectedLooks, GrowingLooks, Schedule
 
 FIRST_LOOK = 8
-"""Blocks: the fewest whose signed-rank interval is bounded at .16 of 5 %."""
+"""Blocks before the first look: the fewest whose signed-rank interval is bounded at a share of .16 of 5 %."""
 FIRST_SHARE, SECOND_SHARE, THIRD_SHARE, SHARE_RATIO = 0.16, 0.28, 0.168, 0.7
 OLD_SHARES, OLD_RATIO = (0.2, 0.5, 0.12), 0.6
 MOST_LOOKS = 40
-"""Looks ahead among which the first usable ones are searched: after some 10^7 blocks."""
+"""Number of looks among which the first usable ones are searched; the last is after about 10^7 blocks."""
 
 
 def look_schedule(schedule: Schedule, blocks: int) -> tuple[tuple[int, float], ...]:
-    """(n_j, share_j) of every look at no more than `blocks` blocks, closing looks apart.
+    """Return (n_j, share_j) of every look at no more than `blocks` blocks, without closing looks.
 
-    GrowingLooks: n = 8, 12, 18, ..., ceil(1.5 n_(j-1)); shares .16, .28, then .168 x .7^j. ExpectedLooks:
-    n = ceil(2N/3), N, then ceil(1.5 n_(j-1)); shares .2, .5, .12, then each .6 times the one before; for
-    N < 3 the first two looks fall together and so do their shares. The infinite sums are 1. Raises ValueError
-    for ExpectedLooks with N < 1."""
+    GrowingLooks: n = 8, 12, 18, ..., ceil(1.5 n_(j-1)); shares .16, .28, then .168 x .7^j.
+    ExpectedLooks: n = ceil(2N/3), N, then ceil(1.5 n_(j-1)); shares .2, .5, .12, then each .6 times the one
+        before. For N < 3 the first two looks coincide, and their shares are added.
+    The infinite sums of shares are 1.
+    Raises ValueError for ExpectedLooks with N < 1.
+    """
     match schedule:
         case GrowingLooks():
             looks = [(FIRST_LOOK, FIRST_SHARE), (_grown(FIRST_LOOK), SECOND_SHARE)]
@@ -39,7 +43,7 @@ def look_schedule(schedule: Schedule, blocks: int) -> tuple[tuple[int, float], .
 
 
 def next_looks(schedule: Schedule, blocks: int, count: int) -> tuple[tuple[int, float], ...]:
-    """The next `count` looks after `blocks` blocks, closing looks apart."""
+    """Return the next `count` looks after `blocks` blocks, without closing looks."""
     reach = max(schedule.expected if isinstance(schedule, ExpectedLooks) else FIRST_LOOK, blocks)
     for _ in range(count + 1):
         reach = _grown(reach)
@@ -47,15 +51,15 @@ def next_looks(schedule: Schedule, blocks: int, count: int) -> tuple[tuple[int, 
 
 
 def _grown(n: int) -> int:
-    """ceil(1.5 n)."""
+    """Return ceil(1.5 n)."""
     return -(-3 * n // 2)
 
 
 def first_looks(schedule: Schedule, alpha: float, count: int) -> tuple[int, ...]:
-    """Blocks of the first `count` looks that can give a verdict at alpha.
+    """Return the numbers of blocks at the first `count` looks that can give a verdict at alpha.
 
-    The smallest level of the signed-rank test is 2^(1 - n). A look whose share, with what unusable looks
-    before it left over, does not reach this level can say nothing.
+    The smallest level of the signed-rank test is 2^(1 - n). A look is unusable if its share, with the shares
+    carried over from unusable looks before it, does not reach this level.
     """
     carried, out = 0.0, list[int]()
     for n, share in next_looks(schedule, 0, MOST_LOOKS):

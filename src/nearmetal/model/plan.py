@@ -6,16 +6,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 Work = Mapping[str, Mapping[int, int]]
-"""Units of work in a slice, by kernel workload and number of ranks: the same for every arm."""
+"""Units of work in a slice, by kernel workload and number of ranks. They are the same for every arm."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class GrowingLooks:
-    """Looks after 8, 12, 18, 27, ... blocks, each 1.5 times as many as the one before; no number of blocks
-    has to be known beforehand.
+    """Looks after 8, 12, 18, 27, ... blocks, each after 1.5 times as many blocks as the one before. The total
+    number of blocks need not be known in advance.
 
     closing: numbers of the blocks after which a time budget or a block limit ended the run, ascending. Each
-    adds one closing look."""
+        adds one closing look.
+    """
 
     closing: tuple[int, ...] = ()
 
@@ -38,10 +39,10 @@ GROWING = GrowingLooks()
 
 @dataclass(frozen=True, kw_only=True)
 class TrialSpec:
-    """One instance set of one arm in one block.
+    """One trial: the instances of one arm in one block.
 
-    id: '<block>.<arm>' with '.aa' behind the A/A arm's.
-    aa: this is the second run of the baseline.
+    id: '<block>.<arm>', with '.aa' appended for the A/A arm.
+    aa: whether this is the second run of the baseline.
     arm: name of the arm.
     """
 
@@ -55,7 +56,9 @@ class TrialSpec:
 @dataclass(frozen=True, kw_only=True)
 class Block:
     """Every arm once and the first baseline twice, in the order in which they are started.
-    slice_seed: seed of the order of slices inside the block."""
+
+    slice_seed: seed of the order of slices inside the block.
+    """
 
     number: int
     trials: tuple[TrialSpec, ...]
@@ -67,9 +70,10 @@ class Plan:
     """The blocks of a study.
 
     schedule: when the results are looked at.
-    sides: what every block holds, by arm and whether it is the A/A run of the arm.
-    blocks: those drawn so far, for whoever wants to see them; a run draws one at a time.
-    started: Unix seconds when the command that began the run was started; None if that was not recorded."""
+    sides: the trials of every block, by arm and whether it is the A/A run of the arm.
+    blocks: blocks drawn so far, for display; a run draws one at a time.
+    started: Unix seconds when the command that began the run was started; None if that was not recorded.
+    """
 
     seed: int
     schedule: Schedule
@@ -80,10 +84,10 @@ class Plan:
 
 @dataclass(frozen=True, kw_only=True)
 class NextBlock:
-    """What is run next, and how.
+    """What runs next, and how.
 
     block: the trials in the order in which they start; arms that are left out are not among them.
-    attempt: counts from 1; a torn block is run again as a whole.
+    attempt: counts from 1; an incomplete block is run again as a whole.
     slices: number of slices by kernel workload.
     work: units of work in each of them.
     left_out: by arm, the workloads that it does not run because their comparisons are decided.

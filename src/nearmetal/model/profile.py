@@ -1,4 +1,4 @@
-"""Where the time of an MPI rank went, by call and by peer, as libnm-profile.so found it."""
+"""Where the time of an MPI rank went, by call and by peer, as libnm-profile.so recorded it."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import msgspec
 class CallProfile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, gc=False):
     """All MPI calls of one name.
 
-    seconds: inside them.
-    bytes: handed to MPI in them for other ranks.
+    seconds: time spent inside them.
+    bytes: bytes passed to MPI in them for other ranks.
     """
 
     count: int
@@ -20,7 +20,10 @@ class CallProfile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 
 class PeerProfile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, gc=False):
-    """Messages from one rank to another. rank: in MPI_COMM_WORLD, -1 for all outside it."""
+    """Messages from one rank to another.
+
+    rank: rank in MPI_COMM_WORLD; -1 for all ranks outside it.
+    """
 
     rank: int
     messages: int
@@ -28,12 +31,12 @@ class PeerProfile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 
 class RankProfile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, gc=False):
-    """Where the time of one MPI rank went, in seconds: before MPI_Init, in it, computing, in communication
-    calls, in MPI_Finalize; together the life of the process but for its end.
+    """Where the time of one MPI rank went, in seconds: before MPI_Init, in MPI_Init, computing, in
+    communication calls, and in MPI_Finalize. Their sum is the life of the process except for its end.
 
-    complete: it came to MPI_Finalize.
+    complete: whether the rank reached MPI_Finalize.
     calls: by name.
-    peers: point-to-point and one-sided messages that it sent, those inside collective calls not among them.
+    peers: point-to-point and one-sided messages that it sent, without those inside collective calls.
     """
 
     rank: int
@@ -52,12 +55,12 @@ class RankProfile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
     @property
     def messages(self) -> int:
-        """Messages sent to single peers."""
+        """Number of messages sent to single peers."""
         return sum(p.messages for p in self.peers)
 
 
 def calls_together(many: Iterable[Mapping[str, CallProfile]]) -> dict[str, CallProfile]:
-    """Calls of several ranks or sections, added by name."""
+    """Add the calls of several ranks or sections by name."""
     out: dict[str, CallProfile] = {}
     for name, call in ((name, call) for calls in many for name, call in calls.items()):
         had = out.get(name, CallProfile(count=0, seconds=0.0, bytes=0))
@@ -70,7 +73,7 @@ def calls_together(many: Iterable[Mapping[str, CallProfile]]) -> dict[str, CallP
 
 
 def peers_together(many: Iterable[Iterable[PeerProfile]]) -> tuple[PeerProfile, ...]:
-    """Messages of several sections, added by peer, in the order of ranks."""
+    """Add the messages of several sections by peer, in the order of ranks."""
     out: dict[int, PeerProfile] = {}
     for peer in (peer for peers in many for peer in peers):
         had = out.get(peer.rank, PeerProfile(rank=peer.rank, messages=0, bytes=0))

@@ -1,11 +1,12 @@
-"""What a user's own program brings along and is held against: a script, files, a reference, bounds."""
+"""What belongs to a user's own program: its script, its files, and the reference and bounds for its
+output."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-#: Name of a script in the directory that it runs in.
+#: Name of a script in its working directory.
 SCRIPT = "script"
 
 
@@ -13,9 +14,9 @@ SCRIPT = "script"
 class Reference:
     """What the output must equal.
 
-    path: on the machine.
-    tolerance, absolute: None, byte by byte; else numbers may differ by this share of the larger one, or by so
-        much, and what stands between them may not, save for white space.
+    path: path on the machine.
+    tolerance, absolute: None for a comparison byte by byte. Otherwise numbers may differ by this fraction of
+        the larger one, or by this amount; the text between them must be equal, except for white space.
     """
 
     path: str
@@ -29,13 +30,13 @@ class Reference:
 
 @dataclass(frozen=True, kw_only=True)
 class Bounds:
-    """Where a number must lie, ends included; None: anywhere."""
+    """Interval in which a number must lie, ends included. None means no limit."""
 
     least: float | None = None
     most: float | None = None
 
     def hold(self, value: float) -> bool:
-        """Never for what is not a number."""
+        """Return whether a value is in the interval; False for NaN."""
         above = self.least is None or value >= self.least
         below = self.most is None or value <= self.most
         return value == value and above and below
@@ -53,8 +54,11 @@ ANYWHERE = Bounds()
 
 
 def interpreter_of(script: str) -> tuple[str, ...] | None:
-    """Tokens in front of a script's path, as Linux reads its first line: a path, and the rest of the line as
-    one argument. None where that line names no interpreter."""
+    """Return the words in front of a script's path, as Linux reads its first line: a path, and the rest of
+    the line as one argument.
+
+    None if that line names no interpreter.
+    """
     first = script.split("\n", 1)[0]
     path, _, rest = first[2:].strip(" \t\r").partition(" ")
     if not first.startswith("#!") or not path.startswith("/"):
@@ -63,7 +67,7 @@ def interpreter_of(script: str) -> tuple[str, ...] | None:
 
 
 def misnamed(name: str) -> str:
-    """Why a name cannot be that of a file below the program's directory; '' where it can."""
+    """Return why a name cannot be that of a file below the program's directory; '' if it can."""
     parts = _parts(name)
     if not parts or name.startswith("/"):
         return "a name below the directory that the program runs in is wanted, such as input.txt"
@@ -73,7 +77,8 @@ def misnamed(name: str) -> str:
 
 
 def meets(name: str, others: Iterable[str]) -> str | None:
-    """Which of the other names stands where this one does, above it or below it; None: none."""
+    """Return which of the other names collides with this one: it is the same path, or one is a directory
+    above the other. None if there is none."""
     own = _parts(name)
     for other in others:
         there = _parts(other)

@@ -1,4 +1,4 @@
-"""What a paper printed, to stand beside what we measure and never to be mixed with it."""
+"""Figures printed in a paper. They are shown beside our measurements, and never mixed with them."""
 
 from __future__ import annotations
 
@@ -7,10 +7,18 @@ from enum import StrEnum
 
 
 class Quantity(StrEnum):
-    """What a printed figure measures. TIME: seconds of one phase of a process; TIME_SHARE: the same as a
-    share of its life; OVERHEAD: more time than the baseline takes, as a share; GAIN: less time, as a share;
-    COUNT: events; WAIT: seconds; WALL: seconds of a whole run; INSTANCES: what those count in timed runs;
-    BOOT: seconds of a boot, by statistic (phase 'boot.minimum', ...)."""
+    """What a printed figure measures.
+
+    TIME: seconds of one phase of a process.
+    TIME_SHARE: one phase as a fraction of the life of the process.
+    OVERHEAD: additional time compared with the baseline, as a fraction.
+    GAIN: time saved compared with the baseline, as a fraction.
+    COUNT: number of events.
+    WAIT: seconds.
+    WALL: seconds of a whole run.
+    INSTANCES: counters of instances in timed runs.
+    BOOT: seconds of a boot, by statistic (phase 'boot.minimum', ...).
+    """
 
     TIME = "time"
     TIME_SHARE = "share of the time"
@@ -24,7 +32,8 @@ class Quantity(StrEnum):
 
 
 class Likeness(StrEnum):
-    """SAME: defined as ours is, under the conditions that both state; LIKE: only near it."""
+    """How well a printed figure compares with ours. SAME: same definition, under the conditions that both
+    state. LIKE: only similar."""
 
     SAME = "same quantity"
     LIKE = "like it"
@@ -32,7 +41,10 @@ class Likeness(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Paper:
-    """setting: machines, kernels and runs, in words."""
+    """A paper.
+
+    setting: machines, kernels and runs, in words.
+    """
 
     key: str
     title: str
@@ -44,15 +56,15 @@ class Paper:
 
 @dataclass(frozen=True, kw_only=True)
 class PublishedFigure:
-    """One printed figure in base units (s; shares as 0.13), low = high for a single number.
+    """One printed figure in base units (seconds; fractions such as 0.13). low = high for a single number.
 
-    part: of the study that asks the same.
+    part: part of the study that measures the same.
     source: table or section.
     size: class of the NAS benchmark.
-    arm, baseline: by place ('container', 'shared memory', ...), '' where there is none.
-    phase: of a process, '' for the whole, and of INSTANCES which of the figures ('node.user',
+    arm, baseline: by place ('container', 'shared memory', ...); '' if there is none.
+    phase: phase of a process, '' for the whole; for INSTANCES, the name of the counter ('node.user',
         analysis.instances).
-    differs: what is not as in our measurement.
+    differs: in what it differs from our measurement.
     """
 
     part: str
@@ -79,5 +91,5 @@ class Published:
     figures: tuple[PublishedFigure, ...]
 
     def of_part(self, part: str) -> tuple[PublishedFigure, ...]:
-        """Those that one part of a study stands beside."""
+        """Return the figures that belong to one part of a study."""
         return tuple(f for f in self.figures if f.part == part)

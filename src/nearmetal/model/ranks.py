@@ -1,4 +1,4 @@
-"""How many ranks a benchmark's definition allows."""
+"""The numbers of ranks that a benchmark's definition allows."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from math import isqrt
 
 
 class Ranks(StrEnum):
-    """The value says it to people."""
+    """The allowed numbers of ranks. Each value is its description for users."""
 
     ANY = "any number of"
     POWERS = "1, 2, 4, 8, ..."

@@ -1,4 +1,4 @@
-"""What was measured: one record per trial, as it stands on one line of trials/<writer>.jsonl. Base units."""
+"""What was measured: one record per trial, stored as one line of trials/<writer>.jsonl, in base units."""
 
 from __future__ import annotations
 
@@ -14,22 +14,25 @@ from .study import Better
 if TYPE_CHECKING:
     JsonValue = None | bool | int | float | str | list["JsonValue"] | dict[str, "JsonValue"]
 else:
-    JsonValue = Any  # the codec reads annotations, and takes none that refers to itself
+    JsonValue = Any  # the codec reads annotations and does not support recursive ones
 
-#: Ends the reason of a row without a value that nothing went wrong with.
+#: Suffix of the reason of a row that has no value although nothing failed.
 TOO_SHORT = "0 s, below what the clock tells"
 
 
 class Status(StrEnum):
-    """OK: usable; FAILED: launch, time-out, verification or parsing failed, see reason."""
+    """OK: usable. FAILED: launch, timeout, verification or parsing failed; see reason."""
 
     OK = "ok"
     FAILED = "failed"
 
 
 class Fold(StrEnum):
-    """How the values of one instance meet those of another: PAIRED: slice i of one with slice i of the other,
-    median of the log ratios; MEDIAN: each instance's median first."""
+    """How the values of two instances are compared.
+
+    PAIRED: slice i of one with slice i of the other, then the median of the log ratios.
+    MEDIAN: each instance's median first.
+    """
 
     PAIRED = "paired"
     MEDIAN = "median"
@@ -41,9 +44,9 @@ class Row(
     """One metric of one workload in one trial.
 
     values: raw, one per slice or run, base units.
-    parts: seconds inside each slice by kind ('comm' = MPI calls of the slowest rank; of a profiled command
-        also 'compute' and 'init'), same length as values.
-    seconds: wall seconds of each slice, same length (empty where the value itself is the seconds).
+    parts: seconds inside each slice by kind, same length as values ('comm' = MPI calls of the slowest rank;
+        for a profiled command also 'compute' and 'init').
+    seconds: wall seconds of each slice, same length; empty if the value itself is the time.
     """
 
     workload: str
@@ -61,9 +64,9 @@ class Row(
 class RankPlace(
     msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True, gc=False
 ):
-    """Where a rank really ran, as the rank itself reported it.
+    """Where a rank ran, as the rank itself reported it.
 
-    cpus: its affinity.
+    cpus: CPUs of its affinity mask.
     namespaces: inode numbers by kind (mnt, net, pid, ipc, uts, user).
     """
 
@@ -74,25 +77,25 @@ class RankPlace(
 
 
 STEP = "step."
-"""Begins the kind of a part that is a step of an event (Row.parts); a side without it spent nothing on it."""
+"""Prefix of the name of a part that is a step of an event (Row.parts). A side without this part spent no time
+on it."""
 
 
 class Connection(
     msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True, gc=False
 ):
-    """One TCP connection between ranks, seen from one end, as it stood last.
+    """One TCP connection between ranks, seen from one end, in its last known state. None = the kernel does
+    not report it.
 
-    None = the kernel does not tell.
-
-    scope: of the network in which it was seen (model.scope).
+    scope: scope of the network in which it was seen (model.scope).
     local, remote: 'address:port'.
     rto, rtt, rttvar: seconds.
     cwnd: segments.
     retransmitted: segments since it was opened.
-    lost: segments of those under way.
+    lost: lost segments among those in flight.
     timeouts: number of times that its retransmission timer expired.
-    timeout_runs: number of rows of consecutive expiries.
-    timeout_seconds: from the first expiry of each row to the end of that row.
+    timeout_runs: number of series of consecutive expiries.
+    timeout_seconds: total time from the first expiry of each series to the end of that series.
     """
 
     scope: str
@@ -113,22 +116,22 @@ class Connection(
 
 
 GROUP_PHASE = "group"
-"""Name of the phase of a trial that holds how long the trials that ran together with it took, from the first
-start to the end of the last instance."""
+"""Name of the phase with the time of all trials that ran together with this one, from the first start to the
+end of the last instance."""
 
 
 def slice_phase(workload: str) -> str:
-    """Name of the phase of a trial that holds the mean time of one slice, from its token to the next one."""
+    """Return the name of the phase with the mean time of one slice, from its token to the next one."""
     return f"{workload}.slice"
 
 
 def verify_phase(workload: str) -> str:
-    """Name of the phase of a trial that holds the time of the full, verified run of a kernel."""
+    """Return the name of the phase with the time of the full, verified run of a kernel."""
     return f"{workload}.verify"
 
 
 def block_seconds(records: Iterable[TrialRecord]) -> float:
-    """How long a block took, from the records of its trials; 0 if they do not say."""
+    """Return how long a block took, from the records of its trials; 0 if they do not contain it."""
     together, alone = 0.0, 0.0
     for record in records:
         seconds = record.phases.get(GROUP_PHASE, 0.0)
@@ -140,11 +143,13 @@ def block_seconds(records: Iterable[TrialRecord]) -> float:
 
 
 class Claim(NamedTuple):
-    """One attempt at a block. Two runs that write into one directory may both make a first attempt at a
-    block; only trials of one claim make a block together.
+    """One attempt at a block.
 
+    Two runs that write into one directory may both make a first attempt at a block; only trials of one claim
+    make a block together.
     attempt: counts from 1.
-    run: TrialRecord.run."""
+    run: TrialRecord.run.
+    """
 
     block: int
     attempt: int
@@ -152,7 +157,7 @@ class Claim(NamedTuple):
 
 
 class Head(Protocol):
-    """What says which trial a record is of, without what was measured in it. See TrialRecord."""
+    """The fields that identify the trial of a record, without its measurements. See TrialRecord."""
 
     @property
     def run(self) -> str: ...
@@ -175,13 +180,16 @@ class Head(Protocol):
 
 
 def claim_of(head: Head) -> Claim:
-    """The attempt that a trial belongs to."""
+    """Return the attempt that a trial belongs to."""
     return Claim(head.block, head.attempt, head.run)
 
 
 def counting(claims: Mapping[Claim, float]) -> dict[int, Claim]:
-    """By block the attempt that counts: the highest, and where two runs made it the one that began first.
-    claims: Unix seconds at which each began."""
+    """Return by block the attempt that counts: the highest, and if two runs made it, the one that began
+    first.
+
+    claims: Unix seconds at which each attempt began.
+    """
     last: dict[int, Claim] = {}
     for claim in sorted(claims, key=lambda c: (c.attempt, -claims[c], c.run)):
         last[claim.block] = claim
@@ -193,36 +201,36 @@ class TrialRecord(
 ):
     """One trial: one environment on one placement in one block.
 
-    Counters and shares are None where they could not be read, never zero for that reason.
-
+    Counters and fractions are None if they could not be read, never zero for that reason.
     run: label of the run that measured it.
     trial: its id within the run (plan.TrialSpec.id).
     attempt: counts from 1; a block that was interrupted is run again as a whole.
-    aa: this is the second run of the baseline.
-    position: in the order in which the trials of the block were started.
+    aa: whether this is the second run of the baseline.
+    position: position in the order in which the trials of the block were started.
     begin, end: Unix seconds.
     fold: how values of one instance become one value.
     reason: why the trial failed.
-    places: where each rank really ran.
-    transport: how ranks were told to talk, what the library calls itself, and under 'seen' how they were
-        seen to talk.
+    places: where each rank ran.
+    transport: transport that ranks were configured for, the name of the MPI library, and under 'seen' the
+        transport that they were seen to use.
     counters: differences over the trial, or over its timed part, by scope (model.scope) and counter. Over the
-        timed runs of a program, means of memory and swap stand beside them.
-    disturbance: share of CPU time that other processes took, and the share that was stolen.
-    flags: 'disturbed' and others, with the number that they rest on.
+        timed runs of a program, also means of memory and swap.
+    disturbance: fraction of CPU time that other processes took, and fraction that was stolen.
+    flags: 'disturbed' and others, with the number that they are based on.
     phases: seconds by phase.
     pages: by workload, bytes of its ranks in huge pages ('huge') and in all ('total').
-    network: what the network of the environment counted, by scope and counter; the node's counters hold the
-        traffic of other programs too.
-    connections: TCP connections between ranks; None where none was asked for, as nothing was lost, or where
-        they could not be read.
-    profile: by workload, one entry per rank, of a kernel's verified run or of a program's last run; empty
-        where no profile was asked for. The time before MPI_Init, in it and in MPI_Finalize is that of the
+    network: counters of the environment's network, by scope and counter; the node's counters include the
+        traffic of other programs.
+    connections: TCP connections between ranks; None if they were not read because nothing was lost, or could
+        not be read.
+    profile: by workload, one entry per rank, of a kernel's verified run or of a program's last run; empty if
+        no profile was requested. The times before and in MPI_Init and in MPI_Finalize are those of the
         launch, which all kernels share.
-    facts: by application, what it said of how it ran (version, library, the size it chose); by
-        'network.<host name>', how a virtual machine's own kernel had set its interface.
-    members: number of trials of the attempt at the block; 0 where it holds every trial of the plan.
-    left_out: workloads that were not run because their comparisons were decided in earlier blocks."""
+    facts: by application, what it reported about its run (version, library, the size it chose); by
+        'network.<host name>', the settings of a virtual machine's interface as its own kernel reports them.
+    members: number of trials of the attempt at the block; 0 if it contains every trial of the plan.
+    left_out: workloads that were not run because their comparisons were decided in earlier blocks.
+    """
 
     run: str
     trial: str

@@ -1,4 +1,5 @@
-"""What follows from the records: intervals, verdicts, attributions. Logs of ratios are called theta."""
+"""Results computed from the records: intervals, verdicts, attributions. Logarithms of ratios are called
+theta."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ from .study import Better
 
 
 class Verdict(StrEnum):
-    """The only five things nearmetal says about a cell (METHOD, 'One comparison')."""
+    """The five possible verdicts on a cell (METHOD, 'One comparison')."""
 
     SLOWER = "material: slower"
     FASTER = "material: faster"
@@ -21,7 +22,7 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Interval:
-    """low <= centre <= high; infinite ends before there are enough blocks."""
+    """An interval with low <= centre <= high. The ends are infinite before there are enough blocks."""
 
     centre: float
     low: float
@@ -43,9 +44,11 @@ class Look:
 
 @dataclass(frozen=True, kw_only=True)
 class Quantiles:
-    """Order-statistic intervals of one arm's values, one value of each block drawn beforehand; None = not
-    estimable at this n. values, baseline_values: those of the arm and of its baseline, in the order of
-    blocks."""
+    """Order-statistic intervals of one arm's values, using one value drawn beforehand from each block. None =
+    not estimable at this n.
+
+    values, baseline_values: values of the arm and of its baseline, in the order of blocks.
+    """
 
     n: int
     p50: Interval | None
@@ -58,14 +61,15 @@ class Quantiles:
 
 @dataclass(frozen=True, kw_only=True)
 class Part:
-    """One term of an attribution: its share of the baseline's time (0.03 = 3 % of the baseline's seconds)."""
+    """One term of an attribution, as a fraction of the baseline's time (0.03 = 3 % of the baseline's
+    seconds)."""
 
     name: str
     overhead: Interval
 
 
 class Change(StrEnum):
-    """What of an arm a suggestion changes, in the words of the study file."""
+    """The part of an arm that a suggestion changes, in the words of the study file."""
 
     CPU = "limits.cpu"
     CPU_SHARES = "limits.cpu_shares"
@@ -79,8 +83,11 @@ class Change(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Suggestion:
-    """A change that may help, words: 'take the CPU quota out'; change: of the arm or its workload, None where
-    a study cannot make it."""
+    """A change that may help.
+
+    change: change of the arm or its workload; None if a study cannot make it.
+    words: for example 'take the CPU quota out'.
+    """
 
     change: Change | None
     words: str
@@ -88,9 +95,13 @@ class Suggestion:
 
 @dataclass(frozen=True, kw_only=True)
 class Attribution:
-    """overhead = sum of parts + residual, in shares of the baseline's time; sentence: only where the figures
-    carry it, else 'not explained'. causes: what cuts across the parts (throttling, waiting for a CPU,
-    time-outs, ...), in the same shares; unexplained: what they leave; None where nothing was counted."""
+    """Where the overhead of a cell comes from: overhead = sum of parts + residual, in fractions of the
+    baseline's time.
+
+    sentence: an explanation if the figures support one, else 'not explained'.
+    causes: causes across the parts (throttling, waiting for a CPU, timeouts, ...), in the same fractions.
+    unexplained: overhead not covered by the causes; None if nothing was counted.
+    """
 
     parts: tuple[Part, ...]
     residual: Interval | None
@@ -101,21 +112,21 @@ class Attribution:
 
     @property
     def change(self) -> Change | None:
-        """What a study could try."""
+        """The change that a study could try; None if there is none."""
         return None if self.suggestion is None else self.suggestion.change
 
 
 @dataclass(frozen=True, kw_only=True)
 class NetworkTrouble:
-    """What TCP lost and waited for in a trial of an arm and of its baseline: means over trials, None =
+    """TCP losses and timeouts in the trials of an arm and of its baseline: means over trials, None =
     unavailable.
 
-    timeouts, retransmitted: expired retransmission timers and segments sent again in the timed part.
-    rto: the smallest retransmission time-out of a connection in trouble, seconds, None = none was seen.
-    waited: timeouts times the rto (0.2 s where none was seen).
-    extra_seconds: of the timed part over the baseline's for the same work.
-    drops: packets by place over the whole trial, most first.
-    shared: a side used the machine's own network, so that other programs are counted too.
+    timeouts, retransmitted: expired retransmission timers, and segments sent again, in the timed part.
+    rto: the smallest retransmission timeout of a connection with losses, in seconds; None = none was seen.
+    waited: timeouts times the rto (0.2 s if none was seen).
+    extra_seconds: how much longer the timed part took than the baseline's, for the same work.
+    drops: dropped packets by place over the whole trial, most first.
+    shared: whether a side used the machine's own network, so that other programs are counted too.
     """
 
     timeouts: float | None
@@ -134,11 +145,12 @@ class NetworkTrouble:
 
 @dataclass(frozen=True, kw_only=True)
 class Roof:
-    """The roof over one metric of one arm.
+    """The upper bound of one metric of one arm.
 
-    words: what it is.
+    words: description.
     value: in the cell's unit.
-    share: of the arm's median in it, beyond 1 where a cache or another way round it serves that.
+    share: the arm's median as a fraction of the bound. It exceeds 1 if, for example, a cache serves the
+        requests.
     """
 
     words: str
@@ -149,13 +161,13 @@ class Roof:
 
 @dataclass(frozen=True, kw_only=True)
 class SliceSpread:
-    """Of ln(env / baseline).
+    """Variance of ln(env / baseline) within and between blocks.
 
-    slices: in a block.
-    slice_variance, block_variance: of one slice, and of blocks beyond what their slices explain (negative
-        where chance made it so).
-    slice_seconds: of one more slice of both sides.
-    other_seconds: what else a block takes.
+    slices: number of slices in a block.
+    slice_variance: variance of one slice.
+    block_variance: variance of blocks beyond what their slices explain (it may be negative by chance).
+    slice_seconds: time of one more slice of both sides.
+    other_seconds: the rest of the time of a block.
     """
 
     slices: int
@@ -167,37 +179,39 @@ class SliceSpread:
 
 @dataclass(frozen=True, kw_only=True)
 class Cell:
-    """One comparison of one metric. Overheads and differences of an arm from its baseline.
+    """One comparison of one metric. Overheads and differences are those of an arm compared with its baseline.
 
-    n: blocks that the interval rests on. A block in which one side failed is among them, and counts as
+    n: blocks that the interval is based on. They include blocks in which one side failed, which count as
         infinitely slow for that side.
     failed: number of blocks in which a side failed, or in which the sides cannot be compared.
     failed_blocks, baseline_failed_blocks: numbers of the blocks in which the arm or its baseline failed.
     baseline_value, value: medians over blocks, base units.
-    overhead, low, high: time-equivalent overhead as a share (0.03 = +3 %), exp(theta) - 1 of the primary
+    overhead, low, high: time-equivalent overhead as a fraction (0.03 = +3 %), exp(theta) - 1 of the primary
         interval.
-    confidence: of all intervals of this cell.
+    confidence: confidence of all intervals of this cell.
     reason: why the verdict is what it is, in words.
-    decided_block, decided_seconds: number of the block after which the verdict was first reached, and
-        seconds of the run at the end of that block; None without a verdict.
+    decided_block, decided_seconds: number of the block after which the verdict was first reached, and seconds
+        of the run at the end of that block; None without a verdict.
     smallest_material: the smallest overhead that could have been called material.
-    blocks_needed, seconds_needed: more for a verdict at the present spread; None when decided or unknown.
+    blocks_needed, seconds_needed: how many more are needed for a verdict at the present spread; None if
+        decided or unknown.
     difference: paired differences value - baseline, base units.
     sign, mean: companion intervals of theta; the mean is approximate and carries no verdict.
-    p_holm: Holm's adjusted p value; None where there is none.
+    p_holm: Holm's adjusted p value; None if there is none.
     looks: the running interval of theta after each look.
-    blocks, d, baseline_values, values: numbers of the blocks that were measured on both sides, and
-        s * ln(x_env / x_base) and both values of each.
-    network: what TCP lost; None where nothing was lost, or nothing is known.
-    emulated: a side ran on nodes that are emulated.
-    roof, baseline_roof: upper bound of each side; None where there is none, or none was measured.
+    blocks, d, baseline_values, values: numbers of the blocks that were measured on both sides, and for each s
+        * ln(x_env / x_base) and both values.
+    network: TCP losses; None if nothing was lost, or nothing is known.
+    emulated: whether a side ran on emulated nodes.
+    roof, baseline_roof: upper bound of each side; None if there is none, or none was measured.
     total: overhead of all blocks together, the ratio of arithmetic means by Fieller; approximate, carries no
         verdict.
-    spread: of slices and blocks; None where there are no slices.
+    spread: variance of slices and blocks; None if there are no slices.
     e: e-value of the signs against no difference at all.
-    discovered: whether e-BH counts it among all comparisons of the study; None for A/A cells.
-    guest: how a side or its guests are emulated or nested, 'TCG, no KVM: why'; empty where none are.
-    guest_of: the environments of which that is said."""
+    discovered: whether e-BH selects it among all comparisons of the study; None for A/A cells.
+    guest: how a side or its guests are emulated or nested, 'TCG, no KVM: why'; empty if none are.
+    guest_of: the environments that `guest` describes.
+    """
 
     arm: str
     environment: str
@@ -261,12 +275,14 @@ class Cell:
 
 @dataclass(frozen=True, kw_only=True)
 class NoiseFloor:
-    """The A/A cells: the baseline against itself.
+    """The A/A cells: the baseline compared with itself.
 
-    cells: *material* and *inconsistent* stand only where they hold with alpha divided by their number.
+    cells: a cell is *material* or *inconsistent* only if that holds with alpha divided by the number of
+        cells.
     trusted: none is material or inconsistent.
     proven: every one is equivalent.
-    reason: what disturbed it, or what is not decided yet."""
+    reason: what disturbed it, or what is not decided yet.
+    """
 
     cells: tuple[Cell, ...]
     trusted: bool
@@ -276,7 +292,10 @@ class NoiseFloor:
 
 @dataclass(frozen=True, kw_only=True)
 class Unused:
-    """Something that was measured and not used, or not measured, and why. failed: it ran, and went wrong."""
+    """Something that was not measured, or was measured but not used, and why.
+
+    failed: whether it ran and failed.
+    """
 
     what: str
     reason: str
@@ -286,11 +305,11 @@ class Unused:
 
 @dataclass(frozen=True, kw_only=True)
 class Analysis:
-    """Everything a report shows.
+    """Everything that a report shows.
 
-    blocks: complete blocks.
+    blocks: number of complete blocks.
     elapsed: seconds of the run.
-    disturbance: share of trials flagged, and medians, by kind.
+    disturbance: fraction of trials flagged, and medians, by kind.
     block_seconds: median seconds of a block.
     """
 

@@ -1,4 +1,4 @@
-"""Roofs: what the bare machine gives at most, as measured, and their form in files."""
+"""Upper bounds ("roofs"): the most that the bare machine gives, as measured, and their form in files."""
 
 from __future__ import annotations
 
@@ -15,8 +15,10 @@ DISK_READ, DISK_WRITE = "disk-read", "disk-write"
 
 @dataclass(frozen=True, kw_only=True)
 class Wanted:
-    """A roof that a study's metrics are under. place: directory on the disk that it is of, or the arm over
-    whose seats it goes."""
+    """An upper bound that a study needs for its metrics.
+
+    place: directory on the disk that it is measured on, or the arm whose network it is measured over.
+    """
 
     name: str
     ranks: int
@@ -26,11 +28,11 @@ class Wanted:
 
 @dataclass(frozen=True, kw_only=True)
 class RoofKernel:
-    """How one of our kernels measures a roof.
+    """How a built-in kernel measures an upper bound.
 
     kernel, params: what is run.
-    metrics: of which the best one counts.
-    how: in words.
+    metrics: metrics of which the best one counts.
+    how: description in words.
     """
 
     kernel: str
@@ -41,7 +43,7 @@ class RoofKernel:
 
 
 LONG, SHORT = 1 << 20, 8
-"""Bytes of the messages whose bandwidth and latency are the roofs."""
+"""Bytes of the messages whose bandwidth and latency are used as upper bounds."""
 
 ROOF_KERNELS: Mapping[str, RoofKernel] = {
     TRIAD: RoofKernel(
@@ -70,17 +72,17 @@ ROOF_KERNELS: Mapping[str, RoofKernel] = {
 
 @dataclass(frozen=True, kw_only=True)
 class MeasuredRoof:
-    """What the bare machine gives at most, measured.
+    """The most that the bare machine gives, as measured.
 
     name: 'triad', 'latency', 'bandwidth', 'dgemm', ...
-    ranks: that measured it; None = as many as there are CPUs.
-    transport: 'shm' or 'tcp' of messages, else ''.
-    value: the best of all rounds, in `unit`; of each round the median counts.
+    ranks: number of ranks that measured it; None = as many as there are CPUs.
+    transport: 'shm' or 'tcp' for messages, else ''.
+    value: the best of all rounds, in `unit`; each round counts with its median.
     rounds: how often it was measured, at different times.
     better: whether a higher or a lower value is better.
     measured: Unix seconds of the last round.
-    how: in words.
-    place: directory on the disk that it is of, or arm whose network it goes over, else ''.
+    how: description in words.
+    place: directory on the disk that it is measured on, or arm whose network it is measured over, else ''.
     """
 
     name: str
@@ -95,23 +97,24 @@ class MeasuredRoof:
     rounds: int = 1
 
     def fits(self, wanted: Wanted) -> bool:
-        """Whether it is the roof that is wanted."""
+        """Return whether this is the upper bound that is wanted."""
         same = (self.name, self.transport, self.place) == (wanted.name, wanted.transport, wanted.place)
         return same and self.ranks in (None, wanted.ranks)
 
     def with_round(self, other: MeasuredRoof) -> MeasuredRoof:
-        """The better of both, with the rounds of both."""
+        """Return the better value of both, with the rounds of both added."""
         best = max if self.better is Better.HIGHER else min
         return replace(other, value=best(self.value, other.value), rounds=self.rounds + other.rounds)
 
     def raised_to(self, values: Iterable[float]) -> MeasuredRoof:
-        """Raised to the best of what the bare machine reached with the same kernel and size."""
+        """Return the bound raised to the best value that the bare machine reached with the same kernel and
+        size."""
         best = max if self.better is Better.HIGHER else min
         return replace(self, value=best((self.value, *values)))
 
 
 def roof_record(roof: MeasuredRoof) -> dict[str, JsonValue]:
-    """As it stands in the provenance and in the cache."""
+    """Return the bound in the form used in the provenance and in the cache."""
     return {
         "name": roof.name,
         "ranks": roof.ranks,
@@ -127,7 +130,7 @@ def roof_record(roof: MeasuredRoof) -> dict[str, JsonValue]:
 
 
 def read_roofs(found: JsonValue) -> tuple[MeasuredRoof, ...]:
-    """The roofs of a provenance; what is none is left out."""
+    """Return the upper bounds of a provenance; entries that are not valid are left out."""
     out: list[MeasuredRoof] = []
     for item in found if isinstance(found, list) else []:
         roof = _read_roof(item) if isinstance(item, dict) else None

@@ -1,5 +1,7 @@
-"""Scopes of counters: what was counted, and over which part of a trial. They are the keys of
-TrialRecord.counters, of TrialRecord.network and of samples."""
+"""Scopes of counters: what was counted, and over which part of a trial.
+
+They are the keys of TrialRecord.counters, of TrialRecord.network and of samples.
+"""
 
 from __future__ import annotations
 
@@ -8,19 +10,19 @@ from functools import cache
 
 # Kinds of scopes; counters of other packages' backends may have kinds of their own.
 NODE = "node"
-"""The whole machine, other programs included."""
+"""The whole machine, including other programs."""
 INSTANCE = "instance"
 """The control groups of an instance, or its network namespace."""
 GUEST = "guest"
-"""What the kernel of a virtual machine counts itself."""
+"""Counters of a virtual machine's own kernel."""
 VCPU = "vcpu"
-"""The threads of a virtual machine's CPUs, as the host sees them."""
+"""The threads that run a virtual machine's CPUs, as the host sees them."""
 EXITS = "exits"
-"""How often a virtual machine left to its hypervisor."""
+"""Number of exits of a virtual machine to its hypervisor."""
 HUB = "hub"
 """The bridge between instances, and the host's ends of their links."""
 RANKS = "ranks"
-"""What the ranks sent to each other by TCP."""
+"""Bytes that the ranks sent to each other by TCP."""
 BESIDE = "beside"
 """The companion of an arm's instances."""
 TIMED = "timed"
@@ -33,14 +35,13 @@ _RUNS = "runs"
 class Scope:
     """What a group of counters covers.
 
-    In records and samples stands its text, str(scope): 'node', 'instance.<host name>', 'timed.<workload>' or
+    Records and samples contain its text, str(scope): 'node', 'instance.<host name>', 'timed.<workload>' or
     'runs.<workload>.instance.<host name>'.
-
     kind: one of the kinds above.
-    name: which one of its kind: the host name of an instance, or the workload of TIMED; empty where there is
+    name: which one of its kind: the host name of an instance, or the workload of TIMED; empty if there is
         only one.
-    runs: the workload whose timed runs the counters cover; empty where they cover the whole trial, or where
-        the kind is TIMED.
+    runs: the workload whose timed runs the counters cover; empty if they cover the whole trial, or if the
+        kind is TIMED.
     """
 
     kind: str
@@ -53,27 +54,27 @@ class Scope:
 
     @property
     def place(self) -> str:
-        """Where it is, for a report: the host name of an instance, or else the text."""
+        """The place for a report: the host name of an instance, or else the text."""
         return self.name if self.kind == INSTANCE and not self.runs else str(self)
 
     def over_runs(self, workload: str) -> Scope:
-        """The same scope over the timed runs of a workload only."""
+        """Return the same scope over the timed runs of a workload only."""
         return replace(self, runs=workload)
 
     @staticmethod
     def timed(workload: str) -> Scope:
-        """The timed slices or runs of a workload."""
+        """Return the scope of the timed slices or runs of a workload."""
         return Scope(kind=TIMED, name=workload)
 
     @staticmethod
     def instance(host_name: str) -> Scope:
-        """An instance by its host name."""
+        """Return the scope of an instance by its host name."""
         return Scope(kind=INSTANCE, name=host_name)
 
     @staticmethod
     @cache
     def parse(text: str) -> Scope:
-        """The scope of a text. Every text has one."""
+        """Return the scope that a text stands for. Every text is valid."""
         kind, _, name = text.partition(".")
         workload, _, rest = name.partition(".")
         if kind == _RUNS and workload and rest:

@@ -1,4 +1,4 @@
-"""A series: one large question asked in parts, each a study with a results directory of its own."""
+"""A series: one large question studied in parts. Each part is a study with its own results directory."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .study import Study
 
 
 class Scale(StrEnum):
-    """Sizes of the problems: what a small machine holds, or those of the paper."""
+    """Problem sizes: sizes that fit on a small machine, or those of the paper."""
 
     SMALL = "small"
     PAPER = "paper"
@@ -20,10 +20,10 @@ class Scale(StrEnum):
 class Part:
     """One part of a series.
 
-    share: of the whole time.
-    places: the arm that stands for each place of the paper, by the paper's word ('container').
-    absent: why there is no study here, '' where there is.
-    notes: what a reader must know of this part.
+    share: fraction of the whole time.
+    places: the arm that takes each place of the paper, by the paper's word ('container').
+    absent: why there is no study here; '' if there is one.
+    notes: what a reader must know about this part.
     """
 
     key: str
@@ -39,8 +39,8 @@ class Part:
 class Series:
     """A study in parts.
 
-    paper: key of the published figures that stand beside.
-    notes: of all parts.
+    paper: key of the published figures that are shown beside the results.
+    notes: notes that apply to all parts.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""What is asked: environments, placements, workloads and the design that crosses them."""
+"""A study: environments, placements, workloads and the design that combines them."""
 
 from __future__ import annotations
 
@@ -84,7 +84,10 @@ __all__ = [
 
 @dataclass(frozen=True, kw_only=True)
 class Arm:
-    """One side of a comparison: an environment on a placement. name: '<environment>/<placement>'."""
+    """One side of a comparison: an environment on a placement.
+
+    name: '<environment>/<placement>'.
+    """
 
     environment: Environment
     placement: Placement
@@ -95,8 +98,8 @@ class Arm:
 
     @property
     def transport(self) -> Transport:
-        """What carries messages: what the environment asks for; else TCP between instances and over loopback,
-        shared memory otherwise."""
+        """The transport of messages: what the environment asks for; otherwise TCP between instances and over
+        loopback, else shared memory."""
         if self.environment.transport is not TransportWish.AUTO:
             return Transport(self.environment.transport.value)
         crosses = self.placement.all_instances > 1
@@ -107,7 +110,7 @@ class Arm:
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """arm against baseline; both are names of arms."""
+    """A comparison of an arm with a baseline; both are names of arms."""
 
     arm: str
     baseline: str
@@ -115,8 +118,11 @@ class Comparison:
 
 @dataclass(frozen=True, kw_only=True)
 class Study:
-    """A whole question. environments, placements, workloads in the order of the file; images: its own
-    definitions, beside those that come with nearmetal."""
+    """A whole study.
+
+    environments, placements, workloads: in the order of the file.
+    images: its own definitions, beside those that come with nearmetal.
+    """
 
     name: str
     question: str
@@ -127,14 +133,14 @@ class Study:
     images: tuple[ImageDefinition, ...] = ()
 
     def arms(self) -> tuple[Arm, ...]:
-        """Every environment on each placement it names, in file order."""
+        """Return every environment on each placement that it names, in file order."""
         places = {p.name: p for p in self.placements}
         return tuple(
             Arm(environment=e, placement=places[name]) for e in self.environments for name in e.placements
         )
 
     def with_arms(self, names: Collection[str]) -> Study:
-        """The study with only the environments, and of them the placements, that these arms stand for."""
+        """Return the study with only the environments and placements of these arms."""
         environments = tuple(
             replace(e, placements=kept)
             for e in self.environments
@@ -145,16 +151,22 @@ class Study:
         return replace(self, environments=environments, design=design)
 
     def baseline_arm(self, baseline: str, arm: Arm) -> Arm | None:
-        """The arm of environment `baseline` that `arm` is compared with: the same placement, else one with as
-        many ranks; None where there is none, or where it is the arm itself."""
+        """Return the arm of environment `baseline` that `arm` is compared with: on the same placement, else
+        on one with as many ranks.
+
+        None if there is none, or if it is the arm itself.
+        """
         own = [a for a in self.arms() if a.environment.name == baseline]
         same = [a for a in own if a.placement.name == arm.placement.name]
         alike = same or [a for a in own if a.placement.ranks == arm.placement.ranks]
         return alike[0] if alike and alike[0].name != arm.name else None
 
     def comparisons(self) -> tuple[Comparison, ...]:
-        """First every arm against the first baseline; then against each further baseline only the arms that
-        share its transport and are not baselines themselves (what is left once shared memory is left)."""
+        """Return every arm compared with the first baseline; then, for each further baseline, the arms that
+        use its transport and are not baselines themselves.
+
+        A further baseline without shared memory shows what overhead remains once shared memory is not used.
+        """
         first, *further = self.design.baselines
         out: list[Comparison] = []
         for arm in self.arms():

@@ -18,30 +18,35 @@ class Better(StrEnum):
 
 
 class Pages(StrEnum):
-    """Page size asked for by a kernel: madvise(MADV_HUGEPAGE), or 4 KiB by MADV_NOHUGEPAGE."""
+    """Page size that a kernel requests: madvise(MADV_HUGEPAGE), or 4 KiB by MADV_NOHUGEPAGE."""
 
     HUGE = "huge"
     SMALL = "4k"
 
 
-#: Starts, stops or commands of a block where the study does not say.
+#: Starts, stops or commands in a block, if the study does not state a number.
 USUAL_EVENTS = 8
-#: Stands for the number of ranks in the arguments of a user's own program.
+#: Replaced by the number of ranks in the arguments of a user's own program.
 RANKS = "{ranks}"
-#: Stands for the path of its storage in the arguments of a user's own program.
+#: Replaced by the path of its storage in the arguments of a user's own program.
 STORAGE = "{storage}"
-#: Tells a program the same in its environment.
+#: The environment variable with the same path.
 STORAGE_VARIABLE = "NEARMETAL_STORAGE"
-#: Stands for who a program runs as, in numbers, where it runs.
+#: Replaced by the user and group ID that a program runs as, where it runs.
 IDS = "{uid:gid}"
 
 
 @dataclass(frozen=True, kw_only=True)
 class MetricSpec:
-    """One metric of a user's own program: where its value stands in the output, its unit, its direction.
-    Exactly one of regex (one group) and json_path (dotted) is set; file: name of the one that it stands in,
-    None for the standard output; scale: what the number is multiplied by to be in that unit; bounds: outside
-    of which, in that unit, the run is wrong."""
+    """One metric of a user's own program: where its value is in the output, its unit, and its direction.
+
+    Exactly one of regex and json_path is set.
+    regex: expression with one group.
+    json_path: keys separated by dots.
+    file: name of the output file; None for the standard output.
+    scale: factor that converts the number to the unit.
+    bounds: the run is wrong if the value, in the unit, is outside these bounds.
+    """
 
     name: str
     unit: str
@@ -55,14 +60,14 @@ class MetricSpec:
 
 @dataclass(frozen=True, kw_only=True)
 class VerifySpec:
-    """What the output of a user's own program must hold for its run to count; regex, reference or both are
+    """What the output of a user's own program must contain for its run to count. regex, reference or both are
     set.
 
-    file: name of the one that is looked at, None for the standard output.
-    regex: searched in it with ^ and $ meaning lines.
-    expected: what its one group must have matched.
-    bounds: where the number in its group must lie; without either, that it matches is enough.
-    reference: what it must equal.
+    file: name of the output file that is checked; None for the standard output.
+    regex: searched in it; ^ and $ match at line ends.
+    expected: what its one group must match.
+    bounds: bounds of the number in its group; without expected and bounds, a match is enough.
+    reference: what the output must equal.
     """
 
     regex: str | None = None
@@ -74,10 +79,10 @@ class VerifySpec:
 
 @dataclass(frozen=True, kw_only=True)
 class KernelWorkload:
-    """One of our own kernels.
+    """One of the built-in kernels.
 
     params: the kernel's own keys (class, elements, bytes, ...).
-    metrics: the ones to keep, empty for all.
+    metrics: the ones to keep; empty for all.
     """
 
     name: str
@@ -101,13 +106,13 @@ class KernelWorkload:
 class CommandWorkload:
     """A user's own program.
 
-    argv: tokens, no shell, empty where there is a script instead, text with its interpreter on its first
-        line.
+    argv: command line, without a shell; empty if there is a script instead.
+    script: text of a script, with its interpreter on its first line.
     mpi: started by mpirun with one rank per task.
-    per_task: a process for each task, without MPI, all begun at one moment.
-    files: what is copied into its directory before each run, path on the machine -> name there.
-    verify: None, every run that ends well counts.
-    exit_codes: those of a run that ended well.
+    per_task: one process for each task, without MPI; all start at the same moment.
+    files: copied into its directory before each run, by path on the machine -> name there.
+    verify: None if every successful run counts.
+    exit_codes: exit statuses of a successful run.
     time_limit: seconds.
     """
 
@@ -124,21 +129,23 @@ class CommandWorkload:
     time_limit: float = 3600.0
 
     def argv_on(self, ranks: int) -> tuple[str, ...]:
-        """The tokens of a launch on so many ranks: RANKS in them is that number, and nothing else changes."""
+        """Return the command line of a launch on this many ranks. RANKS in it is replaced by that number;
+        nothing else changes."""
         if self.script is not None:
             return (*(interpreter_of(self.script) or ()), f"./{SCRIPT}")
         return tuple(token.replace(RANKS, str(ranks)) for token in self.argv)
 
     @property
     def told_of_storage(self) -> str:
-        """By which of its names the program's arguments or script are told of storage; '' where by none."""
+        """The name (STORAGE or STORAGE_VARIABLE) by which the program's arguments or script refer to storage;
+        '' if they do not."""
         words = self.argv if self.script is None else (self.script,)
         marks = (STORAGE, STORAGE_VARIABLE) if self.script is None else (STORAGE_VARIABLE,)
         return next((mark for mark in marks if any(mark in word for word in words)), "")
 
     @property
     def outputs(self) -> tuple[str, ...]:
-        """Files that it writes and we read."""
+        """Files that it writes and nearmetal reads."""
         named = [m.file for m in self.metrics] + ([self.verify.file] if self.verify is not None else [])
         return tuple(dict.fromkeys(n for n in named if n is not None))
 
@@ -151,7 +158,8 @@ class CommandWorkload:
 
 @dataclass(frozen=True, kw_only=True)
 class ApplicationWorkload:
-    """A program of a package, or by the user's path, that nearmetal knows how to feed and to read.
+    """A program of a package, or at the user's path, for which nearmetal can write the input and read the
+    output.
 
     application: name of an entry point.
     params: its own keys, in base units.
@@ -176,11 +184,11 @@ class ApplicationWorkload:
 
 @dataclass(frozen=True, kw_only=True)
 class SubjectFacts:
-    """What a subject that measures events of instances says of itself; see subjects.contract.
+    """What a subject that measures events of instances declares about itself; see subjects.contract.
 
-    name: by which study files ask for it. It is also its group in the noise floor.
+    name: name in study files. It is also its group in the noise floor.
     metrics: names of what it measures.
-    quantiles: those of its metrics of which quantiles are shown.
+    quantiles: the metrics for which quantiles are shown.
     usual: events or instances in a block if the study does not say. None: as many as a kernel has slices, or
         in plain trials as many as a program has runs.
     """
@@ -195,8 +203,8 @@ class SubjectFacts:
 class EventSubject:
     """Events of the instances themselves, measured by a subject.
 
-    facts: of the subject.
-    count: how many events or instances; None for as many as are usual.
+    facts: facts of the subject.
+    count: how many events or instances; None for the usual number.
     """
 
     name: str
@@ -214,7 +222,7 @@ class EventSubject:
         return False
 
     def count_in(self, design: Design) -> int:
-        """How many events or instances there are in a block."""
+        """Return how many events or instances there are in a block."""
         if self.count is not None:
             return self.count
         if self.facts.usual is not None:
@@ -226,5 +234,5 @@ Workload = KernelWorkload | ApplicationWorkload | CommandWorkload | EventSubject
 
 
 def quantiles_of(workloads: Iterable[Workload]) -> dict[str, frozenset[str]]:
-    """The metrics of which quantiles are shown, by workload that has any."""
+    """Return the metrics for which quantiles are shown, by workload that has any."""
     return {w.name: w.facts.quantiles for w in workloads if isinstance(w, EventSubject) and w.facts.quantiles}

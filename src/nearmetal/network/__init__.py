@@ -1,3 +1,4 @@
-"""Networks that instances are joined by, in network namespaces of their own. Knows no environment.
+"""Networks between instances, in network namespaces of their own. This package knows no environment.
 
-Imports nothing here: the worker, which every run waits for, is a module of this room."""
+This file imports nothing, since every run waits for the worker, which is a module of this package.
+"""

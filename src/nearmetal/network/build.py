@@ -1,8 +1,8 @@
-"""Makes the networks of a run, and takes them away again. Knows no environment.
+"""Build the networks of a run, and remove them again.
 
 As root the namespaces are named (/run/netns/<label>-net0-hub, -a, -b ...), so that 'nearmetal clean' finds
-them; without root small processes of the user namespace hold them, and die with us. All networks are made by
-one worker, since starting it costs more than making them.
+them. Without root, small processes of the user namespace hold them, and die with nearmetal. One worker builds
+all networks, since starting it takes longer than building them.
 """
 
 from __future__ import annotations
@@ -38,24 +38,25 @@ WORKER_TIMEOUT = 120.0
 
 
 class Holder(Protocol):
-    """What a network needs of the shared user namespace (environments.holder.UserNamespaceHolder)."""
+    """What a network needs from the shared user namespace (environments.holder.UserNamespaceHolder)."""
 
     def command(self, argv: Sequence[str], *, pid: int | None = None) -> list[str]:
-        """Tokens that run argv as root of the user namespace in pid's network namespace."""
+        """Return the command line that runs argv as root of the user namespace, in pid's network
+        namespace."""
 
     def network_namespace(self) -> AbstractContextManager[int]:
-        """A new network namespace in it: the pid that holds it."""
+        """Make a new network namespace in it. Yields the PID of the process that holds it."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Emulation:
-    """What stands for machines in a network.
+    """The emulated nodes of a network.
 
-    link: of each node, as asked for.
-    nodes: namespace of each by name.
-    addresses: of the nodes.
-    switch: its namespace.
-    relay: its ports that a relay has to join, none where the kernel does.
+    link: requested properties of each node's link.
+    nodes: network namespace of each node, by name.
+    addresses: addresses of the nodes.
+    switch: network namespace of the switch.
+    relay: ports that a relay must join; empty if the kernel does it.
     """
 
     link: NodeLink
@@ -67,10 +68,16 @@ class Emulation:
 
 @dataclass(frozen=True, kw_only=True)
 class Network:
-    """A network that stands, as one arm sees it. hub_*: where mpirun runs: a namespace apart, or that of the
-    first seat (hub_apart); seats: the arm's own; read_back: facts by place ('hub', 'a', 'b', ...), as the
-    namespaces themselves report them; meters: what reads the counters of each namespace, by its path, open
-    while the network stands; empty where descriptors are scarce."""
+    """A network as one arm sees it.
+
+    hub_apart: whether mpirun has a namespace of its own; otherwise it runs in that of the first seat.
+    hub_netns, hub_address, hub_interface: where mpirun runs.
+    seats: the arm's own.
+    read_back: facts by place ('hub', 'a', 'b', ...), as read in the namespaces themselves.
+    hub_enter: command line that enters the hub's namespace.
+    meters: meter of each namespace, by its path, open as long as the network; empty if descriptors are
+        scarce.
+    """
 
     label: str
     attachment: Attachment
@@ -88,11 +95,11 @@ class Network:
     emulation: Emulation | None = None
 
     def hub_command(self, argv: Sequence[str]) -> list[str]:
-        """Tokens that run argv on the machine, but in the hub's network."""
+        """Return the command line that runs argv on the machine, but in the hub's network."""
         return [*self.hub_enter, *argv]
 
     def trouble(self) -> str:
-        """What has gone of the arm's own interfaces; '' where all stand, or nothing can be said."""
+        """Return which of the arm's interfaces is gone; '' if all exist, or if it cannot be known."""
         wanted = {seat.netns: {seat.interface} for seat in self.seats}
         if self.hub_apart:
             wanted[self.hub_netns] = {self.hub_interface, *(s.port for s in self.seats if s.port)}
@@ -106,7 +113,7 @@ class Network:
         return ""
 
     def record(self) -> dict[str, JsonValue]:
-        """What was asked for and what was got, for the provenance."""
+        """Return for the provenance what was requested and what was built."""
         return {
             "attachment": self.attachment.value,
             "mode": self.mode,
@@ -125,11 +132,13 @@ def build_networks(
     user_namespace_holder: Holder | None = None,
     host: Host | None = None,
 ) -> Iterator[tuple[Network, ...]]:
-    """A network for each want, in their order; those of like attachment and settings share one. label:
-    'nearmetal-<run>'; scratch: a directory for what switches keep; everything is gone on leaving.
+    """Build a network for each want, in their order; equal attachments and settings share one. All are
+    removed on exit.
 
-    Raises UnavailableError when this machine lacks something, or gives something else than was asked for,
-    UsageError for what no network can be, RunError.
+    label: 'nearmetal-<run>'.
+    scratch: directory for files of switches.
+    Raises UnavailableError if this machine lacks something, or sets something else than requested.
+    Raises UsageError for an impossible network, and RunError.
     """
     with attempted_networks(
         label, wants, scratch, user_namespace_holder=user_namespace_holder, host=host
@@ -149,7 +158,8 @@ def attempted_networks(
     user_namespace_holder: Holder | None = None,
     host: Host | None = None,
 ) -> Iterator[tuple[Network | UnavailableError, ...]]:
-    """As build_networks, but what could not be made as it was asked for stands there as the error."""
+    """Do the same as build_networks, but yield the error in place of each network that could not be built as
+    requested."""
     machine = host or LocalHost()
     with ExitStack() as stack:
         ready = allocated(stack, machine, wants, scratch)
@@ -223,7 +233,7 @@ class _Places:
         return self._holder.command(argv, pid=next(iter(self._pids.values())))
 
     def of_devices(self) -> dict[str, str]:
-        """The namespace of each device of the machine that is to be moved."""
+        """Return the target namespace of each device of the machine that must be moved."""
         return {
             link.name: own[link.at]
             for made, own in zip(self._plans, self.paths, strict=True)
@@ -280,7 +290,7 @@ def _compared(network: Network) -> Network | UnavailableError:
 
 
 def _part(network: Network | UnavailableError, seats: range) -> Network | UnavailableError:
-    """A network as the arm sees it that these seats are of."""
+    """Return a network as seen by the arm that has these seats."""
     if isinstance(network, UnavailableError):
         return network
     return replace(network, seats=tuple(network.seats[i] for i in seats))
@@ -294,7 +304,7 @@ def _refused(own: NetworkPlan, made: Mapping[str, Any]) -> UnavailableError:
 
 
 def remedy(kind: str, said: str) -> str:
-    """What mends a link that the kernel refused."""
+    """Return the remedy for a link that the kernel refused."""
     if "not supported" in said and kind in ("veth", "bridge", "macvlan", "macvtap", "ipvlan", "vxlan"):
         return f"modprobe {kind} (a kernel with CONFIG_{kind.upper()})"
     if "congestion_control" in said:
@@ -305,7 +315,7 @@ def remedy(kind: str, said: str) -> str:
 
 
 def _switch(stack: ExitStack, machine: Host, network: Network, scratch: Path) -> Network | UnavailableError:
-    """Open vSwitch between the ports in the hub."""
+    """Run Open vSwitch between the ports in the hub."""
     directory = scratch / network.label
     directory.mkdir()
     ports = [*(seat.port for seat in network.seats), HUB_PORT]
@@ -317,8 +327,8 @@ def _switch(stack: ExitStack, machine: Host, network: Network, scratch: Path) ->
 
 
 def _meter_sockets(stack: ExitStack, places: int) -> tuple[socket.socket | None, int | None]:
-    """Our end, and the descriptor of the worker's; none where the meters would take half of the files that we
-    may have open."""
+    """Return our end of a socket pair, and the descriptor of the worker's end; None if meters would use half
+    of the files that this process may open."""
     if places * DESCRIPTORS > resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2:
         return None, None
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -328,7 +338,7 @@ def _meter_sockets(stack: ExitStack, places: int) -> tuple[socket.socket | None,
 
 
 def _meters(stack: ExitStack, taken: socket.socket | None, paths: Sequence[str]) -> dict[str, NetworkMeter]:
-    """By namespace, in the order in which the worker handed them over."""
+    """Return the meters by namespace, in the order in which the worker sends them."""
     meters: dict[str, NetworkMeter] = {}
     if taken is None:
         return meters

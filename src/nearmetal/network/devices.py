@@ -35,9 +35,11 @@ _TIMEOUT = 60.0
 def allocated(
     stack: ExitStack, host: Host, wants: Sequence[Want], scratch: Path, sys: Path = SYS
 ) -> list[Want | UnavailableError]:
-    """The wants with a device for each instance of those that take any; an error where there are too few.
-    scratch: the run's, for what must be undone after kill -9. The stack undoes what is switched on for
-    them."""
+    """Return the wants with a device for each instance if they take devices; an error if there are too few.
+
+    scratch: directory of the run, for records of what must be undone after kill -9.
+    stack: undoes what is enabled for them.
+    """
     taken: set[str] = set()
     out: list[Want | UnavailableError] = []
     for want in wants:
@@ -55,7 +57,7 @@ def allocated(
 
 
 def _still_wanted(wants: Sequence[Want], like: Want, begin: int) -> int:
-    """Devices that this want and those after it take from the same ones."""
+    """Return how many devices this want and later equal ones need in total."""
     return sum(
         w.instances for w in wants[begin:] if (w.attachment, w.settings) == (like.attachment, like.settings)
     )
@@ -94,7 +96,7 @@ def _devices(
 def _functions(
     stack: ExitStack, host: Host, want: Want, wanted: int, scratch: Path, sys: Path
 ) -> tuple[str, ...]:
-    """Virtual functions of the devices named: those that are there, or as many new ones as are wanted."""
+    """Return virtual functions of the named devices: those that exist, or as many new ones as needed."""
     found: list[str] = []
     for name in want.settings.devices:
         most = most_functions(host, name, sys)
@@ -113,7 +115,8 @@ def _functions(
 
 
 def _refuse_range_in_use(host: Host, want: Want) -> None:
-    """Such a network is no namespace of ours alone: its addresses must be free on the machine."""
+    """Raises UnavailableError if the network's addresses are used on the machine. Such a network is not
+    limited to namespaces of nearmetal's."""
     subnet = IPv4Network(want.settings.subnet or RANGE)
     for device, network in ipv4_routes(host):
         if network.prefixlen and network.overlaps(subnet):
@@ -127,8 +130,10 @@ def _refuse_range_in_use(host: Host, want: Want) -> None:
 def register_give_back(
     stack: ExitStack, host: Host, worker: Sequence[str], places: Mapping[str, str]
 ) -> None:
-    """Before the devices are moved: on leaving they are moved back and set as they are now. places: path of
-    the namespace by device."""
+    """Register, before the devices are moved, that they are moved back and restored on exit.
+
+    places: path of the namespace by device.
+    """
     request = [
         {**asdict(state), "offloads": _offloads(name), "netns": netns}
         for name, netns in places.items()

@@ -1,4 +1,4 @@
-"""What was asked for against what the kernel says it has set. Pure."""
+"""Compare the requested settings with those that the kernel reports. Pure."""
 
 from __future__ import annotations
 
@@ -16,8 +16,10 @@ _RATE_TOLERANCE = 1e-6
 def differences(
     settings: NetworkSettings, mode: str | None, read_back: Mapping[str, JsonValue]
 ) -> tuple[str, ...]:
-    """In words, by seat: 'eth0 of a: mtu 9000 was asked for, the kernel has 1500'. read_back: facts by place;
-    the hub is not looked at."""
+    """Return the differences in words: 'eth0 of a: mtu 9000 was asked for, the kernel has 1500'.
+
+    read_back: facts by place; the hub is ignored.
+    """
     out = []
     wanted = {k: v for k, v in settings.asked().items() if k not in ("devices", "subnet", "mode")}
     for place, facts in read_back.items():

@@ -15,13 +15,20 @@ OFFLOADS = ("tso", "gso", "gro")
 
 
 def switch(via: socket.socket, interface: str, offload: str, on: bool) -> None:
-    """via: any socket that was opened in the interface's network namespace; offload: tso, gso, gro, or tx
-    (its own checksums). Raises OSError."""
+    """Switch an offload on or off.
+
+    via: any socket that was opened in the interface's network namespace.
+    offload: tso, gso, gro, or tx (transmit checksums).
+    Raises OSError.
+    """
     _call(via, interface, _SET[offload], int(on))
 
 
 def switched(via: socket.socket, interface: str, offload: str) -> bool:
-    """Whether it is on. Raises OSError."""
+    """Return whether an offload is on.
+
+    Raises OSError.
+    """
     return bool(_call(via, interface, _GET[offload], 0))
 
 

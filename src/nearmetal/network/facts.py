@@ -1,5 +1,5 @@
-"""What governs TCP in one network namespace, as the kernel reports it. Part of the worker: read in the
-namespace itself, for /proc/sys/net is that of the reading process."""
+"""Read the settings that govern TCP in one network namespace from the kernel. Part of the worker: it runs in
+the namespace itself, since /proc/sys/net shows that of the reading process."""
 
 from __future__ import annotations
 
@@ -20,9 +20,12 @@ _MODES = {"macvlan": "IFLA_MACVLAN_MODE", "macvtap": "IFLA_MACVTAP_MODE", "ipvla
 
 
 def facts(ip: IPRoute, plain: socket.socket, interface: str, index: int) -> Json:
-    """Of one interface, and of the route that leaves by it. rto_min: seconds; None before Linux 6.11, where
-    no route sets one: 200 ms then; rate: bytes a second of a tbf, None without; mode: the kernel's number or
-    word, None where the kind has none."""
+    """Return the settings of one interface, and of the route through it.
+
+    rto_min: seconds; None before Linux 6.11 if no route sets it, which means 200 ms.
+    rate: bytes per second of a tbf; None without one.
+    mode: the kernel's number or word; None if the kind has no mode.
+    """
     link = ip.get_links(index)[0]
     info = link.get_attr("IFLA_LINKINFO")
     kind = info.get_attr("IFLA_INFO_KIND") if info is not None else None
@@ -45,7 +48,7 @@ def facts(ip: IPRoute, plain: socket.socket, interface: str, index: int) -> Json
 
 
 def _metrics(ip: IPRoute, index: int) -> Json:
-    """Of the widest route that leaves by the interface."""
+    """Return the metrics of the widest route through the interface."""
     found = [r for r in ip.get_routes(family=socket.AF_INET, table=_MAIN) if r.get_attr("RTA_OIF") == index]
     widest = min(found, key=lambda r: r["dst_len"], default=None)
     metrics = widest.get_attr("RTA_METRICS") if widest is not None else None
@@ -53,7 +56,7 @@ def _metrics(ip: IPRoute, index: int) -> Json:
 
 
 def _locked(metrics: Json) -> bool:
-    """Whether sockets take the route's least time-out: they pass over one without a lock."""
+    """Return whether sockets use the route's rto_min: they ignore it without a lock."""
     return "RTAX_RTO_MIN" in metrics and bool(metrics.get("RTAX_LOCK", 0) & RTO_MIN_LOCK)
 
 
@@ -72,11 +75,14 @@ def _offload(plain: socket.socket, interface: str, name: str) -> bool | None:
 
 
 def sysctl(name: str) -> str | None:
-    """Below net.ipv4; None where the kernel has no such thing."""
+    """Read a setting below net.ipv4; None if the kernel does not have it."""
     path = Path("/proc/sys/net/ipv4", name)
     return path.read_text().strip() if path.exists() else None
 
 
 def write_sysctl(name: str, value: str) -> None:
-    """Raises OSError."""
+    """Write a setting below net.ipv4.
+
+    Raises OSError.
+    """
     Path("/proc/sys/net/ipv4", name).write_text(value)

@@ -1,8 +1,10 @@
-"""Measures links between emulated nodes as they stand: a program of its own, since it moves between network
+"""Measure links between emulated nodes. This is a program of its own, since it moves between network
 namespaces.
 
-Reads {"pairs": [{"from": namespace, "to": namespace, "address": of the second}]} as JSON on standard input;
-writes for each, in one line of JSON, the median round trip of a small packet and the rate of a TCP stream."""
+It reads {"pairs": [{"from": namespace, "to": namespace, "address": of the second}]} as JSON on standard
+input. For each pair it writes, in one line of JSON, the median round trip of a small packet and the rate of a
+TCP stream.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,7 @@ def main() -> None:
 
 
 def _sockets(kind: socket.SocketKind, one: str, other: str) -> tuple[socket.socket, socket.socket]:
-    """A socket belongs to the namespace that it was made in, wherever it is used."""
+    """Open two sockets. A socket belongs to the namespace in which it was made, wherever it is used."""
     made = []
     for path in (one, other):
         with entered(path):
@@ -45,7 +47,7 @@ def _sockets(kind: socket.SocketKind, one: str, other: str) -> tuple[socket.sock
 
 
 def round_trip(one: str, other: str, address: str) -> float:
-    """Seconds."""
+    """Return the median round trip in seconds."""
     near, far = _sockets(socket.SOCK_DGRAM, one, other)
     with near, far:
         far.bind((address, 0))
@@ -62,7 +64,7 @@ def round_trip(one: str, other: str, address: str) -> float:
 
 
 def stream(one: str, other: str, address: str) -> float:
-    """Bytes a second that arrive."""
+    """Return the received bytes per second."""
     near, far = _sockets(socket.SOCK_STREAM, one, other)
     with near, far:
         far.bind((address, 0))

@@ -1,7 +1,8 @@
-"""Makes networks as topology.py describes them, reads back what they are, moves devices. Part of the worker:
-it moves its process between network namespaces.
+"""Build networks as topology.py describes them, read back their settings, and move devices. Part of the
+worker: it moves its process between network namespaces.
 
-A network that cannot be made is an 'error' of its own, and the others are made all the same."""
+An error in one network does not stop the others.
+"""
 
 from __future__ import annotations
 
@@ -21,12 +22,12 @@ from .facts import RTO_MIN_LOCK, Json, facts, write_sysctl
 LOOPBACK = 1  # the index of lo in every namespace
 _NETEM, _NETEM_CHILD = 0x10000, 0x10001
 _LINK_SCOPE, _KERNEL = 253, 2  # RT_SCOPE_LINK, RTPROT_KERNEL
-#: A tenth of a second in the queue at most; a millisecond's worth at once, and whole segments of TSO.
+#: At most a tenth of a second in the queue; at once a millisecond's worth, but at least a whole TSO segment.
 LATENCY, BURST_SECONDS, LEAST_BURST = 0.1, 1e-3, 1 << 16
 
 
 def make_networks(asked: Json) -> Json:
-    """The request of plan.request: facts or an error of each network."""
+    """Handle the request of plan.request. Returns facts or an error for each network."""
     meters, own = Meters(asked["meters"]), NamespaceSockets(None)
     try:
         return {"networks": [_network(n, own, meters) for n in asked["networks"]]}
@@ -35,19 +36,19 @@ def make_networks(asked: Json) -> Json:
 
 
 def give_back(asked: Json) -> Json:
-    """The request of devices.py: what failed."""
+    """Handle the request of devices.py. Returns what failed."""
     return {"failures": [text for d in asked["give_back"] if (text := _give_back(d))]}
 
 
 class Meters:
-    """Hands over what reads the counters of each namespace (host.network_meter), in their order, until the
-    first that is not taken."""
+    """Sends the meter descriptors of each namespace (host.network_meter) in their order, until one is not
+    accepted."""
 
     def __init__(self, descriptor: int | None) -> None:
         self._to = None if descriptor is None else socket.socket(fileno=descriptor)
 
     def add(self) -> None:
-        """Of the namespace that this process is in now."""
+        """Send the descriptors of the namespace that this process is in."""
         if self._to is None:
             return
         descriptors = open_descriptors()
@@ -62,7 +63,10 @@ class Meters:
 
 
 class Step:
-    """What is being done, for messages. kind: of the link that is being made, '' otherwise."""
+    """The current step, for messages.
+
+    kind: kind of the link that is being made, '' otherwise.
+    """
 
     def __init__(self) -> None:
         self.what = self.kind = ""
@@ -72,7 +76,10 @@ class Step:
 
 
 class NamespaceSockets:
-    """One network namespace: route and ethtool sockets that stay in it. path: None for the machine's own."""
+    """One network namespace, with route and ethtool sockets that stay in it.
+
+    path: None for the machine's own.
+    """
 
     def __init__(self, path: str | None) -> None:
         self.fd = os.open(path or "/proc/self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
@@ -83,7 +90,10 @@ class NamespaceSockets:
         self.plain = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
 
     def index(self, name: str) -> int:
-        """Raises LookupError where there is no such interface."""
+        """Return the index of an interface.
+
+        Raises LookupError if there is no such interface.
+        """
         if name not in self._indices:
             found: list[int] = list(self.ip.link_lookup(ifname=name))
             if not found:
@@ -98,8 +108,11 @@ class NamespaceSockets:
 
 
 def _network(asked: Json, own: NamespaceSockets, meters: Meters) -> Json:
-    """{'facts': by place, 'relay': links whose delay is left to a relay}, or {'error': what and why, 'kind':
-    of the link that the kernel did not make}."""
+    """Build one network.
+
+    Returns {'facts': by place, 'relay': links whose delay is left to a relay}, or {'error': what and why,
+    'kind': of the link that the kernel did not make}.
+    """
     places: dict[str, NamespaceSockets] = {}
     step = Step()
     relay: list[str] = []
@@ -140,7 +153,8 @@ def enter(place: NamespaceSockets) -> None:
 def _make(
     link: Json, own: NamespaceSockets, places: dict[str, NamespaceSockets], label: str, step: Step
 ) -> bool:
-    """A link as topology.Link tells, up and running; False where its delay is left to a relay."""
+    """Make a link as described by topology.Link, and set it up. Returns False if its delay is left to a
+    relay."""
     place, name = places[link["at"]], link["name"]
     alias = label
     step.now(f"{link['kind']} {name}", link["kind"])
@@ -180,7 +194,7 @@ def _make(
 
 
 def _delay(link: Json, place: NamespaceSockets, index: int) -> bool:
-    """By the kernel; False where it has no netem."""
+    """Let the kernel delay packets. Returns False if it has no netem."""
     try:
         place.ip.tc("add", "netem", index, handle=_NETEM, delay=round(link["delay"] * 1e6), limit=10_000)
     except NetlinkError as e:
@@ -207,10 +221,11 @@ def _add(link: Json, places: dict[str, NamespaceSockets]) -> None:
 
 
 def _route(route: Json, place: NamespaceSockets) -> None:
-    """Replaces the kernel's own to the same destination."""
+    """Add a route, replacing the kernel's own to the same destination."""
     metrics: Json = {}
     if route["rto_min"] is not None:
-        # Locked, or no socket takes it (tcp_rto_min() in net/ipv4/tcp_output.c; ip route locks it unasked).
+        # Without the lock, sockets ignore it (tcp_rto_min() in net/ipv4/tcp_output.c; ip route sets the lock
+        # by default).
         metrics |= {"lock": RTO_MIN_LOCK, "rto_min": round(route["rto_min"] * 1000)}
     if route["congestion_control"] is not None:
         metrics["cc_algo"] = route["congestion_control"]
@@ -225,8 +240,10 @@ def _route(route: Json, place: NamespaceSockets) -> None:
 
 
 def _give_back(device: Json) -> str:
-    """Move a device of the machine back, as it was; '' or what failed. It may be back already: the kernel
-    returns what has hardware when its namespace ends."""
+    """Move a device of the machine back and restore it. Returns '' or what failed.
+
+    It may be back already: the kernel returns hardware devices when their namespace ends.
+    """
     own = NamespaceSockets(None)
     try:
         try:

@@ -1,9 +1,10 @@
-"""The shape of emulated nodes: namespaces that stand for machines, each with a bridge of its own and an
-uplink of limited rate to one switch. Pure.
+"""The shape of emulated nodes: namespaces in place of machines, each with its own bridge and an uplink of
+limited rate to one switch. Pure.
 
-A bare node is an instance itself, by the address of its bridge; containers have seats at the bridge of their
-node. The switch forwards by a bridge where the kernel delays frames itself (netem) or no delay is asked for,
-else a relay does (nm-box relay)."""
+A bare node is an instance itself, with the address of its bridge. Containers have seats at the bridge of
+their node. The switch is a bridge if the kernel can delay frames itself (netem) or no delay is requested;
+otherwise a relay (nm-box relay).
+"""
 
 from __future__ import annotations
 
@@ -16,10 +17,11 @@ from .topology import HUB, Link, Topology
 
 SWITCH = "switch"
 UPLINK = "uplink"
-#: At once through an end of a link: enough for its rate at the timers of the kernel, little beside its queue.
+#: Bytes that may pass an end of a link at once: enough for its rate with the kernel's timers, and little
+#: compared with its queue.
 BURST = 16 << 10
-#: A wire knows frames, not what an offload would make of them: nothing leaves a node unsegmented or without
-#: its checksum.
+#: Offloads are off: a real wire carries frames, so nothing may leave a node unsegmented or without its
+#: checksum.
 _WIRE = {"tso": False, "gso": False, "gro": False, "tx": False}
 
 
@@ -27,8 +29,9 @@ _WIRE = {"tso": False, "gso": False, "gro": False, "tx": False}
 class Nodes:
     """Emulated nodes of a network.
 
-    places, addresses: of each node, its bridge's.
-    link: of each.
+    places: names of the nodes.
+    addresses: address of each node's bridge.
+    link: properties of each node's link.
     """
 
     places: tuple[str, ...]
@@ -37,19 +40,22 @@ class Nodes:
 
 
 def node_places(count: int, *, bare: bool) -> tuple[str, ...]:
-    """Where containers are joined, mpirun runs on the first node, which therefore is the hub; bare nodes are
-    seats themselves."""
+    """Return the names of the nodes. With containers, mpirun runs on the first node, which is therefore the
+    hub; bare nodes are seats themselves."""
     first = "node0" if bare else HUB
     return (first, *(f"node{i}" for i in range(1, count)))
 
 
 def switch_port(node: int) -> str:
-    """The switch's end of a node's link."""
+    """Return the name of the switch's end of a node's link."""
     return f"link{node}"
 
 
 def emulated_nodes(f: Frame, nodes: Nodes) -> Topology:
-    """f.seats: of containers, node by node; none where the nodes are bare."""
+    """Return the topology of emulated nodes.
+
+    f.seats: seats of containers, node by node; empty if the nodes are bare.
+    """
     links = [Link(at=SWITCH, name=BRIDGE, kind="bridge")]
     for i, (place, address) in enumerate(zip(nodes.places, nodes.addresses, strict=True)):
         links.append(Link(at=place, name=BRIDGE, kind="bridge", mtu=f.settings.mtu, address=str(address)))
@@ -71,7 +77,8 @@ def emulated_nodes(f: Frame, nodes: Nodes) -> Topology:
 
 
 def _end(f: Frame, link: NodeLink, at: str, name: str) -> Link:
-    """Both ends bound the rate; the delay is all at the switch's, towards the node."""
+    """Return one end of a node's link. Both ends limit the rate; the whole delay is at the switch's end,
+    towards the node."""
     return Link(
         at=at,
         name=name,

@@ -1,8 +1,9 @@
-"""Open vSwitch of a run's own: database, daemon and bridge, in the run's scratch directory and the hub's
-network namespace. The machine's own Open vSwitch, if it has one, is neither used nor seen.
+"""An Open vSwitch for one run: database, daemon and bridge, in the run's scratch directory and the hub's
+network namespace. The machine's own Open vSwitch is not used.
 
-Where the kernel has the openvswitch module, packets stay in it; else the user-space datapath carries them,
-which is some ten times slower. Which one it was is recorded as the mode."""
+If the kernel has the openvswitch module, packets stay in the kernel. Otherwise the user-space datapath
+carries them, which is about ten times slower. The datapath is recorded as the mode.
+"""
 
 from __future__ import annotations
 
@@ -23,15 +24,15 @@ _LIMIT = 60.0
 _LOOK_AGAIN = 0.005
 
 Enter = Callable[[Sequence[str]], list[str]]
-"""Tokens that run a command in the hub's network namespace."""
+"""Returns the command line that runs a command in the hub's network namespace."""
 
 
 @contextmanager
 def open_vswitch(host: Host, enter: Enter, directory: Path, ports: Sequence[str]) -> Iterator[str]:
-    """A bridge over these interfaces of the hub: the type of its datapath. directory: empty, its path short
-    enough for sockets in it. Everything is stopped on leaving.
+    """Run a bridge over these interfaces of the hub until exit. Yields the type of its datapath.
 
-    Raises UnavailableError where it is not installed, or does not start.
+    directory: empty, with a path short enough for sockets in it.
+    Raises UnavailableError if it is not installed, or does not start.
     """
     programs = _programs(host)
     database, remote = directory / "conf.db", f"unix:{directory}/db.sock"
@@ -57,7 +58,7 @@ def open_vswitch(host: Host, enter: Enter, directory: Path, ports: Sequence[str]
         bridge = ["add-br", BRIDGE, "--", "set", "bridge", BRIDGE, f"datapath_type={datapath}"]
         _run(host, [*vsctl, *bridge, *added])
         numbers = _run(host, [*vsctl, *_NUMBERS]).split()
-        # ovs-vsctl ends well when the daemon could not do what it was told.
+        # ovs-vsctl succeeds even if the daemon could not do what was requested.
         if len(numbers) != len(ports) + 1 or not all(n.isdigit() for n in numbers):
             raise _no_bridge(directory / "ovs-vswitchd.log")
         yield datapath

@@ -1,8 +1,9 @@
-"""Which networks a run needs: names, addresses and seats of each, and the request that the worker builds them
-from. Pure.
+"""The networks that a run needs: names, addresses and seats of each, and the request from which the worker
+builds them. Pure.
 
-One network for all arms of the same attachment and settings, with a seat for each of their instances; but one
-for each arm where the attachment joins its instances to each other and to nothing else."""
+All arms with the same attachment and settings share one network, with a seat for each of their instances. If
+the attachment connects instances only to each other, each arm has its own.
+"""
 
 from __future__ import annotations
 
@@ -20,8 +21,8 @@ from .shapes import SHAPES, Frame, port
 from .topology import HUB, Topology
 
 RANGE = IPv4Network("10.99.0.0/16")
-"""Divided among the networks of a run. Where these stand in namespaces of their own, no route leads out of
-them, so it cannot clash with the machine's."""
+"""Addresses, divided among the networks of a run. Networks in their own namespaces have no route to the
+outside, so they cannot clash with those of the machine."""
 
 _PREFIX = 24
 MAX_NETWORKS = 1 << (_PREFIX - RANGE.prefixlen)
@@ -29,12 +30,12 @@ MAX_NETWORKS = 1 << (_PREFIX - RANGE.prefixlen)
 
 @dataclass(frozen=True, kw_only=True)
 class Want:
-    """What the instances of one arm need.
+    """The network that the instances of one arm need.
 
-    devices: those that were found for them, by instance, where they take devices of the machine.
-    nodes: more than one are emulated, their instances in the order of the nodes and, without an attachment of
-        their own, the nodes themselves.
-    link: of each node.
+    devices: devices of the machine that were found for them, by instance, if they take any.
+    nodes: more than one are emulated. Instances are in the order of the nodes; without an attachment of their
+        own, they are the nodes themselves.
+    link: properties of each node's link.
     """
 
     attachment: Attachment
@@ -49,10 +50,11 @@ class Want:
 class NetworkPlan:
     """One network.
 
-    groups: the seats of each arm, as numbers.
-    hub: the place where mpirun runs, of which the address is hub_address: the seats' own first one where
-        there is no hub apart.
-    nodes: places of the emulated ones, with their link, none where nothing is emulated.
+    groups: the numbers of the seats of each arm.
+    hub, hub_address: place and address where mpirun runs: those of the first seat if there is no separate
+        hub.
+    nodes: places of the emulated nodes; empty if there are none.
+    link: properties of their links.
     """
 
     attachment: Attachment
@@ -73,7 +75,10 @@ class NetworkPlan:
         return self.topology.report[self.hub]
 
     def seats(self, paths: Mapping[str, str]) -> tuple[Seat, ...]:
-        """paths: of the namespace of each place."""
+        """Return the seats.
+
+        paths: path of each place's namespace.
+        """
         ports = {link.name for link in self.topology.links if link.at == HUB}
         return tuple(
             Seat(
@@ -87,9 +92,11 @@ class NetworkPlan:
 
 
 def plan_networks(wants: Sequence[Want]) -> tuple[NetworkPlan, ...]:
-    """The networks in order; their groups, one after the other, are the wants in their order by network
-    (groups_of). Raises UsageError for what no network can be: too many seats or networks, no room in a
-    subnet."""
+    """Return the networks in order. Their groups, one after the other, are the wants in the order of
+    groups_of().
+
+    Raises UsageError for an impossible network: too many seats or networks, or a subnet that is too small.
+    """
     plans: list[NetworkPlan] = []
     used: dict[NetworkSettings, int] = {}
     for members in groups_of(wants):
@@ -97,7 +104,7 @@ def plan_networks(wants: Sequence[Want]) -> tuple[NetworkPlan, ...]:
         number = len(plans)
         if number >= MAX_NETWORKS:
             raise UsageError(f"a run holds at most {MAX_NETWORKS} networks, and this study asks for more")
-        # Devices of like settings are on one wire, and there a subnet that was named is one.
+        # Devices with equal settings are on one wire, so a named subnet is shared.
         shared = first.attachment.on_device and first.settings.subnet is not None
         skipped = used.get(first.settings, 0) if shared else 0
         plans.append(_plan(number, [wants[m] for m in members], skipped))
@@ -106,7 +113,7 @@ def plan_networks(wants: Sequence[Want]) -> tuple[NetworkPlan, ...]:
 
 
 def groups_of(wants: Sequence[Want]) -> tuple[tuple[int, ...], ...]:
-    """By network, which wants stand on it."""
+    """Return for each network the numbers of the wants that share it."""
     out: dict[object, list[int]] = {}
     for i, want in enumerate(wants):
         alone = want.attachment is Attachment.VETH or want.attachment.on_device or want.nodes > 1
@@ -116,7 +123,7 @@ def groups_of(wants: Sequence[Want]) -> tuple[tuple[int, ...], ...]:
 
 
 def mode_of(want: Want) -> str | None:
-    """The mode asked for, else the usual one; None where the attachment has none."""
+    """Return the requested mode, or else the default; None if the attachment has none."""
     return want.settings.mode or next(iter(want.attachment.modes), None)
 
 
@@ -132,7 +139,7 @@ def _plan(number: int, wants: Sequence[Want], skipped: int) -> NetworkPlan:
             remedy="veth-bridge",
         )
     subnet = _subnet(number, first)
-    room = subnet.num_addresses - 3 - skipped  # the network, the hub, the broadcast
+    room = subnet.num_addresses - 3 - skipped  # without the network, hub and broadcast addresses
     if not 1 <= count <= room:
         raise UsageError(
             f"attachment {first.attachment.value}: {subnet} has addresses for 1 to {room} instances, "
@@ -169,7 +176,7 @@ def _plan(number: int, wants: Sequence[Want], skipped: int) -> NetworkPlan:
 
 
 def _plan_nodes(number: int, want: Want) -> NetworkPlan:
-    """Emulated nodes with the instances of one arm."""
+    """Return the plan of emulated nodes with the instances of one arm."""
     bare = not want.attachment.seated
     if not bare and want.attachment is not Attachment.VETH_BRIDGE:
         raise UsageError(
@@ -220,7 +227,7 @@ def _subnet(number: int, want: Want) -> IPv4Network:
 
 
 def seat_names(count: int) -> tuple[str, ...]:
-    """'a' to 'z', then 'aa', 'ab', ... 'aaa': as the columns of a spreadsheet."""
+    """Return names of seats: 'a' to 'z', then 'aa', 'ab', ... 'aaa', as the columns of a spreadsheet."""
     return tuple(_letters(i) for i in range(count))
 
 
@@ -233,7 +240,7 @@ def _letters(i: int) -> str:
 
 
 def labelled(plan_number: int, label: str) -> str:
-    """The label of one network of a run, on everything of it."""
+    """Return the label of one network of a run."""
     return f"{label}-net{plan_number}"
 
 
@@ -245,9 +252,13 @@ def request(
     create: Sequence[str],
     meters: int | None = None,
 ) -> dict[str, JsonValue]:
-    """What the worker reads. paths: by plan and place; create: names of the namespaces to make first (below
-    /run/netns); meters: the descriptor of a Unix socket that takes what reads the counters of each
-    namespace, network by network in the order of their places."""
+    """Return the request for the worker.
+
+    paths: path of each namespace, by plan and place.
+    create: names of the namespaces to make first (below /run/netns).
+    meters: descriptor of a Unix socket that receives the meter descriptors of each namespace, network by
+        network in the order of their places.
+    """
     return {
         "create": list(create),
         "meters": meters,

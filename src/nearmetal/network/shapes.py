@@ -1,7 +1,9 @@
-"""The shape of each attachment: which links and routes join its seats, and the hub to them. Pure.
+"""The shape of each attachment: the links and routes that connect its seats with each other and with the hub.
+Pure.
 
-Every shape makes a Topology of a Frame of names and addresses. The interface of an instance is eth0, save
-where it is a device of the machine, which keeps its name."""
+Every shape makes a Topology from a Frame of names and addresses. The interface of an instance is eth0, except
+that a device of the machine keeps its name.
+"""
 
 from __future__ import annotations
 
@@ -20,19 +22,19 @@ VXLAN_PORT = 4789  # IANA's
 VXLAN_HEADERS = 50  # bytes before the inner Ethernet frame's payload: Ethernet 14, IPv4 20, UDP 8, VXLAN 8
 ETHERNET_MTU = 1500
 _BELOW = (IPv4Network("10.98.0.0/16"), IPv4Network("172.31.0.0/16"))
-#: Siblings on one device do not reach each other in these modes, so each seat gets a device of its own.
+#: In these modes, links on one device cannot reach each other, so each seat gets its own device.
 _ALONE_ON_DEVICE = ("private", "passthru")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Frame:
-    """What a shape is filled with.
+    """The data that a shape is made from.
 
-    number: of the network in its run, from 0.
-    mode: of the attachment, None where it has none.
-    seats: names of their places.
-    hub, addresses: of the hub and of each seat, with the prefix of the subnet.
-    devices: of the machine, by seat.
+    number: number of the network in its run, from 0.
+    mode: mode of the attachment; None if it has none.
+    seats: names of the seats' places.
+    hub, addresses: addresses of the hub and of each seat, with the prefix of the subnet.
+    devices: devices of the machine, by seat.
     """
 
     number: int
@@ -45,7 +47,7 @@ class Frame:
     devices: tuple[str, ...] = ()
 
     def own(self, seat: int, kind: str) -> Link:
-        """The interface of a seat, with all that the settings ask for."""
+        """Return the interface of a seat, with all requested settings."""
         return replace(
             self.inner(self.seats[seat], SEAT, kind),
             address=str(self.addresses[seat]),
@@ -53,22 +55,22 @@ class Frame:
         )
 
     def inner(self, at: str, name: str, kind: str) -> Link:
-        """A link on the way: as long a packet, as long a queue and the same offloads."""
+        """Return a link on the path, with the same MTU, queue length and offloads as the interfaces."""
         s = self.settings
         return Link(
             at=at, name=name, kind=kind, mtu=s.mtu, queue_length=s.queue_length, offloads=s.offloads.asked()
         )
 
     def bridge(self) -> Link:
-        """The hub's own, with its address."""
+        """Return the hub's bridge, with the hub's address."""
         return Link(at=HUB, name=BRIDGE, kind="bridge", mtu=self.settings.mtu, address=str(self.hub))
 
     def pair(self, port: Link, end: Link) -> tuple[Link, Link]:
-        """A veth with these two ends."""
+        """Return a veth pair with these two ends."""
         return replace(port, kind="veth", peer=(end.at, end.name)), replace(end, kind="end")
 
     def tuned(self, seat: int, interface: str = SEAT, *, via: str | None = None) -> tuple[Route, ...]:
-        """The route of a seat to the others, where the settings or a gateway need another than the
+        """Return the route of a seat to the others if settings or a gateway require another than the
         kernel's."""
         s = self.settings
         if via is None and s.rto_min is None and s.congestion_control is None:
@@ -85,7 +87,10 @@ class Frame:
         )
 
     def with_hub(self, *links: Link, hub: str = BRIDGE) -> Topology:
-        """Of links that give every seat its eth0; hub: the interface that bears the hub's address."""
+        """Return the topology of links that give every seat its eth0.
+
+        hub: the interface that has the hub's address.
+        """
         return Topology(
             places=(HUB, *self.seats),
             links=links,
@@ -95,12 +100,12 @@ class Frame:
 
 
 def port(seat: int) -> str:
-    """The hub's side of a seat's link."""
+    """Return the name of the hub's end of a seat's link."""
     return f"port{seat}"
 
 
 def veth(f: Frame) -> Topology:
-    """One pair: between two seats, or between one and the hub."""
+    """Make one pair: between two seats, or between one seat and the hub."""
     if len(f.seats) == 1:
         hub = replace(f.inner(HUB, port(0), "veth"), address=str(f.hub))
         return f.with_hub(*f.pair(hub, f.own(0, "end")), hub=port(0))
@@ -108,7 +113,7 @@ def veth(f: Frame) -> Topology:
 
 
 def veth_bridge(f: Frame) -> Topology:
-    """A bridge in the hub, and a pair from it to each seat."""
+    """Make a bridge in the hub, and a pair from it to each seat."""
     links = [f.bridge()]
     for i in range(len(f.seats)):
         links += f.pair(_bridged(f, port(i)), f.own(i, "end"))
@@ -116,8 +121,10 @@ def veth_bridge(f: Frame) -> Topology:
 
 
 def veth_routed(f: Frame) -> Topology:
-    """A pair from the hub to each seat, and no common link: the hub forwards by its routing table. Its own
-    address is on a bridge without ports, and answers on every pair."""
+    """Make a pair from the hub to each seat, without a common link: the hub forwards by its routing table.
+
+    The hub's own address is on a bridge without ports, and answers on every pair.
+    """
     links, routes = [f.bridge()], []
     for i, seat in enumerate(f.seats):
         alone = f"{f.addresses[i].ip}/32"
@@ -130,14 +137,17 @@ def veth_routed(f: Frame) -> Topology:
 
 
 def macvlan(f: Frame) -> Topology:
-    """The device that the instances share is one end of a pair whose other end is a port of the hub's bridge,
-    as a machine's own stands at a switch. In mode vepa that port sends back (IEEE 802.1Qbg); in modes private
-    and passthru each seat has a device of its own."""
+    """Make macvlan links on a device that the instances share: one end of a pair whose other end is a port of
+    the hub's bridge, like a machine's own card at a switch.
+
+    In mode vepa that port sends frames back (IEEE 802.1Qbg). In modes private and passthru each seat has a
+    device of its own.
+    """
     return _on_pairs(f, "macvlan")
 
 
 def macvtap(f: Frame) -> Topology:
-    """As macvlan; what a guest sends and gets goes through the character device of its link."""
+    """Make the same as macvlan; a guest's frames pass through the character device of its link."""
     return _on_pairs(f, "macvtap")
 
 
@@ -154,8 +164,8 @@ def _on_pairs(f: Frame, kind: str) -> Topology:
 
 
 def ipvlan(f: Frame) -> Topology:
-    """As macvlan, but the seats share the device's Ethernet address. The hub has one of the links too: in
-    mode l3 they answer to no bridge."""
+    """Make the same as macvlan, but with one Ethernet address for all seats. The hub has such a link too,
+    since in mode l3 the seats do not answer to a bridge."""
     assert f.mode is not None
     over, hub = "device0", "hub0"
     number = Attachment.IPVLAN.modes.index(f.mode)
@@ -174,8 +184,8 @@ def ipvlan(f: Frame) -> Topology:
 
 
 def vxlan(f: Frame) -> Topology:
-    """Each seat's eth0 is a tunnel end over its pair to the hub's bridge, the hub has one too; who is where
-    is learned by multicast (RFC 7348)."""
+    """Make each seat's eth0 a tunnel end over its pair to the hub's bridge; the hub has a tunnel end too.
+    Addresses are learned by multicast (RFC 7348)."""
     mtu = (f.settings.mtu or ETHERNET_MTU - VXLAN_HEADERS) + VXLAN_HEADERS
     below = _below(f)
     prefix = below.prefixlen
@@ -189,19 +199,19 @@ def vxlan(f: Frame) -> Topology:
 
 
 def ovs(f: Frame) -> Topology:
-    """Pairs whose ends in the hub Open vSwitch takes as ports (openvswitch.py); it makes the bridge as
-    well."""
+    """Make pairs whose ends in the hub become ports of Open vSwitch (openvswitch.py), which also makes the
+    bridge."""
     hub = replace(f.inner(HUB, "hub0", "end"), address=str(f.hub))
     links = [*f.pair(f.inner(HUB, HUB_PORT, "veth"), hub)]
     for i in range(len(f.seats)):
         links += f.pair(f.inner(HUB, port(i), "veth"), f.own(i, "end"))
-    # Packets that go through user space must carry their checksums: nothing later would fill them in.
+    # Packets through user space must carry their checksums: nothing later would add them.
     links = [replace(link, offloads={"tx": False, **link.offloads}) for link in links]
     return f.with_hub(*links, hub="hub0")
 
 
 def on_devices(f: Frame) -> Topology:
-    """Devices of the machine, one for each seat: physical ones, or virtual functions of SR-IOV."""
+    """Use devices of the machine, one for each seat: physical ones, or virtual functions of SR-IOV."""
     links = [replace(f.own(i, "device"), name=device) for i, device in enumerate(f.devices)]
     routes = [r for i, device in enumerate(f.devices) for r in f.tuned(i, device)]
     report = dict(zip(f.seats, f.devices, strict=True))
@@ -213,12 +223,13 @@ def _bridged(f: Frame, name: str) -> Link:
 
 
 def _stacked(f: Frame, seat: int, kind: str, device: str, key: str, mode: str | int) -> Link:
-    """A seat's link on a device in the hub."""
+    """Return a seat's link on a device in the hub."""
     return replace(f.own(seat, kind), over=device, made_at=HUB, options={key: mode})
 
 
 def _below(f: Frame) -> IPv4Network:
-    """A network below tunnels, as large as theirs and apart from it."""
+    """Return a network for the outer addresses of tunnels, as large as the inner network and separate from
+    it."""
     base = next(b for b in _BELOW if not b.overlaps(f.subnet))
     prefix = max(base.prefixlen, min(f.subnet.prefixlen, 24))
     number = f.number if prefix == 24 else 0

@@ -1,5 +1,5 @@
-"""What a network consists of, as data: namespaces, links, routes. The worker makes it as it stands here; what
-is meant by it, plan.py and shapes.py know. Pure."""
+"""A network as data: namespaces, links, routes. The worker builds exactly this; plan.py and shapes.py decide
+it. Pure."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ LONGEST_NAME = 15  # IFNAMSIZ, less its end
 class Link:
     """One network interface.
 
-    at: the network namespace where it ends up.
-    kind: as the kernel names it; 'end' for the other end of a veth pair, which is made with it; 'device'
-        for a device of the machine, which is moved in.
+    at: the network namespace where it is in the end.
+    kind: as the kernel names it; 'end' for the other end of a veth pair, which is made with the pair;
+        'device' for a device of the machine, which is moved in.
     peer: namespace and name of the other end of a veth pair.
-    over: the interface in namespace made_at that it stands on.
+    over: the interface in namespace made_at that it is based on.
     options: attributes by their pyroute2 names.
     master: the bridge that it is a port of.
-    hairpin: whether the port sends back to where a frame came from.
+    hairpin: whether the port sends frames back to where they came from.
     address: with prefix.
-    rate: bytes a second.
-    queue, burst: bytes that wait for the rate, and that pass at once; None for the usual ones.
-    delay: seconds that what leaves by it is held; where the kernel does that (netem), it is a port of master
-        only then.
+    rate: bytes per second.
+    queue, burst: bytes that may wait for the rate, and that may pass at once; None for the defaults.
+    delay: seconds by which outgoing frames are delayed. If the kernel cannot do this (netem), the interface
+        is not made a port of master.
     """
 
     at: str
@@ -64,7 +64,7 @@ class Route:
 
     at: place.
     destination: with prefix.
-    via: a gateway, None = on the link itself.
+    via: a gateway; None = on the link itself.
     rto_min: seconds.
     """
 
@@ -78,12 +78,13 @@ class Route:
 
 @dataclass(frozen=True, kw_only=True)
 class Topology:
-    """Everything that a network is built of.
+    """All parts of a network.
 
-    places: the namespaces, the seats' after the hub where there is one; links in the order of making.
-    routes: replace those that the kernel made.
-    forwarding: places that route packets of others.
-    report: by place the interface whose facts are read back.
+    places: the namespaces; if there is a hub, it comes before the seats.
+    links: in the order of making.
+    routes: they replace those that the kernel made.
+    forwarding: places that forward packets.
+    report: the interface whose facts are read back, by place.
     """
 
     places: tuple[str, ...]

@@ -1,7 +1,8 @@
-"""Makes networks, and gives devices back: a program of its own, since it moves between network namespaces.
+"""Build networks, and give devices back. This is a program of its own, since it moves between network
+namespaces.
 
-Reads one request as JSON on standard input (plan.request, or that of devices.py to give back), writes one
-line of JSON. The kernel makes the namespaces while pyroute2 is imported, which takes as long.
+It reads one request as JSON on standard input (plan.request, or that of devices.py), and writes one line of
+JSON. The kernel makes the namespaces while pyroute2 is imported, which takes as long.
 """
 
 from __future__ import annotations
@@ -15,7 +16,10 @@ from ..host.namespaces import make_network_namespaces
 
 
 class _Namespaces(threading.Thread):
-    """Makes them in a thread of its own, since it is in each of them once. names: below /run/netns."""
+    """Makes network namespaces in a thread of its own, since this thread enters each of them once.
+
+    names: below /run/netns.
+    """
 
     def __init__(self, names: list[str]) -> None:
         super().__init__()
@@ -30,14 +34,18 @@ class _Namespaces(threading.Thread):
             self._error = e
 
     def wait(self) -> None:
-        """Raises OSError where one could not be made."""
+        """Wait until all are made.
+
+        Raises OSError if one could not be made.
+        """
         self.join()
         if self._error is not None:
             raise self._error
 
 
 def main() -> None:
-    """Errors of the request itself end the program with a traceback, whose last line the caller shows."""
+    """Handle one request. An error of the request itself ends the program with a traceback, whose last line
+    the caller shows."""
     asked: dict[str, Any] = json.load(sys.stdin)
     namespaces = _Namespaces(asked.get("create", []))
     try:

@@ -1,4 +1,5 @@
-"""A machine on which trials run: what is opened once for a run, and the instances that a trial starts on it.
+"""A machine on which trials run: what is opened once for a run, and the instances that each trial starts.
 
-Knows the contract of backends, networks and images. Knows neither what is measured (subjects), nor what is
-counted meanwhile (meters), nor which block comes next (run)."""
+This package knows the interfaces of backends, networks and images. It does not know what is measured
+(subjects), what is counted meanwhile (meters), or which block comes next (run).
+"""

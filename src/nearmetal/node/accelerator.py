@@ -1,5 +1,5 @@
-"""What executes the guests of a study, settled before it begins: by KVM or by an emulator, and then the
-programs that are measured are compiled for the processor that every arm has."""
+"""Decide before a study begins whether its virtual machines run by KVM or by an emulator. The measured
+programs are then compiled for the instructions that the processors of all arms have."""
 
 from __future__ import annotations
 
@@ -17,17 +17,20 @@ from .machine import Machine, cache_directory
 from .progress import Progress
 
 EMULATED_CPU = compiler_flags("x86-64-v3")
-"""What QEMU's translator can since 7.2 (AVX2, FMA), and no AVX-512."""
+"""Flags for QEMU's emulated CPU. Its translator supports AVX2 and FMA since version 7.2, but not AVX-512."""
 ANY_CPU = compiler_flags("x86-64")
-"""For a named model, which may be of any year."""
+"""Flags for a guest with a named CPU model, which may be an old one."""
 
 
 def with_accelerators(
     machine: Machine, study: Study, progress: Progress, *, require_kvm: bool = False
 ) -> tuple[Machine, Study]:
-    """The study with the accelerator of each of its guests and what else is emulated; the machine with tools
-    that run on the processors of all its arms. Raises UnavailableError where KVM is required and runs no
-    guest."""
+    """Settle how each guest of a study is executed, and compile the tools for the processors of all arms.
+
+    Returns the machine with these tools, and the study with the accelerator of each guest and what else is
+    emulated.
+    Raises UnavailableError if KVM is required and cannot run a guest.
+    """
     study = with_emulation(machine, study, progress)
     if not any(_by_kvm(e) for e in study.environments):
         return machine, study
@@ -52,7 +55,7 @@ def with_accelerators(
 
 
 def flags_of(settings: GuestSettings) -> str:
-    """What programs are compiled with that run in such a guest and beside it."""
+    """Return the compiler flags for programs that run in such a guest and in the other arms."""
     if settings.cpu not in (None, "host", "max"):
         return ANY_CPU
     return EMULATED_CPU if settings.emulated else FLAGS

@@ -1,4 +1,4 @@
-"""Which attachments this machine can build: found by building each, with the settings asked for."""
+"""Find out which attachments this machine can build, by building each with the requested settings."""
 
 from __future__ import annotations
 
@@ -26,9 +26,10 @@ NEEDS_CARD = "a card with SR-IOV, switched on in its firmware (lspci -v: Single 
 class AttachmentCheck:
     """Whether an attachment can be built here.
 
-    works: whether it was built.
-    detail: what it came out as.
-    reason, remedy: why not, and what mends it.
+    works: whether the test build succeeded.
+    detail: details of what was built, for example the datapath of Open vSwitch.
+    reason: why it cannot be built.
+    remedy: what the user can do about it.
     """
 
     works: bool
@@ -43,7 +44,7 @@ _FOR_ROOT = AttachmentCheck(
 
 
 def wanted_by(arm: Arm) -> Want | None:
-    """The network of an arm; None where it has none of its own."""
+    """Return the network that an arm needs; None if it needs none of its own."""
     e = arm.environment
     if not e.attachment.seated and not arm.placement.emulated:
         return None
@@ -57,9 +58,9 @@ def wanted_by(arm: Arm) -> Want | None:
 
 
 def missing_networks(host: Host, tools: Tools, arms: Mapping[str, Arm]) -> dict[str, UnavailableError]:
-    """By arm, why its network cannot be built here; those that can are not in it."""
+    """Return the arms whose network cannot be built here, each with the error."""
     wants = {name: want for name, arm in arms.items() if (want := wanted_by(arm)) is not None}
-    # Like networks are tried once, with as few seats as show what they are.
+    # Equal networks are tried once, with at most two instances and two nodes.
     small = {
         name: replace(w, instances=min(w.instances, 2), nodes=min(w.nodes, 2)) for name, w in wants.items()
     }
@@ -69,7 +70,7 @@ def missing_networks(host: Host, tools: Tools, arms: Mapping[str, Arm]) -> dict[
 
 
 def try_networks(host: Host, tools: Tools, wants: Sequence[Want]) -> tuple[Network | UnavailableError, ...]:
-    """Build all, and take them away again."""
+    """Build each network, then remove all of them. Returns the network or the error for each."""
     if not wants:
         return ()
     label = f"nearmetal-check-{os.getpid()}"
@@ -87,7 +88,7 @@ def try_networks(host: Host, tools: Tools, wants: Sequence[Want]) -> tuple[Netwo
 
 
 def check_attachments(host: Host, tools: Tools) -> dict[str, AttachmentCheck]:
-    """Every attachment, and every mode of those that have any, as 'macvlan (vepa)'."""
+    """Check every attachment. Modes are checked one by one and named 'macvlan (vepa)'."""
     wants = {
         f"{a.value} ({mode})" if mode else a.value: Want(
             attachment=a, settings=NetworkSettings(mode=mode), instances=2

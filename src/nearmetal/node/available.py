@@ -1,5 +1,5 @@
-"""Which backends of a study can start instances: asked of each once, or, where an environment names another
-machine, of that one."""
+"""Find out which backends of a study can start instances. Each backend is asked once; if an environment names
+another machine, the backend is asked about that machine."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from .progress import Progress
 class Usable:
     """Which backends can be used here.
 
-    backends: that work, by name.
-    missing: why not, by backend.
-    elsewhere: why an environment cannot run on the machine that it names, by environment, None where it can.
+    backends: the backends that work, by name.
+    missing: why a backend does not work, by backend.
+    elsewhere: for each environment that names another machine, why it cannot run there; None if it can.
     """
 
     backends: Mapping[str, Backend]
@@ -31,15 +31,17 @@ class Usable:
     elsewhere: Mapping[str, str | None]
 
     def lacks(self, environment: Environment) -> str | None:
-        """Why an environment cannot run; None where it can."""
+        """Return why an environment cannot run; None if it can."""
         if environment.name in self.elsewhere:
             return self.elsewhere[environment.name]
         return self.missing.get(environment.backend)
 
 
 def usable_backends(machine: Machine, study: Study, progress: Progress) -> Usable:
-    """Asks them; what the reader must know of each is told. Raises UnavailableError for a backend that is not
-    installed."""
+    """Check all backends of a study and report what the user must know about each.
+
+    Raises UnavailableError if a backend is not installed.
+    """
     backends: dict[str, Backend] = {}
     here: dict[str, str | None] = {}
     elsewhere: dict[str, str | None] = {}
@@ -59,7 +61,7 @@ def usable_backends(machine: Machine, study: Study, progress: Progress) -> Usabl
 
 
 def _told(name: str, answer: Available | Unavailable, progress: Progress) -> str | None:
-    """Why not, in one line; None where it works."""
+    """Report the answer of a backend. Returns in one line why the backend cannot be used; None if it can."""
     if isinstance(answer, Unavailable):
         progress.note(f"{name} cannot run here: {answer.reason}. Next: {answer.remedy}")
         return f"{answer.reason}; {answer.remedy}"
@@ -71,7 +73,7 @@ def _told(name: str, answer: Available | Unavailable, progress: Progress) -> str
 def usable_arms(
     machine: Machine, study: Study, progress: Progress
 ) -> tuple[dict[str, Arm], dict[str, Backend], dict[str, str]]:
-    """Arms that can run here, their backends, and why the others cannot (by arm name).
+    """Return the arms that can run here, their backends, and why the others cannot (by arm name).
 
     Raises UsageError if a placement asks for more CPUs than there are, UnavailableError if a baseline cannot
     run, or if nothing is left to compare with it.
@@ -114,7 +116,7 @@ def usable_arms(
 
 
 def _no_companion(machine: Machine, arm: Arm, missing: Mapping[str, str]) -> str | None:
-    """Why an arm has not the companion that it wants; None where it has, or wants none."""
+    """Return why the companion of an arm cannot run here; None if it can, or if the arm has none."""
     beside = arm.environment.beside
     if beside is None:
         return None

@@ -1,4 +1,5 @@
-"""What virtual machines boot from: a kernel, an initramfs of our own, the file system of an image."""
+"""Prepare what virtual machines boot from: a kernel, an initramfs built by nearmetal, and the file system of
+an image."""
 
 from __future__ import annotations
 
@@ -35,9 +36,10 @@ from .progress import Progress
 from .software import Software
 
 KERNEL_IMAGE = "debian-kernel"
-"""Has a kernel for images that bring none."""
+"""The image whose kernel boots images that contain no kernel."""
 GENERIC_KERNEL_IMAGE = "debian-kernel-generic"
-"""The same with drivers of cards that exist."""
+"""The same, for guests with an emulated or passed-through physical network card: its kernel has the
+drivers."""
 
 
 def guest_bases(
@@ -48,8 +50,11 @@ def guest_bases(
     stack: ExitStack,
     progress: Progress,
 ) -> dict[str, GuestBase]:
-    """By environment, of those that are virtual machines; no image that they boot from is removed before the
-    stack is left. Raises UnavailableError for a kernel or a disk that cannot be booted, RunError."""
+    """Prepare kernel, initramfs and root file system of every environment of virtual machines.
+
+    stack: keeps the images from being removed until it is closed.
+    Raises UnavailableError if a kernel or a disk cannot be booted, and RunError.
+    """
     require_room(machine.host, study, backends)
     own = {i.name: i for i in study.images}
     return {
@@ -60,8 +65,11 @@ def guest_bases(
 
 
 def require_room(host: Host, study: Study, backends: Mapping[str, Backend]) -> None:
-    """Raises UnavailableError where this machine cannot hold the guests that stand at the same time: in
-    slices those of every arm."""
+    """Check that the memory of this machine suffices for all guests that run at the same time.
+
+    In slices mode, these are the guests of all arms; otherwise those of the largest arm.
+    Raises UnavailableError if it does not suffice.
+    """
     design = study.design
     twice = aa_arms(study) if design.mode is Mode.SLICES else ()
     own = [
@@ -77,7 +85,7 @@ def require_room(host: Host, study: Study, backends: Mapping[str, Backend]) -> N
 
 
 def base_record(base: GuestBase) -> dict[str, JsonValue]:
-    """For the provenance: what a virtual machine booted from."""
+    """Return the provenance of what a virtual machine booted from."""
     return {
         "kernel": kernel_version(base.kernel),
         "kernel_file": str(base.kernel),
@@ -147,9 +155,13 @@ def _kernel(
     own: Mapping[str, ImageDefinition],
     stack: ExitStack,
 ) -> tuple[Path, Path | None]:
-    """A kernel and its lib/modules/<version>, None where it has none: the user's own, that of an image that
-    is named, that of its image, the machine's own for its own root, that of KERNEL_IMAGE or, for other cards,
-    of GENERIC_KERNEL_IMAGE. Raises UnavailableError."""
+    """Choose a kernel and its directory lib/modules/<version> (None if it has none).
+
+    The first that applies: the image named by kernel_image; the user's kernel file; the running kernel if the
+        guest uses the machine's own root, or the kernel in the guest's image; KERNEL_IMAGE, or
+        GENERIC_KERNEL_IMAGE for other network cards than virtio.
+    Raises UnavailableError if the image that was chosen has no kernel.
+    """
     if settings.kernel_image is not None:
         return _kernel_in(machine, settings.kernel_image, own, stack)
     if settings.kernel is not None:
@@ -173,7 +185,7 @@ def _kernel(
 def _kernel_in(
     machine: Machine, name: str, own: Mapping[str, ImageDefinition], stack: ExitStack
 ) -> tuple[Path, Path]:
-    """That of an image, which is not removed before the stack is left."""
+    """Return the kernel and modules of an image. The stack keeps the image from being removed."""
     image = require_image(machine.host, image_store(), name, own)
     stack.enter_context(in_use(image))
     found = kernel_of(image.tree)
@@ -186,7 +198,7 @@ def _kernel_in(
 
 
 def kernel_of(tree: Path) -> tuple[Path, Path] | None:
-    """The newest kernel of a tree whose modules are there too."""
+    """Return the newest kernel of a tree that has its modules there, and the directory of the modules."""
     kernels = sorted((tree / "boot").glob("vmlinuz-*"), key=lambda p: p.stat().st_mtime, reverse=True)
     for kernel in kernels:
         modules = tree / "lib/modules" / kernel.name.removeprefix("vmlinuz-")

@@ -1,5 +1,5 @@
-"""The companion of an arm: an instance of another kind beside its own, in which a command runs for as long as
-the trial does (a monitor, a checkpointer)."""
+"""The companion of an arm: an instance of another kind in which a command (a monitor, a checkpointer) runs as
+long as the trial."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class RunningCompanion:
     """A running companion.
 
     program: the first word of its command.
-    stderr: the log of its standard error.
+    stderr: file with the standard error of the command.
     """
 
     instance: Instance
@@ -31,8 +31,10 @@ class RunningCompanion:
     stderr: Path
 
     def require_sound(self) -> None:
-        """Raises TrialFailedError if its command has ended with an error, since the trial then was not what
-        the study asks for."""
+        """Raises TrialFailedError if the command has ended with an error.
+
+        The trial then did not run under the conditions that the study asks for.
+        """
         code = self.process.poll()
         if code not in (None, 0):
             failure = describe_failure(self.program, code, self.stderr.read_text(errors="replace"))
@@ -41,7 +43,10 @@ class RunningCompanion:
 
 @contextmanager
 def companion(trial: Trial, wanted: Companion) -> Iterator[RunningCompanion]:
-    """Ended, and its instance gone, on exit. Raises RunError, UnavailableError."""
+    """Start the companion of a trial. Its command and its instance are ended on exit.
+
+    Raises RunError, UnavailableError.
+    """
     trial.log.mkdir(parents=True, exist_ok=True)
     node = trial.node
     host, tools = node.machine.host, node.software_of(trial.arm).tools

@@ -1,4 +1,4 @@
-"""Which CPUs the ranks and the instances of an arm may use; pure."""
+"""Which CPUs the ranks and the instances of an arm may use. Pure functions."""
 
 from __future__ import annotations
 
@@ -9,7 +9,11 @@ from ..model.study import Arm, Pinning, Placement
 
 
 def cpus_of_ranks(place: Placement, usable: Sequence[int]) -> tuple[tuple[int, ...], ...]:
-    """By rank. usable: in the order in which ranks take them; with more ranks than these they go round."""
+    """Return the CPUs of each rank.
+
+    usable: CPUs in the order in which ranks take them. If there are more ranks than CPUs, the order is
+        repeated.
+    """
     own = place.cpus or tuple(usable[rank % len(usable)] for rank in range(place.ranks))
     match place.pinning:
         case Pinning.RANK:
@@ -25,7 +29,7 @@ def cpus_of_ranks(place: Placement, usable: Sequence[int]) -> tuple[tuple[int, .
 
 
 def cpus_of_instance(place: Placement, usable: Sequence[int], number: int) -> tuple[int, ...]:
-    """Those of its ranks."""
+    """Return the CPUs of all ranks of one instance."""
     ranks = cpus_of_ranks(place, usable)[number * place.tasks : (number + 1) * place.tasks]
     return tuple(sorted({cpu for cpus in ranks for cpu in cpus}))
 
@@ -33,8 +37,11 @@ def cpus_of_instance(place: Placement, usable: Sequence[int], number: int) -> tu
 def vcpus_of(
     arm: Arm, instance_cpus: Sequence[Sequence[int]], ranks: Sequence[Sequence[int]]
 ) -> tuple[tuple[int, ...], ...]:
-    """The CPUs of each rank as its guest numbers them. instance_cpus: of the machine, by instance; ranks:
-    those of the machine, by rank."""
+    """Return the CPUs of each rank, as numbered inside its virtual machine.
+
+    instance_cpus: CPUs of the machine, by instance.
+    ranks: CPUs of the machine, by rank.
+    """
     settings = arm.environment.guest or GuestSettings()
     out = []
     for rank, cpus in enumerate(ranks):

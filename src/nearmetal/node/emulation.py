@@ -1,4 +1,5 @@
-"""Whether what a study runs on is emulated, settled before it begins: then every figure says so."""
+"""Find out before a study begins whether anything it runs on is emulated, so that every figure can be
+labelled."""
 
 from __future__ import annotations
 
@@ -13,7 +14,8 @@ from .progress import Progress
 
 
 def with_emulation(machine: Machine, study: Study, progress: Progress) -> Study:
-    """The study with what each environment's machine is emulated by, or its hypervisor stands in."""
+    """Return the study with the emulator of each environment's machine, or the outer hypervisor under which
+    its hypervisor runs."""
     itself = emulator(machine.host, machine.tools)
     by_name = {e.name: e for e in study.environments}
     environments = tuple(

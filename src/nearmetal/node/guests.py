@@ -1,4 +1,4 @@
-"""What passes between the files, FIFOs and processes of virtual machines and those of the machine."""
+"""Exchange files and data between the machine and its virtual machines, and check what runs in them."""
 
 from __future__ import annotations
 
@@ -15,18 +15,21 @@ from ..model.record import JsonValue
 from ..network.differences import differences
 
 INTERFACE = "eth0"
-"""Of a guest, whatever it is joined to."""
+"""Name of the network interface inside a guest, for every attachment."""
 
 
 def guests_among(instances: Sequence[Instance]) -> tuple[Guest, ...]:
-    """Those that are virtual machines."""
-    # A protocol of many members takes long to compare with: most instances have not even the first.
+    """Return the instances that are virtual machines."""
+    # isinstance() with a protocol of many members is slow; most instances lack already the first member.
     return tuple(i for i in instances if hasattr(i, "copy_in") and isinstance(i, Guest))
 
 
 def into_guests(guests: Sequence[Guest], directory: Path, further: Sequence[Path] = ()) -> None:
-    """Copy everything in the directory of a trial into each guest, except what belongs to one instance or to
-    a user of the machine alone; then the further paths. Raises RunError."""
+    """Copy a trial's directory into each guest, without the scratch directories of instances; then copy the
+    further paths.
+
+    Raises RunError.
+    """
     if guests:
         paths = [p for p in sorted(directory.iterdir()) if not p.name.startswith("instance-")]
         for guest in guests:
@@ -34,9 +37,10 @@ def into_guests(guests: Sequence[Guest], directory: Path, further: Sequence[Path
 
 
 def out_of_guests(guests: Sequence[Guest], directory: Path, tasks: int, further: Sequence[Path] = ()) -> None:
-    """Copy the reports of the ranks and the further paths out of the guests. Raises RunError.
+    """Copy the reports of the ranks and the further paths out of the guests.
 
     tasks: ranks of each guest.
+    Raises RunError.
     """
     for number, guest in enumerate(guests):
         ranks = range(number * tasks, (number + 1) * tasks)
@@ -44,9 +48,9 @@ def out_of_guests(guests: Sequence[Guest], directory: Path, tasks: int, further:
 
 
 def carry_fifos(fifos: Iterable[tuple[Guest, Path, bool]]) -> list[Process]:
-    """Carry FIFOs between the machine and guests; the caller ends the processes that do it.
+    """Relay FIFOs between the machine and guests. The caller must end the processes that are returned.
 
-    fifos: each with its guest, its path, and whether it carries into the guest.
+    fifos: the guest, the path, and whether the data flow into the guest.
     """
     carriers: list[Process] = []
     try:
@@ -62,14 +66,14 @@ def carry_fifos(fifos: Iterable[tuple[Guest, Path, bool]]) -> list[Process]:
 def check_networks(
     environment: Environment, guests: Sequence[Guest], instances: Sequence[Instance], log: Path
 ) -> dict[str, Mapping[str, JsonValue]]:
-    """What each guest's own kernel says of its interface, by 'network.<host name>'. The other end of the
-    interface is checked where it was built.
+    """Read the settings of each guest's interface from the guest's kernel, by 'network.<host name>'.
 
-    Raises TrialFailedError if the kernel has set the interface otherwise than the study asks, and RunError.
+    The other end of the interface is checked where it is built.
+    Raises TrialFailedError if the kernel has not set the interface as the study asks, and RunError.
     """
     if not environment.attachment.interfaced:
         return {}
-    wanted = replace(environment.network, rate=None)  # the seat limits the rate
+    wanted = replace(environment.network, rate=None)  # the rate is limited at the host's end
     found = {
         instance.hostname: guest.network(INTERFACE)
         for guest, instance in zip(guests, instances, strict=False)
@@ -81,19 +85,20 @@ def check_networks(
 
 
 def trouble(guests: Sequence[Guest]) -> str:
-    """Why a guest does not run any more; empty while all run."""
+    """Return why a guest no longer runs; empty while all run."""
     return next((said for g in guests if (said := g.trouble())), "")
 
 
 def keep_consoles(guests: Sequence[Guest], instances: Sequence[Instance], log: Path) -> None:
-    """Write what the guests of a failed arm have said to its log."""
+    """Write the console output of the guests of a failed arm to its log."""
     for guest, instance in zip(guests, instances, strict=False):
         log.mkdir(parents=True, exist_ok=True)
         (log / f"console.{instance.hostname}.txt").write_text(guest.console())
 
 
 def holdings(guests: Sequence[Guest], mark: str) -> dict[int, RankHolds]:
-    """See host.ranks.rank_holdings; memory of different guests is never the same."""
+    """Return what the ranks hold, as host.ranks.rank_holdings does. Memory of two guests is never counted as
+    shared."""
     found: dict[int, RankHolds] = {}
     for number, guest in enumerate(guests):
         for rank, holds in guest.rank_holdings(mark).items():

@@ -1,4 +1,4 @@
-"""The instances that run on a node. An arm enters its instances through their node."""
+"""The instances that run on a node. An arm finds its instances through their node."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Instances:
 
     @contextmanager
     def holding(self, instances: Iterable[Instance]) -> Iterator[None]:
-        """Know these instances until exit."""
+        """Keep these instances until exit."""
         labels = [i.label for i in instances]
         self._by_label |= {i.label: i for i in instances}
         try:
@@ -26,8 +26,10 @@ class Instances:
                 self._by_label.pop(label, None)
 
     def take_over(self, instance: Instance) -> None:
-        """Enter this instance instead of the one that has had its label: an instance that was restored or
-        moved is another process, and goes on under the same label."""
+        """Replace the instance of the same label by this one.
+
+        An instance that was restored or moved is another process, and continues under the same label.
+        """
         if instance.label not in self._by_label:
             raise KeyError(instance.label)
         self._by_label[instance.label] = instance

@@ -1,4 +1,5 @@
-"""Control groups that stand for a whole run, of instances that these only account for."""
+"""Control groups that exist for a whole run. They are made for instances that use them only for
+accounting."""
 
 from __future__ import annotations
 
@@ -15,15 +16,16 @@ from ..model.study import Arm, EventSubject, Limits, Study
 from .seats import hostname, slot
 
 HELD_INSTANCES = 16
-"""Of so many at most the counter files stay open; a process may have 1024 files, and an instance brings 9."""
+"""Up to this many instances, the counter files stay open. A process may open 1024 files, and an instance
+needs 9."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class KeptGroups:
-    """Of one instance after the other.
+    """The control groups that all instances of one label use, one instance after the other.
 
     groups: directory by controller.
-    files: their counters.
+    files: the counters of these groups.
     """
 
     groups: Mapping[str, Path]
@@ -39,9 +41,13 @@ def kept_groups(
     scratch: Path,
     stack: ExitStack,
 ) -> dict[str, KeptGroups]:
-    """By the label of the instance. None where starts and stops are looked at, or where a group holds an
-    instance to something: a quota, say, would begin in the middle of its period. stack: what removes them.
-    Raises RunError."""
+    """Create the control groups that exist as long as the run, by the label of the instance.
+
+    There are none if the study measures starts and stops. An arm with limits is left out: a quota, for
+    example, would begin in the middle of its period.
+    stack: removes the groups when it is closed.
+    Raises RunError.
+    """
     if any(isinstance(w, EventSubject) for w in study.workloads):
         return {}
     made: dict[str, Mapping[str, Path]] = {}

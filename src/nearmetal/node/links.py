@@ -1,5 +1,5 @@
-"""The links between emulated nodes while they stand: relays where the kernel cannot delay frames itself, and
-what the links really are, measured."""
+"""The links between emulated nodes: relays where the kernel cannot delay frames itself, and the measured
+properties of the links."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ START_TIMEOUT, PROBE_TIMEOUT, ANSWER = 60.0, 240.0, 10.0
 
 @dataclass(frozen=True, kw_only=True)
 class Relay:
-    """A running one.
+    """A running relay.
 
-    realtime: whether it runs before all ordinary processes.
-    statistics: where it answers SIGUSR1.
+    realtime: whether it runs with a real-time priority.
+    statistics: file to which it writes its statistics on SIGUSR1.
     """
 
     pid: int
@@ -37,7 +37,8 @@ class Relay:
     statistics: Path
 
     def told(self) -> dict[str, JsonValue]:
-        """How many frames it has sent on and how late, so far; empty where it does not answer."""
+        """Return how many frames the relay has forwarded so far, and how late; empty if it does not
+        answer."""
         had = self.statistics.stat().st_size
         with contextlib.suppress(ProcessLookupError):
             os.kill(self.pid, signal.SIGUSR1)
@@ -52,14 +53,21 @@ class Relay:
 
 @dataclass(frozen=True, kw_only=True)
 class Links:
-    """measured, relays: by label of the network."""
+    """The links of all emulated networks.
+
+    measured: rate and round trip, by label of the network.
+    relays: by label of the network.
+    """
 
     measured: Mapping[str, Mapping[str, float]]
     relays: Mapping[str, Relay]
 
     def record(self, network: Network) -> dict[str, JsonValue]:
-        """For the provenance; empty where nothing is emulated. measured: before the first trial, with no
-        other load from us; relay: over all its frames until now."""
+        """Return the provenance of a network's links; empty if nothing is emulated.
+
+        measured: taken before the first trial, without other load from nearmetal.
+        relay: statistics of all frames until now.
+        """
         e = network.emulation
         if e is None:
             return {}
@@ -87,8 +95,11 @@ def node_links(
     label: str,
     holder: Holder | None,
 ) -> Iterator[Links]:
-    """Relays of every emulated network that needs one, in the control groups of what is ours; all ended on
-    leaving. Raises RunError."""
+    """Run the relay of every emulated network that needs one, in the given control groups. All relays end on
+    exit.
+
+    Raises RunError.
+    """
     emulated = {n.label: n.emulation for n in networks if n.emulation is not None}
     with ExitStack() as stack:
         relays = {
@@ -132,7 +143,7 @@ def relay_argv(
     statistics: Path,
     holder: Holder | None,
 ) -> list[str]:
-    """Tokens; pure."""
+    """Return the command line of a relay. Pure."""
     argv = [tools / "nm-box", "relay", "--delay-ns", str(round(emulation.link.delay * 1e9))]
     argv += ["--netns", emulation.switch, "--statistics", str(statistics), "--report-fd", str(REPORT_FD)]
     for group in cgroups.unique(groups) if holder is None else ():
@@ -144,7 +155,7 @@ def relay_argv(
 def _measured(
     host: Host, emulated: Mapping[str, Emulation], holder: Holder | None
 ) -> dict[str, dict[str, float]]:
-    """Round trip and rate between the first two nodes of each network."""
+    """Measure round trip and rate between the first two nodes of each network."""
     if not emulated:
         return {}
     pairs = []

@@ -1,4 +1,4 @@
-"""The machine that a run measures on, and where what was made for it is kept."""
+"""The machine that a run measures on, and the cache of what was compiled for it."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ RDMA = Path("/sys/class/infiniband")
 
 @dataclass(frozen=True, kw_only=True)
 class Hardware:
-    """What applications may need of this machine.
+    """Properties of this machine that applications may need.
 
     memory: bytes.
-    cpu_flags: as in /proc/cpuinfo, empty where there are none.
-    rdma: names of devices.
+    cpu_flags: as in /proc/cpuinfo; empty if there are none.
+    rdma: names of RDMA devices.
     """
 
     memory: int
@@ -37,7 +37,10 @@ class Hardware:
 
 
 def hardware_of(host: Host, rdma: Path = RDMA) -> Hardware:
-    """rdma: where Linux lists its RDMA devices."""
+    """Read these properties.
+
+    rdma: the directory in which Linux lists its RDMA devices.
+    """
     return Hardware(
         memory=memory_bytes(host) or 1 << 30,
         cpu_flags=cpu_flags(host),
@@ -47,12 +50,12 @@ def hardware_of(host: Host, rdma: Path = RDMA) -> Hardware:
 
 @dataclass(frozen=True, kw_only=True)
 class Machine:
-    """The host with everything compiled.
+    """The host with all tools compiled.
 
     llc: bytes of the last-level cache.
-    cpus: usable CPUs in the order in which ranks take them.
-    cores: that these belong to.
-    hardware: what applications size themselves by.
+    cpus: usable CPUs, in the order in which ranks take them.
+    cores: number of cores that these CPUs belong to.
+    hardware: what applications choose their sizes by.
     """
 
     host: Host
@@ -66,12 +69,12 @@ class Machine:
 
 
 def cache_directory() -> Path:
-    """Where compiled tools are kept: $XDG_CACHE_HOME/nearmetal, else ~/.cache/nearmetal."""
+    """Return the directory of compiled tools: $XDG_CACHE_HOME/nearmetal, or else ~/.cache/nearmetal."""
     return user_cache() / "nearmetal"
 
 
 def image_store() -> ImageStore:
-    """The images of this user."""
+    """Return the store of this user's images."""
     return ImageStore(cache_directory() / "images")
 
 
@@ -79,12 +82,13 @@ _OUTSIDE = ("OMPI_MCA_", "PRTE_MCA_", "PMIX_MCA_", "MPIR_CVAR_", "MPICH_", "HYDR
 
 
 def prepare_machine(host: Host, progress: Progress, mpi: Mpi | None = None) -> Machine:
-    """Find the MPI and compile the tools for it (cached by digest); mpi: None = the one that mpirun is.
+    """Find the MPI and compile the tools for it (cached by digest).
 
-    Raises UnavailableError with what to install.
+    mpi: the wanted MPI; None for the one that mpirun belongs to.
+    Raises UnavailableError that says what to install.
     """
     for name in [n for n in os.environ if n.startswith(_OUTSIDE)]:
-        # It would reach the ranks of some arms and not of others, and no record would show it.
+        # The variable would reach the ranks of some arms but not of others, and no record would show it.
         del os.environ[name]
         progress.note(f"{name} is set outside and not passed on: the transport is fixed alike for all arms")
     found = find_mpi(host, mpi)
@@ -108,5 +112,5 @@ def prepare_machine(host: Host, progress: Progress, mpi: Mpi | None = None) -> M
 
 
 def new_label() -> str:
-    """'nearmetal-' and six hexadecimal digits."""
+    """Return a new label: 'nearmetal-' and six hexadecimal digits."""
     return f"nearmetal-{secrets.token_hex(3)}"

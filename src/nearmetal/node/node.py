@@ -42,26 +42,26 @@ from .ssh import SshKeys, make_keys
 class Node:
     """A machine with everything that trials of one study need on it. It is complete once it is opened.
 
-    label: on everything that the run leaves on the machine.
-    scratch: directory of the run's own, in memory if it may be mounted there.
+    label: part of the name of everything that the run creates on the machine.
+    scratch: directory of the run, in memory if it may be mounted there.
     work: directory in which the directories of programs are made, on a disk if there is one; None if no
         program has a directory of its own.
-    arms: those that can run here, by name.
+    arms: the arms that can run here, by name.
     backends: by name.
-    networks: by name of the arm and whether it is its A/A arm; of arms with a network of their own.
-    links: of emulated nodes; None if no network was built.
+    networks: by name of the arm and whether it is the A/A arm; only of arms with a network of their own.
+    links: links of emulated nodes; None if no network was built.
     user_namespace: path of the user namespace that all instances share without root, else None.
     software: by image.
     launchers: instances in which the mpirun of an image runs, by image and network namespace.
-    launcher_groups: control groups of the mpirun that runs in no instance; empty if there is none.
-    kept: control groups that stand as long as the run, by the label of their instances.
+    launcher_groups: control groups of an mpirun that runs outside all instances; empty if there is none.
+    kept: control groups that exist as long as the run, by the label of their instances.
     ssh: keys, if instances are reached by ssh, else None.
     files: the machine's counters, held open.
-    network_meter: of the machine's own network; None if no arm uses any network.
-    storages: where the storage is mounted that instances share.
+    network_meter: meter of the machine's own network; None if no arm uses any network.
+    storages: mount points of storage that instances share.
     bases: what virtual machines are started from, by environment.
     energy: None if it cannot be read.
-    instances: those that run now.
+    instances: the instances that run now.
     """
 
     machine: Machine
@@ -87,8 +87,11 @@ class Node:
     instances: Instances = field(default_factory=Instances)
 
     def cpus(self, arm: Arm) -> tuple[tuple[int, ...], ...]:
-        """The CPUs that each rank of an arm may use, the same for every arm of as many ranks and the same
-        pinning; as the rank sees them, which in a guest are numbered from 0."""
+        """Return the CPUs that each rank of an arm may use, as the rank sees them: a guest numbers its CPUs
+        from 0.
+
+        They are the same for every arm with as many ranks and the same pinning.
+        """
         ranks = cpus_of_ranks(arm.placement, self.machine.cpus)
         if not self.backends[arm.environment.backend].capabilities.virtual and arm.environment.inside is None:
             return ranks
@@ -96,12 +99,12 @@ class Node:
         return vcpus_of(arm, own, ranks)
 
     def instance_cpus(self, arm: Arm, number: int) -> tuple[int, ...]:
-        """The CPUs of one instance of an arm, as the machine numbers them: those of its ranks."""
+        """Return the CPUs of one instance of an arm, as the machine numbers them: the CPUs of its ranks."""
         return cpus_of_instance(arm.placement, self.machine.cpus, number)
 
     def network_record(self) -> dict[str, JsonValue]:
-        """Of each network that stands, by its number in the run: its arms, what was asked for and what was
-        got."""
+        """Return for each network, by its number in the run: its arms, what was requested, and what was
+        built."""
         arms: dict[str, dict[str, JsonValue]] = {}
         for (arm, _), network in self.networks.items():
             arms.setdefault(network.label, {})[arm] = None
@@ -118,19 +121,22 @@ class Node:
         return self.software[arm.environment.image]
 
 
-_NOT_COMPARED = ("loadavg",)  # averages of the last minutes say nothing of a trial
+_NOT_COMPARED = ("loadavg",)  # averages over minutes say nothing about one trial
 
 
 def sweep(progress: Progress, label: str | None = None) -> None:
-    """Remove what runs that are gone have left: ranks of a run that was killed may still spin on the CPUs
-    that this one measures on. label: what bears this label instead, of whichever run."""
+    """Remove what earlier runs have left behind, for example ranks of a killed run that still spin on the
+    CPUs.
+
+    label: remove only what bears this label, of any run; None for everything that runs which ended have left.
+    """
     removed: set[str] = set()
     host = LocalHost()
     for item in find_all(host, label, quietly=True):
         try:
             remove_any(host, item)
             removed.add(item.kind)
-        except NearmetalError as e:  # another user's: visible, and not ours to remove
+        except NearmetalError as e:  # it belongs to another user: report it and leave it
             progress.note(f"left by a killed run, and still there: {e.what}")
     if removed:
         progress.note(f"removed what a killed run had left: {', '.join(sorted(removed))}")
@@ -149,8 +155,10 @@ def _wanted_networks(arms: Mapping[str, Arm], first_baseline: str) -> dict[tuple
 
 @contextmanager
 def _launcher_groups(label: str) -> Iterator[dict[str, Path]]:
-    """A group for the mpirun that starts ranks across instances and stands in none of them: what it uses is
-    ours, not a disturbance."""
+    """Create a control group for an mpirun that runs outside all instances.
+
+    Its CPU time is then accounted to nearmetal, and not taken for a disturbance by other processes.
+    """
     parents = cgroups.machine_parents()
     made: dict[str, Path] = {}
     if not isinstance(parents, Absent):
@@ -170,8 +178,11 @@ def open_node(
     label: str,
     progress: Progress,
 ) -> Iterator[Node]:
-    """Make the scratch directory, build the network; everything is undone on exit. The caller holds the lock
-    of the machine."""
+    """Open a machine for a run: make the scratch directory, build the network, and so on. All is undone on
+    exit.
+
+    The caller must hold the lock of the machine.
+    """
     arms = {a.name: a for a in study.arms()}
     with ExitStack() as stack:
         sweep(progress)
@@ -228,7 +239,8 @@ def open_node(
         node = {name: path for name, path in node_paths(machine.host).items() if name not in _NOT_COMPARED}
         node_files = CounterFiles(machine.host, node, held=True)
         stack.callback(node_files.close)
-        # What set-up has made stands as long as the run: no trial need wait while it is searched for garbage.
+        # The objects made until now live as long as the run. Freeze them, so that no garbage collection
+        # during a trial scans them.
         gc.collect()
         gc.freeze()
         stack.callback(gc.unfreeze)

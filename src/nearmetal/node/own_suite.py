@@ -1,5 +1,5 @@
-"""The root of guests with image host where the machine's own cannot be shared: an image of its suite, built
-once."""
+"""The root of guests with image host if the machine's own root cannot be shared with them: an image of the
+same Debian suite, built once."""
 
 from __future__ import annotations
 
@@ -17,12 +17,17 @@ from .progress import Progress
 from .software import find_program
 
 OWN_SUITE = "debian-mpi"
-"""Of the machine's own suite, with an MPI."""
+"""An image of the machine's own suite, with an MPI."""
 
 
 def root_of_own_suite(machine: Machine, name: str, stack: ExitStack, progress: Progress) -> Path:
-    """A file with it; the image is not removed before the stack is left. name: of the environment. Raises
-    UnavailableError where it cannot be built, or has not the MPI that the programs were compiled for."""
+    """Build the image and return a file system file made from it. The stack keeps the image from being
+    removed.
+
+    name: name of the environment.
+    Raises UnavailableError if the image cannot be built, or lacks the MPI that the programs were compiled
+    for.
+    """
     definition = builtin_definition(OWN_SUITE)
     assert definition is not None, "it comes with nearmetal"
     progress.note(
@@ -43,7 +48,8 @@ def root_of_own_suite(machine: Machine, name: str, stack: ExitStack, progress: P
 
 
 def require_same_mpi(mpirun: str, image: Image) -> None:
-    """Raises UnavailableError where an image has not the MPI of the machine: its programs run there."""
+    """Raises UnavailableError if an image lacks the machine's mpirun: the machine's programs run in this
+    image."""
     if find_program(image, mpirun) is None:
         raise UnavailableError(
             f"image {image.name} has no {mpirun}, for which this machine's programs are compiled",

@@ -1,4 +1,5 @@
-"""Where an application runs, and whether its programs are there: on the machine, or in an image's tree."""
+"""Where an application runs, and whether its programs are installed there: on the machine, or in the tree of
+an image."""
 
 from __future__ import annotations
 
@@ -16,16 +17,16 @@ from .machine import Hardware
 PROBE_SECONDS = 60.0
 
 Find = Callable[[str], str | None]
-"""A program by name, or any file by its absolute path: where it is, or None."""
+"""Finds a program by name, or any file by its absolute path. Returns its path, or None."""
 
 
 def place_of(
     workload: ApplicationWorkload, arm: Arm, study: Study, machine: Hardware, directory: Path
 ) -> Place:
-    """Where an arm runs it.
+    """Return the place where an arm runs an application.
 
-    An arm with a limit bounds all, task by task, for every arm must be asked for the same work however its
-    tasks are spread over instances.
+    The smallest memory per task of any arm bounds all arms: all must do the same work, however their tasks
+    are spread over instances.
     """
     takers = [a for a in study.arms() if a.environment.takes(workload.name)]
     of_task = [
@@ -47,7 +48,7 @@ def place_of(
 
 
 def two_ranks(machine: Hardware) -> Place:
-    """A placement that suits most, to ask whether the machine does."""
+    """Return a placement that suits most applications, for asking whether the machine can run them at all."""
     here = Path("/")
     return Place(
         nodes=1,
@@ -62,7 +63,7 @@ def two_ranks(machine: Hardware) -> Place:
 
 
 def problems_of(workload: ApplicationWorkload, study: Study, machine: Hardware) -> tuple[str, ...]:
-    """Why it does not run on arms of the study that take it, one text for each cause."""
+    """Return why an application cannot run on arms of the study, one text for each cause."""
     known, given = application(workload.application), choices(workload)
     found: dict[str, dict[str, None]] = {}
     for arm in study.arms():
@@ -74,12 +75,12 @@ def problems_of(workload: ApplicationWorkload, study: Study, machine: Hardware) 
 
 
 def _own_memory(environment: Environment) -> int | None:
-    """Bytes of an instance; None where nothing holds it to any."""
+    """Return the memory limit of an instance in bytes; None if it has none."""
     return environment.limits.memory if environment.guest is None else environment.guest.memory
 
 
 def runs_mpi(workload: ApplicationWorkload, study: Study) -> bool:
-    """Whether any arm starts it by mpirun."""
+    """Return whether any arm starts the application by mpirun."""
     known, given = application(workload.application), choices(workload)
     places = [
         place_of(workload, arm, study, Hardware(memory=1 << 30), Path("/"))
@@ -90,7 +91,7 @@ def runs_mpi(workload: ApplicationWorkload, study: Study) -> bool:
 
 
 def find_on(host: Host) -> Find:
-    """On the machine itself; an absolute path may be that of a library."""
+    """Return a finder of programs on the machine itself. An absolute path may also name a library."""
 
     def find(name: str) -> str | None:
         there = name.startswith("/") and not isinstance(host.read(name), Unavailable)
@@ -100,7 +101,11 @@ def find_on(host: Host) -> Find:
 
 
 def lacking(needs: Needs, find: Find, host: Host | None = None) -> tuple[str, ...]:
-    """What is not there. host: None, nothing is run to see."""
+    """Return what is missing.
+
+    find: where to look.
+    host: where to run the probe of the application; None to run nothing.
+    """
     missing = tuple(name for name in needs.programs if find(name) is None)
     if missing or not needs.probe or host is None:
         return missing
@@ -108,8 +113,11 @@ def lacking(needs: Needs, find: Find, host: Host | None = None) -> tuple[str, ..
 
 
 def require_programs(study: Study, image: str, find: Find, host: Host | None = None) -> None:
-    """Raises UnavailableError where an environment of the image takes an application whose programs are not
-    there. find: in that image; host: as in lacking()."""
+    """Raises UnavailableError if an application that an environment of this image runs lacks a program.
+
+    find: looks in that image.
+    host: as in lacking().
+    """
     takers = [e for e in study.environments if e.image == image]
     for w in study.workloads:
         if not isinstance(w, ApplicationWorkload) or not any(e.takes(w.name) for e in takers):
@@ -125,7 +133,7 @@ def require_programs(study: Study, image: str, find: Find, host: Host | None = N
 
 
 def install_line(needs: Needs, image: str) -> str:
-    """What mends a missing program."""
+    """Return the remedy for a missing program, as a command or an instruction."""
     if needs.remedy:
         return needs.remedy
     if not needs.packages:

@@ -1,4 +1,4 @@
-"""What the orchestrator tells whoever shows it; it prints nothing itself."""
+"""What a run reports while it goes on. The receiver displays it; a run itself prints nothing."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ from ..model.result import Analysis
 
 @dataclass(frozen=True, kw_only=True)
 class BlockDone:
-    """A block is on disk.
+    """A block has been written to disk.
 
-    seconds: its length.
-    elapsed: seconds of the run so far.
-    left: seconds of the time budget that are left; None without a budget."""
+    seconds: duration of the block.
+    elapsed: seconds since the run began.
+    left: seconds that remain of the time budget; None without a budget.
+    """
 
     number: int
     seconds: float
@@ -24,19 +25,20 @@ class BlockDone:
 
 
 class Progress(Protocol):
-    """Receiver of what happens during a run."""
+    """Receiver of the events of a run."""
 
     def phase(self, text: str) -> None:
         """A step that may take a moment has begun."""
 
     def note(self, text: str) -> None:
-        """Something that the reader of the result must know (an arm that cannot run here, a failed trial)."""
+        """Report something that the reader of the result must know (an arm that cannot run here, a failed
+        trial)."""
 
     def block(self, done: BlockDone) -> None: ...
 
 
 class Silent:
-    """Shows nothing."""
+    """Receiver that displays nothing."""
 
     def phase(self, text: str) -> None:
         del text

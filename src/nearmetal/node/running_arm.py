@@ -28,15 +28,15 @@ from .trial import Guard, Trial
 class RunningArm:
     """An arm whose instances run.
 
-    trial: of which it is the arm.
-    group: its instances, and how long their start took.
+    trial: the trial that it belongs to.
+    group: its instances, and how long they took to start.
     volumes: the storage of each instance; empty if the environment asks for none.
-    companion: the instance beside its own; None if the environment asks for none.
+    companion: the instance of another kind beside them; None if the environment asks for none.
     lodges_with: the trial in whose virtual machine its instances run; None if they run in none, or in one
         that was booted for them alone.
     shared_memory: directory of the machine's own /dev/shm for the ranks' segments; None if the instances do
         not see it.
-    ssh: tokens of the client that reaches the instances; empty if an agent reaches them.
+    ssh: command line of the client that reaches the instances; empty if an agent reaches them.
     """
 
     trial: Trial
@@ -57,7 +57,7 @@ class RunningArm:
 
     @property
     def transport(self) -> Transport:
-        """What carries messages between its ranks."""
+        """The transport of messages between its ranks."""
         return self.trial.arm.transport
 
     @property
@@ -76,7 +76,7 @@ class RunningArm:
 
     @property
     def hostnames(self) -> tuple[str, ...]:
-        """Of its instances, as their ranks report them."""
+        """The host names of its instances, as their ranks report them."""
         return tuple(i.hostname for i in self.instances)
 
     @property
@@ -84,7 +84,7 @@ class RunningArm:
         return self.node.software_of(self.trial.arm)
 
     def guard(self) -> RunningGuard:
-        """See Guard. What the guests have said is kept if the trial fails."""
+        """Return a guard (see Guard). If the trial fails, the console output of the guests is kept."""
         return RunningGuard(self)
 
 
@@ -100,9 +100,12 @@ class RunningGuard(Guard):
 
 
 def arm_around(trial: Trial, arms: Iterable[RunningArm]) -> RunningArm | None:
-    """The arm in whose virtual machine the instances of a trial run: an arm of the same block whose
-    environment is that virtual machine, on the same placement. Both then run on one kernel as it has booted
-    once. None if the trial has to boot a virtual machine of its own, or needs none."""
+    """Return the arm in whose virtual machine the instances of a trial run.
+
+    This is an arm of the same block whose environment is that virtual machine, on the same placement. Both
+    arms then run on one kernel, booted once. None if the trial needs no virtual machine, or has to boot its
+    own.
+    """
     return next(
         (
             a
@@ -118,11 +121,10 @@ def arm_around(trial: Trial, arms: Iterable[RunningArm]) -> RunningArm | None:
 
 @contextmanager
 def running_arm(trial: Trial, around: RunningArm | None) -> Iterator[RunningArm]:
-    """Start the instances of a trial and all that they need; everything ends on exit.
+    """Start the instances of a trial and all that they need. Everything ends on exit.
 
     around: an arm whose virtual machine the instances run in; None if they run in none, or in one of their
         own.
-
     Raises RunError, TrialFailedError, UnavailableError.
     """
     environment = trial.arm.environment
@@ -152,7 +154,8 @@ def running_arm(trial: Trial, around: RunningArm | None) -> Iterator[RunningArm]
 
 
 def _shared_memory(trial: Trial, stack: ExitStack) -> Path | None:
-    """A directory for the segments of ranks that share the machine's memory."""
+    """Create a directory for the segments of ranks that share the machine's memory; None if there are
+    none."""
     mpi = any(w.mpi for w in trial.node.study.workloads if trial.arm.environment.takes(w.name))
     if trial.arm.transport is not Transport.SHM or not mpi or not _sees_shared_memory(trial.node, trial.arm):
         return None
@@ -160,8 +163,11 @@ def _shared_memory(trial: Trial, stack: ExitStack) -> Path | None:
 
 
 def _sees_shared_memory(node: Node, arm: Arm) -> bool:
-    """Whether its instances have the machine's own /dev/shm, where a killed rank leaves its segments. A tree
-    of an image has a /dev/shm of its own, even under the bare machine."""
+    """Return whether the arm's instances see the machine's own /dev/shm, where a killed rank leaves its
+    segments.
+
+    An image has its own /dev/shm, even with the backend native.
+    """
     own = "mnt" in node.backends[arm.environment.backend].capabilities.own or arm.environment.image != HOST
     return not own or Shared.IPC in arm.environment.share
 

@@ -1,4 +1,4 @@
-"""What some backends put into a seat before their instances can take it: once for a whole run."""
+"""What some backends prepare in a seat, once for a whole run, before instances can use it."""
 
 from __future__ import annotations
 
@@ -13,12 +13,13 @@ from .machine import Machine
 
 
 def slot(arms: Iterable[str], arm: str, aa: bool) -> str:
-    """Short for an arm, in labels and host names: its place among the arms, with r for the A/A arm."""
+    """Return a short name of an arm for labels and host names: its number among the arms, with r for the A/A
+    arm."""
     return f"{list(arms).index(arm)}{'r' if aa else ''}"
 
 
 def hostname(own: str) -> str:
-    """Of an instance, by what ends its label."""
+    """Return the host name of an instance whose label ends in own."""
     return f"nm{own}"
 
 
@@ -31,7 +32,12 @@ def prepare_seats(
     scratch: Path,
     stack: ExitStack,
 ) -> None:
-    """networks: by (arm name, is the A/A arm); stack: what undoes it. Raises RunError, UnavailableError."""
+    """Let the backends prepare the seats of all networks.
+
+    networks: by (arm name, whether it is the A/A arm).
+    stack: undoes the preparation when it is closed.
+    Raises RunError, UnavailableError.
+    """
     for (name, aa), network in networks.items():
         environment = arms[name].environment
         backend = backends[environment.backend]

@@ -1,4 +1,4 @@
-"""What an arm runs with: the machine's own MPI and kernels, or those of its image."""
+"""The software that an arm runs: the machine's own MPI and kernels, or those of its image."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ RECORDED = ("name", "digest", "origin", "created")
 
 @dataclass(frozen=True, kw_only=True)
 class Software:
-    """What runs in one image.
+    """The software of one image.
 
-    image: None = the machine's own root.
-    mpi: its paths are those inside.
+    image: None for the machine's own root.
+    mpi: its paths are paths inside the image.
     """
 
     image: Image | None
@@ -46,7 +46,7 @@ class Software:
         return Path("/") if self.image is None else self.image.tree
 
     def record(self) -> dict[str, JsonValue]:
-        """For the provenance, where there is an image."""
+        """Return the provenance of the image; there must be one."""
         assert self.image is not None
         known = asdict(self.image)
         return {
@@ -58,7 +58,7 @@ class Software:
 
 @dataclass(frozen=True, kw_only=True)
 class ImageBuilder:
-    """An instance in the tree of an image, as what builds (workloads.build.Builder)."""
+    """An instance in the tree of an image, in the role of workloads.build.Builder."""
 
     host: Host
     image: Image
@@ -76,8 +76,11 @@ class ImageBuilder:
 
 
 def find_program(image: Image, program: str) -> str | None:
-    """Its path inside, where it is a name, or it is an absolute path itself; a link to somewhere counts,
-    since only inside it leads there."""
+    """Return the path of a program inside an image; None if it is missing.
+
+    program: a name, or an absolute path inside the image.
+    A symbolic link counts as found wherever it points, since its target can be resolved only inside.
+    """
     places = [program] if program.startswith("/") else [f"{directory}/{program}" for directory in PATH]
     return next((place for place in places if os.path.lexists(image.tree / place[1:])), None)
 
@@ -85,7 +88,10 @@ def find_program(image: Image, program: str) -> str | None:
 def _request(
     image: Image, scratch: Path, part: str, binds: Sequence[Path], user_namespace: str | None
 ) -> InstanceRequest:
-    """An instance of our own in the tree of an image. scratch: of the run."""
+    """Return the request for an instance of nearmetal's own in the tree of an image.
+
+    scratch: scratch directory of the run.
+    """
     place = scratch / f"{part}-{image.digest[:12]}"
     place.mkdir(exist_ok=True)
     return InstanceRequest(
@@ -109,10 +115,11 @@ def all_software(
     user_namespace: str | None,
     progress: Progress,
 ) -> dict[str, Software]:
-    """By image of the study; no image is removed before the stack is left. scratch: of the run, whose name is
-    its label.
+    """Return the software of each image of the study.
 
-    Raises UnavailableError where an image does not stand, or lacks what a workload of its arms needs.
+    scratch: scratch directory of the run; its name is the label of the run.
+    stack: keeps the images from being removed until it is closed.
+    Raises UnavailableError if an image does not exist, or lacks what a workload of its arms needs.
     """
     own = {i.name: i for i in study.images}
     require_programs(study, HOST, find_on(machine.host), machine.host)
@@ -123,13 +130,13 @@ def all_software(
         require_programs(study, name, partial(find_program, image))
         if _needs_mpi(study, name):
             found[name] = _compiled(machine, image, study.design.mpi, scratch, user_namespace, progress)
-        else:  # our own programs need nothing of an image
+        else:  # nearmetal's own programs need nothing from an image
             found[name] = replace(found[HOST], image=image)
     return found
 
 
 def _needs_mpi(study: Study, image: str) -> bool:
-    """Whether an arm in the image runs a kernel of ours or an MPI program."""
+    """Return whether an arm in this image runs a built-in kernel or an MPI program."""
     return any(
         e.takes(w.name)
         for e in study.environments
@@ -149,8 +156,11 @@ def _compiled(
     user_namespace: str | None,
     progress: Progress,
 ) -> Software:
-    """Compile the kernels for an image, by its own compiler for its own MPI, where that has not been done.
-    wanted: which of several."""
+    """Compile the kernels for an image, by its own compiler and for its own MPI, unless that has been done
+    before.
+
+    wanted: the MPI to use; None for the one that mpirun belongs to.
+    """
     mpirun, mpicc = programs_of(lambda name: find_program(image, name), wanted)
 
     @contextmanager
@@ -188,8 +198,11 @@ def _compiled(
 def launcher(
     machine: Machine, software: Software, scratch: Path, netns: str, user_namespace: str | None
 ) -> Iterator[Instance]:
-    """Where the mpirun of an image runs that starts ranks across instances: in the same tree, in the hub's
-    network, and beside the machine's own processes, since it enters the instances by their numbers."""
+    """Start the instance in which the mpirun of an image runs, to start ranks across instances.
+
+    It runs in the tree of the image and in the network namespace of the hub. It shares the process IDs of the
+    machine, since it enters the instances by process ID.
+    """
     assert software.image is not None
     binds = (scratch, software.tools.directory)
     request = _request(software.image, scratch, "launcher", binds, user_namespace)
@@ -198,8 +211,11 @@ def launcher(
 
 
 def from_tree(software: Software, agent_line: str) -> str:
-    """The line of an instance in the map of an agent that runs in the tree of an image: a container program
-    (its words stand behind '=') is one of the machine, so the agent goes back there first."""
+    """Rewrite an instance's line in the agent's map for an agent that runs in the tree of an image.
+
+    A command of a container runtime (the words after '=') is a program of the machine, so the agent first
+    returns to the machine's root.
+    """
     name, divider, words = agent_line.partition(" = ")
     if software.image is None or not divider:
         return agent_line

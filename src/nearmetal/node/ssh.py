@@ -1,5 +1,8 @@
-"""Instances reached by ssh instead of an agent: an sshd in each, on its own address, with keys of this run
-alone. Nothing of the machine's own ssh is read, and nothing is left."""
+"""Instances reached by ssh instead of an agent.
+
+Each instance runs an sshd on its own address, with keys made for this run only. The machine's own ssh
+configuration is not read, and nothing is left behind.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ from ..host.processes.labelled import LABEL_VARIABLE
 
 PORT = 2222
 START_SECONDS = 60.0
-"""After which an sshd that says nothing has failed; a good one takes some 20 ms."""
+"""Seconds after which an sshd that does not listen has failed. Normally it takes about 20 ms."""
 _ALIAS = "nearmetal"
 _REMEDY = "apt-get install openssh-server openssh-client, in the image too, or write reach: agent"
 
@@ -26,7 +29,7 @@ _REMEDY = "apt-get install openssh-server openssh-client, in the image too, or w
 class SshKeys:
     """Keys and programs by which mpirun reaches instances.
 
-    directory: of both key pairs, readable by nobody else.
+    directory: directory of both key pairs, readable by its owner only.
     ssh, sshd: paths of the programs.
     """
 
@@ -36,10 +39,10 @@ class SshKeys:
 
 
 def make_keys(host: Host, scratch: Path) -> SshKeys:
-    """A key pair of the client and one of all servers, in a directory of their own below scratch.
+    """Make a key pair for the client and one for all servers, in a new directory below scratch.
 
-    Raises UnavailableError where ssh is not installed, or without root: an sshd changes its root directory
-    and its groups.
+    Raises UnavailableError if ssh is not installed, or without root: sshd changes its root directory and
+    groups.
     """
     if not host.is_root():
         raise UnavailableError("an sshd in an instance needs root", remedy="run as root, or reach: agent")
@@ -60,7 +63,10 @@ def make_keys(host: Host, scratch: Path) -> SshKeys:
 
 
 def server_config(keys: SshKeys, address: str, environment: Mapping[str, str]) -> str:
-    """sshd_config(5) of one instance. environment: of every command in it; no spaces in it."""
+    """Return the sshd_config(5) of one instance.
+
+    environment: variables of every command that runs in it; their values contain no spaces.
+    """
     given = " ".join(f"{name}={value}" for name, value in environment.items())
     lines = {
         "ListenAddress": address,
@@ -71,7 +77,7 @@ def server_config(keys: SshKeys, address: str, environment: Mapping[str, str]) -
         "PermitRootLogin": "prohibit-password",
         "PasswordAuthentication": "no",
         "KbdInteractiveAuthentication": "no",
-        "StrictModes": "no",  # the keys lie below a directory that everyone may list
+        "StrictModes": "no",  # the keys are below a directory that everyone may list
         "UsePAM": "no",
         "UseDNS": "no",
         "PidFile": "none",
@@ -85,7 +91,10 @@ def server_config(keys: SshKeys, address: str, environment: Mapping[str, str]) -
 
 
 def client_config(keys: SshKeys, addresses: Mapping[str, str]) -> str:
-    """ssh_config(5) of mpirun. addresses: by host name."""
+    """Return the ssh_config(5) of mpirun.
+
+    addresses: by host name.
+    """
     hosts = "".join(f"Host {name}\n  HostName {address}\n" for name, address in addresses.items())
     lines = {
         "Port": str(PORT),
@@ -112,9 +121,13 @@ def ssh_servers(
     directory: Path,
     environment: Mapping[str, str],
 ) -> Iterator[tuple[str, ...]]:
-    """An sshd in every instance until the body is left: the tokens of a client that reaches them by host
-    name. directory: seen in the instances at the same path; environment: of every command that the client
-    starts there. Raises RunError with what an sshd says."""
+    """Run an sshd in every instance until exit. Yields the command line of a client that reaches them by host
+    name.
+
+    directory: seen in the instances at the same path.
+    environment: variables of every command that the client starts there.
+    Raises RunError with the output of an sshd that fails.
+    """
     with ExitStack() as stack:
         standing: list[tuple[str, Process, Path]] = []
         for number, (instance, seat) in enumerate(zip(instances, seats, strict=True)):
@@ -122,7 +135,8 @@ def ssh_servers(
             inside = {**environment, LABEL_VARIABLE: instance.label}
             config.write_text(server_config(keys, seat.address, inside))
             log.touch()
-            # Where it locks in the part of itself that meets the network; Debian's lies in /run.
+            # sshd confines its unprivileged child to this directory; on Debian it is below /run and must be
+            # created.
             made = host.run(instance.command(["mkdir", "-p", "/run/sshd"]), timeout=START_SECONDS)
             if not made.ok:
                 raise RunError(f"{instance.hostname}: {made.failure()}")

@@ -1,5 +1,5 @@
-"""Instances of one arm as a group, started and stopped side by side or one after the other, and the times of
-both. Knows the contract of backends alone."""
+"""Start and stop the instances of one arm as a group, in parallel or one after the other, and time both.
+Knows only the interface of backends."""
 
 from __future__ import annotations
 
@@ -20,13 +20,16 @@ from ..host.processes.helper import wait_readable
 Start = Callable[[], AbstractContextManager[Instance]]
 
 STOP_LIMIT = 60.0
-"""Seconds after which nobody waits any longer to see the end of a first process."""
+"""Seconds after which waiting for the end of a first process is given up."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Stopped:
-    """Seconds from the request to stop: ended: to the end of the first process of the last instance; removed:
-    until nothing of any is left."""
+    """Seconds counted from the request to stop.
+
+    ended: until the first process of the last instance ended.
+    removed: until nothing of any instance is left.
+    """
 
     ended: float
     removed: float
@@ -34,12 +37,12 @@ class Stopped:
 
 @dataclass(kw_only=True)
 class Group:
-    """Instances that stand.
+    """Running instances of one arm.
 
-    seconds: from the common request to the first instruction of each.
-    steps: seconds by step until the last one stood, of all of them where they started in turn, else of that
-        one.
-    stopped: known once they have been stopped, where it was asked for.
+    seconds: seconds from the common request to the first instruction of each instance.
+    steps: seconds by step. If they started one after the other, sums over all instances, else of the one that
+        took longest.
+    stopped: times of the stop, set after it, if they were requested.
     """
 
     instances: tuple[Instance, ...]
@@ -55,9 +58,13 @@ class Group:
 
 @contextmanager
 def started(starts: Sequence[Start], *, together: bool, time_stop: bool = False) -> Iterator[Group]:
-    """together: each by a thread of its own, which also ends it, since instances die with the thread that
-    started them. time_stop: take the times of the stop, which costs a thread. Raises the first error of a
-    start or a stop, once all the others are undone."""
+    """Start instances; all are stopped on exit.
+
+    together: start and stop them in parallel. Each instance has its own thread, because instances die with
+        the thread that started them.
+    time_stop: also time the stop, which takes one more thread.
+    Raises the first error of a start or a stop, after all the others are undone.
+    """
     side_by_side = together and len(starts) > 1
     with ExitStack() as stack:
         own = stack.enter_context(_side_by_side(starts)) if side_by_side else _in_turn(starts, stack)
@@ -67,7 +74,7 @@ def started(starts: Sequence[Start], *, together: bool, time_stop: bool = False)
         stack.close()
         removed = time.monotonic()
     if ends is not None:
-        # Whoever watches may be told after the removal, before which it was in any case.
+        # The watching thread may notice an end only after the removal, which is then the upper bound.
         own.stopped = Stopped(ended=min(ends.last(), removed) - begin, removed=removed - begin)
 
 
@@ -78,7 +85,7 @@ def _in_turn(starts: Sequence[Start], stack: ExitStack) -> Group:
     for start in starts:
         begin = time.monotonic()
         instance = stack.enter_context(start())
-        # The first commands of those before it are no part of its start.
+        # The first commands of the instances before it do not count as part of its start.
         commands = sum(i.phases.get(FIRST_COMMAND, 0.0) for i in instances)
         instances.append(instance)
         seconds.append(begin - origin - commands + _first_instruction(instance))
@@ -114,7 +121,7 @@ def _side_by_side(starts: Sequence[Start]) -> Iterator[Group]:
 
 
 def _first_instruction(instance: Instance) -> float:
-    """Seconds; 0 where it has no first process, whose start nobody asks for."""
+    """Return seconds; 0 if the instance has no first process to be timed."""
     return instance.phases["first_instruction"] if instance.phases else 0.0
 
 
@@ -128,7 +135,7 @@ def _steps(instances: Sequence[Instance]) -> dict[str, float]:
 
 
 class _Worker(threading.Thread):
-    """Starts one instance, holds it, ends it."""
+    """A thread that starts one instance, keeps it running and stops it."""
 
     def __init__(self, start: Start, go: threading.Event, end: threading.Event) -> None:
         super().__init__(daemon=True)
@@ -152,7 +159,7 @@ class _Worker(threading.Thread):
             with self._open() as self.instance:
                 self.up.set()
                 self._end.wait()
-        except BaseException as e:  # whatever it is, the thread that asked for the start raises it
+        except BaseException as e:  # the thread that requested the start raises it, whatever it is
             self.error = e
         finally:
             self.up.set()
@@ -166,7 +173,7 @@ def _raise_first(workers: Sequence[_Worker]) -> None:
 
 @dataclass
 class _Ends:
-    """Sees the first processes of instances end, by their pidfds, in a thread of its own."""
+    """Watches the first processes of instances end, through their pidfds, in a thread of its own."""
 
     instances: Sequence[Instance]
     _at: list[float] = field(default_factory=list)
@@ -195,7 +202,10 @@ class _Ends:
         self._close()
 
     def last(self) -> float:
-        """When the last one ended (time.monotonic()). Raises TrialFailedError where one still runs."""
+        """Return when the last one ended, in the time of time.monotonic().
+
+        Raises TrialFailedError if a first process still runs.
+        """
         self._thread.join()
         if len(self._at) < len(self._fds):
             raise TrialFailedError(f"a first process still runs {STOP_LIMIT:g} s after the stop")

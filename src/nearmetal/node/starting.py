@@ -1,4 +1,4 @@
-"""The fresh instances of a trial: what each is asked to be, and their start."""
+"""The fresh instances of a trial: their requests, and their start."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from .trial import Trial
 class Surroundings:
     """What instances run inside.
 
-    guest: the virtual machine; None if they run in none, or in one that is not up yet.
+    guest: the virtual machine; None if they run in none, or in one that is not running yet.
     alone: whether no instance of another arm runs in it.
     """
 
@@ -37,9 +37,9 @@ class Surroundings:
 def started_instances(
     trial: Trial, surroundings: Surroundings, *, time_stop: bool = False
 ) -> Iterator[tuple[Group, tuple[Volume, ...]]]:
-    """Fresh instances of a trial, with their storage.
+    """Start fresh instances of a trial, with their storage.
 
-    time_stop: measure their stop, too. Its times are in the group after exit.
+    time_stop: also measure their stop. The group holds its times after exit.
     """
     arm, node = trial.arm, trial.node
     backend = node.backends[arm.environment.backend]
@@ -62,7 +62,7 @@ def started_instances(
 
 
 def _verify_shared(arm: Arm, instance: Instance) -> None:
-    """Raises UnavailableError where an instance has a namespace of its own that it was to share."""
+    """Raises UnavailableError if an instance has its own namespace of a kind that it should share."""
     for kind in arm.environment.share:
         if not same_namespace(instance.pid, kind.value):
             raise UnavailableError(
@@ -89,8 +89,11 @@ def _starts(trial: Trial, around: Surroundings, requests: Sequence[InstanceReque
 
 @contextmanager
 def guest_around(trial: Trial, surroundings: Surroundings) -> Iterator[Surroundings]:
-    """The virtual machine that the instances of a trial run inside. If the arm asks for one and none is up
-    for it, one is booted, alone and without a network, and ends on exit."""
+    """Yield the virtual machine that the instances of a trial run inside.
+
+    If the arm needs one and none runs for it, one is booted for this trial alone, without a network. It ends
+    on exit.
+    """
     arm, node = trial.arm, trial.node
     name = arm.environment.inside
     if name is None or surroundings.guest is not None:
@@ -111,7 +114,7 @@ def guest_around(trial: Trial, surroundings: Surroundings) -> Iterator[Surroundi
 
 @contextmanager
 def idle_instances(trial: Trial, surroundings: Surroundings, count: int) -> Iterator[Group]:
-    """Further instances of a trial, side by side, with no seat on a network and nothing to do."""
+    """Start further instances of a trial in parallel. They have no seat on a network and run nothing."""
     requests = [_idle_request(trial, i) for i in range(count)]
     with (
         guest_around(trial, surroundings) as around,
@@ -130,10 +133,10 @@ def _idle_request(trial: Trial, number: int) -> InstanceRequest:
 
 
 def _request(trial: Trial, number: int, *, name: str | None = None) -> InstanceRequest:
-    """What one instance of a trial is asked to be, with a scratch directory of its own.
+    """Return the request for one instance of a trial, with a scratch directory of its own.
 
     number: its place among the arm's instances.
-    name: ends its label and its host name; None for the number.
+    name: end of its label and host name; None for the number.
     """
     arm, node = trial.arm, trial.node
     software = node.software_of(arm)
@@ -164,7 +167,7 @@ def _request(trial: Trial, number: int, *, name: str | None = None) -> InstanceR
 
 
 def request_name(trial: Trial, name: str) -> tuple[str, str, Path]:
-    """Label, host name and a new scratch directory of an instance of a trial."""
+    """Return the label, the host name and a new scratch directory for an instance of a trial."""
     own = f"{trial.slot}-{name}"
     scratch = trial.directory / f"instance-{name}-{next(trial.numbers)}"
     scratch.mkdir()

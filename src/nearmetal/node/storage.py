@@ -1,4 +1,4 @@
-"""The storage of an arm's instances: made before their start, bound into them, and looked at from inside."""
+"""The storage of an arm's instances: made before they start, bound into them, and checked from inside."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .node import Node
 
 LIMIT = 60.0
 CHECKED = "65536"
-"""Bytes that are written, forced to the medium and read again to see that storage can be used."""
+"""Number of bytes that are written, forced to the medium and read again to check storage."""
 
 FILE_SYSTEMS: Mapping[StorageKind, frozenset[str]] = {
     StorageKind.TMPFS: frozenset({"tmpfs"}),
@@ -25,7 +25,7 @@ FILE_SYSTEMS: Mapping[StorageKind, frozenset[str]] = {
     StorageKind.BLOCK: frozenset({"ext4"}),
     StorageKind.NFS: frozenset({"nfs", "nfs4"}),
 }
-"""What must be found inside; of the other kinds any."""
+"""File systems that may be found inside, by kind; for the other kinds, any may."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,7 +33,7 @@ class MountedStorage:
     """Storage as an instance sees it.
 
     device: 'major:minor'.
-    source: what is mounted, as the kernel names it.
+    source: the mounted device or file system, as the kernel names it.
     """
 
     path: str
@@ -49,7 +49,10 @@ class MountedStorage:
 def volumes(
     node: Node, environment: Environment, backend: Backend, requests: Sequence[InstanceRequest]
 ) -> Iterator[tuple[Volume, ...]]:
-    """One for each request; none where the environment asks for none. Raises RunError."""
+    """Make one volume for each request; none if the environment asks for no storage.
+
+    Raises RunError.
+    """
     storage = environment.storage
     with ExitStack() as stack:
         yield tuple(
@@ -70,7 +73,8 @@ def volumes(
 
 
 def bound(requests: Sequence[InstanceRequest], own: Sequence[Volume]) -> list[InstanceRequest]:
-    """The requests with their volumes among the binds, as far as these are not made inside."""
+    """Return the requests with their volumes added to the binds, except volumes that are made inside the
+    instance."""
     if not own:
         return list(requests)
     return [
@@ -79,15 +83,21 @@ def bound(requests: Sequence[InstanceRequest], own: Sequence[Volume]) -> list[In
 
 
 def make_inside(host: Host, instances: Sequence[Instance], own: Sequence[Volume]) -> None:
-    """Make the directories that stand in the instances' own root file systems. Raises TrialFailedError."""
+    """Create the volumes that are directories in the instances' own root file systems.
+
+    Raises TrialFailedError.
+    """
     for instance, v in zip(instances, own, strict=False):
         if v.inside:
             _run(host, instance, "mkdir", "-p", "-m", "755", str(v.path))
 
 
 def look(host: Host, instance: Instance, v: Volume, storage: Storage) -> MountedStorage:
-    """What the storage of an instance really is: its file system by the mount table inside; and whether it
-    can be written, forced to the medium and read. Raises TrialFailedError."""
+    """Check the storage of an instance from inside: which file system it is, and whether it can be written,
+    forced to the medium and read.
+
+    Raises TrialFailedError.
+    """
     file = str(v.path / "check")
     _run(host, instance, "dd", "if=/dev/urandom", f"of={file}", f"bs={CHECKED}", "count=1", "conv=fsync")
     size = _run(host, instance, "wc", "-c", file).split()[0]
@@ -104,7 +114,7 @@ def look(host: Host, instance: Instance, v: Volume, storage: Storage) -> Mounted
 
 
 def mounted_at(mountinfo: str, path: Path) -> MountedStorage:
-    """The mount that a path lies on: the last one of the longest mount point above it."""
+    """Return the mount that a path is on: the last one with the longest mount point above the path."""
     best: tuple[int, MountedStorage] | None = None
     for line in mountinfo.splitlines():
         left, _, right = line.partition(" - ")

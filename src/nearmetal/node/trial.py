@@ -1,4 +1,4 @@
-"""A trial of a block: what is fixed before it begins, and what is found out while it runs."""
+"""A trial of a block: its fixed properties, and what is found while it runs."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ if TYPE_CHECKING:
 
 @dataclass(kw_only=True)
 class TrialFindings:
-    """What a trial has found so far. It becomes the trial's record, whatever happens to the trial.
+    """What a trial has found so far. It becomes the trial's record, even if the trial fails.
 
     failure: why the trial failed; empty as long as it has not failed.
-    rows: of the workloads that have run.
+    rows: rows of the workloads that have run.
     phases: seconds by step.
     places: where the ranks of the last program ran.
-    transport: what the launcher says of how its ranks reach each other.
+    transport: how the ranks reach each other, as the launcher reports it.
     facts: what applications and guests report about themselves, by workload or interface.
-    profile: of each rank, by workload.
+    profile: profile of each rank, by workload.
     pages: bytes of the ranks' memory in huge pages and in total, by workload.
     """
 
@@ -86,7 +86,8 @@ class Trial:
 
     @property
     def slot(self) -> str:
-        """Its arm's place among the arms of the run, with which the names of all that it makes begin."""
+        """The number of its arm among the arms of the run. The names of all that the trial creates begin with
+        it."""
         return slot(self.node.arms, self.arm.name, self.spec.aa)
 
     @property
@@ -100,11 +101,11 @@ class Trial:
 
 
 class Guard:
-    """A context manager that turns an error of nearmetal into the failure of a trial. The trial takes no
-    further part in its block, and the other trials go on.
+    """A context manager that turns a NearmetalError into the failure of a trial. The trial takes no further
+    part in its block, and the other trials go on.
 
-    A guard can be entered again and again. One stands around every slice, where a generator would take ten
-    times as long.
+    A guard can be entered any number of times. It surrounds every slice; a generator-based context manager
+    would be ten times slower.
     """
 
     def __init__(self, trial: Trial) -> None:

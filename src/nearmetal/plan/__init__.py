@@ -1,4 +1,4 @@
-"""From a study and its seed to blocks of trials: pure, no I/O, knows nothing of machines or of statistics."""
+"""From a study and its seed to blocks of trials. Pure: no I/O, no knowledge of machines or statistics."""
 
 from .blocks import aa_arms, make_block, make_plan
 from .lengths import KaliberaJones, kalibera_jones_plan

@@ -1,8 +1,9 @@
-"""The order of trials, drawn from the seed: every block a permutation of its own, independent of all others.
+"""The order of trials, drawn from the seed. Every block has its own permutation, independent of all others.
 
-The generator is SHA-256, so that a plan is the same on every machine and every Python: the trials of a block
-are sorted by the digest of `nearmetal-order-1/<seed>/<block>/<trial>`. Distinct inputs give independent
-uniform digests, hence a uniform permutation, and block k needs no other block to be known."""
+The generator is SHA-256, so that a plan is the same on every machine and Python version: the trials of a
+block are sorted by the digest of `nearmetal-order-1/<seed>/<block>/<trial>`. Different inputs give
+independent uniform digests, hence a uniform permutation, and block k can be drawn without any other block.
+"""
 
 from __future__ import annotations
 
@@ -14,8 +15,11 @@ from ..model.study import Arm, Study
 
 
 def aa_arms(study: Study) -> tuple[Arm, ...]:
-    """The arms that run twice in a block: every arm of the first baseline that something is compared with;
-    all its arms where nothing is compared (a study of the baseline alone)."""
+    """Return the arms that run twice in a block: every arm of the first baseline that another arm is compared
+    with.
+
+    If there is no comparison (a study of the baseline alone), all arms of the baseline.
+    """
     first = study.design.baselines[0]
     own = tuple(a for a in study.arms() if a.environment.name == first)
     compared = {c.baseline for c in study.comparisons()}
@@ -23,12 +27,14 @@ def aa_arms(study: Study) -> tuple[Arm, ...]:
 
 
 def make_block(study: Study, number: int, without: Collection[str] = ()) -> Block:
-    """Block `number` of a study: all arms once and the A/A arms once more, in the order in which they start.
+    """Return block `number` of a study: all arms once and the A/A arms once more, in the order in which they
+    start.
 
-    Positions count from 0. Block 0 is the rehearsal of a run, numbers from 1 are the blocks that count. Which
-    run of the baseline is A1 and which is A2 (aa) is drawn with the rest, since both are members of the
-    permutation. without: names of arms that have their verdicts; the others keep their order. Raises
-    ValueError for a negative number or a study without arms."""
+    Positions count from 0. Block 0 is the rehearsal of a run; blocks from 1 on count. Which run of the
+    baseline is A1 and which is A2 (aa) is drawn too, since both are members of the permutation.
+    without: names of arms that have their verdicts; the others keep their order.
+    Raises ValueError for a negative number or a study without arms.
+    """
     if number < 0:
         raise ValueError(f"blocks count from 0 (the rehearsal), not from {number}")
     members = [m for m in _members(study) if m[0] not in without]
@@ -49,7 +55,7 @@ def make_block(study: Study, number: int, without: Collection[str] = ()) -> Bloc
 def make_plan(
     study: Study, *, blocks: int = 0, schedule: Schedule = GROWING, started: float | None = None
 ) -> Plan:
-    """The plan of a study with blocks 1 to `blocks`; see model.plan.Plan for schedule and started."""
+    """Return the plan of a study with blocks 1 to `blocks`. For schedule and started, see model.plan.Plan."""
     return Plan(
         seed=study.design.seed,
         schedule=schedule,

@@ -1,4 +1,4 @@
-"""How often to repeat at each level, from measured costs and variances."""
+"""The best number of repetitions at each level, from measured costs and variances."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 class KaliberaJones:
     """Repetitions by level, lowest level first.
 
-    optimum: before rounding, None where it is undefined (a variance that is not positive).
+    optimum: before rounding; None if it is undefined (a variance that is not positive).
     repetitions: whole numbers from 1 to r_max.
     """
 
@@ -20,13 +20,16 @@ class KaliberaJones:
 
 
 def kalibera_jones_plan(*, costs: Sequence[float], t2: Sequence[float], r_max: int) -> KaliberaJones:
-    """Repetitions r_i = sqrt((c_(i+1) / c_i) * (T2_i / T2_(i+1))) of every level but the highest.
+    """Return the repetitions r_i = sqrt((c_(i+1) / c_i) * (T2_i / T2_(i+1))) of every level except the
+    highest.
 
-    costs, t2: cost of one more repetition and unbiased variance component by level, lowest (run) first; the
-    highest level has no r, since it is repeated until the answer is there. T2_i <= 0: 1, as repeating at
-    level i buys nothing; else T2_(i+1) <= 0: r_max. Optimises means: a guide, no more. Raises ValueError for
-    unequal lengths, fewer than two levels, costs not positive, r_max < 1. Source: Kalibera and Jones,
-    Quantifying performance changes with effect size confidence intervals, 2012."""
+    costs, t2: cost of one more repetition and unbiased variance component by level, lowest (run) first. The
+        highest level has no r, since it is repeated until the result is precise enough.
+    If T2_i <= 0, r_i is 1, as repeating at level i gains nothing; otherwise, if T2_(i+1) <= 0, r_i is r_max.
+    The result is optimal for means only, and a guide.
+    Raises ValueError for unequal lengths, fewer than two levels, costs that are not positive, r_max < 1.
+    Source: Kalibera and Jones, Quantifying performance changes with effect size confidence intervals, 2012.
+    """
     if len(costs) != len(t2) or len(costs) < 2:
         raise ValueError("costs and variances of the same two or more levels are needed")
     if min(costs) <= 0 or r_max < 1:

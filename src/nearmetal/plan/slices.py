@@ -1,13 +1,13 @@
-"""How long a block is, and how many slices each kernel gets in it, from measured costs and noise. Pure.
+"""The length of a block, and the number of slices of each kernel in it, from measured costs and noise. Pure.
 
-A block costs something beside its slices: starts, launches, verifications, teardown. The slices fill the
-rest, so that this cost stays below a third of the block.
-
-Slices are shared among the kernels so that the sum of the squares of the cells' variances is least within the
-time of the block: slices in proportion to sigma^(4/3) / cost^(1/3). In proportion to sigma / sqrt(cost)
-(Neyman's allocation, the sum of the variances least) the widest cells stay far wider than the others; in
-proportion to the variance, as equal widths would ask for, the noisiest kernel would starve the others of
-slices that its own spread between instances then hides."""
+A block has costs besides its slices: starts, launches, verifications, teardown. The slices fill the rest, so
+    that these costs stay below a third of the block.
+Slices are divided among the kernels so that the sum of the squares of the cells' variances is minimal within
+the time of the block: in proportion to sigma^(4/3) / cost^(1/3). In proportion to sigma / sqrt(cost)
+(Neyman's allocation, which minimises the sum of the variances), the widest cells would stay far wider than
+the others. In proportion to the variance, which would make widths equal, the noisiest kernel would take
+slices from the others, although its spread between instances would hide their effect.
+"""
 
 from __future__ import annotations
 
@@ -20,49 +20,55 @@ from ..model.record import Row, Status, TrialRecord, slice_phase, verify_phase
 from ..model.study import KernelWorkload, Study
 
 MOST_SLICES = 256
-"""Beyond this number the deviation of the instance itself is what is left."""
+"""With more slices than this, the variation between instances dominates."""
 OVERHEAD_SHARE = 0.3
-"""Share of a block that may be spent beside its slices."""
+"""Greatest fraction of a block for costs besides its slices."""
 LONGEST_BLOCK = 4.0
-"""Seconds that a block may take for the sake of fuller blocks alone: many short fresh instances beat few long
-runs."""
+"""Longest block in seconds that is planned only to reduce these costs: many short fresh instances are better
+than few long runs."""
 FULL_RUN, SHORTEST_RUN = 40, 18
-"""Blocks that a time budget should hold: 40 if blocks are cheap, 18 at least, which is the third look, if the
-slices can be cut down to it."""
+"""Numbers of blocks that a time budget should hold: 40 if blocks are cheap, and at least 18, the third look,
+if fewer slices can achieve it."""
 VERIFIED_EVERY = 8
 """A kernel is verified in every eighth block (METHOD, 'The block')."""
 FIXED_FROM = 8
-"""Blocks after which the numbers of slices stay as they are. Before the first look no arm or kernel can have
-dropped out, so what the numbers follow from does not depend on any verdict."""
+"""Number of blocks after which the numbers of slices are fixed. Before the first look, no arm or kernel can
+have dropped out, so the numbers do not depend on any verdict."""
 LONGER_THEN = 2.0
-"""Factor by which blocks become longer then, if the time budget still holds SHORTEST_RUN of them, and again
-after SHORTEST_RUN. What has dropped out by then leaves less to fill a block with, but its starts and launches
-cost nearly as much. When they become longer does not depend on what has dropped out."""
+"""Factor by which blocks then become longer, if the time budget still holds SHORTEST_RUN of them, and again
+after SHORTEST_RUN.
+
+When arms or kernels have dropped out, a block has less to run, but its starts and launches cost nearly as
+much. The moment of lengthening does not depend on what has dropped out.
+"""
 LONGEST_LATE_BLOCK = 16.0
-"""Seconds that a block may take for that reason, with all arms and kernels."""
+"""Longest late block in seconds, with all arms and kernels."""
 LEFT_THEN = 0.55
-"""Share of a block that is counted on to be left once comparisons are decided: a constant, as what really
-drops out follows from verdicts. Where nothing does, a time budget holds a few blocks fewer than
+"""Fraction of a block that is assumed to remain once comparisons are decided. It is a constant, since what
+really drops out depends on verdicts. If nothing drops out, a time budget holds a few blocks fewer than
 SHORTEST_RUN."""
 
 NORMAL = 1.4826
-"""Standard deviation of a normal distribution over its median absolute deviation."""
+"""Ratio of standard deviation to median absolute deviation of a normal distribution."""
 
 
 class SlicePlanner:
-    """Numbers of slices by kernel workload, block after block: the study's own number if it states one; else
-    as many as fill the block, shared by the noise of all blocks seen so far, until FIXED_FROM blocks; then
-    the same proportions in blocks of other lengths, fixed then as well.
+    """Numbers of slices by kernel workload, block after block.
 
-    What is taken from a block would be the same if any two of its arms had changed places: how far slices lie
-    from their likes and how long they take together, never how far apart the arms lie. So either sign of a
-    block's difference stays as likely as the other, which is what the intervals rest on.
+    If the study states a number, it is used. Otherwise the slices fill the block, divided by the noise of all
+    blocks seen so far, until FIXED_FROM blocks. After that the proportions and the longer lengths of blocks
+    are fixed.
+    The planner uses only data that would be the same if any two arms of a block were exchanged: the spread of
+    slices around their means and their total time, never the difference between arms. A block's difference
+    thus remains as likely to have either sign, which the intervals rely on.
     """
 
     def __init__(
         self, study: Study, rehearsal: Sequence[TrialRecord], seconds: float, left: float | None
     ) -> None:
-        """rehearsal: records of block 0, which took `seconds`; left: seconds of the time budget after it."""
+        """rehearsal: records of block 0, which took `seconds`.
+        left: seconds of the time budget after it.
+        """
         self._own = study.design.slices
         self._kernels = [w.name for w in study.workloads if isinstance(w, KernelWorkload)]
         self._turns: dict[str, dict[tuple[str, bool], list[float]]] = {name: {} for name in self._kernels}
@@ -75,9 +81,9 @@ class SlicePlanner:
         self._take(dict.fromkeys(self._kernels, self._own or REHEARSED_SLICES), rehearsal, seconds)
 
     def saw(self, slices: Mapping[str, int], records: Sequence[TrialRecord], seconds: float) -> None:
-        """Take in a whole block of so many slices, which took `seconds`."""
+        """Record a whole block with these numbers of slices, which took `seconds`."""
         if self._seen == 0:
-            self._beside.clear()  # the rehearsal met cold caches
+            self._beside.clear()  # the rehearsal ran with cold caches
         self._seen += 1
         if self._seen <= FIXED_FROM:
             self._spent += seconds
@@ -86,7 +92,7 @@ class SlicePlanner:
                 self._fixed = self._later()
 
     def slices(self) -> dict[str, int]:
-        """Of the next block."""
+        """Return the numbers of slices of the next block."""
         if self._own is not None:
             return dict.fromkeys(self._kernels, self._own)
         if self._fixed is None:
@@ -94,7 +100,7 @@ class SlicePlanner:
         return dict(self._fixed[self._seen >= SHORTEST_RUN])
 
     def block_seconds(self) -> float:
-        """What the next block takes while no arm and no kernel has dropped out."""
+        """Return the seconds of the next block if no arm and no kernel has dropped out."""
         return self._overhead() + self._seconds(self.slices())
 
     def _take(self, slices: Mapping[str, int], records: Sequence[TrialRecord], seconds: float) -> None:
@@ -109,7 +115,7 @@ class SlicePlanner:
                 told.append(noise)
 
     def _cost(self, name: str) -> float:
-        """Seconds of one more slice of all arms, from one token to the next."""
+        """Return the seconds of one more slice of all arms, from one token to the next."""
         return sum(median(told) for told in self._turns[name].values())
 
     def _overhead(self) -> float:
@@ -124,7 +130,8 @@ class SlicePlanner:
         )
 
     def _later(self) -> tuple[dict[str, int], dict[str, int]]:
-        """Of a block after the first look, and of one after SHORTEST_RUN blocks."""
+        """Return the numbers of slices of a block after the first look, and of one after SHORTEST_RUN
+        blocks."""
         planned = self._planned()
         first = self._overhead() + self._seconds(planned)
         second = min(LONGER_THEN * first, max(first, LONGEST_LATE_BLOCK))
@@ -135,7 +142,8 @@ class SlicePlanner:
         return self._lengthened(planned, second), self._lengthened(planned, third)
 
     def _lengthened(self, slices: Mapping[str, int], length: float) -> dict[str, int]:
-        """In the same proportions, as many as fill a block of so many seconds; never fewer."""
+        """Return numbers of slices in the same proportions that fill a block of this length in seconds, never
+        fewer than before."""
         filled = self._seconds(slices)
         factor = max(1.0, (length - self._overhead()) / filled) if filled > 0 else 1.0
         return {name: int(factor * number) for name, number in slices.items()}
@@ -145,9 +153,9 @@ class SlicePlanner:
 
 
 def block_length(overhead: float, left: float | None) -> float:
-    """Seconds that a block should take.
+    """Return the seconds that a block should take.
 
-    overhead: what it costs beside its slices.
+    overhead: cost besides its slices.
     left: seconds of the time budget; None without one.
     """
     full = overhead / OVERHEAD_SHARE
@@ -157,9 +165,13 @@ def block_length(overhead: float, left: float | None) -> float:
 
 
 def _shared(costs: Mapping[str, float], noise: Mapping[str, float], seconds: float) -> dict[str, int]:
-    """Slices of the kernels that show noise, from LEAST_SLICES to MOST_SLICES, as many as fit. costs: seconds
-    of one more slice of all arms; noise: standard deviation of one slice's log ratio; seconds: beyond
-    LEAST_SLICES of each."""
+    """Return the numbers of slices of the kernels that show noise, from LEAST_SLICES to MOST_SLICES, as many
+    as fit.
+
+    costs: seconds of one more slice of all arms.
+    noise: standard deviation of one slice's log ratio.
+    seconds: time beyond LEAST_SLICES of each kernel.
+    """
     weights = {n: noise[n] ** (4 / 3) / costs[n] ** (1 / 3) for n in noise if noise[n] > 0 and costs[n] > 0}
     low, high = 0.0, MOST_SLICES / min(weights.values(), default=1.0)
 
@@ -182,9 +194,12 @@ def _phase_seconds(records: Iterable[TrialRecord], phase: str) -> float:
 
 
 def _noise(records: Sequence[TrialRecord], workload: str) -> float:
-    """Standard deviation of the log ratios of paired slices of two arms, by the median absolute deviation of
-    all arms' slices from the mean of those they are paired with, less each arm's median, since few slices
-    tell no tails; 0 where there are none. Of a workload's metrics all count."""
+    """Return the standard deviation of the log ratios of paired slices of two arms; 0 if there are none.
+
+    It is estimated by the median absolute deviation, since few slices say little about tails: each slice's
+    deviation from the mean of the slices it is paired with, minus the median of its arm. All metrics of a
+    workload are used.
+    """
     arms: dict[str, list[tuple[float, ...]]] = {}
     for record in records:
         for row in _rows(record, workload):

@@ -5,32 +5,34 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 SLICE_SECONDS = 1e-3
-"""What the work of a slice takes on the baseline. At equal total time, shorter slices have a smaller spread
-(METHOD, 'Slices')."""
+"""Seconds that the work of a slice takes on the baseline. At equal total time, shorter slices have a smaller
+spread (METHOD, 'Slices')."""
 TOKEN_SHARE = 10
-"""The slices of a round are never shorter, on average over its arms, than so many times what passing a token
-costs."""
+"""Least ratio of the mean slice of a round, over its arms, to the cost of passing a token."""
 LONGEST_TARGET = 4e-3
-"""Seconds: where passing a token seems to cost more than a tenth of this, the machine was busy with other
-work, or it is an emulated guest, and long slices would not help."""
+"""Longest target in seconds. If passing a token seems to cost more than a tenth of this, the machine was busy
+with other work, or it is an emulated guest; longer slices would not help."""
 SLOWEST_SECONDS = 20e-3
-"""Longest slice of an arm that is slower than the baseline, as far as TOKEN_SHARE allows."""
+"""Longest slice, in seconds, of an arm that is slower than the baseline, as far as TOKEN_SHARE allows."""
 GROWTH = 64
 """Largest factor between two trial slices."""
 
 
 def target_seconds(token: float) -> float:
-    """What a slice should take on the baseline. token: seconds that passing a token costs."""
+    """Return the seconds that a slice should take on the baseline.
+
+    token: seconds that passing a token costs.
+    """
     return min(max(SLICE_SECONDS, TOKEN_SHARE * token), LONGEST_TARGET)
 
 
 def next_trial(
     units: int, seconds: float, *, least: int, target: float, most: int | None = None
 ) -> int | None:
-    """Units of the next trial slice; None if `units` are near enough to the target to be scaled, or as many
-    as a slice may hold.
+    """Return the units of the next trial slice. None if `units` are near enough to the target to be scaled,
+    or as many as a slice may hold.
 
-    seconds: what the last trial slice of so many units took.
+    seconds: duration of the last trial slice, with this many units.
     """
     if seconds >= target / 2 or (most is not None and units + least > most):
         return None
@@ -41,15 +43,16 @@ def next_trial(
 def fitting_units(
     units: int, seconds: Sequence[float], *, least: int, target: float, most: int | None = None
 ) -> int:
-    """Units that take `target` seconds, a multiple of `least`; at least `least`, and no more than `most`.
+    """Return the units that take `target` seconds: a multiple of `least`, at least `least`, and no more than
+    `most`.
 
-    seconds: what slices of `units` took; the fastest one counts, since other processes only add time.
+    seconds: durations of slices of `units`; the fastest one is used, since other processes only add time.
     """
     return _multiple(units * target / min(seconds), least, most)
 
 
 def capped_units(units: int, arms: Sequence[float], *, least: int, token: float) -> int:
-    """Fewer units if the slowest arm would take too long for them.
+    """Return fewer units if the slowest arm would take too long.
 
     arms: seconds of a slice of `units` on each arm.
     """

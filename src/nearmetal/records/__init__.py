@@ -1,4 +1,4 @@
-"""The results directory: what was asked, what was measured, checksums, export. Knows no statistics."""
+"""The results directory: the study, the measurements, checksums, export. This package knows no statistics."""
 
 from .directory import PlanMeta, ResultsDirectory, safe_name
 from .manifest import Verification

@@ -1,7 +1,9 @@
-"""The Go benchmark format, for benchstat: one line per instance and metric (the instance is the replicate).
+"""The Go benchmark format, for benchstat: one line per instance and metric, since the instance is the
+replicate.
 
 Format: https://golang.org/design/14313-benchmark-format (result and configuration lines) and
-https://golang.org/issue/43744 (unit lines). Compare with: benchstat -col /env -filter '-/aa:2' FILE"""
+    https://golang.org/issue/43744 (unit lines). Compare with: benchstat -col /env -filter '-/aa:2' FILE
+"""
 
 from __future__ import annotations
 
@@ -17,10 +19,13 @@ _UNITS = {"s": "sec/op", "B": "B/op"}
 
 
 def benchfmt(records: Iterable[TrialRecord], *, study: str, provenance: Mapping[str, JsonValue]) -> bytes:
-    """`BenchmarkStreamTriad/env=native/placement=1x2 8 0.0123 sec/op`: 8 runs inside the instance, folded to
-    their median; seconds become sec/op, rates keep their unit. Left out: failed rows, and the records of a
-    block's torn attempts. The A/A arm carries /aa=2. Sub-names are never last a number behind a dash, which
-    the format would read as GOMAXPROCS."""
+    """Return lines such as `BenchmarkStreamTriad/env=native/placement=1x2 8 0.0123 sec/op`: the median of 8
+    runs inside the instance.
+
+    Seconds become sec/op; rates keep their unit. Failed rows and records of incomplete attempts are left out.
+    The A/A arm has /aa=2. A sub-name never ends in a dash and a number, which the format would read as
+    GOMAXPROCS.
+    """
     used = [
         (r, row) for r in latest_attempts(records) for row in r.rows if row.status is Status.OK and row.values
     ]
@@ -35,7 +40,7 @@ def benchfmt(records: Iterable[TrialRecord], *, study: str, provenance: Mapping[
 
 
 def unit(base: str) -> str:
-    """The unit benchstat expects for a base unit; never with a space."""
+    """Return the unit that benchstat expects for a base unit; never with a space."""
     return _UNITS.get(base) or re.sub(r"\s+", "-", base) or "value"
 
 
@@ -50,7 +55,7 @@ def _configuration(study: str, provenance: Mapping[str, JsonValue]) -> list[str]
 
 
 def _unit_lines(rows: Sequence[Row]) -> list[str]:
-    """Which way each unit improves, where all its metrics agree."""
+    """Return a line for each unit with the direction in which it improves, if all its metrics agree."""
     ways: dict[str, set[Better]] = {}
     for row in rows:
         ways.setdefault(unit(row.unit), set()).add(row.better)
@@ -58,7 +63,8 @@ def _unit_lines(rows: Sequence[Row]) -> list[str]:
 
 
 def _names(rows: Sequence[Row]) -> dict[tuple[str, str], str]:
-    """(workload, metric) -> CamelCase; a name that two of them share is told apart by a number."""
+    """Return a CamelCase name for each (workload, metric). A number is appended to a name that is already
+    taken."""
     names: dict[tuple[str, str], str] = {}
     for row in rows:
         key = (row.workload, row.metric)

@@ -1,6 +1,7 @@
-"""TrialRecord <-> one JSON object, exactly and strictly; pure. Knows no files.
+"""Convert a TrialRecord to one JSON object and back, exactly and strictly. Pure; knows no files.
 
-msgspec reads and writes: of the readers that refuse an unknown key it is the fastest."""
+msgspec is used as the fastest reader that rejects unknown keys.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +23,7 @@ _decoder = msgspec.json.Decoder(TrialRecord)
 
 
 class Malformed(ValueError):
-    """A record that does not follow the schema; the message says which key and what stands there."""
+    """A record that does not follow the schema. The message names the key and its value."""
 
 
 class UnknownSchema(RecordsError):
@@ -37,13 +38,16 @@ class UnknownSchema(RecordsError):
 
 
 def to_dict(record: TrialRecord) -> dict[str, JsonValue]:
-    """The record as JSON values. Empty optional members are left out; reading gives them back."""
+    """Return the record as JSON values. Empty optional members are left out; reading restores them."""
     return {"schema": SCHEMA, **cast("dict[str, JsonValue]", msgspec.to_builtins(record))}
 
 
 def to_line(record: TrialRecord) -> bytes:
-    """One line of a trials file, newline included. Raises RecordsError on NaN or infinity: a measurement that
-    is not a number is a failed row, to be said in its reason, never a value."""
+    """Return one line of a trials file, including the newline.
+
+    Raises RecordsError on NaN or infinity: such a measurement must be a failed row with a reason, never a
+        value.
+    """
     if (where := _not_finite(record)) is not None:
         raise RecordsError(
             f"trial {record.trial} holds a value that is not finite: {where}",
@@ -53,11 +57,14 @@ def to_line(record: TrialRecord) -> bytes:
 
 
 def from_line(line: bytes) -> TrialRecord:
-    """The record of one line. Raises Malformed, or UnknownSchema."""
+    """Return the record of one line.
+
+    Raises Malformed, or UnknownSchema.
+    """
     rest = b"{" + line[len(_HEAD) :] if line.startswith(_HEAD) else _without_schema(line)
     try:
         record = _decoder.decode(rest)
-    except (ValueError, RecursionError) as e:  # msgspec.DecodeError is one
+    except (ValueError, RecursionError) as e:  # includes msgspec.DecodeError
         raise Malformed(str(e)) from e
     for row in record.rows:
         _check_lengths(row)
@@ -73,7 +80,8 @@ def from_dict(data: Mapping[str, JsonValue]) -> TrialRecord:
 
 
 def _not_finite(record: TrialRecord) -> str | None:
-    """Where a number stands that JSON cannot hold: msgspec would write null."""
+    """Return the place of a number that JSON cannot represent, for which msgspec would write null; None if
+    there is none."""
     for row in record.rows:
         for what, numbers in {"values": row.values, "seconds": row.seconds, **row.parts}.items():
             if not all(map(math.isfinite, numbers)):
@@ -103,7 +111,7 @@ _strict = json.JSONEncoder(allow_nan=False).encode
 
 
 def _without_schema(line: bytes) -> bytes:
-    """A line that something else than to_line wrote, checked for its schema."""
+    """Check the schema of a line that was not written by to_line, and return the line without it."""
     try:
         data = json.loads(line)
     except (ValueError, RecursionError) as e:

@@ -1,4 +1,4 @@
-"""The results directory of one run: frozen files, trials, samples, logs; closed by checksums."""
+"""The results directory of one run: frozen files, trials, samples, logs. Checksums close it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from .writer import TrialWriter
 STUDY, PLAN, PROVENANCE, REHEARSAL = "study.yaml", "plan.json", "provenance.json", "rehearsal.jsonl"
 ROOFS = "roofs.json"
 _SCHEMA, _OLD_SCHEMA = 2, 1
-"""Of plan.json. Plans of schema 1 have no schedule."""
+"""Schemas of plan.json. Plans of schema 1 have no schedule."""
 _GROWING, _EXPECTED = "growing looks", "expected looks"
 _WRITER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 STAMP = "%Y-%m-%dT%H-%M-%S"
@@ -32,15 +32,16 @@ _NAME = re.compile(r"(?P<study>.+)-\d{4}-\d\d-\d\dT\d\d-\d\d-\d\d(-\d+)?")
 
 @dataclass(frozen=True, kw_only=True)
 class PlanMeta:
-    """What fixes, together with the study, the order of the trials and when the results are looked at.
+    """What determines, together with the study, the order of the trials and when the results are looked at.
 
-    seed: of every order drawn.
+    seed: seed of every order drawn.
     arms: names of the arms in the order of the study.
     created: Unix seconds when the plan was fixed.
     started: Unix seconds when the command that began the run was started; None in older directories.
     schedule: when the results are looked at.
-    slices: by kernel workload, of the first block; empty in older directories.
-    work: units of work in a slice, by kernel workload and number of ranks; empty in older directories."""
+    slices: number of slices in the first block, by kernel workload; empty in older directories.
+    work: units of work in a slice, by kernel workload and number of ranks; empty in older directories.
+    """
 
     study: str
     seed: int
@@ -54,14 +55,17 @@ class PlanMeta:
 
 @dataclass(frozen=True, kw_only=True)
 class ResultsDirectory:
-    """A directory that exists and holds a study; a run freezes its plan before the first trial."""
+    """An existing directory with a study. A run freezes its plan before the first trial."""
 
     path: Path
 
     @classmethod
     def create(cls, parent: Path, study_name: str, *, study_yaml: str) -> ResultsDirectory:
-        """A new directory `<study>-<UTC time>` below parent (made if missing), never an existing one.
-        Raises DiskFullError and RecordsError; what was made is then removed."""
+        """Make a new directory `<study>-<UTC time>` below parent (made if missing), never using an existing
+        one.
+
+        Raises DiskFullError and RecordsError; what was made is then removed.
+        """
         path: Path | None = None
         try:
             parent.mkdir(parents=True, exist_ok=True)
@@ -78,7 +82,10 @@ class ResultsDirectory:
 
     @classmethod
     def open(cls, path: Path) -> ResultsDirectory:
-        """Raises RecordsError when path is no results directory."""
+        """Open an existing directory.
+
+        Raises RecordsError if path is no results directory.
+        """
         if not (path / STUDY).is_file():
             raise RecordsError(
                 f"not a results directory: no {STUDY} in it",
@@ -101,8 +108,10 @@ class ResultsDirectory:
     ) -> PlanMeta:
         """Write plan.json, provenance.json and the rehearsal, once only, before the first trial.
 
-        rehearsal: records that no analysis uses, kept in rehearsal.jsonl. slices, work, schedule, started:
-        see PlanMeta. Raises RecordsError if the plan was fixed already, DiskFullError."""
+        rehearsal: records that no analysis uses, kept in rehearsal.jsonl.
+        slices, work, schedule, started: see PlanMeta.
+        Raises RecordsError if the plan was fixed already, DiskFullError.
+        """
         if self.frozen:
             raise RecordsError("its plan is fixed already", where=str(self.path))
         name = _NAME.fullmatch(self.path.name)
@@ -121,19 +130,20 @@ class ResultsDirectory:
             if lines:
                 write_file(self.path / REHEARSAL, lines)
             write_file(self.path / PROVENANCE, json_bytes(provenance))
-            # Last, so that a plan that is there has its provenance.
+            # Written last, so that a plan always has its provenance.
             write_file(self.path / PLAN, json_bytes(plan_form(plan)))
         except OSError as e:
             raise failure(e, self.path, kept="no trial had begun") from e
         return plan
 
     def close_looks(self, block: int) -> PlanMeta:
-        """Add a closing look after block `block`, the last whole one, to plan.json, and return the plan.
+        """Add a closing look after block `block`, the last complete one, to plan.json, and return the plan.
 
         To be called when a time budget or a block limit ends a run, never when verdicts or an interrupt end
-        it: where a closing look stands must not depend on the data. Changes nothing where the plan has one
-        after that block already, and in older directories, whose schedule has none. Raises RecordsError,
-        DiskFullError."""
+        it: the position of a closing look must not depend on the data. It changes nothing if the plan already
+        has a closing look after that block, or in older directories, whose schedule has none.
+        Raises RecordsError, DiskFullError.
+        """
         plan = self.plan()
         if not isinstance(plan.schedule, GrowingLooks) or block < 1 or block in plan.schedule.closing:
             return plan
@@ -149,7 +159,10 @@ class ResultsDirectory:
         return (self.path / PLAN).exists()
 
     def plan(self) -> PlanMeta:
-        """The plan as frozen. Raises RecordsError when the run never got that far, or of another schema."""
+        """Return the plan as frozen.
+
+        Raises RecordsError if the run ended before it was frozen, or if its schema is unknown.
+        """
         file = self.path / PLAN
         if not self.frozen:
             raise RecordsError(
@@ -182,30 +195,44 @@ class ResultsDirectory:
 
     @property
     def study_yaml(self) -> str:
-        """The study as it was asked. Raises RecordsError."""
+        """The text of the study file.
+
+        Raises RecordsError.
+        """
         return _bytes(self.path / STUDY).decode()
 
     @property
     def provenance(self) -> dict[str, JsonValue]:
-        """The machine as it was when the run began. Raises RecordsError."""
+        """The description of the machine when the run began.
+
+        Raises RecordsError.
+        """
         return json_object(self.path / PROVENANCE)
 
     def write_roofs(self, roofs: Iterable[MeasuredRoof]) -> None:
-        """Keep the roofs that are known so far. Raises DiskFullError and RecordsError."""
+        """Write the upper bounds known so far.
+
+        Raises DiskFullError and RecordsError.
+        """
         try:
             write_file(self.path / ROOFS, json_bytes({"roofs": [roof_record(r) for r in roofs]}))
         except OSError as e:
             raise failure(e, self.path, kept="the records are whole") from e
 
     def roofs(self) -> tuple[MeasuredRoof, ...]:
-        """Those of write_roofs; of an older directory, those of its provenance. Raises RecordsError."""
+        """Return the upper bounds of write_roofs; in an older directory, those of its provenance.
+
+        Raises RecordsError.
+        """
         file = self.path / ROOFS
         return read_roofs((json_object(file) if file.exists() else self.provenance).get("roofs"))
 
     def writer(self, name: str = "local") -> TrialWriter:
-        """The writer of trials/<name>.jsonl; every process that runs blocks has a name of its own. Raises
-        RecordsError when the directory is not frozen, is closed (reopen it first) or another process writes
-        the same file; DiskFullError."""
+        """Return the writer of trials/<name>.jsonl. Every process that runs blocks has its own name.
+
+        Raises RecordsError if the directory is not frozen, is closed (reopen it first), or another process
+        writes the same file; DiskFullError.
+        """
         if not self.frozen:
             raise RecordsError("a trial may not be recorded before the plan is fixed", where=str(self.path))
         if self.closed:
@@ -224,19 +251,28 @@ class ResultsDirectory:
         return sorted((self.path / "trials").glob("*.jsonl"))
 
     def trials_bytes(self) -> int:
-        """Size of the records of all writers."""
+        """Return the size in bytes of the records of all writers."""
         return sum(file.stat().st_size for file in self._trial_files())
 
     def trials(self) -> Trials:
-        """The records of all writers, read when they are asked for. Raises RecordsError."""
+        """Return the records of all writers, each read on access.
+
+        Raises RecordsError.
+        """
         return read_trials(self._trial_files())
 
     def rehearsal(self) -> tuple[TrialRecord, ...]:
-        """The records that no analysis uses, by (attempt, position). Raises RecordsError."""
+        """Return the records that no analysis uses, by (attempt, position).
+
+        Raises RecordsError.
+        """
         return tuple(read_trials(p for p in [self.path / REHEARSAL] if p.exists()))
 
     def records(self) -> tuple[TrialRecord, ...]:
-        """The records of all writers, all in memory. Raises RecordsError."""
+        """Return the records of all writers, all in memory.
+
+        Raises RecordsError.
+        """
         return tuple(self.trials())
 
     @property
@@ -244,8 +280,11 @@ class ResultsDirectory:
         return (self.path / SUMS).exists()
 
     def close(self) -> None:
-        """Write ro-crate-metadata.json and SHA256SUMS over every file there is now; again when closed
-        already, so that a report made since is covered. Raises RecordsError, DiskFullError."""
+        """Write ro-crate-metadata.json and SHA256SUMS over all present files. A closed directory is closed
+        again, so that later reports are included.
+
+        Raises RecordsError, DiskFullError.
+        """
         plan = self.plan()
         try:
             write_crate(self.path, study=plan.study, created=plan.created)
@@ -254,12 +293,15 @@ class ResultsDirectory:
             raise failure(e, self.path, kept="the records are whole") from e
 
     def reopen(self) -> None:
-        """Take the checksums away, so that a resumed run may append. Harmless when open."""
+        """Remove the checksums, so that a resumed run may append. Harmless if it is open."""
         for name in (SUMS, CRATE):
             (self.path / name).unlink(missing_ok=True)
 
     def verify(self) -> Verification:
-        """Hold every file against SHA256SUMS. Raises RecordsError when the directory is not closed."""
+        """Compare every file with SHA256SUMS.
+
+        Raises RecordsError if the directory is not closed.
+        """
         return verify_sums(self.path)
 
 
@@ -267,7 +309,7 @@ _UNSAFE = re.compile(r"[^A-Za-z0-9._-]")
 
 
 def safe_name(name: str) -> str:
-    """The name of a study or trial as one part of a path ('0.native/1x2' -> '0.native~1x2')."""
+    """Return the name of a study or trial as one part of a path ('0.native/1x2' -> '0.native~1x2')."""
     return _UNSAFE.sub("~", name).lstrip(".") or "unnamed"
 
 
@@ -276,7 +318,7 @@ def json_bytes(data: Mapping[str, Any]) -> bytes:
 
 
 def plan_form(plan: PlanMeta) -> dict[str, Any]:
-    """The plan as plan.json holds it."""
+    """Return the contents of plan.json."""
     match plan.schedule:
         case GrowingLooks(closing=closing):
             schedule: dict[str, JsonValue] = {"name": _GROWING, "closing": list(closing)}
@@ -288,8 +330,10 @@ def plan_form(plan: PlanMeta) -> dict[str, Any]:
 
 
 def _schedule(data: Mapping[str, Any]) -> Schedule:
-    """The schedule of a plan.json; those of schema 1 name none and hold the expected number of blocks.
-    Raises ValueError, KeyError, TypeError."""
+    """Return the schedule of a plan.json. Plans of schema 1 contain only the expected number of blocks.
+
+    Raises ValueError, KeyError, TypeError.
+    """
     if "schedule" not in data:
         return ExpectedLooks(expected=int(data["expected_blocks"]))
     found = data["schedule"]
@@ -308,7 +352,7 @@ def _bytes(file: Path) -> bytes:
 
 
 def require_schema(data: Mapping[str, Any], what: str, known: int, file: Path) -> None:
-    """Raises RecordsError where a file is of another version of nearmetal's."""
+    """Raises RecordsError if a file was written by another version of nearmetal."""
     if data.get("schema") != known:
         raise RecordsError(
             f"{what} schema {data.get('schema')!r} is not known to this nearmetal, which reads {known}",
@@ -318,7 +362,10 @@ def require_schema(data: Mapping[str, Any], what: str, known: int, file: Path) -
 
 
 def json_object(file: Path) -> dict[str, Any]:
-    """Raises RecordsError."""
+    """Read a file with one JSON object.
+
+    Raises RecordsError.
+    """
     try:
         data = json.loads(_bytes(file))
     except ValueError as e:
@@ -329,7 +376,7 @@ def json_object(file: Path) -> dict[str, Any]:
 
 
 def new_directory(parent: Path, name: str) -> Path:
-    """Never one that is there already."""
+    """Make a new directory; a number is appended to a name that is already taken."""
     number = 1
     while True:
         path = parent / (name if number == 1 else f"{name}-{number}")

@@ -1,4 +1,4 @@
-"""Bytes that are on the disk when a function returns: a clear stop when it is full."""
+"""Write data that is on the disk when a function returns, and report a full disk clearly."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ _FULL = {
 
 
 def failure(error: OSError, where: Path, *, kept: str) -> RecordsError:
-    """The error to raise for `error` while writing below `where`; kept: what is safe on the disk."""
+    """Return the error to raise for `error` while writing below `where`.
+
+    kept: what is safe on the disk.
+    """
     if error.errno in _FULL:
         return DiskFullError(
             f"{_FULL[error.errno]}; {kept}",
@@ -27,15 +30,17 @@ def failure(error: OSError, where: Path, *, kept: str) -> RecordsError:
 
 
 def write_all(fd: int, data: bytes) -> None:
-    """Write everything; a short write (which announces ENOSPC) is continued until the error itself comes."""
+    """Write everything. A short write (which precedes ENOSPC) is continued until the error itself occurs."""
     left = memoryview(data)
     while left:
         left = left[os.write(fd, left) :]
 
 
 def write_file(path: Path, data: bytes) -> None:
-    """A whole file, on the disk, replacing what was there at once or not at all. Raises OSError; nothing of
-    a failed attempt stays."""
+    """Write a whole file to disk, replacing an existing one atomically.
+
+    Raises OSError; nothing of a failed attempt is left.
+    """
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)

@@ -1,4 +1,4 @@
-"""Exports a results directory: bytes out, for other programs to read. Writes no file itself."""
+"""Export a results directory as bytes for other programs. No file is written."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from .tables import value_columns
 
 
 class ExportFormat(StrEnum):
-    """CSV, PARQUET: tidy, one line per value; JSON: records, cells and provenance; BENCHFMT: for
-    benchstat."""
+    """Export formats. CSV, PARQUET: tidy, one line per value. JSON: records, cells and provenance. BENCHFMT:
+    for benchstat."""
 
     CSV = "csv"
     JSON = "json"
@@ -30,8 +30,11 @@ class ExportFormat(StrEnum):
 
 
 def export(directory: ResultsDirectory, cells: Sequence[Cell], format: ExportFormat) -> bytes:
-    """The records of a directory in one format, base units; cells: the analysis, which only JSON can hold.
-    Raises RecordsError."""
+    """Return the records of a directory in one format, in base units.
+
+    cells: the analysis, which only JSON can contain.
+    Raises RecordsError.
+    """
     records = directory.trials()
     match format:
         case ExportFormat.CSV:
@@ -46,7 +49,7 @@ def export(directory: ResultsDirectory, cells: Sequence[Cell], format: ExportFor
 
 
 def to_csv(records: Iterable[TrialRecord]) -> bytes:
-    """RFC 4180 with a header; numbers in the shortest form that reads back exactly; empty = not there."""
+    """Return RFC 4180 text with a header; numbers in the shortest exact form; empty = missing."""
     columns = value_columns(records)
     names = columns.names()
     out = io.StringIO(newline="")
@@ -57,7 +60,7 @@ def to_csv(records: Iterable[TrialRecord]) -> bytes:
 
 
 def to_json(directory: ResultsDirectory, records: Iterable[TrialRecord], cells: Sequence[Cell]) -> bytes:
-    """One object: plan, provenance, cells, records. Infinite ends of intervals are null."""
+    """Return one object: plan, provenance, cells, records. Infinite ends of intervals are null."""
     whole = {
         "results_dir": directory.name,
         "plan": plan_form(directory.plan()),
@@ -69,7 +72,7 @@ def to_json(directory: ResultsDirectory, records: Iterable[TrialRecord], cells: 
 
 
 def to_parquet(records: Iterable[TrialRecord]) -> bytes:
-    """The same columns as CSV, typed, zstd inside."""
+    """Return the same columns as CSV, typed and compressed with zstd."""
     import polars as pl
 
     columns = value_columns(records)
@@ -85,7 +88,7 @@ def to_parquet(records: Iterable[TrialRecord]) -> bytes:
 
 
 def _finite(value: Any) -> Any:
-    """The same with None for what JSON has no number for."""
+    """Replace infinite numbers and NaN by None, since JSON cannot represent them."""
     if isinstance(value, float):
         return value if isfinite(value) else None
     if isinstance(value, dict):

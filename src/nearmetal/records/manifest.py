@@ -33,11 +33,11 @@ _FORMATS = {
 
 @dataclass(frozen=True, kw_only=True)
 class Verification:
-    """Paths relative to the directory.
+    """Result of a check of all files; paths are relative to the directory.
 
-    changed: other bytes than when it was closed.
-    missing: gone.
-    unlisted: came after (a report, say), covered by no sum.
+    changed: files whose contents have changed since it was closed.
+    missing: files that are gone.
+    unlisted: files without a checksum, added later (for example a report).
     """
 
     checked: int
@@ -51,7 +51,8 @@ class Verification:
 
 
 def files_below(directory: Path) -> list[str]:
-    """Relative paths of all regular files, sorted; those half-written by an ended process left out."""
+    """Return the relative paths of all regular files, sorted. Temporary files left by an ended process are
+    left out."""
     return sorted(
         p.relative_to(directory).as_posix()
         for p in directory.rglob("*")
@@ -60,13 +61,16 @@ def files_below(directory: Path) -> list[str]:
 
 
 def write_sums(directory: Path) -> None:
-    """SHA256SUMS in the format of sha256sum(1), so that `sha256sum -c SHA256SUMS` checks it too."""
+    """Write SHA256SUMS in the format of sha256sum(1), so that `sha256sum -c SHA256SUMS` can check it too."""
     lines = [f"{_digest(directory / name)}  {name}\n" for name in files_below(directory) if name != SUMS]
     write_file(directory / SUMS, "".join(lines).encode())
 
 
 def verify_sums(directory: Path) -> Verification:
-    """Raises RecordsError when there are no sums, or a line is not one."""
+    """Check all files.
+
+    Raises RecordsError if there are no checksums, or if a line is not one.
+    """
     file = directory / SUMS
     try:
         lines = file.read_text().splitlines()
@@ -92,7 +96,7 @@ def verify_sums(directory: Path) -> Verification:
 
 
 def write_crate(directory: Path, *, study: str, created: float) -> None:
-    """ro-crate-metadata.json: the descriptor, the root data set and one entity per file
+    """Write ro-crate-metadata.json: the descriptor, the root data set and one entity per file
     (https://www.researchobject.org/ro-crate/specification/1.1/)."""
     files = [n for n in files_below(directory) if n not in (SUMS, CRATE)]
     root = {

@@ -1,4 +1,4 @@
-"""NextBlock <-> one line of JSON, by which one process tells another which block to run, and how."""
+"""Convert a NextBlock to one line of JSON and back. With it, one process tells another which block to run."""
 
 from __future__ import annotations
 
@@ -11,16 +11,19 @@ _decoder = msgspec.json.Decoder(NextBlock)
 
 
 def order_line(order: NextBlock) -> bytes:
-    """One line, newline included."""
+    """Return one line, including the newline."""
     data = msgspec.to_builtins(order, str_keys=True, order="deterministic")
     return msgspec.json.encode(data) + b"\n"
 
 
 def order_from(line: bytes) -> NextBlock:
-    """The inverse of order_line. Raises UsageError for a line that holds no NextBlock."""
+    """Parse a line written by order_line.
+
+    Raises UsageError for a line that contains no NextBlock.
+    """
     try:
         order = _decoder.decode(line)
-    except (ValueError, RecursionError) as e:  # msgspec.DecodeError is one
+    except (ValueError, RecursionError) as e:  # includes msgspec.DecodeError
         raise UsageError(
             f"not a block to run: {e}",
             remedy="write one as `nearmetal run-block DIR BLOCK --dry-run --json` prints it",

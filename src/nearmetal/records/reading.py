@@ -1,4 +1,4 @@
-"""Reads trial records of all writers of a results directory, and keeps the books of blocks."""
+"""Read trial records of all writers of a results directory, and find complete blocks and last attempts."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ _HEAD = re.compile(
     + _NUMBER
     + rb',"fold":"[a-z]+","status":"(ok|failed)"'
 )
-"""What records.codec writes first. A line that begins otherwise is read whole."""
+"""What records.codec writes first in a line. A line that begins differently is decoded as a whole."""
 _TAIL = re.compile(rb'(\d+)(?:,"left_out":\[[^\]]*\])?\}\n?')
 _MEMBERS = b',"members":'
 
 
 class StoredTrial(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """Which trial a line holds, and where the line stands.
+    """The trial that a line contains, and the position of the line.
 
     file: number of the file.
     line: counts from 1.
-    offset, length: bytes. The others: see model.record.TrialRecord.
+    offset, length: bytes. For the other fields, see model.record.TrialRecord.
     """
 
     file: int
@@ -57,13 +57,13 @@ class StoredTrial(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Trials(Sequence[TrialRecord]):
-    """The records of all writers, ordered by (block, position, attempt), every attempt of every block; each
-    is read when it is asked for, and not kept. Reading one raises RecordsError with file:line where it is
-    corrupt.
+    """The records of all writers, with every attempt of every block, ordered by (block, position, attempt).
 
-    files: whose lines they are.
-    heads: which trials they are, in the same order.
-    torn: last lines that were half-written when their writer was killed and are left out."""
+    Each record is read on access and not kept. Reading a corrupt one raises RecordsError with file:line.
+    files: files of the lines.
+    heads: identities of the trials, in the same order.
+    torn: number of incomplete last lines, which are left out. They remain when a writer is killed.
+    """
 
     def __init__(self, files: Sequence[Path], heads: Sequence[StoredTrial], torn: int) -> None:
         self.files, self.heads, self.torn = tuple(files), tuple(heads), torn
@@ -84,7 +84,7 @@ class Trials(Sequence[TrialRecord]):
         return self.read(range(len(self)))
 
     def read(self, which: Iterable[int]) -> Iterator[TrialRecord]:
-        """Some of them, in this order."""
+        """Yield some of the records, in this order."""
         with ExitStack() as stack:
             opened: dict[int, BinaryIO] = {}
             for at in which:
@@ -100,18 +100,21 @@ class Trials(Sequence[TrialRecord]):
                 yield _record(line, path, head.line)
 
     def some(self, which: Iterable[int]) -> Trials:
-        """Some of them, in this order."""
+        """Return some of the records, in this order."""
         return Trials(self.files, [self.heads[at] for at in which], 0)
 
 
 def heads_of(records: Sequence[TrialRecord]) -> Sequence[Head]:
-    """Which trials they are, without reading those that are not in memory."""
+    """Return the identities of trials without reading records that are not in memory."""
     return records.heads if isinstance(records, Trials) else records
 
 
 def read_trials(files: Iterable[Path]) -> Trials:
-    """The trials of all files together. Raises RecordsError with file:line for a line that does not say
-    which trial it is of, and for one of an unknown schema."""
+    """Return the trials of all files together.
+
+    Raises RecordsError with file:line for a line that does not identify its trial, and for one of an unknown
+    schema.
+    """
     heads: list[StoredTrial] = []
     torn = 0
     paths = tuple(files)
@@ -123,7 +126,7 @@ def read_trials(files: Iterable[Path]) -> Trials:
 
 
 def by_claim(records: Iterable[TrialRecord]) -> dict[Claim, list[TrialRecord]]:
-    """The records of each attempt at a block, in the order of the records."""
+    """Return the records of each attempt at a block, in the order of the records."""
     out: dict[Claim, list[TrialRecord]] = {}
     for r in records:
         out.setdefault(claim_of(r), []).append(r)
@@ -131,9 +134,11 @@ def by_claim(records: Iterable[TrialRecord]) -> dict[Claim, list[TrialRecord]]:
 
 
 def completed_blocks(records: Iterable[TrialRecord], arms_per_block: int) -> set[int]:
-    """Blocks of which one attempt has all its trials, failed ones included: they were run, and a trial that
-    fails is a result. arms_per_block counts the A/A run too; a block without settled arms says how many
-    trials it has."""
+    """Return the blocks that have an attempt with all its trials. Failed ones count, since a failure is a
+    result.
+
+    arms_per_block: number of trials in a block, including the A/A run; used if the records do not contain it.
+    """
     return {
         claim.block
         for claim, found in by_claim(records).items()
@@ -142,7 +147,7 @@ def completed_blocks(records: Iterable[TrialRecord], arms_per_block: int) -> set
 
 
 def last_attempts(records: Iterable[Head]) -> dict[int, int]:
-    """Attempts by block, of those that were begun; a block is run again as the next one."""
+    """Return the last attempt that was begun, by block. A block is run again as the next attempt."""
     last: dict[int, int] = {}
     for r in records:
         last[r.block] = max(last.get(r.block, 0), r.attempt)
@@ -150,14 +155,15 @@ def last_attempts(records: Iterable[Head]) -> dict[int, int]:
 
 
 def latest_attempts(records: Iterable[TrialRecord]) -> tuple[TrialRecord, ...]:
-    """Only the records of the last attempt of each block, order kept; see counting for which of several."""
+    """Return only the records of the last attempt of each block, in the same order. See counting() for equal
+    attempts."""
     records = tuple(records)
     last = counting({c: min(r.begin for r in found) for c, found in by_claim(records).items()})
     return tuple(r for r in records if claim_of(r) == last[r.block])
 
 
 def _scan(file: int, path: Path, out: list[StoredTrial], names: dict[bytes, str]) -> int:
-    """Append the trials of one file to `out`; returns the number of torn lines (0 or 1)."""
+    """Append the trials of one file to `out`. Returns the number of incomplete lines (0 or 1)."""
     offset, number, line = 0, 0, b""
     try:
         with path.open("rb", buffering=_BUFFER) as opened:
@@ -219,7 +225,7 @@ def _stored(
 
 
 def _known(text: bytes, names: dict[bytes, str]) -> str:
-    """One string for all trials that have it."""
+    """Return the same string object for equal texts, to save memory."""
     name = names.get(text)
     if name is None:
         name = names[text] = text.decode()

@@ -1,4 +1,4 @@
-"""The directory of a series: what was asked, frozen, and below it one results directory for each part."""
+"""The directory of a series: the frozen definition, and below it one results directory for each part."""
 
 from __future__ import annotations
 
@@ -28,14 +28,17 @@ _SCHEMA = 1
 
 @dataclass(frozen=True, kw_only=True)
 class SeriesDirectory:
-    """A directory that exists and holds a series."""
+    """An existing directory with a series."""
 
     path: Path
 
     @classmethod
     def create(cls, parent: Path, series: Series, texts: Mapping[str, str]) -> SeriesDirectory:
-        """A new directory `<name>-<UTC time>` below parent. texts: the study file of each part that has a
-        study, by its key. Raises DiskFullError and RecordsError."""
+        """Make a new directory `<name>-<UTC time>` below parent.
+
+        texts: the study file of each part that has a study, by the part's key.
+        Raises DiskFullError and RecordsError.
+        """
         try:
             parent.mkdir(parents=True, exist_ok=True)
             path = new_directory(parent, f"{safe_name(series.name)}-{time.strftime(STAMP, time.gmtime())}")
@@ -45,7 +48,7 @@ class SeriesDirectory:
             head = {k: v for k, v in asdict(series).items() if k != "parts"}
             parts = [{k: v for k, v in asdict(p).items() if k != "study"} for p in series.parts]
             data = {"schema": _SCHEMA, "created": time.time(), **head, "parts": parts}
-            write_file(path / SERIES, json_bytes(data))  # last: a series that is there is whole
+            write_file(path / SERIES, json_bytes(data))  # last: an existing series is complete
             sync_directory(parent)
         except OSError as e:
             raise failure(e, parent, kept="nothing was measured yet") from e
@@ -53,16 +56,23 @@ class SeriesDirectory:
 
     @classmethod
     def at(cls, path: Path) -> SeriesDirectory | None:
-        """The series in a directory; None where it holds none."""
+        """Return the series in a directory; None if there is none."""
         return cls(path=path) if (path / SERIES).is_file() else None
 
     @property
     def created(self) -> float:
-        """Unix seconds. Raises RecordsError."""
+        """Time of creation in Unix seconds.
+
+        Raises RecordsError.
+        """
         return float(json_object(self.path / SERIES)["created"])
 
     def series(self, load: Callable[[Path], Study]) -> Series:
-        """As it was frozen. load: reads one study file. Raises RecordsError."""
+        """Return the series as it was frozen.
+
+        load: reads one study file.
+        Raises RecordsError.
+        """
         file = self.path / SERIES
         data = json_object(file)
         require_schema(data, "series", _SCHEMA, file)
@@ -92,14 +102,17 @@ class SeriesDirectory:
             raise RecordsError(f"corrupt: {e!r}", where=str(file), remedy="take it from a copy") from e
 
     def part(self, part: Part) -> ResultsDirectory | None:
-        """The newest results directory of a part that got as far as a plan."""
+        """Return the newest results directory of a part that has a plan; None if there is none."""
         if part.study is None:
             return None
         found = sorted(self.path.glob(f"{safe_name(part.study.name)}-[0-9]*/plan.json"))
         return ResultsDirectory.open(found[-1].parent) if found else None
 
     def ended(self, key: str, why: str) -> None:
-        """Keep why a part stopped, or could not run. Raises DiskFullError and RecordsError."""
+        """Record why a part stopped, or could not run.
+
+        Raises DiskFullError and RecordsError.
+        """
         line = json.dumps({"part": key, "why": why, "at": time.time()}, ensure_ascii=False) + "\n"
         try:
             with (self.path / ENDS).open("ab") as file:
@@ -108,7 +121,7 @@ class SeriesDirectory:
             raise failure(e, self.path, kept="the records are whole") from e
 
     def ends(self) -> dict[str, str]:
-        """Why each part stopped last, by key; a torn line is passed over."""
+        """Return why each part stopped last, by key. An incomplete line is skipped."""
         file = self.path / ENDS
         out: dict[str, str] = {}
         for line in file.read_bytes().splitlines() if file.exists() else ():

@@ -1,4 +1,4 @@
-"""The raw values as columns: one entry per value, the shape of the CSV and Parquet exports. Pure."""
+"""The raw values as columns, one entry per value, for the CSV and Parquet exports. Pure."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from ..model.record import TrialRecord
 
 @dataclass(frozen=True, kw_only=True)
 class ValueColumns:
-    """One entry per value; a row or trial without values (a failed one) has one entry with index and value
-    None, so that no failure is lost.
+    """Columns with one entry per value. A row or trial without values (a failed one) has one entry with index
+    and value None, so that no failure is lost.
 
-    value: base unit `unit`.
+    value: in base unit `unit`.
     begin, end: Unix seconds of the trial.
-    seconds: wall seconds of the slice, None where the value itself is the seconds.
+    seconds: wall seconds of the slice; None if the value itself is the time.
     flags: joined by '; '.
     """
 
@@ -48,7 +48,7 @@ class ValueColumns:
 
 
 def value_columns(records: Iterable[TrialRecord]) -> ValueColumns:
-    """The columns of all values of all records, in the order of the records."""
+    """Return the columns of all values of all records, in the order of the records."""
     names = ValueColumns.names()
     rows = [row for record in records for row in _rows(record)]
     columns = list(zip(*rows, strict=True)) if rows else [()] * len(names)

@@ -1,4 +1,5 @@
-"""Appends trial records to one file of its own: a record is on the disk, whole, when append returns."""
+"""Append trial records to a file that only this writer writes. A record is completely on the disk when append
+returns."""
 
 from __future__ import annotations
 
@@ -19,10 +20,12 @@ _TAIL = 1 << 20
 
 
 class TrialWriter:
-    """One writer, one file. What a killed predecessor left half-written at the end of the file is cut off
-    when it is opened; `torn` says how many lines that were (0 or 1).
+    """Writes one file. An incomplete line at the end of the file, left by a killed writer, is removed on
+    opening.
 
-    Raises RecordsError when another process writes the same file, DiskFullError when there is no room."""
+    torn: number of such lines (0 or 1).
+    Raises RecordsError if another process writes the same file, DiskFullError if the disk is full.
+    """
 
     def __init__(self, path: Path, *, directory: Path) -> None:
         self.path, self._directory = path, directory
@@ -46,8 +49,11 @@ class TrialWriter:
             raise
 
     def append(self, record: TrialRecord) -> None:
-        """Write one line and wait for the disk. Raises DiskFullError (the records before it stay whole) and
-        RecordsError for a record that cannot be written (a value that is not finite)."""
+        """Write one line and wait for the disk.
+
+        Raises DiskFullError (the records before it stay complete), and RecordsError for a record with a value
+        that is not finite.
+        """
         line = to_line(record)
         try:
             write_all(self._fd, line)
@@ -56,19 +62,19 @@ class TrialWriter:
             self._cut()
             raise failure(e, self._directory, kept="the records before it are whole") from e
         except BaseException:
-            # Ctrl-C between two halves of a line: the trial is not recorded, so no half of it may stay.
+            # Ctrl-C within a line: the trial is not recorded, so no part of the line may stay.
             self._cut()
             raise
         self._whole += len(line)
 
     def _cut(self) -> None:
-        # If even this fails, readers drop the torn line, and so does the next writer.
+        # If even this fails, readers ignore the incomplete line, and so does the next writer.
         with contextlib.suppress(OSError):
             os.ftruncate(self._fd, self._whole)
             os.fsync(self._fd)
 
     def close(self) -> None:
-        """Harmless when closed already."""
+        """Close the file. Harmless if it is closed already."""
         if self._fd >= 0:
             fd, self._fd = self._fd, -1
             os.close(fd)
@@ -97,8 +103,11 @@ def _lock(fd: int, path: Path) -> None:
 
 
 def _whole_bytes(fd: int, size: int) -> int:
-    """Bytes up to the end of the last whole line. A last line that has its newline but is no JSON is torn as
-    well: after a power cut the size of a file may be there before its data."""
+    """Return the number of bytes up to the end of the last complete line.
+
+    A last line with a newline that is no JSON is incomplete as well: after a power cut, the size of a file
+    may be on the disk before its data.
+    """
     tail = min(size, _TAIL)
     while True:
         data = _pread_all(fd, tail, size - tail)
@@ -113,7 +122,7 @@ def _whole_bytes(fd: int, size: int) -> int:
 
 
 def is_whole(line: bytes) -> bool:
-    """Is this the whole of a line: ended, and JSON?"""
+    """Return whether a line is complete: it ends in a newline and is JSON."""
     if not line.endswith(b"\n"):
         return False
     try:

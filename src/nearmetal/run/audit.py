@@ -1,4 +1,4 @@
-"""The parity audit: the same questions asked inside every arm, and what differs."""
+"""The parity audit: checks the same facts inside every arm, and reports differences between the arms."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from ..node.storage import look
 from ..workloads.applications.registry import application, choices
 
 AUDIT_LIMIT = 60.0
-#: Fact of an application: what its reads and writes met, a cache or a device.
+#: Suffix of a fact of an application: whether its reads and writes were served by a cache or a device.
 MEETS = ": meets"
 CMA, ALLOWED = "process_vm_readv (CMA)", "allowed"
 
 
 def audit_arms(node: Node, arms: Sequence[RunningArm]) -> dict[str, dict[str, str]]:
-    """{arm: {fact: value}} from inside the first instance of every running arm."""
+    """Return {arm: {fact: value}}, checked inside the first instance of every running arm."""
     host = node.machine.host
     ranks = dict.fromkeys(a.placement.ranks for a in arms)
     own = [w for w in node.study.workloads if isinstance(w, CommandWorkload)]
@@ -42,21 +42,25 @@ def audit_arms(node: Node, arms: Sequence[RunningArm]) -> dict[str, dict[str, st
                 f"environment {a.environment.name}: process_vm_readv is {asked[CMA]}",
                 remedy="single_copy: none, alike for all arms, or allow ptrace in the environment",
             )
-        # Ours lie elsewhere for each image: the question is the same by the name alone.
+        # nearmetal's tools are in another directory for each image; without it, the facts have the same
+        # names.
         prefix = f"{software.tools.directory}/"
         found[a.trial.arm.name] = {name.replace(prefix, ""): value for name, value in asked.items()}
     return found
 
 
 def _cma(tools: Tools, inside: Callable[[Sequence[str]], Completed]) -> str:
-    """Whether ranks in the instance may read each other's memory: 'allowed', 'refused: <reason>'."""
+    """Return whether ranks in the instance may read each other's memory: 'allowed' or 'refused: <reason>'."""
     done = inside([tools / "nm-box", "cma"])
     return done.stdout.strip() if done.ok else f"unavailable: {done.failure()}"
 
 
 def applications_said(records: Sequence[TrialRecord]) -> dict[str, dict[str, str]]:
-    """{arm: {'fio: meets': 'the page cache', ...}}: what applications told of how they ran, in words; their
-    figures differ from trial to trial anyway."""
+    """Return {arm: {'fio: meets': 'the page cache', ...}}: what applications reported in words about how they
+    ran.
+
+    Figures are left out, since they differ from trial to trial anyway.
+    """
     found: dict[str, dict[str, str]] = {}
     for r in records:
         for workload, given in r.facts.items():
@@ -66,8 +70,11 @@ def applications_said(records: Sequence[TrialRecord]) -> dict[str, dict[str, str
 
 
 def met_differently(said: Mapping[str, Mapping[str, str]]) -> tuple[str, ...]:
-    """A sentence for each application whose reads and writes met something else in one arm than in another:
-    their figures compare the two, not the environments."""
+    """Return a sentence for each application whose reads and writes were served differently in two arms, for
+    example by a cache in one.
+
+    Its figures then compare cache and device, not the environments.
+    """
     return tuple(
         f"{d.name.removesuffix(MEETS)} met other things in one arm than in another: "
         + "; ".join(f"{arm}: {value}" for arm, value in d.values.items())
@@ -77,7 +84,8 @@ def met_differently(said: Mapping[str, Mapping[str, str]]) -> tuple[str, ...]:
 
 
 def parity(found: Mapping[str, Mapping[str, str]]) -> dict[str, JsonValue]:
-    """{'facts': ..., 'differences': [...]} of all arms together, whenever each of them stood."""
+    """Return {'facts': ..., 'differences': [...]} of all arms together, even if they did not run at the same
+    time."""
     return {
         "facts": {arm: dict(values) for arm, values in found.items()},
         "differences": [asdict(d) for d in compare({arm: dict(values) for arm, values in found.items()})],
@@ -85,8 +93,11 @@ def parity(found: Mapping[str, Mapping[str, str]]) -> dict[str, JsonValue]:
 
 
 def storage_found(arm: RunningArm) -> list[JsonValue]:
-    """What the storage of every instance is, as seen from inside; raises TrialFailedError where it is not
-    what the study asks for, or cannot be used: no number of it would mean anything."""
+    """Check the storage of every instance from inside, and return what it is.
+
+    Raises TrialFailedError if the storage is not what the study asks for, or cannot be used. Its figures
+    would be meaningless.
+    """
     storage = arm.environment.storage
     assert storage is not None
     pairs = zip(arm.instances, arm.volumes, strict=True)
@@ -94,7 +105,7 @@ def storage_found(arm: RunningArm) -> list[JsonValue]:
 
 
 def limits_found(arm: RunningArm) -> JsonValue:
-    """What was asked for, and what the kernel holds the first instance to."""
+    """Return the limits that were requested, and those that the kernel enforces on the first instance."""
     return {
         "asked": {**asdict(arm.environment.limits)},
         "found": {**cgroups.read_back(arm.instances[0].cgroups)},

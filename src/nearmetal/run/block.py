@@ -1,4 +1,5 @@
-"""One block: all its arms by slices between running instances, or one plain trial after the other."""
+"""One block: either all its arms run at once and take turns in slices, or its plain trials run one after the
+other."""
 
 from __future__ import annotations
 
@@ -41,9 +42,9 @@ class Recording:
 
 @dataclass(frozen=True, kw_only=True)
 class Rehearsal:
-    """What block 0 does besides: each is called while instances are running.
+    """Additional steps of block 0, each called while instances are running.
 
-    audit: with the arms of a group, before anything is timed.
+    audit: called with the arms of a group, before anything is timed.
     fit: see TrialGroup.
     """
 
@@ -56,13 +57,13 @@ def run_block(
 ) -> Iterator[TrialRecord]:
     """Run every trial of a block and yield the records of each group when it ends.
 
-    A failed trial is a record like any other, with its reason. Interruptions pass through: what was running
-    is undone, and nothing of the torn group is yielded.
+    A failed trial is a record like any other, with its reason. If the block is interrupted, whatever was
+    running is undone, and no record of the interrupted group is yielded.
     """
     trials = order.block.trials
     together = node.study.design.mode is Mode.SLICES
     groups = [trials] if together else [(t,) for t in trials]
-    if rehearsal is not None:  # which fits the work of a slice on the baseline, before the other arms use it
+    if rehearsal is not None:  # the work of a slice is fitted on the baseline before the other arms use it
         groups.sort(key=lambda group: group[0].arm not in _baseline_arms(node))
     rng = random.Random(order.block.slice_seed)
     for specs in groups:
@@ -134,8 +135,11 @@ def _run_group(group: TrialGroup, recording: Recording, rehearsal: Rehearsal | N
 
 
 def _start_all(group: TrialGroup, stack: ExitStack) -> dict[str, RunningArm]:
-    """Start every arm's instances in the order of the block, guests before what runs inside them. Returns the
-    arms that started, by trial id and in the order of the block."""
+    """Start every arm's instances in the order of the block, but virtual machines before the instances inside
+    them.
+
+    Returns the arms that started, by trial id and in the order of the block.
+    """
     arms: dict[str, RunningArm] = {}
     for trial in sorted(sound(group.trials), key=lambda t: t.arm.environment.inside is not None):
         with Guard(trial):
@@ -144,7 +148,7 @@ def _start_all(group: TrialGroup, stack: ExitStack) -> dict[str, RunningArm]:
 
 
 def _nothing_usable(rows: Sequence[Row]) -> str:
-    """Why no row of a trial can be used; empty where one can, or none was measured."""
+    """Return why no row of a trial can be used; empty if one can, or if there are no rows."""
     reasons = [r.reason for r in rows if r.status is Status.FAILED]
     return f"{rows[0].workload}: {reasons[0]}" if reasons and len(reasons) == len(rows) else ""
 

@@ -1,4 +1,4 @@
-"""Whether a time budget holds the looks at which verdicts are given."""
+"""Whether a time budget is long enough for the looks at which verdicts are given."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from ..model.plan import Schedule
 from ..model.study import Study
 
 SLACK = 1.1
-"""By how much a recommended time budget exceeds the estimate."""
+"""Factor by which a recommended time budget exceeds the estimate."""
 
 
 def two_looks(study: Study, schedule: Schedule) -> tuple[int, int]:
-    """Blocks of the first two looks that can give a verdict."""
+    """Return the numbers of blocks at the first two looks that can give a verdict."""
     design = study.design
     named = max(1, len(study.comparisons()) * len(set(design.primary)))
     first, second = first_looks(schedule, (1 - design.confidence) / named, 2)
@@ -23,12 +23,12 @@ def two_looks(study: Study, schedule: Schedule) -> tuple[int, int]:
 def too_short(
     study: Study, schedule: Schedule, *, spent: float, done: int, block_seconds: float
 ) -> str | None:
-    """What to tell a user whose time budget does not hold two looks, with the time that would; None if it
-    does.
+    """Return a note for the user if the time budget is too short for two looks, with a budget that is long
+    enough; else None.
 
     spent: seconds of the budget that are used up already.
     done: blocks that are done already.
-    block_seconds: of one block.
+    block_seconds: seconds of one block.
     """
     limit = study.design.max_time
     first, second = two_looks(study, schedule)

@@ -1,4 +1,4 @@
-"""Was the truth found? Planted costs against the intervals that a calibration run gave."""
+"""Compare the costs planted in a calibration run with the intervals that it measured."""
 
 from __future__ import annotations
 
@@ -11,15 +11,18 @@ from ..model.result import Analysis, Cell, Verdict
 from ..model.study import Arm, Mode, Study
 from ..units import show_effect, show_overhead
 
-#: How exactly the truth of a quota is known: a rank that has used its share runs on to the next timer tick,
-#: and being stopped and started costs something of its own.
+#: Tolerance for the true cost of a quota: a rank that has used up its quota continues until the next timer
+#: tick, and stopping and starting it has a cost of its own.
 QUOTA_KNOWN_TO = 0.01
 _MATERIAL = (Verdict.SLOWER, Verdict.FASTER)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Check:
-    """One planted truth and what was found. planted: share, None = the baseline against itself."""
+    """One planted cost and what was found.
+
+    planted: as a fraction; 0 for the baseline against itself.
+    """
 
     design: str
     environment: str
@@ -34,7 +37,7 @@ class Check:
     reason: str
 
     def as_json(self) -> dict[str, JsonValue]:
-        """For --json; ends that are not finite as null."""
+        """Return the fields for --json; infinite ends of intervals become null."""
         return {
             k: None if isinstance(v, float) and v in (float("inf"), -float("inf")) else v
             for k, v in asdict(self).items()
@@ -42,19 +45,22 @@ class Check:
 
 
 def planted_overhead(arm: Arm) -> float:
-    """The time-equivalent overhead that a handicap plants: extra work adds its share; a quota of q CPUs for r
-    ranks of one instance, each of which would use a whole CPU, makes them r/q times as slow."""
+    """Return the time-equivalent overhead that a handicap plants.
+
+    Extra work adds its share. A quota of q CPUs for r ranks of one instance, each of which would use a whole
+    CPU, makes them r/q times as slow.
+    """
     quota = arm.environment.limits.cpu_quota
     slow = 1.0 if quota is None else max(1.0, arm.placement.tasks / quota)
     return (1.0 + arm.environment.extra_work) * slow - 1.0
 
 
 def judge(study: Study, analysis: Analysis, mode: Mode) -> list[Check]:
-    """One check per cell, the A/A cells included.
+    """Return one check per cell, including the A/A cells.
 
-    Nothing planted: not called material. Something planted: it lies in the interval, and an interval that is
-    still infinite does not pass. Each interval has its own confidence, so at 95 % about one in twenty misses
-    by chance; a miss names how far it is.
+    If nothing was planted, the check passes if the overhead is not called material. Otherwise it passes if
+    the planted cost is inside the interval; an infinite interval does not pass. Each interval has its own
+    confidence, so at 95 % about one in twenty misses by chance. A miss states by how much.
     """
     arms = {a.name: a for a in study.arms()}
     own = [_check(c, 0.0, 0.0, mode) for c in analysis.noise_floor.cells]
@@ -95,8 +101,10 @@ def _check(cell: Cell, planted: float, known_to: float, mode: Mode) -> Check:
 
 
 def table(checks: Sequence[Check], alpha: float) -> str:
-    """One line per check, and how many misses say nothing: alpha is the share in which an interval may
-    miss."""
+    """Return a table with one line per check, and how many misses are expected by chance.
+
+    alpha: probability that an interval misses.
+    """
     lines = [f"{'':5}{'design':<8}{'environment':<16}{'metric':<22}{'planted':>9}  found"]
     for c in checks:
         mark = "ok" if c.passed else "MISS"
@@ -114,7 +122,8 @@ def table(checks: Sequence[Check], alpha: float) -> str:
 
 
 def likely_misses(intervals: int, alpha: float) -> int:
-    """The number of misses that so many independent intervals exceed with a probability below 5 %."""
+    """Return the number of misses that this many independent intervals exceed with a probability below 5
+    %."""
     below, k = 0.0, -1
     while below < 0.95:
         k += 1

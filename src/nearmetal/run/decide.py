@@ -1,4 +1,4 @@
-"""What is run next: pure. From the study, what is decided and what was verified, to a NextBlock."""
+"""Decide what runs next, from the study, the decided comparisons and the verifications so far. Pure."""
 
 from __future__ import annotations
 
@@ -17,21 +17,22 @@ class Verifications:
         self._last: dict[tuple[str, bool, str], bool | None] = {}
 
     def saw(self, records: Iterable[TrialRecord]) -> None:
-        """Take in the trials of one whole block; blocks come in their order."""
+        """Record the trials of one whole block. Blocks must be given in their order."""
         for record in records:
             for row in record.rows:
                 key = (record.arm, record.aa, row.workload)
                 if row.verification:
                     self._last[key] = row.verification.get("ok") is True
-                elif self._last.get(key) is not False:  # a failed one has to be repeated
+                elif self._last.get(key) is not False:  # a failed verification has to be repeated
                     self._last[key] = None
 
     def covered(self, arm: str, workload: str) -> bool:
-        """Whether everything that the arm measured of a kernel lies before a verification that passed."""
+        """Return whether a verification that passed followed all measurements that the arm made of a
+        kernel."""
         return all(ok is True for ok in self._of(arm, workload))
 
     def failed(self, arm: str, workload: str) -> bool:
-        """Whether the last verification failed."""
+        """Return whether the last verification failed."""
         return any(ok is False for ok in self._of(arm, workload))
 
     def _of(self, arm: str, workload: str) -> list[bool | None]:
@@ -49,15 +50,13 @@ def next_block(
     verifications: Verifications,
     verify_all: bool,
 ) -> NextBlock:
-    """Block `number`.
+    """Return block `number`.
 
     Kernel k is verified in it if (number + k) mod 8 = 0, if its last verification failed, or if it is settled
     and has not been verified since it last ran; from the next block on it is then left out. A study with a
-    profile verifies every kernel in every block: what a profile divides is the run in full.
-
-    settled: by arm, the workloads whose comparisons are decided.
+    profile verifies every kernel in every block, because a profile describes the full run.
+    settled: the workloads whose comparisons are decided, by arm.
     verify_all: verify every kernel, as in the rehearsal and in the first block after a resume.
-
     Raises ValueError if nothing is left to run.
     """
     left_out = {arm.name: _left_out(study, arm, settled, verifications) for arm in study.arms()}

@@ -1,5 +1,5 @@
-"""The peak of double-precision matrix multiplication on this machine, with a BLAS by name: the most that the
-DGEMM of a benchmark can reach."""
+"""Measures the peak of double-precision matrix multiplication on this machine with a given BLAS: the upper
+bound for the DGEMM of a benchmark."""
 
 from __future__ import annotations
 
@@ -18,10 +18,11 @@ _LIMIT = 120.0
 def measure_dgemm(
     machine: Machine, cpus: Sequence[int], blas: Blas = Blas.OPENBLAS, core: str | None = None
 ) -> Peak:
-    """On all these CPUs at once, in some 1.5 s. core: OpenBLAS's kernels by name, None for those that suit
-    this machine's flags, as an application takes them.
+    """Measure on all these CPUs at once, in about 1.5 s.
 
-    Raises UnavailableError where that BLAS is not there, or does not compute.
+    core: OpenBLAS core type whose kernels are used; None for the one that suits this machine's CPU flags, as
+        for applications.
+    Raises UnavailableError if this BLAS is not installed, or fails.
     """
     wanted, name = library(blas), package(blas) or "libopenblas0-pthread"
     missing = UnavailableError(f"no {name}: no BLAS to measure with", remedy=f"apt-get install {name}")

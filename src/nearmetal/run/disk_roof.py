@@ -1,4 +1,4 @@
-"""What a disk of the bare machine gives at most: direct requests in sequence, by fio."""
+"""Measures the upper bound of a disk on the bare machine: sequential direct requests, by fio."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ LIMIT = 120.0
 
 
 def by_fio(machine: Machine, wanted: Wanted, label: str, scratch: Path) -> MeasuredRoof:
-    """Raises UnavailableError where fio is not there, RunError where it fails."""
+    """Measure the read or write rate of a disk.
+
+    Raises UnavailableError if fio is not installed, RunError if it fails.
+    """
     if machine.host.which("fio") is None:
         raise UnavailableError("fio is not on this machine", remedy="apt-get install fio")
     operation = "read" if wanted.name == DISK_READ else "write"

@@ -1,4 +1,4 @@
-"""How long a study will take, guessed before anything was measured; the rehearsal replaces the guess."""
+"""Estimates how long a study will take, before anything is measured. The rehearsal replaces the estimate."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ class Estimate:
     """How long a study takes.
 
     blocks: as many as the time budget holds; 40 without one.
-    block_seconds: of one block.
-    rehearsal_seconds: of block 0.
+    block_seconds: seconds of one block.
+    rehearsal_seconds: seconds of block 0.
     """
 
     blocks: int
@@ -30,7 +30,7 @@ class Estimate:
 
 
 def estimate(study: Study) -> Estimate:
-    """From counts of arms, kernels and slices; a user's command counts as one second."""
+    """Estimate from the numbers of arms, kernels and slices. A user's command counts as one second."""
     design = study.design
     arms = study.arms()
     first = [a for a in arms if a.environment.name == design.baselines[0]]

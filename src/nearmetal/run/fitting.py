@@ -1,5 +1,5 @@
-"""The work of a slice, measured in the rehearsal: how many units of each kernel fill about a millisecond on
-the baseline of this machine."""
+"""Finds the work of a slice in the rehearsal: how many units of each kernel take about a millisecond on the
+baseline of this machine."""
 
 from __future__ import annotations
 
@@ -15,21 +15,24 @@ from ..workloads.kernels.contract import SliceWork
 from ..workloads.kernels.registry import slice_work
 
 REPEATED = 3
-"""Slices that the final number of units is scaled from."""
+"""Number of slices from which the final number of units is scaled."""
 ROUNDS = 5
-"""Slices in turn with another arm's, whose median tells what passing a token costs."""
+"""Number of slices, alternating with another arm's, whose median gives the cost of passing a token."""
 
 
 class WorkFit:
-    """Finds the units of work, the same for every arm with as many ranks. The study's own number counts if it
-    states one."""
+    """Finds the units of work, the same for every arm with as many ranks. A number stated in the study takes
+    precedence."""
 
     def __init__(self, node: Node) -> None:
         self._node = node
         self.work: dict[str, dict[int, int]] = {}
 
     def fit(self, workload: KernelWorkload, jobs: Sequence[KernelJob]) -> Mapping[int, int]:
-        """Units by number of ranks. jobs: of the arms that run the workload; failed ones are passed over."""
+        """Return units by number of ranks.
+
+        jobs: jobs of the arms that run the workload; failed ones are skipped.
+        """
         found = self.work.setdefault(workload.name, {})
         for ranks in sorted({job.ranks for job in jobs} - found.keys()):
             wanted = slice_work(workload, ranks=ranks, llc_bytes=self._node.machine.llc)
@@ -40,7 +43,7 @@ class WorkFit:
     def _measured(self, workload: KernelWorkload, jobs: Sequence[KernelJob], wanted: SliceWork) -> int:
         first = self._node.study.design.baselines[0]
         units = wanted.least
-        # The baseline; another arm only if it failed, so that the block can go on.
+        # Use the baseline. Use another arm only if the baseline failed, so that the block can go on.
         for job in sorted(_sound(jobs), key=lambda job: job.trial.arm.environment.name != first):
             with job.guard:
                 others = [other for other in _sound(jobs) if other is not job]
@@ -63,7 +66,10 @@ def _sound(jobs: Sequence[KernelJob]) -> list[KernelJob]:
 def _fitted(
     job: KernelJob, workload: KernelWorkload, wanted: SliceWork, target: float, begin: int | None = None
 ) -> tuple[int, float]:
-    """Units that fill a slice of one arm, and the seconds that they take. begin: units of the first trial."""
+    """Return the units that fill a slice of one arm, and the seconds that they take.
+
+    begin: units of the first attempt.
+    """
     units: int | None = begin or wanted.least
     while units is not None:
         last = units
@@ -77,8 +83,11 @@ def _fitted(
 def _token(
     job: KernelJob, others: Sequence[KernelJob], workload: KernelWorkload, units: int, wanted: SliceWork
 ) -> float:
-    """Seconds that passing a token costs in rounds: while another arm has its turn, the ranks sleep, and
-    waking them costs about as much again as the token itself."""
+    """Return the seconds that passing a token costs when arms take turns.
+
+    While another arm has its turn, the ranks sleep. Waking them costs about as much again as the token
+    itself.
+    """
     lost = []
     for _ in range(ROUNDS):
         for other in others[:1]:
@@ -89,8 +98,8 @@ def _token(
 
 
 def _slice(job: KernelJob, workload: KernelWorkload, units: int, wanted: SliceWork) -> tuple[float, float]:
-    """Seconds of the timed parts that grow with the units, and seconds from the token to the answer beyond
-    all timed parts."""
+    """Return the seconds of the timed parts that grow with the units, and the seconds from the token to the
+    answer that lie outside all timed parts."""
     begin = time.monotonic()
     line = job.slice(workload, units)
     whole = time.monotonic() - begin

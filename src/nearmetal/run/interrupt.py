@@ -1,4 +1,4 @@
-"""Ctrl-C stops a run in order: between two steps, never within a start, a clean-up or an import."""
+"""Ctrl-C stops a run between two steps, never within a start, a clean-up or an import."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from types import FrameType
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 AGAIN = 0.01
-"""Seconds after which a signal that came at a bad moment is looked at again."""
+"""Seconds to wait before trying again when a signal came at a moment that must not be interrupted."""
 
 _IMPORTING = "<frozen importlib."
 _ENTERING = contextlib.__name__
@@ -18,10 +18,11 @@ _ENTERING = contextlib.__name__
 
 @contextmanager
 def interruptible(undo: Callable[[], None]) -> Iterator[None]:
-    """The first signal raises KeyboardInterrupt in the body; further ones wait until all is undone.
+    """Raise KeyboardInterrupt in the body at the first signal; later signals are ignored until all is undone.
 
-    undo: called after an interrupted body, when no signal strikes any more, for what bears our label still:
-    clean-ups are the context managers' own, but a library's code need not be written for being torn.
+    undo: called after an interrupted body, when signals no longer interrupt, to remove whatever still bears
+        the run's label. Context managers clean up themselves, but library code may not survive an
+        interruption at any point.
     """
     stopping = False
 
@@ -47,10 +48,13 @@ def interruptible(undo: Callable[[], None]) -> Iterator[None]:
 
 
 def _must_not_tear(frame: FrameType | None) -> bool:
-    """Whether this moment lies within an import, which would leave a module half made for ever (numpy then
-    recurses to death), or within the entering or leaving of a context manager: what was started must come
-    to be registered, and what is being removed must go. Both end by themselves, all their waits are
-    bounded."""
+    """Return whether this moment lies within an import, or within the entering or leaving of a context
+    manager.
+
+    An interrupted import would leave a module half initialised for ever (numpy then recurses without end). An
+    interrupted context manager could leave something started but not registered, or not removed. Both end by
+    themselves, since all their waits are bounded.
+    """
     while frame is not None:
         importing = frame.f_code.co_filename.startswith(_IMPORTING)
         if importing or frame.f_globals.get("__name__") == _ENTERING:

@@ -1,4 +1,4 @@
-"""One of our own kernels by itself: launched natively, in full, verified."""
+"""Run one built-in kernel by itself: natively, in full, with verification."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ from ..workloads.protocol import SliceLine, VerifyLine, parse_line, parse_report
 LIMIT = 3600.0
 SLICES = 9
 FILL = "3000"
-"""Microseconds that each of these slices lasts at least."""
+"""Least duration of each of these slices in microseconds."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class MetricValue:
-    """In base units: median over slices, and the best of them."""
+    """A metric in base units: the median over slices, and the best slice."""
 
     value: float
     unit: str
@@ -44,9 +44,9 @@ class MetricValue:
 class ProfiledRank:
     """One rank of a profiled run.
 
-    wall: seconds from its start to its end, taken beside it by nm-rank.
-    whole: its whole life.
-    kernel: its part inside the kernel's run, the timed section and its verification.
+    wall: seconds from its start to its end, measured by nm-rank.
+    whole: profile of its whole life.
+    kernel: profile of the kernel's run, that is the timed section and its verification.
     """
 
     wall: float
@@ -61,13 +61,13 @@ class ProfiledRank:
 
 @dataclass(frozen=True, kw_only=True)
 class KernelResult:
-    """What a kernel gave that ran by itself.
+    """Result of a kernel that ran by itself.
 
-    seconds: of the verified run, slowest rank.
+    seconds: duration of the verified run on the slowest rank.
     work: nominal operations, bytes or messages in it.
-    metrics: of a kernel that counts no operations, by name, each the median over slices after that run; none
-        where that failed.
-    profile: by rank, empty where none was asked for.
+    metrics: by name, each the median over slices after the verified run; empty for a kernel that counts
+        operations, or if verification failed.
+    profile: by rank; empty if none was requested.
     """
 
     kernel: str
@@ -85,13 +85,14 @@ class KernelResult:
 
     @property
     def mops(self) -> float | None:
-        """Million operations per second, as the published formula counts them; None where none are."""
+        """Million operations per second, as the published formula counts them; None for a kernel that counts
+        none."""
         if not counts_operations(self.kernel):
             return None
         return self.work / self.seconds / 1e6 if self.seconds > 0 else 0.0
 
     def as_json(self) -> dict[str, JsonValue]:
-        """For --json."""
+        """Return the fields for --json."""
         out = asdict(replace(self, profile=())) | ({} if self.mops is None else {"mops": self.mops})
         del out["profile"]
         if self.profile:
@@ -110,7 +111,7 @@ class KernelResult:
 
 
 def rank_cpus(cpus: Sequence[int], ranks: int, threads: int) -> list[Sequence[int]]:
-    """The CPUs of each rank: one for each of its threads."""
+    """Return the CPUs of each rank: one for each of its threads."""
     return [cpus[r * threads : (r + 1) * threads] for r in range(ranks)]
 
 
@@ -126,10 +127,14 @@ def run_once(
     profiled: bool,
     transport: Transport = Transport.SHM,
 ) -> KernelResult:
-    """transport: over loopback where it is TCP; threads: of each rank, each on a CPU of its own; label: by
-    which `nearmetal clean` finds its ranks; profiled: with the profile of the ranks' MPI calls.
+    """Run a kernel once.
 
-    Raises UsageError where the kernel does not run on so many ranks, RunError when the launch fails.
+    threads: threads of each rank, each on its own CPU.
+    label: label by which `nearmetal clean` finds its ranks.
+    profiled: also profile the ranks' MPI calls.
+    transport: TCP runs over loopback.
+    Raises UsageError if the kernel cannot run on this many ranks, or if the machine has too few CPUs.
+    Raises RunError if the launch fails.
     """
     if ranks * threads > len(machine.cpus):
         each = f" of {threads} threads" if threads > 1 else ""
@@ -185,7 +190,7 @@ def run_once(
 
 
 def _storage(name: str, label: str, scratch: Path) -> AbstractContextManager[Path | None]:
-    """Where a kernel writes that writes, on the machine's own disk."""
+    """Make a directory on the machine's own disk for a kernel that writes files; None for other kernels."""
     return outside_directory(DISKS / f"{label}-storage", scratch) if kernel(name).storage else nullcontext()
 
 
@@ -198,7 +203,10 @@ def _profile(directory: Path, ranks: int) -> tuple[ProfiledRank, ...]:
 
 
 def _metrics(workload: KernelWorkload, slices: Sequence[SliceLine]) -> dict[str, MetricValue]:
-    """Raises RunError where a slice cannot be used."""
+    """Return the metrics of these slices.
+
+    Raises RunError if a slice cannot be used.
+    """
     out: dict[str, MetricValue] = {}
     for row in rows(workload, slices, None):
         if row.status is not Status.OK:

@@ -1,5 +1,8 @@
-"""Block 0: it fills caches, shows what fails, verifies every kernel, fits the work of a slice, and audits
-that the arms see the same machine. Its trials are kept and never used."""
+"""Block 0, the rehearsal. It fills caches, shows what fails, verifies every kernel, fits the work of a slice,
+and audits that the arms see the same machine.
+
+Its trials are kept, but never used in an analysis.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +32,7 @@ class Rehearsed:
 
     seconds: how long its block took, without the audit.
     parity, storage, limits: see run.audit.
-    records: of its trials.
+    records: records of its trials.
     work: units of work in a slice.
     failed: arms that failed in it, and once more when they were tried again, with the reason.
     notes: for the reader of the result.

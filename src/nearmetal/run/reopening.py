@@ -22,10 +22,11 @@ from .block import Recording
 def reopened_node(
     machine: Machine, study: Study, directory: ResultsDirectory, label: str, progress: Progress
 ) -> Iterator[tuple[Node, Recording]]:
-    """The node of a run that goes on, with the environments and images of the run, and what it records.
+    """Open the node of a run that continues, with the run's environments and images. Also yields what the run
+    records.
 
-    Raises UsageError if the machine or an image has changed since, or if an older nearmetal made the run;
-    RunError if an arm of the run cannot run here now.
+    Raises UsageError if the machine or an image has changed since, or if an older nearmetal made the run.
+    Raises RunError if an arm of the run cannot run here now.
     """
     plan = directory.plan()
     arms, backends, absent = usable_arms(machine, study, progress)
@@ -49,14 +50,15 @@ def reopened_node(
 
 
 def _events_then(directory: ResultsDirectory) -> tuple[str, ...]:
-    """The perf events that this run counts: the same in all of its blocks."""
+    """Return the perf events that this run counts, the same in all of its blocks."""
     inside = directory.provenance.get("inside")
     events = inside.get("perf_events") if isinstance(inside, dict) else None
     return tuple(str(e) for e in events) if isinstance(events, list) else ()
 
 
 def _same_boot_state(machine: Machine, directory: ResultsDirectory) -> None:
-    """Blocks of another kernel, microcode or governor are no replicates of those on disk."""
+    """Raises UsageError if kernel, microcode or governor changed. Such blocks would not be replicates of
+    those on disk."""
     then, now = boot_state(directory.provenance), boot_state(provenance(machine.host))
     changed = [key for key in now if json.dumps(now[key]) != json.dumps(then.get(key))]
     if changed:
@@ -68,7 +70,8 @@ def _same_boot_state(machine: Machine, directory: ResultsDirectory) -> None:
 
 
 def _same_images(node: Node, directory: ResultsDirectory) -> None:
-    """Blocks in another tree are no replicates of those on disk."""
+    """Raises UsageError if an image changed. Blocks in another tree would not be replicates of those on
+    disk."""
     then = directory.provenance.get("images")
     for name, software in node.software.items():
         known = then.get(name) if isinstance(then, dict) else None

@@ -1,6 +1,9 @@
-"""Roofs: the most that the bare machine gives, measured between the blocks of a run, only those that its
-study needs. Each is measured several times, at different times. What was found is kept beside the compiled
-tools, for the same boot, tools, MPI and CPUs, so that a later run need not measure it again."""
+"""Upper bounds: the most that the bare machine gives, measured between the blocks of a run, as far as its
+study needs them.
+
+Each is measured several times, at different times. The results are kept beside the compiled tools, for the
+same boot, tools, MPI and CPUs, so that a later run need not measure them again.
+"""
 
 from __future__ import annotations
 
@@ -38,16 +41,19 @@ from .socket_roof import by_sockets
 
 KEPT = "roofs.json"
 ROUNDS = 3
-"""How often each roof is measured."""
+"""How often each upper bound is measured."""
 SHARE = 0.05
-"""Share of the run's time that may go into roofs."""
+"""Greatest fraction of the run's time that may be spent on upper bounds."""
 
 
 Measure = Callable[[Machine, Wanted, str, Path], MeasuredRoof]
 
 
 def by_kernel(machine: Machine, roof: Wanted, label: str, scratch: Path) -> MeasuredRoof:
-    """Raises NearmetalError."""
+    """Measure an upper bound by a built-in kernel.
+
+    Raises NearmetalError.
+    """
     known = ROOF_KERNELS[roof.name]
     done = run_once(
         machine,
@@ -75,7 +81,10 @@ def by_kernel(machine: Machine, roof: Wanted, label: str, scratch: Path) -> Meas
 
 
 def by_dgemm(machine: Machine, roof: Wanted, label: str, scratch: Path) -> MeasuredRoof:
-    """With OpenBLAS, a process on each CPU of the ranks at once. Raises NearmetalError."""
+    """Measure an upper bound by OpenBLAS, with one process on each CPU of the ranks at once.
+
+    Raises NearmetalError.
+    """
     found = measure_dgemm(machine, machine.cpus[: roof.ranks])
     return MeasuredRoof(
         name=roof.name,
@@ -89,7 +98,7 @@ def by_dgemm(machine: Machine, roof: Wanted, label: str, scratch: Path) -> Measu
     )
 
 
-#: What measures a roof, by its name; a roof without an entry is not measured.
+#: The function that measures an upper bound, by the bound's name. A bound without an entry is not measured.
 MEASURES: dict[str, Measure] = {
     **dict.fromkeys(ROOF_KERNELS, by_kernel),
     **dict.fromkeys((DISK_READ, DISK_WRITE), by_fio),
@@ -98,7 +107,7 @@ MEASURES: dict[str, Measure] = {
 
 
 class RoofMeter:
-    """Measures the roofs over a study's metrics, one at a time, between its blocks."""
+    """Measures the upper bounds of a study's metrics, one at a time, between its blocks."""
 
     def __init__(
         self,
@@ -109,7 +118,10 @@ class RoofMeter:
         networks: Mapping[str, Network],
         progress: Progress,
     ) -> None:
-        """networks: by arm; a roof over one of them is of this run alone. The caller holds the machine."""
+        """networks: by arm; a bound measured over one of these networks is valid for this run only.
+
+        The caller holds the lock of the machine.
+        """
         from ..analysis.roofs import wanted
 
         self._machine, self._label, self._scratch, self._progress = machine, label, scratch, progress
@@ -122,28 +134,33 @@ class RoofMeter:
         self._spent = 0.0
 
     def roofs(self) -> tuple[MeasuredRoof, ...]:
-        """What is known so far."""
+        """Return the upper bounds known so far."""
         return tuple(self._found[w] for w in self._wanted if w in self._found)
 
     def step(self, elapsed: float) -> bool:
-        """Measure the roof with the fewest rounds once more, if one lacks rounds and SHARE of the elapsed
-        seconds is not used up; nothing else may run meanwhile. Returns whether anything was measured. A roof
-        that cannot be measured is told once and left out."""
+        """Measure the upper bound with the fewest rounds once more. Returns whether anything was measured.
+
+        Nothing is measured if every bound has ROUNDS rounds, or if the fraction SHARE of the elapsed seconds
+        is used up. Nothing else may run meanwhile. A bound that cannot be measured is reported once and left
+        out.
+        """
         lacking = self._lacking(ROUNDS)
         if not lacking or self._spent > SHARE * elapsed:
             return False
         return self._measure(lacking[0])
 
     def complete(self) -> bool:
-        """Measure every roof once that was not measured at all, at the end of a run that was too short for
-        it. Returns whether anything was measured."""
+        """Measure every upper bound that was never measured, at the end of a run that was too short for it.
+
+        Returns whether anything was measured.
+        """
         lacking = self._lacking(1)
         for roof in lacking:
             self._measure(roof)
         return bool(lacking)
 
     def _lacking(self, rounds: int) -> list[Wanted]:
-        """The roofs with fewer rounds, those with the fewest first."""
+        """Return the upper bounds with fewer rounds than this, those with the fewest first."""
         had = {w: self._found[w].rounds if w in self._found else 0 for w in self._wanted}
         return sorted((w for w in self._wanted if had[w] < rounds), key=lambda w: had[w])
 
@@ -166,7 +183,7 @@ class RoofMeter:
 
 
 def _key(machine: Machine) -> str:
-    """What a roof is of: this boot, these tools, this MPI, these CPUs."""
+    """Return a key of what an upper bound depends on: this boot, these tools, this MPI, these CPUs."""
     boot = machine.host.read(BOOT_ID)
     named = "" if isinstance(boot, Unavailable) else boot.decode().strip()
     return f"{named} {machine.built.digest} {machine.mpi.title} {','.join(map(str, machine.cpus))}"
@@ -181,7 +198,8 @@ def _read(file: Path, key: str) -> tuple[MeasuredRoof, ...]:
 
 
 def _keep(file: Path, key: str, roofs: Sequence[MeasuredRoof]) -> None:
-    """Roofs of another boot make room; a disk that is full keeps none."""
+    """Write the upper bounds to the file, replacing those of another boot. If the disk is full, nothing is
+    kept."""
     with contextlib.suppress(OSError):
         text = json.dumps({"of": key, "roofs": [roof_record(r) for r in roofs]}, indent=1)
         write_file(file, f"{text}\n".encode())

@@ -1,4 +1,4 @@
-"""The run: a rehearsal, then block after block until the stop rule speaks."""
+"""A run: a rehearsal, then block after block until the stop rule ends it."""
 
 from __future__ import annotations
 
@@ -47,9 +47,9 @@ WRITER = "local"
 class Outcome:
     """How a run ended.
 
-    directory: None when it was interrupted before anything was measured.
-    stopped: why, in words.
-    interrupted: by a signal, everything saved.
+    directory: None if it was interrupted before anything was measured.
+    stopped: the reason, in words.
+    interrupted: whether a signal ended the run. Everything measured was saved.
     """
 
     directory: ResultsDirectory | None
@@ -59,14 +59,14 @@ class Outcome:
 
 @dataclass(frozen=True, kw_only=True)
 class Order:
-    """What a person asked for, beside the study.
+    """What the user requested, beside the study.
 
-    parent: where results directories go.
-    text: the study file as it will be frozen.
-    command: shown to a second run that finds the machine taken.
+    parent: directory in which results directories are made.
+    text: the study file that is stored with the results.
+    command: shown to a second run that finds the machine in use.
     started: Unix seconds when the command was started.
     force: run beside another run.
-    overrun: let a run whose time is used up go on until its next look.
+    overrun: let a run whose time is used up continue until its next look.
     """
 
     parent: Path
@@ -78,9 +78,9 @@ class Order:
 
 
 def start_run(machine: Machine, study: Study, order: Order, progress: Progress) -> Outcome:
-    """Create a results directory, rehearse, and run the study in it until its stop rule speaks.
+    """Create a results directory, rehearse, and run the study until its stop rule ends it.
 
-    Raises BusyError when another run holds the machine, before anything is started.
+    Raises BusyError if another run holds the machine, before anything is started.
     """
     label = new_label()
     with (
@@ -147,7 +147,7 @@ def _start(machine: Machine, study: Study, order: Order, label: str, progress: P
 
 
 def _mpi_asked(machine: Machine, study: Study) -> dict[str, JsonValue]:
-    """The machine's mpirun may be of another MPI than the study's."""
+    """Return the provenance of the MPI: the machine's mpirun may belong to another MPI than the study's."""
     design = study.design
     return {
         "used": machine.mpi.title,
@@ -160,10 +160,11 @@ def _mpi_asked(machine: Machine, study: Study) -> dict[str, JsonValue]:
 def resume_run(
     machine: Machine, study: Study, directory: ResultsDirectory, order: Order, progress: Progress
 ) -> Outcome:
-    """Go on where a run ended: torn blocks are run again as a whole, then further ones as the budget allows.
+    """Continue a run. Incomplete blocks are run again as a whole, then further blocks as the budget allows.
 
-    Raises BusyError when another run holds the machine, UsageError when the machine is in another state than
-    the run was in, RunError when an arm of the run cannot run here now.
+    Raises BusyError if another run holds the machine.
+    Raises UsageError if the machine is in another state than during the run.
+    Raises RunError if an arm of the run cannot run here now.
     """
     label = new_label()
     with (
@@ -191,10 +192,10 @@ def _resume(
 
 
 def _planner_then(study: Study, directory: ResultsDirectory) -> SlicePlanner:
-    """The planner as it was after this run's rehearsal."""
+    """Return the planner as it was after this run's rehearsal."""
     known = directory.provenance
     seconds, left = known.get("rehearsal_seconds"), known.get("seconds_left")
-    # In a directory of an older version several rehearsals follow each other: the last was the warmest.
+    # Directories of older versions may hold several rehearsals. The last one ran with the warmest caches.
     records = max(by_claim(directory.rehearsal()).values(), key=lambda found: found[0].begin, default=[])
     return SlicePlanner(
         study,
@@ -213,7 +214,7 @@ def _blocks(
     order: Order,
     progress: Progress,
 ) -> Outcome:
-    """Run the blocks that are not on disk yet; each is on disk before the next begins."""
+    """Run the blocks that are not on disk yet. Each is on disk before the next begins."""
     try:
         with at_work(node, recording, directory, WRITER) as worker:
             stopped = _Loop(worker, directory, planner, begin, order, progress).run()
@@ -223,7 +224,7 @@ def _blocks(
 
 
 class _Loop:
-    """Block after block until the stop rule speaks."""
+    """Runs block after block until the stop rule ends the run."""
 
     def __init__(
         self,
@@ -255,7 +256,7 @@ class _Loop:
                 self._saw(_slices_of(whole), whole)
 
     def run(self) -> str:
-        """Why it stopped."""
+        """Run the blocks, and return why the run stopped."""
         networks = {arm: network for (arm, aa), network in self._node.networks.items() if not aa}
         roofs = RoofMeter(
             self._node.machine,
@@ -338,7 +339,7 @@ class _Loop:
         return time.monotonic() - self._begin
 
     def _tell_once(self, text: str) -> None:
-        """Each text once: a workload that fails every time would drown the rest."""
+        """Report each text only once: a workload that fails every time would otherwise drown the rest."""
         if text not in self._told:
             self._told.add(text)
             self._progress.note(text)
@@ -358,5 +359,5 @@ class _Loop:
 
 
 def _slices_of(records: Sequence[TrialRecord]) -> dict[str, int]:
-    """Slices of each workload in a block of an earlier node."""
+    """Return the number of slices of each workload in a block that is already on disk."""
     return {row.workload: len(row.values) for record in records for row in record.rows if row.seconds}

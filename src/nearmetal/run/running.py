@@ -1,5 +1,5 @@
-"""The analysis between blocks: as often as it can change what is done next, and never dearer than a small
-share of the run."""
+"""The analysis between blocks. It is made whenever it can change what runs next, and takes only a small
+fraction of the run's time otherwise."""
 
 from __future__ import annotations
 
@@ -17,15 +17,20 @@ if TYPE_CHECKING:
     from ..analysis import Stop
 
 SHARE = 0.02
-"""Of the run's time that may go into analyses between looks; blocks of milliseconds would wait for them."""
+"""Greatest fraction of the run's time for analyses between looks. Blocks of milliseconds would otherwise wait
+for them."""
 
 
 class RunningAnalysis:
-    """What is known so far. Intervals and verdicts change at looks only, so it is made anew after the blocks
-    at which the schedule looks, and else when SHARE allows: for those who watch, and for cells that lag
-    behind because trials of theirs failed."""
+    """The latest analysis of a running study.
 
-    # numpy and scipy take a second to load, which the first block need not wait for: see the imports below.
+    Intervals and verdicts change at looks only, so a new analysis is made after the blocks at which the
+    schedule has a look. Others are made as SHARE allows: for display, and for cells that lag behind because
+    their trials failed.
+    """
+
+    # numpy and scipy take a second to load. The first block need not wait for this, so they are imported
+    # below.
 
     def __init__(self, study: Study, plan: Plan) -> None:
         self._study, self._plan = study, plan
@@ -33,8 +38,10 @@ class RunningAnalysis:
         self._next_look, self._not_before = 0, 0.0
 
     def after(self, records: Sequence[TrialRecord], blocks: int) -> tuple[Analysis, bool]:
-        """The analysis of the records, or an earlier one that says the same; whether it is new. blocks: whole
-        ones among the records."""
+        """Return the analysis of the records, or an earlier one that is still valid; and whether it is new.
+
+        blocks: number of whole blocks among the records.
+        """
         from ..analysis import analyse
 
         begin = time.monotonic()

@@ -1,4 +1,5 @@
-"""The series by name: what each stands on here, and how the time is shared out over the parts."""
+"""The built-in series by name: how each is made for this machine, and how the time is divided among its
+parts."""
 
 from __future__ import annotations
 
@@ -20,7 +21,10 @@ from .series_2015 import containers_here, containers_planned
 
 
 class Make(Protocol):
-    """A series for the setting that was found. only: keys of the parts to ask, all where it is empty."""
+    """Makes a series for the machine that was found.
+
+    only: keys of the parts to run; all if it is empty.
+    """
 
     def __call__(self, *, scale: Scale, seed: int, max_time: float, only: Sequence[str] = ()) -> Series: ...
 
@@ -30,9 +34,10 @@ class SeriesKind:
     """A built-in study in parts.
 
     parts: their keys.
-    usual_time: where nobody says otherwise, seconds.
-    here: starts what it has to, to find out what works.
-    planned: starts nothing. The last argument of both: the backend asked for.
+    usual_time: default time in seconds.
+    here: makes the series after testing on this machine what works. The last argument is the requested
+        backend.
+    planned: makes the series without starting anything. The last argument is the requested backend.
     """
 
     parts: tuple[str, ...]
@@ -42,19 +47,25 @@ class SeriesKind:
 
 
 def kind(name: str) -> SeriesKind:
-    """Of a name in studies.SERIES."""
+    """Return the series with a name from studies.SERIES."""
     return _KINDS[name]
 
 
 def make_here(name: str, machine: Machine, progress: Progress, backend: str | None) -> Make:
-    """Raises UnavailableError for a backend that is not there."""
+    """Prepare a series after testing on this machine what works.
+
+    Raises UnavailableError if the backend does not exist.
+    """
     if backend is not None:
         get_backend(backend)
     return kind(name).here(machine, progress, backend)
 
 
 def make_planned(name: str, host: Host, backend: str | None) -> Make:
-    """Raises UnavailableError for a backend that is not there."""
+    """Prepare a series without starting anything.
+
+    Raises UnavailableError if the backend does not exist.
+    """
     if backend is not None:
         get_backend(backend)
     return kind(name).planned(host, backend)
@@ -86,7 +97,9 @@ _KINDS = {
 
 
 def budget(part: Part, waiting: Iterable[Part], left: float) -> float:
-    """Seconds for a part: its share of what is left, beside the parts that still wait (it among them), so
-    that what one leaves the others have."""
+    """Return the seconds for a part: its share of the time that is left for all parts that still wait.
+
+    waiting: these parts, including this one. Time that a part does not use is thus left to the others.
+    """
     shares = sum(p.share for p in waiting)
     return max(left, 1.0) * part.share / shares

@@ -1,5 +1,5 @@
-"""What the study of two virtual machine scenarios stands on: virtual machines that work here, or what was
-asked for in their place, and an image with LAMMPS."""
+"""Finds what the study of two virtual machine scenarios needs: virtual machines that work here, or the
+requested substitute, and an image with LAMMPS."""
 
 from __future__ import annotations
 
@@ -19,7 +19,11 @@ PROGRAM = "lmp"
 
 
 def two_vm_here(machine: Machine, progress: Progress, backend: str | None) -> AvailableMachine:
-    """backend: the only one to try. Raises UnavailableError where none works, or the image is not built."""
+    """Return what this machine offers for the study, by testing backends until one works.
+
+    backend: the only one to test.
+    Raises UnavailableError if none works, or if the image is not built.
+    """
     reasons: list[str] = []
     for name in _candidates(backend):
         progress.phase(f"does {name} work here")
@@ -41,7 +45,7 @@ def two_vm_here(machine: Machine, progress: Progress, backend: str | None) -> Av
 
 
 def two_vm_planned(cpus: Sequence[int], has_lammps: bool, backend: str | None) -> AvailableMachine:
-    """What a plan stands on, which starts nothing."""
+    """Return what a plan assumes. Nothing is started."""
     return _setting(tuple(cpus), _candidates(backend)[0], has_lammps, ())
 
 
@@ -51,7 +55,7 @@ def _candidates(backend: str | None) -> tuple[str, ...]:
 
 def _setting(cpus: tuple[int, ...], backend: str, has_lammps: bool, notes: Sequence[str]) -> AvailableMachine:
     virtual = get_backend(backend).capabilities.virtual
-    # Containers share the machine's root; a guest boots what an image brings.
+    # Containers share the machine's root; a guest boots what an image contains.
     image = IMAGE if virtual or not has_lammps else HOST
     return AvailableMachine(
         cpus=cpus,

@@ -1,4 +1,4 @@
-"""What the study of 2015 stands on: containers that work here, and attachments that can be built."""
+"""Finds what the study of 2015 needs: containers that work here, and attachments that can be built."""
 
 from __future__ import annotations
 
@@ -16,11 +16,14 @@ from ..studies.containers_2015 import CONTAINERS, CURES, AvailableMachine
 
 
 def containers_here(machine: Machine, progress: Progress, backend: str | None) -> AvailableMachine:
-    """What this machine offers, by really starting an instance of each backend in turn until one works, and
-    by building the networks that some part asks for. backend: the only one to try."""
+    """Return what this machine offers for the study.
+
+    Starts an instance of each backend in turn until one works, and builds the networks that any part needs.
+    backend: the only one to test.
+    """
     notes: list[str] = []
     known = [backend] if backend else [name for name in CONTAINERS if name in backend_names()]
-    container = known[-1]  # the run itself says why the last one cannot run, as for every other study
+    container = known[-1]  # if none works, the run itself reports why the last one cannot run
     for name in known:
         progress.phase(f"does {name} work here")
         answer = get_backend(name).check(machine.host, machine.tools)
@@ -46,7 +49,8 @@ def containers_here(machine: Machine, progress: Progress, backend: str | None) -
 
 
 def containers_planned(cores: int, backend: str | None) -> AvailableMachine:
-    """What a plan stands on, which starts nothing: the containers of the paper where they are known here."""
+    """Return what a plan assumes: the containers of the paper if their backend is known here. Nothing is
+    started."""
     first, *others = [backend] if backend else [name for name in CONTAINERS if name in backend_names()]
     notes = (f"{first} where it works here, else {' or '.join(others)}: the run finds out",) if others else ()
     likely = tuple(a for a in CURES if not a.on_device)

@@ -1,5 +1,5 @@
-"""The latency of plain TCP sockets, over loopback and between the first two seats of an arm, while nothing
-else runs: the least that a message between its ranks can take."""
+"""Measures the latency of plain TCP sockets, over loopback and between the first two seats of an arm, while
+nothing else runs: the lower bound for a message between its ranks."""
 
 from __future__ import annotations
 
@@ -21,7 +21,11 @@ LOOPBACK = "127.0.0.1"
 def by_sockets(
     networks: Mapping[str, Network], machine: Machine, wanted: Wanted, label: str, scratch: Path
 ) -> MeasuredRoof:
-    """networks: by arm, of those whose instances take seats. Raises RunError."""
+    """Measure the latency.
+
+    networks: by arm; only of arms whose instances take seats.
+    Raises RunError.
+    """
     argv = [machine.tools / "nm-box", "trip", "--cpus", ",".join(map(str, machine.cpus[:2]))]
     network = networks.get(wanted.place)
     if network is None:

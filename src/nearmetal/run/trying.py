@@ -1,5 +1,5 @@
-"""The study that tries a suggested change: the arm as it was, the arm with the change, and its baseline, for
-that one workload. Pure."""
+"""Makes the study that tries a suggested change: the arm as it was, the arm with the change, and its
+baseline, for one workload. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..model.result import Analysis, Cell, Change, Suggestion, Verdict
 from ..model.study import Arm, Pinning, Placement, Storage, StorageKind, Study
 
 TRIED = "tried"
-"""Ends the name of the environment that has the change, and of its placement where that is changed."""
+"""Suffix of the name of the environment that has the change, and of its placement if that is changed."""
 PLACE_FOR_FILES = "/var/tmp"
 
 
@@ -20,8 +20,8 @@ PLACE_FOR_FILES = "/var/tmp"
 class TryResult:
     """Whether a change helped.
 
-    helps: None = not decided.
-    cell: the arm with the change against the arm as it was, None where no block has both.
+    helps: None if not decided.
+    cell: the arm with the change compared with the arm as it was; None if no block has both.
     """
 
     helps: bool | None
@@ -30,14 +30,18 @@ class TryResult:
 
 
 def triable(analysis: Analysis) -> list[Cell]:
-    """Cells with a change that a study can make, the dearest first."""
+    """Return the cells with a change that a study can try, largest overhead first."""
     found = [c for c in analysis.cells if _change(c) is not None]
     return sorted(found, key=lambda c: -c.overhead)
 
 
 def chosen(analysis: Analysis, wanted: str, where: str) -> Cell:
-    """The cell that `wanted` names: its key, 'arm:workload.metric', 'workload.metric' or 'arm'; the dearest
-    for ''. Raises UsageError."""
+    """Return the cell that `wanted` names.
+
+    wanted: its key, 'arm:workload.metric', 'workload.metric' or 'arm'; '' for the cell with the largest
+        overhead.
+    Raises UsageError if there is none.
+    """
     cells = triable(analysis)
     if not cells:
         raise UsageError(
@@ -69,7 +73,10 @@ def suggestion_of(cell: Cell) -> Suggestion | None:
 
 
 def try_study(study: Study, cell: Cell, *, seed: int, max_time: float) -> Study:
-    """Raises UsageError where the cell has no change to try."""
+    """Return the study that tries the change of a cell.
+
+    Raises UsageError if the cell has no change to try.
+    """
     change = _change(cell)
     if change is None:
         raise UsageError(f"{cell.key} has no change to try")
@@ -80,7 +87,8 @@ def try_study(study: Study, cell: Cell, *, seed: int, max_time: float) -> Study:
         a.environment.name: replace(a.environment, placements=(a.placement.name,))
         for a in (baseline, arm, tried)
     }
-    # Where the transport is the change, against the baseline as it was only the arm itself can be compared.
+    # If the change alters the transport, the changed arm cannot be compared with the old baseline, only with
+    # the arm itself.
     alike = tried.transport is baseline.transport and baseline.environment.name != arm.environment.name
     baselines = (arm.environment.name, *((baseline.environment.name,) if alike else ()))
     return replace(
@@ -131,7 +139,10 @@ def _placed(place: Placement, *, pinning: Pinning) -> Placement:
 
 
 def answer(analysis: Analysis, asked: Cell) -> TryResult:
-    """What a run of try_study says. asked: the cell that it was made from."""
+    """Return what a run of try_study found.
+
+    asked: the cell that the study was made from.
+    """
     cell = _tried_cell(analysis.cells, asked)
     if cell is None:
         return TryResult(helps=None, words="no block has both: not known", cell=None)

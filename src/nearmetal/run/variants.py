@@ -8,7 +8,7 @@ from ..model.study import KernelWorkload, Pages, Study
 
 
 def with_pages(study: Study, pages: Pages) -> Study:
-    """All kernels with that page size; of workloads that then are the same only the first stays."""
+    """Set this page size for all kernels. Of workloads that become equal, only the first is kept."""
     if pages is Pages.HUGE:
         return study
     seen: list[tuple[str, tuple[tuple[str, str | int | float], ...]]] = []

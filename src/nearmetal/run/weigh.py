@@ -1,4 +1,4 @@
-"""Studies made from a command line: weigh A B, and the study of one kernel."""
+"""Makes studies from a command line: that of `weigh A B`, and the study of one kernel."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from ..workloads.applications.registry import needs_storage
 from ..workloads.kernels.registry import kernel
 
 DISK = 4 << 30
-"""Bytes of the disk of a guest with storage, of which only what is written takes place on the machine's."""
+"""Size in bytes of the disk of a guest with storage. It takes only as much space as is written."""
 
 
 def weigh_study(
@@ -44,12 +44,18 @@ def weigh_study(
     image: str = HOST,
     attachments: Sequence[Attachment] = (),
 ) -> Study:
-    """backends by name; the first is the baseline. workloads: of our own; command: a user's program; either;
-    image: of all. instances: None for one, or for one of each rank where attachments are named. attachments:
-    each backend with every one that it can have; by default veth-bridge where it has a network of its own.
+    """Make the study of `weigh`.
 
-    A command and applications alone run whole, in plain trials; kernels run by slices. Instances have storage
-    where an application or a kernel needs it, or the command is told of it. Raises UsageError.
+    backends: by name; the first is the baseline.
+    workloads: kernels and applications; either these or a command.
+    command: a user's program.
+    instances: None for one, or for one of each rank if attachments are named.
+    image: image of all environments.
+    attachments: each backend is used with each of these that it supports; by default with veth-bridge if it
+        has its own network.
+    A command, and applications alone, run as a whole in plain trials; kernels run in slices. Instances have
+    storage if an application or a kernel needs it, or if the command refers to it.
+    Raises UsageError.
     """
     if bool(command) == bool(workloads):
         raise UsageError(
@@ -108,13 +114,15 @@ def weigh_study(
 
 
 def _guest(backend: Backend) -> GuestSettings | None:
-    """A guest with a disk for its storage: in memory many a kernel takes no direct requests. None for what is
-    no guest."""
+    """Return settings of a guest with a disk for its storage; None if the backend starts no guests.
+
+    A guest's root in memory often refuses direct requests.
+    """
     return GuestSettings(writable=DISK) if backend.capabilities.virtual else None
 
 
 def with_time_limit(study: Study, seconds: float) -> Study:
-    """Whose programs are ended after so many seconds of a run."""
+    """Set the time limit of each program run, in seconds."""
     own = (
         replace(w, time_limit=seconds) if isinstance(w, ApplicationWorkload | CommandWorkload) else w
         for w in study.workloads
@@ -123,7 +131,8 @@ def with_time_limit(study: Study, seconds: float) -> Study:
 
 
 def _attached(name: str, backend: Backend, attachments: Sequence[Attachment]) -> dict[str, Attachment]:
-    """Names of environments with their attachments: the backend's own name where it has but one."""
+    """Return names of environments with their attachments. The name is the backend's own if there is only one
+    attachment."""
     own = "net" in backend.capabilities.own
     if not attachments:
         return {name: Attachment.VETH_BRIDGE if own else Attachment.HOST}
@@ -140,6 +149,7 @@ def _attached(name: str, backend: Backend, attachments: Sequence[Attachment]) ->
 
 
 def command_name(command: Sequence[str]) -> str:
-    """A short name for a command: the program's last path part, fit for a key of a study file."""
+    """Return a short name for a command: the last part of the program's path, with characters valid in a
+    study file."""
     last = command[0].rstrip("/").rsplit("/", 1)[-1]
     return "".join(c if c.isalnum() or c in "-_" else "-" for c in last).strip("-") or "command"

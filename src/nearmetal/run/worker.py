@@ -1,4 +1,4 @@
-"""A worker runs blocks on this machine and writes their trials to the disk. It does not decide which."""
+"""A worker runs blocks on this machine and writes their trials to disk. It does not decide which blocks."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Worker:
     """Runs blocks one after the other.
 
     recording: with a sampler that runs.
-    file: where the trials go.
+    file: file to which the trials are written.
     """
 
     node: Node
@@ -39,7 +39,7 @@ class Worker:
     file: TrialWriter
 
     def run(self, order: NextBlock) -> Iterator[TrialRecord]:
-        """The trials of one block; each is on the disk before it is returned."""
+        """Yield the trials of one block. Each is on disk before it is yielded."""
         for record in run_block(self.node, order, self.recording):
             self.file.append(record)
             yield record
@@ -47,9 +47,9 @@ class Worker:
 
 @contextmanager
 def at_work(node: Node, recording: Recording, directory: ResultsDirectory, writer: str) -> Iterator[Worker]:
-    """A worker for the run of this directory.
+    """Open a worker for the run of this directory.
 
-    writer: names its file of trials and its files of samples; no two workers may share one.
+    writer: name of its files of trials and samples; no two workers may share one.
     """
     machine = node.machine
     sampling = Sampler(
@@ -66,9 +66,9 @@ def at_work(node: Node, recording: Recording, directory: ResultsDirectory, write
 
 @dataclass(frozen=True, kw_only=True)
 class BlockRun:
-    """What became of a block.
+    """Summary of a block that was run.
 
-    claim: by which its trials are known.
+    claim: identifies its trials.
     trials: number of trials.
     failed: number of those that failed.
     seconds: how long the block took.
@@ -91,15 +91,14 @@ def run_orders(
     command: str,
     force: bool,
 ) -> None:
-    """Run blocks of a run whose plan is fixed, in their order; nothing is analysed.
+    """Run blocks of a run whose plan is fixed, in their order. Nothing is analysed.
 
-    orders: may come while blocks run.
+    orders: the blocks to run; further ones may arrive while blocks run.
     done: called after each block.
-    command: shown to a second run that finds the machine taken.
+    command: shown to a second run that finds the machine in use.
     force: run beside another run.
-
-    Raises BusyError if another run holds the machine, UsageError for an order that does not fit the run, and
-    as reopened_node does.
+    Raises BusyError if another run holds the machine.
+    Raises UsageError for an order that does not fit the run, and the errors of reopened_node.
     """
     label = new_label()
     with (
@@ -112,7 +111,7 @@ def run_orders(
         for order in orders:
             check_order(node.study, order)
             claim = Claim(order.block.number, order.attempt, label)
-            if claim in claims:  # its trials would count as those of one block
+            if claim in claims:  # the trials of both would count as one block
                 raise UsageError(
                     f"attempt {order.attempt} at block {order.block.number} is given twice",
                     remedy="give each attempt at a block once",
@@ -131,8 +130,11 @@ def run_orders(
 
 
 def whole_blocks(study: Study, directory: ResultsDirectory, numbers: Sequence[int]) -> list[NextBlock]:
-    """Orders for blocks in which every arm runs everything, with the slices that were planned for the first
-    block. Each is the next attempt at its block."""
+    """Return orders for blocks in which every arm runs everything, with the slices that were planned for the
+    first block.
+
+    Each is the next attempt at its block.
+    """
     plan = directory.plan()
     attempts = last_attempts(heads_of(directory.trials()))
     return [
@@ -185,7 +187,7 @@ _AS_PRINTED = "take the line as `nearmetal run-block DIR BLOCK --dry-run --json`
 
 
 def _kernels_of(study: Study, order: NextBlock) -> set[tuple[str, int]]:
-    """The kernel workloads that run in the block, each with its numbers of ranks."""
+    """Return the kernel workloads that run in the block, each with its numbers of ranks."""
     arms = {t.arm for t in order.block.trials}
     return {
         (w.name, arm.placement.ranks)

@@ -1,4 +1,5 @@
-"""Counters of the node and its instances, one to ten times a second, kept raw, parsed when asked."""
+"""Counters of the node and its instances, read one to ten times a second, stored raw, and parsed on
+demand."""
 
 from .reading import Header, Sample, Samples, Section, parse, read_samples, read_sections
 from .sampler import Sampler, SamplingCost, costs_in, sampling_cost

@@ -1,4 +1,4 @@
-"""A file of zstd frames that is only ever appended to, and the raw lines beside it that will go into it."""
+"""An append-only file of zstd frames, and the file of raw lines beside it that will be appended."""
 
 from __future__ import annotations
 
@@ -11,13 +11,16 @@ _CHUNK = 1 << 16
 
 
 def raw_beside(path: Path) -> Path:
-    """Where the lines lie that are not compressed yet: x.jsonl beside x.jsonl.zst."""
+    """Return the path of the lines that are not compressed yet: x.jsonl beside x.jsonl.zst."""
     return path.with_suffix("")
 
 
 def frames(path: Path) -> Iterator[tuple[bytes, int]]:
-    """(content, end offset) of every whole frame from the start; stops silently at the first that is torn or
-    is no frame. Raises OSError."""
+    """Yield (content, end offset) of every complete frame from the start. Stops silently at the first
+    incomplete or invalid frame.
+
+    Raises OSError.
+    """
     import zstandard
 
     decompressor = zstandard.ZstdDecompressor()
@@ -40,8 +43,11 @@ def frames(path: Path) -> Iterator[tuple[bytes, int]]:
 
 
 def whole_lines(file: BinaryIO, size: int, last: bytes) -> Iterator[bytes]:
-    """The lines of a file in pieces of about `size` bytes, a torn last one left out. Nothing at all when the
-    file ends in the line `last`: then it was taken over already, and only its removal was missed."""
+    """Yield the lines of a file in pieces of about `size` bytes, without an incomplete last line.
+
+    Yields nothing if the file ends in the line `last`: its lines were appended already, and only its removal
+    was missed.
+    """
     file.seek(max(0, file.seek(0, os.SEEK_END) - len(last)))
     if last and file.read() == last:
         return
@@ -56,8 +62,11 @@ def whole_lines(file: BinaryIO, size: int, last: bytes) -> Iterator[bytes]:
 
 
 class FrameWriter:
-    """Appends frames; what a killed predecessor left half-written at the end is cut off first.
-    last: the last line that is in the file, empty in a new one. Raises OSError."""
+    """Appends frames. An incomplete frame at the end, left by a killed writer, is removed first.
+
+    last: the last line in the file; empty in a new one.
+    Raises OSError.
+    """
 
     def __init__(self, path: Path) -> None:
         import zstandard
@@ -76,7 +85,7 @@ class FrameWriter:
             raise
 
     def append(self, content: bytes) -> None:
-        """One frame; of one that does not fit on the disk nothing stays."""
+        """Append one frame. If it does not fit on the disk, no part of it is kept."""
         left = memoryview(self._compressor.compress(content))
         size = len(left)
         try:

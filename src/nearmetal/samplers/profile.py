@@ -1,4 +1,4 @@
-"""The profile that libnm-profile.so writes of each MPI rank (kernels/profile): text in, dataclasses out."""
+"""Parse the profile that libnm-profile.so writes for each MPI rank (kernels/profile)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ FIRST_LEVEL = 3
 
 @dataclass(frozen=True, kw_only=True)
 class Section:
-    """What a rank did under one level of MPI_Pcontrol; seconds."""
+    """What a rank did under one level of MPI_Pcontrol; times in seconds."""
 
     compute: float
     communication: float
@@ -26,10 +26,10 @@ class Section:
 
 @dataclass(frozen=True, kw_only=True)
 class LaunchProfile:
-    """One rank of one launch.
+    """The profile of one rank of one launch.
 
-    mpi: what its library calls itself.
-    clock: of the calls, 'tsc' or 'monotonic_raw'.
+    mpi: name that its MPI library reports.
+    clock: clock used for the calls, 'tsc' or 'monotonic_raw'.
     before, init, finalize: seconds.
     sections: by level of MPI_Pcontrol.
     """
@@ -45,11 +45,14 @@ class LaunchProfile:
     sections: Mapping[int, Section]
 
     def whole(self) -> RankProfile:
-        """The whole life of the process."""
+        """Return the profile of the whole life of the process."""
         return self._of(list(self.sections.values()))
 
     def kernel(self, number: int) -> RankProfile:
-        """The verified run of a kernel, by its place in nm-micro's arguments; zero where it did not run."""
+        """Return the profile of a kernel's verified run; zero if it did not run.
+
+        number: its place in nm-micro's arguments.
+        """
         found = self.sections.get(FIRST_LEVEL + number)
         return self._of([found] if found else [])
 
@@ -68,7 +71,10 @@ class LaunchProfile:
 
 
 def parse_profile(text: str) -> LaunchProfile:
-    """One profile.<rank>.json. Raises TrialFailedError for anything else."""
+    """Parse one profile.<rank>.json.
+
+    Raises TrialFailedError for anything else.
+    """
     try:
         return _launch(json.loads(text))
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as e:

@@ -1,4 +1,5 @@
-"""Samples back from a file: raw text -> counters by scope; tolerant of a torn end, strict about the rest."""
+"""Read samples from a file: raw text to counters by scope. An incomplete end is tolerated; other errors are
+not."""
 
 from __future__ import annotations
 
@@ -20,12 +21,12 @@ _PIECE = 1 << 20
 
 @dataclass(frozen=True, kw_only=True)
 class Sample:
-    """What the sampler saw at one moment.
+    """What the sampler read at one moment.
 
     time: Unix seconds.
-    monotonic: seconds of the clock of the kernel that counted.
-    scopes: counters (host.procfiles) of 'node', of each 'instance.<name>' that stood, of 'guest.<name>' as
-        its own kernel counts. A counter that the machine does not give is None.
+    monotonic: seconds of the monotonic clock of the kernel that counted.
+    scopes: counters (host.procfiles) of 'node', of each running 'instance.<name>', and of 'guest.<name>' by
+        its own kernel. A counter that the machine does not provide is None.
     """
 
     time: float
@@ -35,11 +36,12 @@ class Sample:
 
 @dataclass(frozen=True, kw_only=True)
 class Header:
-    """What stands before lines of samples.
+    """The header before lines of samples.
 
     time_ahead, monotonic_ahead: seconds by which the clocks of the kernel that counted are ahead of the
-        node's, which reading takes out; of a guest: trial: its id.
-    windows: timed runs by workload, seconds of the node's CLOCK_MONOTONIC.
+        node's. Reading subtracts them.
+    trial: for a guest, the ID of its trial.
+    windows: timed runs by workload, in seconds of the node's CLOCK_MONOTONIC.
     """
 
     scale: Scale
@@ -56,7 +58,7 @@ class Header:
 
 @dataclass(frozen=True, kw_only=True)
 class Section:
-    """Samples behind one header."""
+    """The samples after one header."""
 
     header: Header
     samples: tuple[Sample, ...]
@@ -67,8 +69,8 @@ class Samples:
     """All samples of a file.
 
     samples: in the order they were taken.
-    torn: the file ends in a frame or line that was being written when its writer was killed, which is left
-        out.
+    torn: whether the file ends in an incomplete frame or line, which is left out. It remains when a writer is
+        killed.
     """
 
     samples: tuple[Sample, ...]
@@ -76,7 +78,7 @@ class Samples:
 
 
 def parse(raw: Mapping[str, Mapping[str, bytes]], scale: Scale) -> dict[str, Counters]:
-    """Raw files by scope and name -> counters by scope; pure."""
+    """Parse raw files, by scope and name, into counters by scope. Pure."""
     return {
         text: instance_counters(files, scale)
         if Scope.parse(text).kind == INSTANCE
@@ -86,16 +88,23 @@ def parse(raw: Mapping[str, Mapping[str, bytes]], scale: Scale) -> dict[str, Cou
 
 
 def parse_lines(lines: bytes, scale: Scale, path: Path) -> list[Sample]:
-    """Samples of raw lines, a torn last one left out. path: where they are from. Raises RecordsError."""
+    """Parse raw lines into samples, without an incomplete last line.
+
+    path: file that they are from.
+    Raises RecordsError.
+    """
     whole = lines[: lines.rfind(b"\n") + 1]
     header = Header(scale=scale)
     return [_sample(_object(line, path), header, path) for line in whole.splitlines()]
 
 
 def read_samples(path: Path) -> Samples:
-    """The samples of x.jsonl.zst and of the raw lines beside it, should they not be in it yet (a run that
-    goes on, or was killed). Raises RecordsError when the file cannot be read, is of another schema or is
-    corrupt inside a whole frame or line."""
+    """Read the samples of x.jsonl.zst, and of the raw lines beside it that are not in it yet (if a run is
+    going on, or was killed).
+
+    Raises RecordsError if the file cannot be read, has another schema, or is corrupt inside a complete frame
+    or line.
+    """
     samples: list[Sample] = []
     header: Header | None = None
     whole, torn, last = 0, False, b""
@@ -121,8 +130,10 @@ def read_samples(path: Path) -> Samples:
 
 
 def read_sections(path: Path) -> Iterator[Section]:
-    """Of a file of frames that begin with a header each, as samplers of guests leave it. Raises
-    RecordsError."""
+    """Read a file of frames that each begin with a header, as written by samplers of guests.
+
+    Raises RecordsError.
+    """
     try:
         for content, _ in frames(path):
             head, _, lines = content.partition(b"\n")

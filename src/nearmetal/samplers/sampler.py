@@ -1,13 +1,13 @@
-"""The 1 Hz sampler: nm-sample, started and told what to read; its raw lines, compressed when the run ends.
+"""The 1 Hz sampler: starts nm-sample, tells it what to read, and compresses its raw lines when the run ends.
 
-A program of its own and not a thread: in a thread, cold Python made a sample cost 1.7 x what vmstat takes,
-where nm-sample costs about as much (benchmarks/sampler.py), and the tool has no thread that could delay it.
-It ends by itself when the tool ends, however that ends. Nothing is parsed here. What the kernel itself renews
-every 5 s only (load averages), and levels that it also counts elsewhere or that are dear to gather (meminfo
-beside vmstat, a cgroup's memory.stat), are read in every fifth sample; so are, of cgroup v1, what a quota
-held up and the CPU time to the nanosecond, beside the file that parts it into user's and system's. Pressure,
-the dearest, is read in every second sample. These sums lose nothing by it: only what lies between is less
-fine."""
+nm-sample is a program, not a thread: in a thread, cold Python made a sample cost 1.7 times as much as one of
+    vmstat, whereas nm-sample costs about as much (benchmarks/sampler.py). A thread could also delay the tool.
+    nm-sample ends by itself when the tool ends for any reason. Nothing is parsed here.
+Some files are read only in every fifth sample: those that the kernel updates only every 5 s (load averages);
+those that it also counts elsewhere or that are expensive to collect (meminfo besides vmstat, a cgroup's
+memory.stat); and, with cgroup v1, throttling and the CPU time in nanoseconds. Pressure, the most expensive,
+is read in every second sample. The sums remain exact; only their resolution in time is lower.
+"""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ _FRAME = 1 << 20
 
 @dataclass(frozen=True, kw_only=True)
 class SamplingCost:
-    """What sampling took: seconds of its own CPU time in so many seconds, samples of all files or of one
-    instance."""
+    """The cost of sampling: seconds of its own CPU time in this many seconds. samples: number of samples, of
+    all files or of one instance."""
 
     seconds: float
     cpu: float
@@ -53,18 +53,22 @@ class SamplingCost:
 
     @property
     def share(self) -> float | None:
-        """Of one core; None where nothing is known."""
+        """Fraction of one core; None if not known."""
         return self.cpu / self.seconds if self.seconds > 0 else None
 
 
 class Sampler:
-    """Samples from `with` to its end into <directory>/<writer>.jsonl.zst, one sample at once at either end.
-    Until the end the lines lie beside it, uncompressed; read_samples reads both, and the next sampler of the
-    same writer takes over what a killed one left.
+    """Samples between entry and exit into <directory>/<writer>.jsonl.zst, with one extra sample at the
+    beginning and at the end.
 
-    program: path of nm-sample; also: further files of the node, path by name; period, flush: seconds between
-    samples and between writes (what a power cut may lose). problem: why there are no more samples (a full
-    disk, no program), else None: a run goes on without them."""
+    Until exit the lines are in an uncompressed file beside it; read_samples reads both. The next sampler of
+    the same writer takes over the lines that a killed one left.
+    program: path of nm-sample.
+    also: additional files of the node, path by name.
+    period, flush: seconds between samples, and between writes (which a power cut may lose).
+    problem: why there are no more samples (a full disk, no program), else None. A run goes on without
+        samples.
+    """
 
     def __init__(
         self,
@@ -111,29 +115,32 @@ class Sampler:
             self.problem = self.problem or f"{self._path}: {e.strerror or e}"
 
     def add_instance(self, name: str, cgroups: Mapping[str, Path], threads: Sequence[int] = ()) -> None:
-        """From now on sample this instance's cgroups (directory by v1 controller, or {'unified': ...}) as
-        scope 'instance.<name>'; one that is gone before the next sample leaves none, its trial's record tells
-        what it took. An instance without cgroups has nothing to sample. threads: those of the machine that
-        are a guest's CPUs."""
+        """Begin to sample the cgroups of an instance as scope 'instance.<name>'.
+
+        An instance that ends before the next sample has none; its trial's record contains its counters. An
+        instance without cgroups has nothing to sample.
+        cgroups: directory by v1 controller, or {'unified': ...}.
+        threads: threads of the machine that run a guest's CPUs.
+        """
         cpus = {f"{SCHEDSTAT}{n}": f"/proc/{thread}/schedstat" for n, thread in enumerate(threads)}
         self._tell(_lines(_scope(name), cgroup_paths(cgroups) | cpus))
 
     def remove_instance(self, name: str) -> None:
-        """Let its files go; harmless when it is not known."""
+        """Stop sampling an instance. Harmless if it is not known."""
         self._tell(f"- {_scope(name)}\n")
 
     @property
     def raw(self) -> Path:
-        """Where its lines lie until the end."""
+        """Path of the uncompressed lines until exit."""
         return self._raw
 
     @staticmethod
     def scope_of(instance: str) -> str:
-        """The scope of an instance that was added by that name."""
+        """Return the scope of an instance that was added with this name."""
         return _scope(instance)
 
     def mark(self, *scopes: str) -> None:
-        """Sample these now, and write out what was sampled so far."""
+        """Sample these scopes now, and write out all samples so far."""
         self._tell("".join(f"! {scope}\n" for scope in scopes))
 
     def _start(self) -> None:
@@ -155,7 +162,7 @@ class Sampler:
             return
         try:
             os.write(self._commands, lines.encode())
-        except BrokenPipeError:  # it ended: why is said at the end
+        except BrokenPipeError:  # nm-sample has ended; the reason is reported at the end
             self._hang_up()
 
     def _hang_up(self) -> None:
@@ -176,7 +183,7 @@ class Sampler:
             self._said.unlink()
 
     def _compress(self) -> None:
-        """Move the raw lines behind the compressed ones; a new file gets its header first."""
+        """Append the raw lines to the compressed file. A new file first gets its header."""
         with contextlib.suppress(OSError):
             self._add_cost(_cost(self._raw))
         frames = FrameWriter(self._path)
@@ -204,7 +211,7 @@ class Sampler:
 
 
 def sampling_cost(path: Path) -> SamplingCost | None:
-    """What <writer>.cost.json holds; None where there is none."""
+    """Read <writer>.cost.json; None if there is none."""
     try:
         found = json.loads(path.read_text())
         return SamplingCost(
@@ -215,7 +222,7 @@ def sampling_cost(path: Path) -> SamplingCost | None:
 
 
 def costs_in(directory: Path) -> SamplingCost | None:
-    """Of all writers' samplers below a results directory's samples/; None where nothing is known."""
+    """Return the total cost of all writers' samplers in a results directory's samples/; None if not known."""
     found = [c for p in sorted(directory.glob("*.cost.json")) if (c := sampling_cost(p)) is not None]
     if not found:
         return None
@@ -227,7 +234,10 @@ def costs_in(directory: Path) -> SamplingCost | None:
 
 
 def _cost(raw: Path) -> SamplingCost:
-    """Of what lies in raw lines. Raises OSError."""
+    """Return the cost recorded in raw lines.
+
+    Raises OSError.
+    """
     try:
         with raw.open("rb") as file:
             first, last, samples = b"", b"", 0
@@ -242,7 +252,7 @@ def _cost(raw: Path) -> SamplingCost:
             cpu=float(end["own"]) - float(begin["own"]),
             samples=samples,
         )
-    except (ValueError, KeyError, TypeError):  # a torn last line of a killed sampler: a cost not known
+    except (ValueError, KeyError, TypeError):  # incomplete last line of a killed sampler: unknown cost
         return SamplingCost(seconds=0.0, cpu=0.0, samples=0)
 
 
@@ -251,6 +261,6 @@ def _scope(name: str) -> str:
 
 
 def _lines(scope: str, paths: Mapping[str, str]) -> str:
-    """Commands for nm-sample: read these files from now on."""
+    """Return commands that make nm-sample read these files."""
     every = _EVERY_V1 if "cpuacct.stat" in paths else _EVERY
     return "".join(f"+ {scope} {name} {every.get(name, 1)} {path}\n" for name, path in paths.items())

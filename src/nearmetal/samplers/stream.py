@@ -1,5 +1,5 @@
-"""What a sampler has written so far, read while it goes on; and a sampler inside a guest, whose lines come
-out of it."""
+"""Read what a sampler has written so far while it runs; and run a sampler inside a guest, whose lines are
+sent to the machine."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from .frames import FrameWriter
 from .reading import Header, Sample, parse_lines
 
 GUESTS = "guests.jsonl.zst"
-"""Beside what is sampled on the machine: what was sampled in guests."""
+"""File of the samples taken in guests, beside those of the machine."""
 _LOOK_AGAIN = 0.005
 _END_LIMIT = 30.0
 
 
 class Stream:
-    """The lines that stand behind what was in a file when this was made."""
+    """The lines written to a file after this object was made."""
 
     def __init__(self, path: Path, scale: Scale) -> None:
         self.path, self._scale = path, scale
@@ -37,8 +37,11 @@ class Stream:
         return b""
 
     def until(self, scope: str, monotonic: float, limit: float) -> list[Sample]:
-        """All samples so far, once one of that scope is there that was taken at that moment or later (by the
-        clock of the samples); after `limit` seconds those that are there."""
+        """Wait for a sample of this scope taken at or after this moment, and return all samples so far.
+
+        monotonic: moment by the clock of the samples.
+        limit: seconds to wait; after that, the samples so far are returned.
+        """
         end = time.monotonic() + limit
         while True:
             found = parse_lines(self.lines(), self._scale, self.path)
@@ -49,10 +52,12 @@ class Stream:
 
 
 class GuestSampler:
-    """nm-sample in a guest from `with` to its end, the counters of its own kernel as scope 'guest.<name>'.
+    """Runs nm-sample in a guest until exit. The counters of the guest's kernel have scope 'guest.<name>'.
 
-    argv: tokens that run nm-sample in there, with what it is told on its standard input; raw: where its lines
-    go on this side. A guest that ends takes its sampler along: what came until then is there."""
+    argv: command line that runs nm-sample in the guest; its commands are sent to its standard input.
+    raw: file for its lines on this side.
+    If a guest ends, its sampler ends too; the lines received until then are kept.
+    """
 
     def __init__(self, host: Host, argv: Sequence[str], name: str, raw: Path, scale: Scale) -> None:
         self.scope, self._raw = str(Scope(kind=GUEST, name=name)), raw
@@ -62,7 +67,10 @@ class GuestSampler:
         self.stream = Stream(raw, scale)
 
     def keep(self, path: Path, header: Header) -> None:
-        """Append what came to a file for read_sections and read_samples. Raises OSError."""
+        """Append the received lines to a file for read_sections and read_samples.
+
+        Raises OSError.
+        """
         lines = self.stream.lines()
         frames = FrameWriter(path)
         try:
@@ -72,7 +80,8 @@ class GuestSampler:
 
     @staticmethod
     def arguments(period: float) -> tuple[str, ...]:
-        """Of nm-sample: told on standard input, it writes to standard output, sample by sample."""
+        """Return the arguments of nm-sample for reading commands on standard input and writing each sample to
+        standard output."""
         milliseconds = str(round(period * 1000))
         return "0", "/proc/self/fd/1", milliseconds, milliseconds
 

@@ -1,5 +1,4 @@
-"""Samples -> what was counted in windows of time: differences of what grows, means of what stands at a
-height. Pure."""
+"""Counters over windows of time, from samples: differences of counters that grow, means of levels. Pure."""
 
 from __future__ import annotations
 
@@ -11,19 +10,19 @@ from ..host.counters.procfiles import LEVELS, MAY_FALL, Counters
 from .reading import Sample
 
 Window = tuple[float, float]
-"""Begin and end, seconds of the node's CLOCK_MONOTONIC."""
+"""Begin and end, in seconds of the node's CLOCK_MONOTONIC."""
 Series = Sequence[tuple[float, float]]
 
 
 def in_windows(
     samples: Sequence[Sample], scope: str, windows: Sequence[Window], ahead: float = 0.0
 ) -> Counters:
-    """Of one scope over all windows together, with 'seconds', their length. ahead: seconds by which the clock
-    of the samples is ahead of that of the windows.
+    """Return the counters of one scope over all windows together, with their total length as 'seconds'.
 
-    Between two samples a counter is taken to grow evenly, and a height to move so. None where no sample lies
-    at or before the begin of a window or at or behind its end, and where a counter ran backwards; idle times,
-    which kernels correct downwards, have then not grown.
+    ahead: seconds by which the clock of the samples is ahead of that of the windows.
+    Counters and levels are interpolated linearly between two samples. A counter is None if no sample lies at
+    or before the begin of a window or at or after its end, or if it ran backwards. Idle times, which kernels
+    may correct downwards, then count as not grown.
     """
     out: Counters = {"seconds": sum(end - begin for begin, end in windows)}
     own = [(s.monotonic - ahead, s.scopes[scope]) for s in samples if scope in s.scopes]
@@ -46,7 +45,7 @@ def _grown(series: Series, windows: Sequence[Window], *, falls: bool) -> float |
 
 
 def _mean(series: Series, windows: Sequence[Window]) -> float | None:
-    """Over the time of all windows."""
+    """Return the mean over the time of all windows."""
     area = whole = 0.0
     for begin, end in windows:
         ends = _at(series, begin), _at(series, end)

@@ -1,4 +1,4 @@
-"""Applications in a running arm: their working directory, what is prepared in it, their runs."""
+"""Applications in a running arm: their working directories, their preparation, and their runs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,10 @@ from .staging import fill, read_outputs
 
 
 def prepare_application(metered: MeteredArm, workload: ApplicationWorkload) -> None:
-    """Make its directory and what its runs need there; raises TrialFailedError."""
+    """Make the working directory of an application and run its preparation there.
+
+    Raises TrialFailedError.
+    """
     place = _place(metered.running, workload)
     place.directory.mkdir()
     for invocation in application(workload.application).prepare(choices(workload), place):
@@ -31,7 +34,10 @@ def prepare_application(metered: MeteredArm, workload: ApplicationWorkload) -> N
 
 
 def run_application(metered: MeteredArm, workload: ApplicationWorkload) -> tuple[Row, ...]:
-    """Run it once; raises TrialFailedError when it does not end in time, or ends with an error."""
+    """Run an application once.
+
+    Raises TrialFailedError if it does not end in time, or ends with an error.
+    """
     known, given = application(workload.application), choices(workload)
     trial, place = metered.running.trial, _place(metered.running, workload)
     invocation = known.command(given, place)
@@ -63,7 +69,8 @@ def run_application(metered: MeteredArm, workload: ApplicationWorkload) -> tuple
 
 
 def _keep(trial: Trial, workload: ApplicationWorkload, files: Mapping[str, str]) -> None:
-    """What a run that failed wrote, beside what it printed: its directory goes with the trial."""
+    """Copy the output files of a failed run to the trial's log, since its directory is removed with the
+    trial."""
     for name, text in files.items():
         trial.log.mkdir(parents=True, exist_ok=True)
         (trial.log / f"{workload.name}.{safe_name(name)}").write_text(text)
@@ -81,7 +88,7 @@ def _run(metered: MeteredArm, workload: ApplicationWorkload, place: Place, invoc
         shutil.rmtree(place.directory)
         place.directory.mkdir()
     fill(place.directory, invocation.files, invocation.copies)
-    # What an earlier run left is not to be taken for this one's.
+    # Outputs of an earlier run must not be taken for those of this run.
     for name in invocation.outputs:
         with contextlib.suppress(FileNotFoundError):
             (place.directory / name).unlink()

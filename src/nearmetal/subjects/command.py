@@ -1,4 +1,4 @@
-"""A user's own program in a running arm."""
+"""Runs of a user's own program in a running arm."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ from .staging import compared, own_directory, read_outputs
 
 
 def run_command(metered: MeteredArm, workload: CommandWorkload) -> tuple[Row, ...]:
-    """Run it once; raises TrialFailedError when it does not end in time, or ends with an error."""
+    """Run a program once.
+
+    Raises TrialFailedError if it does not end in time, or ends with an error.
+    """
     if workload.per_task:
         return run_copies(metered, workload)
     trial = metered.running.trial

@@ -1,4 +1,4 @@
-"""The contract of subjects: what is measured in a group of trials."""
+"""The interface of subjects: what is measured in a group of trials."""
 
 from __future__ import annotations
 
@@ -41,17 +41,17 @@ class TrialGroup:
         return self.node.study.design
 
     def taking(self, workload: Workload) -> list[Trial]:
-        """The trials that run a workload in this block."""
+        """Return the trials that run a workload in this block."""
         return [t for t in self.trials if t.takes(workload)]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Cost:
-    """Estimated seconds of one arm of one block.
+    """Estimated seconds of one arm in one block.
 
-    once: beside slices and verification.
-    verification: of a full verified run.
-    slice: of one slice of each kernel.
+    once: everything except slices and verification.
+    verification: a verified run of each kernel in full.
+    slice: one slice of each kernel.
     """
 
     once: float = 0.0
@@ -60,38 +60,43 @@ class Cost:
 
 
 class Subject:
-    """What is measured in one group of trials. An object belongs to one group, and may keep state of it.
+    """Measures something in one group of trials. An object belongs to one group, and may keep state of it.
 
     Rows go to Trial.found. An error of one trial must not end the others: a guard (node.trial.Guard) turns it
-    into that trial's failure.
-
-    facts: of the subjects that study files name; empty for kernels and programs.
-    order: subjects of a lower number have their turn first.
+    into a failure of that trial.
+    facts: names and metrics for study files; empty for kernels and programs.
+    order: subjects with a lower number have their turn first.
     """
 
     facts: ClassVar[tuple[SubjectFacts, ...]] = ()
     order: ClassVar[int] = 2
 
     def __init__(self, group: TrialGroup, workloads: Sequence[Any]) -> None:
-        """workloads: those of the study that this subject measures, in the study's order."""
+        """workloads: the workloads of the study that this subject measures, in the study's order."""
         self.group, self.workloads = group, workloads
 
     @classmethod
     def unable(cls, workload: Any, backend: Backend) -> str | None:
-        """Why the instances of a backend cannot be measured by a workload; None if they can."""
+        """Return why the instances of a backend cannot be measured by a workload; None if they can."""
         del workload, backend
         return None
 
     @classmethod
     def cost(cls, workloads: Sequence[Any], arm: Arm, design: Design) -> Cost:
-        """What these workloads cost one arm in one block, estimated before anything was measured."""
+        """Estimate what these workloads cost one arm in one block, before anything is measured."""
         raise NotImplementedError(f"{cls.__name__} does not say what it costs")
 
     def before_start(self) -> None:
         """Called before the instances of the group are started."""
 
     def while_running(self, arms: Mapping[str, MeteredArm]) -> None:
-        """Called while the instances run. arms: by trial id, those that were started."""
+        """Called while the instances run.
+
+        arms: the arms that were started, by trial id.
+        """
 
     def after(self, arms: Mapping[str, RunningArm]) -> None:
-        """Called when the instances have been measured for the last time. arms: by trial id."""
+        """Called when the instances have been measured for the last time.
+
+        arms: the arms that were started, by trial id.
+        """

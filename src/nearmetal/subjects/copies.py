@@ -1,4 +1,5 @@
-"""A program that runs once for each task without MPI: all copies wait at a gate and begin at one moment."""
+"""A program that runs once for each task without MPI. All copies wait at a gate and start at the same
+moment."""
 
 from __future__ import annotations
 
@@ -32,11 +33,14 @@ from .reports import forget_reports, io_together, read_reports
 from .staging import KEPT, compared, own_directory, read_outputs
 
 ARRIVE_LIMIT = 60.0
-"""Seconds until all copies must wait at the gate."""
+"""Seconds within which all copies must have reached the gate."""
 
 
 def run_copies(metered: MeteredArm, workload: CommandWorkload) -> tuple[Row, ...]:
-    """Run them once; raises TrialFailedError when one does not end in time, or ends with an error."""
+    """Run all copies once.
+
+    Raises TrialFailedError if a copy does not end in time, or ends with an error.
+    """
     arm, trial = metered.running, metered.running.trial
     ranks = range(arm.placement.ranks)
     forget_reports(trial.directory, len(ranks))
@@ -72,7 +76,10 @@ def run_copies(metered: MeteredArm, workload: CommandWorkload) -> tuple[Row, ...
 
 @dataclass(frozen=True, kw_only=True)
 class CopyOutput:
-    """What one copy wrote. files, difference: as in workloads.command.parse."""
+    """The output of one copy.
+
+    files, difference: as in workloads.command.parse.
+    """
 
     stdout: str
     stderr: str = ""
@@ -86,9 +93,13 @@ def rows_of_copies(
     reports: Sequence[RankReport],
     walls: Sequence[float],
 ) -> tuple[Row, ...]:
-    """wall: the makespan, from the common begin to the end of the last copy; instance_wall: the median over
-    instances; CPU time of all together, memory of the largest; the program's own metrics as medians over its
-    copies. A row that one copy failed has failed."""
+    """Return the rows of all copies together. A row fails if it failed in one copy.
+
+    wall: the makespan, from the common start to the end of the last copy.
+    instance_wall: the median over instances.
+    CPU time is the sum over copies, memory that of the largest copy, and the program's own metrics are
+    medians over copies.
+    """
     each = [
         parse(
             workload,
@@ -126,7 +137,7 @@ def _together(same: Sequence[Row]) -> Row:
 
 
 class _Gate(ExitStack):
-    """Two FIFOs: copies say in one that they are there, and wait for the end of the other."""
+    """Two FIFOs: each copy reports its arrival in one, and waits for end of file on the other."""
 
     def __init__(self, directory: Path) -> None:
         super().__init__()
@@ -134,19 +145,25 @@ class _Gate(ExitStack):
         self._arrived = self._gate = -1
 
     def make(self) -> None:
-        """Raises OSError."""
+        """Create and open the FIFOs.
+
+        Raises OSError.
+        """
         self.directory.mkdir()
         self.callback(shutil.rmtree, self.directory)
         for name in ("arrived", "gate"):
             os.mkfifo(self.directory / name, 0o600)
-        # Read and write, so that no open() waits: ours, or that of a copy.
+        # Opened for reading and writing, so that no open() blocks, here or in a copy.
         self._arrived = os.open(self.directory / "arrived", os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
         self.callback(os.close, self._arrived)
         self._gate = os.open(self.directory / "gate", os.O_RDWR | os.O_CLOEXEC)
         self.callback(self.release)
 
     def wait_for(self, copies: Sequence[Process]) -> None:
-        """Until all are there; also when one has ended before, which is told later."""
+        """Wait until all copies have arrived, or until one has ended. The caller reports the latter.
+
+        Raises TrialFailedError after ARRIVE_LIMIT.
+        """
         there, deadline = 0, time.monotonic() + ARRIVE_LIMIT
         while there < len(copies) and all(c.poll() is None for c in copies):
             if time.monotonic() > deadline:
@@ -155,7 +172,7 @@ class _Gate(ExitStack):
                 there += len(os.read(self._arrived, 4096))
 
     def release(self) -> None:
-        """Let all begin; harmless when they have."""
+        """Let all copies start. Harmless if they have started already."""
         if self._gate >= 0:
             os.close(self._gate)
             self._gate = -1
@@ -169,7 +186,7 @@ def _gate(directory: Path) -> Iterator[_Gate]:
 
 
 def _fifos(guests: Sequence[Guest], gate: Path) -> Iterator[tuple[Guest, Path, bool]]:
-    """The FIFOs of a gate, to and from all guests."""
+    """Return the FIFOs of a gate, to and from all guests."""
     for guest in guests:
         yield guest, gate / "arrived", False
         yield guest, gate / "gate", True
@@ -179,7 +196,7 @@ def _fifos(guests: Sequence[Guest], gate: Path) -> Iterator[tuple[Guest, Path, b
 def _copy(
     metered: MeteredArm, workload: CommandWorkload, rank: int, gate: Path, directory: Path | None
 ) -> Iterator[Process]:
-    """One copy, in the instance of its rank; ended on exit."""
+    """Start one copy in the instance of its rank. It is ended on exit."""
     arm, trial = metered.running, metered.running.trial
     trial.log.mkdir(parents=True, exist_ok=True)
     place = arm.placement
@@ -225,7 +242,7 @@ def _files(trial: Trial, workload: CommandWorkload, rank: int) -> tuple[Path, Pa
 
 
 def _outputs(trial: Trial, workload: CommandWorkload, rank: int, directory: Path | None) -> CopyOutput:
-    """Also cuts what stays of it on the disk."""
+    """Read the output of a copy. Log files that are too long are shortened on disk."""
     texts = []
     for file in _files(trial, workload, rank):
         texts.append(file.read_text(errors="replace"))

@@ -1,4 +1,5 @@
-"""Density: idle instances at once, how long until all of them run, and the memory that each takes."""
+"""Density: start many idle instances at once; measure how long it takes until all run, and the memory of
+each."""
 
 from __future__ import annotations
 
@@ -24,12 +25,18 @@ DENSITY = SubjectFacts(
     quantiles=frozenset({"start_all"}),
     usual=10,
 )
-"""start_all: until all idle instances run. memory, density: of each instance by its control group, and how
-many take one GiB. node_memory: of each instance by what the machine has left."""
+"""Metrics of density.
+
+start_all: time until all idle instances run.
+memory: memory of each instance, as charged to its control group.
+density: number of instances that fit into one GiB.
+node_memory: memory of each instance, from the decrease of the machine's available memory.
+"""
 
 
 class Density(Subject):
-    """Idle instances, one arm after the other in random order, before the instances of the group start."""
+    """Starts idle instances, one arm after the other in random order, before the instances of the group
+    start."""
 
     facts = (DENSITY,)
     order = 1
@@ -42,18 +49,21 @@ class Density(Subject):
     def before_start(self) -> None:
         for w in self.workloads:
             for t in shuffled(self.group.taking(w), self.group.rng):
-                # The memory of a virtual machine around them is none of the instances'.
+                # The memory of a virtual machine that encloses the instances is not counted as theirs.
                 with Guard(t), guest_around(t, Surroundings()) as around:
                     t.found.rows += _density(t, around, w, w.count_in(self.group.design))
 
 
 def _density(trial: Trial, around: Surroundings, subject: EventSubject, n: int) -> list[Row]:
-    """n: number of instances."""
+    """Measure one trial.
+
+    n: number of instances.
+    """
     node = trial.node
     before = _available(node)
     with idle_instances(trial, around, n) as group:
         after = _available(node)
-        # A process in a guest has no memory of the machine's that it could be told apart by.
+        # The memory of a process in a guest cannot be told apart from the rest of the guest's memory.
         inside = trial.arm.environment.inside is not None
         own = [None if inside else _memory(node, i) for i in group.instances]
     known = [v for v in own if v is not None]
@@ -73,13 +83,13 @@ def _density(trial: Trial, around: Surroundings, subject: EventSubject, n: int) 
 
 
 def _available(node: Node) -> float | None:
-    """Bytes that the machine could still give."""
+    """Return the bytes of memory available on the machine."""
     return node_counters(snapshot(node.machine.host).files, local_scale()).get("memory_available")
 
 
 def _memory(node: Node, instance: Instance) -> float | None:
-    """What its control group is charged with; where its first process stands in none (a native one), the
-    share of the memory that this process has."""
+    """Return the memory charged to an instance's control group. If its first process is in none (native),
+    return the proportional set size of this process."""
     host = node.machine.host
     if instance.pid not in cgroups.members(instance.cgroups.values()):
         rollup = host.read(f"/proc/{instance.pid}/smaps_rollup")

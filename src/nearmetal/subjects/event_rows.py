@@ -1,4 +1,4 @@
-"""Rows of subjects that are events of the instances, and what an event costs."""
+"""Rows of subjects that measure events of the instances, and the estimated cost of an event."""
 
 from __future__ import annotations
 
@@ -25,7 +25,11 @@ def event_row(subject: EventSubject, metric: str, unit: str, values: Sequence[fl
 def measured_row(
     subject: EventSubject, metric: str, unit: str, better: Better, value: float | None, why: str
 ) -> Row:
-    """A row of one value; failed where it is missing or not above zero, of which no ratio can be taken."""
+    """Return a row of one value. It is marked as failed if the value is missing or not above zero, since no
+    ratio can be formed.
+
+    why: the reason in that case.
+    """
     known = value is not None and value > 0
     return Row(
         workload=subject.name,

@@ -21,12 +21,14 @@ from .rounds import shuffled
 
 EXEC = SubjectFacts(name="exec", metrics=("exec",), quantiles=frozenset({"exec"}))
 COMMAND_LIMIT = 60.0
-"""Seconds after which a command in a running instance has failed; a good one takes milliseconds."""
+"""Seconds after which a command in a running instance counts as failed. Normally it takes milliseconds."""
 
 
 class Exec(Subject):
-    """A command in the first instance of every arm, arm after arm in random order. The first command of each
-    arm, which finds out whether it works at all, is not counted."""
+    """Runs a command in the first instance of every arm, arm after arm in random order.
+
+    The first command of each arm only checks whether commands work, and is not counted.
+    """
 
     facts = (EXEC,)
 
@@ -63,8 +65,10 @@ def _try_command(arm: RunningArm) -> None:
 
 
 def _first_instruction(arm: RunningArm) -> float:
-    """Seconds from the request to the first instruction of a command: it writes its own clock, which all
-    instances share with the machine (CLOCK_MONOTONIC), into a FIFO."""
+    """Return the seconds from the request to the first instruction of a command.
+
+    The command writes its CLOCK_MONOTONIC, which all instances share with the machine, into a FIFO.
+    """
     guest = next(iter(arm.guests), None)
     where = str(arm.trial.log)
     with _fifo(arm.trial.directory / "exec", guest) as (path, descriptor):
@@ -97,7 +101,7 @@ def _fifo(path: Path, guest: Guest | None) -> Iterator[tuple[Path, int]]:
         if guest is not None:
             guest.copy_in([path])
             carrier = guest.carry(path, inward=False)
-        # Opened for writing as well, so that there never is an end of file before the report.
+        # Also opened for writing, so that no end of file is read before the report.
         descriptor = os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
         try:
             yield path, descriptor

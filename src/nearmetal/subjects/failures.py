@@ -1,4 +1,5 @@
-"""How a program's run failed, in words that say where to look; its logs; what it left running."""
+"""Failures of a program's run: the error message and remedy, its logs, and the processes that it left
+running."""
 
 from __future__ import annotations
 
@@ -19,9 +20,9 @@ from ..node.trial import Trial
 from ..workloads.protocol import RankReport
 from .reports import found_reports
 
-#: Characters of each stream of a run that stay on disk.
+#: Characters of each output stream of a run that are kept on disk.
 LOGGED = 1 << 20
-#: The remedy by a part of a program's message.
+#: Remedies, by a part of the program's error message.
 _KNOWN = {
     "does not support O_DIRECT": "this storage takes no direct requests: buffered ones (mode: buffered), or "
     "another storage, such as {kind: loop, size: 1 GiB}; of a guest the disk that guest: writable gives it",
@@ -30,7 +31,8 @@ _KNOWN = {
 
 
 def write_logs(trial: Trial, name: str, stdout: str, stderr: str) -> None:
-    """Where something was said: <name>.stdout.txt and <name>.stderr.txt, cut in the middle."""
+    """Write the output of a run to <name>.stdout.txt and <name>.stderr.txt; long output is cut in the middle.
+    Empty output is not written."""
     for stream, text in (("stdout", stdout), ("stderr", stderr)):
         if text:
             trial.log.mkdir(parents=True, exist_ok=True)
@@ -38,12 +40,12 @@ def write_logs(trial: Trial, name: str, stdout: str, stderr: str) -> None:
 
 
 def place_of_logs(trial: Trial) -> str:
-    """The directory of a trial's logs; '' if nothing was written there."""
+    """Return the directory of a trial's logs; '' if nothing was written there."""
     return str(trial.log) if trial.log.is_dir() else ""
 
 
 def timed_out(trial: Trial, name: str, limit: float) -> TrialFailedError:
-    """Of a program that had to be ended."""
+    """Return the error of a program that was ended because its time limit had passed."""
     return TrialFailedError(
         f"{name} did not end within {limit:g} s, its time_limit",
         where=place_of_logs(trial),
@@ -60,8 +62,12 @@ def failure(
     limit: float,
     exit_codes: Sequence[int],
 ) -> TrialFailedError:
-    """Of a run that did not end well. name: of the workload; program: its first token; limit:
-    seconds."""
+    """Return the error of a run that failed.
+
+    name: name of the workload.
+    program: first word of its command line.
+    limit: time limit in seconds.
+    """
     if done.returncode == TIMED_OUT and done.seconds >= limit:
         return timed_out(arm.trial, name, limit)
     error = find_error_line(done.stderr)
@@ -91,7 +97,8 @@ def start_remedy(arm: RunningArm, program: str, reason: str) -> str:
 
 
 def require_nothing_left(trial: Trial, name: str, reports: Sequence[RankReport]) -> None:
-    """Raises TrialFailedError where a program ended before its own processes did: its time is not known."""
+    """Raises TrialFailedError if a program ended before the processes that it started: its run time is then
+    unknown."""
     left = [process for r in reports for process in r.left]
     if left:
         raise TrialFailedError(
@@ -103,8 +110,11 @@ def require_nothing_left(trial: Trial, name: str, reports: Sequence[RankReport])
 
 
 def end_younger(arm: RunningArm, begin: float) -> None:
-    """End what a failed run started in the arm's instances and left there, for other arms may still be
-    measured. begin: of the run, by CLOCK_BOOTTIME."""
+    """End the processes that a failed run left in the arm's instances, because other arms may still be
+    measured.
+
+    begin: start of the run, by CLOCK_BOOTTIME.
+    """
     for instance in arm.instances:
         groups = cgroups.unique(instance.cgroups)
         if groups:

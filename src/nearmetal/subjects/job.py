@@ -1,4 +1,4 @@
-"""A standing MPI launch of nm-micro: each rank blocks in read() on its own FIFO until a token lets it run."""
+"""A running MPI launch of nm-micro. Each rank blocks in read() on its own FIFO until a token lets it run."""
 
 from __future__ import annotations
 
@@ -21,10 +21,11 @@ TOKEN_LIMIT = 120.0
 
 
 class Job:
-    """Owns the FIFOs and the launch; `close` ends both whatever state they are in."""
+    """Owns the FIFOs and the launch. `close` ends both, whatever state they are in."""
 
     def __init__(self, directory: Path, ranks: int, log: Path, trouble: Callable[[], str] = str) -> None:
-        """trouble: asked while nothing comes; what it says, if anything, ends the wait."""
+        """trouble: called while waiting for an answer. If it returns a reason, the wait ends with this
+        reason."""
         self.directory, self.ranks, self.log = directory, ranks, log
         self._trouble = trouble
         self._process: Process | None = None
@@ -36,8 +37,8 @@ class Job:
             for rank in range(ranks):
                 path = directory / f"token.{rank}"
                 os.mkfifo(path, 0o600)
-                # Read-write, so that neither side's open() waits for the other; EOF still reaches the ranks
-                # when this process dies, since it is the only writer.
+                # Opened for reading and writing, so that open() blocks on neither side. The ranks still get
+                # EOF when this process dies, since it is the only writer.
                 self._tokens.append(os.open(path, os.O_RDWR | os.O_CLOEXEC))
             os.mkfifo(directory / "out", 0o600)
             self._out = os.open(directory / "out", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -48,11 +49,11 @@ class Job:
         self._poll.register(self._out, select.POLLIN)
 
     def keep(self, processes: Sequence[Process]) -> None:
-        """End these when the job is closed, once the ranks have had time to end."""
+        """End these processes when the job is closed, after the ranks have had time to end."""
         self._kept += processes
 
     def launch(self, host: Host, launch: Launch) -> None:
-        """Start the ranks; returns at once."""
+        """Start the ranks. Returns at once."""
         self._process = host.start(
             launch.argv,
             env=launch.env,
@@ -62,14 +63,21 @@ class Job:
         )
 
     def ready(self, limit: float = READY_LIMIT) -> ReadyLine:
-        """Wait until all ranks stand; raises TrialFailedError after so many seconds without an answer."""
+        """Wait until all ranks are ready.
+
+        limit: seconds.
+        Raises TrialFailedError if they do not answer in time.
+        """
         line = self._line(limit)
         if not isinstance(line, ReadyLine):
             raise self._unexpected(line)
         return line
 
     def slice(self, kernel: int, units: int) -> SliceLine:
-        """Run one timed slice of the kernel with that number. units: of work in it."""
+        """Run one timed slice of the kernel with this number.
+
+        units: units of work in the slice.
+        """
         self._send(f"s {kernel} {units}\n")
         line = self._line(TOKEN_LIMIT)
         if not isinstance(line, SliceLine) or line.kernel != kernel:
@@ -85,11 +93,14 @@ class Job:
         return line
 
     def quit(self) -> None:
-        """Tell the ranks to end; returns at once."""
+        """Tell the ranks to end. Returns at once."""
         self._send("q\n")
 
     def ended(self, limit: float = END_LIMIT) -> None:
-        """Wait until they have; raises TrialFailedError when they do not end, or end with an error."""
+        """Wait until the ranks have ended.
+
+        Raises TrialFailedError if they do not end in time, or end with an error.
+        """
         assert self._process is not None
         try:
             code = self._process.wait(limit)
@@ -99,13 +110,13 @@ class Job:
             raise self._failure(code)
 
     def close(self) -> None:
-        """End the launch and remove the FIFOs; may be called twice."""
+        """End the launch and close the FIFOs. It may be called twice."""
         for fd in (*self._tokens, self._out):
             if fd >= 0:
                 os.close(fd)
         self._tokens, self._out = [], -1
         if self._process is not None:
-            # Closed FIFOs end the ranks by EOF; what does not listen is killed with its session.
+            # Closed FIFOs end the ranks by EOF. Processes that ignore it are killed with their session.
             with contextlib.suppress(TimeoutError):
                 self._process.wait(2.0)
             self._process.kill()
@@ -139,7 +150,7 @@ class Job:
                 self._buffer += chunk
                 if chunk:
                     continue
-                # EOF: no rank holds the FIFO any more (or none has opened it yet).
+                # EOF: no rank has the FIFO open any more, or none has opened it yet.
                 time.sleep(0.001)
             if said := self._trouble():
                 raise TrialFailedError(said, where=str(self.log))

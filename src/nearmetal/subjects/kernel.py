@@ -1,4 +1,5 @@
-"""Kernels: one MPI launch per arm for all of them, whose ranks wait for tokens; slices in random order."""
+"""Kernels: one MPI launch per arm for all kernels, whose ranks wait for tokens. Slices run in random
+order."""
 
 from __future__ import annotations
 
@@ -29,7 +30,7 @@ from .rounds import rounds, sound
 #: Seconds on a machine of the early 2020s: an MPI launch, and a slice by transport.
 LAUNCH = 0.12
 SLICE = {Transport.SHM: 0.0015, Transport.TCP: 0.005}
-#: Seconds of one full verified run, by class, of the slowest of our kernels.
+#: Seconds of one full verified run of the slowest built-in kernel, by class.
 VERIFY = {"S": 0.1, "W": 0.4, "A": 3.0, "B": 60.0}
 SHORT_VERIFICATION = 0.05
 """Seconds of one full verified run of a kernel without a class."""
@@ -63,8 +64,7 @@ class KernelJob:
         """Wait until all ranks wait for tokens, and check their places and their transport.
 
         limit: seconds.
-        begin: of the launch, monotonic seconds.
-
+        begin: start of the launch, monotonic seconds.
         Raises TrialFailedError.
         """
         arm, found = self.metered.running, self.trial.found
@@ -75,7 +75,7 @@ class KernelJob:
             "prepare": ready.prepare_seconds,
         }
         found.transport["library"] = ready.mpi
-        # What madvise asked for may not be what was got: the ranks say, in kB.
+        # madvise does not guarantee huge pages, so the ranks report what they got, in kB.
         found.pages |= {
             self._kernels[p.kernel].name: {
                 "huge": None if p.huge_kb is None else p.huge_kb * 1024.0,
@@ -89,15 +89,25 @@ class KernelJob:
         self.metered.transport.look(connected=True)
 
     def slice(self, workload: KernelWorkload, units: int) -> SliceLine:
-        """Run one slice. units: of work in it. Raises TrialFailedError."""
+        """Run one slice.
+
+        units: units of work in the slice.
+        Raises TrialFailedError.
+        """
         return self.job.slice(self._kernels.index(workload), units)
 
     def verify(self, workload: KernelWorkload) -> VerifyLine:
-        """Run a kernel in full, with its verification. Raises TrialFailedError."""
+        """Run a kernel in full, with its verification.
+
+        Raises TrialFailedError.
+        """
         return self.job.verify(self._kernels.index(workload))
 
     def end(self) -> None:
-        """Wait until the ranks have ended, and read their profiles. Raises TrialFailedError."""
+        """Wait until the ranks have ended, and read their profiles.
+
+        Raises TrialFailedError.
+        """
         arm = self.metered.running
         self.job.ended()
         further = [] if self._profiles is None else [self._profiles]
@@ -119,7 +129,7 @@ class _JobGuard(RunningGuard):
 
 
 class Kernels(Subject):
-    """All kernels of a study."""
+    """Measures all kernels of a study."""
 
     order = 3
 
@@ -156,12 +166,12 @@ class Kernels(Subject):
                     job.end()
 
     def _takers(self) -> list[Trial]:
-        """The sound trials that run any of the kernels."""
+        """Return the trials that have not failed and run at least one of the kernels."""
         return [t for t in sound(self.group.trials) if any(t.takes(w) for w in self.workloads)]
 
     @contextmanager
     def _job(self, metered: MeteredArm) -> Iterator[KernelJob]:
-        """Launch nm-micro with all kernels of an arm; its ranks end with the context."""
+        """Launch nm-micro with all kernels of an arm. Its ranks end on exit."""
         arm, trial, node = metered.running, metered.running.trial, metered.running.node
         place, network = arm.placement, trial.network
         kernels = [w for w in self.workloads if trial.takes(w)]
@@ -190,7 +200,7 @@ class Kernels(Subject):
             yield KernelJob(metered, kernels, job, launch.profiles)
 
     def _run_kernel(self, workload: KernelWorkload, every: Mapping[str, KernelJob]) -> None:
-        """Verify or warm up on every arm, then slices in random order: never two at once."""
+        """Verify the kernel or warm up on every arm, then run slices in random order, never two at once."""
         group, name = self.group, workload.name
         work = group.order.work.get(name, {})
         wanted = group.order.slices.get(name, group.design.slices or REHEARSED_SLICES)
@@ -209,7 +219,8 @@ class Kernels(Subject):
         if group.fit is not None:
             work = group.fit(workload, [jobs[t.id] for t in trials if t.id in jobs])
         for t in sound(first):
-            # Slices are never cold: one is discarded where no verification ran, whatever the study asks for.
+            # The first slice counted must not be cold: without a verification before it, at least one slice
+            # is discarded, whatever the study asks for.
             for _ in range(max(group.design.warm_up, t.id not in verified)):
                 with jobs[t.id].guard:
                     jobs[t.id].slice(workload, work[t.arm.placement.ranks])
@@ -229,8 +240,8 @@ class Kernels(Subject):
 
 
 def ready_limit(arms: Iterable[Arm]) -> float:
-    """Seconds that ranks have to become ready. Ranks of every arm start while guests of other arms still
-    boot, and as slowly as these."""
+    """Return the seconds within which ranks must become ready. The ranks of all arms start while guests of
+    other arms still boot, and may be as slow as these."""
     guests = (arm.environment.guest for arm in arms)
     return max([READY_LIMIT, *(guest.boot_timeout for guest in guests if guest is not None)])
 
@@ -240,7 +251,10 @@ def _sound(jobs: Mapping[str, KernelJob]) -> list[KernelJob]:
 
 
 def _fifos(guests: Sequence[Guest], directory: Path, tasks: int) -> Iterator[tuple[Guest, Path, bool]]:
-    """The FIFOs of a job, to and from the guests of its ranks. tasks: ranks of each guest."""
+    """Return the FIFOs of a job, to and from the guests of its ranks.
+
+    tasks: ranks of each guest.
+    """
     for number, guest in enumerate(guests):
         for rank in range(number * tasks, (number + 1) * tasks):
             yield guest, directory / f"token.{rank}", True

@@ -1,4 +1,4 @@
-"""One launch of a program in a running arm: run whole, measured by nm-rank beside it."""
+"""One launch of a program in a running arm. The program runs as a whole, and nm-rank measures it."""
 
 from __future__ import annotations
 
@@ -24,18 +24,19 @@ from .reports import forget_reports, instance_walls, read_reports
 from .staging import KEPT
 
 CLOCKS_APART = 0.02
-"""Share by which CPU time may be beyond wall time: they come from two clocks."""
+"""Tolerance for CPU time exceeding wall time, as a fraction. The two are read from different clocks."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Program:
     """A program that is launched over the instances of an arm.
 
-    name: of the workload.
-    argv: tokens, no shell.
-    mpi: one rank for each task, else one process on all CPUs of the first instance, for it may have threads.
-    directory: where it runs, the same path in every instance, None for any.
-    exit_codes: of a run that ended well.
+    name: name of the workload.
+    argv: command line, without a shell.
+    mpi: True for one rank for each task; False for one process on all CPUs of the first instance, since it
+        may have threads.
+    directory: working directory, at the same path in every instance; None if it does not matter.
+    exit_codes: exit statuses of a successful run.
     time_limit: seconds.
     """
 
@@ -50,8 +51,13 @@ class Program:
 
 @dataclass(frozen=True, kw_only=True)
 class Ran:
-    """A launch that ended well. reports, profiles: one for each rank, the latter where they were asked for.
-    Time to wait is the slowest rank's, memory the largest's; CPU time is spent by all together."""
+    """A launch that was successful.
+
+    reports: one for each rank.
+    profiles: one for each rank; empty if none was requested.
+    The wall time is that of the slowest rank, memory that of the largest rank, and CPU time the sum over all
+    ranks.
+    """
 
     stdout: str
     stderr: str
@@ -76,8 +82,8 @@ class Ran:
 
     @property
     def parts(self) -> dict[str, float] | None:
-        """What the wall time of the slowest rank is made of, save what lies before MPI_Init and from
-        MPI_Finalize on; None without profiles."""
+        """Parts of the wall time of the slowest rank, without the time before MPI_Init and after MPI_Finalize
+        begins; None without profiles."""
         if not self.profiles:
             return None
         slowest = self.profiles[max(range(len(self.reports)), key=lambda rank: self.reports[rank].wall)]
@@ -85,8 +91,11 @@ class Ran:
 
     @property
     def accounts(self) -> dict[str, float] | None:
-        """The same by the kernel: its own code, system calls, and neither (waiting). None of a program whose
-        threads took more CPU time than passed."""
+        """Parts of the wall time of the slowest rank as counted by the kernel: user time, system time, and
+        the rest (waiting).
+
+        None for a program whose threads took more CPU time than wall time.
+        """
         slowest = max(self.reports, key=lambda r: r.wall)
         wait = slowest.wall - slowest.user - slowest.system
         if wait < -CLOCKS_APART * slowest.wall:
@@ -95,7 +104,10 @@ class Ran:
 
 
 def run_program(metered: MeteredArm, program: Program) -> Ran:
-    """Run it once; raises TrialFailedError when it does not end in time, or ends with an error."""
+    """Run a program once.
+
+    Raises TrialFailedError if it does not end in time, or ends with an error.
+    """
     arm, trial = metered.running, metered.running.trial
     words = _words(metered, program)
     begin = time.clock_gettime(time.CLOCK_BOOTTIME)
@@ -106,7 +118,8 @@ def run_program(metered: MeteredArm, program: Program) -> Ran:
         words.argv,
         timeout=program.time_limit,
         env=words.env,
-        # Its connections go when it ends: what a run of less than a second did to them, only counters tell.
+        # The connections vanish when the program ends. For a run shorter than a second, only the counters
+        # remain.
         each_second=partial(check_network, metered),
         most=KEPT,
     )
@@ -138,10 +151,10 @@ def run_program(metered: MeteredArm, program: Program) -> Ran:
 
 
 def record_places(arm: RunningArm, name: str, reports: Sequence[RankReport]) -> list[float]:
-    """Check where the ranks of a program ran, and keep the seconds of each instance, which are returned.
+    """Check where the ranks of a program ran, and record the seconds of each instance, which are also
+    returned.
 
-    name: of the workload.
-
+    name: name of the workload.
     Raises TrialFailedError.
     """
     found = arm.trial.found
@@ -153,11 +166,11 @@ def record_places(arm: RunningArm, name: str, reports: Sequence[RankReport]) -> 
 
 
 def check_network(metered: MeteredArm) -> None:
-    """Called once a second while a program runs. It looks at the transport of the ranks until something was
-    seen.
+    """Check the network and the transport of the ranks. Called once a second while a program runs, it looks
+    at the transport until something was seen.
 
-    Raises TrialFailedError, which ends the program, if the network is gone that it waits for, or if its ranks
-    use another transport than the study asks for.
+    Raises TrialFailedError, which ends the program, if the network is gone, or if the ranks use another
+    transport than the study asks for.
     """
     trial = metered.running.trial
     network = trial.network
@@ -171,8 +184,8 @@ def check_network(metered: MeteredArm) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class _Words:
-    """How a program is started: tokens, variables, and the directory of its ranks' profiles if there is
-    any."""
+    """How a program is started: command line, environment variables, and the directory of its ranks' profiles
+    if any."""
 
     argv: Sequence[str]
     env: Mapping[str, str]

@@ -20,8 +20,8 @@ from .rank_argv import Report, rank_argv, storage_of_ranks
 class MpiLaunch:
     """How an MPI program is launched over the instances of an arm.
 
-    argv: tokens, for the machine.
-    launch: of the launcher.
+    argv: command line to run on the machine.
+    launch: what the launcher returned.
     profiles: directory into which the ranks write their profiles; None if the study asks for none.
     """
 
@@ -31,7 +31,8 @@ class MpiLaunch:
 
 
 def interface_of(arm: RunningArm) -> str:
-    """The network interface of the ranks: the attachment between instances, the loopback inside one."""
+    """Return the network interface of the ranks: that of the attachment between instances, or loopback inside
+    one instance."""
     network = arm.trial.network
     return "lo" if len(arm.instances) == 1 or network is None else network.seats[0].interface
 
@@ -45,12 +46,13 @@ def mpi_launch(
     directory: Path | None = None,
     exit_codes: Sequence[int] = (0,),
 ) -> MpiLaunch:
-    """How an MPI program is launched over the instances of an arm; the trial's record gets the transport.
+    """Return how an MPI program is launched over the instances of an arm, and record its transport.
 
-    measured: have nm-rank report where each rank is and what it used. Our own kernels report themselves.
-    forward: names of variables of the program's own.
-    directory: where it runs.
-    exit_codes: of a rank that ended well.
+    measured: let nm-rank report where each rank runs and what it used. The built-in kernels report this
+        themselves.
+    forward: names of the program's own environment variables.
+    directory: working directory.
+    exit_codes: exit statuses of a rank that ended well.
     """
     arm, node, trial = metered.running, metered.running.node, metered.running.trial
     software = arm.software
@@ -72,7 +74,8 @@ def mpi_launch(
 
 
 def _words(arm: RunningArm, launch: Launch) -> list[str]:
-    """Tokens for the machine: mpirun runs in the only instance, or in the hub of the network."""
+    """Return the command line to run on the machine. mpirun runs in the only instance, or in the hub of the
+    network."""
     node, software, network = arm.node, arm.software, arm.trial.network
     if len(arm.instances) == 1 or network is None:
         return arm.instances[0].command(launch.argv)
@@ -86,8 +89,11 @@ def _words(arm: RunningArm, launch: Launch) -> list[str]:
 
 
 def _job(arm: RunningArm, argv: Sequence[str], forward: Sequence[str]) -> MpiJob:
-    """Over several instances: by TCP from daemons in each of them; by shared memory from one daemon, the
-    ranks of which enter their instances on their own."""
+    """Return the job for the launcher.
+
+    Over several instances, TCP ranks are started by a daemon in each instance. Ranks that share memory are
+    started by one daemon, and each enters its instance itself.
+    """
     place, network, software = arm.placement, arm.trial.network, arm.software
     alone = MpiJob(
         argv=tuple(argv),
@@ -124,7 +130,7 @@ def _agent_map(arm: RunningArm) -> str:
 def _agent(arm: RunningArm) -> tuple[str, ...]:
     agent = arm.trial.directory / "agent"
     if not agent.is_symlink():
-        # By a name without a space, which mpirun would take for the end of a word; seen in the instances
-        # too, where its daemons look for it.
+        # mpirun splits words at spaces, so the agent gets a name without one. It lies where the daemons see
+        # it inside the instances too.
         agent.symlink_to(arm.software.tools / "nm-box")
     return str(agent), _agent_map(arm)

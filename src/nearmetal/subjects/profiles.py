@@ -1,4 +1,4 @@
-"""The profiles of one launch: where its ranks write them, and what they wrote."""
+"""The profiles of one launch: the directory where its ranks write them, and their contents."""
 
 from __future__ import annotations
 
@@ -10,12 +10,15 @@ from ..samplers.profile import LaunchProfile, parse_profile
 
 
 def profile_directory(inside: Path) -> Path:
-    """A fresh directory for the profiles of one launch: no rank's older profile is taken for its own."""
+    """Make a fresh directory for the profiles of one launch, so that no older profile is read."""
     return Path(tempfile.mkdtemp(prefix="profile-", dir=inside))
 
 
 def read_profiles(directory: Path, ranks: int) -> tuple[LaunchProfile, ...]:
-    """One per rank, in order. Raises TrialFailedError where one is missing or unreadable."""
+    """Read the profile of each rank, in order.
+
+    Raises TrialFailedError if one is missing or unreadable.
+    """
     return tuple(_read(directory, rank) for rank in range(ranks))
 
 

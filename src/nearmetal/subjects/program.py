@@ -1,4 +1,4 @@
-"""Programs that run whole: a user's own, and applications."""
+"""Programs that run as a whole: a user's own programs, and applications."""
 
 from __future__ import annotations
 
@@ -13,12 +13,15 @@ from .contract import Cost, Subject
 from .rounds import rounds, shuffled
 
 PROGRAM = 1.0
-"""Estimated seconds of one run, of which nothing is known before."""
+"""Estimated seconds of one run, used while nothing is known about it."""
 
 
 class Programs(Subject):
-    """A program cannot be cut into slices: it runs whole, the arms in random order in each round. The values
-    of all rounds are in one row per metric, as those of slices are."""
+    """Measures programs, which cannot be cut into slices. In each round, every arm runs the program once, in
+    random order.
+
+    The values of all rounds are in one row per metric, as those of slices are.
+    """
 
     order = 4
 
@@ -64,7 +67,7 @@ def _merge_rounds(rounds: Sequence[tuple[Row, ...]]) -> list[Row]:
     by_name = [{r.metric: r for r in run} for run in rounds]
     for metric in by_name[0] if by_name else ():
         same = [run[metric] for run in by_name if metric in run]
-        if len(same) < len(rounds):  # what a run wrote, say, may have been nothing
+        if len(same) < len(rounds):  # a metric may be missing, for example if a run wrote nothing
             continue
         failed = next((r for r in same if r.status is Status.FAILED), None)
         values = tuple(v for r in same for v in r.values)

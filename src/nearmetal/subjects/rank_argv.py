@@ -16,9 +16,9 @@ PROFILE_LIBRARY = "libnm-profile.so"
 class Report:
     """What nm-rank reports of its rank.
 
-    directory: where the report goes.
+    directory: where the report is written.
     events: perf events that the rank counts.
-    exit_codes: of a rank that ended well.
+    exit_codes: exit statuses of a rank that ended well.
     """
 
     directory: Path
@@ -38,15 +38,15 @@ def rank_argv(
     directory: Path | None = None,
     profile: Path | None = None,
 ) -> list[str]:
-    """Tokens that run a program as a rank.
+    """Return the command line that runs a program as a rank.
 
-    cpus: of each rank.
-    rank: its number; None if the launcher tells it.
-    gate: directory of the FIFOs at which it waits for the others.
-    storage: of each rank.
-    directory: in which the program runs.
-    profile: directory for a profile of its MPI calls. The library that takes it is loaded here, so that no
-        launcher and no shell on the way runs with it, and every arm alike.
+    cpus: CPUs of each rank.
+    rank: its number; None if the launcher sets it.
+    gate: directory of the FIFOs at which the rank waits for the others.
+    storage: storage directory of each rank.
+    directory: working directory of the program.
+    profile: directory for a profile of its MPI calls. nm-rank preloads the profiling library into the program
+        only, so that launchers and shells run without it, alike in every arm.
     """
     argv = [tools / "nm-rank", "--cpus", cpu_list(cpus)]
     if rank is not None:
@@ -66,15 +66,18 @@ def rank_argv(
 
 
 def event_argv(events: Sequence[str]) -> list[str]:
-    """Tokens for nm-rank and nm-micro: the perf events that ranks count."""
+    """Return the option for nm-rank and nm-micro that names the perf events to count."""
     return ["--events", ",".join(events)] if events else []
 
 
 def cpu_list(cpus: Sequence[Sequence[int]]) -> str:
-    """The CPUs of each rank: '0,1', or '0+1,2+3'."""
+    """Return the CPUs of each rank as text: '0,1', or '0+1,2+3'."""
     return ",".join("+".join(map(str, own)) for own in cpus)
 
 
 def storage_of_ranks(volumes: Sequence[Volume], tasks: int) -> list[Path]:
-    """The storage of each rank. tasks: ranks of each instance."""
+    """Return the storage directory of each rank.
+
+    tasks: ranks of each instance.
+    """
     return [volume.path for volume in volumes for _ in range(tasks)]

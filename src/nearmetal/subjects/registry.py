@@ -1,5 +1,8 @@
-"""The subjects by the workloads that they measure. Subjects of events are entry points of the group
-nearmetal.subjects, ours and those of other packages."""
+"""Finds the subject that measures a workload.
+
+Subjects of events are entry points of the group nearmetal.subjects, both built-in ones and those of other
+packages.
+"""
 
 from __future__ import annotations
 
@@ -16,13 +19,19 @@ from .program import Programs
 
 
 def subject_class(name: str) -> type[Subject]:
-    """A subject that study files name. Raises UsageError if there is none, or it does not load."""
+    """Return the subject with a name that study files use.
+
+    Raises UsageError if there is none, or if it does not load.
+    """
     found: type[Subject] = plugins.load_class(plugins.SUBJECTS, name, "subject", UsageError)
     return found
 
 
 def subject_of(workload: Workload) -> type[Subject]:
-    """The subject that measures a workload. Raises UsageError if it does not load."""
+    """Return the subject that measures a workload.
+
+    Raises UsageError if it does not load.
+    """
     if isinstance(workload, KernelWorkload):
         return Kernels
     if isinstance(workload, CommandWorkload | ApplicationWorkload):
@@ -31,8 +40,8 @@ def subject_of(workload: Workload) -> type[Subject]:
 
 
 def subjects_of(workloads: Sequence[Workload]) -> list[tuple[type[Subject], list[Workload]]]:
-    """The subjects of these workloads in the order in which they have their turn, each with its workloads in
-    the study's order."""
+    """Return the subjects of these workloads in the order of their turns, each with its workloads in the
+    study's order."""
     found: dict[type[Subject], list[Workload]] = {}
     for w in workloads:
         found.setdefault(subject_of(w), []).append(w)
@@ -40,12 +49,12 @@ def subjects_of(workloads: Sequence[Workload]) -> list[tuple[type[Subject], list
 
 
 def without_unable(study: Study, backends: Mapping[str, Backend]) -> tuple[Study, list[str]]:
-    """The study without the workloads by which the instances of an environment cannot be measured, and a
-    sentence for each of them. An environment that is left with nothing to run is left out.
+    """Remove workloads that cannot measure the instances of an environment. Returns the study and a sentence
+    for each of them.
 
+    An environment that has nothing left to run is removed.
     backends: by name.
-
-    Raises UnavailableError if nothing is left of the first baseline.
+    Raises UnavailableError if the first baseline has nothing left to run.
     """
     said: list[str] = []
     environments = []

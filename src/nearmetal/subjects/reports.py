@@ -1,4 +1,4 @@
-"""What nm-rank wrote of the ranks of one run."""
+"""Reports that nm-rank wrote about the ranks of one run."""
 
 from __future__ import annotations
 
@@ -13,12 +13,15 @@ from ..workloads.protocol import RankReport, parse_report
 
 
 def read_reports(directory: Path, ranks: int) -> list[RankReport]:
-    """By rank; nm-rank ends with an error where it cannot write. Raises TrialFailedError."""
+    """Read the report of each rank.
+
+    Raises TrialFailedError if one is missing: nm-rank fails if it cannot write its report.
+    """
     return [_report(directory, rank) for rank in range(ranks)]
 
 
 def found_reports(directory: Path, ranks: int) -> list[RankReport]:
-    """Those of a launch that failed, as far as there are any."""
+    """Read the reports that a failed launch has left; missing ones are skipped."""
     found = []
     for rank in range(ranks):
         with contextlib.suppress(TrialFailedError):
@@ -27,7 +30,7 @@ def found_reports(directory: Path, ranks: int) -> list[RankReport]:
 
 
 def forget_reports(directory: Path, ranks: int) -> None:
-    """Remove what an earlier run left, so that it is not taken for that of the next run."""
+    """Remove the reports of an earlier run, so that they are not taken for those of the next run."""
     for rank in range(ranks):
         (directory / _name(rank)).unlink(missing_ok=True)
 
@@ -49,11 +52,11 @@ def _name(rank: int) -> str:
 
 
 def io_together(reports: Sequence[RankReport]) -> dict[str, int]:
-    """Bytes of all ranks by kind, of the kinds that each tells."""
+    """Return the bytes that all ranks read and wrote, by kind, for the kinds that every rank reports."""
     kinds = [k for k in reports[0].io if all(k in r.io for r in reports)]
     return {kind: sum(r.io[kind] for r in reports) for kind in kinds}
 
 
 def instance_walls(reports: Sequence[RankReport], tasks: int) -> list[float]:
-    """Seconds of each instance: until the last of its tasks had ended."""
+    """Return the seconds of each instance, until its last task had ended."""
     return [max(r.wall for r in reports[i : i + tasks]) for i in range(0, len(reports), tasks)]

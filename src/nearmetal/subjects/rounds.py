@@ -9,26 +9,28 @@ from ..node.trial import Trial
 
 
 def sound(trials: Sequence[Trial]) -> list[Trial]:
-    """Those that have not failed."""
+    """Return the trials that have not failed."""
     return [t for t in trials if t.sound]
 
 
 def shuffled(trials: Sequence[Trial], rng: random.Random) -> list[Trial]:
-    """The sound trials in random order. It draws for all, so that a failure does not change later orders."""
+    """Return the trials that have not failed, in random order.
+
+    The order is drawn for all trials, so that a failure does not change later orders.
+    """
     return sound(rng.sample(trials, len(trials)))
 
 
 def rounds(
     trials: Sequence[Trial], rng: random.Random, number: int, after: Trial | None = None
 ) -> Iterator[Trial]:
-    """The sound trials in rounds, each round in random order.
+    """Yield the trials that have not failed in rounds, each round in random order.
 
-    With three trials or more, none follows itself from one round to the next: it would find its own data in
-    the caches, and STREAM's Triad was 11 % faster for it. With two trials, one would have to lead in every
-    round. It draws for all, so that a failure does not change later orders; nothing runs in place of a
-    failed trial.
-
-    number: of rounds.
+    With three trials or more, no trial follows itself from one round to the next: it would find its own data
+    in the caches, which made STREAM's Triad 11 % faster. With two trials this is allowed, since otherwise the
+    same trial would begin every round. The order is drawn for all trials, so that a failure does not change
+    later orders; nothing runs in place of a failed trial.
+    number: number of rounds.
     after: the trial that ran last.
     """
     for _ in range(number if trials else 0):

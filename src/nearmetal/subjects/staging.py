@@ -1,4 +1,4 @@
-"""The directories that programs run in: made fresh, filled, read and removed again."""
+"""The directories that programs run in: created fresh, filled, read and removed again."""
 
 from __future__ import annotations
 
@@ -19,15 +19,19 @@ from ..node.trial import Trial
 from ..workloads.program_output import SEARCHED
 from ..workloads.reference import difference
 
-#: Bytes of one output that are read: what stands where a long one was cut is searched as well.
+#: Bytes of one output that are read. The marker where a long one was cut is searched as well.
 KEPT = SEARCHED - 100
 
 
 def own_directory(
     trial: Trial, workload: CommandWorkload, part: str = ""
 ) -> AbstractContextManager[Path | None]:
-    """Where one run of a program takes place, with what it brings along; None where it runs in that of
-    nearmetal itself. part: of the name, where several run at once. Raises TrialFailedError."""
+    """Make the directory of one run of a program, filled with its files. None if it runs in the directory of
+    nearmetal itself.
+
+    part: end of the name, if several copies run at once.
+    Raises TrialFailedError.
+    """
     return _staged(trial, workload, part) if workload.own_directory else nullcontext()
 
 
@@ -47,8 +51,12 @@ def _staged(trial: Trial, workload: CommandWorkload, part: str) -> Iterator[Path
 
 
 def fill(directory: Path, texts: Mapping[str, str], files: Mapping[str, str]) -> None:
-    """Put texts, by name, and copies of files and directories of the machine, names by path, into a
-    directory. Raises TrialFailedError."""
+    """Fill a directory.
+
+    texts: contents of new files, by name.
+    files: names in the directory, by path of the file or directory to copy.
+    Raises TrialFailedError.
+    """
     at = directory
     try:
         for name, text in texts.items():
@@ -68,7 +76,7 @@ def fill(directory: Path, texts: Mapping[str, str], files: Mapping[str, str]) ->
 
 
 def _require_executable(program: Path) -> None:
-    """A copy of a program on a file system that runs none."""
+    """Raises TrialFailedError if a program was copied to a file system on which nothing can be executed."""
     if program.is_file() and os.statvfs(program).f_flag & os.ST_NOEXEC:
         raise TrialFailedError(
             f"{program.name} was copied to {program.parent}, where nothing can be run (mounted noexec)",
@@ -81,8 +89,10 @@ def _words(e: Exception) -> str:
 
 
 def read_outputs(directory: Path, names: Iterable[str]) -> dict[str, str]:
-    """The files by name, of a long one its beginning and its end; those that are not there are left out.
-    Raises TrialFailedError for what is no file."""
+    """Read files by name; of a long file only the beginning and the end. Missing files are left out.
+
+    Raises TrialFailedError if one is not a regular file.
+    """
     found = {}
     for name in names:
         file = _opened(directory / name)
@@ -93,8 +103,12 @@ def read_outputs(directory: Path, names: Iterable[str]) -> dict[str, str]:
 
 
 def _opened(path: Path) -> BinaryIO | None:
-    """None where nothing is there. A program may leave anything by that name: a pipe without a writer, a link
-    to a file that is not its own."""
+    """Open a file that a program may have written; None if nothing is there.
+
+    A program may leave anything by that name: a pipe without a writer, or a link to a file that is not its
+    own.
+    Raises TrialFailedError if it is not a regular file.
+    """
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -118,8 +132,11 @@ def _read(file: BinaryIO) -> str:
 
 
 def compared(workload: CommandWorkload, directory: Path | None, stdout: str) -> str | None:
-    """How what a program wrote differs from its reference; None where there is none. Raises
-    TrialFailedError."""
+    """Return how the output of a program differs from its reference; empty if it does not, None if there is
+    no reference.
+
+    Raises TrialFailedError.
+    """
     verify = workload.verify
     if verify is None or verify.reference is None:
         return None

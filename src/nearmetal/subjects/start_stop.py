@@ -1,4 +1,4 @@
-"""Starts and stops: the instances of every arm start and stop again and again."""
+"""Starts and stops: the instances of every arm are started and stopped repeatedly."""
 
 from __future__ import annotations
 
@@ -30,8 +30,11 @@ class _Cycles:
 
 
 class StartStop(Subject):
-    """How long the instances of an arm take to start, from the request to the first instruction in the last
-    one; and to stop, from the request to the end of the first process of the last one."""
+    """Measures how long the instances of an arm take to start and to stop.
+
+    A start lasts from the request to the first instruction in the last instance. A stop lasts from the
+    request to the end of the first process of the last instance.
+    """
 
     facts = (START, STOP)
     order = 0
@@ -42,7 +45,8 @@ class StartStop(Subject):
         return Cost(once=times * arm.placement.all_instances * START_SECONDS)
 
     def before_start(self) -> None:
-        """Start and stop in random order. The start of the instances that then stay is one more."""
+        """Start and stop the instances in random order. The final start, of the instances that stay, counts
+        as one more."""
         self._cycles = {t.id: _Cycles() for t in self.group.trials}
         wanted = {t.id: self._wanted(t) for t in self.group.trials}
         around: dict[str, Surroundings] = {}
@@ -65,7 +69,7 @@ class StartStop(Subject):
             self._cycles[trial.id].stops.append(group.stopped)
 
     def after(self, arms: Mapping[str, RunningArm]) -> None:
-        """Rows of the starts and stops; none of those that came to nothing."""
+        """Add the rows of starts and stops. Trials with too few of them get none."""
         for t in self.group.trials:
             cycles = self._cycles[t.id]
             if t.id in arms and arms[t.id].group.has_first_process:
@@ -81,13 +85,13 @@ class StartStop(Subject):
         return max((w.count_in(self.group.design) for w in self._taken(trial, STOP)), default=0)
 
     def _taken(self, trial: Trial, *facts: SubjectFacts) -> list[EventSubject]:
-        """The workloads that a trial runs, only those of these facts if any are named."""
+        """Return the workloads that a trial runs; only those with these facts, if any are given."""
         return [w for w in self.workloads if trial.takes(w) and (not facts or w.facts in facts)]
 
 
 def _rows(w: EventSubject, n: int, cycles: _Cycles) -> list[Row]:
     if w.facts == START and len(cycles.starts) >= n:
-        # The last n, that of the instances which stayed among them.
+        # The last n starts, including the start of the instances that stayed.
         last = cycles.starts[-n:]
         parts = {STEP + k: tuple(one.steps.get(k, 0.0) for one in last) for k in last[-1].steps}
         return [replace(event_row(w, "start", "s", [max(one.seconds) for one in last]), parts=parts)]

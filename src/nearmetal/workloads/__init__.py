@@ -1,1 +1,2 @@
-"""Workloads: our kernels (built, named, read back) and users' own programs. Knows no environment."""
+"""Workloads: built-in kernels (compiling, naming, reading their output) and users' own programs. This package
+knows no environment."""

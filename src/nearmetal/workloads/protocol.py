@@ -1,4 +1,4 @@
-"""nm-micro's JSON Lines as frozen values: strict, since the programs are built from our own sources."""
+"""Parse nm-micro's JSON Lines strictly, since the programs are built from nearmetal's own sources."""
 
 from __future__ import annotations
 
@@ -18,17 +18,20 @@ SHOWN = 200  # characters of a bad line in the error
 LONGEST = 1 << 20  # characters of a line; ready lines grow with the ranks
 
 EVENTS = ("task_clock", "cycles", "instructions", "cache_misses", "dtlb_misses")
-"""By perf_event_open, as kernels/common/counts.c names them."""
+"""Events of perf_event_open, with their names in kernels/common/counts.c."""
 
 Whole = Annotated[int, msgspec.Meta(ge=0)]
 Number = Annotated[float, msgspec.Meta(ge=0)]
 Used = Mapping[str, Number | None]
-"""What ranks used (kernels/common/counts.h): task_clock, run_delay in seconds, else counts; None = absent."""
+"""Counters of ranks (kernels/common/counts.h): task_clock and run_delay in seconds, others as counts; None =
+not available."""
 
 
 class PagesLine(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Memory of one kernel over all ranks, in kB. huge_kb: in transparent huge pages; None where Linux does
-    not tell."""
+    """Memory of one kernel over all ranks, in kB.
+
+    huge_kb: in transparent huge pages; None if Linux does not report it.
+    """
 
     kernel: Whole
     huge_kb: Whole | None
@@ -48,14 +51,14 @@ class _Place(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 @dataclass(frozen=True, kw_only=True)
 class RankReport:
-    """What nm-rank says of one rank whose program has ended.
+    """nm-rank's report of one rank whose program has ended.
 
     wall, user, system: seconds.
     max_rss: bytes.
-    io: bytes by system calls (rchar, wchar), and of these from and to disks (read_bytes, write_bytes), empty
-        where the kernel does not tell.
-    status: exit code, 128 and more: by a signal.
-    left: names of processes that it left running, which were ended.
+    io: bytes of system calls (rchar, wchar), and of these from and to disks (read_bytes, write_bytes); empty
+        if the kernel does not report them.
+    status: exit status; 128 or more if a signal ended it.
+    left: names of processes that it left running, which were then killed.
     """
 
     place: RankPlace
@@ -70,7 +73,7 @@ class RankReport:
 
 
 class _Report(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The file that holds a RankReport."""
+    """The file form of a RankReport."""
 
     place: _Place
     wall: Number
@@ -92,10 +95,10 @@ class ReadyLine(
     tag="ready",
     rename={"init_seconds": "init_s", "prepare_seconds": "prepare_s", "placed": "places"},
 ):
-    """Everything is prepared.
+    """All ranks are prepared.
 
-    mpi: what the MPI library calls itself.
-    init_seconds, prepare_seconds: of the slowest rank.
+    mpi: name that the MPI library reports.
+    init_seconds, prepare_seconds: times of the slowest rank.
     placed: by rank.
     """
 
@@ -118,7 +121,7 @@ class ReadyLine(
 class PartLine(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One part of a slice.
 
-    seconds: of the slowest rank.
+    seconds: time of the slowest rank.
     comm_seconds: that rank's time in MPI calls.
     work: bytes, operations or messages of all ranks.
     """
@@ -132,10 +135,10 @@ class PartLine(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 class SliceLine(
     msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="event", tag="slice"
 ):
-    """One slice, as nm-micro tells it.
+    """nm-micro's report of one slice.
 
-    kernel: its number on the command line, from 0.
-    used: by all ranks, run_delay: of the longest.
+    kernel: number of the kernel on the command line, from 0.
+    used: counters of all ranks; run_delay is that of the rank that waited longest.
     """
 
     kernel: Whole
@@ -147,7 +150,7 @@ class SliceLine(
 class VerifyLine(
     msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="event", tag="verify"
 ):
-    """A full run against the published values."""
+    """Result of a full run, compared with the published values."""
 
     kernel: Whole
     name: str
@@ -166,8 +169,11 @@ _texts = msgspec.json.Decoder(dict[str, str])
 
 
 def parse_line(text: bytes | str) -> Line:
-    """One line of nm-micro. Raises TrialFailedError for an error that it reports and for anything that is not
-    one of its lines, with the beginning of the line."""
+    """Parse one line of nm-micro.
+
+    Raises TrialFailedError for an error that it reports, and for any other text, with the beginning of the
+    line.
+    """
     try:
         return _decoded(_lines, text)
     except ValueError as e:
@@ -175,7 +181,10 @@ def parse_line(text: bytes | str) -> Line:
 
 
 def parse_report(text: str) -> RankReport:
-    """The rank.<rank>.json of nm-rank. Raises TrialFailedError."""
+    """Parse the rank.<rank>.json of nm-rank.
+
+    Raises TrialFailedError.
+    """
     try:
         found = _decoded(_reports, text)
     except ValueError as e:
@@ -185,7 +194,10 @@ def parse_report(text: str) -> RankReport:
 
 
 def parse_offered(text: str) -> dict[str, str]:
-    """What nm-rank --offered says: by event why it is not given, '' where it is. Raises TrialFailedError."""
+    """Parse the output of nm-rank --offered: for each event why it is not available, '' if it is.
+
+    Raises TrialFailedError.
+    """
     try:
         return _decoded(_texts, text)
     except ValueError as e:

@@ -1,5 +1,5 @@
-"""Numbers and metrics out of what other programs print: strict, so that half a number or another locale's is
-none."""
+"""Read numbers and metrics from the output of other programs, strictly: incomplete numbers and those of other
+locales are rejected."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ LONGEST_LINE = 4096  # characters; a longer one is no table's
 
 
 def number(text: str) -> float | None:
-    """The text as a finite number with a decimal point, or None: not 'nan', 'inf', '1,5', '1_0'."""
+    """Return the text as a finite number with a decimal point; None for 'nan', 'inf', '1,5', '1_0'."""
     if not _NUMBER.fullmatch(text):
         return None
     value = float(text)
@@ -23,12 +23,12 @@ def number(text: str) -> float | None:
 
 
 def whole(text: str) -> int | None:
-    """The text as a whole number from 0, or None."""
+    """Return the text as a whole number from 0, or None."""
     return int(text) if re.fullmatch(r"[0-9]{1,20}", text) else None
 
 
 def words_of_lines(text: str) -> Iterator[list[str]]:
-    """Each line of a usual length as its words; empty lines are left out."""
+    """Yield the words of each line. Empty lines and lines longer than LONGEST_LINE are left out."""
     for line in text.splitlines():
         if len(line) <= LONGEST_LINE and (words := line.split()):
             yield words
@@ -37,8 +37,11 @@ def words_of_lines(text: str) -> Iterator[list[str]]:
 def metrics_of(
     declared: Iterable[tuple[str, str, Better]], values: Mapping[str, float], reason: Callable[[str], str]
 ) -> tuple[Metric, ...]:
-    """Each metric (name, unit, better) with its value, in base units, by name; reason: of a name, why it has
-    none."""
+    """Return each metric (name, unit, better) with its value.
+
+    values: by name, in base units.
+    reason: returns why the metric of a name has no value.
+    """
     return tuple(
         Metric(
             name=name,

@@ -1,4 +1,4 @@
-"""How what a program wrote differs from a reference: byte by byte, or by its numbers."""
+"""Compare the output of a program with a reference, byte by byte or by its numbers."""
 
 from __future__ import annotations
 
@@ -10,15 +10,18 @@ from typing import BinaryIO
 from ..model.study import Reference
 
 CHUNK = 1 << 20
-#: Bytes of a file whose numbers are compared; byte by byte there is no bound.
+#: Most bytes of a file whose numbers are compared; byte by byte there is no limit.
 MOST_NUMBERS = 16 << 20
 _NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eEdD][+-]?\d+)?")
 _EXPONENT = str.maketrans("dD", "ee")
 
 
 def difference(found: BinaryIO, wanted: BinaryIO, reference: Reference) -> str:
-    """The first one, in words; '' where there is none. found, wanted: from their beginnings. Raises OSError
-    where one cannot be read."""
+    """Return the first difference in words; '' if there is none.
+
+    found, wanted: files at their beginnings.
+    Raises OSError if one cannot be read.
+    """
     if reference.numeric:
         return _numbers(found, wanted, reference)
     at = 0
@@ -57,7 +60,8 @@ def _numbers(found: BinaryIO, wanted: BinaryIO, reference: Reference) -> str:
 
 
 def _pieces(text: str) -> Iterator[tuple[str, str]]:
-    """(text before, its white space made one space; number), at the end with an empty one."""
+    """Yield (text before a number, with each run of white space replaced by one space; the number). For text
+    after the last number, the number is empty."""
     at = 0
     for match in _NUMBER.finditer(text):
         yield " ".join(text[at : match.start()].split()), match[0]

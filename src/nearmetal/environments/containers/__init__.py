@@ -1,4 +1,4 @@
-"""Backends that start containers on this machine: each one file, with what their programs have in common.
+"""Backends that start containers on this machine, one file for each, and what their programs have in common.
 
 They know nothing of virtual machines.
 """

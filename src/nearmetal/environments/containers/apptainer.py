@@ -1,5 +1,8 @@
-"""Backend apptainer: apptainer exec of the instance's root directory. Commands enter by the namespaces of its
-first process: an instance of apptainer's own (instance start) would outlive whoever started it."""
+"""Backend apptainer: apptainer exec on the instance's root directory.
+
+Commands enter through the namespaces of its first process. An instance of apptainer's own kind (instance
+start) would outlive the process that started it.
+"""
 
 from __future__ import annotations
 
@@ -16,17 +19,17 @@ from ..instance import BoxInstance, make_instance
 from .wrapped import Wrapped, check_program, require_plain, started
 
 CAP_SYS_RESOURCE = 1 << 24
-"""A root in a container often has not got it, and apptainer would give it to the instance."""
+"""Capability that root inside a container often lacks. Apptainer would try to pass it on to the instance."""
 
 REMEDY = "apt-get install apptainer (Debian 12 has no package of it; its own project has)"
 
 FRESH = ("/run", "/tmp")
 MORE = (*(word for top in FRESH for word in ("--fresh", top)), "--new-pids")
-"""Apptainer changes its credentials, and so would not die with us."""
+"""Options of nm-box wrap. Apptainer changes its credentials, and would therefore not die with nearmetal."""
 
 
 class Apptainer:
-    """As root, or, for a built image, as root of the user namespace that all instances share."""
+    """Runs as root or, for a built image, as root of the user namespace that all instances share."""
 
     name = "apptainer"
     capabilities = Capabilities(own=OWN_ALL, attachments=CONTAINER_ATTACHMENTS, needs_user_namespace=True)
@@ -41,14 +44,17 @@ class Apptainer:
 
 
 def container(given: Wrapped, *, lacking: tuple[str, ...]) -> list[str]:
-    """Tokens; pure. lacking: capabilities that we have not got to give. The network is that which it is
-    started in, and nothing of the machine's is bound that was not asked for. Raises
-    RunError for a path that it cannot take."""
+    """Return the command line; pure. The container uses the network in which apptainer is started, and sees
+    no files of the machine except the binds.
+
+    lacking: capabilities that this process lacks and so cannot pass on.
+    Raises RunError for a path that apptainer does not accept.
+    """
     require_plain(given, "apptainer", without=":,")
     argv = ["apptainer", "--silent", "exec", "--writable", "--pid", "--no-init", "--ipc", "--uts"]
     argv += ["--hostname", given.request.hostname, "--no-mount", "home,tmp,cwd,hostfs,bind-paths"]
     argv += ["--no-home", "--pwd", "/", "--bind", f"{given.overlay / 'shm'}:/dev/shm"]
-    for top in FRESH:  # mounted there already, with the places of the binds; not carried along with the root
+    for top in FRESH:  # mounted there already, with the targets of binds; not bound with the root
         argv += ["--bind", f"{given.root}{top}:{top}"]
     if lacking:
         argv += ["--drop-caps", ",".join(lacking)]
@@ -58,14 +64,17 @@ def container(given: Wrapped, *, lacking: tuple[str, ...]) -> list[str]:
 
 
 def lacking_capabilities(status: str) -> tuple[str, ...]:
-    """/proc/self/status -> what apptainer cannot hand on because we have not got it."""
+    """Return the capabilities that apptainer cannot pass on because this process lacks them.
+
+    status: contents of /proc/self/status.
+    """
     line = next((s for s in status.splitlines() if s.startswith("CapEff:")), "CapEff: 0")
     effective = int(line.split()[1], 16)
     return () if effective & CAP_SYS_RESOURCE or not effective else ("CAP_SYS_RESOURCE",)
 
 
 def lacking_here(host: Host) -> tuple[str, ...]:
-    """lacking_capabilities() of this process."""
+    """Return lacking_capabilities() of this process."""
     status = host.read("/proc/self/status")
     return lacking_capabilities(status.decode()) if isinstance(status, bytes) else ()
 
@@ -73,8 +82,8 @@ def lacking_here(host: Host) -> tuple[str, ...]:
 @contextmanager
 def _start(host: Host, tools: Tools, request: InstanceRequest) -> Iterator[BoxInstance]:
     if request.user_namespace is not None and request.tree == Path("/"):
-        # There it is one overlay for each directory of /, and apptainer takes a root without what is
-        # mounted in it.
+        # Without root, the root directory is one overlay for each directory of /, and apptainer ignores what
+        # is mounted below a root directory.
         raise UnavailableError(
             f"environment {request.environment.name}: without root, apptainer cannot use image host",
             remedy="run as root, or take a built image",

@@ -1,5 +1,7 @@
-"""Backend bubblewrap: bwrap of the bubblewrap package, which flatpak uses. It has no way into a running
-sandbox: commands enter by the namespaces of its first process."""
+"""Backend bubblewrap: bwrap of the bubblewrap package, which flatpak uses.
+
+It cannot enter a running sandbox, so commands enter through the namespaces of its first process.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,7 @@ from .wrapped import Wrapped, check_program, started
 
 
 class Bubblewrap:
-    """As root, or as root of the user namespace that all instances share."""
+    """Runs as root, or as root of the user namespace that all instances share."""
 
     name = "bubblewrap"
     capabilities = Capabilities(own=OWN_ALL, attachments=CONTAINER_ATTACHMENTS, needs_user_namespace=True)
@@ -29,7 +31,7 @@ class Bubblewrap:
 
 
 def container(given: Wrapped) -> list[str]:
-    """Tokens; pure. The network is that which bwrap is started in."""
+    """Return the command line; pure. The container uses the network in which bwrap is started."""
     argv = ["bwrap", "--die-with-parent", "--as-pid-1", "--unshare-uts", "--unshare-ipc", "--unshare-pid"]
     argv += ["--hostname", given.request.hostname, "--bind", str(given.root), "/", "--proc", "/proc"]
     argv += ["--bind", "/sys", "/sys", "--dev-bind", "/dev", "/dev"]

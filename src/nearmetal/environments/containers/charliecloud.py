@@ -1,5 +1,7 @@
-"""Backend charliecloud: ch-run, which makes a user namespace and a mount namespace and nothing else; the
-network and the host name of an instance are made around it. Commands enter by ch-run --join-pid."""
+"""Backend charliecloud: ch-run, which makes only a user namespace and a mount namespace.
+
+nm-box sets up the network and the host name of an instance. Commands enter by ch-run --join-pid.
+"""
 
 from __future__ import annotations
 
@@ -14,11 +16,11 @@ from ..program import ProgramInstance, entered
 from .wrapped import Started, Wrapped, check_program, require_plain, started
 
 CH_RUN = ("env", "USER=root", "ch-run")
-"""It refuses to work without $USER, and uses it for nothing that we ask of it."""
+"""ch-run refuses to run without $USER, although it does not use it here."""
 
 
 class Charliecloud:
-    """As root, or as root of the user namespace that all instances share."""
+    """Runs as root, or as root of the user namespace that all instances share."""
 
     name = "charliecloud"
     capabilities = Capabilities(
@@ -35,7 +37,10 @@ class Charliecloud:
 
 
 def container(given: Wrapped) -> list[str]:
-    """Tokens; pure. Raises RunError for a path that it cannot take."""
+    """Return the command line; pure.
+
+    Raises RunError for a path that ch-run does not accept.
+    """
     require_plain(given, "ch-run", without=":")
     argv = [*CH_RUN, "--write", "--private-tmp", "--no-passwd", "--cd", "/"]
     argv += ["--bind", f"{given.overlay / 'shm'}:/dev/shm"]
@@ -45,8 +50,8 @@ def container(given: Wrapped) -> list[str]:
 
 
 def entrance(tools: Tools, one: Started) -> list[str]:
-    """Tokens that enter the instance: the user namespace that all share, then the groups, the network and the
-    host name, last of all by ch-run its own namespaces."""
+    """Return the command line that enters the instance: first the shared user namespace, then control groups,
+    network and host name, last ch-run's own namespaces."""
     request, pid = one.given.request, str(one.pid)
     argv = []
     if request.user_namespace is not None:
@@ -55,7 +60,7 @@ def entrance(tools: Tools, one: Started) -> list[str]:
     argv += [tools / "nm-box", "enter", "--pid", pid, "--only", "uts,net"]
     for group in cgroups.unique(one.given.groups):
         argv += ["--cgroup", str(group)]
-    # It wants an image that is a directory, and does not use it.
+    # ch-run requires an image directory here, but does not use it.
     return [*argv, "--", *CH_RUN, "--join-pid", pid, str(one.given.state), "--"]
 
 
@@ -75,5 +80,5 @@ def _start(host: Host, tools: Tools, request: InstanceRequest) -> Iterator[Progr
             )
         finally:
             if not one.given.groups:
-                # No namespace of processes, no group: by their label alone.
+                # Without PID namespace and control group, processes are found by their label only.
                 processes.kill_labelled(request.label)

@@ -1,4 +1,4 @@
-"""Backend crun: the runtime of Podman in C, by itself. Needs root."""
+"""Backend crun: the C runtime of Podman, used directly. Needs root."""
 
 from __future__ import annotations
 
@@ -6,9 +6,12 @@ from .oci import OciBackend, OciRuntime
 
 
 class Crun(OciBackend):
-    """crun takes a path of control groups from the top of each hierarchy, so that it could leave the groups
-    that a batch system holds us in: we put its processes in groups of ours instead. It refuses a machine
-    with both versions mounted."""
+    """Backend crun.
+
+    crun takes the path of a control group from the top of each hierarchy, so it could leave the groups in
+    which a batch system confines nearmetal. Its processes are therefore put in groups made by nearmetal. crun
+    also refuses a machine with both versions of control groups mounted.
+    """
 
     name = "crun"
     runtime = OciRuntime(

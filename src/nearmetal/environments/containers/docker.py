@@ -1,5 +1,8 @@
-"""Backend docker: `docker run` by the daemon that DOCKER_HOST or the default socket leads to, on overlays of
-the directories of a tree (docker_image.py): no tree is copied, and all backends run the same files."""
+"""Backend docker: `docker run` by the daemon at DOCKER_HOST or at the default socket.
+
+The root consists of overlays of the directories of a tree (docker_image.py): no tree is copied, and all
+backends run the same files.
+"""
 
 from __future__ import annotations
 
@@ -41,8 +44,8 @@ from .wrapped import all_binds, check_program
 
 
 class Docker:
-    """Attachment host, none, loopback, or a seat: by a container that stands in it (docker_seat.py), for a
-    whole run or, where none is there yet, for one instance."""
+    """Takes attachment host, none, loopback, or a seat. A seat is joined through a container that runs in it
+    (docker_seat.py), for a whole run or, if there is none yet, for one instance."""
 
     name = "docker"
     capabilities = Capabilities(own=OWN_ALL, attachments=CONTAINER_ATTACHMENTS)
@@ -58,7 +61,7 @@ class Docker:
             reason = f"no Docker daemon answers: {answer.failure()}"
             return Unavailable(reason=reason, remedy="systemctl start docker")
         found = check_program(self, host, tools, program="docker", remedy="apt-get install docker.io")
-        # Of the daemon, which may be of another version than the client.
+        # The version of the daemon, which may differ from the client's.
         version = f"docker {answer.stdout.strip()}"
         return replace(found, version=version) if isinstance(found, Available) else found
 
@@ -71,7 +74,7 @@ class Docker:
         return in_seat(host, tools, request)
 
     def kept(self, host: Host) -> tuple[str, ...]:
-        """Names of all containers that the daemon keeps; empty where none answers."""
+        """Return the names of all containers of the daemon; empty if no daemon answers."""
         if host.which("docker") is None or not socket_is_there():
             return ()
         answer = host.run(["docker", "ps", "--all", "--format", "{{.Names}}"], timeout=COMMAND_TIMEOUT)
@@ -90,11 +93,14 @@ def run_words(
     groups: str | None,
     seat: str | None,
 ) -> list[str]:
-    """Words of `docker run` up to the payload. mounts: words that mount the tree; groups: path of the
-    control group to make its own below, None where the daemon's driver takes none; seat: the container that
-    stands in its seat, None without one."""
+    """Return the arguments of `docker run` up to the payload.
+
+    mounts: arguments that mount the tree.
+    groups: path of the parent control group; None if the daemon's cgroup driver accepts none.
+    seat: the container that runs in the seat; None without a seat.
+    """
     words = ["run", "--rm", "--pull", "never", "--name", request.label, "--ipc", "private"]
-    if seat is not None:  # with its host name: Docker takes none beside it
+    if seat is not None:  # the host name comes with the seat; Docker does not accept another one
         words += ["--network", f"container:{seat}"]
     else:
         host = request.environment.attachment is Attachment.HOST
@@ -129,7 +135,7 @@ def _start(host: Host, tools: Tools, request: InstanceRequest) -> Iterator[Progr
             groups = stack.enter_context(control_groups(request, CONTROLLERS, from_top=True))
             stack.callback(lambda: cgroups.remove(cgroups.of_every_hierarchy(request.label)))
         seat = stack.enter_context(_seat(host, tools, request))
-        # Not below request.scratch, which may lie in a bind: what is mounted there would be seen inside.
+        # Not below request.scratch, which may be inside a bind: mounts there would be visible inside.
         state = stack.enter_context(runtime.scratch_directory(f"{request.label}-state"))
         inner = replace(request, scratch=state)
         report = stack.enter_context(first_report(tools, inner))
@@ -163,8 +169,8 @@ def _start(host: Host, tools: Tools, request: InstanceRequest) -> Iterator[Progr
 
 
 def _pid(host: Host, label: str, groups: Mapping[str, Path]) -> int | None:
-    """Of the first process, which is no child of the client: from its control group, else from the daemon,
-    which takes longer."""
+    """Return the PID of the first process, which is no child of the client. It is read from the control
+    group, or else from the daemon, which takes longer."""
     for pid in cgroups.members(cgroups.with_children(groups.values())):
         with contextlib.suppress(OSError):
             if Path(f"/proc/{pid}/comm").read_text() == "nm-init\n":
@@ -174,7 +180,7 @@ def _pid(host: Host, label: str, groups: Mapping[str, Path]) -> int | None:
 
 @contextmanager
 def _seat(host: Host, tools: Tools, request: InstanceRequest) -> Iterator[str | None]:
-    """The container in the seat of a request, started where none stands there; None without a seat."""
+    """Yield the container in the seat of a request. It is started if there is none; None without a seat."""
     if request.seat is None:
         yield None
     elif (name := taken(request.seat, request.hostname)) is not None:

@@ -1,4 +1,4 @@
-"""The daemon that DOCKER_HOST or the default socket leads to: what it is asked, and told to remove."""
+"""Requests to the Docker daemon at DOCKER_HOST or at the default socket."""
 
 from __future__ import annotations
 
@@ -13,18 +13,21 @@ COMMAND_TIMEOUT = 60.0
 
 
 def address() -> str:
-    """What tells one daemon from another."""
+    """Return the address that identifies the daemon."""
     return os.environ.get("DOCKER_HOST", "")
 
 
 def socket_is_there() -> bool:
-    """False where asking the daemon would only fail, and take its time for that."""
+    """Return whether the daemon's socket exists. If not, a request would fail, but only after some time."""
     kind, _, path = (address() or "unix:///var/run/docker.sock").partition("://")
     return kind != "unix" or Path(path).exists()
 
 
 def cgroup_driver(host: Host) -> str:
-    """'cgroupfs' or 'systemd'; each daemon is asked once. Raises UnavailableError where none answers."""
+    """Return 'cgroupfs' or 'systemd'. Each daemon is asked only once.
+
+    Raises UnavailableError if no daemon answers.
+    """
     daemon = address()
     if daemon not in _drivers:
         answer = host.run(["docker", "info", "--format", "{{.CgroupDriver}}"], timeout=COMMAND_TIMEOUT)
@@ -37,24 +40,30 @@ def cgroup_driver(host: Host) -> str:
 
 
 _drivers: dict[str, str] = {}
-"""By address of the daemon."""
+"""Control group drivers, by address of the daemon."""
 
 
 def pid_of(host: Host, name: str) -> int | None:
-    """Of the first process of a container; None where it has none."""
+    """Return the PID of the first process of a container; None if it has none."""
     answer = host.run(["docker", "inspect", "--format", "{{.State.Pid}}", name], timeout=COMMAND_TIMEOUT)
     return int(answer.stdout) if answer.ok and answer.stdout.strip().isdigit() else None
 
 
 def put_away(host: Host, name: str, clients: Sequence[Process]) -> None:
-    """A client that ends by itself has seen its container removed; for one that was killed, or that never
-    came so far, we see to it: what is mounted for a container must be unmounted before its directories go."""
+    """Remove a container unless its client has done so.
+
+    A client that ends by itself has removed its container. After a killed client, the container must be
+    removed here: its mounts must be gone before its directories are removed.
+    """
     if not clients or (clients[0].poll() or 0) < 0:
         remove(host, name)
 
 
 def remove(host: Host, name: str) -> None:
-    """End and remove a container; harmless where it is gone. Raises RunError."""
+    """End and remove a container. Harmless if it is gone already.
+
+    Raises RunError.
+    """
     done = host.run(["docker", "rm", "--force", "--volumes", name], timeout=COMMAND_TIMEOUT)
     if not done.ok and "No such container" not in done.stderr and "already in progress" not in done.stderr:
         raise RunError(f"container {name} cannot be removed: {done.failure()}", remedy="nearmetal clean")

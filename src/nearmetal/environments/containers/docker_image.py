@@ -1,5 +1,5 @@
-"""What Docker is given for a root directory: an image that is a skeleton, the links and empty directories at
-the top of a tree, and overlays of the directories of the tree itself, which the daemon mounts as volumes."""
+"""The root directory of a Docker container: an image with only the links and empty directories at the top of
+a tree, and overlays of the tree's directories, which the daemon mounts as volumes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .docker_daemon import COMMAND_TIMEOUT, address
 
 FRESH = {"tmp": 0o1777, "run": 0o755}
 NEVER = frozenset({"proc", "sys", "dev", "lost+found", *FRESH})
-"""At the top of a tree, and of the runtime or fresh in an instance."""
+"""Directories at the top of a tree that the runtime provides, or that are fresh in each instance."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,7 +26,8 @@ class Tree:
     """The top of a root directory.
 
     links: target by name.
-    directories: mode by name, full: those that hold anything.
+    directories: mode by name.
+    full: names of the directories that are not empty.
     """
 
     root: Path
@@ -35,7 +36,7 @@ class Tree:
     full: tuple[str, ...]
 
     def skeleton(self) -> bytes:
-        """A tar of it with empty directories; the same bytes for the same top."""
+        """Return a tar file with the links and empty directories. The same top gives the same bytes."""
         out = io.BytesIO()
         with tarfile.open(fileobj=out, mode="w") as tar:
             for name, mode in sorted(self.directories.items()):
@@ -50,7 +51,7 @@ class Tree:
 
 
 def look_at(root: Path) -> Tree:
-    """The top of a tree; plain files there are left out."""
+    """Read the top of a tree. Plain files there are left out."""
     links: dict[str, str] = {}
     directories: dict[str, int] = dict.fromkeys(("proc", "sys", "dev"), 0o755) | FRESH
     full = []
@@ -65,7 +66,8 @@ def look_at(root: Path) -> Tree:
 
 
 def overlays(tree: Tree, state: Path) -> list[str]:
-    """Words of `docker run` that mount the tree's directories; makes what is above them, in state."""
+    """Return arguments of `docker run` that mount the tree's directories. Creates their upper and work
+    directories in state."""
     words = []
     for name in tree.full:
         lower, upper, work = tree.root / name, state / "upper" / name, state / "work" / name
@@ -73,7 +75,7 @@ def overlays(tree: Tree, state: Path) -> list[str]:
             raise RunError(f"{lower}: an overlay takes no path with a comma, a colon, a quote or a backslash")
         for directory in (upper, work):
             directory.mkdir(parents=True)
-        # What is merged has the mode and the owner of what is above.
+        # The merged directory has mode and owner of the upper one.
         os.chown(upper, lower.stat().st_uid, lower.stat().st_gid)
         upper.chmod(tree.directories[name])
         options = f"lowerdir={lower},upperdir={upper},workdir={work}"
@@ -85,8 +87,9 @@ def overlays(tree: Tree, state: Path) -> list[str]:
 
 
 def skeleton_image(host: Host, tree: Tree, state: Path) -> str:
-    """The name of the image, made by `docker import` where the daemon lacks it; state: for the tar meanwhile.
+    """Return the name of the skeleton image. It is made by `docker import` if the daemon lacks it.
 
+    state: directory for the temporary tar file.
     Raises RunError.
     """
     content = tree.skeleton()
@@ -104,4 +107,5 @@ def skeleton_image(host: Host, tree: Tree, state: Path) -> str:
 
 
 _known: set[tuple[str, str]] = set()
-"""Images that a daemon, by its address, was seen to have: asking again would be a part of every start."""
+"""Images that are known to exist, with the address of the daemon. Checking again would lengthen every
+start."""

@@ -1,5 +1,8 @@
-"""A seat for Docker, which lets a container join no network namespace but another container's: one that only
-stands in the namespace of the seat, as the pause container of a Kubernetes pod does. No work runs in it."""
+"""A seat for Docker, which lets a container join only the network namespace of another container.
+
+A container that runs no work is therefore started in the namespace of the seat, like the pause container of a
+Kubernetes pod.
+"""
 
 from __future__ import annotations
 
@@ -18,19 +21,21 @@ from .docker_daemon import cgroup_driver, pid_of, put_away
 from .docker_image import look_at, skeleton_image
 
 INSIDE = "/seat"
-"""Where the container sees the network namespace that it goes to."""
+"""Path at which the container sees the network namespace that it enters."""
 
 
 def taken(seat: Seat, hostname: str) -> str | None:
-    """The name of the container that stands in a seat; None where there is none."""
+    """Return the name of the container that runs in a seat; None if there is none."""
     return _taken.get((seat.netns, hostname))
 
 
 @contextmanager
 def in_seat(host: Host, tools: Tools, request: InstanceRequest) -> Iterator[str]:
-    """The name of the container, which is the label of the request, until the body is left. request: of a
-    seat, and of the host name that Docker gives to all who share its network. Raises RunError,
-    UnavailableError."""
+    """Run a container in a seat until exit. Yields its name, which is the label of the request.
+
+    request: has the seat, and the host name that Docker gives to all containers that share its network.
+    Raises RunError, UnavailableError.
+    """
     label, seat = request.label, request.seat
     assert seat is not None
     with ExitStack() as stack:
@@ -65,12 +70,15 @@ def in_seat(host: Host, tools: Tools, request: InstanceRequest) -> Iterator[str]
 def run_words(
     tools: Tools, request: InstanceRequest, report: FirstReport, *, image: str, parent: str | None
 ) -> list[str]:
-    """Words of `docker run`. parent: path of the control group to make its own below, None where the daemon's
-    driver takes none."""
+    """Return the arguments of `docker run`.
+
+    parent: path of the parent control group; None if the daemon's cgroup driver accepts none.
+    """
     assert request.seat is not None
     words = ["run", "--rm", "--pull", "never", "--name", request.label]
     words += ["--hostname", request.hostname, "--network", "none"]
-    # setns(2) asks for it, and so does the mount of a /sys of that network, which AppArmor's profile forbids.
+    # setns(2) needs this capability, and so does mounting a /sys of that network, which AppArmor's profile
+    # forbids.
     words += ["--cap-add", "SYS_ADMIN", "--security-opt", "apparmor=unconfined"]
     words += ["--security-opt", "label=disable"]
     words += ["--env", f"{processes.LABEL_VARIABLE}={request.label}"]

@@ -1,4 +1,5 @@
-"""Backend lxc: a system container by lxc-start, with nm-init for its init; commands enter by lxc-attach."""
+"""Backend lxc: a system container started by lxc-start, with nm-init as its init. Commands enter by
+lxc-attach."""
 
 from __future__ import annotations
 
@@ -17,14 +18,14 @@ from ..program import ProgramInstance, entered
 from .wrapped import Wrapped, check_program, started
 
 NAME = "c"
-"""Of the container: its directory tells it from others (lxcpath)."""
+"""Name of every container. Containers are distinguished by their directories (lxcpath)."""
 
 MONITOR, PIVOT = "-monitor", "-pivot"
-"""Behind the label: the control group of lxc-start, and that which it leaves the other for at its end."""
+"""Suffixes of the label: the control group of lxc-start, and the group that lxc-start moves to at its end."""
 
 
 class Lxc:
-    """As root."""
+    """Runs as root."""
 
     name = "lxc"
     capabilities = Capabilities(own=OWN_ALL, attachments=CONTAINER_ATTACHMENTS)
@@ -39,8 +40,11 @@ class Lxc:
 
 
 def configuration(given: Wrapped) -> str:
-    """The container's config file; pure. The network is that which lxc-start stands in, and with it the
-    command socket of the container, whose name is of that network."""
+    """Return the container's config file; pure.
+
+    The container uses the network in which lxc-start runs. The name of the container's command socket also
+    belongs to that network.
+    """
     request = given.request
     items = [
         ("lxc.uts.name", request.hostname),
@@ -67,12 +71,15 @@ def configuration(given: Wrapped) -> str:
 
 
 def fstab(path: Path) -> str:
-    """A path as fstab(5) writes it."""
+    """Return a path as written in fstab(5)."""
     return str(path).replace("\\", "\\134").replace(" ", "\\040").replace("\t", "\\011")
 
 
 def container(given: Wrapped) -> list[str]:
-    """Writes the config file; tokens. Raises RunError for a path that it cannot take."""
+    """Write the config file and return the command line.
+
+    Raises RunError for a path that lxc-start does not accept.
+    """
     if any(word.split() != [word] for word in given.report.argv):
         raise RunError(
             f"{' '.join(given.report.argv)}: lxc-start takes no path with a space to its first process",
@@ -89,8 +96,8 @@ def _start(host: Host, tools: Tools, request: InstanceRequest) -> Iterator[Progr
     require_root(host, request)
 
     with groups_of_lxc(request.label), started(host, tools, request, container, find=find_lxc_message) as one:
-        # The command socket is known by a name in the network of lxc-start, and mpirun's agent stands in
-        # another; and lxc-attach hands no signal on.
+        # The command socket has a name in the network of lxc-start, while mpirun's agent runs in another
+        # network. lxc-attach does not forward signals.
         into = [tools / "nm-box", "enter", "--pid", str(one.pid), "--only", "net"]
         attach = [*into, "--signal-grandchildren", "--", *_lxc("lxc-attach", one.given), "--"]
         yield ProgramInstance(
@@ -104,8 +111,8 @@ def _start(host: Host, tools: Tools, request: InstanceRequest) -> Iterator[Progr
 
 
 def find_lxc_message(output: str) -> str:
-    """Return the first line of lxc-start's errors, since later ones follow from it, without its place in the
-    sources."""
+    """Return the first line of lxc-start's errors, without its position in the sources. Later lines follow
+    from it."""
     lines = (line for line in output.splitlines() if line.strip())
     return next((re.sub(r"^lxc-start: \S+: \S+: \S+: \d+ ", "", s)[:MOST_SHOWN] for s in lines), "")
 
@@ -116,8 +123,10 @@ def _lxc(command: str, given: Wrapped) -> list[str]:
 
 @contextmanager
 def groups_of_lxc(label: str) -> Iterator[None]:
-    """On leaving, the groups that lxc-start made in the hierarchies where we make none are removed: it is
-    killed, which saves the 40 ms in which it would remove them."""
+    """Remove, on exit, the groups that lxc-start made in hierarchies where nearmetal makes none.
+
+    lxc-start is killed, which saves the 40 ms in which it would remove them.
+    """
     try:
         yield
     finally:

@@ -1,6 +1,9 @@
-"""Backend namespaces: a container of plain kernel means, without a container program: mount, uts, ipc, pid
-and network namespaces over an overlay of the machine's own root or of an image, control groups where they can
-be made. As root, or inside a user namespace that all instances share (holder.py)."""
+"""Backend namespaces: a container made by the kernel alone, without a container program.
+
+It has mount, uts, ipc, pid and network namespaces over an overlay of the machine's own root or of an image,
+and control groups if they can be made. It runs as root, or inside a user namespace that all instances share
+(holder.py).
+"""
 
 from __future__ import annotations
 
@@ -33,7 +36,7 @@ from ..probe import probe_as_user
 
 
 class Namespaces:
-    """Attachment host, a seat on a network, or loopback and none (a network with lo alone)."""
+    """Takes attachment host, a seat on a network, or loopback and none (a network with lo only)."""
 
     name = "namespaces"
     capabilities = Capabilities(
@@ -60,16 +63,16 @@ class Namespaces:
 
 
 def start_argv(tools: Tools, request: InstanceRequest, groups: tuple[Path, ...]) -> list[str]:
-    """Tokens that start the instance; pure.
+    """Return the command line that starts the instance; pure.
 
-    Raises UnavailableError when the attachment and the seat do not fit.
+    Raises UnavailableError if attachment and seat do not fit.
     """
     require_seat(request)
     return box_argv(tools, request, namespace_options(request), groups)
 
 
 def namespace_options(request: InstanceRequest) -> list[str]:
-    """Of nm-box start: its name, and which namespaces it gets."""
+    """Return options of nm-box start: the host name, and which namespaces the instance gets."""
     options = ["--hostname", request.hostname]
     attachment = request.environment.attachment
     if request.seat is not None:

@@ -1,5 +1,7 @@
-"""Backend nspawn: systemd-nspawn without machined and without a unit of its own; commands enter by the
-namespaces of its first process, as machinectl's would."""
+"""Backend nspawn: systemd-nspawn without machined and without a unit of its own.
+
+Commands enter through the namespaces of its first process, as those of machinectl do.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,7 @@ from .wrapped import Wrapped, check_program, started
 
 
 class Nspawn:
-    """As root."""
+    """Runs as root."""
 
     name = "nspawn"
     capabilities = Capabilities(own=OWN_ALL, attachments=CONTAINER_ATTACHMENTS)
@@ -31,10 +33,10 @@ class Nspawn:
 
 
 def container(given: Wrapped) -> list[str]:
-    """Tokens; pure. The network is that which it is started in."""
+    """Return the command line; pure. The container uses the network in which systemd-nspawn is started."""
     request = given.request
     argv = ["systemd-nspawn", "--quiet", "--keep-unit", "--register=no", "--directory", str(given.root)]
-    # The host name need not be a machine's name; the machine's name is not seen inside.
+    # The host name may be no valid machine name; the machine name is not visible inside.
     argv += ["--machine", "nearmetal", "--hostname", request.hostname]
     argv += ["--resolv-conf=off", "--timezone=off", "--link-journal=no", "--console=pipe"]
     argv += ["--setenv", f"NEARMETAL_RUN={request.label}"]

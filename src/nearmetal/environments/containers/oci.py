@@ -1,5 +1,5 @@
-"""What runc and crun share: an OCI bundle written by us, started in the foreground by the runtime's "run" and
-entered by its "exec". Knows no runtime by name."""
+"""Common part of runc and crun: nearmetal writes an OCI bundle, the runtime starts it in the foreground by
+"run" and enters it by "exec". Knows no runtime by name."""
 
 from __future__ import annotations
 
@@ -38,15 +38,15 @@ CAPABILITIES = tuple(
         *("NET_RAW", "SETFCAP", "SETGID", "SETPCAP", "SETUID", "SYS_CHROOT"),
     )
 )
-"""What Docker and containerd give a container; `runc spec` alone, with three, lets root write no other's
-files."""
+"""The capabilities that Docker and containerd give to a container. With the three of `runc spec`, root cannot
+write files of other users."""
 
 MASKED = (
     *(f"/proc/{name}" for name in ("acpi", "asound", "kcore", "keys", "latency_stats", "timer_list")),
     *("/proc/timer_stats", "/proc/sched_debug", "/proc/scsi", "/sys/firmware"),
 )
 READ_ONLY = tuple(f"/proc/{name}" for name in ["bus", "fs", "irq", "sys", "sysrq-trigger"])
-"""As `runc spec` has them."""
+"""Paths as in the output of `runc spec`."""
 
 NO_DEVICES = ("nosuid", "nodev")
 INERT = (*NO_DEVICES, "noexec")
@@ -56,12 +56,12 @@ INERT = (*NO_DEVICES, "noexec")
 class OciRuntime:
     """One runtime.
 
-    package: of Debian.
-    options: between the program and its command.
-    own_groups: whether the runtime makes the control groups of a container, at the path in its bundle.
-        If not, the runtime is started in groups that we made, and is told not to change them.
-    detach_unified: it refuses a machine that has control groups of both versions mounted, so it must not see
-        the second.
+    package: name of its Debian package.
+    options: options between the program and its command.
+    own_groups: whether the runtime makes the control groups of a container, at the path in its bundle. If
+        not, it is started in groups made by nearmetal, and told not to change them.
+    detach_unified: whether it refuses a machine that has control groups of both versions mounted; version 2
+        is then hidden from it.
     """
 
     program: str
@@ -72,7 +72,7 @@ class OciRuntime:
 
 
 class OciBackend:
-    """Attachment host, none, loopback, or a seat."""
+    """Takes attachment host, none, loopback, or a seat."""
 
     runtime: OciRuntime
     name: str
@@ -92,8 +92,12 @@ class OciBackend:
 def bundle(
     request: InstanceRequest, report: FirstReport, root: Path, binds: Mapping[Path, bool], groups: str | None
 ) -> dict[str, Any]:
-    """config.json of an instance. root: its root directory; binds: writable by path; groups: its path in the
-    hierarchies of control groups, None where the runtime is to leave them alone."""
+    """Return the config.json of an instance.
+
+    root: its root directory.
+    binds: whether each path is writable.
+    groups: its path in the hierarchies of control groups; None if the runtime must not change them.
+    """
     namespaces: list[dict[str, str]] = [{"type": kind} for kind in ("pid", "ipc", "uts", "mount")]
     if request.seat is not None:
         namespaces.append({"type": "network", "path": request.seat.netns})
@@ -128,7 +132,7 @@ def bundle(
             _mount("/proc", "proc", "proc"),
             _mount("/dev", "tmpfs", "tmpfs", "nosuid", "strictatime", "mode=755", "size=65536k"),
             _mount("/dev/pts", "devpts", "devpts", "nosuid", "noexec", "newinstance", "ptmxmode=0666"),
-            # No size: half the memory, as on the machine. MPI needs more than the 64 MiB of `runc spec`.
+            # No size: half of the memory, as on the machine. MPI needs more than the 64 MiB of `runc spec`.
             _mount("/dev/shm", "tmpfs", "shm", *INERT, "mode=1777"),
             _mount("/dev/mqueue", "mqueue", "mqueue", *INERT),
             _mount("/sys", "sysfs", "sysfs", *INERT, "ro"),
@@ -150,7 +154,11 @@ def _mount(destination: str, kind: str, source: str, *options: str) -> dict[str,
 
 @dataclass(frozen=True, kw_only=True)
 class _Placed:
-    """Command lines of one instance. around: tokens before the runtime's own; group_path: see bundle()."""
+    """Command lines of one instance.
+
+    detached, joined: options of nm-box wrap.
+    group_path: see bundle().
+    """
 
     runtime: OciRuntime
     tools: Tools
@@ -199,12 +207,12 @@ def _start(kind: OciRuntime, host: Host, tools: Tools, request: InstanceRequest)
     binds = all_binds(tools, request)
     with ExitStack() as stack:
         groups = stack.enter_context(control_groups(request, CONTROLLERS))
-        # Not below request.scratch, which may lie in a bind: what is mounted there would be seen inside.
+        # Not below request.scratch, which may be inside a bind: mounts there would be visible inside.
         state = stack.enter_context(runtime.scratch_directory(f"{request.label}-state"))
         inner = replace(request, scratch=state)
         report = stack.enter_context(first_report(tools, inner))
         overlay, calls = state / "overlay", report.directory
-        # Its root too, which is mounted for the runtime alone: runc starts the helper of its exec there.
+        # Its root too is mounted for the runtime alone: runc starts the helper of its exec there.
         (overlay / "root").mkdir(parents=True)
         placed = _placed(kind, tools, request, state, groups)
         config = bundle(
@@ -230,7 +238,7 @@ def _start(kind: OciRuntime, host: Host, tools: Tools, request: InstanceRequest)
 
 
 def _delete(placed: _Placed, host: Host) -> None:
-    """What the runtime keeps of a container that it could not put away itself, since it was killed."""
+    """Delete what the runtime keeps of a container that it could not remove itself, because it was killed."""
     if (placed.state / "runtime" / placed.request.label).exists():
         done = host.run(placed.delete(), timeout=DELETE_TIMEOUT, cwd=Path("/"))
         if not done.ok:

@@ -1,6 +1,9 @@
-"""Backend podman: `podman run --rootfs` on a root directory that we make, as root or as a user in a user
-namespace of its own. All that Podman keeps of an instance lies in the instance's own directory: the user's
-containers and images are neither seen nor touched, and what a kill leaves goes with that directory."""
+"""Backend podman: `podman run --rootfs` on a root directory made by nearmetal, as root, or as a user in
+Podman's own user namespace.
+
+Podman keeps everything about an instance in the instance's own directory. The user's containers and images
+are neither seen nor changed, and the remains of a killed run go with that directory.
+"""
 
 from __future__ import annotations
 
@@ -32,11 +35,11 @@ from ..program import (
 from .wrapped import all_binds, check_program
 
 TMPFS = {"/tmp": "1777", "/run": "0755"}
-"""Fresh in every instance, by mode."""
+"""Directories that are fresh in every instance, with their modes."""
 
 
 class Podman:
-    """Attachment host, none, loopback, or (as root) a seat."""
+    """Takes attachment host, none, loopback, or (as root) a seat."""
 
     name = "podman"
     capabilities = Capabilities(own=OWN_ALL, attachments=CONTAINER_ATTACHMENTS)
@@ -52,38 +55,43 @@ class Podman:
 
 @dataclass(frozen=True, kw_only=True)
 class Store:
-    """Where Podman keeps all of an instance: below directory, and below short what must have a path of at
-    most 50 characters. rootless: it runs as this user."""
+    """The directories in which Podman keeps everything about an instance.
+
+    directory: for most files.
+    short: for files whose path may have at most 50 characters.
+    rootless: whether Podman runs as this user, not as root.
+    """
 
     directory: Path
     short: Path
     rootless: bool
 
     def environment(self) -> dict[str, str]:
-        """What differs from the user's own Podman; as a user, its pause process too is the instance's own."""
+        """Return the environment variables that separate it from the user's own Podman. Without root, this
+        includes Podman's pause process."""
         own = {"CONTAINERS_CONF": str(self.directory / "containers.conf")}
         return own | ({"XDG_RUNTIME_DIR": str(self.directory)} if self.rootless else {})
 
     def command(self, *words: str) -> list[str]:
-        """Tokens of a Podman command."""
+        """Return the command line of a Podman command."""
         where = ["--root", str(self.directory / "root"), "--tmpdir", str(self.directory / "tmp")]
         where += ["--runroot", str(self.short / "run"), "--storage-driver", "vfs"]
         return ["podman", *where, "--log-level", "error", *words]
 
     def prepare(self, label: str) -> None:
-        """Write the settings."""
+        """Write the settings file."""
         (self.directory / "containers.conf").write_text(
             settings(label, two_versions=cgroups.unified_beside_version1() is not None)
         )
 
 
 def settings(label: str, *, two_versions: bool) -> str:
-    """containers.conf of an instance. two_versions: control groups of both versions are mounted, which crun
-    refuses.
+    """Return the containers.conf of an instance.
 
-    Limits of resources: Podman's own are above the hard limits of those who lack CAP_SYS_RESOURCE; of
-    processes it lowers its own to the highest pid, above which nothing can be set any more. Locks: in shared
-    memory, of which there are 2048, they would outlive a killed run.
+    two_versions: whether control groups of both versions are mounted, which crun refuses.
+    Resource limits: Podman's defaults exceed the hard limits of users without CAP_SYS_RESOURCE. For
+        processes, Podman lowers its own limit to the highest PID, and then cannot set a higher one.
+    Locks: locks in shared memory, of which there are 2048, would outlive a killed run, so files are used.
     """
     limits = []
     highest = int(Path("/proc/sys/kernel/pid_max").read_text())
@@ -110,8 +118,12 @@ def settings(label: str, *, two_versions: bool) -> str:
 def run_words(
     request: InstanceRequest, root: Path, binds: Mapping[Path, bool], *, pid_file: Path, groups: str | None
 ) -> list[str]:
-    """Words of `podman run` up to the payload. root: the instance's root directory; binds: writable by path;
-    groups: path of the control group to make its own below, None where there is none."""
+    """Return the arguments of `podman run` up to the payload.
+
+    root: the instance's root directory.
+    binds: whether each path is writable.
+    groups: path of the parent control group; None if there is none.
+    """
     attachment = request.environment.attachment
     if request.seat is not None:
         network = f"ns:{request.seat.netns}"
@@ -119,7 +131,7 @@ def run_words(
         network = "host" if attachment is Attachment.HOST else "none"
     words = ["run", "--rm", "--name", request.label, "--hostname", request.hostname, "--network", network]
     words += ["--no-hosts", "--pidfile", str(pid_file), "--security-opt", "label=disable"]
-    # Its own default of 64 MB is too little for the segments of MPI ranks, and 0 leaves it at that.
+    # Podman's default of 64 MB is too little for the segments of MPI ranks, and 0 keeps that default.
     words += ["--shm-size", str(shared_memory_size())]
     words += ["--env", f"{processes.LABEL_VARIABLE}={request.label}"]
     if groups is not None:
@@ -145,12 +157,12 @@ def _start(host: Host, tools: Tools, request: InstanceRequest) -> Iterator[Progr
     binds = all_binds(tools, request)
     with ExitStack() as stack:
         groups = stack.enter_context(control_groups(request, CONTROLLERS, from_top=True))
-        # Not below request.scratch, which may lie in a bind: what is mounted there would be seen inside.
+        # Not below request.scratch, which may be inside a bind: mounts there would be visible inside.
         state = stack.enter_context(runtime.scratch_directory(f"{request.label}-state"))
         short = stack.enter_context(runtime.short_directory(f"{request.label}-podman", state))
-        # In those hierarchies too of which we count nothing.
+        # Includes hierarchies in which nearmetal counts nothing.
         stack.callback(lambda: cgroups.remove(cgroups.of_every_hierarchy(request.label)))
-        # Podman's monitor, clean-up and pause processes stand in no group of ours.
+        # Podman's monitor, clean-up and pause processes are in none of nearmetal's groups.
         stack.callback(processes.kill_labelled, request.label)
         inner = replace(request, scratch=state)
         report = stack.enter_context(first_report(tools, inner))
@@ -163,7 +175,7 @@ def _start(host: Host, tools: Tools, request: InstanceRequest) -> Iterator[Progr
             request, overlay / "root", {**binds, report.directory: True}, pid_file=pid_file, groups=parent
         )
         wrap = [tools / "nm-box", "wrap", "--root-overlay", str(overlay), "--tree", str(request.tree)]
-        # In the user namespace first: an overlay made outside would not be ours in there.
+        # The user namespace comes first: an overlay mounted outside would not belong to its root.
         around = [*store.command("unshare"), *wrap, "--rootless"] if rootless else wrap
         run = stack.enter_context(
             running(

@@ -1,4 +1,4 @@
-"""Backend runc: the runtime below Docker, containerd and Podman, by itself. Needs root."""
+"""Backend runc: the runtime used by Docker, containerd and Podman, used directly. Needs root."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from .oci import OciBackend, OciRuntime
 
 
 class Runc(OciBackend):
-    """runc makes the control groups of a container, below our own where they do not lie apart."""
+    """Backend runc. runc makes the control groups of a container, below those of nearmetal unless they are
+    elsewhere."""
 
     name = "runc"
     runtime = OciRuntime(program="runc", package="runc", own_groups=True)

@@ -1,6 +1,8 @@
-"""What the backends share whose container program does not do by itself all that an instance needs: nm-box
-wrap runs it in the control groups and the network of the request, over a root directory that it may write
-to."""
+"""Common part of backends whose container program does not do all that an instance needs.
+
+nm-box wrap runs the program in the control groups and the network of the request, on a writable root
+directory.
+"""
 
 from __future__ import annotations
 
@@ -32,14 +34,15 @@ from ..program import FirstReport, first_report, running
 
 @dataclass(frozen=True, kw_only=True)
 class Wrapped:
-    """What a program is given to run.
+    """What a container program gets to run an instance.
 
-    request: with the control groups that it is started in.
-    overlay: a directory in which root, the root directory of the instance, and an empty shm stand for the
-        program and its children alone.
+    request: the request, with scratch set to state.
+    groups: the control groups that the program is started in.
+    overlay: a directory with root, the root directory of the instance, and an empty shm; both are visible
+        only to the program and its children.
     state: a directory for the program's own files.
-    prefix: tokens before the program's.
-    binds: what is seen inside at the same path, by path: whether it may be written to.
+    prefix: command line in front of the program's.
+    binds: paths seen inside at the same place, and whether each is writable.
     """
 
     request: InstanceRequest
@@ -59,13 +62,14 @@ class Wrapped:
 def wrapped(
     tools: Tools, request: InstanceRequest, groups: Mapping[str, Path], *, more: Sequence[str] = ()
 ) -> Iterator[Wrapped]:
-    """more: options of nm-box wrap for what the program cannot do.
+    """Prepare the root directory of an instance and the nm-box command line around its program.
 
-    Raises UnavailableError for an image, an attachment or a seat that does not fit, RunError.
+    more: options of nm-box wrap for what the program cannot do.
+    Raises UnavailableError for an image, an attachment or a seat that does not fit, and RunError.
     """
     require_fitting(request)
     binds = all_binds(tools, request)
-    # Not below request.scratch, which may lie in a bind: what is mounted there would be seen inside.
+    # Not below request.scratch, which may be inside a bind: mounts there would be visible inside.
     with (
         runtime.scratch_directory(f"{request.label}-state") as state,
         first_report(tools, replace(request, scratch=state)) as report,
@@ -101,9 +105,9 @@ def wrapped(
 
 
 def all_binds(tools: Tools, request: InstanceRequest) -> dict[Path, bool]:
-    """The binds of a request by path, and whether each may be written to: the tools may not.
+    """Return the binds of a request by path, and whether each is writable. The tools are not.
 
-    Raises RunError where one is not there: programs tell it in many ways, or make it.
+    Raises RunError if one does not exist: programs report this in different ways, or create it.
     """
     binds = {p.resolve(): True for p in request.binds}
     for path in binds:
@@ -116,7 +120,11 @@ def all_binds(tools: Tools, request: InstanceRequest) -> dict[Path, bool]:
 
 
 def require_plain(given: Wrapped, program: str, *, without: str) -> None:
-    """Raises RunError for a bind with a sign in its path that ends it on this program's command line."""
+    """Raises RunError for a bind with a character in its path that has a special meaning on this program's
+    command line.
+
+    without: these characters.
+    """
     for path in given.binds:
         if set(str(path)) & set(without):
             raise RunError(
@@ -129,8 +137,8 @@ def require_plain(given: Wrapped, program: str, *, without: str) -> None:
 class Started:
     """A program whose payload runs.
 
-    phases: of its start, 'program' from its own first moment on.
-    pid: of nm-init.
+    phases: seconds of its start by step; 'program' begins when the program is started.
+    pid: PID of nm-init.
     """
 
     given: Wrapped
@@ -149,9 +157,11 @@ def started(
     timeout: float = START_TIMEOUT,
     find: Callable[[str], str] = find_message,
 ) -> Iterator[Started]:
-    """Start the program in groups of its own. program: its tokens; more: options of nm-box wrap; find:
-    picks the message that explains a failure from its output. Everything ends on leaving.
+    """Start the program in its own control groups. Everything ends on exit.
 
+    program: returns its command line.
+    more: options of nm-box wrap.
+    find: picks the message that explains a failure from its output.
     Raises UnavailableError, RunError.
     """
     begin = time.monotonic_ns()
@@ -181,13 +191,16 @@ def started(
 def check_program(
     backend: Backend, host: Host, tools: Tools, *, program: str, remedy: str
 ) -> Available | Unavailable:
-    """Start one by this program. remedy: the line that installs it."""
+    """Check a backend by starting an instance with this program.
+
+    remedy: the command that installs it.
+    """
     missing = missing_tools(host, tools)
     if missing is not None:
         return missing
     if host.which(program) is None:
         return Unavailable(reason=f"{program} is not installed", remedy=remedy)
-    # ch-run does nothing at all without $USER.
+    # ch-run does not even print its version without $USER.
     said = host.run([program, "--version"], timeout=VERSION_TIMEOUT, env={"USER": "root"})
     number = re.search(r"\d+(\.\d+)+", said.stdout + said.stderr)
     version = f"{program} {number[0]}" if number else program

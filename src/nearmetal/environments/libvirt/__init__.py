@@ -1,1 +1,1 @@
-"""The backend libvirt: virtual machines that libvirt's daemon starts, by its XML and its commands."""
+"""Backend libvirt: virtual machines started by libvirt's daemon, by its XML and its commands."""

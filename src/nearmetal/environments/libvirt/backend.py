@@ -1,5 +1,5 @@
-"""Backend libvirt: the guests of backend qemu as transient domains of libvirt, for sites that manage theirs
-by it."""
+"""Backend libvirt: the guests of backend qemu as transient domains of libvirt, for sites that use libvirt for
+theirs."""
 
 from __future__ import annotations
 
@@ -45,11 +45,11 @@ from .tap import joined, tap
 from .xml import DomainPlan, domain_xml
 
 ASKED = "libvirt"
-"""A phase: seconds from asking for the domain until its vCPUs run."""
+"""Name of a phase: seconds from the request for the domain until its vCPUs run."""
 
 
 class Libvirt:
-    """Attachment none, loopback or user; as root also a seat on a network, but of a macvtap."""
+    """Takes attachment none, loopback or user; as root also a seat on a network, except that of a macvtap."""
 
     name = "libvirt"
     uses_kvm = True
@@ -61,7 +61,8 @@ class Libvirt:
     )
 
     def check(self, host: Host, tools: Tools) -> Available | Unavailable:
-        """Asks a daemon that answers, or starts one; no guest: what that boots, an image has to bring."""
+        """Check a daemon that answers, or start one. No guest is started: an image must provide what it
+        boots."""
         found = qemu_answer(host, tools)
         if isinstance(found, Unavailable):
             return found
@@ -99,7 +100,7 @@ class Libvirt:
 
 
 def _require_expressible(host: Host, request: InstanceRequest) -> None:
-    """Raises UnavailableError for what libvirt cannot be told, and for a tap without root."""
+    """Raises UnavailableError for settings that libvirt does not support, and for a tap without root."""
     name = request.environment.name
     for key, why in not_by_libvirt(settings_of(request), request.environment.attachment):
         raise UnavailableError(f"environment {name}: {key}: {why}")
@@ -110,7 +111,7 @@ def _require_expressible(host: Host, request: InstanceRequest) -> None:
 
 
 def require_rights(daemon: Daemon, settings: GuestSettings, name: str) -> None:
-    """Raises UnavailableError for what a daemon of our own may not do: it finds no huge pages, and locks no
+    """Raises UnavailableError for what a daemon started by nearmetal cannot do: use huge pages, and lock
     memory for a device."""
     asked = "huge_pages" if settings.huge_pages else "vfio" if settings.vfio is not None else ""
     if daemon.own and asked:
@@ -147,7 +148,7 @@ def _start(host: Host, tools: Tools, request: InstanceRequest) -> Iterator[Guest
             )
         )
         card = stack.enter_context(tap(host, request.label)) if request.seat is not None else ""
-        # As late as can be: our own ends by itself where nobody speaks to it, and disks take long to make.
+        # As late as possible: a daemon of nearmetal's ends by itself when idle, and making disks takes long.
         daemon = stack.enter_context(reached(host, tools, settings.uri, request.label, state, base.cache))
         require_rights(daemon, settings, request.environment.name)
         xml = domain_xml(
@@ -164,7 +165,7 @@ def _start(host: Host, tools: Tools, request: InstanceRequest) -> Iterator[Guest
         asked = time.monotonic_ns()
         domain = stack.enter_context(made(host, tools, daemon, request.label, xml, state))
         cgroups.take(groups, domain.process.pid)
-        pin(domain.threads, request)  # a group that is entered has put them on all its CPUs
+        pin(domain.threads, request)  # entering a control group has put the threads on all of its CPUs
         if request.seat is not None and place is not None:
             stack.enter_context(joined(host, card, request.seat, place))
         domain.resume()

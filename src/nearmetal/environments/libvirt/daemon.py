@@ -1,5 +1,9 @@
-"""The daemons of libvirt: one that answers here, else a session daemon of our own, with all it keeps in a
-directory of ours, for as long as one guest stands. What any of them keeps of ours. Spoken to by virsh."""
+"""The daemons of libvirt, used through virsh: one that answers here, or else a session daemon started by
+nearmetal.
+
+The latter keeps all its files in a directory of nearmetal's, and runs as long as one guest. This module also
+finds the domains of nearmetal that any daemon keeps.
+"""
 
 from __future__ import annotations
 
@@ -29,21 +33,22 @@ SYSTEM, SESSION = "qemu:///system", "qemu:///session"
 REMEDY = "apt-get install libvirt-clients libvirt-daemon libvirt-daemon-driver-qemu"
 START_REMEDY = "systemctl start virtqemud.socket, or libvirtd; or take guest: uri out"
 ASK_SECONDS = 60.0
-"""A daemon that is asked for the first time looks at every QEMU that it finds."""
+"""A daemon examines every QEMU that it finds at the first request."""
 LIST_SECONDS = 10.0
-"""For what is only looked for: a daemon that hangs holds no run up for longer."""
+"""Time limit of a search: a daemon that hangs must not delay a run for longer."""
 PROGRAMS = ("virtqemud", "libvirtd")
 IDLE_SECONDS = 10
-"""After which our own daemon ends by itself where it has no guest and nobody to serve: we were killed."""
+"""Seconds after which nearmetal's own daemon ends by itself without guest and client, in case nearmetal was
+killed."""
 CONFIGURATION = 'stdio_handler = "file"\nsecurity_driver = "none"\n'
 NOTE = "libvirt"
 """The file in a state directory that names the daemon of its guest."""
 LONGEST_PLACE = 40
-"""Characters: libvirt makes sockets below it, by paths that sockaddr_un has to hold."""
+"""Most characters of a directory below which libvirt makes sockets: their paths must fit into sockaddr_un."""
 _DIRECTORIES = {"XDG_RUNTIME_DIR": "r", "XDG_CONFIG_HOME": "c", "XDG_CACHE_HOME": "k"}
-"""By what a user's daemon finds them: names of ours, as short as the place."""
+"""Environment variables by which a user's daemon finds its directories, with short names for these."""
 _ANOTHER = 1
-"""A uid and gid that is neither root, nor the one by which the kernel shows those that have no number."""
+"""A uid and gid that is neither root nor the one that the kernel shows for unmapped users."""
 _LOOK_AGAIN = 0.005
 _END_SECONDS = 20.0
 _GONE = ("failed to get domain", "Domain not found", "domain is not running")
@@ -52,10 +57,10 @@ _ERROR = re.compile("^error:", re.MULTILINE)
 
 @dataclass(frozen=True, kw_only=True)
 class Daemon:
-    """One that answers.
+    """A daemon that answers.
 
-    own: we have started it.
-    security: models by which it would label files of guests.
+    own: whether nearmetal has started it.
+    security: security models by which it would label files of guests.
     """
 
     uri: str
@@ -72,34 +77,35 @@ def virsh_argv(uri: str, words: Sequence[str]) -> list[str]:
 
 
 def ask(host: Host, uri: str, *words: str, timeout: float = ASK_SECONDS) -> Completed:
-    """What virsh says; it starts no daemon for that."""
-    # A user's virsh would else start one that stays.
+    """Run a virsh command. virsh starts no daemon for it."""
+    # A user's virsh would otherwise start a daemon that stays.
     return host.run(virsh_argv(uri, words), timeout=timeout, env={"LIBVIRT_AUTOSTART": "0", "LC_ALL": "C"})
 
 
 def has_failed(said: str) -> bool:
-    """Whether virsh tells of an error; what else it says there are warnings."""
+    """Return whether virsh reports an error; other messages are warnings."""
     return _ERROR.search(said) is not None
 
 
 def find_virsh_message(output: str) -> str:
-    """Return why virsh failed: it prints what it could not do, and then why.
+    """Return why virsh failed. It prints first what it could not do, and then why.
 
-    Of several commands, the first counts."""
+    Of several commands, the first counts.
+    """
     parts = _ERROR.split(output)
     errors = [" ".join(e.split()) for e in parts[1:] or parts if e.strip()]
     return errors[min(1, len(errors) - 1)][:MOST_SHOWN] if errors else ""
 
 
 def missing_programs(host: Host) -> Unavailable | None:
-    """virsh is what a daemon is asked by; a program of a daemon is only wanted where none answers."""
+    """Return Unavailable if virsh is missing. A daemon program is needed only if no daemon answers."""
     if host.which("virsh") is None:
         return Unavailable(reason="virsh is not installed", remedy=REMEDY)
     return None
 
 
 def usual_uri(host: Host) -> str:
-    """Whose daemon is for who runs this."""
+    """Return the URI of the daemon for the current user."""
     return SYSTEM if host.is_root() else SESSION
 
 
@@ -107,9 +113,13 @@ def usual_uri(host: Host) -> str:
 def reached(
     host: Host, tools: Tools, asked: str | None, label: str, state: Path, cache: Path | None
 ) -> Iterator[Daemon]:
-    """A daemon, which is ended on leaving where it is ours. asked: the URI of one, None for the usual; state:
-    the instance's directory, where it is noted; cache: for what our own finds out about QEMU. Raises
-    UnavailableError where one that was asked for does not answer, RunError where our own does not start."""
+    """Yield a daemon. If nearmetal started it, it is ended on exit.
+
+    asked: the URI of one; None for the default.
+    state: the instance's directory, where the daemon is noted.
+    cache: directory for what a daemon of nearmetal's finds out about QEMU.
+    Raises UnavailableError if the requested one does not answer, RunError if nearmetal's own does not start.
+    """
     uri = asked or usual_uri(host)
     told = ask(host, uri, "capabilities")
     if told.ok:
@@ -132,7 +142,7 @@ def _security(told: Completed) -> tuple[str, ...]:
 
 @contextmanager
 def _own_daemon(host: Host, tools: Tools, label: str, state: Path, cache: Path | None) -> Iterator[str]:
-    """Its URI."""
+    """Start a daemon until exit. Yields its URI."""
     program = _program(host)
     if program is None:
         raise UnavailableError("no daemon of libvirt answers, and none is installed", remedy=REMEDY)
@@ -144,7 +154,7 @@ def _own_daemon(host: Host, tools: Tools, label: str, state: Path, cache: Path |
         if cache is not None:
             _keep_findings(findings, cache)
         said = place / "said"
-        # Not killed with us: it is to see that we are gone, and to end the guest first.
+        # It is not killed with nearmetal, so that it can notice this and end the guest first.
         daemon = host.start(
             [tools / "nm-box", "reap", "--", *_as_user(host), program, "--timeout", str(IDLE_SECONDS)],
             stdout=said,
@@ -170,7 +180,7 @@ def _own_daemon(host: Host, tools: Tools, label: str, state: Path, cache: Path |
 
 
 def _end(daemon: Process, name: str) -> None:
-    """Alone first, so that its reaper still fetches it."""
+    """End the daemon. It is killed first by itself, so that its reaper can still collect its exit status."""
     with contextlib.suppress(ProcessLookupError, TimeoutError):
         pid = processes.descendant(daemon.pid, name)
         if pid is not None:
@@ -180,15 +190,18 @@ def _end(daemon: Process, name: str) -> None:
 
 
 def _as_user(host: Host) -> list[str]:
-    """A daemon of root's is the machine's, whose directories are the machine's too. In a user namespace,
-    where our root has another number, it is a user's; what it may do to files is the same."""
+    """Return the command that starts a daemon as an ordinary user.
+
+    Root's daemon would use the directories of the machine's daemon. In a user namespace in which root has
+    another number, it uses those of a user, with the same rights to files.
+    """
     if not host.is_root():
         return []
     return ["unshare", "--user", f"--map-user={_ANOTHER}", f"--map-group={_ANOTHER}", "--"]
 
 
 def _keep_findings(directory: Path, cache: Path) -> None:
-    """What libvirt has found out about QEMU takes it seconds, and holds until QEMU, kernel or libvirt
+    """Keep what libvirt finds out about QEMU, which takes seconds and is valid until QEMU, kernel or libvirt
     change."""
     kept = cache / "libvirt"
     kept.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -197,26 +210,32 @@ def _keep_findings(directory: Path, cache: Path) -> None:
 
 
 def _program(host: Host) -> str | None:
-    """Users' $PATH seldom has /usr/sbin."""
+    """Return the program of a daemon. /usr/sbin is searched too, since it is seldom in the $PATH of users."""
     names = (name for p in PROGRAMS for name in (p, f"/usr/sbin/{p}"))
     return next((found for name in names if (found := host.which(name)) is not None), None)
 
 
 def place_name(label: str) -> str:
-    """A name that begins as the label does, up to what tells whose it is, and is as good as it."""
+    """Return a short unique name that begins like the label, so that it shows to which run it belongs."""
     return (
         label if len(label) + len("/tmp/") <= LONGEST_PLACE else f"{label[:24]}-{crc32(label.encode()):08x}"
     )
 
 
 def kept_domains(host: Host, *, noted: bool = False) -> tuple[str, ...]:
-    """Names of all that the daemons here keep, running or not; empty where none answers. noted: only by those
-    that instances have noted, since asking may start one by its socket."""
+    """Return the names of all domains that the daemons here keep, running or not; empty if none answers.
+
+    noted: ask only daemons that instances have noted, because a request may start a daemon through its
+        socket.
+    """
     return tuple(dict.fromkeys(name for uri in _known(host, noted=noted) for name in _domains(host, uri)))
 
 
 def destroy_domain(host: Host, name: str) -> None:
-    """Wherever it is; harmless where it is gone. Raises RunError."""
+    """Destroy a domain, whichever daemon has it. Harmless if it is gone.
+
+    Raises RunError.
+    """
     for uri in _known(host):
         if name in _domains(host, uri):
             destroy(host, uri, name)
@@ -224,14 +243,16 @@ def destroy_domain(host: Host, name: str) -> None:
 
 
 def destroy(host: Host, uri: str, name: str) -> None:
-    """A transient domain is gone with that, and the log that libvirt kept of it. Harmless where it is gone.
-    Raises RunError."""
+    """Destroy a transient domain, and remove libvirt's log of it. Harmless if it is gone.
+
+    Raises RunError.
+    """
     done = ask(host, uri, "destroy", name)
     if not done.ok and not any(words in done.stderr for words in _GONE):
         raise RunError(
             f"guest {name} cannot be destroyed: {done.failure(find_virsh_message)}", remedy="nearmetal clean"
         )
-    with contextlib.suppress(OSError, RuntimeError):  # who has no home has no log there
+    with contextlib.suppress(OSError, RuntimeError):  # a user without a home directory has no log there
         (_log_directory(uri) / f"{name}.log").unlink(missing_ok=True)
 
 
@@ -241,7 +262,7 @@ def _domains(host: Host, uri: str) -> tuple[str, ...]:
 
 
 def _known(host: Host, *, noted: bool = False) -> tuple[str, ...]:
-    """The daemons that instances have noted, and the usual one, last."""
+    """Return the daemons that instances have noted and, last, the default one."""
     uris = [uri for uri in runtime.own_notes(NOTE) if re.fullmatch(LIBVIRT_URI, uri)]
     if not noted:
         uris.append(usual_uri(host))
@@ -249,7 +270,7 @@ def _known(host: Host, *, noted: bool = False) -> tuple[str, ...]:
 
 
 def _log_directory(uri: str) -> Path:
-    """Where libvirt's own settings put what QEMU says, whichever way the URI leads to the daemon; ours goes
+    """Return the directory of QEMU's logs by libvirt's defaults. Logs of nearmetal's own daemon are removed
     with its directory."""
     if urlsplit(uri).path == urlsplit(SYSTEM).path:
         return Path("/var/log/libvirt/qemu")

@@ -1,5 +1,8 @@
-"""A transient domain of libvirt, from its making to its end: made paused, by a client that stays and with
-which it goes, whatever ends us."""
+"""A transient domain of libvirt from creation to end.
+
+It is created paused by a client that keeps running. The domain ends with this client, even if nearmetal is
+killed.
+"""
 
 from __future__ import annotations
 
@@ -28,10 +31,10 @@ _LOOK_AGAIN = 0.005
 
 @dataclass(frozen=True, kw_only=True)
 class Domain:
-    """One that stands.
+    """A running domain.
 
-    process: its QEMU.
-    threads: of its vCPUs, by number.
+    process: its QEMU process.
+    threads: thread IDs of its vCPUs, by number.
     """
 
     host: Host
@@ -41,20 +44,27 @@ class Domain:
     threads: tuple[int, ...]
 
     def resume(self) -> None:
-        """Raises RunError."""
+        """Let its vCPUs run.
+
+        Raises RunError.
+        """
         done = ask(self.host, self.uri, "resume", self.name)
         if not done.ok:
             raise RunError(f"guest {self.name} cannot be resumed: {done.failure(find_virsh_message)}")
 
     def registers(self) -> str:
-        """Of its first CPU, as QEMU prints them; empty where it does not say."""
+        """Return the registers of its first CPU as QEMU prints them; empty if it does not."""
         done = ask(self.host, self.uri, "qemu-monitor-command", self.name, "--hmp", "info registers")
         return done.stdout if done.ok else ""
 
 
 @contextmanager
 def made(host: Host, tools: Tools, daemon: Daemon, name: str, xml: str, state: Path) -> Iterator[Domain]:
-    """Paused. state: the instance's directory. Raises RunError with libvirt's words."""
+    """Create a paused domain until exit.
+
+    state: the instance's directory.
+    Raises RunError with libvirt's message.
+    """
     (state / FILE).write_text(xml)
     said, errors = state / _SAID, state / _ERRORS
     words = (
@@ -63,8 +73,8 @@ def made(host: Host, tools: Tools, daemon: Daemon, name: str, xml: str, state: P
         f"event --domain {name} --event lifecycle --loop",
     )
     with ExitStack() as stack:
-        # Until its process is known only the daemon can end it, and one of ours is killed before it has seen
-        # that its client is gone.
+        # Until its process is known, only the daemon can end it, and nearmetal's own daemon is killed before
+        # it has noticed that its client is gone.
         unknown = stack.enter_context(ExitStack())
         unknown.callback(_destroy, host, daemon.uri, name)
         client = host.start(
@@ -77,20 +87,20 @@ def made(host: Host, tools: Tools, daemon: Daemon, name: str, xml: str, state: P
         stack.callback(client.kill)
         threads = _threads(client, said, errors)
         process = stack.enter_context(ForeignProcess(process_of_thread(threads[0])))
-        if not daemon.own:  # ours ends with its guest, and has no other
+        if not daemon.own:  # nearmetal's own daemon has only this guest and ends with it
             stack.callback(_destroy, host, daemon.uri, name)
         unknown.pop_all()
         yield Domain(host=host, uri=daemon.uri, name=name, process=process, threads=threads)
 
 
 def _destroy(host: Host, uri: str, name: str) -> None:
-    """What a daemon does not end, is ended by its pid."""
+    """Destroy a domain. If the daemon fails, the domain is ended later by its PID."""
     with contextlib.suppress(RunError):
         destroy(host, uri, name)
 
 
 def _threads(client: Process, said: Path, errors: Path) -> tuple[int, ...]:
-    """Of the vCPUs, which QEMU is asked for as soon as it stands."""
+    """Return the thread IDs of the vCPUs, which QEMU reports as soon as it runs."""
     end = time.monotonic() + ASK_SECONDS
     while True:
         for line in said.read_text().splitlines():

@@ -1,4 +1,4 @@
-"""What of a guest of QEMU libvirt cannot be told."""
+"""Settings of QEMU guests that libvirt does not support."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ NOT_ATTACHED = {
 
 
 def not_by_libvirt(settings: GuestSettings, attachment: Attachment) -> Iterator[tuple[str, str]]:
-    """(key, why and what to write instead)."""
+    """Yield (key, reason and what to write instead)."""
     if attachment in NOT_ATTACHED:
         yield "attachment", NOT_ATTACHED[attachment]
     if settings.machine is MachineType.MICROVM:
@@ -31,7 +31,7 @@ def not_by_libvirt(settings: GuestSettings, attachment: Attachment) -> Iterator[
 
 
 def misfits(environment: Environment, _given: Collection[KeyPath]) -> Misfits:
-    """The same of an environment of a study file, but for its attachment."""
+    """Yield the same for an environment of a study file, without its attachment."""
     for key, why in not_by_libvirt(environment.guest or GuestSettings(), environment.attachment):
         if key != "attachment":
             yield ("guest", key), why

@@ -1,6 +1,8 @@
-"""The tap of a guest that libvirt starts. A daemon opens it by its name, in the network namespace of the
-machine; then it is moved to the guest's seat, where it takes the place that nm-box would have given it
-(kernels/box/tap.c). QEMU holds it open, and does not mind."""
+"""The tap of a guest that libvirt starts.
+
+A daemon opens it by name, in the network namespace of the machine. It is then moved to the guest's seat, to
+the place that nm-box would have given it (kernels/box/tap.c). QEMU keeps it open and is not affected.
+"""
 
 from __future__ import annotations
 
@@ -17,19 +19,22 @@ from ...model.environments.network import Seat
 from ..guest import GuestInterface
 
 BRIDGE = "nmbridge"
-"""As nm-box makes it in a seat."""
+"""Name of the bridge that nm-box makes in a seat."""
 SECONDS = 60.0
 
 
 def tap_name(label: str) -> str:
-    """At most 15 characters, for the kernel."""
+    """Return a name of at most 15 characters, the kernel's limit."""
     return f"nmlv{crc32(label.encode()):08x}"
 
 
 @contextmanager
 def tap(host: Host, label: str) -> Iterator[str]:
-    """The name of a new tap, here, which is ours to open; it goes on leaving where it is still here. Raises
-    RunError."""
+    """Make a new tap in the current network namespace and yield its name. On exit it is removed if it is
+    still there.
+
+    Raises RunError.
+    """
     name = tap_name(label)
     _ip(host, "tuntap", "add", "dev", name, "mode", "tap", "user", str(os.geteuid()))
     try:
@@ -41,7 +46,10 @@ def tap(host: Host, label: str) -> Iterator[str]:
 
 @contextmanager
 def joined(host: Host, name: str, seat: Seat, place: GuestInterface) -> Iterator[None]:
-    """The tap on the bridge in a seat, which no other guest has; it goes on leaving. Raises RunError."""
+    """Connect the tap to the bridge in a seat until exit. No other guest may use the seat.
+
+    Raises RunError.
+    """
     inside = ["nsenter", f"--net={seat.netns}", "--", "ip"]
     with _taken(seat):
         try:
@@ -55,7 +63,10 @@ def joined(host: Host, name: str, seat: Seat, place: GuestInterface) -> Iterator
 
 @contextmanager
 def _taken(seat: Seat) -> Iterator[None]:
-    """By the name that nm-box takes for QEMU, as long as we live. Raises RunError where a guest has it."""
+    """Reserve a seat until exit by the name that nm-box uses for QEMU.
+
+    Raises RunError if another guest has it.
+    """
     with ExitStack() as stack:
         try:
             with namespaces.entered(seat.netns):

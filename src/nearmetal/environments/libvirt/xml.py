@@ -1,5 +1,5 @@
-"""The domain that libvirt is given for a guest of QEMU: the same machine, with the same devices on its root
-bus, as qemu/argv.py asks QEMU for by itself. Pure. (https://libvirt.org/formatdomain.html)"""
+"""The domain XML of a guest: the same machine as in qemu/argv.py, with the same devices on its root bus.
+Pure. (https://libvirt.org/formatdomain.html)"""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from ..qemu.argv import AGENT, TB_CACHE, Disk, GuestPlan, Wire
 
 QEMU_NAMESPACE = "http://libvirt.org/schemas/domain/qemu/1.0"
 FIRST_SLOT = 2
-"""Slot 1 of q35 is that of a graphics card, which libvirt leaves free."""
+"""First slot used. libvirt keeps slot 1 of q35 free for a graphics card."""
 _NO_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-"""Characters that no XML can hold, however written (XML 1.0, Char)."""
+"""Characters that XML cannot contain, however written (XML 1.0, Char)."""
 _CARDS = {Nic.VIRTIO: "virtio", Nic.VHOST: "virtio", Nic.E1000: "e1000", Nic.RTL8139: "rtl8139"}
 
 
@@ -26,11 +26,11 @@ _CARDS = {Nic.VIRTIO: "virtio", Nic.VHOST: "virtio", Nic.E1000: "e1000", Nic.RTL
 class DomainPlan:
     """What a domain of libvirt is made of.
 
-    name: of the domain, which is the instance's label.
-    cpus: of the machine, for each vCPU, empty where none is pinned.
-    tap: that its card is to get.
-    security: models of the daemon that would else label its files.
-    owner: uid and gid that QEMU runs as where the daemon would choose another.
+    name: name of the domain, which is the instance's label.
+    cpus: CPU of the machine for each vCPU; empty if none is pinned.
+    tap: name of the tap for its network card.
+    security: security models by which the daemon would otherwise label its files.
+    owner: uid and gid that QEMU runs as, if the daemon would choose others.
     """
 
     name: str
@@ -43,7 +43,10 @@ class DomainPlan:
 
 
 def domain_xml(plan: DomainPlan) -> str:
-    """Raises UnavailableError for a text that XML cannot hold."""
+    """Return the XML of a domain.
+
+    Raises UnavailableError for a text that XML cannot contain.
+    """
     g, s = plan.guest, plan.guest.settings
     kvm = g.accelerator is Accelerator.KVM
     ElementTree.register_namespace("qemu", QEMU_NAMESPACE)
@@ -68,7 +71,7 @@ def domain_xml(plan: DomainPlan) -> str:
     _devices(SubElement(domain, "devices"), plan)
     for model in plan.security:
         _unlabelled(domain, model, plan.owner)
-    # By it the process is found, as every other of an instance.
+    # The label in its environment identifies the process, as for every process of an instance.
     line = SubElement(domain, f"{{{QEMU_NAMESPACE}}}commandline")
     label = {"name": processes.LABEL_VARIABLE, "value": plan.name}
     SubElement(line, f"{{{QEMU_NAMESPACE}}}env", label)
@@ -84,7 +87,10 @@ def domain_xml(plan: DomainPlan) -> str:
 
 
 def security_models(capabilities: str) -> tuple[str, ...]:
-    """Of a daemon, from `virsh capabilities`. Raises ValueError for another text."""
+    """Return the security models of a daemon, from `virsh capabilities`.
+
+    Raises ValueError for another text.
+    """
     try:
         found = ElementTree.fromstring(capabilities).findall("host/secmodel/model")
     except ElementTree.ParseError as e:
@@ -99,7 +105,7 @@ def _text(parent: Element, tag: str, text: str, **attributes: str) -> Element:
 
 
 def _memory(domain: Element, g: GuestPlan) -> None:
-    """Shared where virtiofsd reads it, in huge pages where asked for."""
+    """Add the memory settings: shared if virtiofsd reads it, in huge pages if requested."""
     s = g.settings
     if not g.shared_root and not s.huge_pages and s.numa == 1:
         return
@@ -164,8 +170,8 @@ def _devices(devices: Element, plan: DomainPlan) -> None:
 
 
 def _at(device: Element, slot: int) -> None:
-    """On the root bus, where QEMU puts it that nobody tells: libvirt would give each a port of its own, which
-    firmware and kernel look at one by one."""
+    """Put a device on the root bus, where QEMU puts it by default. libvirt would give each device a port of
+    its own, and firmware and kernel would have to scan them one by one."""
     where = {"type": "pci", "domain": "0", "bus": "0", "slot": str(slot), "function": "0"}
     SubElement(device, "address", where)
 
@@ -195,13 +201,16 @@ def _card(devices: Element, plan: DomainPlan, mac: str, slot: int) -> None:
     SubElement(card, "model", {"type": _CARDS[nic]})
     if _CARDS[nic] == "virtio" and not user:
         SubElement(card, "driver", {"name": "vhost" if nic is Nic.VHOST else "qemu"})
-    # Nobody boots over the network, so the firmware is not to run the card's own program for that.
+    # No guest boots over the network, so the firmware need not run the card's boot ROM.
     SubElement(card, "rom", {"enabled": "no"})
     _at(card, slot)
 
 
 def _passed_through(devices: Element, address: str, slot: int) -> None:
-    """address: [DOMAIN:]BUS:SLOT.FUNCTION, bound to vfio-pci already."""
+    """Add a device that is passed through.
+
+    address: [DOMAIN:]BUS:SLOT.FUNCTION, already bound to vfio-pci.
+    """
     *domain, bus, rest = address.split(":")
     device, _, function = rest.partition(".")
     made = SubElement(devices, "hostdev", {"mode": "subsystem", "type": "pci", "managed": "no"})
@@ -212,7 +221,7 @@ def _passed_through(devices: Element, address: str, slot: int) -> None:
 
 
 def _unlabelled(domain: Element, model: str, owner: tuple[int, int]) -> None:
-    """Files stay as they are: those of an image are of many guests, and of the user."""
+    """Keep libvirt from relabelling files: image files are shared by many guests, and belong to the user."""
     if model == "dac":
         label = SubElement(domain, "seclabel", {"type": "static", "model": model, "relabel": "no"})
         _text(label, "label", f"+{owner[0]}:+{owner[1]}")

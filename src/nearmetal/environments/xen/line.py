@@ -1,5 +1,5 @@
-"""How a guest of Xen is reached: a line between its agent and dom0, an interface pair that nothing else uses,
-and its console, which tells why it does not boot."""
+"""How a Xen guest is reached: a network line between its agent and dom0 that nothing else uses, and its
+console, which shows why it does not boot."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ from .dom0 import Dom0Access
 from .xl import Xl
 
 PORT = 7531
-"""On which the agent listens, on the line alone."""
+"""Port on which the agent listens, on the line only."""
 MAC_PREFIX = "00:16:3e"
-"""Of Xen's project, free for guests."""
+"""MAC prefix of the Xen project, for use by guests."""
 _LINK_LOCAL = int(IPv4Address("169.254.1.0"))
 _PAIRS = (int(IPv4Address("169.254.255.0")) - _LINK_LOCAL) // 4
 _CONSOLE_SECONDS = 60.0
 _LOOK_AGAIN = 0.05
 _LOOK_AT_GUEST = 2.0
-"""Seconds between two looks at whether it still runs; each is a call of xl."""
+"""Seconds between two checks whether it still runs. Each check is a call of xl."""
 _APART = 20.0
-"""Times as long as a look took, the next one comes after it at the soonest."""
+"""The time until the next check is at least this many times the duration of the last one."""
 _SHORT = 10.0
 
 
@@ -40,9 +40,9 @@ _SHORT = 10.0
 class Line:
     """The network between dom0 and the agent of a virtual machine.
 
-    mac: of the guest's end.
+    mac: MAC address of the guest's end.
     dom0, guest: addresses of the two ends (of a /30, link-local).
-    key: what the agent must be told first, hexadecimal.
+    key: hexadecimal key that must be sent to the agent first.
     """
 
     mac: str
@@ -52,8 +52,10 @@ class Line:
 
 
 def line_of(dom0: Host, key: str) -> Line:
-    """A pair of addresses that this dom0 does not use yet. Raises RunError where it does not say which it
-    uses."""
+    """Return a line with a pair of addresses that this dom0 does not use yet.
+
+    Raises RunError if dom0 does not report its addresses.
+    """
     said = dom0.run(["ip", "-4", "-oneline", "address", "show"], timeout=_SHORT)
     if not said.ok:
         raise RunError(f"{dom0.name} does not report its addresses: {said.failure()}")
@@ -68,7 +70,10 @@ def line_of(dom0: Host, key: str) -> Line:
 
 @dataclass(frozen=True, kw_only=True)
 class Console:
-    """file: with what the guest has said so far."""
+    """A guest's console.
+
+    file: file with its output so far.
+    """
 
     file: Path
 
@@ -81,13 +86,16 @@ class Console:
 
 @contextmanager
 def console_read(dom0: Host, xl: Xl, name: str, state: Path) -> Iterator[Console]:
-    """What a guest says, into a file of ours. Raises RunError where it has no console."""
+    """Copy the console output of a guest to a file until exit.
+
+    Raises RunError if it has no console.
+    """
     found = xl.find(name)
     if found is None:
         raise RunError(f"guest {name} is gone before it was started")
     device = _terminal(dom0, f"/local/domain/{found.id}/console/tty")
     said = state / CONSOLE
-    # Not by `xl console`, which ends with its input; the terminal is raw, so nothing is echoed back.
+    # `xl console` would end with its input. The terminal is raw, so nothing is echoed back.
     reader = dom0.start(["cat", device], stdout=said, stderr=state / "console.err", cwd=Path("/"))
     try:
         yield Console(file=said)
@@ -112,8 +120,8 @@ def _terminal(dom0: Host, key: str) -> str:
 class Answered:
     """A guest whose agent answers.
 
-    socket: of the multiplexer.
-    process: it.
+    socket: socket of the multiplexer.
+    process: process of the multiplexer.
     """
 
     socket: Path
@@ -134,8 +142,10 @@ def answered(
     state: Path,
     timeout: float,
 ) -> Iterator[Answered]:
-    """Wait for the agent, and hold the line to it until the body is left. Raises RunError with the last words
-    of the guest's console."""
+    """Wait for the agent, and keep the line to it until exit.
+
+    Raises RunError with the last output of the guest's console.
+    """
     where, socket, key = f"tcp:{line.guest}:{PORT}", state / "agent", state / "key"
     if at.ssh is not None:
         where = str(state / "line")
@@ -166,7 +176,7 @@ def answered(
 
 
 def _gone(xl: Xl, name: str, multiplexer: Process, console: Console) -> Callable[[], str]:
-    """What tells why a guest answers no more: '' while it still runs."""
+    """Return a function that says why a guest no longer answers: '' while it still runs."""
     again = time.monotonic() + _LOOK_AT_GUEST
 
     def gone() -> str:
@@ -178,10 +188,10 @@ def _gone(xl: Xl, name: str, multiplexer: Process, console: Console) -> Callable
         try:
             found = xl.find(name)
         except RunError:
-            return closed  # nobody can tell, so it is waited for
+            return closed  # the state is unknown, so keep waiting
         finally:
             end = time.monotonic()
-            # The look must not take the CPU that guests boot on.
+            # The check must not take the CPU on which guests boot.
             again = end + max(_LOOK_AT_GUEST, _APART * (end - begin))
         if found is not None and not set(found.state) & set("scd"):
             return closed

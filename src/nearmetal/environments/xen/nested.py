@@ -1,5 +1,5 @@
-"""Whether Xen itself stands on a machine, in a virtual machine or in an emulator: what is said of its guests
-then."""
+"""Find out whether Xen itself runs on a machine, in a virtual machine or in an emulator, to label the figures
+of its guests."""
 
 from __future__ import annotations
 
@@ -17,8 +17,11 @@ COPY_SECONDS = 60.0
 
 
 def nested(dom0: Host, tools: Tools, label: str) -> str:
-    """'Xen in TCG: QEMU Standard PC', 'Xen in a virtual machine: KVM, …'. dom0: of a Xen that says it is in
-    one (xl.Facts.virtual); label: for what has to lie there for a moment."""
+    """Return 'Xen in TCG: QEMU Standard PC', 'Xen in a virtual machine: KVM, …'.
+
+    dom0: the dom0 of a Xen that reports that it is virtual (xl.Facts.virtual).
+    label: name of a temporary directory there.
+    """
     below = [name for name in _below(dom0, tools, label) if name != XEN]
     where = machine_name(dom0)
     if TCG in below:
@@ -28,10 +31,10 @@ def nested(dom0: Host, tools: Tools, label: str) -> str:
 
 
 def _below(dom0: Host, tools: Tools, label: str) -> tuple[str, ...]:
-    """Empty where it cannot be asked there, or where Xen answers for the processor."""
+    """Return the hypervisors below Xen; empty if nm-box cannot run there, or if Xen hides the processor."""
     if not isinstance(dom0, SshHost):
         return hypervisors(dom0, tools / "nm-box")
-    # A directory that is nobody else's: what is run there lies where everybody may write.
+    # A private directory, because its parent is writable for everybody.
     directory = PurePosixPath(THERE) / label
     if not dom0.run(["mkdir", "-m", "700", str(directory)], timeout=COPY_SECONDS).ok:
         return ()

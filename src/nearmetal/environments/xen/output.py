@@ -1,4 +1,4 @@
-"""What xl and xentop print, read. Pure: lines that say something else are passed over, never guessed."""
+"""Parse the output of xl and xentop. Pure: lines with another form are skipped, never guessed."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class ListedDomain:
 
     memory: bytes.
     state: letters of 'rbpscd' (running, blocked, paused, shut down, crashed, dying).
-    cpu_seconds: of all its vCPUs since its start.
+    cpu_seconds: CPU time of all its vCPUs since its start.
     """
 
     name: str
@@ -45,8 +45,8 @@ class ListedDomain:
 class VirtualCpu:
     """One line of `xl vcpu-list`.
 
-    cpu: where it runs, None while it is paused.
-    hard, soft: affinities in xl's own words ('all', '0', '0-1').
+    cpu: CPU where it runs; None while it is paused.
+    hard, soft: affinities as xl prints them ('all', '0', '0-1').
     """
 
     domain: str
@@ -60,7 +60,7 @@ class VirtualCpu:
 
 @dataclass(frozen=True, kw_only=True)
 class SchedulerShare:
-    """weight and cap of one domain."""
+    """Weight and cap of one domain."""
 
     domain: str
     weight: int
@@ -68,7 +68,7 @@ class SchedulerShare:
 
 
 def domains(text: str) -> tuple[ListedDomain, ...]:
-    """Of `xl list`."""
+    """Parse `xl list`."""
     found = []
     for line in text.splitlines():
         match = re.fullmatch(
@@ -89,7 +89,7 @@ def domains(text: str) -> tuple[ListedDomain, ...]:
 
 
 def virtual_cpus(text: str) -> tuple[VirtualCpu, ...]:
-    """Of `xl vcpu-list`."""
+    """Parse `xl vcpu-list`."""
     found = []
     for line in text.splitlines():
         match = re.fullmatch(
@@ -112,7 +112,7 @@ def virtual_cpus(text: str) -> tuple[VirtualCpu, ...]:
 
 
 def shares(text: str) -> tuple[SchedulerShare, ...]:
-    """Of `xl sched-credit` or `xl sched-credit2`."""
+    """Parse `xl sched-credit` or `xl sched-credit2`."""
     found = []
     for line in text.splitlines():
         match = re.fullmatch(r"(\S+)\s+\d{1,9}\s+(\d{1,9})\s+(\d{1,9})\s*", line)
@@ -122,13 +122,13 @@ def shares(text: str) -> tuple[SchedulerShare, ...]:
 
 
 def scheduler(info: str) -> XenScheduler | None:
-    """Of `xl info`: None where it is another than ours."""
+    """Return the scheduler from `xl info`; None if it is not a XenScheduler."""
     match = re.search(r"^xen_scheduler\s*:\s*(\S+)\s*$", info, re.MULTILINE)
     return XenScheduler(match[1]) if match and match[1] in set(XenScheduler) else None
 
 
 def version(info: str) -> str:
-    """Of `xl info`: '4.17.3', empty where it says none."""
+    """Return the version from `xl info`, such as '4.17.3'; empty if there is none."""
     parts = dict(re.findall(r"^(xen_major|xen_minor|xen_extra)\s*:[ \t]*(\S*)\s*$", info, re.MULTILINE))
     if not {"xen_major", "xen_minor"} <= parts.keys():
         return ""
@@ -136,34 +136,37 @@ def version(info: str) -> str:
 
 
 def cpus(info: str) -> int:
-    """Of `xl info`: how many CPUs the machine has, 0 where it says none."""
+    """Return the number of CPUs from `xl info`; 0 if there is none."""
     match = re.search(r"^nr_cpus\s*:\s*(\d{1,9})\s*$", info, re.MULTILINE)
     return int(match[1]) if match else 0
 
 
 def capabilities(info: str) -> frozenset[str]:
-    """Of `xl info`: words such as 'xen-3.0-x86_64' (pv guests) and 'hvm-3.0-x86_64', and of virt_caps
-    ('hap')."""
+    """Return the words of xen_caps and virt_caps from `xl info`, such as 'xen-3.0-x86_64' (pv guests),
+    'hvm-3.0-x86_64' and 'hap'."""
     lines: list[tuple[str, str]] = re.findall(r"^(xen_caps|virt_caps)\s*:[ \t]*(.*)$", info, re.MULTILINE)
     return frozenset(word for _, words in lines for word in words.split())
 
 
 def in_virtual_machine(info: str) -> bool:
-    """Of `xl info`: whether the hypervisor's processor says that it is one of a virtual machine (CPUID leaf
-    1, ECX bit 31: the second word of hw_caps)."""
+    """Return from `xl info` whether the hypervisor's processor reports that it is virtual (CPUID leaf 1, ECX
+    bit 31: the second word of hw_caps)."""
     match = re.search(r"^hw_caps\s*:\s*[0-9a-f]{8}:([0-9a-f]{8})\b", info, re.MULTILINE)
     return match is not None and bool(int(match[1], 16) & _HYPERVISOR)
 
 
 def free_memory(info: str) -> int | None:
-    """Of `xl info`, in bytes: what no domain has."""
+    """Return from `xl info` the bytes of memory that no domain has; None if not reported."""
     match = re.search(r"^free_memory\s*:\s*(\d{1,12})\s*$", info, re.MULTILINE)
     return int(match[1]) << 20 if match else None
 
 
 def counters(text: str) -> dict[str, dict[str, float]]:
-    """Of `xentop -b -f`, by domain: its last table. Names of ours (_COUNTED), in s, B or plain counts; a
-    column that is not there or holds no number is missing, never zero."""
+    """Return the counters in the last table of `xentop -b -f`, by domain, with the names in _COUNTED, in s, B
+    or plain counts.
+
+    A column that is missing or has no number is left out, never zero.
+    """
     found: dict[str, dict[str, float]] = {}
     header: list[str] = []
     for line in text.splitlines():

@@ -1,4 +1,4 @@
-"""Settings that only a guest of Xen has, and what it cannot have."""
+"""Settings that only a Xen guest has, and settings that it cannot have."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from ..guest import no_libvirt
 
 
 class XenType(StrEnum):
-    """How much of the machine is paravirtual: all of it (pv), all but memory and CPU (pvh), as much as
-    drivers know of (hvm)."""
+    """How much of the guest is paravirtual: all (pv), all except memory and CPU (pvh), or only what has
+    paravirtual drivers (hvm)."""
 
     PV = "pv"
     PVH = "pvh"
@@ -23,7 +23,7 @@ class XenType(StrEnum):
 
 
 class XenScheduler(StrEnum):
-    """Of the hypervisor's CPUs."""
+    """Schedulers of the hypervisor."""
 
     CREDIT = "credit"
     CREDIT2 = "credit2"
@@ -39,7 +39,7 @@ class XenDiskKind(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class XenDisk:
-    """Where a guest's writable disk and its swap lie on dom0."""
+    """Storage of a guest's writable disk and its swap on dom0."""
 
     kind: XenDiskKind = field(
         default=XenDiskKind.FILE,
@@ -88,9 +88,9 @@ class Dom0:
 
 @dataclass(frozen=True, kw_only=True)
 class XenSettings(BackendSettings):
-    """What is asked of a guest under Xen beyond what every guest has.
+    """Settings of a guest under Xen, beyond those of every guest.
 
-    dom0: None where it is this machine.
+    dom0: None if it is this machine.
     """
 
     section = "xen"
@@ -160,13 +160,13 @@ NOT_OF_GUEST = {key: f"{key} is of backend qemu: {why}" for key, why in _QEMU_ON
 
 
 def settings_for(environment: Environment) -> XenSettings:
-    """The settings of an environment, or the usual ones."""
+    """Return the settings of an environment, or the defaults."""
     own = environment.own
     return own if isinstance(own, XenSettings) else XenSettings()
 
 
 def misfits(environment: Environment, given: Collection[KeyPath]) -> Misfits:
-    """What a guest of Xen cannot have."""
+    """Yield what a Xen guest cannot have."""
     yield from no_libvirt("xen", environment)
     guest = environment.guest
     if environment.image == HOST and (guest is None or guest.disk is None):
@@ -181,7 +181,7 @@ def misfits(environment: Environment, given: Collection[KeyPath]) -> Misfits:
 
 
 def _own_misfits(environment: Environment, x: XenSettings, given: Collection[KeyPath]) -> Misfits:
-    """Of its own keys."""
+    """Yield mistakes in its own keys."""
     attachment, guest = environment.attachment, environment.guest
     if x.bridge is not None and attachment.seated:
         yield ("bridge",), f"attachment {attachment} gives it an interface already; write attachment: none"
@@ -206,7 +206,7 @@ def _own_misfits(environment: Environment, x: XenSettings, given: Collection[Key
 
 
 def _path_mistake(kind: XenDiskKind, path: str) -> str:
-    """xl's disks end at a comma; '' where nothing is wrong."""
+    """Return what is wrong with a path; '' if nothing is. In xl's disk settings, a comma ends a path."""
     plain = all(c.isalnum() or c in "/_.+-" for c in path)
     if kind is XenDiskKind.LVM:
         wrong = not plain or "/" in path or path.startswith("-")

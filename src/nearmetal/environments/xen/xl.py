@@ -15,9 +15,9 @@ from . import output
 from .settings import XenScheduler
 
 CALL_SECONDS = 60.0
-"""A call that answers at once, where guests leave dom0 the CPU that it needs."""
+"""Time limit of a call. It answers at once if guests leave dom0 enough CPU time."""
 CREATE_SECONDS = 90.0
-"""xl's own limit for each of a guest's devices is 40 s."""
+"""Time limit of a creation. xl's own limit for each of a guest's devices is 40 s."""
 SAVE_SECONDS = 300.0
 GONE_SECONDS = 60.0
 _LOOK_AGAIN = 0.1
@@ -26,14 +26,14 @@ _NOISE = ("Parsing config", "Saving to", "xc: progress", "Loading new save file"
 
 @dataclass(frozen=True, kw_only=True)
 class Facts:
-    """What the hypervisor says of itself.
+    """Properties of the hypervisor.
 
     version: '4.17.3'.
-    cpus: of the machine, how many.
-    scheduler: None where it is none of ours.
+    cpus: number of CPUs of the machine.
+    scheduler: None if it is not a XenScheduler.
     capabilities: see output.capabilities.
-    free_memory: bytes, None where it says none.
-    virtual: whether its processor says that it is one of a virtual machine.
+    free_memory: bytes; None if not reported.
+    virtual: whether its processor reports that it is virtual.
     """
 
     version: str
@@ -51,7 +51,7 @@ class Xl:
         self.dom0 = dom0
 
     def facts(self) -> Facts | Unavailable:
-        """What `xl info` says, or why there is no hypervisor to ask."""
+        """Return the properties from `xl info`, or why there is no hypervisor."""
         if self.dom0.which("xl") is None:
             return Unavailable(
                 reason=f"no xl on {self.dom0.name}: it is no dom0 of Xen",
@@ -76,8 +76,11 @@ class Xl:
         )
 
     def create(self, config: str, timeout: float = CREATE_SECONDS) -> None:
-        """Start the guest of a configuration file on dom0, paused. Raises RunError."""
-        # -p: until its console and its vCPUs are as they should be, it has run nothing.
+        """Start the guest of a configuration file on dom0, paused.
+
+        Raises RunError.
+        """
+        # -p: paused, so that it runs nothing before its console and its vCPUs are set up.
         self._do(["create", "-p", config], "the guest is not created", timeout=timeout)
 
     def unpause(self, name: str) -> None:
@@ -87,16 +90,24 @@ class Xl:
         self._do(["pause", name], f"{name} is not paused")
 
     def domains(self) -> tuple[output.ListedDomain, ...]:
-        """All that there are. Raises RunError where xl does not answer: a guest that is not seen need not be
-        gone."""
+        """Return all domains.
+
+        Raises RunError if xl does not answer: a guest that is not listed need not be gone.
+        """
         return output.domains(self._do(["list"], "the guests are not told"))
 
     def find(self, name: str) -> output.ListedDomain | None:
-        """None where there is none. Raises RunError where nobody can tell."""
+        """Return the domain with this name; None if there is none.
+
+        Raises RunError if xl does not answer.
+        """
         return next((d for d in self.domains() if d.name == name), None)
 
     def destroy(self, name: str) -> None:
-        """End a guest at once and wait until it is gone; harmless where there is none. Raises RunError."""
+        """End a guest at once and wait until it is gone. Harmless if there is none.
+
+        Raises RunError.
+        """
         end = time.monotonic() + GONE_SECONDS
         while True:
             said = self.dom0.run(["xl", "destroy", name], timeout=GONE_SECONDS)
@@ -111,14 +122,17 @@ class Xl:
             time.sleep(_LOOK_AGAIN)
 
     def pin(self, name: str, cpus: Sequence[int]) -> None:
-        """Hold each vCPU to one CPU of the machine, by number, and read it back. Raises RunError."""
+        """Pin each vCPU, by number, to one CPU of the machine, and check the result.
+
+        Raises RunError.
+        """
         for number, cpu in enumerate(cpus):
             self._do(
                 ["vcpu-pin", name, str(number), str(cpu)], f"{name}: vCPU {number} is not pinned to CPU {cpu}"
             )
         found = {v.number: v.hard for v in self.virtual_cpus(name)}
         for number, cpu in enumerate(cpus):
-            # 'all' is what xl says where the machine has no other CPU.
+            # xl prints 'all' if the machine has no other CPU.
             if cpu_set(found.get(number, "")) not in (frozenset((cpu,)), None):
                 raise RunError(f"{name}: vCPU {number} was pinned to CPU {cpu}, the hypervisor has {found}")
 
@@ -128,7 +142,10 @@ class Xl:
     def set_share(
         self, scheduler: XenScheduler, name: str, *, weight: int | None, cap: int | None
     ) -> output.SchedulerShare:
-        """Weight and cap of a guest: as they were read back. Raises RunError where they differ."""
+        """Set weight and cap of a guest, and return them as read back.
+
+        Raises RunError if they differ.
+        """
         options = ["-w", str(weight)] if weight is not None else []
         options += ["-c", str(cap)] if cap is not None else []
         if options:
@@ -142,16 +159,22 @@ class Xl:
         return share
 
     def save(self, name: str, file: str) -> None:
-        """The guest into a file on dom0; it is gone then. Raises RunError."""
+        """Save the guest to a file on dom0. The guest is then gone.
+
+        Raises RunError.
+        """
         self._do(["save", name, file], f"{name} is not saved", timeout=SAVE_SECONDS)
 
     def restore(self, file: str) -> None:
-        """A guest from a file on dom0, which goes on. Raises RunError."""
+        """Restore a guest from a file on dom0 and let it run.
+
+        Raises RunError.
+        """
         self._do(["restore", file], f"nothing is restored from {file}", timeout=SAVE_SECONDS)
 
     def counters(self) -> dict[str, dict[str, float]]:
-        """By domain (output.counters); empty where xentop does not answer."""
-        # Of two tables the second has rates too; the first has all that is counted.
+        """Return counters by domain (output.counters); empty if xentop does not answer."""
+        # One table contains all counters; a second one would only add rates.
         said = self.dom0.run(["xentop", "-b", "-f", "-i", "1"], timeout=CALL_SECONDS, env={"TERM": "dumb"})
         return output.counters(said.stdout) if said.ok else {}
 
@@ -163,7 +186,10 @@ class Xl:
 
 
 def cpu_set(text: str) -> frozenset[int] | None:
-    """'0-1,3' as numbers; None for 'all'. Raises RunError for anything else."""
+    """Parse '0-1,3' into numbers; None for 'all'.
+
+    Raises RunError for anything else.
+    """
     if text == "all":
         return None
     found: set[int] = set()
@@ -176,7 +202,10 @@ def cpu_set(text: str) -> frozenset[int] | None:
 
 
 def require_facts(found: Facts | Unavailable) -> Facts:
-    """Raises UnavailableError where there is no hypervisor."""
+    """Return the facts.
+
+    Raises UnavailableError if there is no hypervisor.
+    """
     if isinstance(found, Unavailable):
         raise UnavailableError(found.reason, remedy=found.remedy)
     return found

@@ -1,4 +1,5 @@
-"""Programs of packages, or by a user's path: each one file that knows how to size, feed, read and verify it.
+"""Programs of packages, or at a user's path. Each has one file that chooses its size, writes its input, reads
+its output and verifies it.
 
-This room knows no environment and starts no process.
+This package knows no environment and starts no process.
 """

@@ -1,8 +1,9 @@
-"""Which BLAS a program loads, and with which kernels: named in its environment, alike for every arm.
+"""The BLAS library that a program loads, and the kernels that it uses, set in the environment alike for every
+arm.
 
 Debian's programs are linked to libblas.so.3, which the alternatives system points at one of several
-libraries, each in a directory of its own. OpenBLAS chooses its kernels by the processor's flags, of which a
-guest may see fewer: named by OPENBLAS_CORETYPE, they are the same on both sides.
+libraries, each in its own directory. OpenBLAS chooses its kernels by the processor's flags, of which a guest
+may see fewer. With OPENBLAS_CORETYPE, they are the same on both sides.
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ class Blas(StrEnum):
     AS_FOUND = "as-found"
 
 
-# Of OpenBLAS's own names for x86-64 the ones that differ in DGEMM, best first, with what each needs. On other
-# processors OpenBLAS is left to choose.
+# OpenBLAS's core types for x86-64 that differ in DGEMM, best first, with the CPU flags that each needs. On
+# other processors OpenBLAS chooses.
 _CORES: tuple[tuple[str, frozenset[str]], ...] = (
     ("SkylakeX", frozenset({"avx512f", "avx512dq", "avx512bw", "avx512vl", "avx512cd"})),
     ("Haswell", frozenset({"avx2", "fma"})),
@@ -36,7 +37,7 @@ _WORDS = (*(core for core, _ in _CORES), "Zen", "Cooperlake", "SapphireRapids", 
 SEARCHED = "LD_LIBRARY_PATH"
 _DIRECTORY = {Blas.REFERENCE: "blas", Blas.OPENBLAS: "openblas-pthread"}
 _PACKAGE = {Blas.REFERENCE: "libblas3", Blas.OPENBLAS: "libopenblas0-pthread"}
-# OpenBLAS says this at its start when asked by OPENBLAS_VERBOSE.
+# OpenBLAS prints this line at its start if OPENBLAS_VERBOSE is set.
 _SAID = re.compile(r"^Core: ([A-Za-z0-9_]{1,40})\s*$", re.MULTILINE)
 
 PARAMETERS = (
@@ -59,12 +60,13 @@ PARAMETERS = (
 
 
 def core_for(cpu_flags: Set[str]) -> str | None:
-    """OpenBLAS's core type for a processor with these flags, as in /proc/cpuinfo; None: it has to choose."""
+    """Return OpenBLAS's core type for a processor with these flags, as in /proc/cpuinfo; None if OpenBLAS has
+    to choose."""
     return next((core for core, needed in _CORES if needed <= cpu_flags), None)
 
 
 def library(blas: Blas) -> Path | None:
-    """Its libblas.so.3 where Debian puts it; None for as-found."""
+    """Return the path of a library's libblas.so.3 in Debian; None for as-found."""
     if blas is Blas.AS_FOUND:
         return None
     return Path(f"/usr/lib/{os.uname().machine}-linux-gnu") / _DIRECTORY[blas] / "libblas.so.3"
@@ -79,13 +81,16 @@ def chosen(choices: Choices) -> Blas:
 
 
 def environment(choices: Choices, cpu_flags: Set[str]) -> dict[str, str]:
-    """Variables that make a program load it, one thread for each rank."""
+    """Return the environment variables that make a program load this BLAS, with one thread for each rank."""
     core = choices.word("core")
     return variables(chosen(choices), core_for(cpu_flags) if core == AUTO else core)
 
 
 def variables(blas: Blas, core: str | None) -> dict[str, str]:
-    """core: OpenBLAS's kernels by name, None for its own choice."""
+    """Return the environment variables for a BLAS.
+
+    core: OpenBLAS's core type; None for its own choice.
+    """
     path = library(blas)
     env = {} if path is None else {SEARCHED: str(path.parent)}
     if blas is not Blas.REFERENCE:
@@ -96,12 +101,12 @@ def variables(blas: Blas, core: str | None) -> dict[str, str]:
 
 
 def facts(choices: Choices, stderr: str) -> dict[str, JsonValue]:
-    """For the record: what was asked for and what OpenBLAS said of itself."""
+    """Return for the record which BLAS was requested, and the core type that OpenBLAS reported."""
     return {"blas": chosen(choices).value, "openblas_core": " ".join(_said(stderr)) or None}
 
 
 def mismatch(choices: Choices, cpu_flags: Set[str], stderr: str) -> str | None:
-    """Why the library that was loaded is not the one asked for, or None."""
+    """Return why the loaded library is not the requested one; None if it is."""
     blas, said = chosen(choices), _said(stderr)
     if blas is Blas.OPENBLAS and not said:
         return "OpenBLAS was asked for and did not report itself: another BLAS was loaded"
@@ -115,5 +120,5 @@ def mismatch(choices: Choices, cpu_flags: Set[str], stderr: str) -> str | None:
 
 
 def _said(stderr: str) -> list[str]:
-    """The core types that the ranks' OpenBLAS named, each once."""
+    """Return the core types that the ranks' OpenBLAS reported, each once."""
     return sorted(set(_SAID.findall(stderr)))

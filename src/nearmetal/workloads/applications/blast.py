@@ -1,5 +1,5 @@
-"""BLAST (ncbi-blast+): a search of a database of sequences, divided into fragments among the ranks of MPI in
-the way of mpiBLAST; the merged hits are held to those of an unsplit search."""
+"""BLAST (ncbi-blast+): a search in a database of sequences, divided into fragments among MPI ranks as in
+mpiBLAST. The merged hits are compared with those of an unsplit search."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ..parameter import AUTO, Choices, Kind, Parameter
 from .contract import Invocation, Metric, Needs, Output, Parsed, Place
 from .json_text import first_object, number_at
 
-#: By program: whether its queries, and its database, are of protein.
+#: By program: whether its queries, and its database, are protein sequences.
 PROGRAMS = {
     "blastp": (True, True),
     "blastn": (False, False),
@@ -21,13 +21,13 @@ PROGRAMS = {
     "tblastn": (True, False),
     "tblastx": (False, False),
 }
-#: Every hit is told: a search that keeps only the best cannot be put together from its fragments.
+#: Every hit is reported: a search that keeps only the best hits cannot be merged from its fragments.
 EVERY_HIT = "1000000000"
-#: Bytes that drawn sequences may take, as text and as a database.
+#: Most bytes of generated sequences, as text and as a database.
 MOST_DRAWN = 16 << 30
-#: BLAST asks its maker's machine whether it may tell how it is used, unless told not to.
+#: Unless this is set, BLAST reports its use to its maker.
 ENV = {"BLAST_USAGE_REPORT": "false"}
-#: Of paths: makeblastdb and alias files divide names at these.
+#: Not allowed in paths: makeblastdb and alias files separate names by these characters.
 DIVIDERS = (" ", "\t", "\n", '"', "'")
 SEQUENCES, QUERY, INFO, WHOLE, MERGED = (
     "sequences.fasta",
@@ -98,7 +98,7 @@ PARAMETERS = (
 
 
 class Blast:
-    """Debian's ncbi-blast+, under our nm-blast."""
+    """Debian's ncbi-blast+, run by nm-blast."""
 
     name = "blast"
     doc = "sequence search: fragments of a database over MPI ranks, time of the whole search"
@@ -176,7 +176,7 @@ class Blast:
 
 
 def _own(choices: Choices, key: str) -> str:
-    """The user's path; empty where there is none."""
+    """Return the path given by the user; empty if there is none."""
     return "" if choices.word(key) == AUTO else choices.word(key)
 
 
@@ -200,7 +200,8 @@ def _too_much(choices: Choices) -> str | None:
 
 
 def _room(place: Place) -> Path:
-    """Where all ranks find files that may be large: each instance has storage of its own."""
+    """Return a directory for large files that all ranks see. Storage serves only if there is one instance,
+    since each instance has its own."""
     alone = place.nodes * place.instances == 1
     return place.storage if alone and place.storage is not None else place.directory
 
@@ -243,13 +244,13 @@ def _verified(told: Mapping[str, JsonValue]) -> tuple[bool, str, str]:
         found += (
             f", {missing or 0:.0f} missing, {extra or 0:.0f} beside, the first: {told.get('first')!s:.200}"
         )
-    # A search that finds nothing shows nothing.
+    # A search without hits verifies nothing.
     ok = told.get("ok") is True and not missing and not extra and unsplit == hits and hits > 0
     return ok, f"{unsplit:.0f} hits, those of an unsplit search", found
 
 
 def _pieces(told: Mapping[str, JsonValue]) -> list[tuple[int, float]]:
-    """(rank, seconds) of each fragment, as far as they are told."""
+    """Return (rank, seconds) of each fragment that nm-blast reported."""
     listed = told.get("fragments")
     pairs = (
         (number_at(f, "rank"), number_at(f, "seconds")) for f in (listed if isinstance(listed, list) else ())
@@ -258,7 +259,7 @@ def _pieces(told: Mapping[str, JsonValue]) -> list[tuple[int, float]]:
 
 
 def _parts(told: Mapping[str, JsonValue], search: float | None) -> dict[str, float]:
-    """Of the time of the search: what a rank spent searching, in the mean, and waiting."""
+    """Return parts of the search time: the mean time that a rank spent searching, and waiting."""
     ranks = number_at(told, "ranks")
     if search is None or not ranks or ranks < 1:
         return {}
@@ -267,7 +268,7 @@ def _parts(told: Mapping[str, JsonValue], search: float | None) -> dict[str, flo
 
 
 def _facts(told: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
-    """Size of the database, hits, and how many fragments each rank searched."""
+    """Return the size of the database, the hits, and how many fragments each rank searched."""
     facts: dict[str, JsonValue] = {
         key: int(value)
         for key in ("sequences", "letters", "hits")

@@ -1,4 +1,4 @@
-"""bonnie++: sequential output and input by character and block, rewriting and seeks of one file."""
+"""bonnie++: sequential output and input by character and by block, rewriting, and seeks in one file."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from ..parameter import Choices, Kind, Parameter
 from .contract import Invocation, Metric, Needs, Output, Parsed, Place
 
 MIB = 1 << 20
-#: bonnie++ as Debian installs it: not on the PATH of users.
+#: Path of Debian's bonnie++, which is not on the PATH of users.
 PROGRAM = "/usr/sbin/bonnie++"
-#: Marks a time below half a second.
+#: Printed instead of a value when the test took less than half a second.
 TOO_FAST = "+++++"
 VERSIONS = ("1.97", "1.98")
 
-#: By metric: its column (of format 1.98; the rest are CPU shares, in per cent, behind each), its unit, its
-#: scale, and whether it is by character.
+#: By metric: its column in format 1.98 (the CPU share in per cent is in the next column), its unit, its
+#: scale, and whether it works by character.
 COLUMNS = {
     "sequential_output_character": (9, "B/s", 1024.0, True),
     "sequential_output_block": (11, "B/s", 1024.0, False),
@@ -27,7 +27,7 @@ COLUMNS = {
     "sequential_input_block": (17, "B/s", 1024.0, False),
     "random_seek": (19, "op/s", 1.0, False),
 }
-#: The longest single operations of each test, in the order of COLUMNS.
+#: First column of the longest single operations of each test, in the order of COLUMNS.
 FIRST_LATENCY = 38
 _DURATION = re.compile(r"(\d{1,15})(us|ms|s)", re.ASCII)
 _SCALE = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
@@ -92,11 +92,11 @@ class Bonnie:
         size = size_of(choices, place) // MIB
         return Invocation(
             argv=(
-                # It refuses to run as root without a user, and any other user may only name itself.
+                # As root, bonnie++ requires a user; other users may only name themselves.
                 *(PROGRAM, "-u", IDS),
                 *("-q", "-d", "{storage}", "-m", "nearmetal", "-n", "0"),
                 *("-s", f"{size}:{choices.word('chunk')}"),
-                *("-r", str(size // 2)),  # it refuses files of less than twice the memory that it is told of
+                *("-r", str(size // 2)),  # least memory: files must be at least twice as large
                 *(() if choices.word("characters") == "yes" else ("-f",)),
                 *(("-D",) if choices.word("mode") == "direct" else ()),
             )
@@ -129,12 +129,12 @@ class Bonnie:
 
 
 def size_of(choices: Choices, place: Place) -> int:
-    """Bytes of the file, in whole MiB."""
+    """Return the size of the file in bytes, in whole MiB."""
     return (choices.whole("size") or 2 * place.memory) // MIB * MIB
 
 
 def _fields(text: str) -> list[str] | None:
-    """The columns of the first line of results; None where there is none, or half of one."""
+    """Return the columns of the first line of results; None if there is no complete one."""
     for line in text.splitlines():
         if line.startswith(tuple(f"{v}," for v in VERSIONS)):
             fields = next(csv.reader([line]), [])
@@ -150,7 +150,7 @@ def _metric(entry: tuple[str, str, Better], fields: list[str] | None, missing: s
 
 
 def _value(name: str, fields: list[str]) -> tuple[float | None, str]:
-    """In base units, or None and why."""
+    """Return the value in base units, or None and the reason."""
     at, _, scale, _ = COLUMNS[name]
     if fields[at] == TOO_FAST:
         return None, f"{name}: too fast for bonnie++ to measure; take a larger size"
@@ -165,13 +165,13 @@ def _number(text: str) -> float | None:
 
 
 def _cpu(fields: list[str]) -> dict[str, JsonValue]:
-    """Share of one CPU that each test took, as far as it is told."""
+    """Return the fraction of one CPU that each test took, if reported."""
     shares = {name: _number(fields[at + 1]) for name, (at, *_) in COLUMNS.items()}
     return {name: share / 100 for name, share in shares.items() if share is not None}
 
 
 def _longest(fields: list[str]) -> dict[str, JsonValue]:
-    """Seconds of the longest operation of each test, as far as they are told."""
+    """Return the seconds of the longest operation of each test, if reported."""
     out: dict[str, JsonValue] = {}
     for n, name in enumerate(COLUMNS):
         if told := _DURATION.fullmatch(fields[FIRST_LATENCY + n]):

@@ -1,5 +1,8 @@
-"""The contract of an application: a program from a package, or by the user's own path, with its input, its
-parser and its verification in one file, found by the entry-point group 'nearmetal.workloads'."""
+"""The interface of applications: a program from a package, or at the user's path, with its input, its parser
+and its verification in one file.
+
+Applications are found through the entry-point group 'nearmetal.workloads'.
+"""
 
 from __future__ import annotations
 
@@ -15,13 +18,15 @@ from ..parameter import Choices, Parameter
 
 @dataclass(frozen=True, kw_only=True)
 class Place:
-    """Where an application is to run, alike for every arm of as many instances and tasks.
+    """Where an application runs; the same for every arm with as many instances and tasks.
 
-    directory: its working directory, on the machine's own disk and at the same path in every instance, empty
-    but for staged files; storage: of the first instance, for an application that
-    Needs it, else None (in argv `{storage}` stands for that of each rank); memory: bytes each instance may
-    use: for each of its tasks the least that any arm gives a task; cpu_flags: of the machine's processors, as
-    in /proc/cpuinfo, empty where it names none; rdma: names of its RDMA devices.
+    directory: its working directory, on the machine's own disk and at the same path in every instance; empty
+        except for staged files.
+    storage: storage of the first instance if the application needs it, else None. In argv, `{storage}` stands
+        for the storage of each rank.
+    memory: bytes that each instance may use. Per task, it is the least that any arm gives to a task.
+    cpu_flags: flags of the machine's processors, as in /proc/cpuinfo; empty if there are none.
+    rdma: names of the machine's RDMA devices.
     """
 
     nodes: int
@@ -42,15 +47,15 @@ class Place:
 class Invocation:
     """One launch of an application.
 
-    argv: tokens, no shell.
-    own: whether its first word names one of our own programs, which are built with the kernels.
-    mpi: whether mpirun starts it, one rank for each task; else it is one process in the first instance on all
-        its CPUs.
-    env: variables beside those of the tool.
-    files: texts by name that are put into the directory first.
-    copies: files and directories of the machine, names by path, that are put there first.
+    argv: command line, without a shell.
+    own: whether its first word names one of nearmetal's own programs, which are built with the kernels.
+    mpi: whether mpirun starts it, one rank for each task; otherwise it is one process in the first instance
+        on all its CPUs.
+    env: additional environment variables.
+    files: contents of files that are first written into the directory, by name.
+    copies: files and directories of the machine that are first copied there; names by path.
     fresh: whether the directory is emptied before.
-    outputs: names of files in it that are read afterwards; a missing one is left out.
+    outputs: names of files in it that are read afterwards; missing ones are left out.
     """
 
     argv: tuple[str, ...]
@@ -65,10 +70,11 @@ class Invocation:
 
 @dataclass(frozen=True, kw_only=True)
 class Output:
-    """What a launch left.
+    """The output of a launch.
 
-    stdout, stderr: decoded with replacement, at most workloads.program_output.SEARCHED characters.
-    files: of Invocation.outputs, by name, alike.
+    stdout, stderr: text, decoded with replacement characters; at most workloads.program_output.SEARCHED
+        characters.
+    files: contents of the files in Invocation.outputs, by name, decoded likewise.
     """
 
     stdout: str
@@ -78,11 +84,11 @@ class Output:
 
 @dataclass(frozen=True, kw_only=True)
 class Metric:
-    """One value that an application gave.
+    """One value that an application reported.
 
     unit: a base unit.
-    value: in it; None with a reason where the output does not give it (the trial's row fails, the others
-        stand).
+    value: in this unit; None with a reason if the output does not contain it. The trial's row then fails;
+        other rows are not affected.
     """
 
     name: str
@@ -97,7 +103,12 @@ def metrics_of(
     values: Mapping[str, float | None],
     missing: Callable[[str], str],
 ) -> tuple[Metric, ...]:
-    """named: (name, unit, better) of each; values: by name; missing: why a metric of that name has none."""
+    """Return the metrics with their values.
+
+    named: (name, unit, better) of each.
+    values: by name.
+    missing: returns why the metric of a name has no value.
+    """
     return tuple(
         Metric(
             name=name,
@@ -111,7 +122,10 @@ def metrics_of(
 
 
 def parts_of(kinds: Iterable[tuple[str, str]], values: Mapping[str, float | None]) -> dict[str, float]:
-    """Seconds by kind, summed over the names that have one. kinds: (name, kind or '')."""
+    """Return seconds by kind, summed over the names that have a value.
+
+    kinds: (name, kind or '').
+    """
     parts: dict[str, float] = {}
     for name, kind in kinds:
         if kind and (value := values[name]) is not None:
@@ -121,9 +135,14 @@ def parts_of(kinds: Iterable[tuple[str, str]], values: Mapping[str, float | None
 
 @dataclass(frozen=True, kw_only=True)
 class Parsed:
-    """What parse() reads. verification: as the program or we checked its result, None where nothing can be
-    checked; parts: seconds of the wall time by kind ('compute', 'comm', 'io', ...), empty where not told;
-    facts: what stands in the record besides (BLAS, grid, N, version)."""
+    """What parse() has read.
+
+    ok: whether the result is right, as checked by the program or by nearmetal; None if nothing can be
+        checked.
+    expected, found: the expected and the found result, in words.
+    parts: seconds of the wall time by kind ('compute', 'comm', 'io', ...); empty if not reported.
+    facts: further facts for the record (BLAS, grid, N, version).
+    """
 
     metrics: tuple[Metric, ...]
     ok: bool | None = None
@@ -135,15 +154,15 @@ class Parsed:
 
 @dataclass(frozen=True, kw_only=True)
 class Needs:
-    """What must be there, on the host or in an image's tree.
+    """What must be installed, on the host or in an image's tree.
 
-    programs: names looked for on PATH, or absolute paths.
-    packages: Debian's, whose installation mends a missing one.
-    probe: a command that ends with 0 where `probed` is there, of which no file tells, looked for on the host
-        alone.
-    remedy: what mends it where no package of Debian does.
-    storage: its environments must have storage (`storage:` in the study file; overlay where a command line
-        names none).
+    programs: names searched on PATH, or absolute paths.
+    packages: Debian packages that contain them.
+    probe: a command that succeeds if `probed` is installed, for things that no file shows. It is run on the
+        host only.
+    remedy: what to do if no Debian package has it.
+    storage: whether its environments must have storage (`storage:` in the study file; overlay by default on a
+        command line).
     """
 
     programs: tuple[str, ...]
@@ -155,10 +174,11 @@ class Needs:
 
 
 class Application(Protocol):
-    """What an application is to the tool. All of it is pure: nothing here touches the machine.
+    """An application. All its methods are pure: none touches the machine.
 
-    name: as in the study file (`application: lammps`).
-    parameters: its keys; wall, user, system and max_rss are measured of every launch besides.
+    name: name in the study file (`application: lammps`).
+    parameters: its keys. In addition to its metrics, wall, user, system and max_rss are measured for every
+        launch.
     """
 
     name: str
@@ -168,16 +188,18 @@ class Application(Protocol):
     def needs(self, choices: Choices) -> Needs: ...
 
     def problem(self, choices: Choices, place: Place) -> str | None:
-        """Why it does not run on this placement with these keys, or None: told before anything starts."""
+        """Return why it cannot run on this placement with these keys; None if it can. It is called before
+        anything starts."""
 
     def prepare(self, choices: Choices, place: Place) -> tuple[Invocation, ...]:
-        """Run once for each arm and block before what is measured, in the same directory (a database is
-        made); empty for most."""
+        """Return launches that run once for each arm and block before the measurement, in the same directory
+        (for example, to make a database). Most applications have none."""
 
     def command(self, choices: Choices, place: Place) -> Invocation: ...
 
     def metrics(self, choices: Choices) -> tuple[tuple[str, str, Better], ...]:
-        """(name, unit, better) of each metric that parse() gives, in order, whatever the output."""
+        """Return (name, unit, better) of each metric that parse() gives, in order, for any output."""
 
     def parse(self, choices: Choices, place: Place, output: Output) -> Parsed:
-        """Never raises for anything a program may print: half, nothing, NaN, binary."""
+        """Parse the output. It never raises, whatever a program may print: half of it, nothing, NaN, binary
+        data."""

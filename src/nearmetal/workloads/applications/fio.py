@@ -12,12 +12,12 @@ from .contract import Invocation, Metric, Needs, Output, Parsed, Place
 from .fio_jobs import MOST_BLOCK, PATTERNS, Job, jobs, read_blocks
 from .json_text import at_path, first_object, number_at
 
-#: By metric: percentile of the latency, as fio names it.
+#: By metric: percentile of the latency, in fio's notation.
 PERCENTILES = {"p50": "50.000000", "p99": "99.000000", "p999": "99.900000"}
-#: Requests that a device saw, of those that the program made, below which something else served the rest.
+#: If a device saw less than this fraction of the program's requests, a cache has served the rest.
 SERVED = 0.5
-#: Seconds of requests of one kind from which that is told: fio reads the device's counters every quarter of
-#: one, and misses what comes after the last time.
+#: Least seconds of requests of one kind for this check: fio reads the device's counters every quarter of a
+#: second, and misses what comes after the last reading.
 TOLD_FROM = 1.0
 ROOF_DEPTH = 8
 FILE, RESULT = "nearmetal.data", "fio.json"
@@ -97,16 +97,17 @@ class Fio:
         return None
 
     def prepare(self, choices: Choices, place: Place) -> tuple[Invocation, ...]:
-        """The file is written once: what is measured finds all its blocks there."""
+        """Return a launch that writes the file once, so that the measurement finds all its blocks
+        allocated."""
         laid_out = ("--name=layout", "--rw=write", f"--bs={MOST_BLOCK}", "--end_fsync=1")
         return (Invocation(argv=(*_fio(size_of(choices, place)), f"--output={RESULT}", *laid_out)),)
 
     def command(self, choices: Choices, place: Place) -> Invocation:
         direct = choices.word("mode") == "direct"
         every = (
-            f"--output={RESULT}",  # its errors stand alone on standard error then
+            f"--output={RESULT}",  # so that standard error contains only fio's errors
             f"--direct={int(direct)}",
-            f"--invalidate={int(direct)}",  # a buffered file stays cached, as far as it fits
+            f"--invalidate={int(direct)}",  # a buffered file stays in the cache, as far as it fits
             f"--ioengine={choices.word('engine')}",
             f"--iodepth={choices.word('depth')}",
             f"--runtime={round(choices.real('seconds') * 1000)}ms",
@@ -141,14 +142,18 @@ class Fio:
 
 
 def size_of(choices: Choices, place: Place) -> int:
-    """Bytes of the file, in whole MiB."""
+    """Return the size of the file in bytes, in whole MiB."""
     size = choices.whole("size") or 2 * place.memory
     return size >> 20 << 20
 
 
 def roof_arguments(directory: Path, operation: str, *, seconds: float, size: int) -> tuple[str, ...]:
-    """argv that measures what the disk below a directory gives at most, 'read' or 'write': direct requests of
-    1 MiB, several at a time; see roof()."""
+    """Return the command line that measures the upper bound of the disk below a directory: direct requests of
+    1 MiB, several at a time.
+
+    operation: 'read' or 'write'.
+    The output is read by roof().
+    """
     return (
         *("fio", "--output-format=json", "--eta=never", f"--name={operation}", f"--rw={operation}"),
         *(f"--directory={directory}", f"--filename={FILE}", f"--size={size}", f"--bs={MOST_BLOCK}"),
@@ -158,7 +163,7 @@ def roof_arguments(directory: Path, operation: str, *, seconds: float, size: int
 
 
 def roof(text: str, operation: str) -> float | None:
-    """What roof_arguments() printed, in B/s; None where it failed."""
+    """Return the result of roof_arguments() in B/s; None if it failed."""
     return _value(_by_name(first_object(text, "jobs")).get(operation), operation, "bw_bytes")
 
 
@@ -170,7 +175,7 @@ def _fio(size: int) -> tuple[str, ...]:
 
 
 def _ended(job: Job) -> tuple[str, ...]:
-    """What was only written into memory is not left for the next measurement."""
+    """Flush the writes of a job at its end, so that they do not disturb the next measurement."""
     return ("--end_fsync=1",) if job.operation == "write" else ()
 
 
@@ -190,7 +195,7 @@ def _by_name(document: Mapping[str, JsonValue]) -> dict[str, Mapping[str, JsonVa
 
 
 def _value(job: Mapping[str, JsonValue] | None, *path: str) -> float | None:
-    """A positive number of a job that did not fail."""
+    """Return a positive number from the results of a job; None if it failed."""
     if job is None or number_at(job, "error") != 0:
         return None
     value = number_at(job, *path)
@@ -208,7 +213,7 @@ def _read(job: Job, found: Mapping[str, JsonValue] | None, output: Output) -> It
 
 
 def _missing(job: Job, found: Mapping[str, JsonValue] | None, output: Output) -> str:
-    """Why a metric has no value: fio's own words where it says some."""
+    """Return why a metric has no value, with fio's own message if there is one."""
     if found is None:
         said = [
             line for line in (*output.stderr.splitlines(), *output.stdout.splitlines()) if "fio: " in line
@@ -227,7 +232,8 @@ def _facts(
     document: Mapping[str, JsonValue],
     found: Mapping[str, Mapping[str, JsonValue]],
 ) -> dict[str, JsonValue]:
-    """Version, size of the file, the device that the kernel counted, and what the requests met."""
+    """Return the version, the size of the file, the device that the kernel counted, and what served the
+    requests."""
     size = size_of(choices, place)
     facts: dict[str, JsonValue] = {"size": size}
     if version := at_path(document, "fio version"):
@@ -243,7 +249,8 @@ def _facts(
 
 
 def _devices(document: Mapping[str, JsonValue]) -> dict[str, dict[str, float]]:
-    """By name: requests that each device was given while fio ran, 'read' and 'write', merged ones too."""
+    """Return the number of requests, including merged ones, that each device got while fio ran, for 'read'
+    and 'write'."""
     listed = document.get("disk_util")
     out: dict[str, dict[str, float]] = {}
     for device in listed if isinstance(listed, list) else ():
@@ -268,8 +275,10 @@ def _direct(
     found: Mapping[str, Mapping[str, JsonValue]],
     devices: Mapping[str, Mapping[str, float]],
 ) -> str:
-    """What stood below O_DIRECT, as far as it can be told from outside the file system. seconds: of each
-    job."""
+    """Return what served requests with O_DIRECT, as far as it can be seen from outside the file system.
+
+    seconds: duration of each job.
+    """
     if not devices:
         return "not known: no block device stands below this file system (memory, network or an overlay)"
     counted = False

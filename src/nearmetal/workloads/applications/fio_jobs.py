@@ -1,4 +1,4 @@
-"""What fio measures: patterns and block sizes, by the keys of a workload."""
+"""The measurements that fio makes: patterns and block sizes, by the keys of a workload."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ...units import UnitError, parse_size
 from ..parameter import AUTO, Choices
 
 LEAST_BLOCK, MOST_BLOCK = 4 << 10, 1 << 20
-#: From one block size of a range to the next.
+#: Ratio of successive block sizes in a range.
 STEP = 4
 PATTERNS = {
     "read": ("sequential", "read"),
@@ -23,7 +23,7 @@ PATTERNS = {
 class Job:
     """One measurement.
 
-    rw: as fio calls it.
+    rw: pattern in fio's notation.
     block: bytes of a request.
     """
 
@@ -32,7 +32,7 @@ class Job:
 
     @property
     def name(self) -> str:
-        """As the metrics begin: randread_4KiB."""
+        """Prefix of its metrics, for example randread_4KiB."""
         size = f"{self.block >> 20}MiB" if self.block >= 1 << 20 else f"{self.block >> 10}KiB"
         return f"{self.rw}_{size}"
 
@@ -42,7 +42,7 @@ class Job:
 
 
 def read_blocks(text: str) -> tuple[int, ...] | str:
-    """Block sizes in bytes, smallest first; none for 'auto'. Or what is wrong with the text."""
+    """Return the block sizes in bytes, smallest first, or what is wrong with the text; empty for 'auto'."""
     if text == AUTO:
         return ()
     ends = text.split("..")
@@ -57,7 +57,7 @@ def read_blocks(text: str) -> tuple[int, ...] | str:
 
 
 def jobs(choices: Choices) -> tuple[Job, ...]:
-    """What is measured, in order."""
+    """Return the measurements in their order."""
     blocks = read_blocks(choices.word("block"))
     sizes = blocks if not isinstance(blocks, str) else ()
     return tuple(

@@ -21,8 +21,11 @@ INPUT, OUTPUT = "hpccinf.txt", "hpccoutf.txt"
 
 @dataclass(frozen=True, kw_only=True)
 class _Figure:
-    """A metric and its key in HPCC's summary; scale: base units in one of the printed. HPCC's G is 10^9, also
-    of bytes, and its update is one operation."""
+    """A metric and its key in HPCC's summary.
+
+    scale: number of base units in one printed unit. HPCC's G is 10^9, also for bytes, and one update counts
+        as one operation.
+    """
 
     name: str
     key: str
@@ -31,8 +34,8 @@ class _Figure:
     better: Better = Better.HIGHER
 
 
-# G: all ranks together; EP (HPCC: Star): the mean of all ranks at once, without communication; Single: one
-# rank, the others idle.
+# G: all ranks together. EP (HPCC: Star): mean of all ranks at once, without communication. Single: one rank,
+# the others idle.
 _FIGURES = (
     _Figure(name="G-HPL", key="HPL_Tflops", unit="FLOP/s", scale=1e12),
     _Figure(name="G-PTRANS", key="PTRANS_GBs", unit="B/s"),
@@ -54,7 +57,7 @@ _FIGURES = (
         better=Better.LOWER,
     ),
 )
-# What of the summary says how large each part was.
+# Keys of the summary with the sizes of the parts.
 _SIZES = ("DGEMM_N", "PTRANS_n", "MPIRandomAccess_N", "STREAM_VectorSize", "FFT_N", "MPIFFT_N")
 
 
@@ -104,7 +107,7 @@ class Hpcc:
 
 
 def needs_of(program: str, choices: Choices) -> Needs:
-    """The program and the BLAS that it loads."""
+    """Return the program and the BLAS that it loads."""
     chosen = blas.chosen(choices)
     library, package = blas.library(chosen), blas.package(chosen)
     return Needs(
@@ -137,7 +140,7 @@ def _wrong(
 
 
 def _values(told: dict[str, str]) -> dict[str, float]:
-    """By metric, in base units; HPCC prints -1 for what it did not measure."""
+    """Return values by metric, in base units. HPCC prints -1 for what it did not measure."""
     read = ((figure, number(told.get(figure.key, ""))) for figure in _FIGURES)
     return {f.name: value * f.scale for f, value in read if value is not None and value > 0}
 

@@ -9,7 +9,7 @@ from ..parameter import Choices, Kind, Parameter
 from .contract import Place
 
 DOUBLE = 8  # bytes
-# What HPL takes of one kind in a file (HPL_MAX_PARAM).
+# Most values of one kind in an input file of HPL (HPL_MAX_PARAM).
 MOST_BLOCKS = 20
 GIB = 1 << 30
 _LEAST_N, _STEP_N = 100, 100
@@ -73,8 +73,10 @@ class Input:
     q: int
 
     def text(self, title: str) -> str:
-        """hpccinf.txt, whose first 31 lines are those of HPL.dat. The algorithm's choices are those that
-        HPL's own file has where no tuning is known."""
+        """Return hpccinf.txt, whose first 31 lines are those of HPL.dat.
+
+        The settings of the algorithm are the defaults in HPL's own file.
+        """
         blocks = " ".join(map(str, self.blocks))
         lines = (
             (title, ""),
@@ -118,24 +120,26 @@ class Input:
 
 
 def problem_size(total_bytes: float, share: float) -> int:
-    """N = sqrt(n D U), rounded down to hundreds as the paper prints it: 10300 for one CPU of 1 GiB, 58600 for
-    32. n nodes of D doubles each, of which the share U = 0.8 is left to user processes: equation 1 of a study
-    of a KVM virtual organization cluster, 2009.
+    """Return N = sqrt(n D U), rounded down to hundreds as in the paper: 10300 for one CPU with 1 GiB, 58600
+    for 32.
 
-    total_bytes: n x D x 8; for virtual machines its equation 2 takes 1 GiB x CPUs x virtual nodes.
+    The n nodes have D doubles each, of which the share U = 0.8 is left to user processes: equation 1 of a
+    study of a KVM virtual organization cluster, 2009.
+    total_bytes: n x D x 8; for virtual machines the study's equation 2 uses 1 GiB x CPUs x virtual nodes.
     """
     n = math.isqrt(int(total_bytes / DOUBLE * share))
     return max(_LEAST_N, n - n % _STEP_N)
 
 
 def total_memory(choices: Choices, place: Place) -> int:
-    """Bytes that `n: auto` shares out: of each CPU where the workload says so, else of all instances."""
+    """Return the bytes that `n: auto` uses: of each CPU if the workload states it, else of all instances."""
     each = choices.whole("memory")
     return place.nodes * place.instances * place.memory if each is None else each * place.ranks
 
 
 def grid(ranks: int, p: int | None, q: int | None) -> tuple[int, int]:
-    """Rows and columns: the most square with rows <= columns, as HPL's guide advises, where none is given."""
+    """Return rows and columns of the grid. If neither is given, it is the most square grid with rows <=
+    columns, as HPL's guide advises."""
     if p is None and q is None:
         p = next(rows for rows in range(math.isqrt(ranks), 0, -1) if ranks % rows == 0)
     if p is None:
@@ -151,7 +155,7 @@ def input_of(choices: Choices, place: Place, blocks: tuple[int, ...]) -> Input:
 
 
 def misfit(given: Input, place: Place) -> str | None:
-    """Why it does not run on this placement, or None."""
+    """Return why it cannot run on this placement; None if it can."""
     if given.p * given.q > place.ranks:
         grid = f"{given.p} x {given.q}"
         return f"a grid of {grid} needs {given.p * given.q} ranks, the placement has {place.ranks}"

@@ -1,4 +1,4 @@
-"""What HPCC and HPL print: the summary, HPL's table, and the checks of each part on its own result."""
+"""Parse the output of HPCC and HPL: the summary, HPL's table, and each part's check of its own result."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from ..program_output import ending
 from ..reading import number, whole, words_of_lines
 
 _BEGIN, _END = "Begin of Summary section.", "End of Summary section."
-# HPL's name of a variant: W, its process mapping, depth, broadcast, recursion.
+# HPL's name of a variant: W, process mapping, depth, broadcast, recursion.
 _VARIANT = re.compile(r"W[RC][0-9][0-9A-Za-z]{1,12}")
 _EPSILON = 2.0**-53
 THRESHOLD = 16.0
-ERRORS_ALLOWED = 0.01  # of RandomAccess's table: the benchmark's own rule
+ERRORS_ALLOWED = 0.01  # of RandomAccess's table, by the benchmark's own rule
 
 
 @dataclass(frozen=True, kw_only=True)
 class Solved:
     """One line of HPL's table.
 
-    flops: FLOP/s, of the four digits that are printed.
-    passed: its residual.
+    flops: FLOP/s, from the four digits that are printed.
+    passed: whether its residual passed.
     """
 
     n: int
@@ -35,7 +35,8 @@ class Solved:
 
 
 def summary(text: str) -> dict[str, str] | None:
-    """The key=value lines of the last whole summary, None where there is none: HPCC appends to its file."""
+    """Return the key=value lines of the last complete summary; None if there is none. HPCC appends to its
+    file."""
     end = text.rfind(_END)
     begin = text.rfind(_BEGIN, 0, max(end, 0))
     if begin < 0:
@@ -45,7 +46,8 @@ def summary(text: str) -> dict[str, str] | None:
 
 
 def solved(text: str) -> tuple[Solved, ...]:
-    """HPL's table. A residual belongs to the line before it; a line that is cut off is left out."""
+    """Return the lines of HPL's table. A residual belongs to the line before it; an incomplete line is left
+    out."""
     found: list[Solved] = []
     for words in words_of_lines(text):
         if len(words) == 7 and _VARIANT.fullmatch(words[0]):
@@ -61,7 +63,7 @@ def solved(text: str) -> tuple[Solved, ...]:
 
 
 def hpl_fault(lines: Sequence[Solved], blocks: Sequence[int], text: str) -> str | None:
-    """Why HPL's answers are not to be trusted, or None."""
+    """Return why HPL's results cannot be trusted; None if they can."""
     missing = [nb for nb in blocks if nb not in {line.nb for line in lines}]
     if missing:
         shown = ", ".join(map(str, missing))
@@ -71,8 +73,8 @@ def hpl_fault(lines: Sequence[Solved], blocks: Sequence[int], text: str) -> str 
 
 
 def section(text: str, name: str) -> str:
-    """What HPCC prints from the begin of a part to its end, or to where it stops half way; empty where there
-    is no begin."""
+    """Return HPCC's output of one part, to its end or to where it breaks off; empty if the part did not
+    begin."""
     begin = text.rfind(f"Begin of {name} section.")
     if begin < 0:
         return ""
@@ -81,7 +83,10 @@ def section(text: str, name: str) -> str:
 
 
 def faults(text: str, told: Mapping[str, str]) -> tuple[str, ...]:
-    """What HPCC's own checks found wrong, in words; empty where all is well. told: its summary."""
+    """Return what HPCC's own checks found wrong, in words; empty if nothing.
+
+    told: its summary.
+    """
     checks = (
         None if told.get("Success") == "1" else "HPCC does not report success",
         _ptrans(section(text, "PTRANS")),
@@ -120,7 +125,7 @@ def _random_access(told: Mapping[str, str], name: str) -> str | None:
 
 
 def _fft(told: Mapping[str, str]) -> str | None:
-    """HPCC passes an FFT whose error is below 16 x eps x log2 of its length."""
+    """Return why an FFT failed. Its error must be below 16 x eps x log2 of its length."""
     error, length = number(told.get("MPIFFT_maxErr", "")), number(told.get("MPIFFT_N", ""))
     if error is None or length is None or error < 0 or length < 2:
         return "MPIFFT does not tell its error"

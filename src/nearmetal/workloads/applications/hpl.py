@@ -1,7 +1,7 @@
 """HPL, the Linpack benchmark (Petitet and others), at one or several block sizes (NB) in one run.
 
-Debian has it as a part of HPCC, whose other parts run before it and cannot be left out: they stand in `wall`
-and in no other metric. A user's own xhpl runs by itself and reads the same input.
+Debian has it as a part of HPCC. HPCC's other parts run before it and cannot be left out; they count in
+`wall`, but in no other metric. A user's own xhpl runs by itself and reads the same input.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Hpl:
         own = _own(choices)
         env = blas.environment(choices, place.cpu_flags)
         if own:
-            env.pop(blas.SEARCHED, None)  # it knows its own libraries
+            env.pop(blas.SEARCHED, None)  # the user's program finds its own libraries
         return Invocation(
             argv=(choices.word("program"),),
             mpi=True,
@@ -81,7 +81,7 @@ class Hpl:
         blocks, lines = _blocks(choices), solved(text)
         wrong = (
             hpl_fault(lines, blocks, text or output.stdout),
-            # A user's own build may have its BLAS inside.
+            # A user's own build may have its BLAS linked statically.
             None if own else blas.mismatch(choices, place.cpu_flags, output.stderr),
         )
         fault = "; ".join(w for w in wrong if w is not None)
@@ -98,7 +98,7 @@ class Hpl:
 
 
 def _own(choices: Choices) -> bool:
-    """Whether the program is HPL alone."""
+    """Return whether the program is HPL alone, not HPCC."""
     return PurePath(choices.word("program")).name != _HPCC
 
 
@@ -107,7 +107,7 @@ def _blocks(choices: Choices) -> tuple[int, ...]:
 
 
 def _names(blocks: tuple[int, ...]) -> tuple[str, ...]:
-    """One for each block size; of several the best as well, of each run by itself."""
+    """Return one name for each block size; with several block sizes also one for the best of each run."""
     return (*(f"nb{nb}" for nb in blocks), *([BEST] if len(blocks) > 1 else []))
 
 
@@ -116,7 +116,7 @@ def _input(choices: Choices, place: Place) -> hpcc_input.Input:
 
 
 def _rates(lines: tuple[Solved, ...]) -> dict[str, float]:
-    """By metric."""
+    """Return rates by metric."""
     rates = {f"nb{line.nb}": line.flops for line in lines if line.flops is not None}
     return {**rates, BEST: max(rates.values())} if rates else {}
 

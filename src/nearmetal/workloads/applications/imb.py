@@ -1,4 +1,4 @@
-"""Intel MPI Benchmarks (IMB-MPI1) by a user's path: one benchmark, its time and bandwidth by message size."""
+"""Intel MPI Benchmarks (IMB-MPI1) at a user's path: one benchmark, its time and bandwidth by message size."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _COLLECTIVE = (
 )
 _BARRIER = "Barrier"
 _VERSION = re.compile(r"Intel ?\(R\) MPI Benchmarks?(?: Suite)? V?([0-9]{1,4})(?:\.[0-9.]{1,12})?")
-# Since the releases that are named by the year a MB is of 10^6 bytes, before of 2^20.
+# Since the releases named by year, a MB has 10^6 bytes; before, it had 2^20.
 _DECIMAL_SINCE, _MEBI = 2018, 1 << 20
 
 
@@ -110,8 +110,10 @@ def _missing(text: str, name: str, version: bool) -> str:
 
 
 def _values(text: str, benchmark: str) -> Mapping[str, float]:
-    """By metric: of the lines below the benchmark's own title, in base units. Where the slowest, the fastest
-    and the mean of the ranks are told, the mean counts."""
+    """Return values by metric in base units, from the lines below the benchmark's own title.
+
+    If minimum, maximum and mean over the ranks are printed, the mean is used.
+    """
     version = _VERSION.search(text)
     mega = None if version is None else 1e6 if int(version[1]) >= _DECIMAL_SINCE else _MEBI
     columns: list[str] = []

@@ -1,4 +1,4 @@
-"""JSON out of a program's output, whatever else it printed."""
+"""Find JSON in a program's output among other text."""
 
 from __future__ import annotations
 
@@ -8,13 +8,15 @@ from collections.abc import Mapping
 
 from ...model.record import JsonValue
 
-#: Lines that are tried: whatever a program prints, reading it ends.
+#: Most lines that are tried, so that reading ends for any output.
 TRIED = 1000
 
 
 def first_object(text: str, mark: str) -> Mapping[str, JsonValue]:
-    """The first object that begins a line and holds the key `mark`; empty where there is none. Other lines
-    may stand before it and behind it."""
+    """Return the first object that begins a line and has the key `mark`; empty if there is none.
+
+    Other lines may come before and after it.
+    """
     decoder = json.JSONDecoder()
     at = 0 if text.startswith("{") else text.find("\n{") + 1
     for _ in range(TRIED):
@@ -33,7 +35,7 @@ def first_object(text: str, mark: str) -> Mapping[str, JsonValue]:
 
 
 def at_path(value: JsonValue | Mapping[str, JsonValue], *path: str) -> JsonValue:
-    """What stands there; None where nothing does."""
+    """Return the value at a path of keys; None if there is none."""
     for step in path:
         if not isinstance(value, Mapping):
             return None
@@ -42,7 +44,7 @@ def at_path(value: JsonValue | Mapping[str, JsonValue], *path: str) -> JsonValue
 
 
 def number_at(value: JsonValue | Mapping[str, JsonValue], *path: str) -> float | None:
-    """A finite number, or None."""
+    """Return the finite number at a path of keys; None if there is none."""
     found = at_path(value, *path)
     if isinstance(found, bool) or not isinstance(found, int | float):
         return None

@@ -1,4 +1,4 @@
-"""LAMMPS (molecular dynamics): the Lennard-Jones melt, of 32,000 atoms by default, with its times."""
+"""LAMMPS (molecular dynamics): the Lennard-Jones melt, by default with 32,000 atoms, with its times."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from .several import program_parameter, program_problem
 
 #: Atoms in a cell of the face-centred cubic lattice.
 EACH = 4
-#: Cells along each edge of LAMMPS's own Lennard-Jones benchmark, and its steps.
+#: Cells along each edge in LAMMPS's own Lennard-Jones benchmark, and its number of steps.
 BENCH_CELLS, BENCH_STEPS = 20, 100
-#: Memory of a rank (resident set, bytes) beside its atoms, and for each atom with neighbours and ghosts:
-#: measured with 4,000 to 442,368 atoms on one rank of LAMMPS of 29 Sep 2021 (64-bit).
+#: Memory of a rank (resident set, bytes) without atoms, and additional memory for each atom with neighbours
+#: and ghosts: measured with 4,000 to 442,368 atoms on one rank of LAMMPS of 29 Sep 2021 (64-bit).
 RANK_BYTES, ATOM_BYTES = 36e6, 350.0
-#: An atom's number has 31 bits (tagint of a usual build).
+#: An atom's number has 31 bits (tagint in a usual build).
 MOST_ATOMS = (1 << 31) - 1
-#: Of the perfect lattice at density 0.8442, cut off at 2.5 sigma: potential energy of an atom (epsilon),
-#: whatever the size; and the temperature that its velocities are drawn for.
+#: For the perfect lattice at density 0.8442 with a cut-off of 2.5 sigma: potential energy of an atom
+#: (epsilon) at any size, and the temperature for which velocities are drawn.
 LATTICE_ENERGY, START_TEMPERATURE = -6.7733681, 1.44
-#: What the benchmark prints after 100 steps of 32,000 atoms: temperature, energy of an atom.
+#: Results of the benchmark after 100 steps with 32,000 atoms: temperature, energy of an atom.
 BENCH_END = (0.7574531, -4.6223613)
-#: Digits that hold, whatever the ranks and the order of their sums; and how far the total energy, which the
-#: equations conserve, moves with this time step and cut-off while the lattice melts (measured: 0.2 %).
+#: Tolerance for any number of ranks and order of sums; and the drift of the total energy, which the
+#: equations conserve, with this time step and cut-off while the lattice melts (measured: 0.2 %).
 BENCH_TOLERANCE, DRIFT = 1e-3, 5e-3
 
-#: Of the breakdown, in its order: the metric and the kind of time it is.
+#: Lines of the breakdown, in its order: the metric and its kind of time.
 SECTIONS = {
     "Pair": "compute",
     "Neigh": "compute",
@@ -40,7 +40,7 @@ SECTIONS = {
 }
 _TIMED = (("loop", "s", Better.LOWER), ("timesteps", "op/s", Better.HIGHER))
 _PROGRAM, _INPUT = "lmp", "in.melt"
-#: By its end LAMMPS writes it in binary: what is measured is the disk, not the printing of numbers.
+#: By this suffix LAMMPS writes binary data: the disk is measured, not the printing of numbers.
 _DUMP = "positions.bin"
 
 PARAMETERS = (
@@ -82,7 +82,7 @@ PARAMETERS = (
 
 
 def grid(ranks: int) -> tuple[int, int, int]:
-    """So many boxes in three factors, as near to a cube as they can be, the largest first."""
+    """Return three factors of a number of boxes, as near to a cube as possible, the largest first."""
     best = (ranks, 1, 1)
     for a in range(1, round(ranks ** (1 / 3)) + 1):
         for b in range(a, math.isqrt(ranks // a) + 1):
@@ -92,7 +92,7 @@ def grid(ranks: int) -> tuple[int, int, int]:
 
 
 def box(choices: Choices, place: Place) -> tuple[int, int, int]:
-    """Cells along each edge."""
+    """Return the number of cells along each edge."""
     factors = grid(place.ranks) if choices.word("scaling") == "ranks" else (1, 1, 1)
     cells = choices.whole("cells")
     if cells is None:
@@ -108,7 +108,7 @@ def atoms(choices: Choices, place: Place) -> int:
 
 
 def memory(choices: Choices, place: Place) -> float:
-    """Bytes that the ranks of one instance take, about."""
+    """Return the approximate memory in bytes of the ranks of one instance."""
     return place.tasks * (RANK_BYTES + ATOM_BYTES * atoms(choices, place) / place.ranks)
 
 
@@ -147,7 +147,7 @@ class Lammps:
         return Invocation(
             argv=(choices.word("program"), "-in", _INPUT, "-log", "none", "-nocite"),
             mpi=True,
-            env={"OMP_NUM_THREADS": "1"},  # a thread of its own for each CPU would differ between the arms
+            env={"OMP_NUM_THREADS": "1"},  # one thread for each CPU would differ between the arms
             files={_INPUT: _melt(choices, place)},
         )
 
@@ -174,8 +174,10 @@ class Lammps:
 
 
 def _melt(choices: Choices, place: Place) -> str:
-    """Input: as LAMMPS documents its Lennard-Jones benchmark, of a size of our own. Velocities are drawn by
-    place (loop geom), so that every number of ranks computes the same melt."""
+    """Return the input: LAMMPS's documented Lennard-Jones benchmark, with another size.
+
+    Velocities are drawn by position (loop geom), so that any number of ranks computes the same melt.
+    """
     x, y, z = box(choices, place)
     steps, every = choices.whole("steps"), choices.whole("write_every")
     lines = [
@@ -202,7 +204,7 @@ def _pattern(regex: str) -> re.Pattern[str]:
     return re.compile(regex, re.MULTILINE | re.ASCII)
 
 
-# Digits alone: no 'nan', no comma of another locale.
+# Digits only: no 'nan', no decimal comma.
 _N = r"([-+]?\d{1,40}(?:\.\d{0,40})?(?:[eE][-+]?\d{1,3})?)"
 _LOOP = _pattern(rf"^Loop time of {_N} on (\d{{1,9}}) procs for (\d{{1,12}}) steps with (\d{{1,12}}) atoms")
 _RATE = _pattern(rf"^Performance:.{{0,200}}?{_N} timesteps/s")
@@ -223,16 +225,16 @@ def _timed(text: str) -> dict[str, float | None]:
 
 
 def _breakdown(text: str) -> dict[str, float | None]:
-    """Seconds by section, mean over the ranks."""
+    """Return the seconds by section, means over the ranks."""
     rows = {m[1]: _number(m[3]) for m in _SECTION.finditer(text)}
     return {name.lower(): rows.get(name) for name in SECTIONS}
 
 
 def _verified(choices: Choices, place: Place, text: str) -> tuple[bool, str, str]:
-    """The lattice has the energy of the perfect one, its atoms are all there, and the total energy is kept;
-    of the benchmark itself the known temperature and energy come out."""
+    """Check the energy of the perfect lattice, the number of atoms, and the conservation of the total energy.
+    For the benchmark itself, also check the known temperature and energy."""
     count, steps = atoms(choices, place), choices.whole("steps")
-    kinetic = 1.5 * START_TEMPERATURE * (count - 1) / count  # the momentum of the whole is taken out
+    kinetic = 1.5 * START_TEMPERATURE * (count - 1) / count  # the total momentum is removed
     start = kinetic + LATTICE_ENERGY
     expected = f"{count} atoms, {steps} steps, from energy {start:.7g}, kept within {DRIFT:.1%}"
     bench = tuple(sorted(box(choices, place))) == (BENCH_CELLS,) * 3 and steps == BENCH_STEPS
@@ -262,8 +264,8 @@ def _near(value: float | None, known: float, share: float) -> bool:
 
 
 def _facts(text: str) -> dict[str, JsonValue]:
-    """What the record holds besides: version, atoms, processor grid, memory of a rank as LAMMPS counts it
-    (bytes, largest), and its '% CPU use', where less than 100 shows ranks that waited for a CPU."""
+    """Return further facts for the record: version, atoms, processor grid, memory of a rank by LAMMPS's count
+    (bytes, largest), and its '% CPU use'. Less than 100 % means that ranks waited for a CPU."""
     out: dict[str, JsonValue] = {}
     if version := _VERSION.search(text):
         out["version"] = version[1]
@@ -287,7 +289,7 @@ def _number(text: str) -> float | None:
 
 
 def _missing(output: Output, name: str) -> str:
-    """Why a metric has no value: LAMMPS's own error where it says one."""
+    """Return why a metric has no value, with LAMMPS's own error if there is one."""
     for line in (*output.stdout.splitlines(), *output.stderr.splitlines()):
         if line.startswith("ERROR"):
             return f"LAMMPS: {line[:200]}"

@@ -1,6 +1,7 @@
-"""STREAM as McCalpin publishes it, by the path of a user's own build: the table that stream.c prints.
+"""McCalpin's STREAM at the path of a user's own build: reads the table that stream.c prints.
 
-The kernel `stream` is ours, in slices and over MPI; this is for a build whose figures are known elsewhere.
+The kernel `stream` is built in, with slices and MPI. This application is for a build whose figures are known
+from elsewhere.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ class McCalpinStream:
 
     def parse(self, choices: Choices, place: Place, output: Output) -> Parsed:
         text = output.stdout
-        # The first number after the name: the best rate, in MB/s of 10^6 bytes.
+        # The first number after the name is the best rate, in MB/s of 10^6 bytes.
         rates = {
             _LINES[words[0]]: rate * 1e6
             for words in words_of_lines(text)

@@ -13,7 +13,8 @@ from ..parameter import Choices, Kind, Parameter
 from .contract import Invocation, Needs, Output, Parsed, Place, metrics_of, parts_of
 
 _STDOUT, _PROGRAM = "STDOUT.0000", "nm-mitgcm"
-#: By metric: the sections it sums (any package may add others), and the kind of time; '' is within another.
+#: By metric: the sections that it sums (packages may add others), and its kind of time; '' if it is part of
+#: another.
 SECTIONS: Mapping[str, tuple[tuple[str, ...], str]] = {
     "all": (("ALL",), ""),
     "initialise": (("INITIALISE_FIXED", "INITIALISE_VARIA"), "init"),
@@ -24,18 +25,18 @@ SECTIONS: Mapping[str, tuple[tuple[str, ...], str]] = {
     "exchanges": (("BLOCKING_EXCHANGES",), "comm"),
     "output": (("DO_THE_MODEL_IO", "DO_WRITE_PICKUP"), "io"),
 }
-#: Sea water cannot be outside of it, in degrees.
+#: Limits of the temperature of sea water, in degrees.
 COLDEST, WARMEST = -3.0, 45.0
 _REAL = re.compile(r"[-+]?(?:[0-9]{1,40}\.?[0-9]{0,40}|\.[0-9]{1,40})(?:[eEdD][-+]?[0-9]{1,4})?")
 _SECTION = re.compile(r'Seconds in section "([A-Z_]+(?: [A-Z]+)*) *\[')
 _WALL = re.compile(r"Wall clock time:(.*)$")
 _STARTS = re.compile(r"No\. starts: *([0-9]{1,18})\s*$")
 _MEAN = re.compile(r"%MON dynstat_(theta|salt)_mean *=(.*)$")
-_LONGEST = 300  # characters of a line of it
+_LONGEST = 300  # characters of one of its lines
 
 
 class Mitgcm:
-    """Its path and that of the run directory are the user's."""
+    """MITgcm. The paths of the executable and of the run directory are given by the user."""
 
     name = "mitgcm"
     doc = "ocean model: your executable in a copy of your run directory, section times, mean temperature"
@@ -68,7 +69,7 @@ class Mitgcm:
 
     def needs(self, choices: Choices) -> Needs:
         given = choices.word("executable")
-        # A given one is copied beside its input, into an image too.
+        # An executable of the user's is copied beside its input, also for an image.
         return Needs(
             programs=() if given else ("mitgcmuv",),
             remedy="name your own: executable=PATH,run=PATH",
