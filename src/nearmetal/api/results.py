@@ -74,16 +74,16 @@ def series_below(parent: Path) -> list[SeriesDirectory]:
 
 
 def open_results(path: Path | None, parent: Path = RESULTS, note: Note = ignore) -> ResultsDirectory:
-    """The results directory at path, or the newest below parent."""
+    """The results directory at path, or the newest below it; without a path the newest below parent."""
     if path is not None and SeriesDirectory.at(path) is not None:
         raise UsageError(
             "this directory holds a study in parts, and the command takes one part",
             where=str(path),
             remedy=f"name a part: ls {path}",
         )
-    if path is not None:
+    if path is not None and ((path / "study.yaml").exists() or not newest_first(path, ignore)):
         return ResultsDirectory.open(path)
-    found = newest_first(parent, note)
+    found = newest_first(path or parent, note)
     if not found:
         raise UsageError(f"no results below {parent}/", remedy="nearmetal quick, or name a results directory")
     return found[0]

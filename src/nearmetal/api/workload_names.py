@@ -57,6 +57,8 @@ def _named(word: str, known: Catalog, quick: Study) -> Workload:
         rest = f"class={size}" if size else ""
         if not size or "class" not in known.kernels.get(name, {}):
             raise UsageError(f"--workload: no NAS benchmark {name!r} in {word}", remedy="write npb:ep.S")
+    if rest and "=" not in rest and "class" in known.kernels.get(name, {}):
+        rest = f"class={rest}"  # cg:S, as people write NAS benchmarks
     given = _given(rest, word)
     title = "-".join([name, *("".join(c if c.isalnum() else "-" for c in v) for v in given.values())])[:60]
     if name in known.kernels and given:

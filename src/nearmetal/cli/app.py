@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import codecs
+import io
 import os
 import sys
 import traceback
-from collections.abc import Container
+from collections.abc import Container, Sequence
 
 import typer
 from typer.exceptions import TyperException
@@ -54,6 +56,15 @@ def application(words: Container[str]) -> typer.Typer:
     return app
 
 
+def _next(words: Sequence[str]) -> str:
+    """What to do about a command line that cannot be read."""
+    if words[0] == "weigh" and "--" not in words:
+        return "nearmetal weigh --help; a command and its options stand behind --: ... -- ls -la"
+    if any(command.name == words[0] for command in COMMANDS):
+        return f"nearmetal {words[0]} --help"
+    return "nearmetal --help"
+
+
 def _reader_gone() -> int:
     """`nearmetal ... | head` ends the tool quietly, as every other program."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.__stdout__.fileno() if sys.__stdout__ else 1)
@@ -65,9 +76,44 @@ def main() -> None:
     sys.exit(int(_run()))
 
 
+#: What is written instead of a sign that the output cannot encode.
+_SIGNS = {
+    "×": "x",
+    "−": "-",
+    "±": "+-",
+    "…": "...",
+    "∞": "inf",
+    "·": "-",
+    "▲": "^",
+    "▼": "v",
+    "µ": "u",
+    "≥": ">=",
+    "≤": "<=",
+    "→": "->",
+    "–": "-",
+    "—": "-",
+}
+
+
+def plain_signs(error: UnicodeError) -> tuple[str, int]:
+    """An error handler of codecs that writes other signs for those that an encoding lacks."""
+    assert isinstance(error, UnicodeEncodeError)
+    signs = error.object[error.start : error.end]
+    return "".join(_SIGNS.get(sign, "?") for sign in signs), error.end
+
+
+def _encode_all() -> None:
+    """Let every text be written, whatever the encoding of the terminal or the pipe."""
+    codecs.register_error("plain-signs", plain_signs)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="plain-signs")
+
+
 def _run() -> int:
+    _encode_all()
+    words = sys.argv[1:] or ["--help"]
     try:
-        words = sys.argv[1:] or ["--help"]
         code = application(words)(args=words, standalone_mode=False)
         sys.stdout.flush()
         return code if isinstance(code, int) else ExitCode.DONE
@@ -75,7 +121,7 @@ def _run() -> int:
         print(e, file=sys.stderr)
         return e.exit_code
     except TyperException as e:
-        print(f"{e.format_message()}\n  next: nearmetal --help", file=sys.stderr)
+        print(f"{e.format_message()}\n  next: {_next(words)}", file=sys.stderr)
         return ExitCode.USAGE
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)

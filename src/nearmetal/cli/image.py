@@ -83,8 +83,13 @@ def list_(json: bool = Json) -> int:
     if json:
         print_json([_facts(i) if i is not None else _absent(n) for n, i in found.items()])
         return int(ExitCode.DONE)
+    width = max([16, *(len(name) + 2 for name in found)])
     for name, image in found.items():
-        print(_line(image) if image is not None else f"{name:<16}not built; nearmetal image build {name}")
+        print(
+            _line(image, width)
+            if image is not None
+            else f"{name:<{width}}not built; nearmetal image build {name}"
+        )
     return int(ExitCode.DONE)
 
 
@@ -152,9 +157,9 @@ def _absent(name: str) -> dict[str, JsonValue]:
     return {"name": name, "built": False}
 
 
-def _line(image: Image) -> str:
+def _line(image: Image, width: int = 16) -> str:
     return (
-        f"{image.name:<16}{image.digest[:12]}  {image.size / 2**20:5.0f} MiB"
+        f"{image.name:<{width}}{image.digest[:12]}  {image.size / 2**20:5.0f} MiB"
         f"  {len(image.packages):4d} packages  {image.created}  {image.origin}"
     )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json as json_
+import shlex
 from pathlib import Path
 
 import typer
@@ -39,7 +40,7 @@ def init(
             (path.parent / SCHEMA_NAME).write_text(json_.dumps(json_schema(catalog()), indent=2) + "\n")
         except OSError as e:
             raise UsageError(f"cannot be written: {e.strerror}", where=str(path)) from e
-        print(f"{path} and {path.parent / SCHEMA_NAME}; next: nearmetal plan {path}")
+        print(f"{path} and {path.parent / SCHEMA_NAME}; next: nearmetal plan {shlex.quote(str(path))}")
     return int(ExitCode.DONE)
 
 

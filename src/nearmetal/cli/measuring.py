@@ -17,6 +17,7 @@ from ..api.results import RESULTS, write_report
 from ..api.studies import study_text
 from ..errors import ExitCode, UsageError
 from ..model.study import Mode, Study
+from ..records.disk import resume_line
 from ..units import UnitError, parse_share
 from .common import FailOn, duration, exit_code
 from .plan_text import show_plan
@@ -127,12 +128,15 @@ def finish(outcome: Outcome, *, json: bool, fail_on: FailOn) -> int:
     if analysis.blocks or json:
         print_result(found, json=json)
     if not analysis.blocks and not outcome.interrupted:
-        again = f"nearmetal resume {directory.path} --time 10m"
+        again = f"{resume_line(directory.path)} --time 10m"
         print(f"no block was measured in that time. Go on with:  {again}", file=sys.stderr)
     if not outcome.interrupted:
         directory.close()
         print(f"stopped: {outcome.stopped}", file=sys.stderr)
         return int(exit_code(analysis, fail_on))
     saved = "1 block is" if analysis.blocks == 1 else f"{analysis.blocks} blocks are"
-    print(f"interrupted; {saved} saved. Go on with:  nearmetal resume {directory.path}", file=sys.stderr)
+    print(
+        f"interrupted; {saved} saved. Go on with:  {resume_line(directory.path)}",
+        file=sys.stderr,
+    )
     return int(ExitCode.INTERRUPTED)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import asdict
 
 from ..model.plan import GROWING
@@ -53,7 +54,5 @@ def show_plan(study: Study, *, json: bool, blocks: int | None, shown: str = "") 
         for t in block.trials:
             print(f"  {t.position + 1}  {t.arm}{'  (A/A: the baseline again)' if t.aa else ''}")
     if guess.blocks > count:
-        print(
-            f"… and {guess.blocks - count} more;"
-            f" nearmetal plan {shown or study.name} --blocks {guess.blocks} prints all"
-        )
+        every = f"; nearmetal plan {shlex.quote(shown)} --blocks {guess.blocks} prints all" if shown else ""
+        print(f"… and {guess.blocks - count} more{every}")

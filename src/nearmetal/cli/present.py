@@ -62,7 +62,7 @@ def print_result(found: Results, *, json: bool) -> None:
         found.analysis,
         results_dir=str(directory.path),
         report=_page(directory),
-        width=shutil.get_terminal_size().columns if on_terminal else PIPE_WIDTH,
+        width=shutil.get_terminal_size((PIPE_WIDTH, 24)).columns,
         inside=_inside(directory),
     )
     if on_terminal:

@@ -15,6 +15,7 @@ from ..api.results import RESULTS, newest_first, open_results, open_series, seri
 from ..environments.registry import backend_names
 from ..errors import ExitCode, UsageError
 from ..host.lock import living_runs
+from ..records.disk import resume_line
 from ..records.export import ExportFormat
 from ..records.export import export as exported
 from ..report.tables.boot_states import boots_json, boots_text
@@ -74,7 +75,7 @@ def status(directory: Path = Directory, results: Path = Parent, json: bool = Jso
     for r in running:
         print(f"running now: {r.run} (pid {r.pid}: {r.command})")
     if not running and (not found.closed or analysis.undecided):
-        print(f"go on with:  nearmetal resume {found.path}")
+        print(f"go on with:  {resume_line(found.path)}")
     return int(ExitCode.DONE)
 
 
@@ -116,6 +117,12 @@ def compare(
 ) -> int:
     from ..analysis import compare_states
 
+    same = {p.resolve() for p in (first, *more_first)} & {p.resolve() for p in (second, *more_second)}
+    if same:
+        raise UsageError(
+            f"{same.pop()} is given on both sides: a results directory does not differ from itself",
+            remedy="name results of another boot",
+        )
     pairs = [_pair(text) for text in against]
     before, design = _by_boot((first, *more_first))
     after, _ = _by_boot((second, *more_second))
@@ -206,6 +213,8 @@ def export(
     found = open_results(directory, results, complain)
     data = exported(found, analysed(found).cells, kind)
     if output is None:
+        if kind is ExportFormat.PARQUET and sys.stdout.isatty():
+            raise UsageError("Parquet is binary, and this is a terminal", remedy="--output results.parquet")
         sys.stdout.buffer.write(data)
     else:
         try:

@@ -18,6 +18,7 @@ from ..model.series import Part, Scale, Series
 from ..model.study import Study
 from ..published import published
 from ..records import SeriesDirectory
+from ..records.disk import resume_line
 from ..run.estimate import estimate
 from ..samplers import GUESTS, read_sections
 from ..study_file import dump_study, load_study
@@ -189,7 +190,10 @@ def run_parts(
                 outcome.directory.close()
         if outcome.interrupted:
             tell(directory, series, json=json, fail_on=fail_on)
-            print(f"interrupted. Go on with:  nearmetal resume {directory.path}", file=sys.stderr)
+            print(
+                f"interrupted. Go on with:  {resume_line(directory.path)}",
+                file=sys.stderr,
+            )
             return int(ExitCode.INTERRUPTED)
     return int(tell(directory, series, json=json, fail_on=fail_on))
 
@@ -281,7 +285,7 @@ def status(directory: SeriesDirectory, *, json: bool) -> int:
             f"  {row['part']:<10}{row['blocks']} blocks, {row['decided']} of {row['cells']} cells decided;"
             f" {row['why']}"
         )
-    print(f"go on with:  nearmetal resume {directory.path}")
+    print(f"go on with:  {resume_line(directory.path)}")
     return int(ExitCode.DONE)
 
 

@@ -63,7 +63,13 @@ def weigh(
     require: Require = RequireOption,
     dry_run: bool = DryRun,
 ) -> int:
-    names, command = _split_command(environments)
+    words, command = _split_command(environments)
+    names = [name for word in words for name in word.split(",")]
+    for name in names:
+        if "/" in name:
+            raise UsageError(
+                f"{name} is not an environment", remedy=f"a command stands behind --: ... -- {name}"
+            )
     try:
         share = parse_share(margin)
     except UnitError as e:

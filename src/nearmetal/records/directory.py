@@ -15,7 +15,7 @@ from ..model.plan import GROWING, ExpectedLooks, GrowingLooks, Schedule, Work
 from ..model.record import JsonValue, TrialRecord
 from ..model.roof import MeasuredRoof, read_roofs, roof_record
 from .codec import to_line
-from .disk import failure, sync_directory, write_file
+from .disk import failure, resume_line, sync_directory, write_file
 from .manifest import CRATE, SUMS, Verification, verify_sums, write_crate, write_sums
 from .reading import Trials, read_trials
 from .writer import TrialWriter
@@ -239,7 +239,7 @@ class ResultsDirectory:
             raise RecordsError(
                 "closed: its checksums were taken",
                 where=str(self.path),
-                remedy=f"nearmetal resume {self.path} opens it again",
+                remedy=f"{resume_line(self.path)} opens it again",
             )
         if not _WRITER.fullmatch(name):
             raise RecordsError(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shlex
 from pathlib import Path
 
 from ..errors import DiskFullError, RecordsError
@@ -15,6 +16,11 @@ _FULL = {
 }
 
 
+def resume_line(directory: Path | str) -> str:
+    """The command that goes on with the run of a results directory."""
+    return f"nearmetal resume {shlex.quote(str(directory))}"
+
+
 def failure(error: OSError, where: Path, *, kept: str) -> RecordsError:
     """Return the error to raise for `error` while writing below `where`.
 
@@ -24,7 +30,7 @@ def failure(error: OSError, where: Path, *, kept: str) -> RecordsError:
         return DiskFullError(
             f"{_FULL[error.errno]}; {kept}",
             where=str(where),
-            remedy=f"make room, then: nearmetal resume {where}",
+            remedy=f"make room, then: {resume_line(where)}",
         )
     return RecordsError(f"cannot write: {error.strerror or error}", where=str(where))
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from ..errors import RecordsError
-from .disk import write_file
+from .disk import resume_line, write_file
 
 SUMS, CRATE = "SHA256SUMS", "ro-crate-metadata.json"
 
@@ -78,7 +78,7 @@ def verify_sums(directory: Path) -> Verification:
         raise RecordsError(
             f"not closed: no {SUMS}",
             where=str(directory),
-            remedy=f"nearmetal resume {directory} ends the run",
+            remedy=f"{resume_line(directory)} ends the run",
         ) from e
     sums: dict[str, str] = {}
     for number, line in enumerate(lines, 1):

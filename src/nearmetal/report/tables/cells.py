@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from ...model.result import Analysis, Attribution, Cell, Interval, NoiseFloor, Verdict
 from ...model.study import Pinning, Placement, Study
+from ...records.disk import resume_line
 from ...units import show, show_effect
 from ..text import one_line, plural
 
@@ -342,7 +343,7 @@ def _to_decide(analysis: Analysis, results_dir: str | None) -> tuple[str, ...]:
     open_cells = analysis.undecided
     if not open_cells:
         return ()
-    command = f":  nearmetal resume {results_dir}" if results_dir is not None else ""
+    command = f":  {resume_line(results_dir)}" if results_dir is not None else ""
     known = [c for c in open_cells if c.blocks_needed is not None]
     if not known:
         return (f"? {plural(len(open_cells), 'cell')} not decided{command}",)
