@@ -22,7 +22,7 @@ from nearmetal.host import LocalHost, Process
 from nearmetal.host.counters.network_meter import PROTOCOLS, QDISCS, grown
 from nearmetal.host.leftovers import LeftoverKind, find
 from nearmetal.host.namespaces import NETNS_DIRECTORY
-from nearmetal.model.environments.network import NetworkSettings
+from nearmetal.model.environments.network import NetworkSettings, Offloads
 from nearmetal.model.record import Connection
 from nearmetal.model.study import Attachment, Environment
 from nearmetal.network.build import Network, attempted_networks, build_networks
@@ -99,7 +99,9 @@ def holder(tools: Tools) -> Iterator[UserNamespaceHolder | None]:
 
 
 def want(attachment: Attachment, instances: int = 2, **settings: Any) -> Want:
-    return Want(attachment=attachment, settings=NetworkSettings(**settings), instances=instances)
+    offloads = Offloads(**{name: settings.pop(name) for name in OFFLOADS if name in settings})
+    asked = NetworkSettings(**settings, offloads=offloads)
+    return Want(attachment=attachment, settings=asked, instances=instances)
 
 
 @contextmanager
@@ -183,6 +185,7 @@ def test_instances_and_hub_reach_each_other(
 
 
 STACKED = (Attachment.MACVLAN, Attachment.IPVLAN)
+OFFLOADS = ("tso", "gso", "gro")
 SETTINGS: dict[str, Any] = {
     "mtu": 1400,
     "rto_min": 0.004,
@@ -197,7 +200,7 @@ SETTINGS: dict[str, Any] = {
 
 def test_every_setting_is_read_back(holder: UserNamespaceHolder | None, tmp_path: Path) -> None:
     # What stands on another device segments and merges as that one does.
-    fixed = {k: v for k, v in SETTINGS.items() if k not in ("tso", "gso", "gro")}
+    fixed = {k: v for k, v in SETTINGS.items() if k not in OFFLOADS}
     asked = [fixed if a in STACKED else SETTINGS for a, _ in HERE]
     wants = [want(a, mode=m, **own) for (a, m), own in zip(HERE, asked, strict=True)]
     with standing(tmp_path, holder, *wants) as networks:
