@@ -13,6 +13,7 @@ from nearmetal.report.forms.csv_form import csv_text
 from nearmetal.report.forms.json_form import json_form
 from nearmetal.report.forms.latex import latex_text
 from nearmetal.report.forms.markdown import markdown_text
+from nearmetal.report.forms.summary import summary_text
 from nearmetal.report.forms.terminal import terminal_text
 
 Golden = Callable[[str, str], None]
@@ -50,6 +51,20 @@ def test_terminal(golden: Golden, width: int) -> None:
 def test_terminal_before_the_first_look(golden: Golden) -> None:
     text = terminal_text(sample.study(), sample.early_analysis(), results_dir=RESULTS, report=None, width=80)
     golden("terminal-early.txt", text.plain)
+
+
+@pytest.mark.parametrize("width", [80, 100])
+def test_summary(golden: Golden, width: int) -> None:
+    text = summary_text(
+        sample.study(),
+        sample.analysis(),
+        machine="AMD EPYC, 2 cores, 24 GiB, Linux 6.18, Open MPI 4.1.4",
+        when="20 Nov 2026",
+        results_dir=RESULTS,
+        report=f"{RESULTS}/report.html",
+        width=width,
+    )
+    golden(f"summary-{width}.txt", text.plain)
 
 
 def test_json(golden: Golden) -> None:

@@ -41,6 +41,7 @@ Design = typer.Option(None, "--mode", help="slices between standing instances, o
 Width = typer.Option(None, "--width", help="Stop at this half-width (such as '0.7 %'), not at verdicts.")
 MaxBlocks = typer.Option(None, "--max-blocks", min=1, help="Stop after so many blocks in all.")
 RequireOption = typer.Option(None, "--require", help="kvm: refuse where guests would be emulated.")
+All = typer.Option(False, "--all", help="Show every figure, with causes, upper bounds and counters.")
 DryRun = typer.Option(False, "--dry-run", help="Check what can run, print the plan, and measure nothing.")
 
 
@@ -97,6 +98,7 @@ def measure(
     dry_run: bool,
     overrun: bool = False,
     require: Require | None = None,
+    everything: bool = False,
 ) -> int:
     """Run a study to its end and show its result, or with dry_run its plan. The exit code."""
     if dry_run:
@@ -112,10 +114,10 @@ def measure(
             max_blocks=max_blocks,
             require_kvm=require is Require.KVM,
         )
-    return finish(outcome, json=json, fail_on=fail_on)
+    return finish(outcome, json=json, fail_on=fail_on, everything=everything)
 
 
-def finish(outcome: Outcome, *, json: bool, fail_on: FailOn) -> int:
+def finish(outcome: Outcome, *, json: bool, fail_on: FailOn, everything: bool = False) -> int:
     """Analyse what is on disk, write the report, say the result and how to go on."""
     directory = outcome.directory
     if directory is None:
@@ -126,7 +128,7 @@ def finish(outcome: Outcome, *, json: bool, fail_on: FailOn) -> int:
     if analysis.blocks:
         write_report(found)
     if analysis.blocks or json:
-        print_result(found, json=json)
+        print_result(found, json=json, everything=everything)
     if not analysis.blocks and not outcome.interrupted:
         again = f"{resume_line(directory.path)} --time 10m"
         print(f"no block was measured in that time. Go on with:  {again}", file=sys.stderr)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import sys
+import time
 from typing import TYPE_CHECKING
 
 from ..host.facts.provenance import cpu_summary
@@ -15,6 +16,8 @@ from ..samplers import costs_in
 from .common import print_json
 
 if TYPE_CHECKING:
+    from rich.text import Text
+
     from ..api.results import Results
     from ..records import ResultsDirectory
     from ..report.tables.inside import InsideRecord
@@ -43,18 +46,47 @@ def _inside(directory: ResultsDirectory) -> InsideRecord:
     return inside_of(directory.provenance, costs_in(directory.path / "samples"))
 
 
-def print_result(found: Results, *, json: bool) -> None:
-    """The verdict table, or the same cells as JSON."""
+def print_result(found: Results, *, json: bool, everything: bool = False) -> None:
+    """The answer on one screen; with everything each figure and its cause; or the same as JSON."""
     if json:
         print_json(result_json(found))
-        return
+    elif everything:
+        _print_everything(found)
+    else:
+        _print_answer(found)
+
+
+def _print_answer(found: Results) -> None:
+    from ..report.forms.summary import summary_text
+
+    directory = found.stored
+    text = summary_text(
+        found.study,
+        found.analysis,
+        machine=cpu_summary(directory.provenance),
+        when=time.strftime("%-d %b %Y", time.localtime(directory.plan().created)),
+        results_dir=str(directory.path),
+        report=_page(directory),
+        width=shutil.get_terminal_size((PIPE_WIDTH, 24)).columns,
+    )
+    _print_text(text)
+
+
+def _print_text(text: Text) -> None:
     from rich.console import Console
 
+    if sys.stdout.isatty():
+        Console().print(text, soft_wrap=True, end="")
+    else:
+        print(text.plain, end="")
+
+
+def _print_everything(found: Results) -> None:
     from ..report.forms.terminal import terminal_text
     from ..report.sheet import text_of
     from ..report.tables.boot import boot_leaf
 
-    directory, study, on_terminal = found.stored, found.study, sys.stdout.isatty()
+    directory, study = found.stored, found.study
     arms = " against ".join(dict.fromkeys(e.backend for e in reversed(study.environments)))
     print(f"{cpu_summary(directory.provenance)} · {arms} · seed {study.design.seed:x}")
     text = terminal_text(
@@ -65,10 +97,8 @@ def print_result(found: Results, *, json: bool) -> None:
         width=shutil.get_terminal_size((PIPE_WIDTH, 24)).columns,
         inside=_inside(directory),
     )
-    if on_terminal:
-        Console().print(text, soft_wrap=True)
-    else:
-        print(text.plain)
+    _print_text(text)
+    print()
     boots = boot_leaf(study, RecordIndex(found.trials), directory.provenance)
     if boots is not None:
         print(f"\n{text_of(boots)}")

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
 Directory = typer.Argument(None, help="A results directory; without one the newest below results/.")
 Json = typer.Option(False, "--json", help="The result as JSON on standard output.")
+All = typer.Option(False, "--all", help="Show every figure, with causes, upper bounds and counters.")
 Parent = typer.Option(RESULTS, "--results", help="Where results directories are.")
 
 
@@ -91,6 +92,7 @@ def analyze(
     directory: Path = Directory,
     results: Path = Parent,
     json: bool = Json,
+    everything: bool = All,
     fail_on: FailOn = typer.Option(FailOn.NOTHING, "--fail-on", help="What ends with exit code 1."),
 ) -> int:
     several = open_series(directory, results, complain)
@@ -98,7 +100,7 @@ def analyze(
         return int(series.tell(several, series.frozen_series(several), json=json, fail_on=fail_on))
     found = open_results(directory, results, complain)
     own = analysed(found, quiet=json)
-    print_result(own, json=json)
+    print_result(own, json=json, everything=everything)
     return int(exit_code(own.analysis, fail_on))
 
 

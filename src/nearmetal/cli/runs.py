@@ -19,6 +19,7 @@ from ..model.study import Mode, Pages, Study
 from ..run.variants import with_pages
 from .common import FailOn, complain, duration, in_parts
 from .measuring import (
+    All,
     Design,
     DryRun,
     Fail,
@@ -62,6 +63,7 @@ def quick(
     width: str = Width,
     results: Path = Parent,
     json: bool = Json,
+    everything: bool = All,
     fail_on: FailOn = Fail,
     force: bool = Force,
     overrun: bool = Overrun,
@@ -87,6 +89,7 @@ def quick(
         dry_run=dry_run,
         overrun=overrun,
         require=require,
+        everything=everything,
     )
 
 
@@ -101,6 +104,7 @@ def run(
     backend: str = Backend,
     results: Path = Parent,
     json: bool = Json,
+    everything: bool = All,
     fail_on: FailOn = Fail,
     force: bool = Force,
     overrun: bool = Overrun,
@@ -143,6 +147,7 @@ def run(
         dry_run=dry_run,
         overrun=overrun,
         require=require,
+        everything=everything,
     )
 
 
@@ -154,6 +159,7 @@ def resume(
     max_blocks: int = MaxBlocks,
     results: Path = Parent,
     json: bool = Json,
+    everything: bool = All,
     fail_on: FailOn = Fail,
     force: bool = Force,
     overrun: bool = Overrun,
@@ -172,7 +178,7 @@ def resume(
     with View(quiet=json) as view:
         order = order_of(results, found.study_yaml, force=force, overrun=overrun)
         outcome = resumed(study, found, order, view, max_blocks=max_blocks)
-    return finish(outcome, json=json, fail_on=fail_on)
+    return finish(outcome, json=json, fail_on=fail_on, everything=everything)
 
 
 def _part_runner(

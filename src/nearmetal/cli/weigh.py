@@ -14,6 +14,7 @@ from ..model.study import Attachment
 from ..units import UnitError, parse_share
 from .common import FailOn, duration
 from .measuring import (
+    All,
     DryRun,
     Fail,
     Force,
@@ -57,6 +58,7 @@ def weigh(
     seed: int = Seed,
     results: Path = Parent,
     json: bool = Json,
+    everything: bool = All,
     fail_on: FailOn = Fail,
     force: bool = Force,
     overrun: bool = Overrun,
@@ -101,6 +103,7 @@ def weigh(
         dry_run=dry_run,
         overrun=overrun,
         require=require,
+        everything=everything,
     )
 
 

@@ -1,0 +1,278 @@
+"""The answer of a run on one screen of a terminal: at most LINES lines. Prints nothing."""
+
+from __future__ import annotations
+
+import math
+import textwrap
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from ...model.result import Analysis, Cell, Verdict
+from ...model.study import Study
+from ...records.disk import resume_line
+from ...units import show_clock
+from ..tables.answer import Answer, ArmAnswer, Figures, Row, answer, figures, noise_sentence
+from ..tables.cells import bounded, emulation_warnings, margin_text, question_text
+from ..text import one_line, plural, tight
+
+if TYPE_CHECKING:
+    from rich.text import Text
+
+LINES = 30
+WIDTH = 100
+"""Most columns, however wide the terminal is."""
+MOST_ROWS, MOST_ARMS = 14, 8
+_GAP = "  "
+_STYLES = {
+    Verdict.SLOWER: "bold red",
+    Verdict.FASTER: "bold cyan",
+    Verdict.EQUIVALENT: "green",
+    Verdict.NONE: "dim",
+    Verdict.INCONSISTENT: "bold magenta",
+}
+_WORD_STYLES = {"slower": "bold red", "faster": "bold cyan", "equal": "green", "unsure": "bold magenta"}
+
+
+def summary_text(
+    study: Study,
+    analysis: Analysis,
+    *,
+    machine: str,
+    when: str,
+    results_dir: str,
+    report: str | None,
+    width: int,
+) -> Text:
+    """What a person reads first, as rich Text; its `.plain` is for a pipe.
+
+    machine, when: on which machine and at what time the run was made.
+    results_dir: for the command that goes on with the run.
+    report: path of the HTML page.
+    width: columns of the terminal.
+    """
+    from rich.text import Text
+
+    width = min(width, WIDTH)
+    out = Text()
+    for line in _wrap(question_text(study, analysis), width):
+        out.append(f"{line}\n", style="bold")
+    rounds = f"{plural(analysis.blocks, 'round')} in {show_clock(analysis.elapsed)}"
+    out.append("\n".join(_wrap(f"{machine} · {when} · {rounds}", width)) + "\n", style="dim")
+    for warning in emulation_warnings(analysis):
+        out.append("\n".join(_wrap(warning, width)) + "\n", style="bold red")
+    out.append("\n")
+    found = answer(study, analysis)
+    if found is None:
+        out.append("Nothing could be compared yet.\n")
+    else:
+        _sentences(out, found, width)
+        out.append("\n")
+    if found is not None and any(bounded(c) for c in analysis.cells):
+        _table(out, found, width)
+        margin = margin_text(max(c.margin for c in analysis.cells)).removeprefix("±")
+        confidence = f"{max(c.confidence for c in analysis.cells) * 100:.3g} %"
+        legend = (
+            f"▲ slower by more than {margin}, ▼ faster, = within {margin}, ? open; "
+            f"ranges: {confidence} intervals of the extra time"
+        )
+        out.append("\n".join(_wrap(legend, width)) + "\n", style="dim")
+    _labelled(out, "Noise", noise_sentence(study, analysis), width, alert=not analysis.noise_floor.trusted)
+    said, command = _next(analysis, results_dir)
+    if said:
+        _labelled(out, "Next", said, width, command=command)
+    if report is not None:
+        _labelled(out, "Report", f"{report}   (every figure: nearmetal analyze --all)", width)
+    return out
+
+
+def _sentences(out: Text, found: Answer, width: int) -> None:
+    shown = found.arms[:MOST_ARMS]
+    names = max(_columns(a.name) for a in shown)
+    words = max(len(a.word) for a in shown)
+    indent = names + words + 2 * len(_GAP)
+    most = 2 if len(shown) <= MOST_ARMS // 2 else 1
+    for a in shown:
+        out.append(_pad(a.name, names), style="bold")
+        out.append(_GAP)
+        out.append(_pad(a.word, words), style=_WORD_STYLES.get(a.word, "dim"))
+        lines = _fitting(a, width - indent, most)
+        out.append(_GAP + f"\n{' ' * indent}".join(lines) + "\n")
+    if len(found.arms) > len(shown):
+        out.append(f"… and {len(found.arms) - len(shown)} more: --all\n", style="dim")
+
+
+def _fitting(a: ArmAnswer, width: int, most: int) -> list[str]:
+    """As many parts of the sentence as fit on so many lines."""
+    lines = [""]
+    for i, part in enumerate(a.parts):
+        left = len(a.parts) - i
+        room = width - len(f", and {left - 1} more") if left > 1 else width
+        joined = f"{lines[-1]}, {part}" if lines[-1] else _cut(part, room)
+        if _columns(joined) <= (room if len(lines) == most else width - 1):
+            lines[-1] = joined
+        elif len(lines) < most and _columns(part) <= room:
+            lines[-1] += ","
+            lines.append(part)
+        else:
+            more = f", and {left} more"
+            if _columns(lines[-1] + more) <= width:
+                lines[-1] += more
+            else:
+                lines += [more.removeprefix(", ")]
+            break
+    return lines
+
+
+def _cut(text: str, width: int) -> str:
+    return text if _columns(text) <= width else f"{text[: max(0, width - 1)]}…"
+
+
+def _table(out: Text, found: Answer, width: int) -> None:
+    arms = found.arms[:MOST_ARMS]
+    rows = found.rows[:MOST_ROWS]
+    if len(arms) > 3 and len(rows) <= 2:
+        _ranking(out, rows, arms)
+    else:
+        for with_intervals in (True, False):
+            lines = _grid(found, rows, arms, intervals=with_intervals)
+            if max(_columns(text) for line in lines for text in ["".join(t for t, _ in line)]) <= width:
+                break
+        else:
+            for arm in arms:
+                out.append(f"{arm.name}\n", style="bold")
+                _print(out, _grid(found, rows, [arm], intervals=True)[1 + bool(arm.where) :])
+            return
+        _print(out, lines)
+    if len(found.rows) > len(rows):
+        out.append(f"… and {plural(len(found.rows) - len(rows), 'row')} more: --all\n", style="dim")
+
+
+_Line = list[tuple[str, str]]
+
+
+def _grid(found: Answer, rows: Sequence[Row], arms: Sequence[ArmAnswer], *, intervals: bool) -> list[_Line]:
+    """Lines of texts with their styles: a head, then one line for each row."""
+    labels = max(_columns(r.label) for r in rows)
+    base = max(_columns(found.baseline.environment), *(_columns(r.baseline) for r in rows))
+    columns = [_column(rows, arm, intervals=intervals) for arm in arms]
+    wide = [
+        max(_columns(arm.environment), _columns(arm.where), _columns(cells[0][0]))
+        for arm, cells in zip(arms, columns, strict=True)
+    ]
+    head: _Line = [(" " * labels + _GAP + _pad(found.baseline.environment, base, right=True), "bold")]
+    head += [(_GAP + _pad(arm.environment, w), "bold") for arm, w in zip(arms, wide, strict=True)]
+    lines = [head]
+    if any(arm.where for arm in arms):
+        below: _Line = [(" " * (labels + len(_GAP) + base), "bold")]
+        lines.append(
+            [*below, *((_GAP + _pad(arm.where, w), "bold") for arm, w in zip(arms, wide, strict=True))]
+        )
+    for i, row in enumerate(rows):
+        line: _Line = [(_pad(row.label, labels) + _GAP + _pad(row.baseline, base, right=True), "")]
+        line += [(_GAP + _pad(cells[i][0], w), cells[i][1]) for cells, w in zip(columns, wide, strict=True)]
+        lines.append(line)
+    return lines
+
+
+def _column(rows: Sequence[Row], arm: ArmAnswer, *, intervals: bool) -> list[tuple[str, str]]:
+    """Figures of one arm in all rows, each as wide as the others."""
+    found = [figures(row.cells[arm.arm]) if arm.arm in row.cells else None for row in rows]
+    overheads = max((_columns(f.overhead) for f in found if f is not None), default=0)
+    ranges = max((_columns(f.interval) for f in found if f is not None), default=0)
+    return [_figures_text(f, overheads, ranges if intervals else None) for f in found]
+
+
+def _figures_text(f: Figures | None, overheads: int, ranges: int | None) -> tuple[str, str]:
+    if f is None:
+        return " " * (overheads + (0 if ranges is None else ranges + 2) + 2), "dim"
+    text = _pad(f.overhead, overheads, right=True)
+    if ranges is not None:
+        text += _GAP + _pad(f.interval, ranges)
+    return f"{text} {f.symbol}", _STYLES[f.verdict]
+
+
+def _ranking(out: Text, rows: Sequence[Row], arms: Sequence[ArmAnswer]) -> None:
+    """For each row the arms in the order of their overhead."""
+    for row in rows:
+        out.append(f"{row.label}: {row.baseline}\n", style="bold")
+        own = sorted((a for a in arms if a.arm in row.cells), key=lambda a: _order(row.cells[a.arm]))
+        names = max(_columns(a.name) for a in own)
+        found = [figures(row.cells[a.arm]) for a in own]
+        overheads, ranges = (
+            max(map(_columns, texts))
+            for texts in zip(*((f.overhead, f.interval) for f in found), strict=True)
+        )
+        for a, f in zip(own, found, strict=True):
+            text, style = _figures_text(f, overheads, ranges)
+            out.append(f"  {_pad(a.name, names)}  ")
+            out.append(f"{text}\n", style=style)
+
+
+def _order(cells: Sequence[Cell]) -> float:
+    return max((c.overhead if math.isfinite(c.overhead) else math.inf) for c in cells)
+
+
+def _print(out: Text, lines: Sequence[_Line]) -> None:
+    for line in lines:
+        for text, style in line:
+            out.append(text, style=style or None)
+        out.rstrip()
+        out.append("\n")
+
+
+def _next(analysis: Analysis, results_dir: str) -> tuple[str, str]:
+    """What to do next and the command that does it; '' if everything is decided."""
+    found = [c for c in analysis.cells if c.attribution is not None and c.attribution.change]
+    open_cells = analysis.undecided
+    if not open_cells:
+        return (
+            ("", "")
+            if not found
+            else (f"{plural(len(found), 'change')} may help", f"nearmetal try {results_dir}")
+        )
+    known = [c for c in open_cells if c.seconds_needed is not None and math.isfinite(c.seconds_needed)]
+    command = resume_line(results_dir)
+    if not known:
+        return f"{plural(len(open_cells), 'figure')} of {len(analysis.cells)} open", command
+    soonest = min(c.seconds_needed or 0.0 for c in known)
+    count = sum((c.seconds_needed or 0.0) <= 2 * soonest for c in known)
+    said = f"about {_time(2 * soonest)} more settle {count} of {plural(len(open_cells), 'open figure')}"
+    return said + ("; quieten the machine first" if soonest > 3600 else ""), command
+
+
+def _time(seconds: float) -> str:
+    if seconds < 90:
+        return f"{max(1, round(seconds))} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+
+
+def _labelled(
+    out: Text, label: str, text: str, width: int, *, command: str = "", alert: bool = False
+) -> None:
+    indent = " " * 8
+    whole = f"{text}:  {command}" if command else text
+    lines = [whole] if _columns(whole) + 8 <= width else _wrap(f"{text}:" if command else text, width - 8)
+    for i, line in enumerate(lines):
+        out.append(_pad(label, 8) if i == 0 else indent, style="bold")
+        out.append(f"{line}\n", style="bold red" if alert else None)
+    if command and lines != [whole]:
+        out.append(f"{indent}{command}\n")
+
+
+def _wrap(text: str, width: int) -> list[str]:
+    # textwrap does not break at a no-break space.
+    found = tight(one_line(text))
+    lines = textwrap.wrap(found, max(20, width), break_on_hyphens=False, break_long_words=False)
+    return [line.replace("\u00a0", " ") for line in lines]
+
+
+def _columns(text: str) -> int:
+    """Columns that a text takes in a terminal."""
+    from rich.cells import cell_len
+
+    return cell_len(text)
+
+
+def _pad(text: str, width: int, *, right: bool = False) -> str:
+    space = " " * max(0, width - _columns(text))
+    return space + text if right else text + space

@@ -1,0 +1,271 @@
+"""The answer of a run on one screen, as data: a sentence for each environment, and few rows of figures. Pure;
+knows no format."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from ...model.result import Analysis, Cell, Verdict
+from ...model.study import CommandWorkload, Study
+from ...units import show, show_overhead
+from ..text import one_line, plural
+from .cells import SYMBOLS, Side, bounded, effect, margin_text, side
+from .floors import floors, kind_of_work
+
+USAGE = frozenset({"user", "system", "max_rss", "read", "written", "instance_wall"})
+"""Metrics that nearmetal measures of every program beside its wall time."""
+MOST_METRICS = 6
+"""Metrics of one workload that have rows of their own."""
+_WORDS = {
+    Verdict.SLOWER: "slower",
+    Verdict.FASTER: "faster",
+    Verdict.EQUIVALENT: "equal",
+    Verdict.NONE: "open",
+    Verdict.INCONSISTENT: "unsure",
+}
+
+_ORDER = (Verdict.SLOWER, Verdict.FASTER, Verdict.INCONSISTENT, Verdict.EQUIVALENT, Verdict.NONE)
+"""The first of these that any row of an environment has is the word of its sentence."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """One metric, or several like metrics in one row.
+
+    baseline: the value of the baseline; of several metrics, the range of their values if they have one unit.
+    cells: by arm, one or several.
+    """
+
+    label: str
+    baseline: str
+    cells: Mapping[str, tuple[Cell, ...]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Figures:
+    """What a row shows of one arm: '+0.2 %', '−0.5 … +0.8' and a symbol."""
+
+    overhead: str
+    interval: str
+    verdict: Verdict
+
+    @property
+    def symbol(self) -> str:
+        return SYMBOLS[self.verdict]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ArmAnswer:
+    """What a run found of one arm.
+
+    environment: its name.
+    where: its instances if the environment runs on several placements, else ''.
+    word: 'slower', 'faster', 'equal', 'open' or 'unsure'.
+    parts: of the sentence, the most important first.
+    """
+
+    arm: str
+    environment: str
+    where: str
+    word: str
+    parts: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        """'container, 2 instances'."""
+        return f"{self.environment}, {self.where}" if self.where else self.environment
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answer:
+    """The first screen of a result: everything is compared with the first baseline."""
+
+    baseline: Side
+    arms: tuple[ArmAnswer, ...]
+    rows: tuple[Row, ...]
+
+
+def answer(study: Study, analysis: Analysis) -> Answer | None:
+    """None if nothing could be compared yet."""
+    first = study.design.baselines[0]
+    bases = [a.name for a in study.arms() if a.environment.name == first]
+    cells = [c for c in analysis.cells if c.baseline in bases]
+    if not cells:
+        return None
+    arms = list(dict.fromkeys(c.arm for c in cells))
+    rows = _rows(study, cells)
+    return Answer(
+        baseline=side(study, cells[0].baseline),
+        arms=tuple(_arm_answer(study, arm, [c for c in cells if c.arm == arm], rows) for arm in arms),
+        rows=rows,
+    )
+
+
+def _rows(study: Study, cells: Sequence[Cell]) -> tuple[Row, ...]:
+    place = {w.name: i for i, w in enumerate(study.workloads)}
+    ordered = sorted(cells, key=lambda c: place.get(c.workload, 0))
+    groups: dict[tuple[str, ...], list[Cell]] = {}
+    own = {w: _own_metrics(ordered, w) for w in place}
+    for c in ordered:
+        groups.setdefault(_row_key(study, c, own.get(c.workload, ())), []).append(c)
+    return tuple(
+        Row(label=_label(study, key, found, own), baseline=_baseline(found), cells=_by_arm(found))
+        for key, found in groups.items()
+    )
+
+
+def _own_metrics(cells: Iterable[Cell], workload: str) -> tuple[str, ...]:
+    """The metrics of a workload that are not mere usage."""
+    return tuple(dict.fromkeys(c.metric for c in cells if c.workload == workload and c.metric not in USAGE))
+
+
+def _row_key(study: Study, cell: Cell, own: Sequence[str]) -> tuple[str, ...]:
+    """Cells of one key share a row."""
+    if kind_of_work(study, cell.workload) == "memory":
+        return ("memory",)
+    if cell.metric in USAGE and own:
+        return (cell.workload, "usage")
+    if len(own) > MOST_METRICS and cell.metric != "wall":
+        return (cell.workload, "metrics")
+    return (cell.workload, cell.metric, "")
+
+
+def _label(
+    study: Study, key: tuple[str, ...], cells: Sequence[Cell], own: Mapping[str, Sequence[str]]
+) -> str:
+    several = len({(c.workload, c.metric) for c in cells})
+    if len(key) == 1:
+        return f"{key[0]} ({several})" if several > 1 else one_line(cells[0].workload)
+    workload = one_line(key[0])
+    alone = len(study.workloads) == 1
+    if len(key) == 2:
+        return f"{key[1]} ({several})" if alone else f"{workload} {key[1]} ({several})"
+    single = len(own.get(key[0], ())) == 1 and not _is_command(study, key[0])
+    metric = one_line(cells[0].metric)
+    if single or metric in ("", workload):
+        return workload
+    return metric if alone else f"{workload} {metric}"
+
+
+def _is_command(study: Study, workload: str) -> bool:
+    return any(w.name == workload and isinstance(w, CommandWorkload) for w in study.workloads)
+
+
+def _baseline(cells: Sequence[Cell]) -> str:
+    values = [c.baseline_value.centre for c in cells if math.isfinite(c.baseline_value.centre)]
+    units = {c.unit for c in cells}
+    if not values or len(units) > 1:
+        return ""
+    low, high = (one_line(show(v, cells[0].unit)) for v in (min(values), max(values)))
+    return low if low == high or len({c.metric for c in cells}) == 1 else f"{low} … {high}"
+
+
+def _by_arm(cells: Sequence[Cell]) -> dict[str, tuple[Cell, ...]]:
+    arms = dict.fromkeys(c.arm for c in cells)
+    return {arm: tuple(c for c in cells if c.arm == arm) for arm in arms}
+
+
+def figures(cells: Sequence[Cell]) -> Figures:
+    """What a row shows of the cells of one arm. Of several cells: the slowest if any is slower; that all are
+    within the margin if they are; else the widest interval."""
+    slower = [c for c in cells if c.verdict is Verdict.SLOWER]
+    if len(cells) == 1 or slower:
+        shown = max(slower, key=lambda c: c.overhead) if slower else cells[0]
+        failed = shown.low == math.inf or shown.high <= -1
+        overhead, interval = effect(shown) if bounded(shown) or failed else ("", "")
+        return Figures(overhead=overhead, interval=_without_brackets(interval), verdict=shown.verdict)
+    for verdict in (Verdict.INCONSISTENT, Verdict.NONE, Verdict.FASTER):
+        of_kind = [c for c in cells if c.verdict is verdict]
+        if of_kind:
+            known_cells = [c for c in of_kind if bounded(c)]
+            if not known_cells:
+                return Figures(overhead="", interval="", verdict=verdict)
+            widest = max(known_cells, key=lambda c: c.high - c.low)
+            return Figures(overhead="widest", interval=_without_brackets(effect(widest)[1]), verdict=verdict)
+    margin = margin_text(max(c.margin for c in cells))
+    return Figures(overhead="all", interval=f"within {margin}", verdict=Verdict.EQUIVALENT)
+
+
+def _without_brackets(interval: str) -> str:
+    return interval.removeprefix("[").removesuffix("]")
+
+
+def _arm_answer(study: Study, arm: str, cells: Sequence[Cell], rows: Sequence[Row]) -> ArmAnswer:
+    own = [(row.label, row.cells[arm]) for row in rows if arm in row.cells]
+    by_verdict = {v: [(label, found) for label, found in own if figures(found).verdict is v] for v in Verdict}
+    word = next(v for v in _ORDER if by_verdict[v])
+    return ArmAnswer(
+        arm=arm,
+        environment=side(study, arm).environment,
+        where=_where(study, arm),
+        word=_WORDS[word],
+        parts=_parts(by_verdict, max(c.margin for c in cells)),
+    )
+
+
+def _where(study: Study, arm: str) -> str:
+    """'2 instances', if the environment of an arm runs on several placements; else ''."""
+    places = {a.placement.name for a in study.arms() if a.environment.name == arm.partition("/")[0]}
+    return side(study, arm).shape.partition(" ×")[0] if len(places) > 1 else ""
+
+
+_Rows = Sequence[tuple[str, Sequence[Cell]]]
+
+
+def _parts(by_verdict: Mapping[Verdict, _Rows], margin: float) -> tuple[str, ...]:
+    parts: list[str] = []
+    slower = [(_slowest(found), label) for label, found in by_verdict[Verdict.SLOWER]]
+    parts += _effects(slower)
+    faster = _effects(
+        [(min(found, key=lambda c: c.overhead), label) for label, found in by_verdict[Verdict.FASTER]]
+    )
+    if faster:
+        parts.append(f"faster: {', '.join(faster)}")
+    equal = [label for label, _ in by_verdict[Verdict.EQUIVALENT]]
+    if equal:
+        parts.append(f"{', '.join(equal)} within {margin_text(margin).removeprefix('±')}")
+    unsure = [label for label, _ in by_verdict[Verdict.INCONSISTENT]]
+    if unsure:
+        parts.append(f"{', '.join(unsure)} changed while it was measured")
+    open_rows = by_verdict[Verdict.NONE]
+    if open_rows:
+        parts.append(_open(open_rows, alone=not parts))
+    return tuple(parts)
+
+
+def _effects(cells: Sequence[tuple[Cell, str]]) -> list[str]:
+    """Labels with their overheads, the largest first."""
+    ordered = sorted(cells, key=lambda pair: -abs(pair[0].overhead))
+    return [f"{label} {show_overhead(c.overhead, half_width=_half_width(c))}" for c, label in ordered]
+
+
+def _open(rows: _Rows, *, alone: bool) -> str:
+    if not any(bounded(c) for _, found in rows for c in found):
+        return "no interval yet" if alone else f"{plural(len(rows), 'row')} without an interval yet"
+    if alone:
+        return "no difference proven, and none ruled out"
+    return f"{', '.join(label for label, _ in rows)} open"
+
+
+def _slowest(cells: Sequence[Cell]) -> Cell:
+    return max((c for c in cells if c.verdict is Verdict.SLOWER), key=lambda c: c.overhead)
+
+
+def _half_width(cell: Cell) -> float | None:
+    return (cell.high - cell.low) / 2 if bounded(cell) else None
+
+
+def noise_sentence(study: Study, analysis: Analysis) -> str:
+    """How much the baseline differs from itself, by kind of work, and why the figures may not be trusted."""
+    noise = analysis.noise_floor
+    if not noise.cells:
+        return "not measured: the baseline was not run against itself"
+    base = one_line(noise.cells[0].environment)
+    known = [f for f in floors(study, noise) if math.isfinite(f.half_width)]
+    if not known:
+        return "not known yet: there are no intervals of the baseline against itself"
+    said = ", ".join(f"{f.group} {f.figure}" for f in known)
+    text = f"{base} differs from itself by: {said}"
+    return text if noise.trusted else f"{text}. Do not trust this run: {one_line(noise.reason)}"

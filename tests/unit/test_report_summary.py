@@ -1,0 +1,121 @@
+"""The answer on one screen: how large it is, what it says, what it leaves out."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+from tests.golden import sample_analysis as sample
+
+from nearmetal.model.result import Analysis, Cell, Verdict
+from nearmetal.model.study import CommandWorkload, Environment, Study
+from nearmetal.report.forms.summary import LINES, WIDTH, summary_text
+from nearmetal.report.tables.answer import answer, figures
+
+
+def text(study: Study, analysis: Analysis, width: int = 100) -> str:
+    return summary_text(
+        study,
+        analysis,
+        machine="a machine",
+        when="20 Nov 2026",
+        results_dir="results/quick",
+        report="results/quick/report.html",
+        width=width,
+    ).plain
+
+
+def program(metrics: dict[str, float], environments: list[str]) -> tuple[Study, Analysis]:
+    """A study of one program in many environments. metrics: the overhead of each, every one decided."""
+    known = sample.analysis()
+    of_arm = next(c for c in known.cells if c.verdict is Verdict.EQUIVALENT)
+    study = sample.study()
+    own = tuple(Environment(name=n, backend="native", placements=("one",)) for n in ["native", *environments])
+    study = replace(
+        study,
+        environments=own,
+        workloads=(CommandWorkload(name="app", argv=("./app",)),),
+        design=replace(study.design, baselines=("native",)),
+    )
+    cells = [
+        replace(
+            of_arm,
+            arm=f"{e}/one",
+            environment=e,
+            baseline="native/one",
+            workload="app",
+            metric=metric,
+            overhead=overhead + i / 1000,
+            low=overhead - 0.01,
+            high=overhead + 0.01,
+            verdict=Verdict.SLOWER if overhead > 0.05 else Verdict.EQUIVALENT,
+        )
+        for i, e in enumerate(environments)
+        for metric, overhead in metrics.items()
+    ]
+    return study, replace(known, cells=tuple(cells))
+
+
+@pytest.mark.parametrize("width", [80, 100, 200])
+def test_it_fits_on_one_screen(width: int) -> None:
+    lines = text(sample.study(), sample.analysis(), width).splitlines()
+    assert len(lines) <= LINES
+    assert max(map(len, lines)) <= min(width, WIDTH)
+
+
+def test_the_sentence_names_the_costs_largest_first() -> None:
+    shown = text(sample.study(), sample.analysis())
+    (line,) = [x for x in shown.splitlines() if x.startswith("container, 2 instances")]
+    assert "slower" in line
+    assert line.index("latency ×59") < line.index("start ×7.5") < line.index("cg.S ×3.90")
+
+
+def test_no_table_is_shown_without_intervals_and_no_interval_is_infinite() -> None:
+    early = sample.early_analysis()
+    cells = tuple(replace(c, low=-1.0, high=math.inf, verdict=Verdict.NONE) for c in early.cells)
+    shown = text(sample.study(), replace(early, cells=cells))
+    assert "no interval yet" in shown and "▲" not in shown
+    assert "∞" not in text(sample.study(), early)
+
+
+def test_usage_of_a_program_shares_a_row_and_wall_time_comes_first() -> None:
+    usage = dict.fromkeys(("user", "system", "max_rss", "read", "written"), 0.0)
+    study, analysis = program({"wall": 0.2, **usage}, ["box"])
+    found = answer(study, analysis)
+    assert found is not None
+    assert [row.label for row in found.rows] == ["wall", "usage (5)"]
+    (arm,) = found.arms
+    assert arm.word == "slower" and arm.parts[0].startswith("wall +20")
+
+
+def test_many_environments_are_ranked() -> None:
+    study, analysis = program({"wall": 0.0}, ["e", "d", "c", "b", "a"])
+    lines = text(study, analysis).splitlines()
+    at = lines.index(next(x for x in lines if x.startswith("wall:")))
+    assert [x.split()[0] for x in lines[at + 1 : at + 6]] == ["e", "d", "c", "b", "a"]
+
+
+def test_like_metrics_show_the_slowest_or_the_widest() -> None:
+    cells = [c for c in sample.analysis().cells if c.arm == "container/two"]
+    equal = [c for c in cells if c.verdict is Verdict.EQUIVALENT]
+    assert figures(cells).verdict is Verdict.SLOWER
+    assert figures(cells).overhead == "×59.1"
+    several: list[Cell] = [replace(equal[0], metric=m) for m in "ab"]
+    assert (figures(several).overhead, figures(several).interval) == ("all", "within ±3 %")
+    wide = replace(equal[0], verdict=Verdict.NONE, low=-0.2, high=0.3)
+    assert figures([*several, wide]).interval == "−20 … +30"
+
+
+def test_a_command_that_is_suggested_is_whole() -> None:
+    shown = summary_text(
+        sample.study(),
+        sample.analysis(),
+        machine="m",
+        when="now",
+        results_dir="results/a directory with a long name and spaces/quick-2026-11-20T10-03-00",
+        report=None,
+        width=80,
+    ).plain
+    command = "nearmetal resume 'results/a directory with a long name and spaces/quick-2026-11-20T10-03-00'"
+    assert command in shown
