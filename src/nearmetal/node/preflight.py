@@ -47,7 +47,8 @@ def require_commands(arms: Iterable[Arm], study: Study, host: Host, directory: P
         for w in study.workloads:
             if not isinstance(w, CommandWorkload) or w.own_directory or not arm.environment.takes(w.name):
                 continue
-            if arm.environment.image == HOST:
+            guest = arm.environment.guest
+            if arm.environment.image == HOST and (guest is None or guest.disk is None):
                 _require_command(w, arm, host, directory)
             if directory in FRESH and "/" in w.argv[0] and not w.argv[0].startswith("/"):
                 raise UsageError(

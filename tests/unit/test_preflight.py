@@ -1,0 +1,72 @@
+"""Mistakes that are found before anything starts, and directories that instances would not see."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from nearmetal.errors import UsageError
+from nearmetal.model.environments.guest import GuestSettings
+from nearmetal.model.study import Arm, CommandWorkload, Design, Environment, Placement, Study
+from nearmetal.node.preflight import require_commands, seen_directories
+from nearmetal.testing.fake_host import FakeHost
+
+PLACE = Placement(name="1x1", instances=1, tasks=1)
+BOX = Environment(name="box", backend="namespaces", placements=("1x1",))
+
+
+def study(*argv: str, environment: Environment = BOX) -> tuple[Study, Arm]:
+    return (
+        Study(
+            name="s",
+            question="",
+            environments=(environment,),
+            placements=(PLACE,),
+            workloads=(CommandWorkload(name="app", argv=argv),),
+            design=Design(baselines=("box",), margin=0.03, confidence=0.95, seed=1),
+        ),
+        Arm(environment=environment, placement=PLACE),
+    )
+
+
+def program(directory: Path, mode: int = 0o755) -> Path:
+    path = directory / "app"
+    path.write_text("#!/bin/sh\n")
+    path.chmod(mode)
+    return path
+
+
+def test_a_program_has_to_be_there_and_to_be_executable(tmp_path: Path) -> None:
+    asked, arm = study("./app")
+    with pytest.raises(UsageError, match=r"there is no \./app"):
+        require_commands([arm], asked, FakeHost(), tmp_path)
+    program(tmp_path, 0o644)
+    with pytest.raises(UsageError, match="cannot be executed"):
+        require_commands([arm], asked, FakeHost(), tmp_path)
+    program(tmp_path)
+    require_commands([arm], asked, FakeHost(), tmp_path)
+
+
+def test_programs_of_images_and_disks_are_not_looked_for_on_this_machine(tmp_path: Path) -> None:
+    for environment in (replace(BOX, image="debian-mpi"), replace(BOX, guest=GuestSettings(disk="/d.img"))):
+        asked, arm = study("./app", environment=environment)
+        require_commands([arm], asked, FakeHost(), tmp_path)
+
+
+def test_a_directory_that_every_instance_has_for_itself_cannot_be_shared() -> None:
+    asked, arm = study("./app", environment=replace(BOX, image="debian-mpi"))
+    with pytest.raises(UsageError, match="instances have a /tmp of their own"):
+        require_commands([arm], asked, FakeHost(), Path("/tmp"))
+    assert seen_directories(asked, arm, Path("/tmp")) == ()
+
+
+def test_the_working_directory_is_shared_where_an_instance_would_not_see_it(tmp_path: Path) -> None:
+    program(tmp_path)
+    asked, arm = study("./app")
+    below = Path("/tmp") in tmp_path.parents
+    assert seen_directories(asked, arm, tmp_path) == ((tmp_path,) if below else ())
+    assert seen_directories(asked, arm, Path("/home/me/work")) == ()
+    other, in_image = study("./app", environment=replace(BOX, image="debian-mpi"))
+    assert seen_directories(other, in_image, Path("/home/me/work")) == (Path("/home/me/work"),)
