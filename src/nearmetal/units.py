@@ -277,12 +277,17 @@ def show_overhead(overhead: float, *, half_width: float | None = None) -> str:
 
 
 def show_interval(low: float, high: float, *, factor: bool | None = None) -> str:
-    """An interval of overheads: '[−0.5 … +0.8]' in percent, '[3.4 … 4.4]' as factors; ends without a bound
-    '−∞', '∞'. factor: as the overhead itself is shown; None: by the interval's geometric centre."""
+    """An interval of overheads: '[−0.5 … +0.8]' in percent, '[3.4 … 4.4]' as factors. An end without
+    a bound is '−∞' or '∞'; without both it is '[no interval]'.
+
+    factor: as the overhead itself is shown; None: by the interval's geometric centre.
+    """
     if math.isnan(low) or math.isnan(high):
         return "[unknown]"
     # exp(-inf) - 1 = -1: nothing is known about the lower end.
     bounded_low, bounded_high = low > -1, math.isfinite(high)
+    if low <= -1 and high == math.inf:
+        return "[no interval]"
     half = (high - low) / 2 if bounded_low and bounded_high else None
     if factor is None:
         factor = low >= 1 or (half is not None and math.sqrt(1 + low) * math.sqrt(1 + high) >= 2)
