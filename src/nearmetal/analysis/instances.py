@@ -1,5 +1,4 @@
-"""Figures of the nodes of an arm from the counters of its instances over the timed runs of a workload. No
-I/O.
+"""Computes figures of nodes from the counters of their instances over the timed runs of a workload. No I/O.
 
 The counters of a guest come from its own kernel. An instance without a kernel of its own has only its control
 groups; these count user and system time, but not why the instance did not run."""
