@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from ..run.run import Order, Outcome
 
 STARTED = time.time()
-"""Unix seconds: when the command was started, but for the start of Python itself."""
+"""Time at which the command was started, in Unix seconds, without the start of Python itself."""
 
 Time = typer.Option(None, "--time", help="Time budget, such as 90s or 10m.")
 Seed = typer.Option(None, "--seed", help="Seed of every order drawn.", min=0)
@@ -45,7 +45,7 @@ DryRun = typer.Option(False, "--dry-run", help="Check what can run, print the pl
 
 
 class Require(StrEnum):
-    """What a run may insist on."""
+    """Conditions that a run may require."""
 
     KVM = "kvm"
 
@@ -57,7 +57,7 @@ def changed(
     mode: Mode | None = None,
     width: str | None = None,
 ) -> Study:
-    """The study with what the command line says otherwise."""
+    """Return the study with the changes that the command line asks for."""
     design = study.design
     seconds = duration(time)
     if seconds is not None:
@@ -98,7 +98,7 @@ def measure(
     overrun: bool = False,
     require: Require | None = None,
 ) -> int:
-    """Run a study to its end and show its result, or with dry_run its plan. The exit code."""
+    """Run a study to its end and show its result, or with dry_run only its plan. Return the exit code."""
     if dry_run:
         with View(quiet=json) as view:
             study = checked(study, view, require_kvm=require is Require.KVM)
@@ -116,7 +116,7 @@ def measure(
 
 
 def finish(outcome: Outcome, *, json: bool, fail_on: FailOn) -> int:
-    """Analyse what is on disk, write the report, say the result and how to go on."""
+    """Analyse the records on disk, write the report, and print the result and how to go on."""
     directory = outcome.directory
     if directory is None:
         print("interrupted in the rehearsal: nothing had been measured yet", file=sys.stderr)
