@@ -62,7 +62,7 @@ def device_threads(side: OneSide) -> FloatArray:
 
 
 def exits(side: OneSide) -> FloatArray:
-    """How often the hypervisor took its place."""
+    """Return how often the hypervisor interrupted the guest (exits)."""
     return side.timed("exits")
 
 
@@ -116,7 +116,7 @@ def _extra(env: Side, base: Side) -> float:
 
 
 def _main_reason(env: Side) -> str:
-    """That of more than half of its exits; empty where none is."""
+    """Return the reason of more than half of the exits; empty if there is none."""
     whole = float(np.nansum(env.trials.timed("exits")))
     for reason, counters in REASONS.items():
         if 2 * sum(float(np.nansum(env.trials.timed(c))) for c in counters) > whole > 0:
