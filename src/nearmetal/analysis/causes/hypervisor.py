@@ -94,8 +94,12 @@ def _has_emulated_card(arm: Arm) -> bool:
 
 
 def _more(cell: Cell, env: Side, base: Side, read: Read, schedule: Schedule) -> tuple[Interval, float] | None:
-    """How much more of it than the baseline's for the same work, by second of the baseline, over blocks; and
-    the mean. The bare machine, and containers on it, have none. None where it is not known of a block."""
+    """Return how much more of a quantity a guest has than its baseline for the same work, per second of the
+    baseline, as an interval over blocks; and the mean.
+
+    The quantity is 0 for the bare machine and for containers on it. Returns None if the quantity is unknown
+    in a block.
+    """
     own = read(env.trials)
     other = np.zeros(own.size) if base.arm.environment.guest is None else read(base.trials)
     scale, same_work = same_work_of(env, base)

@@ -79,8 +79,10 @@ class Counts:
         return least(self.rto[self.good])
 
     def drops(self, at: IntArray) -> dict[str, float]:
-        """Packets dropped per trial by place, most first; the places where none was are left out. at: the
-        trials that are asked of."""
+        """Return the packets dropped per trial by place, most first. Places without drops are left out.
+
+        at: places of the trials in the columns.
+        """
         totals: dict[str, float] = {}
         for (of, name), column in self.network.items():
             place = place_of(of, name)

@@ -61,7 +61,7 @@ class GroupSource:
 
 @dataclass(frozen=True, kw_only=True)
 class NodeSource:
-    """The pressure of the whole node. It is meaningful while only one arm is busy on the node."""
+    """Steal and I/O wait of the whole node. They are meaningful while only one arm is busy on the node."""
 
     files: CounterFiles
     name: str = "node"

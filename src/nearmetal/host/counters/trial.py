@@ -99,8 +99,11 @@ def disturbance(
 
 
 def flags(disturbance: Mapping[str, float | None]) -> tuple[str, ...]:
-    """'disturbed: ...' with the share it rests on, where a share is over its limit (2 % other processes, 1 %
-    steal) by more than its resolution. An unavailable share flags nothing: it is in the record as None."""
+    """Return 'disturbed: ...' with the share, if a share exceeds its limit by more than its resolution.
+
+    The limits are 2 % for other processes and 1 % for steal. An unavailable share gives no flag; it is None
+    in the record.
+    """
     resolution = disturbance.get("share_resolution") or 0.0
     found = []
     for name, limit, what in (
