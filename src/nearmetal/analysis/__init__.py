@@ -1,4 +1,5 @@
-"""From records to estimates and verdicts: pure, no I/O. Imports numpy: import it where it is used."""
+"""Computes estimates and verdicts from records, without I/O. It imports numpy, so import it only where it is
+used."""
 
 from .assemble import analyse, conclude, wanted
 from .progress import Stop, all_cells, decided, furthest, half_width, settled, should_stop

@@ -1,5 +1,5 @@
-"""The whole analysis of a run: every comparison of the study, the noise floor, and what was not used and
-why."""
+"""The whole analysis of a run: every comparison of the study, the noise floor, and which data were not used
+and why."""
 
 from __future__ import annotations
 
@@ -24,24 +24,29 @@ from .noise_floor import disturbances, noise_floor
 
 
 def analyse(study: Study, plan: Plan, records: Sequence[TrialRecord], *, detail: bool = True) -> Analysis:
-    """Estimates and verdicts of everything the records hold.
+    """Return the estimates and verdicts of all measurements in the records.
 
-    Cells stand in the order of study.comparisons(), then of workloads, then of metrics as measured. A
-    comparison without one usable block is not a cell but stands under `unused` with its reason. detail=False
-    is for use between blocks: the same intervals and verdicts without quantiles, Holm's column, companions
-    (sign, mean), differences and attribution, which then are None or have infinite ends."""
+    The cells are ordered by study.comparisons(), then by workload, then by metric as measured. A comparison
+    without a usable block gives no cell; it is listed in `unused` with the reason.
+
+    detail: False is for use between blocks. The intervals and verdicts are then the same, but quantiles,
+        Holm's column, companions (sign, mean), differences and attribution are None or have infinite ends.
+    """
     return conclude(study, plan, records, fold(wanted(study, detail=detail), plan, records), detail=detail)
 
 
 def wanted(study: Study, *, detail: bool = True) -> FoldRequest:
-    """What folding has to keep for conclude()."""
+    """Return which values fold() has to keep for conclude()."""
     return asked_of(study, detail=detail, three_arms=uses_three_arms())
 
 
 def conclude(
     study: Study, plan: Plan, heads: Sequence[Head], folded: Folded, *, detail: bool = True
 ) -> Analysis:
-    """What analyse() gives, of a run that was folded already. heads: of all its records."""
+    """Return the same as analyse() for a run whose records are already folded.
+
+    heads: the heads of all records of the run.
+    """
     clock = Clock(heads, plan.started)
     questions = _questions(study, folded)
 
@@ -86,7 +91,8 @@ def conclude(
 
 
 def _questions(study: Study, folded: Folded) -> list[Question]:
-    """A/A first, then every comparison; each for every row that either side has."""
+    """List the questions: the A/A comparisons first, then those of the study, each for every row that was
+    measured anywhere in the run."""
     design = study.design
     arms = {arm.name: arm for arm in study.arms()}
     alpha = 1 - design.confidence
@@ -129,7 +135,7 @@ def _ordered(study: Study, rows: Iterable[RowName]) -> list[RowName]:
 def _not_measured(
     study: Study, folded: Folded, questions: Sequence[Question], answers: Sequence[JudgedCell]
 ) -> list[Unused]:
-    """Failed trials, failed rows by comparison, comparisons without a cell, arms without a trial."""
+    """List arms without a trial, failed trials, lost rows, and comparisons without a cell."""
     out: list[Unused] = []
     measured = {arm for arm, _ in folded.present}
     absent = [a.name for a in study.arms() if a.name not in measured]

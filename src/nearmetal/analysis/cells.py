@@ -1,4 +1,4 @@
-"""One comparison of one metric: everything a table row and its detail view show."""
+"""One comparison of one metric, with all values that a table row and its detail view show."""
 
 from __future__ import annotations
 
@@ -28,28 +28,33 @@ from .verdict import disagreement, smallest_material
 
 
 class Statistic(Enum):
-    """What makes the primary interval: the signed ranks of d, the environment against the first run of its
-    baseline; or the three-arm test, which uses the second run of the first baseline as well."""
+    """The statistic behind the primary interval.
+
+    SIGNED_RANK: signed ranks of d, which compares the environment with the first run of its baseline.
+    THREE_ARM: the three-arm test, which also uses the second run of the first baseline.
+    """
 
     SIGNED_RANK = auto()
     THREE_ARM = auto()
 
 
 STATISTIC = Statistic.SIGNED_RANK
-"""Chosen once for all studies, by simulation and by recorded runs; docs/method.md holds the figures.
+"""The statistic of all studies, chosen by simulation and by recorded runs. The figures are in docs/method.md.
 
-The baseline against itself, and cells whose baseline has no second run, use the signed ranks in any case, and
-so does Holm's column."""
+Three cases always use the signed ranks: the baseline against itself, cells whose baseline has no second run,
+and Holm's column."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Question:
     """One comparison of one row.
 
-    aa: the baseline against its own second run.
-    aa_cells: how many comparisons of that kind there are.
-    alpha: what this cell may spend.
-    quantiles: whether quantiles are taken of the arm's values."""
+    aa: whether the baseline is compared with its own second run.
+    aa_cells: number of such comparisons; 0 if aa is False.
+    alpha: error probability that this cell may use.
+    exploratory: whether the cell is outside the named primary metrics.
+    quantiles: whether to compute quantiles of the arm's values.
+    """
 
     arm: Arm
     baseline: Arm
@@ -62,15 +67,18 @@ class Question:
 
     @property
     def sides(self) -> tuple[Side, Side]:
-        """Environment and baseline. The first run of the baseline, A1, stands on the baseline's side
-        everywhere."""
+        """The environment's side and the baseline's side. The baseline's side is always its first run, A1."""
         return (self.arm.name, self.aa), (self.baseline.name, False)
 
 
 @dataclass(frozen=True, kw_only=True)
 class JudgedCell:
-    """A cell, the schedule of its looks, its p value (None without a look) and its measured parts (None where
-    there are none)."""
+    """A cell with values that only the analysis needs.
+
+    schedule: the schedule of its looks.
+    p: its p value; None if it has none.
+    parts: its measured parts; None if there are none.
+    """
 
     cell: Cell
     schedule: Schedule
@@ -88,11 +96,13 @@ def answer(
     ended: Mapping[int, float],
     detail: bool,
 ) -> JudgedCell | None:
-    """The cell of a question; None where no block has the row on both sides.
+    """Return the cell of a question, or None if no block has the row on both sides.
 
-    ended: seconds of the run at the end of each block. Without detail (between blocks of a run) sign, mean
-    and difference have infinite ends, baseline_value and value too, and p, quantiles and parts are left out;
-    n, interval, verdict, reason and need are the same, but for what sign says beside the reason."""
+    ended: seconds from the start of the run to the end of each block.
+    detail: False is for use between blocks. Then sign, mean, difference, baseline_value and value have
+        infinite ends, and p, quantiles and parts are None. The number of blocks, interval, verdict, reason
+        and blocks still needed are the same, except that the reason does not mention the sign interval.
+    """
     env, base = question.sides
     paired = pair(folded, env, base, question.row)
     if paired is None:
@@ -130,7 +140,7 @@ def answer(
 
 
 def uses_three_arms() -> bool:
-    """Whether folding has to keep what the three-arm test needs."""
+    """Whether fold() has to keep the values that the three-arm test needs."""
     return STATISTIC is Statistic.THREE_ARM
 
 
@@ -141,8 +151,11 @@ def _has_three_arms(question: Question) -> bool:
 def _corrected(
     decision: Decision, question: Question, paired: Paired, schedule: Schedule, design: Design
 ) -> Decision:
-    """Of the baseline against itself: *material* and *inconsistent* only where they stand when alpha is
-    divided by the number of such comparisons, or sound machines would be distrusted for chance alone."""
+    """Correct the decision of an A/A comparison for the number of A/A comparisons.
+
+    A material or inconsistent verdict is kept only if it is also reached with alpha divided by the number of
+    these comparisons. Without this, sound machines would be distrusted because of chance alone.
+    """
     if decision.verdict in (Verdict.NONE, Verdict.EQUIVALENT) or question.aa_cells < 2:
         return decision
     strict = decide(
@@ -162,8 +175,11 @@ def _corrected(
 
 
 def _p_value(paired: Paired, schedule: Schedule, cell: Cell, least: int) -> float | None:
-    """For Holm's column: with failures the larger of two, since a verdict has to be carried by all blocks and
-    by those without failures."""
+    """Return the p value for Holm's column, or None if there is none.
+
+    If blocks failed, it is the larger of two p values, because a verdict has to be reached both by all blocks
+    and by the blocks without failures.
+    """
     if cell.n < least:
         return None
     samples = [(paired.judged, paired.judged_blocks)]
@@ -240,9 +256,9 @@ def _plain(
 
 
 def with_holm(cells: tuple[Cell, ...], p: Mapping[str, float | None]) -> tuple[Cell, ...]:
-    """Holm's column, within the named cells of a confirmatory study and, apart, within the exploratory ones.
+    """Fill Holm's column, separately for the named cells of a confirmatory study and the exploratory cells.
 
-    A cell without a p value (too few blocks, inconsistent) counts in its family as 1 and shows none."""
+    A cell without a p value (too few blocks, inconsistent) counts as p = 1 in its family and shows none."""
     out = {c.key: c for c in cells}
     for exploratory in (False, True):
         family = [c for c in cells if c.exploratory is exploratory]
@@ -254,13 +270,13 @@ def with_holm(cells: tuple[Cell, ...], p: Mapping[str, float | None]) -> tuple[C
 
 
 def with_discoveries(cells: tuple[Cell, ...], alpha: float) -> tuple[Cell, ...]:
-    """Which comparisons e-BH counts as differences, among all of the study."""
+    """Mark the cells that e-BH counts as differences, among all cells of the study."""
     told = discoveries([c.e or 0.0 for c in cells], alpha)
     return tuple(replace(c, discovered=yes) for c, yes in zip(cells, told, strict=True))
 
 
 def _quantiles(question: Question, folded: Folded, design: Design) -> Quantiles:
-    """Of the arm, with the baseline's values beside."""
+    """Return the quantiles of the arm, with those of the baseline beside them."""
     env, base = (folded.measured[side, question.row].drawn for side in question.sides)
     return quantiles(env, base, design.confidence)
 
@@ -276,5 +292,5 @@ def _open(centre: float) -> Interval:
 
 
 def _share(theta: float) -> float:
-    """exp(theta) - 1; infinite where the factor is beyond what a float holds."""
+    """Return exp(theta) - 1, or infinity if the result does not fit in a float."""
     return math.expm1(theta) if theta < 709 else math.inf

@@ -1,5 +1,5 @@
-"""What stands beside a cell's interval and carries no verdict: the ratio of totals, how the spread divides
-between slices and blocks, and the evidence against no difference at all."""
+"""Statistics that are shown beside a cell's interval and carry no verdict: the ratio of totals, the division
+of the spread between slices and blocks, and the evidence against "no difference at all"."""
 
 from __future__ import annotations
 
@@ -19,8 +19,11 @@ from .intervals.variance_components import components_of_moments
 
 
 def totals(paired: Paired, better: Better, confidence: float) -> Interval | None:
-    """How much longer all blocks together took, as a share of the baseline's total: the ratio of arithmetic
-    means less 1, a rate counting by its reciprocal, the time of one unit of work. None for a single block."""
+    """Return how much longer all blocks together took, as a share of the baseline's total.
+
+    This is the ratio of arithmetic means minus 1. A rate is replaced by its reciprocal, the time of one unit
+    of work. Returns None for fewer than two blocks.
+    """
     if paired.d.size < 2:
         return None
     power = 1.0 if better is Better.LOWER else -1.0
@@ -29,8 +32,11 @@ def totals(paired: Paired, better: Better, confidence: float) -> Interval | None
 
 
 def slice_spread(paired: Paired, block_seconds: float) -> SliceSpread | None:
-    """The two levels of the paired log ratios; None where blocks have no slices, or a slice's time is
-    not known."""
+    """Return the spread of the paired log ratios within blocks and between blocks.
+
+    Returns None if there are fewer than two blocks, if blocks have no slices, or if the time of a slice is
+    unknown.
+    """
     both = paired.both
     if both.blocks.size < 2 or bool(np.isnan(both.variances).any()):
         return None
@@ -49,8 +55,12 @@ def slice_spread(paired: Paired, block_seconds: float) -> SliceSpread | None:
 
 
 def evidence(d: FloatArray) -> float:
-    """The e-value of the signs of d against a median of 0, at whatever block one stopped; zeros count for the
-    side that makes it least. Raises ValueError for an empty d."""
+    """Return the e-value of the signs of d against a median of 0. It is valid at any stopping block.
+
+    Zeros are counted on the side that makes the e-value smallest.
+
+    Raises ValueError if d is empty.
+    """
     n = int(d.size)
     if n == 0:
         raise ValueError("at least one block is needed")
@@ -61,5 +71,6 @@ def evidence(d: FloatArray) -> float:
 
 
 def discoveries(e: Sequence[float], alpha: float) -> tuple[bool, ...]:
-    """Which comparisons differ from 0, at most a share alpha of them wrongly (e-BH)."""
+    """Return which comparisons differ from 0 by e-BH: at most a share alpha of them is expected to be
+    wrong."""
     return e_bh(e, alpha) if e else ()

@@ -1,4 +1,4 @@
-"""The verdict of one comparison, why it is that, and after which block it was first reached."""
+"""The verdict of one comparison, its reason, and the block after which it was first reached."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from .verdict import MOST_FAILED, Failures, blocks_needed, judge, judge_failures
 
 @dataclass(frozen=True, kw_only=True)
 class Decision:
-    """What one look at a comparison came to.
+    """The result of one look at a comparison.
 
-    verdict: of the comparison.
-    reason: one clause.
-    needed: number of further blocks until a verdict; None where there is one, or where it cannot be
-        estimated.
-    block: number of the block after which the verdict was first reached, None without one.
+    verdict: the verdict of the comparison.
+    reason: why, in one clause.
+    needed: number of further blocks until a verdict; None if there is a verdict already, or if the number
+        cannot be estimated.
+    block: number of the block after which the verdict was first reached; None if there is no verdict.
     carried: the interval.
-    least: blocks before which no verdict is given.
+    least: least number of blocks for a verdict.
     """
 
     verdict: Verdict
@@ -47,8 +47,11 @@ def decide(
     min_blocks: int,
     brackets: Brackets | None = None,
 ) -> Decision:
-    """The verdict of the blocks of a comparison at alpha. schedule: the comparison's own; brackets: of its
-    judged blocks, for the three-arm interval."""
+    """Judge the blocks of a comparison at level alpha.
+
+    schedule: the schedule of this comparison.
+    brackets: the brackets of its judged blocks, for the three-arm interval; None for the signed ranks.
+    """
     numbers = paired.judged_blocks.tolist()
     carried = look_and_carry(
         paired.judged, schedule=schedule, alpha=alpha, numbers=numbers, brackets=brackets
@@ -93,8 +96,10 @@ def decide(
 def _first_look(
     looks: Sequence[Look], verdict: Verdict, numbers: Sequence[int], margin: float, least: int
 ) -> int | None:
-    """The block after which a comparison without failures first had its verdict. Verdicts change at looks
-    only, and where the least number of blocks is reached."""
+    """Return the block after which a comparison without failures first had its verdict.
+
+    A verdict changes only at a look, or when the least number of blocks is reached.
+    """
     if verdict is Verdict.NONE:
         return None
     for look in looks:
@@ -105,7 +110,7 @@ def _first_look(
 
 
 class _History:
-    """A comparison with failures as it stood after each of its blocks."""
+    """The state of a comparison with failures after each of its blocks."""
 
     def __init__(
         self,
@@ -127,7 +132,7 @@ class _History:
         ).looks
 
     def failures(self, block: int) -> Failures:
-        """The failures up to a block."""
+        """Return the failures up to and including a block."""
         return Failures(
             env=bisect_right(self._env, block),
             base=bisect_right(self._base, block),
@@ -137,7 +142,7 @@ class _History:
         )
 
     def first(self, verdict: Verdict, *, margin: float, least: int) -> int | None:
-        """The block after which the comparison first had this verdict."""
+        """Return the block after which the comparison first had this verdict; None if no block did."""
         if verdict is Verdict.NONE:
             return None
         for block in self.blocks:
@@ -152,6 +157,6 @@ class _History:
 
 
 def _at(looks: Sequence[Look], n: int) -> tuple[float, float]:
-    """The running interval after n blocks."""
+    """Return the ends of the running interval after n blocks; infinite before the first look."""
     seen = bisect_right(looks, n, key=lambda look: look.n)
     return (looks[seen - 1].low, looks[seen - 1].high) if seen else (-math.inf, math.inf)

@@ -1,7 +1,7 @@
-"""What several instances of a node used, as figures of the node: the arithmetic of the 2009 paper on two
-virtual machine scenarios (Tikotekar et al., section 4). Pure.
+"""Combines the resource use of several instances into figures of their node, without I/O. The formulas are
+those of the 2009 paper on two virtual machine scenarios (Tikotekar et al., section 4).
 
-Where the paper's printed figures do not follow from its own formulas, docs/method.md says so."""
+docs/method.md names the printed figures of the paper that do not follow from its own formulas."""
 
 from __future__ import annotations
 
@@ -12,8 +12,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, kw_only=True)
 class GuestCpu:
-    """Shares of the time of a guest's own CPUs, as its kernel counts them; they add up to 1. cpus: how many
-    it has."""
+    """Shares of the time of a guest's own CPUs, as its kernel counts them. The shares add up to 1.
+
+    cpus: number of CPUs of the guest.
+    """
 
     user: float
     system: float
@@ -29,8 +31,11 @@ class GuestCpu:
 
 @dataclass(frozen=True, kw_only=True)
 class NodeCpu:
-    """Shares of the time of a node's CPUs. excess: busy time that the guests count beyond what the node has,
-    as those do that see no steal (emulated ones, for instance); then nothing is left to be idle."""
+    """Shares of the time of a node's CPUs.
+
+    excess: busy time that the guests count beyond the CPU time of the node. It occurs with guests that see no
+        steal, for instance emulated ones. Wait and idle are 0 then.
+    """
 
     user: float
     system: float
@@ -40,11 +45,15 @@ class NodeCpu:
 
 
 def node_cpu(guests: Sequence[GuestCpu], cpus: int = 1) -> NodeCpu:
-    """cpus: of the node, which the guests share. Raises ValueError for no guest.
+    """Combine the CPU shares of the guests of a node.
 
-    User and system are real time, for steal is taken out of them, so they add up. Wait and idle of a guest
-    hold time in which another ran: what the node has left beside the busy time is split as wait stands to
-    wait + idle + steal of the guests. The paper's node has one CPU.
+    cpus: number of CPUs of the node, which the guests share; the node of the paper has one.
+
+    User and system time do not include steal, so those of the guests can be added. The wait and idle time of
+    a guest include time in which another guest ran. Therefore the time that the node was not busy is divided:
+    wait gets the share wait / (wait + idle + steal) of the guests, and idle gets the rest.
+
+    Raises ValueError if there is no guest.
     """
     if not guests:
         raise ValueError("no guest")
@@ -61,10 +70,10 @@ def node_cpu(guests: Sequence[GuestCpu], cpus: int = 1) -> NodeCpu:
 
 @dataclass(frozen=True, kw_only=True)
 class GuestMemory:
-    """Bytes, mean over a run.
+    """Memory of a guest in bytes, as means over a run.
 
-    total: that the guest's kernel manages (MemTotal).
-    swap: used.
+    total: memory that the guest's kernel manages (MemTotal).
+    swap: swap space in use.
     """
 
     total: float
@@ -75,18 +84,23 @@ class GuestMemory:
 
     @property
     def committed(self) -> float:
-        """The paper's formula (1): available memory + swap committed - free memory."""
+        """Committed memory by formula (1) of the paper: available memory + swap committed - free memory."""
         return self.total + self.swap - self.free
 
     def shares(self) -> dict[str, float]:
-        """Swap, free, inactive and active as shares of what is committed; they need not add up to 1, for the
-        kernel's own memory is in none of them."""
+        """Return swap, free, inactive and active memory as shares of the committed memory.
+
+        The shares need not add up to 1, because none of them includes the kernel's own memory.
+        """
         parts = {"swap": self.swap, "free": self.free, "inactive": self.inactive, "active": self.active}
         return {name: value / self.committed for name, value in parts.items()}
 
 
 def mean_memory(guests: Sequence[GuestMemory]) -> GuestMemory:
-    """Of one guest, as the paper has it: the mean of its guests. Raises ValueError for no guest."""
+    """Return the mean over the guests, which the paper gives as the memory of one guest.
+
+    Raises ValueError if there is no guest.
+    """
     if not guests:
         raise ValueError("no guest")
     n = len(guests)
@@ -101,15 +115,19 @@ def mean_memory(guests: Sequence[GuestMemory]) -> GuestMemory:
 
 @dataclass(frozen=True, kw_only=True)
 class Both:
-    """Of a quantity that guests count apart (blocks, interrupts, context switches; a second): the node's sum,
-    and the mean of one guest. The paper adds blocks up and takes the mean of the others."""
+    """The sum and the mean of a rate that each guest counts for itself (blocks, interrupts, context
+    switches).
+
+    sum: sum over the guests of the node, per second; the paper gives the sum of blocks.
+    mean: mean of one guest, per second; the paper gives the mean of the other quantities.
+    """
 
     sum: float
     mean: float
 
 
 def combined(rates: Sequence[float]) -> Both:
-    """Raises ValueError for none."""
+    """Return the sum and the mean of the rates of the guests. Raises ValueError if there is no rate."""
     if not rates:
         raise ValueError("no guest")
     total = math.fsum(rates)
@@ -118,13 +136,13 @@ def combined(rates: Sequence[float]) -> Both:
 
 @dataclass(frozen=True, kw_only=True)
 class Accounting:
-    """A guest's own account of CPU time against the host's.
+    """CPU time of a guest as its own kernel counts it, and as the host counts it, in seconds.
 
-    guest: seconds its kernel counts as busy.
-    host: seconds that its vCPU threads ran.
-    delay: seconds that they waited for a CPU, which a guest without a clock of the hypervisor's does not see
-        as steal.
-    steal: what it saw. None: not told.
+    guest: time that the guest's kernel counts as busy.
+    host: time that the vCPU threads of the guest ran.
+    delay: time that these threads waited for a CPU; None if unknown. A guest without a clock of the
+        hypervisor does not see it as steal.
+    steal: steal that the guest saw; None if unknown.
     """
 
     guest: float
@@ -134,5 +152,6 @@ class Accounting:
 
     @property
     def ratio(self) -> float:
-        """How much of what the host spent on the guest its own kernel counts; 1: both agree."""
+        """CPU time counted by the guest over CPU time counted by the host; 1 if both agree, nan without the
+        latter."""
         return self.guest / self.host if self.host > 0 else math.nan

@@ -1,7 +1,7 @@
-"""What the instances of an arm counted over the timed runs of a workload, as figures of its nodes. Pure.
+"""Computes figures of nodes from the counters of their instances over the timed runs of a workload. No I/O.
 
-A guest counts by its own kernel; an instance without one has only its control groups, which tell user and
-system time but not why it did not run."""
+The counters of a guest come from its own kernel. An instance without a kernel of its own has only its control
+groups; these count user and system time, but not why the instance did not run."""
 
 from __future__ import annotations
 
@@ -18,29 +18,30 @@ from .guests import Accounting, GuestCpu, GuestMemory, combined, mean_memory, no
 Counters = Mapping[str, float | None]
 
 CPU = ("user", "system", "wait", "idle", "steal")
-"""Shares, in the order of the paper's figures."""
+"""Shares of CPU time, in the order of the paper's figures."""
 MEMORY = ("committed", "swap", "free", "inactive", "active")
-"""committed: bytes; the others shares of it."""
+"""committed is in bytes; the others are shares of it."""
 RATES = ("blocks received", "blocks sent", "interrupts", "context switches")
-"""A second; blocks in bytes. 'received' is what was read from a device, as the paper says it."""
+"""Rates per second; blocks are counted in bytes. 'Received' blocks were read from a device, in the words of
+the paper."""
 _SOURCES = ("blocks_in", "blocks_out", "interrupts", "context_switches")
 _LAST_NUMBER = re.compile(r"(\d+)$")
 
 
 @dataclass(frozen=True, kw_only=True)
 class InstanceFigures:
-    """Medians over the trials of an arm; what no trial tells is left out.
+    """Medians over the trials of an arm. A value that no trial has counted is missing or None.
 
-    trials: number of trials that told anything.
-    kernels: whether each instance counts by a kernel of its own.
-    instances: shares of each instance's CPU time by CPU, in their order on a node.
-    node: shares of the CPU time of a node (without steal), and 'excess'.
-    memory: by MEMORY, of one virtual machine.
-    rates: by RATES, summed over the instances of a node.
-    mean_rates: by RATES, of one instance.
-    run_delay: share of its time for which a vCPU waited for a CPU, as the host counts.
-    accounting: CPU time that a virtual machine accounts for, over what its vCPU threads ran.
-    clock_ahead, clock_error, clock_drift: seconds, the largest.
+    trials: number of trials with counters of instances.
+    kernels: whether each instance has a kernel of its own, which counts.
+    instances: shares of each instance's CPU time, with the keys of CPU; instances in their order.
+    node: shares of the CPU time of a node, with the keys of CPU without 'steal', and 'excess'.
+    memory: memory of one virtual machine, with the keys of MEMORY.
+    rates: rates with the keys of RATES, summed over the instances of a node.
+    mean_rates: rates with the keys of RATES, mean of one instance.
+    run_delay: share of the time in which a vCPU wanted to run and waited for a CPU, as the host counts.
+    accounting: CPU time counted by a virtual machine over the time its vCPU threads ran.
+    clock_ahead, clock_error, clock_drift: in seconds, the largest values of all trials.
     """
 
     arm: str
@@ -72,7 +73,7 @@ class _Trial:
 
 
 def instance_figures(arm: Arm, workload: str, trials: Iterable[TrialRecord]) -> InstanceFigures | None:
-    """None where no trial counted anything over runs of that workload."""
+    """Return the figures of an arm, or None if no trial has counters over runs of that workload."""
     found, kernels = [], False
     for t in trials:
         own = {of: c for text, c in t.counters.items() if (of := Scope.parse(text)).runs == workload}
@@ -104,7 +105,7 @@ def instance_figures(arm: Arm, workload: str, trials: Iterable[TrialRecord]) -> 
 
 
 def _by_instance(scopes: Mapping[Scope, Counters], kind: str) -> list[Counters]:
-    """In the order of their numbers, which end their names."""
+    """Return the counters of the instances, ordered by the number at the end of their names."""
     found = [of for of in scopes if of.kind == kind]
     return [scopes[of] for of in sorted(found, key=lambda of: _number(of.name))]
 
@@ -142,7 +143,7 @@ def _trial(arm: Arm, guests: Sequence[Counters], groups: Sequence[Counters]) -> 
 
 
 def shares_of(c: Counters) -> dict[str, float]:
-    """Of the time that a kernel counted on all its CPUs; empty where it does not tell."""
+    """Return the shares of the time that a kernel counted on all its CPUs; empty if a counter is missing."""
     parts = {
         "user": _sum(c, "user", "nice"),
         "system": _sum(c, "system", "irq", "softirq"),
@@ -156,7 +157,7 @@ def shares_of(c: Counters) -> dict[str, float]:
 
 
 def _group_shares(c: Counters, arm: Arm) -> dict[str, float]:
-    """User and system time of a control group, of the time of its instance's CPUs."""
+    """Return user and system time of a control group as shares of the time of its instance's CPUs."""
     seconds = c.get("seconds")
     parts = {name: c.get(name) for name in ("user", "system")}
     known = {name: value for name, value in parts.items() if value is not None}
@@ -179,20 +180,20 @@ def _node(shares: Sequence[Mapping[str, float]], own: Sequence[Counters], arm: A
 
 
 def instance_cpus(arm: Arm) -> int:
-    """CPUs that an instance of the arm has: those of its ranks."""
+    """Return the number of CPUs of an instance of the arm, which are the CPUs of its ranks."""
     place = arm.placement
     return len(set(place.cpus[: place.tasks])) if place.cpus else place.tasks
 
 
 def node_cpus(arm: Arm) -> int:
-    """CPUs that the instances of a node have together."""
+    """Return the number of CPUs that the instances of a node have together."""
     place = arm.placement
     ranks = place.instances * place.tasks
     return len(set(place.cpus[:ranks])) if place.cpus else ranks
 
 
 def memory_of(c: Counters) -> GuestMemory | None:
-    """Of a kernel; None where it does not tell."""
+    """Return the memory that a kernel has counted, or None if a counter is missing."""
     names = ("memory_total", "memory_free", "memory_inactive", "memory_active", "swap_total", "swap_free")
     total, free, inactive, active, swap, unused = (c.get(name) for name in names)
     if total is None or free is None or inactive is None or active is None:
@@ -202,7 +203,7 @@ def memory_of(c: Counters) -> GuestMemory | None:
 
 
 def rates_of(c: Counters) -> dict[str, float]:
-    """By RATES, those that are told."""
+    """Return the known rates, with the keys of RATES."""
     seconds = c.get("seconds")
     if not seconds:
         return {}
@@ -221,7 +222,7 @@ def _accounting(guest: Counters, machine: Counters) -> Accounting | None:
 
 
 def _delay(a: Accounting | None, machine: Counters) -> float | None:
-    """Of the time that its vCPUs wanted to run."""
+    """Return the share of the time in which the vCPUs wanted to run that they waited for a CPU."""
     if a is None or a.delay is None or a.host + a.delay <= 0:
         return None
     return a.delay / (a.host + a.delay)
@@ -233,7 +234,7 @@ def _sum(c: Counters, *names: str) -> float | None:
 
 
 def _medians(rows: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    """Of what every row tells."""
+    """Return the median of each value that every row has."""
     names = [name for name in rows[0] if all(name in r for r in rows)] if rows else []
     return {name: median(r[name] for r in rows) for name in names}
 

@@ -1,4 +1,5 @@
-"""The baseline against itself, and what disturbed it: the gate that every other number has to pass."""
+"""The noise floor: the baseline compared with itself, and the disturbances measured. No other result is
+trusted if the noise floor is not."""
 
 from __future__ import annotations
 
@@ -14,9 +15,9 @@ from .fold.counts import Counts, joined
 FloatArray = NDArray[np.float64]
 
 CLEAR_TREND = 3.0
-"""Standard errors of Kendall's tau from which a drift is named."""
+"""Number of standard errors of Kendall's tau above which a drift is reported."""
 CLEAR_LOAD = 0.01
-"""Median share of the CPU from which steal or other processes are named."""
+"""Median share of the CPU from which steal or other processes are reported."""
 LOADS = {
     "steal_share": "the hypervisor took CPU away (steal)",
     "other_cpu_share": "other processes used the CPU",
@@ -24,12 +25,14 @@ LOADS = {
 
 
 def noise_floor(cells: Sequence[Cell], disturbance: Mapping[str, float | None]) -> NoiseFloor:
-    """What the A/A cells say of the machine.
+    """Judge the machine by its A/A cells.
 
-    trusted: no A/A cell is material or inconsistent; those verdicts are corrected for the number of cells.
-    proven: there are A/A cells and all are equivalent, which needs no correction.
-    reason: what speaks against trust, with the likeliest cause, or what is not decided yet; empty when
-    proven."""
+    trusted: whether no A/A cell is material or inconsistent. These verdicts are already corrected for the
+        number of A/A cells.
+    proven: whether there are A/A cells and all are equivalent. This needs no correction.
+    reason: why the machine is not trusted, with the likeliest cause, or which comparisons are not decided
+        yet; empty if proven.
+    """
     odd = [c for c in cells if c.verdict in (Verdict.SLOWER, Verdict.FASTER, Verdict.INCONSISTENT)]
     open_ = [c for c in cells if c.verdict is Verdict.NONE]
     if odd:
@@ -45,8 +48,11 @@ def noise_floor(cells: Sequence[Cell], disturbance: Mapping[str, float | None]) 
 
 
 def disturbances(sides: Iterable[Counts]) -> dict[str, float | None]:
-    """'flagged': share of trials with a flag; by kind of disturbance the median over the trials that know it,
-    None where none does (missing is not zero)."""
+    """Return the share of trials with a flag as 'flagged', and the median of each kind of disturbance.
+
+    The median is taken over the trials that measured the disturbance. It is None if none did: a missing value
+    is not zero.
+    """
     if not (pieces := tuple(sides)):
         return {"flagged": None}
     counts = joined(pieces)
@@ -58,8 +64,11 @@ def disturbances(sides: Iterable[Counts]) -> dict[str, float | None]:
 
 
 def trend(values: FloatArray) -> float:
-    """How clearly values rise or fall from block to block: Kendall's tau in standard errors of its null; nan
-    for fewer than 8 values. Longer series are thinned to 1000, so that the cost stays bounded."""
+    """Return how clearly values rise or fall from block to block: Kendall's tau in standard errors under the
+    null hypothesis.
+
+    Returns nan for fewer than 8 values. Longer series are thinned to at most 1000 values to limit the cost.
+    """
     if values.size < 8:
         return math.nan
     thinned = values[:: -(-values.size // 1000)]
@@ -70,7 +79,8 @@ def trend(values: FloatArray) -> float:
 
 
 def _likeliest(odd: Sequence[Cell], disturbance: Mapping[str, float | None]) -> str:
-    """The load where one was measured, else the drift where there is one, else that neither was seen."""
+    """Return the likeliest cause in words: a load if one was measured, else a drift if there is one, else
+    that neither was seen."""
     loads = [
         (share, kind)
         for kind in LOADS

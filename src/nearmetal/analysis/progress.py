@@ -1,4 +1,5 @@
-"""What the orchestrator asks between blocks: decided, stop. Needs no numpy itself."""
+"""The decisions between two blocks of a run: which comparisons are decided, and whether to stop. This module
+does not import numpy itself."""
 
 from __future__ import annotations
 
@@ -11,15 +12,18 @@ from ..model.study import Study
 
 
 def half_width(cell: Cell) -> float:
-    """Half-width of a cell's primary interval of theta (ln ratio); inf before the first look."""
+    """Return the half-width of a cell's primary interval of theta (ln ratio); inf before the first look."""
     if math.isinf(cell.high) or cell.low <= -1:
         return math.inf
     return (math.log1p(cell.high) - math.log1p(cell.low)) / 2
 
 
 def distance(cell: Cell) -> float:
-    """How far a cell is from a verdict, in ln ratio: what its interval reaches across the ends of the margin
-    at least, whichever verdict it may come to; inf before it has an interval."""
+    """Return how far a cell is from a verdict, in ln ratio; inf before it has an interval.
+
+    For each possible verdict, this is the length by which the interval reaches across the end of the margin.
+    The smallest of these lengths is returned.
+    """
     if math.isinf(half_width(cell)):
         return math.inf
     low, high, delta = math.log1p(cell.low), math.log1p(cell.high), math.log1p(cell.margin)
@@ -27,8 +31,11 @@ def distance(cell: Cell) -> float:
 
 
 def furthest(cells: Iterable[Cell]) -> list[Cell]:
-    """Cells in order, the furthest from a verdict first. Of those without an interval the one is first whose
-    estimate is nearest to an end of the margin."""
+    """Sort cells, the one furthest from a verdict first.
+
+    Cells without an interval are sorted by the distance of their estimate from an end of the margin, nearest
+    first.
+    """
 
     def key(cell: Cell) -> tuple[float, float]:
         theta = math.log1p(cell.overhead) if -1 < cell.overhead < math.inf else math.inf
@@ -38,32 +45,39 @@ def furthest(cells: Iterable[Cell]) -> list[Cell]:
 
 
 def all_cells(analysis: Analysis) -> tuple[Cell, ...]:
-    """The A/A cells and the comparisons."""
+    """Return the A/A cells, then those of the comparisons."""
     return (*analysis.noise_floor.cells, *analysis.cells)
 
 
 def decided(analysis: Analysis) -> bool:
-    """Whether every cell, A/A included, has its verdict. An inconsistent cell has one, since more blocks do
-    not mend it; so has an A/A cell that can never be equivalent but whose difference may be chance."""
+    """Whether every cell, A/A included, has its verdict.
+
+    An inconsistent cell counts as decided, because more blocks do not change it. An A/A cell also counts as
+    decided if it can no longer become equivalent, even if its difference may be chance.
+    """
     cells = all_cells(analysis)
     open_ = [c for c in analysis.noise_floor.cells if c.verdict is Verdict.NONE and not _hopeless(c)]
     return bool(cells) and not analysis.undecided and not open_
 
 
 def _hopeless(cell: Cell) -> bool:
-    """Whether no part of its interval, which only ever narrows, is left within the margin."""
+    """Whether no part of the cell's interval lies within the margin. The interval only ever narrows, so the
+    cell can then never become equivalent."""
     return cell.low > cell.high or cell.low > cell.margin or cell.high < -cell.margin / (1 + cell.margin)
 
 
 def wide_cells(analysis: Analysis, target: float) -> tuple[Cell, ...]:
-    """The cells whose half-width of theta still exceeds the target."""
+    """Return the cells whose half-width of theta still exceeds the target."""
     return tuple(c for c in all_cells(analysis) if half_width(c) > target)
 
 
 def settled(analysis: Analysis, study: Study) -> dict[str, frozenset[str]]:
-    """By arm, the workloads that later blocks need not run: every comparison that they take part in, on
-    either side, has what is asked for. A baseline thus keeps a workload as long as any arm, or its own second
-    run, is undecided in it."""
+    """Return by arm the workloads that later blocks need not run.
+
+    A workload of an arm is settled if every comparison with the arm on either side has reached the wanted
+    width or verdict. A baseline therefore keeps a workload as long as any arm, or its own second run, is
+    undecided in it.
+    """
     design = study.design
     target = design.target_width
     taking: set[tuple[str, str]] = set()
@@ -81,8 +95,12 @@ def settled(analysis: Analysis, study: Study) -> dict[str, frozenset[str]]:
 
 @dataclass(frozen=True, kw_only=True)
 class Stop:
-    """Why no further block is started, in words. planned: a limit that was set beforehand ended the run, not
-    what was measured; a closing look may then be taken."""
+    """The decision to start no further block.
+
+    reason: why, in words.
+    planned: whether a limit that was set beforehand ended the run, and not the measured values. A closing
+        look may then be taken.
+    """
 
     reason: str
     planned: bool
@@ -98,13 +116,17 @@ def should_stop(
     overrun: bool = False,
     next_look: int = 0,
 ) -> Stop | None:
-    """Whether to stop: at the asked width if the study asks for one, else at verdicts; at max_blocks; and
-    when the next block would end after max_time. Never on a p value.
+    """Return why to stop, or None to go on.
 
-    blocks: done so far, of which the analysis may lack the last.
+    A run stops when all intervals have the target width, if the study sets one, or else when all cells have
+    a verdict. It also stops at max_blocks, and when the next block would end after max_time. A p value never
+    stops a run.
+
+    blocks: number of blocks done so far; the analysis may lack the last one.
     elapsed: seconds of the run so far.
-    block_seconds: of the next block.
-    overrun: let a run whose time is used up go on until next_look, the number of blocks of the next look.
+    block_seconds: expected duration of the next block.
+    overrun: whether a run whose time is used up may go on until next_look.
+    next_look: number of blocks at the next look.
     """
     design = study.design
     cells = all_cells(analysis)
@@ -128,5 +150,5 @@ def should_stop(
 
 
 def _just_looked(analysis: Analysis, blocks: int) -> bool:
-    """Whether a cell that has all blocks was looked at after the last of them."""
+    """Whether the last look at some cell was after the last of all blocks."""
     return any(c.looks and c.looks[-1].n == blocks for c in all_cells(analysis))

@@ -1,5 +1,5 @@
-"""Roofs: what the bare machine gives at most, and how near to it each result comes. Pure: which roof stands
-over which metric, and the share. What measures them is in run/roofs.py."""
+"""Roofs: measured upper bounds of the bare machine. This module decides which roof bounds which metric, and
+computes which share of it a result reaches, without I/O. run/roofs.py measures the roofs."""
 
 from __future__ import annotations
 
@@ -44,10 +44,11 @@ WORDS: Mapping[str, str] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Under:
-    """Under which roof a metric is.
+    """The roof that bounds a metric.
 
-    each: it is a figure of one rank of several that share the roof.
-    alone: of one rank while the others are idle.
+    roof: name of the roof.
+    each: whether the metric is that of one of several ranks that share the roof.
+    alone: whether the metric is that of one rank while the others are idle.
     """
 
     roof: str
@@ -56,9 +57,9 @@ class Under:
 
 
 DEFAULTS: Mapping[str, int] = {"bytes": SHORT}
-"""Of the keys of ROOF_KERNELS, those that a workload may leave out."""
+"""Default values of the parameters in ROOF_KERNELS that a workload may leave out."""
 _BLOCKS = ("4KiB", "16KiB", "64KiB", "256KiB", "1MiB")
-#: By kernel or application, and its metric, less a number behind it ('nb64').
+#: The key is (kernel or application, metric); a number at the end of the metric ('nb64') may be left out.
 UNDER: Mapping[tuple[str, str], Under] = {
     **{("stream", metric): Under(roof=TRIAD) for metric in ("copy", "scale", "add", "triad")},
     ("pingpong", "latency"): Under(roof=LATENCY),
@@ -80,7 +81,7 @@ UNDER: Mapping[tuple[str, str], Under] = {
 
 
 def wanted(study: Study) -> tuple[Wanted, ...]:
-    """The roofs that stand over metrics of a study, each once."""
+    """Return the roofs that bound metrics of a study, each once."""
     out: dict[Wanted, None] = {}
     for arm in study.arms():
         for workload in study.workloads:
@@ -92,8 +93,11 @@ def wanted(study: Study) -> tuple[Wanted, ...]:
 
 
 def _wanted(kind: str, alone: bool, arm: Arm) -> Wanted | None:
-    """None where no disk of the machine stands below the storage of an arm. What goes over TCP is under the
-    sockets of its own way: its seats, or loopback."""
+    """Return the roof of this kind for an arm, or None if the storage of the arm is not on a known disk.
+
+    The latency of TCP is bounded by the latency of plain sockets over the same route: the seats of the arm,
+    or loopback.
+    """
     if kind in (DISK_READ, DISK_WRITE):
         storage = arm.environment.storage
         disk = "" if storage is None else storage.disk
@@ -106,23 +110,24 @@ def _wanted(kind: str, alone: bool, arm: Arm) -> Wanted | None:
 
 
 def _seats(arm: Arm) -> str:
-    """The arm's name where its ranks meet over a network of its own; else ''."""
+    """Return the arm's name if its ranks communicate over a network of its own, else ''."""
     apart = arm.environment.attachment.seated or arm.placement.emulated
     return arm.name if apart and arm.placement.all_instances > 1 else ""
 
 
 def _subject(workload: Workload) -> str:
-    """The kernel or application that it runs; '' where it runs neither."""
+    """Return the kernel or application that a workload runs; '' if it runs neither."""
     if isinstance(workload, KernelWorkload):
         return workload.kernel
     return workload.application if isinstance(workload, ApplicationWorkload) else ""
 
 
 def with_roofs(study: Study, cells: Sequence[Cell], roofs: Iterable[MeasuredRoof]) -> tuple[Cell, ...]:
-    """The cells with the roofs over them.
+    """Return the cells with the roofs that bound them.
 
-    A block median of the bare machine with the same kernel and size raises a roof. A roof that a workload
-    exceeds on any arm is no bound of that workload (a cache serves it, say) and is left out for it.
+    A roof is raised to the best block median of the bare machine with the same kernel and size, if that is
+    better. If a workload exceeds a roof on any arm, the roof does not bound this workload (for instance
+    because a cache serves it), and is left out for this workload.
     """
     workloads = {w.name: w for w in study.workloads if not isinstance(w, EventSubject)}
     arms = {arm.name: arm for arm in study.arms()}
@@ -152,7 +157,7 @@ def with_roofs(study: Study, cells: Sequence[Cell], roofs: Iterable[MeasuredRoof
 def _raised(
     roof: MeasuredRoof, cells: Iterable[Cell], workloads: Mapping[str, Workload], arms: Mapping[str, Arm]
 ) -> MeasuredRoof:
-    """Raised to the best block median of the same kernel and size on the bare machine."""
+    """Return the roof, raised to the best block median of the same kernel and size on the bare machine."""
     same = ROOF_KERNELS.get(roof.name)
     for c in cells:
         workload, arm = workloads.get(c.workload), arms.get(c.baseline)
@@ -174,7 +179,11 @@ def _raised(
 def _over(
     cell: Cell, median: float, workload: Workload, arm: Arm, roofs: Sequence[MeasuredRoof]
 ) -> Roof | None:
-    """median: of that arm, which is one side of the cell."""
+    """Return the roof over one side of a cell, or None if there is none.
+
+    median: the median of that side.
+    arm: the arm of that side.
+    """
     subject = _subject(workload)
     under = UNDER.get((subject, cell.metric)) or UNDER.get((subject, cell.metric.rstrip("0123456789")))
     needed = None if under is None else _wanted(under.roof, under.alone, arm)
@@ -197,8 +206,11 @@ def _share(value: float, roof: float, better: Better) -> float:
 
 
 def words(roof: MeasuredRoof) -> str:
-    """'memory bandwidth, STREAM Triad, of 2 ranks'; 'sequential reads of the disk of /scratch'; 'latency of
-    plain TCP sockets over the network of lxc/2x1'."""
+    """Describe a roof in words.
+
+    For example 'memory bandwidth, STREAM, of 2 ranks', 'sequential reads of the disk of /scratch', or
+    'latency of plain TCP sockets over the network of lxc/2x1'.
+    """
     if roof.name == SOCKETS:
         return f"{WORDS[SOCKETS]} over {f'the network of {roof.place}' if roof.place else 'loopback'}"
     if roof.place:

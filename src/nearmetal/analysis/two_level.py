@@ -1,7 +1,9 @@
-"""Boot states: what cannot change within a block (kernel, machine, day) is compared unpaired, boot by boot.
+"""Compares boot states. Conditions that cannot change within a block (kernel, machine, day) are compared
+unpaired, boot by boot.
 
-Each boot gives one mean of logs per arm and metric, however often it was measured; n is the number of boots,
-never that of blocks: pooling blocks of one boot as independent makes half of all verdicts false."""
+Each boot gives one mean of logs per arm and metric, however often it was measured. The sample size n is the
+number of boots, never the number of blocks: treating the blocks of one boot as independent makes half of all
+verdicts false."""
 
 from __future__ import annotations
 
@@ -21,15 +23,17 @@ LEAST_BOOTS = 2
 
 @dataclass(frozen=True, kw_only=True)
 class StateCell:
-    """Boot state `after` against `before` for one arm and metric.
+    """Boot state `after` compared with `before` for one arm and metric.
 
-    other: the arm of `after`, which is that of `before` unless two were set against each other.
-    boots: (before, after).
-    before, after: geometric means of the boot means, base units.
-    overhead, low, high: time-equivalent share, infinite ends with one boot on a side.
-    verdict: NONE with one boot on a side, whatever the figures are.
-    reason: in words.
-    guest: see model.result.Cell, of either state.
+    arm: the arm in `before`.
+    other: the arm in `after`; the same as arm, unless two different arms are compared.
+    boots: number of boots (before, after).
+    before, after: geometric means of the boot means, in base units.
+    overhead, low, high: time-equivalent share and its interval; low and high are infinite if a side has only
+        one boot.
+    verdict: always NONE if a side has only one boot.
+    reason: why, in words.
+    guest: as in model.result.Cell, from either boot state.
     """
 
     arm: str
@@ -54,9 +58,15 @@ class StateCell:
 def compare_boots(
     before: Sequence[float], after: Sequence[float], better: Better, confidence: float
 ) -> Interval:
-    """Welch's interval of theta = s (mean(after) - mean(before)) of boot means of logs, one number per boot.
+    """Return Welch's interval of theta = s (mean(after) - mean(before)), with s = 1 if lower is better, else
+    -1.
 
-    Infinite ends with fewer than two boots on a side: their spread is unknown. Raises ValueError for no boot.
+    before, after: means of logs, one number per boot.
+
+    The ends are infinite if a side has fewer than two boots, because the spread between boots is then
+    unknown.
+
+    Raises ValueError if a side has no boot.
     """
     if not before or not after:
         raise ValueError("each side needs at least one boot")
@@ -77,9 +87,12 @@ def compare_states(
     confidence: float,
     against: Sequence[tuple[str, str]] = (),
 ) -> tuple[StateCell, ...]:
-    """Every arm and metric that both boot states have. before, after: by boot, in any order, what was run in
-    it; against: arms of `before` and of `after` ('bare/1x1') or environments ('bare', placement by placement)
-    to set against each other, empty for each against itself."""
+    """Compare every arm and metric that both boot states have.
+
+    before, after: the analyses of the runs of each boot, in any order.
+    against: pairs of arms ('bare/1x1') of `before` and `after` to compare, or pairs of environments ('bare'),
+        which are compared placement by placement. If empty, each arm is compared with itself.
+    """
     old, new = [_boot_means(a) for a in before], [_boot_means(a) for a in after]
     out: list[StateCell] = []
     for key in dict.fromkeys(k for boot in old for k in boot):
@@ -93,7 +106,7 @@ def compare_states(
 
 @dataclass(frozen=True, kw_only=True)
 class _Key:
-    """What is compared."""
+    """Identifies one arm and metric to compare."""
 
     arm: str
     workload: str
@@ -104,10 +117,10 @@ class _Key:
 
 @dataclass(frozen=True, kw_only=True)
 class _Mean:
-    """Of one boot.
+    """The mean of one run or one boot.
 
-    log: of the values.
-    guest: see StateCell.
+    log: mean of the logs of the values.
+    guest: as in StateCell.
     """
 
     log: float
@@ -115,7 +128,7 @@ class _Mean:
 
 
 def _others(arm: str, against: Sequence[tuple[str, str]]) -> tuple[str, ...]:
-    """The arms that one is set against."""
+    """Return the arms of `after` that an arm of `before` is compared with."""
     if not against:
         return (arm,)
     environment, _, placement = arm.partition("/")
@@ -159,8 +172,11 @@ def _cell(
 
 
 def _boot_means(runs: Sequence[Analysis]) -> Mapping[_Key, _Mean]:
-    """Mean over the runs of a boot of that over blocks of the log of the instance's median, by arm and
-    metric."""
+    """Return the mean of logs of one boot, by arm and metric.
+
+    For each run of the boot, the logs of the values of its blocks are averaged. The result is the mean over
+    the runs.
+    """
     found: dict[_Key, list[_Mean]] = {}
     for analysis in runs:
         for key, mean in _run_means(analysis).items():

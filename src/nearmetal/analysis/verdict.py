@@ -1,5 +1,5 @@
-"""From an interval and a margin to one of five words, a reason in plain language, and what a verdict still
-needs."""
+"""Turns an interval and a margin into one of five verdicts with a reason in plain language, and estimates how
+many blocks a verdict still needs."""
 
 from __future__ import annotations
 
@@ -15,8 +15,11 @@ _NORMAL = NormalDist()
 
 
 def judge(low: float, high: float, *, n: int, margin: float, min_blocks: int) -> Verdict:
-    """The verdict of a primary interval [low, high] of theta after n blocks; margin: time-equivalent
-    share."""
+    """Return the verdict of a primary interval [low, high] of theta after n blocks.
+
+    margin: time-equivalent share.
+    min_blocks: least number of blocks for a verdict.
+    """
     if n < min_blocks:
         return Verdict.NONE
     if low > high:
@@ -32,17 +35,19 @@ def judge(low: float, high: float, *, n: int, margin: float, min_blocks: int) ->
 
 
 MOST_FAILED = 0.05
-"""Share of a comparison's blocks up to which it may be called equivalent although a side failed in them."""
+"""Largest share of failed blocks with which a comparison may still be called equivalent."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Failures:
     """The blocks of a comparison in which a side failed.
 
-    env, base: numbers of blocks in which the environment or the baseline failed; both may have.
-    failed: number of blocks in which either did.
-    blocks: number of all blocks of the comparison, those included.
-    without: the running interval [low, high] of the blocks in which neither failed."""
+    env, base: number of blocks in which the environment, or the baseline, failed; one block may count in
+        both.
+    failed: number of blocks in which at least one of them failed.
+    blocks: number of all blocks of the comparison, including failed ones.
+    without: the running interval [low, high] of the blocks in which neither failed.
+    """
 
     env: int
     base: int
@@ -52,18 +57,20 @@ class Failures:
 
     @property
     def words(self) -> str:
-        """'fails in 3 of 12 blocks; its baseline fails in 1 of 12 blocks'."""
+        """The failures in words: 'fails in 3 of 12 blocks; its baseline fails in 1 of 12 blocks'."""
         sides = (("fails", self.env), ("its baseline fails", self.base))
         said = [f"{who} in {count} of {self.blocks} blocks" for who, count in sides if count]
         return "; ".join(said) or f"cannot be compared in {self.failed} of {self.blocks} blocks"
 
 
 def judge_failures(verdict: Verdict, failures: Failures, *, n: int, margin: float, least: int) -> Verdict:
-    """The verdict of an interval in which failures count as infinitely slow.
+    """Return the verdict of an interval in which failed blocks count as infinitely slow.
 
-    A failure is evidence against equivalence, so the interval bears it; but above 5 % of failed blocks
-    *equivalent* is refused all the same. A failure is no evidence of how slow a run is that does not fail, so
-    *slower*, *faster* and *inconsistent* stand only where the blocks without failures carry them too."""
+    A failure is evidence against equivalence, and the interval takes it into account. *Equivalent* is refused
+    in any case if more than 5 % of the blocks failed. A failure is no evidence of how slow a run is that does
+    not fail. Therefore *slower*, *faster* and *inconsistent* are kept only if the blocks without failures
+    lead to the same verdict.
+    """
     if verdict is Verdict.EQUIVALENT and failures.failed > MOST_FAILED * failures.blocks:
         return Verdict.NONE
     if verdict in (Verdict.SLOWER, Verdict.FASTER, Verdict.INCONSISTENT):
@@ -74,19 +81,20 @@ def judge_failures(verdict: Verdict, failures: Failures, *, n: int, margin: floa
 
 
 def smallest_material(low: float, high: float, margin: float) -> float:
-    """The smallest overhead that could have been called material: exp(Delta + half-width) - 1."""
+    """Return the smallest overhead that could have been called material: exp(Delta + half-width) - 1, where
+    Delta is ln(1 + margin)."""
     if math.isinf(low) or math.isinf(high):
         return math.inf
     return (1 + margin) * math.exp(max(high - low, 0.0) / 2) - 1
 
 
 def blocks_needed(carried: Carried, *, n: int, margin: float, min_blocks: int) -> int | None:
-    """How many more blocks a verdict needs if centre and spread stay as they are; None where unknown or out
-    of reach.
+    """Return how many more blocks a verdict needs if centre and spread stay as they are; None if the number
+    is unknown or no planned look is enough.
 
-    The half-width at a later look of n_j blocks is foreseen as z(level_j / 2) standard errors, and a standard
-    error as shrinking with the square root of n; the interval so far keeps narrowing it. A look whose level
-    is not attainable narrows nothing.
+    The half-width at a later look at n_j blocks is predicted as z(level_j / 2) standard errors, and the
+    standard error as shrinking with the square root of n. The predicted interval is the intersection of the
+    present one with those of the later looks. A look whose level is not attainable does not narrow it.
     """
     if not math.isfinite(carried.step) or carried.low > carried.high:
         return None
@@ -108,8 +116,11 @@ def blocks_needed(carried: Carried, *, n: int, margin: float, min_blocks: int) -
 
 
 def disagreement(low: float, high: float, sign: Interval, verdict: Verdict, *, margin: float) -> str:
-    """What the sign interval of the median says against the primary interval [low, high] of theta, in a
-    clause; empty where they have a value in common and their verdicts do not contradict each other."""
+    """Describe in a clause how the sign interval of the median contradicts the primary interval [low, high]
+    of theta.
+
+    The clause is empty if the intervals overlap and their verdicts do not contradict each other.
+    """
     if verdict is Verdict.INCONSISTENT or low > high:
         return ""
     if max(low, sign.low) > min(high, sign.high):
@@ -123,7 +134,7 @@ def disagreement(low: float, high: float, sign: Interval, verdict: Verdict, *, m
 def reason(
     verdict: Verdict, carried: Carried, *, n: int, margin: float, min_blocks: int, needed: int | None
 ) -> str:
-    """One clause that says why the verdict is what it is."""
+    """Return the reason for the verdict, in one clause."""
     band = f"{100 * margin:.3g} %"
     match verdict:
         case Verdict.SLOWER:

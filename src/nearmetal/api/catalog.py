@@ -42,7 +42,7 @@ def _no_image(name: str, own: Mapping[str, ImageDefinition], file: str) -> str |
 
 
 def require_images(study: Study) -> None:
-    """Raises UnavailableError where an image does not stand that an environment is to have."""
+    """Raises UnavailableError if the image of an environment does not exist on this machine."""
     from ..node.machine import image_store
 
     for name in dict.fromkeys(e.image for e in study.environments if e.image != HOST):
@@ -50,7 +50,7 @@ def require_images(study: Study) -> None:
 
 
 def _every_metric(name: str) -> tuple[str, ...]:
-    """The metrics of a kernel under every word that its parameters may be given."""
+    """Return the metrics of a kernel for all words that its parameters accept."""
     choices = [{}, *({p.name: word} for p in parameters(name).values() for word in p.words)]
     found = [m for c in choices for m in metrics(KernelWorkload(name=name, kernel=name, params=c))]
     return tuple(dict.fromkeys(name for name, _, _ in found))

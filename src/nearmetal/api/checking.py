@@ -1,4 +1,4 @@
-"""What can run on this machine: found by starting one of each."""
+"""Finds out what can run on this machine, by starting one instance of each kind."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Check:
     state: WORKS, PARTLY or NOT_HERE.
     what: its name and version.
     why: details, or why it does not work.
-    remedy: what to do about it; empty where nothing has to be done.
+    remedy: what to do about it; empty if nothing has to be done.
     """
 
     state: str
@@ -37,12 +37,15 @@ class Check:
 
 
 def check(progress: Progress | None = None) -> tuple[Check, ...]:
-    """Everything that this machine may have, in the order of a report. progress: told of slow steps."""
+    """Check everything that this machine may have, in the order of the report.
+
+    progress: receives a message for each slow step.
+    """
     return tuple(_checks(progress))
 
 
 def can_measure(checks: tuple[Check, ...]) -> bool:
-    """Whether the kernels can be built here, without which nothing can be measured."""
+    """Whether the kernels can be built here. Nothing can be measured without them."""
     return any(c.what == _KERNELS and c.state == WORKS for c in checks)
 
 
@@ -79,7 +82,7 @@ def _checks(progress: Progress | None) -> Iterator[Check]:
 
 
 def _unless(lacks: Unavailable | None, what: str) -> Check:
-    """It works unless something is lacking."""
+    """Return a check that works unless something is missing."""
     if lacks is None:
         return Check(state=WORKS, what=what)
     return Check(state=NOT_HERE, what=what, why=lacks.reason, remedy=lacks.remedy)
@@ -102,7 +105,7 @@ def _backends(host: Host, tools: Tools) -> Iterator[Check]:
 
 
 def _kvm(host: Host, tools: Tools) -> Check:
-    """Whether the processor really runs guests, step by step."""
+    """Check step by step whether the processor can really run guests."""
     from ..environments.kvm import kvm_answer
 
     answer = kvm_answer(host, tools)
@@ -115,7 +118,7 @@ def _kvm(host: Host, tools: Tools) -> Check:
 
 
 def _guest_devices() -> Iterator[Check]:
-    """What devices of this machine can do for guests."""
+    """Check what the devices of this machine can do for guests."""
     from ..environments.guest_needs import device_helps
 
     for what, lacks in device_helps().items():
@@ -123,7 +126,7 @@ def _guest_devices() -> Iterator[Check]:
 
 
 def _builds_images(host: Host) -> Check:
-    """Whether images can be built here; those that stand can be used all the same."""
+    """Check whether images can be built here. Existing images can be used in any case."""
     from ..images.build import require_builder
 
     try:
@@ -134,7 +137,7 @@ def _builds_images(host: Host) -> Check:
 
 
 def _inside(machine: Machine) -> Iterator[Check]:
-    """What can be counted inside a run."""
+    """Check which counters can be read inside a run."""
     from ..host import Unavailable
     from ..host.counters.energy import energy_domains
     from ..meters.inside import offered_events
@@ -156,7 +159,7 @@ def _inside(machine: Machine) -> Iterator[Check]:
 
 
 def _storages(host: Host) -> Iterator[Check]:
-    """Each kind of storage; where it needs a device or an export, everything else that it needs."""
+    """Check each kind of storage. If it needs a device or an export, check everything else that it needs."""
     from ..environments.storage import check_storage
     from ..model.study import StorageKind
 
@@ -166,7 +169,8 @@ def _storages(host: Host) -> Iterator[Check]:
 
 
 def _applications(host: Host) -> Iterator[Check]:
-    """Each application with its usual keys on two ranks: whether this machine has what it needs."""
+    """Check for each application, with its usual keys on two ranks, whether this machine has what it
+    needs."""
     from ..model.environments.image import HOST
     from ..model.study import ApplicationWorkload
     from ..node.machine import hardware_of
@@ -189,7 +193,7 @@ def _applications(host: Host) -> Iterator[Check]:
 
 
 def _in_images() -> Iterator[Check]:
-    """Each image that was built or imported: which applications it holds, and what others need."""
+    """Check for each existing image which applications it contains, and what the other applications need."""
     from ..model.study import ApplicationWorkload
     from ..node.machine import image_store
     from ..node.programs import lacking

@@ -1,4 +1,5 @@
-"""Folds the records of a results directory piece by piece, by several processes where there are many."""
+"""Folds the records of a results directory piece by piece, with several processes if there are many
+records."""
 
 from __future__ import annotations
 
@@ -19,24 +20,25 @@ from ..model.plan import Plan
 from ..records import Trials
 
 PIECE = 12 << 20
-"""Bytes of records that are folded at once: enough for numpy to pay, few enough to be held in memory."""
+"""Bytes of records that are folded at once: enough to make numpy efficient, and few enough to fit in
+memory."""
 WORTH_PROCESSES = 48 << 20
-"""Bytes of records from which further processes are started; each takes some tenths of a second for it."""
+"""Bytes of records from which further processes are started. Starting one takes some tenths of a second."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Task:
-    """Some trials.
+    """Trials to fold in one piece.
 
-    used: of whole blocks.
-    others: that do not count.
+    used: the trials of whole blocks.
+    others: trials that do not count.
     """
 
     used: Trials
     others: Trials
 
     def fold(self, asked: FoldRequest) -> Piece:
-        """Raises RecordsError for a corrupt record."""
+        """Fold the trials. Raises RecordsError if a record is corrupt."""
         with uncollected():
             return fold_piece(asked, self.used, self.others)
 
@@ -44,8 +46,12 @@ class _Task:
 def fold_trials(
     plan: Plan, asked: FoldRequest, trials: Trials, told: Callable[[float], None] = lambda share: None
 ) -> Folded:
-    """All trials of a results directory. told: called with the share that is done, up to 1. Raises
-    RecordsError for a corrupt record."""
+    """Fold all trials of a results directory.
+
+    told: called with the share that is done, up to 1.
+
+    Raises RecordsError if a record is corrupt.
+    """
     choice = choose(plan, trials.heads)
     tasks = list(_tasks(choice, trials))
     processes = min(len(os.sched_getaffinity(0)), len(tasks))
@@ -65,8 +71,11 @@ def _counted(pieces: Iterable[Piece], number: int, told: Callable[[float], None]
 
 @contextmanager
 def uncollected() -> Iterator[None]:
-    """Many small objects are made here, none of them garbage: the collector would walk through them again and
-    again, a fifth of the time."""
+    """Switch the garbage collector off inside.
+
+    Folding makes many small objects, and none of them is garbage. Walking through them repeatedly would take
+    a fifth of the time.
+    """
     was_on = gc.isenabled()
     gc.disable()
     try:
@@ -85,7 +94,7 @@ def _tasks(choice: Choice, trials: Trials) -> Iterator[_Task]:
 
 
 def _batches(groups: Iterable[Sequence[int]], trials: Trials) -> Iterator[list[int]]:
-    """Groups of places together, until their lines make a piece."""
+    """Join groups of places until their lines make a piece."""
     batch: list[int] = []
     size = 0
     for group in groups:
@@ -100,8 +109,10 @@ def _batches(groups: Iterable[Sequence[int]], trials: Trials) -> Iterator[list[i
 
 @contextmanager
 def _workers(number: int, asked: FoldRequest) -> Iterator[list[Connection]]:
-    """Connections to processes that fold tasks. Each ends when its connection does, also where this process
-    was killed."""
+    """Start processes that fold tasks, and return connections to them.
+
+    Each process ends when its connection is closed, even if this process is killed.
+    """
     context = multiprocessing.get_context("spawn")  # not forked: numpy's threads do not survive that
     started = []
     try:
@@ -132,7 +143,8 @@ def _work(connection: Connection, asked: FoldRequest) -> None:
 
 
 def _spread(tasks: Sequence[_Task], workers: Sequence[Connection], asked: FoldRequest) -> Iterator[Piece]:
-    """The pieces of all tasks, as they come. What no worker finished, because it died, is done here."""
+    """Yield the pieces of all tasks in the order in which they are finished. Tasks of workers that died are
+    done in this process."""
     left = list(reversed(tasks))
     busy: dict[Connection, _Task] = {}
 

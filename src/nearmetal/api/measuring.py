@@ -1,4 +1,4 @@
-"""Measuring: a study, a run that goes on, or environments weighed without a file."""
+"""Measures a study, resumes a run, or measures environments without a study file."""
 
 from __future__ import annotations
 
@@ -39,16 +39,17 @@ def run(
 ) -> Results:
     """Run a study to its end, and analyse it.
 
-    study: a value, the path of a study file, or the name of a built-in study.
-    time: seconds that it may take; the study's own budget if None.
-    max_blocks: a bound for this call alone.
-    seed: of every order drawn; of a study given as a value, its own counts if None.
-    results: where the results directory goes.
-    force: measure although another run holds this machine.
-    progress: told of what happens meanwhile.
+    study: a Study, the path of a study file, or the name of a built-in study.
+    time: time limit in seconds; the study's own limit if None.
+    max_blocks: largest number of blocks, for this call only.
+    seed: seed of all random orders. If None, a Study keeps its own seed.
+    results: directory in which the results directory is made.
+    force: whether to measure although another run holds this machine.
+    progress: receives the events of the run.
 
-    Raises StudyError and UsageError for mistakes, UnavailableError where the baseline cannot run here,
-    BusyError where another run holds the machine, RunError if it was interrupted before the first block.
+    Raises StudyError and UsageError if the study or an argument is wrong, UnavailableError if the baseline
+    cannot run here, BusyError if another run holds the machine, RunError if it was interrupted before the
+    first block.
     """
     if not isinstance(study, Study):
         study = study_from(os.fspath(study), seed, _shown(progress).note)
@@ -68,7 +69,7 @@ def resume(
     force: bool = False,
     progress: Progress | None = None,
 ) -> Results:
-    """Go on with the run of a results directory. See run for the arguments and errors."""
+    """Resume the run of a results directory. See run() for the arguments and errors."""
     found = ResultsDirectory.open(Path(directory))
     study = _within(frozen_study(found), time)
     order = _order(found.path.parent, found.study_yaml, "resume", force=force)
@@ -94,8 +95,9 @@ def weigh(
 ) -> Results:
     """Measure environments against the first of them, without a study file.
 
-    For workloads, command, ranks, instances, attachments, mpi, image, margin and time_limit see weighed; for
-    the others and the errors see run.
+    workloads, command, ranks, instances, attachments, mpi, image, margin, time_limit: as in weighed().
+
+    The other arguments and the errors are those of run().
     """
     study = weighed(
         environments,
@@ -129,21 +131,21 @@ def weighed(
     time_limit: float | None = 3600.0,
     seed: int | None = None,
 ) -> Study:
-    """The study of environments against the first of them.
+    """Make the study that compares environments with the first of them.
 
     environments: names of backends.
     workloads: kernels and applications as on the command line: cg, npb:ep.S, hpl:nb=32..512.
     command: a program and its arguments, instead of workloads.
     ranks: MPI ranks; if None, 2 for kernels and 1 for a command.
-    instances: that the ranks are spread over; if None, 1, or one for each rank where attachments are named.
-    attachments: each environment is measured with every one that it can have.
-    mpi: start the command by mpirun, one process per rank.
-    image: that all environments run in.
-    margin: what counts as material, as a share.
-    time: seconds that the run may take.
-    time_limit: seconds after which a run of a program is ended, and has failed.
+    instances: number of instances for the ranks; if None, 1, or one for each rank if attachments are named.
+    attachments: each environment is measured with every attachment of these that it can have.
+    mpi: whether to start the command by mpirun, one process per rank.
+    image: image of all environments.
+    margin: smallest material difference, as a share.
+    time: time limit of the run, in seconds.
+    time_limit: time limit of one program run, in seconds; a run that takes longer is killed and has failed.
 
-    Raises UsageError; UnavailableError where the image was not built.
+    Raises UsageError, or UnavailableError if the image was not built.
     """
     from ..run.weigh import weigh_study, with_time_limit
 
@@ -171,8 +173,10 @@ def weighed(
 
 
 def machine_for(study: Study, progress: Progress, *, require_kvm: bool = False) -> tuple[Machine, Study]:
-    """This machine, ready to measure the study; and the study as it runs here. require_kvm: see
-    with_accelerators."""
+    """Return this machine, ready to measure the study, and the study as it can run here.
+
+    require_kvm: as in with_accelerators().
+    """
     from ..node.accelerator import with_accelerators
 
     machine = machine_here(progress, study.design.mpi)
@@ -180,8 +184,11 @@ def machine_for(study: Study, progress: Progress, *, require_kvm: bool = False) 
 
 
 def checked(study: Study, progress: Progress, *, require_kvm: bool = False) -> Study:
-    """The study as it would run here: without what cannot run on this machine, of which the progress is told.
-    Nothing is measured. Raises as measured() does before its rehearsal."""
+    """Return the study as it would run here, without the parts that cannot run on this machine.
+
+    The progress is informed of the parts that are left out. Nothing is measured. Raises the same errors as
+    measured() before its rehearsal.
+    """
     from ..node.available import usable_arms
     from ..node.preflight import require_commands
     from ..subjects.registry import without_unable
@@ -196,7 +203,7 @@ def checked(study: Study, progress: Progress, *, require_kvm: bool = False) -> S
 
 
 def machine_here(progress: Progress, mpi: Mpi | None) -> Machine:
-    """This machine, ready to measure. Raises UnavailableError with what to install."""
+    """Return this machine, ready to measure. Raises UnavailableError, which names what to install."""
     from ..node.machine import prepare_machine
 
     return prepare_machine(LocalHost(), progress, mpi)
@@ -210,8 +217,11 @@ def measured(
     max_blocks: int | None = None,
     require_kvm: bool = False,
 ) -> Outcome:
-    """Run a study to its end; nothing is analysed. max_blocks: a bound for this run alone, not frozen: a
-    resumed run is free to go further."""
+    """Run a study to its end, without analysis.
+
+    max_blocks: largest number of blocks, for this run only. It is not stored, so a resumed run may go
+        further.
+    """
     from ..run.run import start_run
 
     machine, study = machine_for(study, progress, require_kvm=require_kvm)
@@ -226,7 +236,7 @@ def resumed(
     *,
     max_blocks: int | None = None,
 ) -> Outcome:
-    """Go on with a run to its end; nothing is analysed. See measured."""
+    """Resume a run to its end, without analysis. See measured()."""
     from ..run.run import resume_run
 
     machine, study = machine_for(study, progress)
@@ -234,7 +244,7 @@ def resumed(
 
 
 def bounded(study: Study, max_blocks: int | None) -> Study:
-    """The study with at most so many blocks; as it is for None."""
+    """Return the study with at most max_blocks blocks; unchanged for None."""
     if max_blocks is None:
         return study
     return replace(study, design=replace(study.design, max_blocks=max_blocks))
@@ -256,7 +266,8 @@ def _shown(progress: Progress | None) -> Progress:
 
 
 def _results(outcome: Outcome) -> Results:
-    """As the command line ends a run: with a report, and closed unless it was interrupted."""
+    """End a run as the command line does: write a report, and close the directory unless the run was
+    interrupted."""
     if outcome.directory is None:
         raise RunError(outcome.stopped, remedy="run the study again")
     found = load(outcome.directory.path)

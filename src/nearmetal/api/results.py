@@ -1,4 +1,4 @@
-"""Results directories, found and analysed."""
+"""Finds and analyses results directories."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ if TYPE_CHECKING:
     from ..records import ResultsDirectory, SeriesDirectory, Trials
 
 RESULTS = Path("results")
-"""Where results directories go if nothing else is said."""
+"""Default directory of results directories."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Results:
-    """A run and everything that follows from its records.
+    """A run with the analysis of its records.
 
     stored: its results directory.
-    trials: its records, read when they are asked for.
+    trials: its records, which are read when they are used.
     stopped: why the run ended, if this process ran it; else empty.
-    interrupted: by a signal; everything that was measured is saved.
+    interrupted: whether a signal ended the run; everything that was measured is saved.
     """
 
     stored: ResultsDirectory
@@ -42,7 +42,7 @@ class Results:
 
     @property
     def directory(self) -> Path:
-        """Of the results."""
+        """The path of the results directory."""
         return self.stored.path
 
     @property
@@ -57,7 +57,7 @@ def load(directory: str | PathLike[str]) -> Results:
 
 
 def open_series(path: Path | None, parent: Path = RESULTS, note: Note = ignore) -> SeriesDirectory | None:
-    """The series at path, or the newest below parent where no single run is newer; else None."""
+    """Open the series at path, or the newest below parent if no single run is newer; else return None."""
     if path is not None:
         return SeriesDirectory.at(path)
     found = series_below(parent)
@@ -68,13 +68,14 @@ def open_series(path: Path | None, parent: Path = RESULTS, note: Note = ignore) 
 
 
 def series_below(parent: Path) -> list[SeriesDirectory]:
-    """All directories of series below parent, newest first."""
+    """Return all directories of series below parent, newest first."""
     found = [d for file in parent.glob("*/series.json") if (d := SeriesDirectory.at(file.parent))]
     return sorted(found, key=lambda d: (d.created, d.path.name), reverse=True)
 
 
 def open_results(path: Path | None, parent: Path = RESULTS, note: Note = ignore) -> ResultsDirectory:
-    """The results directory at path, or the newest below it; without a path the newest below parent."""
+    """Open the results directory at path, or the newest below path; without a path, the newest below
+    parent."""
     if path is not None and SeriesDirectory.at(path) is not None:
         raise UsageError(
             "this directory holds a study in parts, and the command takes one part",
@@ -90,7 +91,7 @@ def open_results(path: Path | None, parent: Path = RESULTS, note: Note = ignore)
 
 
 def newest_first(parent: Path, note: Note = ignore) -> list[ResultsDirectory]:
-    """All results directories below parent."""
+    """Return all results directories below parent, newest first."""
     found = []
     for plan in parent.glob("*/plan.json"):
         directory = ResultsDirectory.open(plan.parent)
@@ -102,14 +103,14 @@ def newest_first(parent: Path, note: Note = ignore) -> list[ResultsDirectory]:
 
 
 def frozen_study(directory: ResultsDirectory) -> Study:
-    """The study of a results directory, narrowed to the arms that took part."""
+    """Return the study of a results directory, reduced to the arms that took part."""
     text, where, frozen = directory.study_yaml, str(directory.path / "study.yaml"), directory.plan()
-    # Without a catalogue: results are read on machines that lack what they were measured with.
+    # Use no catalogue, because results are also read on machines that lack the backends of the measurement.
     return load_text(text, where, None, seed=frozen.seed).with_arms(frozen.arms)
 
 
 def analysed(directory: ResultsDirectory, told: Callable[[float], None] = lambda share: None) -> Results:
-    """Everything that follows from the records of a results directory.
+    """Analyse the records of a results directory.
 
     told: called with the share of the records that was read, up to 1.
 
@@ -131,7 +132,7 @@ def analysed(directory: ResultsDirectory, told: Callable[[float], None] = lambda
 
 
 def write_report(found: Results, *, figures: bool = False) -> list[Path]:
-    """report.html, .md, .tex and .csv in the results directory, and below figures/ every figure."""
+    """Write report.html, .md, .tex and .csv to the results directory, and every figure to its figures/."""
     from ..report.write import write_report as write
 
     directory, study, analysis, records = found.stored, found.study, found.analysis, found.trials

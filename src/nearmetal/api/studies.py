@@ -1,4 +1,4 @@
-"""Studies from files, from the built-in ones and from words."""
+"""Reads studies from files or by the name of a built-in study, and draws seeds."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ..study_file import dump_study, load_study, load_text
 from .catalog import catalog
 
 Note = Callable[[str], None]
-"""Takes a text that the reader should see."""
+"""A function that shows a text to the user."""
 
 
 def ignore(text: str) -> None:
@@ -23,14 +23,14 @@ def ignore(text: str) -> None:
 
 
 def draw_seed() -> int:
-    """A seed of 16 bits: short enough to be said aloud, and shown in every result."""
+    """Return a random seed of 16 bits. It is short enough to be read aloud, and is shown in every result."""
     return secrets.randbits(16)
 
 
 def study_from(text_or_path: str, seed: int | None, note: Note = ignore) -> Study:
-    """A built-in study by name, or a study file by path.
+    """Return a built-in study by name, or read a study file by path.
 
-    note: called with what the reader should know about the study.
+    note: called with each note on the study that the user should see.
 
     Raises UsageError, StudyError.
     """
@@ -54,5 +54,5 @@ def study_from(text_or_path: str, seed: int | None, note: Note = ignore) -> Stud
 
 
 def study_text(study: Study) -> str:
-    """The study as a study file in which nothing is left to defaults."""
+    """Return the study as the text of a study file in which no value is left to its default."""
     return dump_study(study, catalog())

@@ -1,4 +1,4 @@
-"""Workloads by what stands on a command line: cg, npb:ep.S, hpl:nb=32..512; and what study files may say of
+"""Parses workloads on a command line (cg, npb:ep.S, hpl:nb=32..512), and lists what study files may say about
 applications."""
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def named_workloads(texts: Sequence[str], known: Catalog, quick: Study) -> tuple
 
 
 def _words(texts: Sequence[str]) -> list[str]:
-    """'a,b:x=1,y=2' is a and b:x=1,y=2: what has no name of its own belongs to the one before."""
+    """Split 'a,b:x=1,y=2' into 'a' and 'b:x=1,y=2'. A piece without a name belongs to the one before."""
     out: list[str] = []
     for piece in (p.strip() for text in texts for p in text.split(",")):
         if "=" in piece and ":" not in piece.partition("=")[0] and out and ":" in out[-1]:
@@ -105,8 +105,13 @@ def _given(text: str, word: str) -> dict[str, str]:
 def read_values(
     owner: str, texts: Mapping[str, str], known: Mapping[str, tuple[str, str]]
 ) -> dict[str, ParamValue]:
-    """The texts of a command line as values in base units. owner: the kernel or application whose keys they
-    are; known: (type, what it is for) by key. Raises UsageError."""
+    """Convert the texts of a command line to values in base units.
+
+    owner: the kernel or application that has these keys.
+    known: (type, purpose) by key.
+
+    Raises UsageError.
+    """
     out: dict[str, ParamValue] = {}
     for key, text in texts.items():
         if key not in known:
@@ -119,7 +124,7 @@ def read_values(
 
 
 def type_of(parameter: Parameter) -> str:
-    """A parameter's type in the words of the catalogue: 'S | W | A | B', 'count | auto', 'size'."""
+    """Return a parameter's type in the words of the catalogue: 'S | W | A | B', 'count | auto', 'size'."""
     words = {
         Kind.WHOLE: ("count",),
         Kind.BYTES: ("size",),
@@ -133,7 +138,7 @@ def type_of(parameter: Parameter) -> str:
 
 
 def known_applications() -> dict[str, KnownApplication]:
-    """What study files may say of each application."""
+    """Return what study files may say about each application."""
 
     def misfit(application: str, name: str, value: ParamValue) -> str | None:
         return parameters(application)[name].problem(value)
@@ -151,7 +156,7 @@ def known_applications() -> dict[str, KnownApplication]:
 
 
 def misplaced(workload: ApplicationWorkload, study: Study) -> tuple[str, ...]:
-    """Why it does not run on arms of the study, one text for each cause."""
+    """Return why the workload cannot run on arms of the study, one text for each reason."""
     from ..node.programs import problems_of
 
     return problems_of(workload, study, hardware_of(LocalHost()))

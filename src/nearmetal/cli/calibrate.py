@@ -1,4 +1,5 @@
-"""calibrate: nothing is called nothing, and a planted cost is found."""
+"""The command calibrate. It checks that no difference is found where there is none, and that a planted cost
+is found."""
 
 from __future__ import annotations
 

@@ -30,14 +30,14 @@ def print_json(value: object) -> None:
 
 
 def complain(text: str) -> None:
-    """Say something about a study or its results on standard error."""
+    """Print a note about a study or its results on standard error."""
     print(f"note: {text}", file=sys.stderr)
 
 
 def in_parts(
     study: str, *, scale: Scale | None = None, only: Sequence[str] = (), backend: str | None = None
 ) -> bool:
-    """Whether a study is a built-in one in parts, which alone has scales, parts to choose and a backend."""
+    """Whether a study is a built-in study in parts. Only these have scales, parts to choose and a backend."""
     found = study in SERIES and not Path(study).exists()
     options = {"--scale": scale is not None, "--only": bool(only), "--backend": backend is not None}
     given = [name for name, asked in options.items() if asked]
@@ -50,7 +50,10 @@ def in_parts(
 
 
 def duration(text: str | None, option: str = "--time") -> float | None:
-    """Seconds of '90s', '10m', '1h30m'; option: what errors name."""
+    """Convert '90s', '10m' or '1h30m' to seconds.
+
+    option: name of the option for error messages.
+    """
     if text is None:
         return None
     try:
@@ -63,7 +66,7 @@ def duration(text: str | None, option: str = "--time") -> float | None:
 
 
 def exit_code(analysis: Analysis, fail_on: FailOn) -> ExitCode:
-    """0, 1 for a finding that was asked for, 4 when trials failed."""
+    """Return the exit code: 0, 1 if a condition of --fail-on holds, or 4 if trials failed."""
     material = any(c.verdict in (Verdict.SLOWER, Verdict.FASTER) for c in analysis.cells)
     if fail_on is FailOn.MATERIAL and material:
         return ExitCode.FINDING

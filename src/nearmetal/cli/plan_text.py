@@ -18,7 +18,8 @@ SHOWN = 3
 
 
 def show_plan(study: Study, *, json: bool, blocks: int | None, shown: str = "") -> None:
-    """The first blocks in order; the time of one block is estimated before anything was measured."""
+    """Show the first blocks in order. The time of a block is estimated, because nothing has been measured
+    yet."""
     guess = estimate(study)
     short = too_short(
         study, GROWING, spent=guess.rehearsal_seconds, done=0, block_seconds=guess.block_seconds

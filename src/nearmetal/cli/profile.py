@@ -16,7 +16,8 @@ MOST_PAIRS = 16
 
 
 def profile_lines(ranks: Sequence[ProfiledRank]) -> list[str]:
-    """Tables of a whole run, and of the calls inside the kernel's own run. Nothing for no ranks."""
+    """Return tables of a whole run, and of the calls inside the kernel's own run; nothing if there are no
+    ranks."""
     if not ranks:
         return []
     return [*_seconds(ranks), "", *_calls(ranks), "", *_pairs(ranks)]
@@ -34,7 +35,7 @@ def _seconds(ranks: Sequence[ProfiledRank]) -> list[str]:
 
 
 def _calls(ranks: Sequence[ProfiledRank]) -> list[str]:
-    """Inside the kernel's own run, all ranks together."""
+    """Return the calls inside the kernel's own run, summed over all ranks."""
     together = calls_together(r.kernel.calls for r in ranks)
     slowest_first = sorted(together.items(), key=lambda item: -item[1].seconds)
     rows = [(name, f"{c.count:,}", show(c.seconds, "s"), show(c.bytes, "B")) for name, c in slowest_first]
@@ -53,7 +54,7 @@ def _pairs(ranks: Sequence[ProfiledRank]) -> list[str]:
 
 
 def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    """Columns as wide as their widest cell, numbers to the right."""
+    """Align columns to their widest cell, with numbers to the right."""
     widths = [max(len(row[i]) for row in (heads, *rows)) for i in range(len(heads))]
     return [
         "  ".join([row[0].ljust(widths[0]), *(c.rjust(w) for c, w in zip(row[1:], widths[1:], strict=True))])

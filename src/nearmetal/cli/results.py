@@ -149,7 +149,7 @@ def _pair(text: str) -> tuple[str, str]:
 
 
 def _by_boot(paths: Sequence[Path]) -> tuple[list[list[Analysis]], Design]:
-    """By boot what was measured in it, and the design of the first directory."""
+    """Return the measurements by boot, and the design of the first directory."""
     boots: dict[str, list[Analysis]] = {}
     designs = []
     for path in paths:

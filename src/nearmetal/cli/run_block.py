@@ -1,4 +1,4 @@
-"""run-block: blocks of a run that was begun, without deciding anything."""
+"""The command run-block. It runs blocks of a run that was begun, and decides nothing."""
 
 from __future__ import annotations
 

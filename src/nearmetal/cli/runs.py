@@ -189,7 +189,7 @@ def _part_runner(
     force: bool,
     require: Require | None = None,
 ) -> Start:
-    """Runs one part of a series below its directory, or goes on with it."""
+    """Return a function that runs or resumes one part of a series below its directory."""
     from ..node.accelerator import with_accelerators
     from ..run.run import resume_run, start_run
 

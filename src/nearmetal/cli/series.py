@@ -1,4 +1,4 @@
-"""A study of several parts: run, gone on with, said and reported as one."""
+"""Runs, resumes, shows and reports a study of several parts as one."""
 
 from __future__ import annotations
 
@@ -37,17 +37,17 @@ if TYPE_CHECKING:
 
 NO_TIME = "no time was left for it"
 Start = Callable[[Study, "SeriesDirectory", "ResultsDirectory | None"], "Outcome"]
-"""Runs one part, or goes on with it where it has a results directory."""
+"""A function that runs one part, or resumes it if it has a results directory."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SeriesOptions:
-    """What the command line says of a series.
+    """The options of a series on the command line.
 
-    name: of studies.SERIES.
+    name: one of studies.SERIES.
     only: keys of parts, as given.
-    seconds: for all parts.
-    backend: of its instances, None for the paper's or the nearest to it.
+    seconds: time for all parts together.
+    backend: backend of its instances; None for that of the paper, or the nearest to it.
     """
 
     name: str
@@ -59,7 +59,7 @@ class SeriesOptions:
 
 
 def make_series(asked: SeriesOptions, make: Make) -> Series:
-    """Raises UsageError for a part that is not there."""
+    """Make the series. Raises UsageError if it has no part with a given key."""
     from ..run.series import kind
 
     of = kind(asked.name)
@@ -76,14 +76,14 @@ def make_series(asked: SeriesOptions, make: Make) -> Series:
 
 
 def planned_series(asked: SeriesOptions) -> Series:
-    """As a plan shows it, which starts nothing."""
+    """Return the series as a plan shows it. Nothing is started."""
     from ..run.series import make_planned
 
     return make_series(asked, make_planned(asked.name, LocalHost(), asked.backend))
 
 
 def show_series(series: Series, *, json: bool, blocks: int | None) -> None:
-    """Order and time of every part, before anything was measured."""
+    """Show the order and time of every part, before anything is measured."""
     if json:
         print_json(
             {
@@ -129,7 +129,7 @@ def _planned(series: Series, part: Part) -> dict[str, object]:
 
 
 def _timed(series: Series, part: Part, study: Study) -> Study:
-    """With the part's share of the time."""
+    """Return the study with its part's share of the time."""
     from ..run.series import budget
 
     waiting = [p for p in series.parts if p.study is not None]
@@ -141,22 +141,22 @@ def _within(study: Study, seconds: float) -> Study:
 
 
 def create(series: Series, results: Path) -> SeriesDirectory:
-    """The directory of a series, its parts' studies frozen."""
+    """Make the directory of a series, with the frozen studies of its parts."""
     texts = {p.key: dump_study(p.study, catalog()) for p in series.parts if p.study is not None}
     return SeriesDirectory.create(results, series, texts)
 
 
 def frozen_series(directory: SeriesDirectory) -> Series:
-    """The series of a directory, as it was asked."""
+    """Return the series of a directory, as it was first run."""
     return directory.series(lambda path: load_study(path, None))
 
 
 def run_parts(
     directory: SeriesDirectory, series: Series, start: Start, *, seconds: float, json: bool, fail_on: FailOn
 ) -> int:
-    """Every part that is not done yet; parts without a verdict once more where all are done.
+    """Run every part that is not done yet. If all are done, run those without a verdict again.
 
-    A part that cannot run here is told, kept and passed over; the others go on.
+    A part that cannot run here is reported, kept and skipped.
     """
     from ..run.series import budget
 
@@ -199,19 +199,19 @@ def run_parts(
 
 
 def _waiting(directory: SeriesDirectory, series: Series) -> list[Part]:
-    """Parts that are not closed; where all are, those with cells that have no verdict."""
+    """Return the parts that are not closed; if all are closed, those with cells that have no verdict."""
     own = [(p, directory.part(p)) for p in series.parts if p.study is not None]
     left = [p for p, found in own if found is None or not found.closed]
     return left or [p for p, found in own if found is not None and _open(analysed(found).analysis)]
 
 
 def _open(analysis: Analysis) -> bool:
-    """Whether more blocks could tell more; with none there is not even a comparison."""
+    """Whether more blocks could give further verdicts. Without any block there is no comparison yet."""
     return bool(analysis.undecided) or not analysis.blocks
 
 
 def part_results(directory: SeriesDirectory, series: Series) -> tuple[PartResult, ...]:
-    """Every part with what is on disk of it."""
+    """Return every part with its results on disk."""
     from ..report.series import PartResult
 
     ends = directory.ends()
@@ -238,7 +238,7 @@ def part_results(directory: SeriesDirectory, series: Series) -> tuple[PartResult
 
 
 def _sampled_in_guests(directory: Path) -> Sequence[Section]:
-    """Empty where there were no guests."""
+    """Return the samples from inside the guests; empty if there were no guests."""
     path = directory / "samples" / GUESTS
     return tuple(read_sections(path)) if path.exists() else ()
 
@@ -261,7 +261,7 @@ def tell(directory: SeriesDirectory, series: Series, *, json: bool, fail_on: Fai
 
 
 def status(directory: SeriesDirectory, *, json: bool) -> int:
-    """How far every part is."""
+    """Show the progress of every part."""
     series = frozen_series(directory)
     results = part_results(directory, series)
     rows = [
@@ -290,7 +290,7 @@ def status(directory: SeriesDirectory, *, json: bool) -> int:
 
 
 def report(directory: SeriesDirectory, *, figures: bool, dry_run: bool, json: bool) -> int:
-    """Every part's report and the summary, anew."""
+    """Write the report of every part and the summary again."""
     from ..report.series import series_files, write_series
 
     series = frozen_series(directory)

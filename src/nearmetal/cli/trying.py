@@ -1,4 +1,4 @@
-"""try: whether the change that a result suggests helps."""
+"""The command try. It measures whether the change that a result suggests helps."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""What a person sees while a run goes on: on a terminal a live picture, in a pipe a line now and then.
+"""Shows the progress of a run: a live display on a terminal, or a line from time to time in a pipe.
 
-All of it goes to standard error; standard output carries the result alone.
+It is written to standard error; standard output contains only the result.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ ROWS = 12
 
 
 def headline(done: BlockDone) -> str:
-    """Where the run is, in one line."""
+    """Return the progress of the run in one line."""
     cells = done.analysis.cells
     decided = len(cells) - len(done.analysis.undecided)
     left = "" if done.left is None else f", at most {show_clock(done.left)} left"
@@ -40,13 +40,13 @@ def headline(done: BlockDone) -> str:
     line = f"block {done.number} · {gone} · {decided} of {len(cells)} cells decided"
     floor = done.analysis.noise_floor.cells
     if decided == len(cells) and (open_ := sum(c.verdict is Verdict.NONE for c in floor)):
-        # Else a run that goes on with everything decided looks as if it hung.
+        # Otherwise a run that goes on after everything is decided would seem to hang.
         line += f", {open_} of {len(floor)} of the noise floor not yet"
     return line
 
 
 def running(cell: Cell) -> str:
-    """One cell's interval as it stands."""
+    """Return the present interval of one cell in words."""
     name = f"{cell.workload}.{cell.metric}"
     where = f"{cell.arm} against {cell.baseline}"
     if not cell.looks:
@@ -55,14 +55,14 @@ def running(cell: Cell) -> str:
 
 
 def undecided(analysis: Analysis, count: int) -> Iterable[Cell]:
-    """The undecided cells that are furthest from a verdict."""
+    """Return the undecided cells that are furthest from a verdict."""
     from ..analysis import furthest
 
     return furthest(analysis.undecided)[:count]
 
 
 def analysed(directory: ResultsDirectory, *, quiet: bool = False) -> Results:
-    """A results directory analysed; where that takes long, with its progress on standard error."""
+    """Analyse a results directory. If this takes long, show its progress on standard error."""
     if directory.trials_bytes() < LONG:  # a live picture costs a tenth of a second itself
         return analysed_silently(directory)
     with View(quiet=quiet) as view:
@@ -85,7 +85,8 @@ def _reading(view: View) -> Callable[[float], None]:
 
 
 class View:
-    """A Progress for people; a context manager, since a live picture has to be taken down."""
+    """A Progress that shows a run to a person. It is a context manager, because a live display must be
+    removed."""
 
     def __init__(self, stream: TextIO | None = None, *, quiet: bool = False) -> None:
         self._stream = stream or sys.stderr
@@ -109,7 +110,7 @@ class View:
 
     @property
     def live(self) -> bool:
-        """Whether the picture is redrawn, on a terminal."""
+        """Whether the display is redrawn, as on a terminal."""
         return self._live is not None
 
     def phase(self, text: str) -> None:

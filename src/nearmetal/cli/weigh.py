@@ -1,4 +1,4 @@
-"""weigh: environments measured now, without a file."""
+"""The command weigh. It measures environments without a study file."""
 
 from __future__ import annotations
 
@@ -108,9 +108,9 @@ def weigh(
 
 
 def _attachments(text: str) -> tuple[Attachment, ...]:
-    """From 'veth-bridge,macvlan'. Raises UsageError."""
+    """Parse attachments such as 'veth-bridge,macvlan'. Raises UsageError."""
     words = [word.strip() for word in text.split(",")] if text else []
-    # One that takes devices needs them named, and a command line has no place for that.
+    # An attachment that takes devices needs their names, and the command line has no option for them.
     known = [a.value for a in Attachment if not a.on_device]
     for i, word in enumerate(words):
         if word not in known:
@@ -123,7 +123,7 @@ def _attachments(text: str) -> tuple[Attachment, ...]:
 def _split_command(words: list[str]) -> tuple[list[str], list[str]]:
     """Environment names and the command behind '--'.
 
-    The parser swallows '--', so it is found again in what the process was called with.
+    The parser removes '--', so it is looked up in the arguments of the process.
     """
     if "--" not in sys.argv:
         return words, []

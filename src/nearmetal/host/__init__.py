@@ -1,4 +1,5 @@
-"""The only door to the machine: processes, files of /proc and /sys, programs found. Knows no benchmark."""
+"""The only access to the machine: processes, programs, and the files of /proc and /sys. Knows no
+benchmark."""
 
 from .base import REPORT_FD, Completed, Host, Launched, Process, Unavailable
 from .local import LocalHost

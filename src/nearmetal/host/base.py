@@ -1,4 +1,4 @@
-"""What a host can be asked for; LocalHost answers for real, testing.FakeHost strictly from a script."""
+"""The interface of a host. LocalHost implements it for real, and testing.FakeHost strictly from a script."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ from .processes.failure import describe_failure, failed_program, find_message, l
 
 @dataclass(frozen=True)
 class Unavailable:
-    """A value that this machine does not give, and why; never a zero."""
+    """A value that this machine does not provide. It is never replaced by zero.
+
+    reason: why it is unavailable.
+    """
 
     reason: str
 
@@ -22,7 +25,7 @@ class Completed:
     """A finished command.
 
     seconds: wall time.
-    returncode: negative = ended by that signal.
+    returncode: exit status; negative if a signal of that number ended the command.
     """
 
     argv: tuple[str, ...]
@@ -58,29 +61,32 @@ class Process(Protocol):
     def pid(self) -> int: ...
 
     def poll(self) -> int | None:
-        """Exit status, or None while it runs."""
+        """Return the exit status, or None while the process runs."""
 
     def wait(self, timeout: float) -> int:
-        """Exit status; raises TimeoutError after timeout seconds."""
+        """Wait for the end and return the exit status. Raises TimeoutError after timeout seconds."""
 
     def kill(self) -> None:
-        """End the process and everything in its process group; harmless when it has ended."""
+        """Kill the process and everything in its process group; harmless if the process has ended."""
 
 
 REPORT_FD = 3
-"""The descriptor on which a launched helper reports."""
+"""The file descriptor on which a launched helper reports."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Launched:
-    """A helper that runs, and what it has reported."""
+    """A running helper.
+
+    facts: the values that it has reported, by key.
+    """
 
     process: Process
     facts: Mapping[str, int]
 
 
 class Host(Protocol):
-    """One machine. Paths are paths on that machine."""
+    """One machine. All paths are paths on that machine."""
 
     name: str
 
@@ -96,10 +102,15 @@ class Host(Protocol):
         each_second: Callable[[], None] | None = None,
         most: int | None = None,
     ) -> Completed:
-        """Run to the end; returncode 124 and what it said so far after `timeout` seconds (its whole process
-        group is killed); 127 when the program is not found. env is added to the tool's own; each_second is
-        called about once a second while it runs; most: bytes of what it says on either stream that are kept,
-        of its beginning and its end, None for all."""
+        """Run a command to its end.
+
+        After `timeout` seconds its whole process group is killed; the result then has returncode 124 and the
+        output up to that time. The returncode is 127 if the program is not found.
+
+        env: variables to add to the tool's own environment.
+        each_second: called about once a second while the command runs.
+        most: number of bytes of each output stream to keep, from its beginning and its end; None for all.
+        """
 
     def start(
         self,
@@ -113,9 +124,12 @@ class Host(Protocol):
         pass_fds: Sequence[int] = (),
         most: int | None = None,
     ) -> Process:
-        """Start in a session of its own, output appended to files. stdin: a descriptor that it reads, which
-        stays the caller's to close; None: nothing to read. most: bytes of each, as in run(); the files are
-        then whole once kill() has returned."""
+        """Start a command in a session of its own and append its output to files.
+
+        stdin: descriptor that the command reads, and the caller closes; None for an empty input.
+        most: number of bytes of each output stream to keep, as in run(). The files are then complete only
+            after kill() has returned.
+        """
 
     def launch(
         self,
@@ -126,21 +140,27 @@ class Host(Protocol):
         env: Mapping[str, str] | None = None,
         inherit: bool = True,
     ) -> Launched:
-        """Start a helper fast, in a session of its own, and read what it reports on descriptor REPORT_FD:
-        lines {"key": integer, ...} until every expected key is there. argv[0] is an absolute path. inherit:
-        env is added to the tool's own; else it is all that the helper gets, which takes less to hand over.
+        """Start a helper quickly, in a session of its own, and read its report.
 
-        Raises RunError with the helper's last words when it ends first or says nothing for `timeout`
-        seconds; it is ended then. The helper dies with the calling thread if it asks to (PR_SET_PDEATHSIG).
+        The helper writes lines {"key": integer, ...} to descriptor REPORT_FD; they are read until every
+        expected key is there. The helper dies with the calling thread if it asks for that (PR_SET_PDEATHSIG).
+
+        argv: its first element is an absolute path.
+        expect: keys that the report must contain.
+        inherit: whether env is added to the tool's own environment. If False, env is the whole environment of
+            the helper, which is faster.
+
+        Raises RunError with the last output of the helper if it ends early or reports nothing for `timeout`
+        seconds; it is killed then.
         """
 
     def read(self, path: str | Path) -> bytes | Unavailable:
-        """A whole file, for /proc and /sys."""
+        """Return the contents of a whole file; meant for /proc and /sys."""
 
     def which(self, program: str) -> str | None:
-        """Absolute path of a program, or None."""
+        """Return the absolute path of a program, or None if there is none."""
 
     def cpus(self) -> tuple[int, ...]:
-        """CPUs this process may use, in order."""
+        """Return the CPUs that this process may use, in ascending order."""
 
     def is_root(self) -> bool: ...

@@ -1,8 +1,8 @@
-"""Control groups, version 1 and 2: a directory per instance below the tool's own group (version 2: below
-the nearest group that can have children), limits, members. Knows no environment.
+"""Control groups of version 1 and 2: directories, limits and member processes. Knows no environment.
 
-Version 1 is used where cpu, cpuacct, cpuset and memory have hierarchies of their own, version 2 where they
-are in the unified one.
+Every instance has a directory below the tool's own group; with version 2, below the nearest group that can
+have children. Version 1 is used if cpu, cpuacct, cpuset and memory have hierarchies of their own, and version
+2 if they are in the unified hierarchy.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from .processes.labelled import ancestors
 
 CONTROLLERS = ("cpu", "cpuacct", "cpuset", "memory", "blkio")
 UNIFIED_NAMES = {"blkio": "io", "cpuacct": "cpu"}
-"""What version 2 calls a controller where it has another name; 'cpu' keeps the accounts as well."""
+"""Names of controllers that differ in version 2, where 'cpu' also counts CPU time."""
 
 UNIFIED = "unified"
 
@@ -33,16 +33,16 @@ SHORTEST_US = 1000
 """The kernel accepts neither a quota nor a period below 1 ms (kernel/sched/core.c, tg_set_cfs_bandwidth)."""
 
 DEFAULT_PERIOD_US = 100_000
-"""What the kernel, and with it every container runtime, sets."""
+"""The default of the kernel, and therefore of every container runtime."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Parents:
-    """Where groups can be made.
+    """The directories in which groups can be made.
 
-    version1: the directory to make them in by controller.
-    unified: that of version 2, or None.
-    controllers: those that can be used.
+    version1: directory by controller, for version 1.
+    unified: directory for version 2, or None.
+    controllers: the controllers that can be used.
     """
 
     version1: Mapping[str, Path]
@@ -52,12 +52,13 @@ class Parents:
 
 @dataclass(frozen=True, kw_only=True)
 class GroupLimits:
-    """What a group is held to; None or empty: not.
+    """Limits of a group. None or empty means no limit.
 
-    cpu_share: share of one CPU's time.
-    period_us: of that limit.
-    memory: bytes.
-    weight: cpu.shares of version 1.
+    cpus: CPUs that the group may use.
+    cpu_share: CPU time as a share of one CPU.
+    period_us: period of that limit, in microseconds.
+    memory: in bytes.
+    weight: as in cpu.shares of version 1.
     """
 
     cpus: tuple[int, ...] = ()
@@ -68,7 +69,7 @@ class GroupLimits:
 
 
 def parse_own_groups(text: str) -> dict[str, str]:
-    """/proc/self/cgroup -> our path by controller ('unified' for version 2)."""
+    """Parse /proc/self/cgroup and return our path by controller ('unified' for version 2)."""
     groups: dict[str, str] = {}
     for line in text.splitlines():
         number, controllers, path = line.split(":", 2)
@@ -78,7 +79,8 @@ def parse_own_groups(text: str) -> dict[str, str]:
 
 
 def parse_mounts(mountinfo: str) -> dict[str, tuple[str, str]]:
-    """/proc/self/mountinfo -> (group at the mount's root, mount point) by controller ('unified')."""
+    """Parse /proc/self/mountinfo and return (group at the mount's root, mount point) by controller ('unified'
+    for version 2)."""
     mounts: dict[str, tuple[str, str]] = {}
     for names, *place in _all_mounts(mountinfo):
         mounts.update({name: (place[0], place[1]) for name in names if name in (*CONTROLLERS, UNIFIED)})
@@ -86,7 +88,7 @@ def parse_mounts(mountinfo: str) -> dict[str, tuple[str, str]]:
 
 
 def _all_mounts(mountinfo: str) -> Iterator[tuple[tuple[str, ...], str, str]]:
-    """(what it shows, group at its root, mount point) of every mount of control groups."""
+    """Yield (controllers, group at the mount's root, mount point) for every mount of control groups."""
     for line in mountinfo.splitlines():
         left, _, right = line.partition(" - ")
         fields, tail = left.split(" "), right.split(" ")
@@ -96,12 +98,12 @@ def _all_mounts(mountinfo: str) -> Iterator[tuple[tuple[str, ...], str, str]]:
 
 
 def unescape(text: str) -> str:
-    """mountinfo writes space, tab, newline and backslash as \\ooo."""
+    """Undo the escapes of mountinfo, which writes space, tab, newline and backslash as \\ooo."""
     return re.sub(r"\\([0-7]{3})", lambda m: chr(int(m[1], 8)), text)
 
 
 def own_directories(groups: Mapping[str, str], mounts: Mapping[str, tuple[str, str]]) -> dict[str, Path]:
-    """The directory of our own group by controller; only those that the mounts show."""
+    """Return the directory of our own group by controller. Groups that no mount shows are left out."""
     out = {}
     for name, path in groups.items():
         if name in mounts:
@@ -113,8 +115,8 @@ def own_directories(groups: Mapping[str, str], mounts: Mapping[str, tuple[str, s
 
 
 def own_everywhere(root: Path = Path("/")) -> tuple[Path, ...]:
-    """The directory of our own group in every hierarchy that is mounted, those without a controller of ours
-    too."""
+    """Return the directory of our own group in every mounted hierarchy, including those whose controllers we
+    do not use."""
     found = []
     paths = {}
     for line in (root / "proc/self/cgroup").read_text().splitlines():
@@ -134,7 +136,10 @@ def own_everywhere(root: Path = Path("/")) -> tuple[Path, ...]:
 
 
 def find_parents(root: Path = Path("/")) -> Parents | Unavailable:
-    """Where this process may make groups; root: of another tree, for tests."""
+    """Find the directories in which this process may make groups.
+
+    root: root of another directory tree, for tests.
+    """
     try:
         groups = parse_own_groups((root / "proc/self/cgroup").read_text())
         mounts = parse_mounts((root / "proc/self/mountinfo").read_text())
@@ -155,21 +160,24 @@ def find_parents(root: Path = Path("/")) -> Parents | Unavailable:
 
 @lru_cache(maxsize=1)
 def machine_parents() -> Parents | Unavailable:
-    """find_parents of this machine, looked up once."""
+    """Return find_parents() of this machine, computed only once."""
     return find_parents()
 
 
 @lru_cache(maxsize=1)
 def _mount_points() -> dict[str, Path]:
-    """Of this machine's hierarchies, looked up once."""
+    """Return the mount points of this machine's hierarchies by controller, read only once."""
     mounts = parse_mounts(Path("/proc/self/mountinfo").read_text())
     return {name: Path(point) for name, (_, point) in mounts.items()}
 
 
 def _unified_parent(own: Path, mount: Path) -> Parents | Unavailable:
-    """The nearest group from our own upwards that may have children with controllers: it must be writable,
-    its cgroup.procs too (we move processes across it), and be without processes unless it is the root of all
-    (Documentation/admin-guide/cgroup-v2.rst, 'No Internal Process Constraint')."""
+    """Find the nearest group, from our own upwards, that may have children with controllers.
+
+    The group must be writable, and so must its cgroup.procs, because we move processes across it. It must
+    also contain no processes, unless it is the root group (Documentation/admin-guide/cgroup-v2.rst, 'No
+    Internal Process Constraint').
+    """
     for directory in (own, *own.parents):
         with contextlib.suppress(OSError):
             is_top = not (directory / "cgroup.type").exists()
@@ -186,7 +194,7 @@ def _unified_parent(own: Path, mount: Path) -> Parents | Unavailable:
 
 
 def _enable(directory: Path) -> frozenset[str]:
-    """Switch the controllers on for children; those that are on afterwards, by their names in version 1."""
+    """Enable the controllers for children and return the enabled ones, by their names in version 1."""
     present = set((directory / "cgroup.controllers").read_text().split())
     control = directory / "cgroup.subtree_control"
     enabled = set(control.read_text().split())
@@ -210,7 +218,7 @@ def _write(path: Path, text: str) -> None:
 
 
 def directories(parents: Parents, label: str, controllers: Set[str]) -> dict[str, Path]:
-    """The directories that create() would make, by controller, or {'unified': ...}; pure."""
+    """Return the directories that create() would make, by controller, or {'unified': ...}. No I/O."""
     if parents.unified is not None:
         return {UNIFIED: parents.unified / label} if controllers & parents.controllers else {}
     usable = controllers & parents.controllers
@@ -218,41 +226,46 @@ def directories(parents: Parents, label: str, controllers: Set[str]) -> dict[str
 
 
 def at_the_top(parents: Parents) -> Parents:
-    """The same controllers, those of version 1 at the top of their hierarchies."""
+    """Return the same parents, with those of version 1 moved to the top of their hierarchies."""
     points = _mount_points()
     return replace(parents, version1={name: points[name] for name in parents.version1})
 
 
 def path_for_runtime(made: Mapping[str, Path], label: str) -> str:
-    """The path by which an OCI runtime finds the groups of create(). A relative one counts from its own
-    groups, which are ours; in version 2, where ours may have no children, from the top."""
+    """Return the path by which an OCI runtime finds the groups of create().
+
+    With version 1 the path is relative to the runtime's own groups, which are ours. With version 2 it is
+    absolute, because our own group may be unable to have children.
+    """
     if UNIFIED not in made:
         return label
     return f"/{made[UNIFIED].relative_to(_mount_points()[UNIFIED])}"
 
 
 def path_from_top(made: Mapping[str, Path], label: str) -> str:
-    """path_for_runtime() of groups at the top of their hierarchies."""
+    """Return path_for_runtime() for groups at the top of their hierarchies."""
     return f"/{path_for_runtime(made, label).lstrip('/')}"
 
 
 def of_process(pid: int) -> dict[str, Path]:
-    """The groups that a process is in, by controller, or {'unified': ...}."""
+    """Return the groups of a process by controller, or {'unified': ...}."""
     mounts = parse_mounts(Path("/proc/self/mountinfo").read_text())
     found = own_directories(parse_own_groups(Path(f"/proc/{pid}/cgroup").read_text()), mounts)
     return {name: path for name, path in found.items() if name != UNIFIED or len(found) == 1}
 
 
 def unified_beside_version1() -> Path | None:
-    """Where version 2 is mounted beside version 1 ('hybrid'); None where only one of them is."""
+    """Return the mount point of version 2 if version 1 is mounted too ('hybrid'), else None."""
     points = _mount_points()
     return points.get(UNIFIED) if len(points) > 1 else None
 
 
 def create(made: Mapping[str, Path], limits: GroupLimits) -> None:
-    """Make the directories and set the limits; an old empty group of the same name is replaced.
+    """Make the directories and set the limits. An old empty group of the same name is replaced.
 
-    Raises RunError when the kernel refuses. Call remove() whatever happens.
+    Call remove() afterwards, even if create() fails.
+
+    Raises RunError if the kernel refuses.
     """
     try:
         for directory in unique(made):
@@ -268,7 +281,7 @@ def create(made: Mapping[str, Path], limits: GroupLimits) -> None:
 
 
 def take(made: Mapping[str, Path], pid: int) -> None:
-    """Bring a process, with all its threads, into groups of create(). Raises RunError when the kernel
+    """Move a process with all its threads into the groups of create(). Raises RunError if the kernel
     refuses."""
     try:
         for directory in unique(made):
@@ -278,7 +291,10 @@ def take(made: Mapping[str, Path], pid: int) -> None:
 
 
 def settings(made: Mapping[str, Path], limits: GroupLimits) -> list[tuple[Path, str]]:
-    """What create() writes where. cpuset of version 1 needs its memory nodes said as well."""
+    """Return the files that create() writes and their contents.
+
+    With cpuset of version 1, the memory nodes must be set as well.
+    """
     cpus = ",".join(map(str, limits.cpus))
     quota, period = quota_us(limits.cpu_share, limits.period_us) if limits.cpu_share else (0, 0)
     out: list[tuple[Path, str]] = []
@@ -309,20 +325,26 @@ def settings(made: Mapping[str, Path], limits: GroupLimits) -> list[tuple[Path, 
 
 
 def quota_us(share: float, period_us: int) -> tuple[int, int]:
-    """(quota, period) of a share of one CPU, the period lengthened where the quota would be below 1 ms."""
+    """Return (quota, period) in microseconds for a share of one CPU. The period is lengthened if the quota
+    would be below 1 ms."""
     period = max(period_us, SHORTEST_US, math.ceil(SHORTEST_US / share))
     return max(round(share * period), SHORTEST_US), period
 
 
 def unified_weight(shares: int) -> int:
-    """cpu.weight (1 to 10000, usually 100) of cpu.shares (usually 1024): the same ratio to a group that
-    nobody has given a weight."""
+    """Convert cpu.shares (default 1024) to cpu.weight (1 to 10000, default 100).
+
+    The ratio to a group with the default weight stays the same.
+    """
     return min(max(round(shares * 100 / 1024), 1), 10_000)
 
 
 def read_back(made: Mapping[str, Path]) -> dict[str, float | None]:
-    """What the kernel holds a group to: cpu_quota (share of one CPU), cpu_shares (of version 2 from its
-    weight), memory (bytes); None = not limited, a key that is missing cannot be read."""
+    """Read the limits of a group back from the kernel.
+
+    The keys are cpu_quota (share of one CPU), cpu_shares (with version 2 computed from the weight) and memory
+    (bytes). None means not limited; a key is missing if its value cannot be read.
+    """
     out: dict[str, float | None] = {}
     with contextlib.suppress(OSError, ValueError, KeyError):
         if UNIFIED in made:
@@ -345,13 +367,13 @@ def read_back(made: Mapping[str, Path]) -> dict[str, float | None]:
 
 
 def unique(made: Mapping[str, Path]) -> tuple[Path, ...]:
-    """Each directory once: controllers may share one."""
+    """Return each directory once, because controllers may share one."""
     return tuple(dict.fromkeys(made.values()))
 
 
 def with_children(groups: Iterable[Path]) -> list[Path]:
-    """The groups that are there and those below them, which a container program may have made, deepest
-    first."""
+    """Return the groups that exist and all groups below them, deepest first. A container program may have
+    made groups below ours."""
     found: list[Path] = []
     for directory in groups:
         with contextlib.suppress(OSError):
@@ -362,7 +384,7 @@ def with_children(groups: Iterable[Path]) -> list[Path]:
 
 
 def members(groups: Iterable[Path]) -> set[int]:
-    """Processes in any of these groups; a group that is gone has none."""
+    """Return the processes in any of these groups; a group that no longer exists has none."""
     pids: set[int] = set()
     for directory in groups:
         with contextlib.suppress(OSError):
@@ -371,13 +393,13 @@ def members(groups: Iterable[Path]) -> set[int]:
 
 
 def kill_members(groups: Sequence[Path], *, timeout: float = 30.0) -> None:
-    """SIGKILL to every process in these groups and below them until none is left; never to the caller or its
-    ancestors.
+    """Kill every process in these groups and below them, until none is left. The caller and its ancestors are
+    never killed.
 
-    Raises RunError when some are left after timeout seconds.
+    Raises RunError if processes are left after timeout seconds.
     """
     deadline = time.monotonic() + timeout
-    # Most groups are empty by now: our ancestors are looked up only where there is somebody to spare.
+    # Most groups are empty by now. The ancestors are looked up only if there are processes in the groups.
     while (present := members(with_children(groups))) and (left := present - ancestors(os.getpid())):
         for pid in left:
             with contextlib.suppress(ProcessLookupError):
@@ -390,13 +412,14 @@ def kill_members(groups: Sequence[Path], *, timeout: float = 30.0) -> None:
 
 
 def of_every_hierarchy(label: str) -> tuple[Path, ...]:
-    """The groups of this name at the top of every hierarchy, also of those that we make none in."""
+    """Return the groups of this name at the top of every hierarchy, including hierarchies that we do not
+    use."""
     points = [point for *_, point in _all_mounts(Path("/proc/self/mountinfo").read_text())]
     return tuple(group for point in points if (group := Path(point) / label).is_dir())
 
 
 def remove_empty(groups: Iterable[Path]) -> list[Path]:
-    """Remove those without members and children: the others."""
+    """Remove the groups without members and children. Return the groups that could not be removed."""
     kept = []
     for group in groups:
         try:
@@ -409,11 +432,12 @@ def remove_empty(groups: Iterable[Path]) -> list[Path]:
 
 
 def remove(groups: Sequence[Path], *, timeout: float = 30.0) -> None:
-    """Kill the members and remove the groups with those below them; those that are not there are no matter.
+    """Kill the members of the groups, and remove the groups and those below them. Groups that do not exist
+    are ignored.
 
-    Raises RunError when the kernel holds one for longer than timeout seconds.
+    Raises RunError if a group cannot be removed within timeout seconds.
     """
-    # Most are empty by now, and gone without a look inside.
+    # Most groups are empty by now and can be removed without reading their members.
     kept = remove_empty(groups)
     kill_members(kept, timeout=timeout)
     deadline = time.monotonic() + timeout

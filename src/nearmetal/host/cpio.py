@@ -1,5 +1,5 @@
-"""Archives of cpio's "newc" form, which the kernel unpacks as an initramfs and nm-guest as files: bytes in,
-bytes out. Everything in them belongs to root, and has no time."""
+"""Packs and unpacks cpio archives in the "newc" format, from bytes to bytes. All files belong to root and
+have no time stamp. The kernel unpacks such archives as an initramfs, and nm-guest unpacks them as files."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _END = "TRAILER!!!"
 class Member:
     """One file, directory or link of an archive.
 
-    name: without a leading slash.
-    mode: kind and permissions, as stat has them.
-    data: of a file, or the target of a link.
+    name: path without a leading slash.
+    mode: file type and permissions, as in stat.
+    data: contents of a file, or the target of a link.
     """
 
     name: str
@@ -43,7 +43,7 @@ def fifo(name: str, mode: int = 0o600) -> Member:
 
 
 def pack(members: Iterator[Member] | list[Member]) -> bytes:
-    """One archive; the kernel takes several, one behind the other."""
+    """Pack members into one archive. The kernel accepts several archives, one after the other."""
     out = bytearray()
     for number, m in enumerate(members):
         out += _one(m, number + 1)
@@ -63,7 +63,7 @@ def _padded(data: bytes) -> bytes:
 
 
 def unpack(archive: bytes) -> Iterator[Member]:
-    """Raises ValueError for what is no whole archive."""
+    """Yield the members of an archive. Raises ValueError if it is not a complete archive."""
     at = 0
     while True:
         head = archive[at : at + _HEADER]

@@ -1,6 +1,5 @@
-"""The line to a guest's agent, as a program of the host: through the multiplexer that holds it
-(kernels/common/frames.h says what travels). For questions and files; commands of others go by 'nm-box
-guest'."""
+"""The connection to a guest's agent, through the multiplexer on the host. It is for queries and files;
+commands of workloads use 'nm-box guest'. kernels/common/frames.h defines the protocol."""
 
 from __future__ import annotations
 
@@ -21,7 +20,7 @@ _HEAD = struct.Struct("=III")
 _WINDOW = 1 << 17
 _PIECE = 1 << 14
 LOOK_AGAIN = 0.02
-"""Seconds between two looks at whether the guest still runs while it says nothing."""
+"""Seconds between two checks whether a silent guest still runs."""
 
 
 class FrameKind(IntEnum):
@@ -42,11 +41,11 @@ class FrameKind(IntEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Hello:
-    """A guest that is ready.
+    """The message of a guest that it is ready.
 
-    came: CLOCK_MONOTONIC of the host then, ns.
-    kernel: its version.
-    at: of its start by step, CLOCK_MONOTONIC of the guest, ns.
+    came: time when it arrived, by CLOCK_MONOTONIC of the host, in ns.
+    kernel: version of the guest's kernel.
+    at: time of each step of the guest's start, by CLOCK_MONOTONIC of the guest, in ns.
     """
 
     came: int
@@ -56,8 +55,12 @@ class Hello:
 
 @dataclass(frozen=True, kw_only=True)
 class Clocks:
-    """What a guest's clocks are ahead of the host's, ns (CLOCK_MONOTONIC, CLOCK_REALTIME), and how far off
-    that may be: half of the round trip."""
+    """How far the clocks of a guest are ahead of those of the host, in ns.
+
+    monotonic: difference of CLOCK_MONOTONIC.
+    realtime: difference of CLOCK_REALTIME.
+    error: largest error of both, which is half of the round trip.
+    """
 
     monotonic: int
     realtime: int
@@ -66,7 +69,10 @@ class Clocks:
 
 @dataclass(frozen=True, kw_only=True)
 class CommandResult:
-    """status: as of Completed."""
+    """The result of a command in a guest.
+
+    status: exit status as in Completed.returncode.
+    """
 
     status: int
     stdout: bytes
@@ -80,10 +86,12 @@ def answers(path: Path) -> bool:
 
 
 class GuestLine:
-    """A connection of our own to the multiplexer. gone: asked while nothing comes; what it says ends the
-    wait.
+    """A connection to the multiplexer of a guest.
 
-    Every method raises RunError where the guest is gone, or says nothing in time."""
+    gone: called while the guest is silent. It returns why the guest has gone, which ends the wait, or ''.
+
+    Every method raises RunError if the guest has gone, or does not answer in time.
+    """
 
     def __init__(self, path: Path, gone: Callable[[], str] = str) -> None:
         self._gone = gone
@@ -104,14 +112,14 @@ class GuestLine:
         self._socket.close()
 
     def hello(self, timeout: float) -> Hello:
-        """Wait until it is ready; what it said if it was before."""
+        """Wait until the guest is ready and return its message, which may have arrived before."""
         self._send(FrameKind.AWAIT)
         payload = self._wait(FrameKind.HELLO, time.monotonic() + timeout)
         told = json.loads(payload[8:])
         return Hello(came=struct.unpack_from("=Q", payload)[0], kernel=str(told.pop("kernel")), at=told)
 
     def clocks(self, *, tries: int = 5, timeout: float = 60.0) -> Clocks:
-        """By the shortest of so many round trips."""
+        """Measure how far the guest's clocks are ahead, by the shortest of `tries` round trips."""
         best: Clocks | None = None
         for _ in range(tries):
             real, before = time.time_ns(), time.monotonic_ns()
@@ -127,7 +135,7 @@ class GuestLine:
         return best
 
     def run(self, argv: Sequence[str], stdin: bytes = b"", *, timeout: float) -> CommandResult:
-        """Run a command to its end; one command for each connection at a time."""
+        """Run a command to its end. A connection can run only one command at a time."""
         end = time.monotonic() + timeout
         texts = ["/", str(len(argv)), *argv, *(f"{k}={v}" for k, v in os.environ.items())]
         self._send(FrameKind.RUN, b"".join(os.fsencode(t) + b"\0" for t in texts))

@@ -1,5 +1,5 @@
-"""What runs that are gone left on the machine, found by its label, and how it is removed. Never anything
-of a run that is alive, never by the name of a program."""
+"""Finds by label what ended runs have left on the machine, and removes it. It never touches anything of a run
+that is alive, and never goes by the name of a program."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from .processes import labelled as processes
 from .processes.helper import wait_readable
 from .runtime import SHARED_MEMORY, noted_outside, runtime_directory
 
-#: Labels that we give: of a run, and of a check or the making of an image by its process; what stands behind
-#: them names a part.
+#: The labels that nearmetal gives: those of runs, and those of checks and image builds (with a pid).
+#: A suffix names a part of the run, such as an instance.
 OURS = re.compile(r"nearmetal-(?:[0-9a-f]{6}|(?:check|image)-(?P<pid>\d+))(?:-.*)?")
 
 
 class LeftoverKind(StrEnum):
-    """In the order in which they are removed."""
+    """Kinds of leftovers, in the order in which they are removed."""
 
     CONTAINER = "container"
     PROCESS = "process"
@@ -45,8 +45,8 @@ class LeftoverKind(StrEnum):
 class Leftover:
     """Something that a run has left on the machine.
 
-    name: the label it was found by.
-    detail: pid, path or interface, which remove() needs.
+    name: the label by which it was found.
+    detail: pid, path or interface, for remove().
     """
 
     kind: LeftoverKind
@@ -55,13 +55,17 @@ class Leftover:
 
 
 def wanted_names(prefix: str | None = None) -> Callable[[str], bool]:
-    """Whether a name is a label that find() looks for."""
+    """Return a function that tells whether a name is a label that find() looks for."""
     return _wanted(prefix, living_runs())
 
 
 def find(prefix: str | None = None) -> tuple[Leftover, ...]:
-    """Everything that bears a label of ours (with prefix: one that starts so) and belongs to no living run or
-    check, in the order of removal. Only what this user may see: root sees all."""
+    """Find everything with a label of ours that belongs to no living run or check, in the order of removal.
+
+    Only what this user may see is found; root sees everything.
+
+    prefix: find labels that begin with this prefix instead.
+    """
     alive = living_runs()
     wanted = _wanted(prefix, alive)
     return (
@@ -78,9 +82,9 @@ def find(prefix: str | None = None) -> tuple[Leftover, ...]:
 
 
 def remove(leftover: Leftover) -> None:
-    """Remove one; harmless when it is gone already.
+    """Remove a leftover; harmless if it no longer exists.
 
-    Raises RunError when it cannot be removed.
+    Raises RunError if it cannot be removed.
     """
     try:
         match leftover.kind:
@@ -137,7 +141,8 @@ def _processes(wanted: Callable[[str], bool]) -> Iterator[Leftover]:
 
 
 def _end(pid: int, label: str) -> None:
-    """SIGKILL by pidfd, and only if it still is the process that was found; wait until it has ended."""
+    """Kill a process by its pidfd and wait until it has ended. It is killed only if it is still the process
+    that was found."""
     with contextlib.suppress(ProcessLookupError):
         fd = os.pidfd_open(pid)
         try:
@@ -158,7 +163,10 @@ def _group_names(pid: int) -> set[str]:
 
 
 def _mounts(wanted: Callable[[str], bool]) -> Iterator[Leftover]:
-    """Last mounted first, and only where runs keep their scratch: elsewhere a name proves nothing."""
+    """Find mounts, the last mounted first.
+
+    Only mounts below the runtime directory are found; elsewhere a name does not prove that a run made it.
+    """
     lines = Path("/proc/self/mountinfo").read_text().splitlines()
     for line in reversed(lines):
         point, source = mount_places(line)
@@ -168,7 +176,7 @@ def _mounts(wanted: Callable[[str], bool]) -> Iterator[Leftover]:
 
 
 def mount_places(line: str) -> tuple[str, str]:
-    """(mount point, source) of a line of mountinfo."""
+    """Return (mount point, source) of a line of mountinfo."""
     left, _, right = line.partition(" - ")
     return cgroups.unescape(left.split(" ")[4]), cgroups.unescape(right.split(" ")[1])
 
@@ -181,7 +189,8 @@ def _network_namespaces(wanted: Callable[[str], bool]) -> Iterator[Leftover]:
 
 
 def _links(wanted: Callable[[str], bool]) -> Iterator[Leftover]:
-    """In the machine's own network namespace, by their alias; elsewhere they go with their namespace."""
+    """Find links in the machine's own network namespace by their alias. Other links are removed with their
+    namespace."""
     for path in sorted(Path("/sys/class/net").glob("*/ifalias")):
         alias = path.read_text().strip()
         if wanted(alias):
@@ -189,8 +198,8 @@ def _links(wanted: Callable[[str], bool]) -> Iterator[Leftover]:
 
 
 def _give_devices_back(netns: str) -> None:
-    """Move devices that are the machine's out of a namespace that is about to go; those without hardware
-    would go with it."""
+    """Move the machine's own devices out of a namespace before it is removed. Those without hardware would be
+    deleted with the namespace."""
     from pyroute2 import IPRoute
 
     with contextlib.suppress(OSError), Path("/proc/thread-self/ns/net").open("rb") as own:
@@ -209,7 +218,7 @@ def _unmark(interface: str) -> None:
 
 
 def _functions(wanted: Callable[[str], bool]) -> Iterator[Leftover]:
-    """Virtual functions that a run switched on, as it noted in its scratch directory."""
+    """Find virtual functions that a run has enabled, from the notes in its scratch directory."""
     with contextlib.suppress(OSError):
         for path in sorted(runtime_directory().glob(f"*/{devices.RECORD}*")):
             if wanted(path.parent.name):
@@ -217,7 +226,7 @@ def _functions(wanted: Callable[[str], bool]) -> Iterator[Leftover]:
 
 
 def _delete_link(interface: str) -> None:
-    """One of ours; a device of the machine's only loses its mark."""
+    """Delete a link that a run has made. A device of the machine is kept and only loses its mark."""
     from pyroute2 import IPRoute
 
     alias = Path("/sys/class/net", interface, "ifalias")
@@ -230,7 +239,7 @@ def _delete_link(interface: str) -> None:
 
 
 def _group_directories(wanted: Callable[[str], bool]) -> list[Path]:
-    """Deepest first, in every hierarchy."""
+    """Return the groups with wanted names in every hierarchy, deepest first."""
     found = []
     for top, names, _ in os.walk("/sys/fs/cgroup", topdown=False):
         found += [Path(top, name) for name in names if wanted(name)]
@@ -251,8 +260,10 @@ def _scratch(wanted: Callable[[str], bool]) -> Iterator[Leftover]:
 
 
 def _storage(wanted: Callable[[str], bool]) -> Iterator[Leftover]:
-    """Directories outside of the scratch that a run has noted there (runtime.note_outside), each by a name
-    that bears its label."""
+    """Find directories that a run has made outside its scratch directory.
+
+    The run has noted them in its scratch directory (runtime.note_outside); their names begin with its label.
+    """
     with contextlib.suppress(OSError):
         for scratch in sorted(runtime_directory().iterdir()):
             for path in noted_outside(scratch):
@@ -262,6 +273,6 @@ def _storage(wanted: Callable[[str], bool]) -> Iterator[Leftover]:
 
 def _lock() -> Iterator[Leftover]:
     path = lock_path()
-    # Asked again: a run may have begun since the look for all the rest.
+    # A run may have begun since the other leftovers were looked for, so check again.
     if not living_runs() and path.exists():
         yield Leftover(kind=LeftoverKind.LOCK, name=path.name, detail=str(path))

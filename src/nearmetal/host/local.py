@@ -1,4 +1,4 @@
-"""This machine."""
+"""The host that is this machine."""
 
 from __future__ import annotations
 
@@ -20,12 +20,13 @@ from .processes.failure import CANNOT_START, NOT_FOUND, TIMED_OUT
 from .processes.helper import launch_helper, wait_for_end
 
 _READ = 1 << 16
-#: Seconds that pipes are read on when their program has been killed: a daemon that it left may hold them.
+#: Seconds for which pipes are still read after their program was killed. A daemon may keep them open.
 _LAST_WORDS = 1.0
 
 
 class LocalProcess:
-    """A child in its own session, so that one signal reaches all its descendants that stay in it."""
+    """A child process in a session of its own, so that one signal reaches all descendants that stay in its
+    process group."""
 
     def __init__(self, popen: subprocess.Popen[bytes], drains: Sequence[Drain] = ()) -> None:
         self._popen, self._drains = popen, drains
@@ -38,7 +39,7 @@ class LocalProcess:
         return self._popen.poll()
 
     def wait(self, timeout: float) -> int:
-        # Popen.wait would sleep between two looks, 0.5 ms and more.
+        # Popen.wait would sleep for 0.5 ms or more between two checks.
         if self._popen.poll() is None and not wait_for_end(self._popen.pid, timeout):
             raise TimeoutError(f"{self._popen.args!r} still runs after {timeout} s")
         return self._popen.wait()
@@ -75,7 +76,7 @@ class LocalHost:
         most: int | None = None,
     ) -> Completed:
         begin = time.monotonic()
-        # Plain descriptors: file objects around them would take as long as the start itself.
+        # Use plain descriptors, because making file objects would take as long as the start itself.
         (out, out_end), (err, err_end) = os.pipe(), os.pipe()
         try:
             try:
@@ -169,7 +170,7 @@ class LocalHost:
         return launch_helper(argv, expect=expect, timeout=timeout, env=env, inherit=inherit)
 
     def read(self, path: str | Path) -> bytes | Unavailable:
-        # Without a buffered file object: counters are read some twenty times per trial.
+        # Use no buffered file object, which is slower: counters are read about twenty times per trial.
         try:
             fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
             try:

@@ -1,8 +1,8 @@
-"""One measurement at a time on a machine: a lock that every user shares and that names the run which holds
-it.
+"""A lock that allows one measurement at a time on a machine. All users share it, and it names the run that
+holds it.
 
-The lock is flock(2) on a file, so it goes with its holder, kill -9 included. The file names the living
-runs, one JSON line each; a line whose process is gone says nothing.
+The lock is flock(2) on a file, so it is released when its holder ends, even by kill -9. The file names the
+living runs, one JSON object per line; a line whose process has ended is ignored.
 """
 
 from __future__ import annotations
@@ -23,11 +23,14 @@ from ..errors import BusyError, RunError
 
 @dataclass(frozen=True, kw_only=True)
 class RunInfo:
-    """A run as the lock names it.
+    """A run, as recorded in the lock file.
 
-    since: Unix seconds.
-    born: start time of the process in clock ticks since boot, so that another process of the same number is
-        not taken for it.
+    pid: process of the run.
+    born: start time of the process in clock ticks since boot. It distinguishes the process from a later one
+        with the same pid.
+    run: label of the run.
+    since: when the run took the lock, in Unix seconds.
+    command: command line of the run.
     """
 
     pid: int
@@ -41,13 +44,13 @@ class RunInfo:
         return birth(self.pid) == self.born
 
     def owns(self, name: str) -> bool:
-        """Whether something of this name, a label of the run or of one of its instances, belongs to the
-        run."""
+        """Whether a name is the label of this run, or of a part of it such as an instance."""
         return name == self.run or name.startswith(f"{self.run}-")
 
 
 def birth(pid: int) -> int | None:
-    """Start time of a process in clock ticks since boot; None when there is none, or only a zombie."""
+    """Return the start time of a process in clock ticks since boot; None if it does not exist or is a
+    zombie."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
@@ -56,14 +59,14 @@ def birth(pid: int) -> int | None:
 
 
 def lock_path() -> Path:
-    """/run/lock/nearmetal.lock where all users may write there, else /tmp/nearmetal.lock."""
+    """Return /run/lock/nearmetal.lock if all users may write to /run/lock, else /tmp/nearmetal.lock."""
     shared = Path("/run/lock")
     everyone = shared.is_dir() and bool(shared.stat().st_mode & stat.S_IWOTH)
     return (shared if everyone else Path("/tmp")) / "nearmetal.lock"
 
 
 def parse_runs(text: str) -> tuple[RunInfo, ...]:
-    """The runs that a lock file names; lines that say something else are nobody's."""
+    """Return the runs that a lock file names. Lines that cannot be parsed are ignored."""
     runs = []
     for line in text.splitlines():
         with contextlib.suppress(ValueError, TypeError, KeyError):
@@ -81,7 +84,8 @@ def parse_runs(text: str) -> tuple[RunInfo, ...]:
 
 
 def living_runs(path: Path | None = None) -> tuple[RunInfo, ...]:
-    """The runs that measure on this machine now, the holder of the lock and those that were forced."""
+    """Return the runs that measure on this machine now: the holder of the lock, and runs started with
+    --force."""
     try:
         text = (path or lock_path()).read_text()
     except OSError:
@@ -93,9 +97,11 @@ def living_runs(path: Path | None = None) -> tuple[RunInfo, ...]:
 def machine_lock(
     run_label: str, *, command: str, force: bool = False, path: Path | None = None
 ) -> Iterator[None]:
-    """Hold the machine for one run; force: beside a run that holds it already.
+    """Hold the lock of the machine for one run.
 
-    Raises BusyError naming that run, RunError when the file cannot be used.
+    force: run even if another run holds the lock.
+
+    Raises BusyError with the name of the other run, or RunError if the lock file cannot be used.
     """
     place = path or lock_path()
     own = RunInfo(
@@ -103,7 +109,7 @@ def machine_lock(
     )
     fd = _take(place, force)
     try:
-        # A run that was forced holds no flock, and may have outlived the one that did.
+        # A run that was forced holds no flock, and may have outlived the run that held it.
         if not force and living_runs(place):
             raise _busy(place)
         _change(fd, add=own)
@@ -116,8 +122,11 @@ def machine_lock(
 
 
 def _take(place: Path, force: bool) -> int:
-    """The lock's file, locked; with force unlocked, if it must be. A holder that ends removes the file: then
-    what was locked is no longer the lock, and the next one is taken."""
+    """Open and lock the lock file. With force, it stays unlocked if another run has locked it.
+
+    A holder removes the file when it ends. If the file was removed before it was locked here, a new one is
+    made and locked.
+    """
     while True:
         fd = _open(place)
         try:
@@ -133,7 +142,8 @@ def _take(place: Path, force: bool) -> int:
 
 
 def _open(place: Path) -> int:
-    """Open or make the file that is really at `place`: its last holder may just have removed it."""
+    """Open or make the lock file, and make sure that it is still at `place`: its last holder may just have
+    removed it."""
     while True:
         try:
             # First without O_CREAT: with it the kernel refuses another user's file in a directory like /tmp.
@@ -165,8 +175,10 @@ def _is_at(fd: int, place: Path) -> bool:
 def _change(
     fd: int, *, add: RunInfo | None = None, drop: RunInfo | None = None, place: Path | None = None
 ) -> None:
-    """Rewrite the lines of the living runs; an empty file is removed from `place`. A POSIX record lock,
-    which does not meet flock, keeps two writers apart."""
+    """Rewrite the lines of the living runs, and remove the file from `place` if it becomes empty.
+
+    A POSIX record lock, which is independent of flock, keeps two processes from writing at the same time.
+    """
     fcntl.lockf(fd, fcntl.LOCK_EX)
     try:
         text = os.pread(fd, 1 << 20, 0).decode(errors="replace")

@@ -1,4 +1,4 @@
-"""Named network namespaces (/run/netns) and mounts, as far as they must be taken away again."""
+"""Makes and removes named network namespaces (/run/netns) and mounts."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ _UMOUNT_NOFOLLOW = 8
 
 
 def mount(source: str, target: Path, kind: str, *, flags: int = 0, options: str = "") -> None:
-    """mount(2).
+    """Mount a file system by mount(2).
 
-    Raises RunError with what the kernel says.
+    Raises RunError with the message of the kernel.
     """
     libc = ctypes.CDLL(None, use_errno=True)
     data = os.fsencode(options) if options else None
@@ -33,7 +33,7 @@ def mount(source: str, target: Path, kind: str, *, flags: int = 0, options: str 
 
 
 def detach_if_mounted(path: Path) -> None:
-    """detach(), harmless where nothing is mounted. Raises OSError."""
+    """Call detach(), but do nothing if nothing is mounted there. Raises OSError."""
     try:
         detach(path)
     except OSError as e:
@@ -42,7 +42,7 @@ def detach_if_mounted(path: Path) -> None:
 
 
 def detach(path: Path) -> None:
-    """Unmount, at once for us and in the end for those who still use it.
+    """Unmount lazily: the mount point is free at once, and the file system goes when nobody uses it any more.
 
     Raises OSError.
     """
@@ -53,8 +53,9 @@ def detach(path: Path) -> None:
 
 
 def unmount(path: Path, *, patience: float = 2.0) -> None:
-    """Unmount what is mounted there, with all that is still to be written; harmless where nothing is. After
-    `patience` seconds of being in use it is detached.
+    """Unmount a file system after writing all its data; harmless if nothing is mounted.
+
+    If the file system is still in use after `patience` seconds, it is detached.
 
     Raises OSError.
     """
@@ -71,7 +72,7 @@ def unmount(path: Path, *, patience: float = 2.0) -> None:
 
 
 def join(descriptor: int) -> None:
-    """This thread into the network namespace that is open there.
+    """Move the calling thread into the network namespace of an open descriptor.
 
     Raises OSError.
     """
@@ -83,9 +84,9 @@ def join(descriptor: int) -> None:
 
 @contextmanager
 def entered(path: str) -> Iterator[None]:
-    """This thread in another network namespace; back in its own on leaving.
+    """Move the calling thread into another network namespace, and back into its own on exit.
 
-    Raises OSError (of entering: without root), RunError when there is no way back.
+    Raises OSError if the namespace cannot be entered (this needs root), RunError if the thread cannot return.
     """
     with _opened("/proc/thread-self/ns/net") as own, _opened(path) as other:
         join(other)
@@ -108,7 +109,9 @@ def _opened(path: str) -> Iterator[int]:
 
 
 def make_network_namespaces(names: Sequence[str]) -> None:
-    """Named as ip-netns(8) does it. The calling thread ends up in the last of them: call it in one that ends.
+    """Make network namespaces with names, as ip-netns(8) does.
+
+    The calling thread stays in the last of them, so call this in a thread that ends afterwards.
 
     Raises OSError.
     """
@@ -135,16 +138,16 @@ def make_network_namespaces(names: Sequence[str]) -> None:
 
 
 def same_namespace(pid: int, kind: str) -> bool:
-    """Whether a process has our namespace of this kind, as /proc/<pid>/ns names it."""
+    """Whether a process is in our namespace of this kind. The kind is a name in /proc/<pid>/ns."""
     own, other = (Path(f"/proc/{p}/ns/{kind}").stat() for p in ("self", pid))
     return (own.st_dev, own.st_ino) == (other.st_dev, other.st_ino)
 
 
 def remove_network_namespace(path: Path) -> None:
-    """Take a name out of /run/netns; the namespace goes when its last process does. Harmless where there
-    is none.
+    """Remove a name from /run/netns; harmless if there is none. The namespace itself ends with its last
+    process.
 
-    Raises RunError when the kernel refuses.
+    Raises RunError if the kernel refuses.
     """
     with contextlib.suppress(OSError):  # a name that was never mounted
         detach(path)
@@ -156,8 +159,8 @@ def remove_network_namespace(path: Path) -> None:
 
 @contextmanager
 def named_network_namespaces(names: Sequence[str]) -> Iterator[None]:
-    """The names will be made inside; on leaving they are removed, and /run/netns too where it was not
-    there."""
+    """Remove the names on exit, after the caller has made them inside. /run/netns is removed too if it did
+    not exist before."""
     was_there = NETNS_DIRECTORY.exists()
     try:
         yield
@@ -169,10 +172,10 @@ def named_network_namespaces(names: Sequence[str]) -> Iterator[None]:
 
 
 def remove_empty_directory() -> None:
-    """Remove /run/netns where no name is left in it; whoever makes the next one makes it again."""
+    """Remove /run/netns if no name is left in it. It is made again together with the next name."""
     if not NETNS_DIRECTORY.exists() or any(NETNS_DIRECTORY.iterdir()):
         return
-    with contextlib.suppress(OSError):  # until it is no mount point; the first name mounted it on itself
+    with contextlib.suppress(OSError):  # detach until it is no mount point: it was mounted on itself
         while True:
             detach(NETNS_DIRECTORY)
     with contextlib.suppress(OSError):

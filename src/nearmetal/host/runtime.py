@@ -1,4 +1,5 @@
-"""Where a run keeps what must not outlive it: a runtime directory, in it one scratch directory per run."""
+"""Directories for files that must not outlive a run: a runtime directory with one scratch directory per
+run."""
 
 from __future__ import annotations
 
@@ -14,34 +15,36 @@ from ..errors import RunError
 from . import namespaces
 
 OUTSIDE = "outside"
-"""The file in a scratch directory that names what its run has made elsewhere."""
+"""Name of the file in a scratch directory that lists the directories that the run has made elsewhere."""
 
 SHORT_PARENT = Path("/tmp")
-"""Where a directory has a short path whoever the user is."""
+"""Parent of directories that need a short path for every user."""
 
 
 def user_cache() -> Path:
-    """The directory for caches of this user: $XDG_CACHE_HOME, else ~/.cache."""
+    """Return the directory for caches of this user: $XDG_CACHE_HOME, else ~/.cache."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
 
 
 def runtime_directory() -> Path:
-    """/run/nearmetal for root, $XDG_RUNTIME_DIR/nearmetal where that can be written, else
-    /tmp/nearmetal-<uid>; not made."""
+    """Return the path of the runtime directory, without making it.
+
+    It is /run/nearmetal for root, else $XDG_RUNTIME_DIR/nearmetal if $XDG_RUNTIME_DIR is writable, else
+    /tmp/nearmetal-<uid>.
+    """
     if os.geteuid() == 0:
         return Path("/run/nearmetal")
     own = os.environ.get("XDG_RUNTIME_DIR")
-    # A login that has ended, or `su`, leaves a name behind that is not there or is another user's.
+    # After the end of a login, or after `su`, the directory may be missing or another user's.
     if own and os.access(own, os.W_OK):
         return Path(own) / "nearmetal"
     return Path(f"/tmp/nearmetal-{os.geteuid()}")
 
 
 def make_runtime_directory() -> Path:
-    """The runtime directory, made where missing.
+    """Return the runtime directory, and make it if it is missing.
 
-    Raises RunError when something else stands there: /tmp is everyone's, so it must be a real directory of
-    ours.
+    Raises RunError if the path is not a real directory of this user; anybody can make files in /tmp.
     """
     path = runtime_directory()
     path.mkdir(mode=0o755, exist_ok=True)
@@ -53,13 +56,13 @@ def make_runtime_directory() -> Path:
 
 @contextmanager
 def scratch_directory(label: str) -> Iterator[Path]:
-    """An empty directory of the run's own, removed on leaving with all that is in it."""
+    """Make an empty directory for the run, and remove it with its contents on exit."""
     path = runtime_directory() / label
     parent = path.parent
     try:
         for _ in range(100):
             make_runtime_directory()
-            # Another run that ends just now may take the parent away again.
+            # Another run that ends at this moment may remove the parent again.
             with contextlib.suppress(FileNotFoundError):
                 path.mkdir(mode=0o755)
                 break
@@ -72,8 +75,11 @@ def scratch_directory(label: str) -> Iterator[Path]:
 
 @contextmanager
 def memory_scratch_directory(label: str) -> Iterator[Path]:
-    """scratch_directory() in memory, whatever /run stands on: what trials write there waits for no disk, and
-    no disk is busy with it when records are written. Where we may not mount it stands on what is there."""
+    """Make a scratch directory in memory, so that files of trials neither wait for a disk nor keep it busy
+    while records are written.
+
+    If this user may not mount a tmpfs, the directory is an ordinary scratch directory.
+    """
     with scratch_directory(label) as path:
         mounted = False
         try:
@@ -83,13 +89,16 @@ def memory_scratch_directory(label: str) -> Iterator[Path]:
             yield path
         finally:
             if mounted:
-                with contextlib.suppress(OSError):  # somebody has unmounted it already
+                with contextlib.suppress(OSError):  # another process has unmounted it already
                     namespaces.detach(path)
 
 
 def own_notes(name: str) -> Iterator[str]:
-    """What files of this name in scratch directories say. Of this user's alone, and not through links: in
-    /tmp anybody could have made them."""
+    """Yield the contents of the files of this name in all scratch directories.
+
+    Only directories and files of this user are read, and links are not followed, because anybody can make
+    files in /tmp.
+    """
     if not _own(runtime_directory(), stat.S_IFDIR):
         return
     for file in sorted(runtime_directory().glob(f"nearmetal-*/{name}")):
@@ -107,14 +116,18 @@ def _own(path: Path, kind: int) -> bool:
 
 
 def note_outside(scratch: Path, path: Path) -> None:
-    """Note in a run's scratch directory what it is about to make elsewhere, so that it is found after a kill
-    -9. path: a directory whose name begins with the run's label, without a newline."""
+    """Note in a run's scratch directory a directory that the run is about to make elsewhere.
+
+    The note makes it possible to find the directory after a kill -9.
+
+    path: directory whose name begins with the run's label and contains no newline.
+    """
     with (scratch / OUTSIDE).open("a", encoding="utf-8", errors="surrogateescape") as file:
         file.write(f"{path}\n")
 
 
 def noted_outside(scratch: Path) -> tuple[Path, ...]:
-    """What a run of this user has noted; empty where it has noted nothing."""
+    """Return the directories that a run of this user has noted; empty if there are none."""
     if not (_own(scratch, stat.S_IFDIR) and _own(scratch / OUTSIDE, stat.S_IFREG)):
         return ()
     try:
@@ -129,24 +142,27 @@ SHARED_MEMORY = Path("/dev/shm")
 
 @contextmanager
 def shared_memory_directory(label: str) -> Iterator[Path]:
-    """An empty directory in memory, removed on leaving with all that is in it."""
+    """Make an empty directory in /dev/shm, and remove it with its contents on exit."""
     path = SHARED_MEMORY / label
     try:
         path.mkdir(mode=0o700)
         yield path
     finally:
         try:
-            path.rmdir()  # ranks that end well leave nothing
+            path.rmdir()  # ranks that end without an error leave nothing
         except OSError:
             shutil.rmtree(path, ignore_errors=True)
 
 
 @contextmanager
 def outside_directory(path: Path, scratch: Path, *, mode: int = 0o755) -> Iterator[Path]:
-    """An empty directory of the run's own away from its scratch directory, removed on leaving with all that
-    is in it. path: its name begins with the label; scratch: where it is noted, to be found after a kill -9.
+    """Make an empty directory of the run outside its scratch directory, and remove it with its contents on
+    exit.
 
-    Raises RunError where something of this name is there.
+    path: its name begins with the run's label.
+    scratch: scratch directory in which path is noted, so that it is found after a kill -9.
+
+    Raises RunError if the directory cannot be made, for instance because the path exists.
     """
     note_outside(scratch, path)
     try:
@@ -160,5 +176,6 @@ def outside_directory(path: Path, scratch: Path, *, mode: int = 0o755) -> Iterat
 
 
 def short_directory(label: str, scratch: Path) -> AbstractContextManager[Path]:
-    """outside_directory() for programs that refuse long paths, readable by us alone."""
+    """Make an outside_directory() with a short path, for programs that refuse long paths. Only this user can
+    read it."""
     return outside_directory(SHORT_PARENT / label, scratch, mode=0o700)

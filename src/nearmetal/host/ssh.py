@@ -1,4 +1,5 @@
-"""Another machine, by ssh: one connection (ControlMaster) that all commands share, nothing of it left."""
+"""The host that is another machine, reached by ssh. All commands share one connection (ControlMaster), which
+leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -15,21 +16,21 @@ from .processes.labelled import LABEL_VARIABLE
 from .runtime import short_directory
 
 CONNECT_SECONDS = 20.0
-"""After which a machine that does not answer is not there."""
+"""Seconds after which a machine that does not answer is unavailable."""
 READ_SECONDS = 60.0
 LOST = 255
-"""Status of ssh that lost its connection, or whose command was killed."""
+"""Exit status of ssh if the connection was lost or the command was killed."""
 GRACE = 5.0
-"""Seconds by which the client outlives its command's limit, which the other machine holds it to."""
+"""Seconds that the client waits beyond the timeout of its command, which the other machine enforces."""
 _LOOK_AGAIN = 0.02
 
 
 @dataclass(frozen=True, kw_only=True)
 class SshWay:
-    """How a machine is reached.
+    """How to reach a machine.
 
-    destination: as ssh takes it ('root@node7', 'ssh://root@node7:2222').
-    config: a file for ssh -F, None: the user's own.
+    destination: argument of ssh ('root@node7', 'ssh://root@node7:2222').
+    config: file for ssh -F; None for the user's own configuration.
     """
 
     destination: str
@@ -37,7 +38,10 @@ class SshWay:
 
 
 def client(way: SshWay, socket: Path) -> list[str]:
-    """Tokens of ssh up to its options; pure. socket: of the shared connection."""
+    """Return the ssh command with its options, without the destination. No I/O.
+
+    socket: socket of the shared connection.
+    """
     config = ["-F", way.config] if way.config is not None else []
     return ["ssh", *config, "-o", "BatchMode=yes", "-o", f"ControlPath={socket}"]
 
@@ -45,8 +49,11 @@ def client(way: SshWay, socket: Path) -> list[str]:
 def remote_words(
     argv: Sequence[str], *, timeout: float | None, env: Mapping[str, str] | None, cwd: Path | None
 ) -> str:
-    """The one text that ssh hands to the other machine's shell, every word quoted; pure. timeout: seconds
-    after which the command is ended there, since the end of the client would not end it."""
+    """Return the command line for the shell of the other machine, with every word quoted. No I/O.
+
+    timeout: seconds after which the command is ended on the other machine, because the end of the client does
+        not end it; None for no limit.
+    """
     words = ["env", *(["-C", str(cwd)] if cwd else []), *(f"{k}={v}" for k, v in (env or {}).items())]
     limit = ["timeout", "--kill-after=1", f"{timeout:g}"] if timeout is not None else []
     return shlex.join([*(words if len(words) > 1 else ()), *limit, *argv])
@@ -60,12 +67,16 @@ class SshHost:
         self._local, self._way, self._socket = local, way, socket
 
     def words(self, argv: Sequence[str]) -> list[str]:
-        """Tokens that, run here, run argv there."""
+        """Return the local command that runs argv on the other machine."""
         return [*self._client(), shlex.join(argv)]
 
     def forward(self, socket: Path, address: str, port: int) -> None:
-        """Have the connection join a socket here, only for our user, to an address as it is seen there, for
-        as long as it stands. Raises RunError."""
+        """Forward a local socket to an address and port that the other machine can reach.
+
+        Only this user can use the socket. It is forwarded as long as the connection exists.
+
+        Raises RunError if ssh refuses.
+        """
         argv = [*client(self._way, self._socket), "-O", "forward", "-L", f"{socket}:{address}:{port}"]
         done = self._local.run([*argv, "--", self._way.destination], timeout=GRACE)
         if not done.ok:
@@ -109,8 +120,13 @@ class SshHost:
         pass_fds: Sequence[int] = (),
         most: int | None = None,
     ) -> Process:
-        """stdout, stderr: files here. The process is the client's: its end closes the command's input and
-        output, which ends most programs."""
+        """Start a command on the other machine.
+
+        The returned process is the local ssh client. Its end closes the input and output of the command,
+        which ends most programs.
+
+        stdout, stderr: local files.
+        """
         if pass_fds:
             raise RunError(f"{self.name}: no descriptor can be handed to another machine")
         text = remote_words(argv, timeout=None, env=env, cwd=cwd)
@@ -130,7 +146,7 @@ class SshHost:
         raise RunError(f"{self.name}: helpers that report by a descriptor run on this machine only")
 
     def copy(self, source: Path, target: str, *, timeout: float) -> None:
-        """A file of ours to a path there. Raises RunError."""
+        """Copy a local file to a path on the other machine. Raises RunError."""
         config = ["-F", self._way.config] if self._way.config is not None else []
         to = self._way.destination
         where = f"scp://{to.removeprefix('ssh://')}/{target}" if to.startswith("ssh://") else f"{to}:{target}"
@@ -156,7 +172,8 @@ class SshHost:
         return done.stdout.encode() if done.ok else Unavailable(f"{path}: {done.failure()}")
 
     def which(self, program: str) -> str | None:
-        """Also where the administrator's programs are, which a command by ssh often does not see."""
+        """Return the path of a program, or None. /usr/sbin and /sbin are searched too, because they are often
+        missing from the PATH of ssh commands."""
         done = self.run(["which", program, f"/usr/sbin/{program}", f"/sbin/{program}"], timeout=READ_SECONDS)
         found = done.stdout.split()
         return found[0] if found else None
@@ -169,7 +186,7 @@ class SshHost:
         return self.run(["id", "-u"], timeout=READ_SECONDS).stdout.strip() == "0"
 
     def _lost(self, code: int) -> str:
-        """What ssh does not say of a command that ended with the connection; empty for any other end."""
+        """Return a message if a command ended with the connection, else ''. ssh prints none then."""
         gone = code == LOST and not self._socket.exists()
         return f"the connection to {self.name} is lost" if gone else ""
 
@@ -179,10 +196,12 @@ class SshHost:
 
 @contextmanager
 def ssh_host(local: Host, way: SshWay, *, label: str, scratch: Path) -> Iterator[SshHost]:
-    """A connection until the body is left. label: by which its process and socket are found after a kill -9;
-    scratch: where that is noted.
+    """Open a connection to another machine, and close it on exit.
 
-    Raises UnavailableError where no connection comes about, with ssh's own words.
+    label: label by which the process and the socket are found after a kill -9.
+    scratch: scratch directory in which the directory of the socket is noted.
+
+    Raises UnavailableError with the message of ssh if no connection can be made.
     """
     if local.which("ssh") is None:
         raise UnavailableError("ssh is not installed", remedy="apt-get install openssh-client")

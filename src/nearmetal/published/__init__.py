@@ -1,4 +1,5 @@
-"""Figures of papers, carried as data: read here, shown beside ours, never part of an estimate."""
+"""Reads published figures of papers, which are stored as data. They are shown beside measured results and are
+never part of an estimate."""
 
 from __future__ import annotations
 
@@ -11,18 +12,21 @@ from typing import Any
 from ..model.published import Likeness, Paper, Published, PublishedFigure, Quantity
 
 PHASES = ("computation", "communication", "start of MPI")
-"""In the order in which the tables of times print them."""
+"""Phases of a process, in the order of the tables of times."""
 
 
 def published(key: str) -> Published | None:
-    """The figures of a paper by its key; None where none are carried."""
+    """Return the figures of a paper by its key; None if there are none."""
     file = resources.files(__name__).joinpath(f"{key}.toml")
     return read(file.read_text(encoding="utf-8")) if file.is_file() else None
 
 
 def read(text: str) -> Published:
-    """From our own form: [paper], [times] with a row of (percent, milliseconds) by phase, [[figure]],
-    [[instances]] with a row of numbers by place and the names of its columns."""
+    """Read figures from our file format.
+
+    Its tables are [paper], [times] with a row of (percent, milliseconds) by phase, [[figure]], and
+    [[instances]] with a row of numbers by place and the names of its columns.
+    """
     data = tomllib.loads(text)
     figures = (
         *(_times(data["times"]) if "times" in data else ()),

@@ -1,1 +1,2 @@
-"""Estimates -> one HTML page, Markdown, LaTeX, CSV, JSON, figures and terminal text; knows no machine."""
+"""Writes estimates as an HTML page, Markdown, LaTeX, CSV, JSON, figures and terminal text. Knows no
+machine."""

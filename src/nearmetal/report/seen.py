@@ -1,4 +1,4 @@
-"""What the records say was really run: raw slices, transport, placement, counters, disturbance. Pure."""
+"""Reads from the records how trials really ran: raw slices, transport, placement, counters, disturbance."""
 
 from __future__ import annotations
 
@@ -17,15 +17,21 @@ from ..units import show
 from .text import one_line, plural, thin
 
 LOOKED_AT = 500
-"""Trials of an arm that are read for what they say of how they ran."""
+"""About the largest number of trials of an arm that are read to find out how they ran."""
 MOST_KEPT = 4096
-"""Records that are kept in memory once they were read."""
+"""Largest number of records that are kept in memory after they were read."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class CounterLine:
-    """One counter of one scope: medians over trials of the baseline and of the arm, and in the arm's median
-    and slowest block of a cell; None = unavailable."""
+    """The values of one counter of one scope. None means unavailable.
+
+    name: the scope and the counter.
+    baseline: median over trials of the baseline.
+    arm: median over trials of the arm.
+    median_block: value in the arm's trial of the cell's median block.
+    slowest_block: value in the arm's trial of the cell's slowest block.
+    """
 
     name: str
     baseline: float | None
@@ -36,11 +42,14 @@ class CounterLine:
 
 @dataclass(frozen=True, kw_only=True)
 class Seen:
-    """What one arm's trials reported, each with the number of trials that said so.
+    """Reports of the trials of one arm.
 
-    trials: how many were looked at, of how many.
-    disturbance: by kind (median, maximum), None where no trial could measure it.
-    flagged: trials by flag.
+    trials: number of trials that were read.
+    of: number of good trials of the arm.
+    transports: each reported transport, with the number of trials.
+    places: each reported placement, with the number of trials.
+    disturbance: (median, maximum) by kind; None if no trial could measure it.
+    flagged: number of trials by kind of flag.
     """
 
     arm: str
@@ -53,8 +62,11 @@ class Seen:
 
 
 class RecordIndex:
-    """Records by arm and block: the last good attempt of each; the A/A arm apart and not held. Of a long run
-    only some are read."""
+    """Finds records by arm and block.
+
+    It holds the last good attempt of each arm in each block, without the second run of the baseline (A/A). Of
+    a long run, only some records are read.
+    """
 
     def __init__(self, records: Sequence[TrialRecord]) -> None:
         self._records = records
@@ -73,29 +85,30 @@ class RecordIndex:
                 blocks[head.block] = at
 
     def count(self, arm: str) -> int:
-        """Number of good trials of an arm."""
+        """Return the number of good trials of an arm."""
         return len(self._places.get(arm, {}))
 
     def trials(self, arm: str) -> Sequence[TrialRecord]:
-        """Good trials of an arm in block order; of more than LOOKED_AT about as many, evenly spaced."""
+        """Return the good trials of an arm in block order; if there are more than LOOKED_AT, about LOOKED_AT
+        of them, evenly spaced."""
         if arm not in self._looked_at:
             places = self._places.get(arm, {})
             self._looked_at[arm] = [self._read(places[b]) for b in thin(sorted(places), LOOKED_AT)]
         return self._looked_at[arm]
 
     def trial(self, arm: str, block: int) -> TrialRecord | None:
-        """The trial of an arm in a block."""
+        """Return the good trial of an arm in a block, or None if there is none."""
         at = self._places.get(arm, {}).get(block)
         return None if at is None else self._read(at)
 
     def raw(self, arm: str, block: int, cell: Cell) -> tuple[float, ...]:
-        """Raw values of a cell's metric in one trial, base units; empty where there are none."""
+        """Return the raw values of a cell's metric in one trial, in base units; empty if there are none."""
         trial = self.trial(arm, block)
         row = _row_of(trial, cell) if trial else None
         return row.values if row is not None and row.status is Status.OK else ()
 
     def seen(self, arm: str) -> Seen:
-        """Transport, placement and disturbance of an arm over its good trials."""
+        """Return transport, placement and disturbance of an arm over its good trials."""
         if arm not in self._seen:
             self._seen[arm] = self._look(arm)
         return self._seen[arm]
@@ -114,7 +127,8 @@ class RecordIndex:
         )
 
     def own_namespaces(self, arm: str, baseline: str) -> tuple[str, ...] | None:
-        """Kinds of namespaces that an arm's ranks had and its baseline's had not; None = not reported."""
+        """Return the kinds of namespaces that an arm does not share with its baseline; None if not
+        reported."""
         pairs = ((t, self.trial(baseline, t.block)) for t in self.trials(arm))
         both = next(((t, b) for t, b in pairs if b is not None and t.places and b.places), None)
         if both is None:
@@ -123,9 +137,11 @@ class RecordIndex:
         return tuple(sorted(k for k in ours if k in theirs and ours[k] != theirs[k]))
 
     def counters(self, cell: Cell) -> tuple[CounterLine, ...]:
-        """Counters of the arm's trials beside its baseline's, and in the cell's median and slowest block; of
-        timed parts those of the cell's own workload.
-        Medians are taken over the trials that are looked at."""
+        """Return the counters of the arm, of its baseline, and of the cell's median and slowest block.
+
+        Counters of timed parts are included only for the cell's own workload. Medians are taken over the
+        trials that trials() returns.
+        """
         own = self._places.get(cell.arm, {})
         ranked = [b for _, b in sorted(zip(cell.d, cell.blocks, strict=False)) if b in own]
         if not ranked:
@@ -159,7 +175,7 @@ class RecordIndex:
 
 
 def pages_text(trials: Iterable[TrialRecord], workload: str) -> str:
-    """'52 MB of 52 MB in huge pages', medians over trials; 'not reported' where no rank told."""
+    """Return, for example, '52 MB of 52 MB in huge pages' (medians over trials), or 'not reported'."""
     found = [t.pages[workload] for t in trials if workload in t.pages]
     huge = [v for p in found if (v := p.get("huge")) is not None]
     total = [v for p in found if (v := p.get("total")) is not None]
@@ -169,8 +185,10 @@ def pages_text(trials: Iterable[TrialRecord], workload: str) -> str:
 
 
 def facts_texts(trials: Sequence[TrialRecord], workload: str) -> tuple[str, ...]:
-    """What an application told of how it ran, each as 'name value'; of several values the first and how many
-    there are."""
+    """Return the facts that an application reported about its run, each as 'name value'.
+
+    If trials reported different values, the first one is followed by the number of the others.
+    """
     values: dict[str, dict[str, None]] = {}
     for t in trials:
         for key, value in t.facts.get(workload, {}).items():
@@ -184,7 +202,7 @@ def facts_texts(trials: Sequence[TrialRecord], workload: str) -> tuple[str, ...]
 
 
 def transport_text(transport: Mapping[str, JsonValue]) -> str:
-    """'pml ob1, btl vader,self'; 'not reported' where nothing was."""
+    """Return a transport in words, such as 'btl vader,self; pml ob1', or 'not reported'."""
     said = [
         f"{k} {v if isinstance(v, str) else json.dumps(v, ensure_ascii=False, sort_keys=True)}"
         for k, v in sorted(transport.items())
@@ -193,18 +211,19 @@ def transport_text(transport: Mapping[str, JsonValue]) -> str:
 
 
 def place_text(trial: TrialRecord) -> str:
-    """'rank 0: metal, CPU 0; rank 1: metal, CPU 1'."""
+    """Return a placement in words, such as 'rank 0: metal, CPU 0; rank 1: metal, CPU 1', or 'not
+    reported'."""
     said = [f"rank {p.rank}: {p.host}, CPU {_ranges(p.cpus)}" for p in trial.places]
     return one_line("; ".join(said)) or "not reported"
 
 
 def share_text(flagged: int, seen: Seen) -> str:
-    """'in 39 of 39 trials'; of many, 'in 412 of 500 trials looked at'."""
+    """Return 'in 39 of 39 trials', or 'in 412 of 500 trials looked at' if only some trials were read."""
     return f"in {flagged:,} of {plural(seen.trials, 'trial')}{' looked at' if seen.trials < seen.of else ''}"
 
 
 def _ranges(cpus: Sequence[int]) -> str:
-    """0-3,8 of (0, 1, 2, 3, 8)."""
+    """Return CPUs as ranges: '0-3,8' for (0, 1, 2, 3, 8)."""
     out: list[list[int]] = []
     for c in sorted(cpus):
         if out and c == out[-1][1] + 1:
@@ -219,14 +238,18 @@ def _row_of(trial: TrialRecord, cell: Cell) -> Row | None:
 
 
 def _flag(flag: str) -> str:
-    """The kind of a flag without the number of this one trial, so that equal kinds are counted together."""
+    """Return the kind of a flag, without the value of the trial, so that equal kinds are counted together."""
     return one_line(flag.split(":", 1)[0])
 
 
 def _counted(
     trials: Sequence[TrialRecord], key: Callable[[TrialRecord], str], said: Callable[[TrialRecord], str]
 ) -> tuple[tuple[str, int], ...]:
-    """How many trials said what, most frequent first; the words are made once per key, which is quick."""
+    """Count the trials by what they reported, most frequent first.
+
+    key: a quick key; said() is called only once per key.
+    said: returns the text under which a trial is counted.
+    """
     first: dict[str, TrialRecord] = {}
     count: Counter[str] = Counter()
     for t in trials:

@@ -1,4 +1,5 @@
-"""The summary of a study in parts: what the paper found and what was found here, on one page."""
+"""The summary of a study in parts. It shows the results of the paper and the results measured here on one
+page."""
 
 from __future__ import annotations
 
@@ -35,12 +36,13 @@ from .text import one_line, plural
 
 @dataclass(frozen=True, kw_only=True)
 class PartResult:
-    """One part with what is on disk of it.
+    """One part of a series, with its results on disk.
 
-    directory: below the series'.
-    study, analysis: None where nothing was measured.
-    why: how it stopped, or why there is nothing.
-    guests: what was sampled inside them.
+    directory: relative to the directory of the series; None if there is none.
+    study, analysis: None if nothing was measured.
+    records: the records of its trials.
+    why: how the part stopped, or why it has no results.
+    guests: the counters that were sampled inside its guests.
     """
 
     part: Part
@@ -53,14 +55,17 @@ class PartResult:
 
 
 def series_files(directory: Path) -> tuple[Path, Path]:
-    """The page and the Markdown of a summary."""
+    """Return the paths of the HTML page and the Markdown file of a summary."""
     return directory / "report.html", directory / "report.md"
 
 
 def write_series(
     directory: Path, series: Series, results: Sequence[PartResult], paper: Published | None
 ) -> tuple[Path, Path]:
-    """report.html and report.md of the whole. Raises DiskFullError or RecordsError."""
+    """Write report.html and report.md of the whole series, and return their paths.
+
+    Raises DiskFullError or RecordsError.
+    """
     page, markdown = series_files(directory)
     leaves = sheet(series, results, paper)
     drawings = Drawings()
@@ -85,7 +90,7 @@ def write_series(
 
 
 def series_text(series: Series, results: Sequence[PartResult], paper: Published | None) -> str:
-    """The same for a terminal."""
+    """Return the summary of a series as text for a terminal."""
     return "\n\n".join([series.title, _answer(results), *map(text_of, sheet(series, results, paper))])
 
 
@@ -97,7 +102,8 @@ def series_json(
     results_dir: str,
     report: str,
 ) -> dict[str, JsonValue]:
-    """Every part as json_form has it, and apart from it the paper's figures with where they stand."""
+    """Return every part in the format of json_form(), and separately the paper's figures with their
+    sources."""
     return {
         "format": 1,
         "study": series.name,
@@ -153,7 +159,7 @@ def _answer(results: Sequence[PartResult]) -> str:
 
 
 def sheet(series: Series, results: Sequence[PartResult], paper: Published | None) -> tuple[Leaf, ...]:
-    """Overview, then a section for each part, then the paper's setting."""
+    """Return the sections of the summary: the overview, then the parts, then the paper's setting."""
     leaves = [_overview(series, results), *(_part(r, paper) for r in results)]
     if paper is not None:
         p = paper.paper
@@ -235,7 +241,8 @@ def _charts(r: PartResult, pairs: Sequence[Beside]) -> tuple[Chart | None, ...]:
 def _second_by_second(
     r: PartResult, counted: Sequence[InstanceFigures], records: RecordIndex
 ) -> Iterator[Chart]:
-    """A typical run of each arm whose guests were sampled: the one with the median wall time."""
+    """Yield charts of a typical run of each arm whose guests were sampled. The typical run is the one with
+    the median wall time."""
     assert r.study is not None
     for f in counted:
         walls = sorted(
@@ -250,7 +257,8 @@ def _second_by_second(
 
 
 def _grids(study: Study, analysis: Analysis) -> list[Block]:
-    """Every comparison, one table per baseline arm."""
+    """Return tables of all comparisons, one table per baseline arm, and a table of TCP time-outs if there
+    were any."""
     out: list[Block] = []
     for base in dict.fromkeys(c.baseline for c in analysis.cells):
         own = [c for c in analysis.cells if c.baseline == base]
@@ -287,7 +295,8 @@ def _cell_text(cell: Cell | None) -> str:
 
 
 def _timeouts(study: Study, cells: Sequence[Cell]) -> Grid:
-    """What TCP lost in the timed part of a trial, mean over trials."""
+    """Return the table of TCP time-outs and retransmissions in the timed part of a trial, as means over
+    trials."""
 
     def count(value: float | None) -> str:
         return "unavailable" if value is None else f"{value:,.3g}"
@@ -312,7 +321,8 @@ def _timeouts(study: Study, cells: Sequence[Cell]) -> Grid:
 
 
 def _times(r: PartResult, times: Sequence[Beside], records: RecordIndex) -> Grid:
-    """Where the time of a process went, in the form of the paper's table, and the paper's own beside it."""
+    """Return the table of how a process spent its time, in the form of the paper's table, with the paper's
+    values beside ours."""
     printed: dict[tuple[str, str, str], dict[Quantity, str]] = {}
     for b in times:
         f = b.figure
@@ -348,7 +358,7 @@ def _times(r: PartResult, times: Sequence[Beside], records: RecordIndex) -> Grid
 
 
 def _marks(r: PartResult) -> dict[str, str]:
-    """' (TCG, no KVM)' and the like, by the paper's word for an arm that is emulated."""
+    """Return the marks of emulated arms, such as ' (TCG, no KVM)', by the paper's word for the arm."""
     if r.study is None:
         return {}
     said = {a.name: one_line(a.environment.emulation).partition(":")[0] for a in r.study.arms()}

@@ -1,4 +1,5 @@
-"""A report that is written once and shown three ways: as sections of a page, as Markdown, as plain text."""
+"""A report that is composed once and rendered in three ways: as HTML sections, as Markdown, and as plain
+text."""
 
 from __future__ import annotations
 
@@ -15,8 +16,8 @@ from .text import one_line, tight
 class Words:
     """A paragraph.
 
-    quiet: of less weight.
-    link: (text, relative address) behind it.
+    quiet: whether it is shown with less emphasis.
+    link: (text, relative address) of a link after the text.
     """
 
     text: str
@@ -26,7 +27,10 @@ class Words:
 
 @dataclass(frozen=True, kw_only=True)
 class Grid:
-    """A table; the first cell of a row is its heading. numbers: all others are."""
+    """A table. The first cell of a row is its heading.
+
+    numbers: whether all other cells are numbers.
+    """
 
     title: str
     heads: tuple[str, ...]
@@ -39,7 +43,10 @@ Block = Words | Grid | Chart
 
 @dataclass(frozen=True, kw_only=True)
 class Leaf:
-    """A section. key: fit for an id."""
+    """A section of a report.
+
+    key: a key that is valid as an HTML id.
+    """
 
     key: str
     title: str
@@ -47,7 +54,7 @@ class Leaf:
 
 
 def html_of(leaf: Leaf, draw: Callable[[Chart], Markup]) -> Markup:
-    """A section of a page."""
+    """Render a section as HTML."""
     return tag("section", tag("h2", leaf.title), *(_html(b, draw) for b in leaf.blocks), id=leaf.key)
 
 
@@ -65,7 +72,7 @@ def _html(block: Block, draw: Callable[[Chart], Markup]) -> Markup:
 
 
 def markdown_of(leaf: Leaf) -> str:
-    """A section of Markdown; charts are left to the page."""
+    """Render a section as Markdown, without its charts."""
     parts = [f"## {markdown_escape(leaf.title)}"]
     for block in leaf.blocks:
         match block:
@@ -83,7 +90,7 @@ def markdown_of(leaf: Leaf) -> str:
 
 
 def text_of(leaf: Leaf) -> str:
-    """Plain text for a terminal; charts are left to the page."""
+    """Render a section as plain text for a terminal, without its charts."""
     parts = [leaf.title, "─" * len(leaf.title)]
     for block in leaf.blocks:
         match block:
@@ -97,7 +104,7 @@ def text_of(leaf: Leaf) -> str:
 
 
 def _columns(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Every column as wide as its widest cell; the last as it comes."""
+    """Align columns: every column is as wide as its widest cell, and the last has no trailing spaces."""
     shown = [[one_line(text) for text in row] for row in rows]
     widths = [max(len(row[i]) for row in shown) for i in range(len(shown[0]))]
     return [

@@ -1,4 +1,4 @@
-"""User text made harmless and numbers made short: control and direction marks are shown, never obeyed."""
+"""Makes foreign text safe to show: control and direction characters are written out and have no effect."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _UNSAFE = {"Cc", "Cf", "Cs", "Zl", "Zp"}
 
 
 def clean(text: str) -> str:
-    """Text with every control, direction and invisible character written out as \\u{...}.
+    """Write out every control, direction and invisible character of a text as \\u{...}.
 
-    Terminal escapes, right-to-left overrides and lone surrogates in a host name or in what a program said
-    would otherwise change what a reader sees. Newline and tab stay.
+    Otherwise terminal escapes, right-to-left overrides and lone surrogates in a host name or in the output of
+    a program would change what a reader sees. Newline and tab are kept.
     """
     if text.isascii() and text.isprintable():
         return text
@@ -27,22 +27,25 @@ def clean(text: str) -> str:
 
 
 def one_line(text: str) -> str:
-    """Cleaned text on one line."""
+    """Return the cleaned text on one line."""
     return " ".join(clean(text).split())
 
 
 def slug(text: str) -> str:
-    """A file name of letters, digits, dots and hyphens; not unique by itself."""
+    """Return a file name of letters, digits, dots and hyphens for a text. It may not be unique."""
     return re.sub(r"[^A-Za-z0-9.]+", "-", text).strip("-.")[:80] or "unnamed"
 
 
 def plural(count: int, noun: str) -> str:
-    """'1 block', '3 blocks'."""
+    """Return a count with its noun: '1 block', '3 blocks'."""
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 def thin(items: Sequence[T], at_most: int, keep: Sequence[int] = ()) -> tuple[T, ...]:
-    """Every k-th item so that about at_most remain, in order, and the ones at the positions in keep."""
+    """Return every k-th item in order, so that about at_most remain.
+
+    The last item and the items at the positions in `keep` are returned too.
+    """
     if len(items) <= at_most:
         return tuple(items)
     step = -(-len(items) // at_most)
@@ -54,5 +57,5 @@ _UNIT_GAP = re.compile(r"(?<=[\d∞]) (?=[%A-Za-zµ])|(?<=\bn) (?=\d)")
 
 
 def tight(text: str) -> str:
-    """Text whose numbers are not parted from their units by a line's end (no-break spaces)."""
+    """Put no-break spaces between numbers and units, so that no line ends between them."""
     return _UNIT_GAP.sub("\u00a0", text)

@@ -1,4 +1,4 @@
-"""Writes the report beside the records: each file appears whole or not at all."""
+"""Writes the report beside the records. Each file appears complete or not at all."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from .tables.inside import inside_of
 
 @dataclass(frozen=True, kw_only=True)
 class ReportFiles:
-    """Where the forms of one report are."""
+    """The paths of one report in its formats."""
 
     html: Path
     markdown: Path
@@ -42,10 +42,13 @@ def write_report(
     *,
     commands: Sequence[str],
 ) -> ReportFiles:
-    """report.html, report.md, report.tex and report.csv in `directory`, which is made where it is missing.
+    """Write report.html, report.md, report.tex and report.csv to `directory`, which is made if missing.
 
-    provenance: as in provenance.json; differences: of the parity audit, one mapping each; commands: lines
-    that measure the same again. Raises DiskFullError or RecordsError; an earlier report stays then.
+    provenance: as in provenance.json.
+    differences: differences that the parity audit found, one mapping each.
+    commands: command lines that repeat the measurement.
+
+    Raises DiskFullError or RecordsError; a report that could not be replaced is kept.
     """
     index = RecordIndex(records)
     context = Context(

@@ -1,6 +1,6 @@
-"""The study of 'Performance comparison of two virtual machine scenarios using an HPC application' (2009),
-asked again of one machine: two virtual machines on each node with one task in each, or one with both. Pure:
-what the machine has is told."""
+"""Repeats on one machine the study 'Performance comparison of two virtual machine scenarios using an HPC
+application' (2009): two virtual machines on each node with one task each, or one with both tasks. No I/O: the
+properties of the machine are arguments."""
 
 from __future__ import annotations
 
@@ -52,12 +52,12 @@ BARE = "bare"
 class AvailableMachine:
     """What the machine offers.
 
-    cpus: usable ones, in the order in which ranks take them.
-    backend: of the instances.
-    virtual: they are virtual machines.
-    image: of every arm.
-    notes: what is not as the study would have it.
-    own: settings that only the backend has, None for the usual.
+    cpus: usable CPUs, in the order in which ranks use them.
+    backend: backend of the instances.
+    virtual: whether the instances are virtual machines.
+    image: image of every arm.
+    notes: deviations from what the study asks for.
+    own: settings that only the backend has; None for the defaults.
     """
 
     cpus: tuple[int, ...]
@@ -69,7 +69,7 @@ class AvailableMachine:
 
     @property
     def words(self) -> tuple[str, str]:
-        """What two of its instances are called, and one."""
+        """The words for two instances and for one instance."""
         return ("two-vms", "one-vm") if self.virtual else ("two-containers", "one-container")
 
 
@@ -80,7 +80,10 @@ def part_keys() -> tuple[str, ...]:
 def two_vm_2009(
     setting: AvailableMachine, *, scale: Scale, seed: int, max_time: float, only: Sequence[str] = ()
 ) -> Series:
-    """only: keys of the parts to ask, all where it is empty."""
+    """Return the series.
+
+    only: keys of the wanted parts; empty for all.
+    """
     return Series(
         name=NAME,
         title=TITLE,
@@ -119,8 +122,11 @@ def _study(
     cpus_of_node: int,
     memory: float,
 ) -> tuple[Study, dict[str, str]]:
-    """And its arms by the paper's words. cpus_of_node: one for both tasks, or two; memory: of a task,
-    bytes."""
+    """Return the study of a part, and its arms by the paper's words.
+
+    cpus_of_node: CPUs of a node: one for both tasks, or two.
+    memory: memory of a task, in bytes.
+    """
     cpus = tuple(
         setting.cpus[node * cpus_of_node + task % cpus_of_node] for node in range(nodes) for task in range(2)
     )
@@ -202,7 +208,7 @@ def _guest(memory: int) -> GuestSettings:
 
 
 def _nodes(scale: Scale, cpus: int) -> int:
-    """How many of the paper's nodes there are CPUs for; those beyond the first are emulated."""
+    """Return for how many of the paper's nodes there are CPUs. Nodes beyond the first are emulated."""
     return 1 if scale is Scale.SMALL else max(1, min(NODES, cpus))
 
 

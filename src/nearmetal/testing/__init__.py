@@ -1,1 +1,2 @@
-"""What tests, in this repository and in backends elsewhere, need: a strict host, records with known truth."""
+"""Helpers for tests of this project and of backends in other packages: a strict fake host, and simulated
+records with known overheads."""

@@ -1,4 +1,4 @@
-"""A host that answers from a script and fails on everything that is not in it."""
+"""A fake host that answers from a script and fails on everything that is not in the script."""
 
 from __future__ import annotations
 
@@ -13,18 +13,21 @@ Answer = str | Completed | Callable[[Sequence[str]], str | Completed]
 
 
 class Unexpected(AssertionError):
-    """The code under test asked for something that the script does not hold."""
+    """The code under test used something that is not in the script."""
 
 
 class FakeProcess:
-    """A process that ends when told to. returncode: what it then gives."""
+    """A fake process that ends when end() is called.
+
+    returncode: its exit status after the end.
+    """
 
     def __init__(self, argv: Sequence[str], *, pid: int = 4711, returncode: int = 0) -> None:
         self.argv, self.pid, self.killed = tuple(argv), pid, False
         self._returncode, self._ended = returncode, False
 
     def end(self) -> None:
-        """From now on it has ended."""
+        """Let the process end."""
         self._ended = True
 
     def poll(self) -> int | None:
@@ -43,11 +46,15 @@ class FakeProcess:
 class FakeHost:
     """Implements host.base.Host without a machine.
 
-    files: contents by path; absent: patterns (fnmatch) of paths that may be asked for and are not there;
-    commands: answer by argv: text is the standard output of a success; processes: by argv, for start() and
-    launch(); reports: what a launched helper reports, by argv; programs: path by name for which(); missing:
-    programs that may be asked for and are not there.
-    calls: every command run or started, in order, for tests to look at."""
+    files: contents by path.
+    absent: patterns (fnmatch) of paths that may be read and do not exist.
+    commands: result by argv; a text is the standard output of a success.
+    processes: process by argv, for start() and launch().
+    reports: report of a launched helper, by argv.
+    programs: path by name, for which().
+    missing: programs that may be looked up and do not exist.
+    calls: every command that was run or started, in order, for tests to check.
+    """
 
     def __init__(
         self,
@@ -155,7 +162,7 @@ class FakeHost:
         return self._root
 
     def never_used(self) -> tuple[str, ...]:
-        """What the script holds and nobody asked for: files by path, commands as text."""
+        """Return the entries of the script that were never used: files by path, commands as text."""
         files = [p for p in self.files if p not in self._read]
         argvs = [*self.commands, *self.processes]
         return (*files, *(" ".join(argv) for argv in argvs if argv not in self.calls))

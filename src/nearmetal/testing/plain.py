@@ -1,4 +1,4 @@
-"""One plain record, for tests that need any."""
+"""A simple record for tests that need any record."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Records with a known truth: planted overheads, spread and drift, from a seed. No numpy, no machine."""
+"""Simulates records with planted overheads, spread and drift from a seed. Needs neither numpy nor a
+machine."""
 
 from __future__ import annotations
 
@@ -14,16 +15,16 @@ from ..model.study import Better, Mode, Study
 EPOCH = 1_790_000_000.0
 SLICE_SECONDS = 0.01
 SLICES = 8
-"""If the study does not state a number."""
+"""Number of slices if the study does not state one."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SimulatedMetric:
     """A metric of simulated trials.
 
-    value: of the baseline without noise, base units.
-    comm: share of the baseline's time inside MPI, or None: not measured. Where comm is measured, the whole
-        overhead is planted there.
+    value: value of the baseline without noise, in base units.
+    comm: share of the baseline's time inside MPI; None if it is not measured. If it is measured, the whole
+        overhead is planted in MPI.
     """
 
     workload: str
@@ -38,9 +39,12 @@ class SimulatedMetric:
 class Spread:
     """Standard deviations of log time.
 
-    block: shared by all trials of a block (cancels); instance: of one trial; run: of one slice or run, its
-    own; shared: of one slice, the same for all arms (cancels by pairing); drift: change of log time from one
-    block to the next."""
+    block: shared by all trials of a block; it cancels.
+    instance: of one trial.
+    run: of one slice or run.
+    shared: of one slice, the same for all arms; it cancels by pairing.
+    drift: change of log time from one block to the next; not a standard deviation.
+    """
 
     instance: float = 0.005
     run: float = 0.005
@@ -58,11 +62,13 @@ def simulate(
     spread: Spread,
     run: str = "nearmetal-simulated",
 ) -> list[TrialRecord]:
-    """The records of all blocks of the plan, the same for the same arguments.
+    """Return the records of all blocks of the plan, the same for the same arguments.
 
-    overheads: time-equivalent, by arm (0.03 = takes 3 % longer), or by arm and then '<workload>.<metric>';
-    an arm that is not named has none. A metric whose better is higher is divided by 1 + overhead.
-    The number of slices (or runs) and the fold follow the study's design."""
+    overheads: time-equivalent overheads by arm (0.03 = takes 3 % longer), or by arm and then
+        '<workload>.<metric>'; an arm that is not named has none.
+
+    A metric for which higher is better is divided by 1 + overhead. The number of slices (or runs) and the
+    fold follow the study's design."""
     rng = Random(f"{plan.seed}:{run}")
     fold = Fold.PAIRED if study.design.mode is Mode.SLICES else Fold.MEDIAN
     design = study.design

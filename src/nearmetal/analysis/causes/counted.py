@@ -175,7 +175,8 @@ def sides_of(
 
 
 def find(study: Study, cell: Cell, env: Side, base: Side, *, schedule: Schedule) -> CauseTotals | None:
-    """None where the timed seconds of a block are not known, or nothing was counted in them."""
+    """Return the costs of the causes; None if the timed seconds of a block are unknown or without
+    counters."""
     if cell.metric in ("user", "system") and not _is_kernel(study, cell.workload):
         return None  # CPU time, of which no cause here is a part
     extra = extra_seconds(env.trials, base.trials)

@@ -62,7 +62,7 @@ def device_threads(side: OneSide) -> FloatArray:
 
 
 def exits(side: OneSide) -> FloatArray:
-    """How often the hypervisor took its place."""
+    """Return how often the hypervisor interrupted the guest (exits)."""
     return side.timed("exits")
 
 
@@ -94,8 +94,12 @@ def _has_emulated_card(arm: Arm) -> bool:
 
 
 def _more(cell: Cell, env: Side, base: Side, read: Read, schedule: Schedule) -> tuple[Interval, float] | None:
-    """How much more of it than the baseline's for the same work, by second of the baseline, over blocks; and
-    the mean. The bare machine, and containers on it, have none. None where it is not known of a block."""
+    """Return how much more of a quantity a guest has than its baseline for the same work, per second of the
+    baseline, as an interval over blocks; and the mean.
+
+    The quantity is 0 for the bare machine and for containers on it. Returns None if the quantity is unknown
+    in a block.
+    """
     own = read(env.trials)
     other = np.zeros(own.size) if base.arm.environment.guest is None else read(base.trials)
     scale, same_work = same_work_of(env, base)
@@ -116,7 +120,7 @@ def _extra(env: Side, base: Side) -> float:
 
 
 def _main_reason(env: Side) -> str:
-    """That of more than half of its exits; empty where none is."""
+    """Return the reason of more than half of the exits; empty if there is none."""
     whole = float(np.nansum(env.trials.timed("exits")))
     for reason, counters in REASONS.items():
         if 2 * sum(float(np.nansum(env.trials.timed(c))) for c in counters) > whole > 0:

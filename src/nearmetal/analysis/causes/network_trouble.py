@@ -118,7 +118,8 @@ def _with_trouble(cell: Cell, arm: OneSide, baseline: OneSide) -> Cell:
 
 
 def network_trouble(arm: OneSide, baseline: OneSide) -> NetworkTrouble | None:
-    """None where nothing was counted, or nothing was lost on either side."""
+    """Return the network trouble of a cell; None if nothing was counted, or nothing was lost on either
+    side."""
     timeouts, before = (_mean(side.timed_network(TIMEOUTS)) for side in (arm, baseline))
     sent, sent_before = (_mean(side.timed_network(RETRANSMITTED)) for side in (arm, baseline))
     probes, probes_before = (_mean(side.timed_network(PROBES)) for side in (arm, baseline))
@@ -167,7 +168,7 @@ def extra_seconds(arm: OneSide, baseline: OneSide) -> FloatArray:
 
 
 def _mean(values: FloatArray) -> float | None:
-    """Per trial, of the trials that know it."""
+    """Return the mean over the trials that have a value."""
     known = values[~np.isnan(values)]
     return float(np.mean(known)) if known.size else None
 

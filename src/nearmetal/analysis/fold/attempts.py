@@ -1,4 +1,4 @@
-"""Which attempts at blocks count, and when they were made."""
+"""Decides which attempts at blocks count, and when they were made."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ class Clock:
 
 
 def _attempts(heads: Sequence[Head]) -> list[_Attempt]:
-    """Every attempt at a block, in the order of time."""
+    """Return every attempt at a block, in the order of time."""
     spans: dict[Claim, tuple[float, float]] = {}
     for h in heads:
         if h.block < 1:

@@ -75,12 +75,14 @@ class Counts:
 
     @cached_property
     def smallest_rto(self) -> float | None:
-        """Of all good trials."""
+        """Return the smallest retransmission time-out of all good trials."""
         return least(self.rto[self.good])
 
     def drops(self, at: IntArray) -> dict[str, float]:
-        """Packets dropped per trial by place, most first; the places where none was are left out. at: the
-        trials that are asked of."""
+        """Return the packets dropped per trial by place, most first. Places without drops are left out.
+
+        at: places of the trials in the columns.
+        """
         totals: dict[str, float] = {}
         for (of, name), column in self.network.items():
             place = place_of(of, name)
@@ -90,7 +92,7 @@ class Counts:
 
 
 def least(values: FloatArray) -> float | None:
-    """The smallest known one."""
+    """Return the smallest known value."""
     known = values[~np.isnan(values)]
     return float(known.min()) if known.size else None
 
@@ -107,7 +109,7 @@ class Telling:
         self._counted = _Columns()
 
     def add(self, record: TrialRecord) -> None:
-        """One trial; it is not kept."""
+        """Add one trial. The trial itself is not kept."""
         at = len(self._blocks)
         self._blocks.append(record.block)
         self._rto.append(_smallest_rto(record.connections or ()))
@@ -120,7 +122,7 @@ class Telling:
         self._counted.add(at, {"": _counted_seconds(record.rows)})
 
     def counts(self) -> Counts:
-        """All trials so far."""
+        """Return the counts of all trials so far."""
         n = len(self._blocks)
         return Counts(
             blocks=np.array(self._blocks, dtype=np.int64),
@@ -227,7 +229,7 @@ def _of_trouble(of: Scope, name: str) -> bool:
 
 @cache
 def place_of(of: Scope, counter: str) -> str | None:
-    """Where a counter counts drops, in words; None for one that counts something else."""
+    """Return in words where the drops of a counter occurred; None if the counter does not count drops."""
     where = of.place
     words = counter.split(".")
     if counter.startswith("dev.") and words[-1] in ("rx_drops", "tx_drops", "rx_errors", "tx_errors"):
@@ -261,5 +263,5 @@ def _counted_seconds(rows: Sequence[Row]) -> dict[str, float]:
 
 
 def _smallest_rto(connections: Iterable[Connection]) -> float:
-    """nan where nothing was lost."""
+    """Return the smallest retransmission time-out; nan if nothing was lost."""
     return min((c.rto for c in connections if c.retransmitted and c.rto), default=math.nan)

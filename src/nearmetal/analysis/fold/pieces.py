@@ -44,7 +44,7 @@ class FoldRequest:
 
 
 def asked_of(study: Study, *, detail: bool = True, three_arms: bool = False) -> FoldRequest:
-    """What a study asks of its run."""
+    """Return what the analysis of a study needs from its run."""
     pairs = [((c.arm, False), (c.baseline, False)) for c in study.comparisons()]
     twins = [((arm.name, True), (arm.name, False)) for arm in study.arms()]
     return FoldRequest(
@@ -111,7 +111,7 @@ class Compared:
     brackets: FloatArray
 
     def where(self, kept: BoolArray | IntArray) -> Compared:
-        """Some of the blocks."""
+        """Return the same comparison with only some of its blocks."""
         arrays: dict[str, Any] = {
             name: value[..., kept] if value.size else value
             for name, value in vars(self).items()

@@ -28,7 +28,7 @@ FloatArray = NDArray[np.float64]
 CLOSING_SHARE = 0.5
 """Share of what is unspent that a closing look may spend."""
 OLD_LEAST_BLOCKS = 12
-"""Blocks before which results directories with ExpectedLooks gave no verdict."""
+"""Least number of blocks for a verdict in results directories with ExpectedLooks."""
 
 Attained = Callable[[int, float], float]
 """The level that a test of n blocks attains within a given level, 0 where the interval would be unbounded."""
@@ -120,7 +120,10 @@ def three_arm_levels(schedule: Schedule, looks: tuple[PlannedLook, ...], alpha: 
 
 
 def least_blocks(schedule: Schedule, wanted: int) -> int:
-    """Blocks before which no verdict is given. wanted: what the study asks for, 0 where it does not."""
+    """Return the least number of blocks for a verdict.
+
+    wanted: the number that the study asks for; 0 if it asks for none.
+    """
     return wanted or (OLD_LEAST_BLOCKS if isinstance(schedule, ExpectedLooks) else 0)
 
 
@@ -148,7 +151,7 @@ class Carried:
 
 
 FORESEEN_LOOKS = 12
-"""How many looks ahead are foreseen: a factor of about 100 in blocks."""
+"""Number of future looks that are considered, up to about 100 times the present number of blocks."""
 
 
 def look_and_carry(

@@ -15,14 +15,18 @@ NO_LIMIT = 1 << 50
 
 
 def devices(diskstats: str) -> tuple[str, ...]:
-    """/proc/diskstats -> 'major:minor' of every device that has done something."""
+    """Parse /proc/diskstats and return 'major:minor' of every device that has done I/O."""
     rows = (line.split() for line in diskstats.splitlines())
     return tuple(f"{r[0]}:{r[1]}" for r in rows if len(r) > 7 and (r[3] != "0" or r[7] != "0"))
 
 
 def counts_blocks(group: Path, root: Path) -> bool:
-    """Whether groups below this one count what goes to and from disks; switches the counting on where a
-    limit, set and lifted in a group of its own, does that. root: of another tree, for tests."""
+    """Whether groups below this one count bytes to and from disks.
+
+    The counting is switched on if setting and lifting a limit in a temporary group does that.
+
+    root: root of another directory tree, for tests.
+    """
     try:
         if _counts(group):
             return True

@@ -15,7 +15,10 @@ PLACE = "sys/class/powercap"
 
 @dataclass(frozen=True, kw_only=True)
 class EnergyDomain:
-    """A package as the kernel names it ('package-0'). wraps: microjoules at which its counter begins anew."""
+    """A processor package, with the kernel's name for it ('package-0').
+
+    wraps: value in microjoules at which its counter restarts at 0.
+    """
 
     name: str
     file: Path
@@ -23,7 +26,10 @@ class EnergyDomain:
 
 
 def energy_domains(root: Path = Path("/")) -> tuple[EnergyDomain, ...] | Unavailable:
-    """The packages whose energy can be read; root: of another tree, for tests."""
+    """Return the packages whose energy can be read.
+
+    root: root of another directory tree, for tests.
+    """
     place = root / PLACE
     # A colon more is a part of a package: its cores, its memory.
     found = sorted(place.glob("*-rapl:*")) if place.is_dir() else []
@@ -43,14 +49,17 @@ def energy_domains(root: Path = Path("/")) -> tuple[EnergyDomain, ...] | Unavail
 
 
 def energy_files() -> dict[str, str]:
-    """Path by name, for the sampler; empty where there is nothing to read."""
+    """Return the paths of the counters by name, for the sampler; empty if none can be read."""
     found = energy_domains()
     return {} if isinstance(found, Unavailable) else {f"energy.{d.name}": str(d.file) for d in found}
 
 
 class EnergyMeter:
-    """Joules of the whole node since it was made, a counter that begins anew between two reads allowed for;
-    none where a domain cannot be read any more. A source of counters."""
+    """A source of counters: the energy of the whole node in joules, since the meter was made.
+
+    A counter that restarts at 0 between two reads is allowed for. If a domain can no longer be read, there is
+    no value.
+    """
 
     name = "node"
 

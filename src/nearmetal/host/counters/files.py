@@ -1,4 +1,4 @@
-"""Counter files: which there are, where they lie on this machine, and their contents as they are."""
+"""Counter files: their names, their paths on this machine, and their unparsed contents."""
 
 from __future__ import annotations
 
@@ -83,16 +83,20 @@ def _root_clock(host: Host) -> dict[str, str]:
 
 
 class CounterFiles:
-    """Counter files that are read again and again. held: they stay open meanwhile, since to open one takes
-    longer than to read it; else each is opened whenever it is read, for many of them would use up the
-    descriptors of a process. What is held is this machine's."""
+    """Counter files that are read repeatedly.
+
+    held: whether the files stay open, because opening a file takes longer than reading it. If False, each
+        file is opened for every read, because many open files would use up the descriptors of a process. Only
+        files of this machine can be held.
+    """
 
     def __init__(self, host: Host, paths: Mapping[str, str], *, held: bool) -> None:
         self._host, self._paths = host, paths
         self._held: dict[str, int] | None = _opened(paths) if held else None
 
     def read(self, names: Container[str] | None = None) -> dict[str, bytes]:
-        """Contents by name of those that can be read now, of these names alone where some are given."""
+        """Return the contents by name of the files that can be read now; only these names if some are
+        given."""
         if self._held is None:
             wanted = {n: p for n, p in self._paths.items() if names is None or n in names}
             return read_files(self._host, wanted)
@@ -104,7 +108,7 @@ class CounterFiles:
         return out
 
     def close(self) -> None:
-        """Harmless when closed already."""
+        """Close the files; harmless if they are closed already."""
         while self._held:
             os.close(self._held.popitem()[1])
 
@@ -118,7 +122,7 @@ def _opened(paths: Mapping[str, str]) -> dict[str, int]:
 
 
 def whole_file(descriptor: int) -> bytes:
-    """Of a file, from its beginning, whatever was read of it before. Raises OSError."""
+    """Return the contents of a file from its beginning, wherever its offset is. Raises OSError."""
     data = piece = os.pread(descriptor, _PIECE, 0)
     while len(piece) >= _SHORT:
         piece = os.pread(descriptor, _PIECE, len(data))
@@ -127,7 +131,7 @@ def whole_file(descriptor: int) -> bytes:
 
 
 def read_files(host: Host, paths: Mapping[str, str]) -> dict[str, bytes]:
-    """Contents by name of the files that could be read."""
+    """Return the contents of the files that could be read, by name."""
     out: dict[str, bytes] = {}
     for name, path in paths.items():
         data = host.read(path)

@@ -40,9 +40,9 @@ _BUFFER = 1 << 15  # the kernel sends no longer parts; a larger one would be map
 class Qdisc:
     """What a queueing discipline counts.
 
-    device: its index.
+    device: index of its network device.
     drops, overlimits, requeues: packets since it was set up.
-    backlog: bytes now.
+    backlog: bytes in the queue now.
     """
 
     device: int
@@ -54,8 +54,12 @@ class Qdisc:
 
 
 def open_netlink(protocol: int, descriptor: int | None = None) -> socket.socket:
-    """A socket that asks the network namespace it is opened in, wherever it is used; descriptor: one that is
-    open already. Raises OSError."""
+    """Open a netlink socket. It belongs to the network namespace in which it is opened, wherever it is used.
+
+    descriptor: a socket that is already open, to use instead.
+
+    Raises OSError.
+    """
     opened = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, protocol, descriptor)
     # Not settimeout, which would poll before every read.
     opened.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, _LIMIT)
@@ -63,7 +67,7 @@ def open_netlink(protocol: int, descriptor: int | None = None) -> socket.socket:
 
 
 def dump(via: socket.socket, request: bytes) -> bytes:
-    """All messages of the answer, one after the other. Raises OSError."""
+    """Send a request and return all messages of the answer, concatenated. Raises OSError."""
     via.send(request)
     parts: list[bytes] = []
     while True:
@@ -83,7 +87,8 @@ def link_request() -> bytes:
 
 
 def connection_request() -> bytes:
-    """Established TCP connections over IPv4, with tcp_info and the name of the congestion control."""
+    """Return the request for established TCP connections over IPv4, with tcp_info and the name of the
+    congestion control."""
     wanted = 1 << (_INFO - 1) | 1 << (_CONGESTION - 1)
     body = _DIAG_REQUEST.pack(socket.AF_INET, socket.IPPROTO_TCP, wanted, 1 << _ESTABLISHED)
     return _request(_DIAG_BY_FAMILY, body)
@@ -94,7 +99,7 @@ def _request(kind: int, body: bytes) -> bytes:
 
 
 def messages(data: bytes) -> Iterator[tuple[int, bytes]]:
-    """(type, body) of every whole message."""
+    """Yield (type, body) of every complete message."""
     at = 0
     while at + _HEADER.size <= len(data):
         length, kind, *_ = _HEADER.unpack_from(data, at)
@@ -122,7 +127,7 @@ def _aligned(length: int) -> int:
 
 
 def parse_links(data: bytes) -> dict[int, str]:
-    """Names of devices by index."""
+    """Return the names of devices by index."""
     out: dict[int, str] = {}
     for _, body in messages(data):
         if len(body) >= _LINK.size:
@@ -133,7 +138,7 @@ def parse_links(data: bytes) -> dict[int, str]:
 
 
 def parse_qdiscs(data: bytes) -> list[Qdisc]:
-    """Those that have a queue: 'noqueue' can drop nothing."""
+    """Return the queueing disciplines that have a queue; 'noqueue' cannot drop packets."""
     out: list[Qdisc] = []
     for _, body in messages(data):
         if len(body) < _QDISC.size or body.find(_NO_QUEUE, _QDISC.size, _QDISC.size + 16) > 0:

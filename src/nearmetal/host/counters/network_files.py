@@ -77,7 +77,7 @@ def protocol_counters(name: str, text: bytes) -> Counters:
 
 
 def segments_sent_again(snmp: bytes) -> float | None:
-    """TcpRetransSegs alone, at a third of the cost: it is asked for around every timed part."""
+    """Return TcpRetransSegs alone, at a third of the cost, because it is read around every timed part."""
     at = snmp.find(b"Tcp: ")
     head, _, rest = snmp[at : at + _ROW].partition(b"\n") if at >= 0 else (b"", b"", b"")
     words = rest.partition(b"\n")[0].split()
@@ -114,7 +114,7 @@ def device_counters(text: bytes, devices: Container[str] | None = None) -> Count
 
 
 def device_names(text: bytes) -> set[str]:
-    """The interfaces in /proc/net/dev."""
+    """Return the names of the interfaces in /proc/net/dev."""
     lines = (line.partition(b":") for line in text.splitlines())
     return {name.strip().decode("ascii", "replace") for name, colon, _ in lines if colon}
 

@@ -1,5 +1,5 @@
-"""Reads the counters of one network namespace: files of /proc/net and netlink sockets that were opened in it
-and answer for it wherever they are used, so that the tool itself stays where it is."""
+"""Reads the counters of one network namespace, through files of /proc/net and netlink sockets opened inside
+it. These belong to the namespace wherever they are used, so the tool itself need not enter it again."""
 
 from __future__ import annotations
 
@@ -52,7 +52,10 @@ Reading = Mapping[str, bytes]
 
 
 class NetworkMeter:
-    """Owns its descriptors; close it. names: devices by index, as far as they were asked for."""
+    """A meter of one network namespace. It owns its descriptors, so it must be closed.
+
+    names: names of devices by index, as far as they were looked up.
+    """
 
     def __init__(self, descriptors: Mapping[str, int]) -> None:
         self._files = {name: fd for name, fd in descriptors.items() if name in FILES}
@@ -67,7 +70,7 @@ class NetworkMeter:
 
     @classmethod
     def of_process(cls, pid: int) -> NetworkMeter:
-        """Of another process's namespace, as far as we may: without root only its files."""
+        """Make a meter of another process's namespace. Without root, only its files can be opened."""
         directory = f"/proc/{pid}/net"
         try:
             with entered(f"/proc/{pid}/ns/net"):
@@ -76,11 +79,11 @@ class NetworkMeter:
             return cls(_opened(directory, FILES))
 
     def descriptors(self) -> dict[str, int]:
-        """By name, to be handed to another process; they stay ours."""
+        """Return the descriptors by name, to be sent to another process. They stay owned by this meter."""
         return {**self._files, **{name: s.fileno() for name, s in self._sockets.items()}}
 
     def read(self, sources: Iterable[str]) -> Reading:
-        """Raw, from the sources asked for. 2 to 15 µs each."""
+        """Return the raw counters of the given sources. Reading one takes 2 to 15 µs."""
         out: dict[str, bytes] = {}
         for source in sources:
             try:
@@ -93,8 +96,11 @@ class NetworkMeter:
         return out
 
     def mark(self) -> Counters:
-        """The counters of MARKED now. An expired timer sends a segment again, and so do most probes: while
-        none was sent again, netstat need not be read, which costs three times as much."""
+        """Return the present counters of MARKED.
+
+        An expired timer sends a segment again, and so do most probes. While no segment was sent again,
+        netstat need not be read, which takes three times as long.
+        """
         again = segments_sent_again(self.read(("snmp",)).get("snmp", b""))
         if again is None or again != self.last_mark[RETRANSMITTED]:
             more = self._read_netstat()
@@ -124,7 +130,7 @@ class NetworkMeter:
             return None
 
     def device_name(self, index: int) -> str:
-        """'eth0'; its number where nothing is known of it."""
+        """Return the name of a device, such as 'eth0'; its index if the name is unknown."""
         if index not in self._names and "route" in self._sockets:
             with contextlib.suppress(OSError):
                 self._names = parse_links(dump(self._sockets["route"], link_request()))
@@ -172,8 +178,8 @@ class NetworkMeter:
 
 
 def open_descriptors() -> dict[str, int]:
-    """The files and sockets of the calling thread's own network namespace, by name; what cannot be opened is
-    missing."""
+    """Open the files and sockets of the calling thread's network namespace and return them by name. Those
+    that cannot be opened are missing."""
     out = _opened("/proc/thread-self/net", FILES)
     for name, protocol in _SOCKETS.items():
         with contextlib.suppress(OSError):
@@ -233,13 +239,13 @@ def _opened(directory: str, names: Iterable[str]) -> dict[str, int]:
 
 
 def hand_over(via: socket.socket, descriptors: Mapping[str, int]) -> None:
-    """Send one namespace's descriptors to the process at the other end. Raises OSError where it cannot take
-    them at once."""
+    """Send the descriptors of one namespace to the process at the other end. Raises OSError if it cannot
+    receive them at once."""
     socket.send_fds(via, [" ".join(descriptors).encode()], list(descriptors.values()), socket.MSG_DONTWAIT)
 
 
 def taken_over(via: socket.socket) -> NetworkMeter | None:
-    """The next namespace that was handed over; None where there is no further one."""
+    """Return the descriptors of the next namespace that was sent; None if there is no further one."""
     try:
         words, fds, flags, _ = socket.recv_fds(via, 256, DESCRIPTORS, socket.MSG_DONTWAIT)
     except OSError:

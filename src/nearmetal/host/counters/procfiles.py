@@ -50,10 +50,10 @@ MAY_FALL = frozenset(("idle", "iowait"))
 
 @dataclass(frozen=True, kw_only=True)
 class Scale:
-    """What the kernel that wrote the files counts in.
+    """The units of the kernel that wrote the files.
 
     tick: ticks per second (USER_HZ).
-    page: bytes.
+    page: size of a page in bytes.
     """
 
     tick: int
@@ -130,8 +130,8 @@ def instance_counters(files: Mapping[str, bytes], scale: Scale) -> Counters:
 
 
 def proportional_set(rollup: bytes) -> float | None:
-    """Bytes of memory of one process, what it shares divided among those that share it: Pss of
-    /proc/<pid>/smaps_rollup."""
+    """Return the proportional set size of one process in bytes: Pss of /proc/<pid>/smaps_rollup. Shared
+    memory is divided among the processes that share it."""
     return _times(_line(rollup, b"Pss:"), 1024)
 
 
@@ -204,7 +204,7 @@ def _lines(text: bytes, wanted: Iterable[tuple[bytes, str]]) -> Iterator[tuple[s
 
 
 def _rest(text: bytes, head: bytes) -> bytes:
-    """What stands behind `head` at the beginning of a line, to its end."""
+    """Return the rest of the line that begins with `head`."""
     at = _behind(text, head)
     end = text.find(b"\n", at)
     return text[at : end if end >= 0 else None] if at else b""
@@ -223,7 +223,7 @@ def _times(number: float | None, unit: float) -> float | None:
 
 
 def _pairs(text: bytes) -> list[tuple[str, float]]:
-    """'name number ...' lines; others are left out."""
+    """Parse lines of 'name number ...'; other lines are left out."""
     out = []
     for line in text.splitlines():
         words = line.split(None, 2)

@@ -28,7 +28,10 @@ _NOT_HERE = frozenset(("memory", "swap", "page_faults", "major_faults", "blocks_
 
 
 class Source(Protocol):
-    """name: of its scope in a record, such as 'guest.<host name>' or 'vcpu.<host name>'."""
+    """A source of counters.
+
+    name: name of its scope in a record, such as 'guest.<host name>' or 'vcpu.<host name>'.
+    """
 
     @property
     def name(self) -> str: ...
@@ -58,7 +61,7 @@ class GroupSource:
 
 @dataclass(frozen=True, kw_only=True)
 class NodeSource:
-    """What the whole node waited for: of use while one arm alone is busy on it."""
+    """Steal and I/O wait of the whole node. They are meaningful while only one arm is busy on the node."""
 
     files: CounterFiles
     name: str = "node"
@@ -79,8 +82,8 @@ FileSource = GroupSource | NodeSource
 
 @dataclass(frozen=True, kw_only=True)
 class VcpuSource:
-    """The threads of this machine that are a guest's CPUs: seconds that they ran (vcpu), and waited for one
-    of the machine's (vcpu_delay)."""
+    """The vCPU threads of a guest: seconds that they ran (vcpu), and seconds that they waited for a CPU of
+    the machine (vcpu_delay)."""
 
     name: str
     host: Host
@@ -118,8 +121,10 @@ machine), what it flushed, and how many pages it mapped for it."""
 
 @dataclass(frozen=True, kw_only=True)
 class ExitSource:
-    """Why KVM left a guest, from its own statistics, in which `perf kvm stat` counts too. directory: of the
-    virtual machine, '<process>-<descriptor>' below KVM_STATISTICS."""
+    """The exits of a guest by reason, from the statistics of KVM.
+
+    directory: directory of the virtual machine, '<process>-<descriptor>' below KVM_STATISTICS.
+    """
 
     name: str
     host: Host
@@ -133,8 +138,8 @@ class ExitSource:
 def exit_sources(
     name: str, host: Host, threads: Sequence[int], statistics: Path = KVM_STATISTICS
 ) -> tuple[ExitSource, ...]:
-    """Of the virtual machine whose CPUs these threads are; none where the kernel shows none: no KVM, no
-    debugfs, no root."""
+    """Return the exit counters of the virtual machine with these vCPU threads; empty if the kernel shows none
+    (without KVM, debugfs or root)."""
     status = host.read(f"/proc/{threads[0]}/status") if threads else b""
     process = re.search(rb"^Tgid:\s*(\d+)$", status, re.MULTILINE) if isinstance(status, bytes) else None
     if process is None:

@@ -28,14 +28,17 @@ _MAY_FALL = LEVELS | MAY_FALL
 
 @dataclass(frozen=True, kw_only=True)
 class Snapshot:
-    """Raw files by name, parsed only when a difference is taken. node: of the node, else of an instance."""
+    """Raw contents of counter files by name, which are parsed only when a difference is computed.
+
+    node: whether they are those of the node; otherwise those of an instance.
+    """
 
     node: bool
     files: Mapping[str, bytes]
 
 
 def local_scale() -> Scale:
-    """What this machine's kernel counts in."""
+    """Return the units in which this machine's kernel counts."""
     return Scale(tick=os.sysconf("SC_CLK_TCK"), page=os.sysconf("SC_PAGE_SIZE"))
 
 
@@ -64,7 +67,7 @@ def delta(before: Snapshot, after: Snapshot, seconds: float) -> Counters:
 
 
 def online_cpus(node: Snapshot) -> int:
-    """How many CPUs a snapshot of the node tells of."""
+    """Return the number of CPUs in a snapshot of the node."""
     return node.files.get("stat", b"").count(b"\ncpu")
 
 
@@ -96,8 +99,11 @@ def disturbance(
 
 
 def flags(disturbance: Mapping[str, float | None]) -> tuple[str, ...]:
-    """'disturbed: ...' with the share it rests on, where a share is over its limit (2 % other processes, 1 %
-    steal) by more than its resolution. An unavailable share flags nothing: it is in the record as None."""
+    """Return 'disturbed: ...' with the share, if a share exceeds its limit by more than its resolution.
+
+    The limits are 2 % for other processes and 1 % for steal. An unavailable share gives no flag; it is None
+    in the record.
+    """
     resolution = disturbance.get("share_resolution") or 0.0
     found = []
     for name, limit, what in (

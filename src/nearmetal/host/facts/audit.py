@@ -1,7 +1,8 @@
-"""Parity audit: the same facts asked from inside every arm's instance, and where the arms differ.
+"""The parity audit: it collects the same facts inside an instance of every arm, and finds where the arms
+differ.
 
-Asked by plain programs of the image (sha256sum, ldd, grep), one command each and no shell: an image need not
-hold Python, and what an image lacks is a fact too."""
+The facts are collected by plain programs of the image (sha256sum, ldd, grep), with one command each and no
+shell. An image need not contain Python, and a program that it lacks is a fact too."""
 
 from __future__ import annotations
 
@@ -32,7 +33,10 @@ _INFO, _LIMITS = "/proc/cpuinfo", "/proc/self/limits"
 
 @dataclass(frozen=True, kw_only=True)
 class Difference:
-    """A fact that is not the same in all arms. values: by arm; for CPU flags only those that not all have."""
+    """A fact that is not the same in all arms.
+
+    values: value by arm; for CPU flags, only the flags that some arms lack.
+    """
 
     name: str
     values: Mapping[str, str]
@@ -58,7 +62,8 @@ def facts(run: Run, binaries: Sequence[str]) -> dict[str, str]:
 
 
 def compare(facts_by_arm: Mapping[str, Mapping[str, str]]) -> tuple[Difference, ...]:
-    """Where the arms differ, by name of the fact; a fact that one arm was not asked is 'not asked' there."""
+    """Return the differences of the arms, by name of the fact. A fact that was not collected in an arm has
+    the value 'not asked' there."""
     names = sorted({name for facts in facts_by_arm.values() for name in facts})
     out = []
     for name in names:
@@ -106,7 +111,8 @@ def _setting(lines: Sequence[str] | None) -> str:
 
 
 def _libraries(run: Run, binary: str) -> dict[str, str]:
-    """Path by name of the libraries that the instance's loader would load; or why that is not known."""
+    """Return the paths of the libraries that the instance's loader would load, by name, or why they are
+    unknown."""
     done = run([*_ENGLISH, "ldd", binary])
     if not done.ok:
         if "not a dynamic executable" in done.stdout + done.stderr:

@@ -1,5 +1,5 @@
-"""What a machine's own records say of its boots and reboots: systemd's account of this boot, the gaps between
-boots in the journal, or in wtmp. Read as far as they are there."""
+"""Durations of boots and reboots from the machine's own records, as far as they exist: systemd's times of
+this boot, and the gaps between boots in the journal or in wtmp."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ..base import Host
 
 LIMIT = 60.0
 LONGEST_REBOOT = 3600.0
-"""Seconds: a machine that was off for longer was not rebooted."""
+"""Longest gap in seconds that counts as a reboot; after a longer gap the machine was switched off."""
 _LONGEST_TEXT = 1 << 20
 _UNITS = {"us": 1e-6, "μs": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 _SPAN = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)(us|μs|µs|ms|s|min|h|d)(?![a-zμµ])")
@@ -55,7 +55,7 @@ def boot_records(host: Host) -> dict[str, Any]:
 
 
 def seconds_of(text: str) -> float | None:
-    """Of a span as systemd writes it: '1min 2.345s'; None for anything else."""
+    """Return the seconds of a time span as systemd writes it ('1min 2.345s'); None for any other text."""
     parts = text.split()
     found = [_SPAN.fullmatch(part) for part in parts]
     if not parts or not all(found):
@@ -76,7 +76,7 @@ def systemd_phases(text: str) -> dict[str, float]:
 
 
 def journal_gaps(text: str) -> list[float]:
-    """Seconds from the last message of a boot to the first of the next one."""
+    """Return the seconds from the last message of each boot to the first message of the next one."""
     boots = sorted((int(n), first, last) for n, first, last in _BOOT.findall(text[:_LONGEST_TEXT]))
     return _reboots(
         [_between(a[2], b[1], "%Y-%m-%d %H:%M:%S") for a, b in pairwise(boots) if b[0] == a[0] + 1]
@@ -84,7 +84,7 @@ def journal_gaps(text: str) -> list[float]:
 
 
 def wtmp_gaps(text: str) -> list[float]:
-    """Seconds from each shutdown to the boot after it."""
+    """Return the seconds from each shutdown to the next boot."""
     found = _DOWN.findall(text[:_LONGEST_TEXT])
     return _reboots([_between(down, up, "%a %b %d %H:%M:%S %Y") for down, up in found])
 

@@ -1,5 +1,5 @@
-"""Network devices of the machine that a run may take whole: what /sys says of them, virtual functions of
-SR-IOV, and the mark by which a device that was taken is known."""
+"""Network devices of the machine that a run may use exclusively: their state in /sys, virtual functions of
+SR-IOV, and the mark of a device that was taken."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _SETTLES = 0.3  # udev gives a new device its final name
 
 @dataclass(frozen=True, kw_only=True)
 class DeviceState:
-    """What a device is set to, to be set again when it is given back."""
+    """The settings of a device, which are restored when the device is given back."""
 
     name: str
     alias: str
@@ -62,13 +62,13 @@ def device_state(host: Host, name: str, sys: Path = SYS) -> DeviceState | Unavai
 
 
 def names(host: Host) -> tuple[str, ...]:
-    """The machine's network devices, sorted."""
+    """Return the machine's network devices, sorted."""
     text = host.read("/proc/net/dev")
     return () if isinstance(text, Unavailable) else tuple(sorted(device_names(text)))
 
 
 def free_hardware(host: Host, sys: Path = SYS) -> tuple[str, ...]:
-    """Devices with hardware behind them that a run may take."""
+    """Return the hardware devices that a run may take."""
     return tuple(
         name
         for name in names(host)
@@ -112,7 +112,7 @@ def _number(host: Host, name: str, attribute: str, sys: Path) -> int | None:
 
 
 def most_functions(host: Host, name: str, sys: Path = SYS) -> int:
-    """How many virtual functions a device can have; 0 where it has no SR-IOV."""
+    """Return the largest number of virtual functions of a device; 0 if it has no SR-IOV."""
     return _number(host, name, "device/sriov_totalvfs", sys) or 0
 
 
@@ -160,7 +160,10 @@ def make_functions(host: Host, name: str, count: int, record: Path, sys: Path = 
 
 
 def drop_functions(record: Path, sys: Path = SYS) -> None:
-    """As many virtual functions as before make_functions(); harmless where that is done. Raises OSError."""
+    """Restore the number of virtual functions from before make_functions(); harmless if that is done already.
+
+    Raises OSError.
+    """
     if record.exists():
         name = record.name.removeprefix(RECORD)
         Path(_path(name, "device/sriov_numvfs", sys)).write_text(record.read_text())

@@ -76,13 +76,13 @@ def llc_bytes(host: Host) -> int | None:
 
 
 def memory_bytes(host: Host) -> int | None:
-    """Bytes of memory; None where the machine does not say."""
+    """Return the bytes of memory; None if unknown."""
     found = _memory(host)["bytes"]
     return found if isinstance(found, int) else None
 
 
 def cpu_flags(host: Host) -> frozenset[str]:
-    """What the first CPU can do, as in /proc/cpuinfo; empty where it names nothing of the kind."""
+    """Return the flags of the first CPU in /proc/cpuinfo; empty if there are none."""
     flags = _field(_text(host, "/proc/cpuinfo"), "flags")
     return frozenset(flags.split()) if isinstance(flags, str) else frozenset()
 

@@ -14,11 +14,11 @@ _NODE = "/sys/devices/system/node/{}"
 
 @dataclass(frozen=True, kw_only=True)
 class Topology:
-    """The CPUs of the machine and how they lie.
+    """The CPUs of the machine and their order.
 
     order: the CPUs in the order in which ranks take them: one thread of every core first, socket by socket
         and memory node by memory node, then the further threads in the same order.
-    cores: how many there are.
+    cores: number of cores.
     """
 
     order: tuple[int, ...]
@@ -26,7 +26,8 @@ class Topology:
 
 
 def topology(host: Host, cpus: Sequence[int]) -> Topology:
-    """Of these CPUs. What the kernel does not tell is taken for one socket of cores without threads."""
+    """Return the topology of these CPUs. If the kernel does not report it, one socket of cores without
+    threads is assumed."""
     nodes = _nodes(host)
     cores: dict[tuple[int, ...], list[int]] = {}
     for cpu in sorted(cpus):
@@ -41,7 +42,7 @@ def topology(host: Host, cpus: Sequence[int]) -> Topology:
 
 
 def ranges(text: str) -> tuple[int, ...]:
-    """(0, 1, 2, 8) of '0-2,8'; empty for what is no such list."""
+    """Parse a list of CPUs: '0-2,8' gives (0, 1, 2, 8). Any other text gives an empty result."""
     out: list[int] = []
     for part in text.strip().split(","):
         low, dash, high = part.partition("-")
@@ -57,7 +58,7 @@ def _package(host: Host, cpu: int) -> int:
 
 
 def _nodes(host: Host) -> dict[int, int]:
-    """Memory node by CPU."""
+    """Return the memory node of each CPU."""
     online = ranges(_text(host, _NODE.format("online")))
     return {c: n for n in online for c in ranges(_text(host, _NODE.format(f"node{n}/cpulist")))}
 

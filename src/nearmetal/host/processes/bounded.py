@@ -1,4 +1,5 @@
-"""What a program says, within bounds: its beginning and its end, and how much lies between."""
+"""Limits the output of a program: keeps its beginning and its end, and the number of bytes left out
+between."""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ class Bounded:
         self._taken = self._kept = self._late = 0
 
     def take(self, data: bytes) -> None:
-        """The next ones."""
+        """Add the next bytes."""
         self._taken += len(data)
         if self._half is None:
             self._head.append(data)
@@ -37,7 +38,7 @@ class Bounded:
                 self._late -= len(self._tail.popleft())
 
     def content(self) -> bytes:
-        """What is kept, with a line where something was left out."""
+        """Return the kept bytes, with a line in place of those that were left out."""
         tail = b"".join(self._tail)
         tail = tail if self._half is None else tail[max(len(tail) - self._half, 0) :]
         lost = self._taken - sum(map(len, self._head)) - len(tail)
@@ -45,7 +46,7 @@ class Bounded:
 
 
 def shortened(text: str, most: int) -> str:
-    """A text of at most about `most` characters, cut in the middle."""
+    """Shorten a text to at most about `most` characters by cutting it in the middle."""
     if len(text) <= most:
         return text
     half = most // 2
@@ -53,13 +54,12 @@ def shortened(text: str, most: int) -> str:
 
 
 def gap(lost: int) -> str:
-    """What stands where something was left out."""
+    """Return the text that replaces what was left out."""
     return f"\n[nearmetal: {lost} bytes left out]\n"
 
 
 class Drain:
-    """Carries what a pipe brings to the end of a file, within bounds, in a thread of its own. The pipe is its
-    own to close."""
+    """A thread that appends the limited output of a pipe to a file. It owns the pipe and closes it."""
 
     def __init__(self, pipe: int, file: Path, most: int) -> None:
         self._pipe, self._file, self._said = pipe, file, Bounded(most)
@@ -67,7 +67,8 @@ class Drain:
         self._thread.start()
 
     def join(self, timeout: float) -> None:
-        """Until the pipe's end, or for so many seconds: a daemon that was left may hold it open."""
+        """Wait for the end of the pipe, but only for so many seconds, because a daemon may keep the pipe
+        open."""
         self._thread.join(timeout)
 
     def _carry(self) -> None:

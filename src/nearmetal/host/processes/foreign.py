@@ -1,4 +1,4 @@
-"""A process that another program has started, and that we end."""
+"""A process that another program has started and that this tool ends."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class ForeignProcess:
     process. Its status is its parent's to know: 0 stands for any."""
 
     def __init__(self, pid: int) -> None:
-        """Raises RunError where there is none."""
+        """Open the pidfd of a process. Raises RunError if the process does not exist."""
         self.pid = pid
         try:
             self._fd = os.pidfd_open(pid)
@@ -47,7 +47,7 @@ class ForeignProcess:
         return 0
 
     def kill(self) -> None:
-        """Raises RunError where it does not end."""
+        """Kill the process. Raises RunError if it does not end."""
         if self.poll() is None:
             with contextlib.suppress(ProcessLookupError):
                 signal.pidfd_send_signal(self._fd, signal.SIGKILL)
@@ -58,7 +58,7 @@ class ForeignProcess:
 
 
 def process_of_thread(thread: int) -> int:
-    """The pid of the process that a thread is of. Raises RunError where it has ended."""
+    """Return the pid of the process of a thread. Raises RunError if the thread has ended."""
     try:
         lines = Path(f"/proc/{thread}/status").read_text().splitlines()
     except OSError as e:

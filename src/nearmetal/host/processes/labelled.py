@@ -18,7 +18,7 @@ _MARK = LABEL_VARIABLE.encode() + b"="
 
 
 def label_of(environ: bytes) -> str | None:
-    """The label in the text of /proc/<pid>/environ."""
+    """Return the label in the text of /proc/<pid>/environ."""
     for entry in environ.split(b"\0"):
         if entry.startswith(_MARK):
             return entry[len(_MARK) :].decode(errors="replace")
@@ -26,7 +26,7 @@ def label_of(environ: bytes) -> str | None:
 
 
 def ancestors(pid: int) -> set[int]:
-    """pid and the processes above it."""
+    """Return pid and its ancestors."""
     seen: set[int] = set()
     while pid > 0 and pid not in seen:
         seen.add(pid)
@@ -39,7 +39,7 @@ def ancestors(pid: int) -> set[int]:
 
 
 def descendant(pid: int, comm: str) -> int | None:
-    """The nearest process below pid (or pid itself) of this name; None where there is none."""
+    """Return the nearest descendant of pid (or pid itself) with this name; None if there is none."""
     level = [pid]
     while level:
         below: list[int] = []
@@ -55,8 +55,10 @@ def descendant(pid: int, comm: str) -> int | None:
 
 
 def labelled(wanted: Callable[[str], bool]) -> dict[int, str]:
-    """Label by pid of every living process whose label is wanted; without us and our ancestors, and without
-    those whose environment we may not read."""
+    """Return the label by pid of every living process with a wanted label.
+
+    The caller and its ancestors are left out, and so are processes whose environment the caller may not read.
+    """
     mine = ancestors(os.getpid())
     found: dict[int, str] = {}
     for entry in os.scandir("/proc"):

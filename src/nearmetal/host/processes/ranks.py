@@ -124,7 +124,8 @@ def shared_mappings(maps: str) -> frozenset[tuple[str, str]]:
 
 
 def told_holdings(text: str) -> dict[int, RankHolds]:
-    """The same, as nm-guest holdings tells it (kernels/guest/holdings.c)."""
+    """Parse the output of `nm-guest holdings` (kernels/guest/holdings.c), which reports the same inside a
+    guest."""
     links: dict[int, set[Link]] = {}
     maps: dict[int, list[str]] = {}
     rank = -1

@@ -31,11 +31,11 @@ from .parts import (
 
 MOST_POINTS = 2000
 FAR_ROOF = 0.2
-"""Share of a roof below which it is told and not drawn."""
+"""Share of a roof below which the roof is given in words and not drawn."""
 
 
 def charts_of(cell: Cell, records: RecordIndex, p: Palette) -> tuple[Chart, ...]:
-    """Every chart that the figures of a cell carry, in the order in which the page shows them."""
+    """Return every chart for which a cell has data, in the order of the page."""
     made = (
         points(cell, p),
         looks(cell, p),
@@ -184,7 +184,7 @@ def absolute(cell: Cell, records: RecordIndex, p: Palette) -> Chart | None:
 
 
 def _roof_line(cell: Cell, factor: float, p: Palette) -> Spec | None:
-    """A dashed line at the roof; None where it lies so far off that it would flatten all else."""
+    """Return a dashed line at the roof; None if it is so far away that it would flatten everything else."""
     if cell.roof is None or not min(cell.roof.share, 1 / cell.roof.share) > FAR_ROOF:
         return None
     return {
@@ -232,7 +232,7 @@ def _bars(
     title: str,
     said: str,
 ) -> Chart | None:
-    """A bar for each part; None where there is none."""
+    """Return a chart with a bar for each part; None if there are no parts."""
     if not measured:
         return None
     parts = [(one_line(part.name), part.overhead) for part in measured]

@@ -1,5 +1,5 @@
-"""What guests counted, second by second of a run, in the form of the figures of the 2009 paper on two virtual
-machine scenarios. Draws nothing."""
+"""Charts of the counters of guests for each second of a run, in the form of the figures of the 2009 paper on
+two virtual machine scenarios. Draws nothing."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class GuestRun:
 
 
 def runs_of(sections: Sequence[Section], trial: str, workload: str) -> tuple[GuestRun, ...]:
-    """The last run of a workload in a trial, guest by guest."""
+    """Return the last run of a workload in a trial, for each guest."""
     own = [s for s in sections if s.header.trial == trial and s.header.windows.get(workload)]
     return tuple(
         GuestRun(instance=n, points=tuple(_points(s, s.header.windows[workload][-1])))

@@ -71,7 +71,10 @@ class Chart:
 
 
 def emulation_said(chart: Chart, *, emulated: bool, guest: str = "") -> Chart:
-    """A chart of emulated nodes or guests says so. guest: how these are."""
+    """Return the chart, with a caption that says so if nodes or guests are emulated.
+
+    guest: how the guests are emulated.
+    """
     said = [EMULATED] if emulated else []
     said += [f"Guests emulated ({one_line(guest)})."] if guest else []
     return replace(chart, caption=" ".join([chart.caption, *said])) if said else chart
@@ -106,7 +109,10 @@ def config(p: Palette) -> Spec:
 
 
 def finished(chart: Chart, p: Palette, width: int | str) -> Spec:
-    """A specification that stands alone. width: pixels, or 'container'."""
+    """Return a complete specification of a chart.
+
+    width: in pixels, or 'container'.
+    """
     return {
         "$schema": SCHEMA,
         "width": width,
@@ -129,11 +135,11 @@ class OverheadAxis:
         self.with_margin = max(low - edge, -edge - high) <= 4 * (high - low)
 
     def of(self, theta: float) -> float:
-        """Position of a log ratio."""
+        """Return the position of a log ratio on the axis."""
         return short(math.exp(theta) if self.as_factor else math.expm1(theta) * 100)
 
     def of_share(self, share: float) -> float:
-        """Position of an overhead given as a share."""
+        """Return the position of an overhead, given as a share, on the axis."""
         return 1 + share if self.as_factor else share * 100
 
     def encoding(self, field: str) -> Spec:
@@ -143,7 +149,7 @@ class OverheadAxis:
         return {"field": field, "type": "quantitative", "scale": scale, "axis": axis}
 
     def margin_said(self, cell: Cell) -> str:
-        """What the caption says of the margin."""
+        """Return the words about the margin for the caption."""
         margin = margin_text(cell.margin)
         return (
             f"Grey band: margin {margin}." if self.with_margin else f"The margin {margin} lies far outside."
@@ -236,7 +242,7 @@ def thinned(shown: int, of: int, what: str) -> str:
 
 
 def told_apart(field: str, names: Sequence[str]) -> tuple[Spec, Spec]:
-    """By colour and by shape, in one legend: both have the same domain."""
+    """Distinguish series by colour and by shape, in one legend. Both have the same domain."""
     own = dict.fromkeys(names)
     domain: list[JsonValue] = list(own)
     long = max(map(len, own), default=0) > 12

@@ -37,7 +37,7 @@ class Overheads:
         return {"field": field, "type": "quantitative", "scale": scale, "axis": axis}
 
     def none(self) -> float:
-        """Where there is no overhead."""
+        """The position of zero overhead on the axis."""
         return self.of(0.0)
 
 

@@ -74,7 +74,7 @@ def terminal_text(
 
 
 def _failed(analysis: Analysis, results_dir: str) -> list[str]:
-    """What has no value, by its reason, and where its logs are."""
+    """Return what has no value because it failed, by reason, and where its logs are."""
     by_reason: dict[str, list[str]] = {}
     for u in analysis.unused:
         if u.failed:
@@ -192,7 +192,7 @@ def _narrow(group: Group, width: int) -> Text:
 
 
 def _note(e: Entry) -> str:
-    """What stands below a cell: the absolute difference of a material one, and the likely cause."""
+    """Return the note below a cell: the absolute difference if it is material, and the likely cause."""
     shown = e.difference if e.cell.verdict in (Verdict.SLOWER, Verdict.FASTER) else ""
     return "; ".join(s for s in (shown, e.cause) if s)
 
@@ -202,7 +202,7 @@ def _entries(group: Group, column: Comparison) -> list[Entry]:
 
 
 def _part_widths(entries: Sequence[Entry]) -> tuple[int, int, int, int]:
-    """Columns of overhead, interval, n and verdict."""
+    """Return the widths of overhead, interval, n and verdict, in columns."""
     return (
         max(_columns(e.overhead) for e in entries),
         max(_columns(e.interval) for e in entries),
@@ -227,7 +227,7 @@ def _head_columns(of: Side) -> int:
 
 
 def _columns(text: str) -> int:
-    """Columns that a text takes in a terminal."""
+    """Return the number of columns that a text takes in a terminal."""
     from rich.cells import cell_len
 
     return cell_len(text)
@@ -249,7 +249,8 @@ def _wrapped(text: str, width: int) -> list[str]:
 
 
 def _command_wrapped(text: str, width: int) -> list[str]:
-    """A step on one line, or the command on a line of its own, whole, so that it can be copied."""
+    """Return a step on one line, or with its command unbroken on a line of its own, so that it can be
+    copied."""
     said, gap, command = text.partition(":  ")
     if _columns(text) <= width or not gap:
         return [text]

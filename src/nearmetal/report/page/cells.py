@@ -78,7 +78,7 @@ def _decided(c: Cell) -> str:
 
 
 def _failed(c: Cell) -> str:
-    """A block in which one side failed counts in n as infinitely slow."""
+    """Describe the failed blocks. A block in which one side failed counts in n as infinitely slow."""
     sides = (("this arm", c.failed_blocks), ("the baseline", c.baseline_failed_blocks))
     said = [f"{who} in {plural(len(blocks), 'block')}" for who, blocks in sides if blocks]
     return "; ".join(said) or (f"{plural(c.failed, 'block')} cannot be compared" if c.failed else "")
@@ -92,7 +92,7 @@ def _total(c: Cell) -> str:
 
 
 def _published(c: Cell) -> str:
-    """What a paper that prints (base - env) / base would print."""
+    """Return the overhead as a paper that prints (base - env) / base would print it."""
     if c.better is Better.LOWER or not bounded(c):
         return ""
     f = published_column(c)

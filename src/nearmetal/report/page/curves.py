@@ -26,7 +26,10 @@ _NAME = re.compile(r"(?P<stem>(?!p[0-9]|.*[-_]p[0-9]).*[^0-9])(?P<at>[0-9]{1,15}
 
 @dataclass(frozen=True, kw_only=True)
 class Point:
-    """value: in base units, with its interval."""
+    """A point of a curve.
+
+    value: in base units, with its interval.
+    """
 
     side: str
     at: int
@@ -68,7 +71,7 @@ class Curve:
 
 
 def curves(cells: Sequence[Cell]) -> tuple[Curve, ...]:
-    """In the order of the cells."""
+    """Return the curves, in the order of the cells."""
     bests = {(c.workload, c.baseline) for c in cells if c.metric == BEST}
     found: dict[tuple[str, str, str, str], list[tuple[int, Cell]]] = {}
     for cell in cells:
@@ -94,12 +97,12 @@ def curves(cells: Sequence[Cell]) -> tuple[Curve, ...]:
 
 
 def sentences(cells: Sequence[Cell]) -> tuple[str, ...]:
-    """Of the curves that have a best point."""
+    """Return the sentences of the curves that have a best point."""
     return tuple(said for curve in curves(cells) if (said := curve.sentence()))
 
 
 def section(cells: Sequence[Cell], draw: Draw) -> Markup:
-    """Of the page; nothing where there are no curves."""
+    """Return the section of the page; empty if there are no curves."""
     drawn = [made for curve in curves(cells) if (made := chart(curve, PAGE)) is not None]
     if not drawn:
         return Markup("")
@@ -175,7 +178,7 @@ def chart(curve: Curve, p: Palette) -> Chart | None:
 
 
 def _colours(sides: int, p: Palette) -> list[JsonValue]:
-    """The baseline's, the arm's, then further ones of Okabe and Ito."""
+    """Return the colours of the baseline and the arm, then further colours of Okabe and Ito."""
     further = ("#009e73", "#cc79a7", "#e69f00", "#56b4e9")
     more = (further[i % len(further)] for i in range(max(0, sides - 2)))
     return [*(p.base, p.arm)[:sides], *more]

@@ -10,7 +10,8 @@ from .sections import definition_list
 
 
 def counted(inside: InsideRecord) -> Markup:
-    """What was counted, what was absent, and what it cost; empty where nothing is known."""
+    """Return which counters were read, which were missing, and what reading cost; empty if nothing is
+    known."""
     lines = inside.lines()
     if not lines:
         return Markup("")
@@ -18,7 +19,7 @@ def counted(inside: InsideRecord) -> Markup:
 
 
 def roofs(analysis: Analysis) -> Markup:
-    """Results as shares of what the bare machine gives at most; empty where no roof was measured."""
+    """Return the results as shares of the roofs of the bare machine; empty if no roof was measured."""
     lines = roof_lines(analysis)
     if not lines:
         return Markup("")

@@ -19,7 +19,7 @@ OWN_NETWORK = "Counted on the machine's own network: other programs' traffic is 
 
 
 def trouble_sentence(t: NetworkTrouble) -> str:
-    """What happened in a trial, what it cost, and where packets were dropped."""
+    """Describe the TCP trouble in a trial, its cost, and where packets were dropped."""
     timeouts, sent = _number(t.timeouts), _number(t.retransmitted)
     before = f"{_number(t.baseline_timeouts)} and {_number(t.baseline_retransmitted)}"
     said = [

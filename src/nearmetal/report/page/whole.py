@@ -29,7 +29,7 @@ from .markup import Markup, escape, join, json_for_script, tag
 
 @dataclass(frozen=True, kw_only=True)
 class Context:
-    """What a page stands on besides study and analysis.
+    """The data of a page besides study and analysis.
 
     provenance: as in provenance.json.
     differences: those that the parity audit found, one mapping each.
