@@ -39,6 +39,7 @@ Force = typer.Option(False, "--force", help="Run although another run holds this
 Overrun = typer.Option(False, "--overrun", help="When the time is used up, go on to the next look.")
 Design = typer.Option(None, "--mode", help="slices between standing instances, or plain trials.")
 Width = typer.Option(None, "--width", help="Stop at this half-width (such as '0.7 %'), not at verdicts.")
+Margin = typer.Option(None, "--margin", help="What counts as material, such as '3 %'.")
 MaxBlocks = typer.Option(None, "--max-blocks", min=1, help="Stop after so many blocks in all.")
 RequireOption = typer.Option(None, "--require", help="kvm: refuse where guests would be emulated.")
 All = typer.Option(False, "--all", help="Show every figure, with causes, upper bounds and counters.")
@@ -57,6 +58,7 @@ def changed(
     time: str | None,
     mode: Mode | None = None,
     width: str | None = None,
+    margin: str | None = None,
 ) -> Study:
     """The study with what the command line says otherwise."""
     design = study.design
@@ -66,11 +68,25 @@ def changed(
     if mode is not None:
         design = replace(design, mode=mode)
     if width is not None:
-        try:
-            design = replace(design, target_width=parse_share(width))
-        except UnitError as e:
-            raise UsageError(f"--width: {e}") from e
+        design = replace(design, target_width=_share("--width", width))
+    if margin is not None:
+        design = replace(design, margin=margin_of(margin))
     return replace(study, design=design)
+
+
+def margin_of(text: str) -> float:
+    """The option --margin as a fraction. Raises UsageError."""
+    margin = _share("--margin", text)
+    if not 0 < margin < 1:
+        raise UsageError("--margin: must lie between 0 % and 100 %")
+    return margin
+
+
+def _share(option: str, text: str) -> float:
+    try:
+        return parse_share(text)
+    except UnitError as e:
+        raise UsageError(f"{option}: {e}") from e
 
 
 def order_of(results: Path, text: str, *, force: bool, overrun: bool = False) -> Order:

@@ -25,6 +25,7 @@ from .measuring import (
     Fail,
     Force,
     Json,
+    Margin,
     MaxBlocks,
     Overrun,
     Parent,
@@ -61,6 +62,7 @@ def quick(
     pages: Pages = typer.Option(Pages.HUGE, "--pages", help="Page size that the kernels ask for."),
     mode: Mode = Design,
     width: str = Width,
+    margin: str = Margin,
     results: Path = Parent,
     json: bool = Json,
     everything: bool = All,
@@ -78,7 +80,7 @@ def quick(
             file=sys.stderr,
         )
     study = with_pages(study_from(name, seed, complain), pages)
-    study = changed(study, time=time, mode=mode, width=width)
+    study = changed(study, time=time, mode=mode, width=width, margin=margin)
     return measure(
         study,
         results,
@@ -99,6 +101,7 @@ def run(
     max_blocks: int = MaxBlocks,
     seed: int = Seed,
     mode: Mode = Design,
+    margin: str = Margin,
     scale: Scale = ScaleOption,
     only: list[str] = Only,
     backend: str = Backend,
@@ -114,6 +117,8 @@ def run(
     if in_parts(study_file, scale=scale, only=only, backend=backend):
         from ..run.series import make_here
 
+        if margin is not None:
+            raise UsageError("--margin does not apply to a study in parts: each part has its own")
         asked = SeriesOptions(
             name=study_file,
             scale=scale or Scale.SMALL,
@@ -136,7 +141,7 @@ def run(
             json=json,
             fail_on=fail_on,
         )
-    study = changed(study_from(study_file, seed, complain), time=time, mode=mode)
+    study = changed(study_from(study_file, seed, complain), time=time, mode=mode, margin=margin)
     return measure(
         study,
         results,

@@ -11,7 +11,6 @@ from ..api.measuring import weighed
 from ..errors import UsageError
 from ..model.keys import did_you_mean
 from ..model.study import Attachment
-from ..units import UnitError, parse_share
 from .common import FailOn, duration
 from .measuring import (
     All,
@@ -26,6 +25,7 @@ from .measuring import (
     Seed,
     Width,
     changed,
+    margin_of,
     measure,
 )
 
@@ -72,12 +72,6 @@ def weigh(
             raise UsageError(
                 f"{name} is not an environment", remedy=f"a command stands behind --: ... -- {name}"
             )
-    try:
-        share = parse_share(margin)
-    except UnitError as e:
-        raise UsageError(f"--margin: {e}") from e
-    if not 0 < share < 1:
-        raise UsageError("--margin: must lie between 0 % and 100 %")
     study = weighed(
         names,
         workloads=workload,
@@ -87,7 +81,7 @@ def weigh(
         attachments=_attachments(attachment),
         mpi=mpi,
         image=image,
-        margin=share,
+        margin=margin_of(margin),
         time=duration(time) or 90.0,
         time_limit=duration(time_limit, "--time-limit"),
         seed=seed,
