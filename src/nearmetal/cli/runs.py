@@ -12,7 +12,7 @@ import typer
 from ..api.measuring import bounded, machine_here, resumed
 from ..api.results import frozen_study, open_results, open_series
 from ..api.studies import study_from, study_text
-from ..errors import ExitCode
+from ..errors import ExitCode, UsageError
 from ..host import LocalHost
 from ..model.series import Scale
 from ..model.study import Mode, Pages, Study
