@@ -1,5 +1,4 @@
-"""Which backends there are: the entry points of the group nearmetal.environments, ours and those of other
-packages."""
+"""The registered backends: the entry points of the group nearmetal.environments in all installed packages."""
 
 from __future__ import annotations
 
@@ -12,22 +11,22 @@ GROUP = ENTRY_POINTS
 
 
 def backend_names() -> tuple[str, ...]:
-    """Names in order of the alphabet; loads none."""
+    """Return the names of all backends in alphabetical order, without loading them."""
     return tuple(plugins.points(GROUP))
 
 
 def get_backend(name: str) -> Backend:
-    """A backend by name.
+    """Return the backend with a name.
 
-    Raises UnavailableError when there is none, or it does not load.
+    Raises UnavailableError if there is none, or if it does not load.
     """
     backend: Backend = plugins.load(GROUP, name, "backend", UnavailableError)
     return backend
 
 
 def backends() -> dict[str, Backend]:
-    """Every backend by name.
+    """Return all backends by name.
 
-    Raises UnavailableError when one does not load.
+    Raises UnavailableError if one does not load.
     """
     return {name: get_backend(name) for name in backend_names()}

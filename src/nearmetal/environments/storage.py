@@ -1,5 +1,5 @@
-"""Storage of instances, made on the machine before the start and handed to any backend as a directory that it
-binds at the same path; what a backend must know of it is that path alone."""
+"""Storage of instances. It is created on the machine before an instance starts, as a directory that any
+backend binds at the same path. A backend needs to know only that path."""
 
 from __future__ import annotations
 
@@ -22,23 +22,24 @@ from .contract import Unavailable
 DISKS = Path(model.DISKS)
 
 MAKE_LIMIT = 300.0
-"""Seconds for making a file system or mounting an export."""
+"""Time limit for creating a file system or mounting an export, in seconds."""
 
 MKFS = ("mkfs.ext4", "-q", "-F", "-E", "lazy_itable_init=0,lazy_journal_init=0,nodiscard")
-"""Nothing is left to be written in the background, where it would disturb what is measured."""
+"""Command that creates a file system. It writes everything at once: initialisation in the background would
+disturb the measurements."""
 
 NEEDS_ROOT = frozenset({StorageKind.TMPFS, StorageKind.LOOP, StorageKind.BLOCK, StorageKind.NFS})
 SHARED = frozenset({StorageKind.BLOCK, StorageKind.NFS})
-"""Mounted once in a run: every instance has a directory of its own on it."""
+"""Kinds that are mounted once in a run. Every instance has a directory of its own there."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Volume:
     """The storage of one instance.
 
-    path: of the directory, the same inside and outside.
-    inside: it is made in the instance's own root, by a command in it, and goes with it; else it is there
-        already and has to be bound.
+    path: path of the directory, the same inside and outside the instance.
+    inside: whether a command in the instance creates it in the instance's own root, so that it disappears
+        with the instance. Otherwise it exists on the machine and must be bound.
     """
 
     path: Path
@@ -46,13 +47,16 @@ class Volume:
 
 
 def why_not(host: Host, storage: Storage, *, own_root: bool) -> Unavailable | None:
-    """Why this machine cannot give such storage; None where it can, as far as can be told without making it.
-    own_root: the instances have a root file system of their own."""
+    """Return why this machine cannot provide the storage; None if no reason is found without creating it.
+
+    own_root: whether the instances have a root file system of their own.
+    """
     missing = why_no_kind(host, storage.kind)
     if missing is not None:
         return missing
     if storage.kind is StorageKind.OVERLAY and own_root and not host.is_root():
-        # Its directories belong to users that the user namespace does not know: none can be copied up.
+        # Its directories belong to users that are not mapped in the user namespace, so overlayfs cannot copy
+        # them up.
         return Unavailable(
             reason=f"storage overlay: without root nothing can be made in {DISKS} of an instance",
             remedy="run as root, or take bind",
@@ -68,7 +72,8 @@ def why_not(host: Host, storage: Storage, *, own_root: bool) -> Unavailable | No
 
 
 def why_no_kind(host: Host, kind: StorageKind) -> Unavailable | None:
-    """Why this machine has no storage of a kind, whatever its path: privileges, programs, the kernel."""
+    """Return which privilege, program or kernel feature this machine lacks for a kind of storage; None if it
+    lacks none. Paths are not checked."""
     if kind in NEEDS_ROOT and not host.is_root():
         return Unavailable(
             reason=f"storage {kind} is mounted, which needs root; overlay and bind do not",
@@ -93,7 +98,11 @@ def why_no_kind(host: Host, kind: StorageKind) -> Unavailable | None:
 
 
 def check_storage(host: Host, kind: StorageKind, label: str) -> Unavailable | None:
-    """why_no_kind; a tmpfs and a loop file are really made, and gone again."""
+    """Return why this machine has no storage of a kind, as why_no_kind. For a tmpfs and a loop file, also
+    create one and remove it.
+
+    label: name of a temporary directory.
+    """
     missing = why_no_kind(host, kind)
     if missing is not None or kind not in (StorageKind.TMPFS, StorageKind.LOOP):
         return missing
@@ -116,7 +125,8 @@ def check_storage(host: Host, kind: StorageKind, label: str) -> Unavailable | No
 
 
 def _why_not_device(host: Host, device: Path, *, overwrite: bool) -> Unavailable | None:
-    """A device that anything uses, or that nobody has given away, is not written to."""
+    """Return why a device must not be written to; None if it may. A device is refused if it is in use, or if
+    the user has not allowed to overwrite it."""
     try:
         found = device.stat()
     except OSError as e:
@@ -136,8 +146,11 @@ def _why_not_device(host: Host, device: Path, *, overwrite: bool) -> Unavailable
 
 
 def device_user(host: Host, number: str) -> str | None:
-    """What uses a block device or a part of it ('8:0'): a mount, swap, another device; None = nothing that
-    is known."""
+    """Return what uses a block device or one of its partitions: a mount, swap or another device; None if no
+    use is found.
+
+    number: device number, such as '8:0'.
+    """
     numbers = {number: "it"}
     block = Path(f"/sys/dev/block/{number}")
     with contextlib.suppress(OSError):
@@ -165,9 +178,11 @@ def device_user(host: Host, number: str) -> str | None:
 
 @contextmanager
 def mounted_once(host: Host, storage: Storage, target: Path) -> Iterator[Path]:
-    """The file system that the instances of a run share, mounted at target, a directory to be made.
+    """Mount the file system that the instances of a run share, and unmount it on exit.
 
-    Raises UnavailableError, RunError.
+    target: mount point; the directory is created.
+    Raises UnavailableError if this machine cannot provide the storage.
+    Raises RunError if creating or mounting the file system fails.
     """
     why = why_not(host, storage, own_root=False)
     if why is not None:
@@ -194,11 +209,14 @@ def volume(
     shared: Path | None,
     own_root: bool,
 ) -> Iterator[Volume]:
-    """Storage of one instance; all of it is gone on leaving. label: of the instance; directory: to be made
-    and mounted on; shared: where the storage is mounted that all share; own_root: the instance has a root
-    file system of its own.
+    """Create the storage of one instance, and remove all of it on exit.
 
-    Raises RunError.
+    label: label of the instance.
+    run_scratch: directory of the run, where directories outside it are noted.
+    directory: mount point for a tmpfs or a loop file; it is created.
+    shared: mount point of the storage that all instances share; None for other kinds.
+    own_root: whether the instance has a root file system of its own.
+    Raises RunError if the storage cannot be created.
     """
     match storage.kind:
         case StorageKind.OVERLAY if own_root:
@@ -229,14 +247,15 @@ def volume(
 
 
 def _mount_file(host: Host, file: Path, size: int, target: Path) -> None:
-    """An ext4 in a file whose blocks are all there: one with holes would be extended while it is measured."""
+    """Create an ext4 file system in a file and mount it. All blocks of the file are allocated now: a sparse
+    file would grow during a measurement."""
     try:
         with file.open("xb") as new:
             os.posix_fallocate(new.fileno(), 0, size)
     except OSError as e:
         raise RunError(f"storage loop: {file}: {e.strerror}", remedy="a smaller size, or another path") from e
     _run(host, [*MKFS, str(file)])
-    # mount(8) takes a free loop device that the kernel frees again with the mount (autoclear).
+    # mount(8) chooses a free loop device. The kernel releases it on unmount (autoclear).
     _run(host, ["mount", "-t", "ext4", "-o", "loop", str(file), str(target)])
 
 

@@ -1,6 +1,9 @@
-"""The machine itself, its root changed to the tree of an image: what the native baseline runs in, what
-builds the kernels for an image, and from where its mpirun reaches several instances. A mount namespace of its
-own, so that no mount outlives a kill, and nothing else."""
+"""Instances that are the machine itself, except that their root is the tree of an image.
+
+The native baseline runs in such an instance. So do the build of the kernels for an image, and an image's
+mpirun that reaches several instances. Its only namespace of its own is a mount namespace, so that no mount
+remains if it is killed.
+"""
 
 from __future__ import annotations
 
@@ -32,10 +35,12 @@ def in_tree(
     *,
     netns: str | None = None,
 ) -> Iterator[BoxInstance]:
-    """An instance in the tree of the request, everything else the machine's own. groups: of the instance;
-    netns: a network namespace to stand in, None: the machine's.
+    """Start an instance in the tree of the request; everything else in it is the machine's own.
 
-    Raises UnavailableError, RunError.
+    groups: control groups of the instance, by controller.
+    netns: network namespace that it runs in; None for the machine's own.
+    Raises UnavailableError if there is neither root nor a shared user namespace.
+    Raises RunError if it does not start.
     """
     if request.user_namespace is None and not host.is_root():
         raise UnavailableError(

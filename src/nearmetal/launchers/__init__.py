@@ -1,5 +1,5 @@
-"""From a job (ranks over hosts, a transport) to the command line and environment of an MPI launch. It starts
-only the commands that find the installed MPI."""
+"""Build the command line and environment of an MPI launch from a job, which is the ranks, their hosts and a
+transport. The only commands that this package runs are those that find the installed MPI."""
 
 from .installed import InstalledMpi, find_mpi, mpi_of_compiler, programs_of
 from .job import JOB_VARIABLE, HostSlots, Launch, MpiJob, everywhere

@@ -49,14 +49,15 @@ def launch(job: MpiJob, mpirun: str, mpi_version: tuple[int, int, int]) -> Launc
         **everywhere(job.scratch),
         "OMPI_ALLOW_RUN_AS_ROOT": "1",
         "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
-        # The parameters stand in argv, where the record shows them; none is to come in from outside.
+        # All parameters are in argv, where the record shows them. None may come from the outer environment.
         "OMPI_MCA_plm_rsh_pass_environ_mca_params": "0",
         "OMPI_MCA_mca_base_param_files": "none",
     }
     argv = [mpirun, "--bind-to", "none"]
     if job.entering:
-        # The ranks stand in other networks than their daemon, which else listens on its loopback alone: by
-        # the names of PMIx 4, and of PMIx 3, of which Open MPI 5 dies.
+        # The ranks are in other network namespaces than their daemon, which by default listens on loopback
+        # only. Set the parameters by their names in PMIx 4, and for Open MPI 4 also in PMIx 3. The names of
+        # PMIx 3 make Open MPI 5 fail.
         for part in ("base", "tcp") if major < 5 else ("base",):
             env[f"PMIX_MCA_ptl_{part}_if_include"] = job.hub_interface
             env[f"PMIX_MCA_ptl_{part}_remote_connections"] = "1"
@@ -78,7 +79,7 @@ def launch(job: MpiJob, mpirun: str, mpi_version: tuple[int, int, int]) -> Launc
     else:
         argv += ["--oversubscribe"]
         if major < 5:
-            # Without remote hosts no daemon has to be reached: the loopback is enough and never absent.
+            # Without remote hosts there are no daemons to reach, so loopback is enough. It always exists.
             mca += [("plm", "isolated"), ("oob_tcp_if_include", "lo")]
     for key, value in mca:
         argv += ["--mca", key, value]

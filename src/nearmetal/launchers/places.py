@@ -1,4 +1,4 @@
-"""Is every rank where the placement wants it? Judged from what the ranks themselves reported."""
+"""Check from the reports of the ranks that each of them runs where the placement requires it."""
 
 from __future__ import annotations
 
@@ -10,16 +10,19 @@ from ..model.study import Placement
 
 
 class PlacementDiffers(TrialFailedError):
-    """A launch succeeded but its ranks are not where they should be (Open MPI 5 with oversubscription was
-    seen to put all ranks on the first host without a word)."""
+    """A launch succeeded, but its ranks are not where they should be. Open MPI 5 with oversubscription, for
+    example, has put all ranks on the first host without an error message."""
 
 
 def verify_places(
     places: Sequence[RankPlace], placement: Placement, cpus: Sequence[Sequence[int]], hosts: Sequence[str]
 ) -> None:
-    """places: one per rank; cpus: those that it may use, by rank; hosts: host name of each instance.
+    """Check the places that the ranks of a launch have reported.
 
-    Raises PlacementDiffers naming the first rank that is elsewhere.
+    places: one for each rank.
+    cpus: CPUs that each rank may use, by rank.
+    hosts: host name of each instance.
+    Raises PlacementDiffers, with the first rank that runs elsewhere.
     """
     if sorted(p.rank for p in places) != list(range(placement.ranks)):
         raise PlacementDiffers(

@@ -1,5 +1,5 @@
-"""Do the ranks talk by what was asked for? Judged from what the kernel shows of them, not from what the
-library was told."""
+"""Check that the ranks communicate by the requested transport. The check uses what the kernel reports about
+their processes, not the settings of the MPI library."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ SEEN = {
     Transport.TCP: "TCP connections between ranks",
     Transport.SHM: "memory shared by ranks, no TCP between them",
 }
-"""What is recorded of a transport that was seen."""
+"""Text in the record when a transport was observed."""
 ONE_RANK = "nothing: one rank sends none a message"
 NOT_SEEN = "nothing: it ended before its ranks could be looked at"
 _LOGS = "read the trial's log"
 
 
 class TransportDiffers(TrialFailedError):
-    """A launch succeeded, but its ranks do not talk by the transport of their arm."""
+    """A launch succeeded, but its ranks do not communicate by the transport of their arm."""
 
 
 def links_between(held: Mapping[int, RankHolds]) -> frozenset[Link]:
-    """The TCP connections that have a rank at either end, each from both ends."""
+    """Return the TCP connections between ranks. Each connection appears twice, once from each end."""
     return frozenset(
         link
         for one, other in permutations(held, 2)
@@ -37,10 +37,12 @@ def links_between(held: Mapping[int, RankHolds]) -> frozenset[Link]:
 def verify_transport(
     held: Mapping[int, RankHolds], wanted: Transport, ranks: int, *, connected: bool
 ) -> str | None:
-    """What was seen, for the record; None where it is too early to tell. connected: every pair of ranks has
-    talked by now, so that what is not there will not come.
+    """Return what was observed, for the record; None if it is too early to decide.
 
-    Raises TransportDiffers naming the first rank that stands out.
+    held: connections and memory of each rank whose process was found.
+    connected: whether every pair of ranks has communicated by now, so that a connection or shared memory that
+        is missing will not appear later.
+    Raises TransportDiffers, with the first rank that uses another transport.
     """
     if ranks == 1:
         return ONE_RANK

@@ -33,7 +33,7 @@ class Kind:
     schema: JSON Schema of what a file may contain.
     write: returns the text that reads back as the value.
     plain: whether that text needs no quotes in YAML.
-    words: all texts that there are, where they can be counted.
+    words: all texts that are accepted, if it is a fixed set.
     unit: whether the text has a unit.
     """
 
@@ -47,7 +47,11 @@ class Kind:
 
 @dataclass(frozen=True, eq=False)
 class Each:
-    """A list. least: number of its items."""
+    """A list of values.
+
+    item: type of its items.
+    least: smallest number of items.
+    """
 
     item: Kind
     least: int = 0
@@ -57,13 +61,15 @@ class Each:
 class Key:
     """A key of a study file.
 
-    kind: what it takes; a dataclass with keys of its own where it holds a mapping.
-    doc, examples: for people and editors.
-    name: in the file.
-    usual: what people read as its default, where that is not the default written out.
-    optional: may be left out of a file although the field has no default; the reader of the file gives one.
-    always: written out also where it is as usual.
-    written_before: the field before which it is written out, where that is not its place here.
+    kind: type of its value; a dataclass with keys of its own if the value is a mapping.
+    doc, examples: documentation for people and editors.
+    name: name in the file; the name of the field if empty.
+    usual: the default as people read it, if it differs from the text of the default.
+    optional: whether the key may be omitted although the field has no default. The reader of the file then
+        provides the value.
+    always: whether the key is written even if it has its default value.
+    written_before: the field before which it is written, if the order of the file differs from that of the
+        fields.
     """
 
     kind: Kind | Each | type[Any]
@@ -77,7 +83,7 @@ class Key:
 
 
 def key(kind: Kind | Each | type[Any], doc: str, *examples: Any, **more: Any) -> dict[str, Key]:
-    """Metadata of a field that a study file fills; the arguments are those of Key."""
+    """Return the metadata of a field that a study file fills; the arguments are those of Key."""
     return {_KEY: Key(kind=kind, doc=doc, examples=examples, **more)}
 
 

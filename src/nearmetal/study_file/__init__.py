@@ -1,7 +1,8 @@
-"""YAML study files: read with every mistake at its place, written frozen, described to people and editors.
+"""YAML study files: read them and report every mistake with its position, write the frozen study of a results
+directory, and describe the keys for people and editors.
 
-Cheap to import: pydantic and ruamel come in only where a file is read. Knows no workload and no backend; what
-a study may name is handed in as a Catalog.
+The package is cheap to import: pydantic and ruamel are imported only when a file is read. It imports no
+workload and no backend; the names that a study may use are passed as a Catalog.
 """
 
 from .catalog import COMMAND, Catalog

@@ -1,4 +1,4 @@
-"""Workloads that are applications: read from their entries, and how they fit the arms that run them."""
+"""Workloads that are applications: read their entries, and check that they fit the arms that run them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .validate import validate
 
 
 def read_application(piece: Piece, catalog: Catalog | None, problems: Problems) -> ApplicationWorkload | None:
-    """None, and its mistakes in problems, where it does not fit."""
+    """Return the workload of an entry; None if the entry has mistakes, which are added to problems."""
     from .sections import ApplicationSection
 
     before = problems.added
@@ -55,7 +55,11 @@ def check_applications(
     catalog: Catalog,
     problems: Problems,
 ) -> None:
-    """Every application runs on the placements, and has the storage, that it is run with."""
+    """Check that every application can run on its placements, and has storage if it needs it. Mistakes are
+    added to problems.
+
+    frame: the study; its workloads may be missing.
+    """
     for piece in pieces:
         w = workloads.get(piece.name)
         if not isinstance(w, ApplicationWorkload):

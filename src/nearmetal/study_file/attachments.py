@@ -1,4 +1,5 @@
-"""What a network may be asked for by its attachment: settings that do not fit it. Adds to problems."""
+"""Check that the attachment of an environment fits its backend, and its network settings the attachment.
+Mistakes are added to problems."""
 
 from __future__ import annotations
 
@@ -23,7 +24,8 @@ _OF_QEMU = {
 
 
 def check_attachment(section: Environment, node: Node, path: Path, problems: Problems) -> None:
-    """The attachment of an environment against its backend, and the section `network` against both."""
+    """Check the attachment of an environment against its backend, and the section `network` against the
+    attachment."""
     attachment, can = section.attachment, capabilities_of(section.backend)
     if can is not None and attachment not in can.attachments:
         at: Path = ("attachment",)
@@ -39,7 +41,10 @@ def check_attachment(section: Environment, node: Node, path: Path, problems: Pro
 
 
 def _misfits(section: Environment, *, given: bool) -> Iterator[tuple[Path, str]]:
-    """given: whether the section `network` has keys."""
+    """Yield the network settings that do not fit the attachment.
+
+    given: whether the section `network` has keys.
+    """
     attachment, network = section.attachment, section.network
     if not attachment.seated:
         if given:
@@ -64,7 +69,7 @@ def _misfits(section: Environment, *, given: bool) -> Iterator[tuple[Path, str]]
 
 
 def _refusal(backend: str, can: Capabilities, attachment: Attachment) -> str:
-    """Why a backend cannot have an attachment, and what to write instead."""
+    """Return why a backend cannot have an attachment, and what to write instead."""
     if attachment in can.not_attached:
         return can.not_attached[attachment]
     if can.bare:

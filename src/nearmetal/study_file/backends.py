@@ -1,5 +1,5 @@
-"""The backends that a study names, asked for what they can do: found by their entry points, loaded only where
-a study names them."""
+"""Find out what the backends that a study names can do. Backends are found by their entry points, and loaded
+only if they are needed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..model.environments.environment import BackendSettings
 
 
 def capabilities_of(backend: str) -> Capabilities | None:
-    """None where no such backend is installed, or it does not load."""
+    """Return the capabilities of a backend; None if it is not installed or does not load."""
     try:
         found: Capabilities = plugins.load(ENTRY_POINTS, backend, "backend", UnavailableError).capabilities
     except UnavailableError:
@@ -21,18 +21,20 @@ def capabilities_of(backend: str) -> Capabilities | None:
 
 
 def is_bare(backend: str) -> bool:
-    """Whether an instance of it is the machine itself."""
+    """Return whether an instance of the backend is the machine itself."""
     can = capabilities_of(backend)
     return can is not None and can.bare
 
 
 def backends_that(have: Callable[[Capabilities], object]) -> tuple[str, ...]:
-    """Names of the installed backends that have something, in order of the alphabet; loads all."""
+    """Return the names of the installed backends that meet a condition, in alphabetical order. Loads all
+    backends."""
     found = {name: capabilities_of(name) for name in plugins.points(ENTRY_POINTS)}
     return tuple(name for name, can in found.items() if can is not None and have(can))
 
 
 def every_settings() -> tuple[type[BackendSettings], ...]:
-    """The settings of all installed backends that have some of their own; loads all."""
+    """Return the settings classes of all installed backends that have settings of their own. Loads all
+    backends."""
     found = [capabilities_of(name) for name in plugins.points(ENTRY_POINTS)]
     return tuple(dict.fromkeys(can.settings for can in found if can is not None and can.settings is not None))

@@ -1,4 +1,5 @@
-"""What a study may name: backends, kernels with their parameters, metrics. Handed in by the upper rooms."""
+"""The names that a study may use: backends, kernels with their parameters, applications and metrics. The
+packages that call this one provide them."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ from ..model.keys import did_you_mean
 from ..model.study import ApplicationWorkload, Study
 from ..units import BASE, EXAMPLES, Dimension, UnitError, exact, parse, parse_count, parse_size, pattern
 
-#: The key of Catalog.metrics for what every command is measured by.
+#: The key in Catalog.metrics of the metrics that every command has.
 COMMAND = "command"
 #: The type of a parameter that takes any text, such as a path.
 TEXT = "text"
@@ -19,13 +20,13 @@ ParamValue = str | int | float
 
 @dataclass(frozen=True, kw_only=True)
 class KnownApplication:
-    """What study files may say of an application.
+    """What study files may say about an application.
 
-    parameters: (type, what it is for) by name, types as in Catalog.
-    misfit: (parameter, value) -> why the value does not fit although its type does, or None. Of a workload
-        whose keys are sound: metrics: the names of what it measures.
-    misplaced: why it does not run on arms of the study, one text for each cause.
-    needs_storage: whether its environments must have storage.
+    parameters: (type, documentation) of each parameter, by name; types as in Catalog.
+    misfit: returns for a parameter and a value of the right type why the value is not accepted, or None.
+    metrics: returns the names of the metrics of a workload whose keys have no mistakes.
+    misplaced: returns why such a workload cannot run on arms of the study, one text for each cause.
+    needs_storage: returns whether the environments of such a workload must have storage.
     """
 
     parameters: Mapping[str, tuple[str, str]]
@@ -37,20 +38,22 @@ class KnownApplication:
 
 @dataclass(frozen=True, kw_only=True)
 class Catalog:
-    """What study files may name.
+    """The names that study files may use.
 
-    A type of a parameter is a list of alternatives divided by '|': a dimension ('count', 'size', 'time',
-    'share', 'rate'), 'text', or a word that stands for itself: 'size', 'count | auto', 'S | W | A | B'.
+    The type of a parameter is a list of alternatives separated by '|'. An alternative is a dimension
+    ('count', 'size', 'time', 'share', 'rate'), 'text', or a literal word. Examples: 'size', 'count | auto',
+    'S | W | A | B'.
 
-    backends: names of entry points.
-    kernels: by kernel and parameter, the type and what it is for.
-    metrics: names of what is measured, by kernel, event of the instances ('start', ...) and COMMAND; a kernel
-        that is missing may have any metric.
+    backends: names of the entry points.
+    kernels: (type, documentation) of each parameter, by kernel and parameter.
+    metrics: names of the metrics, by kernel, event of the instances ('start', ...) and COMMAND. A kernel that
+        is missing here may have any metric.
     writers: kernels that need storage.
-    applications: by name.
-    misfit: (kernel, parameter, value) -> why the value does not fit although its type does, or None.
-    no_image: (name of an image, the study's own definitions, file of the study) -> why no instance can have
-        the image, or None.
+    applications: applications by name.
+    misfit: returns for a kernel, a parameter and a value of the right type why the value is not accepted, or
+        None.
+    no_image: returns for the name of an image, the study's own definitions and the file of the study why no
+        instance can have the image, or None.
     """
 
     backends: tuple[str, ...]
@@ -66,8 +69,12 @@ class Catalog:
 
 @dataclass(frozen=True, kw_only=True)
 class ParamType:
-    """A parameter's type, read from a Catalog. dimension: None where only words are taken, or, with text, any
-    text at all."""
+    """The type of a parameter, parsed from its text in a Catalog.
+
+    dimension: dimension of its numbers; None if it accepts no numbers.
+    words: words that it accepts.
+    text: whether it accepts any text.
+    """
 
     dimension: Dimension | None
     words: tuple[str, ...]
@@ -75,7 +82,7 @@ class ParamType:
 
     @classmethod
     def of(cls, text: str) -> ParamType:
-        """From 'count | auto'."""
+        """Parse a type such as 'count | auto'."""
         parts = [p.strip() for p in text.split("|")]
         known = {d.value: d for d in Dimension}
         found = [known[p] for p in parts if p in known]
@@ -83,7 +90,10 @@ class ParamType:
         return cls(dimension=found[0] if found else None, words=words, text=TEXT in parts)
 
     def read(self, text: str) -> ParamValue:
-        """A value in base units, or one of the words. Raises UnitError."""
+        """Return the value of a text: a number in base units, or the text itself.
+
+        Raises UnitError if the text is not accepted.
+        """
         if text in self.words or self.text:
             return text
         if self.dimension is None:
@@ -99,13 +109,13 @@ class ParamType:
             value = parse_size(text)
         else:
             value = parse(text, self.dimension)
-        may_be_zero = self.dimension in (Dimension.SIZE, Dimension.RATE)  # an empty message, no set rate
+        may_be_zero = self.dimension in (Dimension.SIZE, Dimension.RATE)  # an empty message; no fixed rate
         if value < 0 or (value == 0 and not may_be_zero):
             raise UnitError(f'"{text[:40]}" is not above zero')
         return value
 
     def write(self, value: ParamValue) -> str:
-        """The text that reads back as exactly this value."""
+        """Return the text that reads back as exactly this value."""
         if isinstance(value, str) or self.dimension is None:
             return str(value)
         return exact(value, self.dimension)
@@ -117,7 +127,7 @@ class ParamType:
 
     @property
     def sentence(self) -> str:
-        """For people: 'size with unit B', 'S, W, A or B'."""
+        """The accepted values as a text for people, such as 'S, W, A or B'."""
         own = []
         if self.dimension is not None:
             unit = BASE[self.dimension]
@@ -128,7 +138,7 @@ class ParamType:
         return f"{', '.join(names[:-1])} or {names[-1]}" if len(names) > 1 else names[0]
 
     def schema(self) -> dict[str, object]:
-        """JSON Schema of the values."""
+        """Return the JSON Schema of the values."""
         if self.text:
             return {"type": ["string", "number"]}
         either: list[dict[str, object]] = []

@@ -1,4 +1,5 @@
-"""What no key can tell by itself: names that must exist, combinations that must fit. Adds to problems."""
+"""Checks that concern several keys: names that must exist, and combinations that must fit. Mistakes are added
+to problems."""
 
 from __future__ import annotations
 
@@ -16,9 +17,11 @@ from .tree import MapNode, Node, mark_of
 
 
 def usable(section: Environment, place: Placement) -> bool:
-    """Whether the instances of an environment on a placement can reach each other: on the host's own network
-    they would share one address, without one they have none. Emulated nodes have a network each, and a bare
-    one is one instance."""
+    """Return whether the instances of an environment on a placement can reach each other.
+
+    On the host's own network they would all have the same address, and without a network they have none.
+    Each emulated node has a network of its own, and can hold one instance of a bare backend.
+    """
     if place.nodes > 1:
         bare = is_bare(section.backend) and place.instances == 1 and section.attachment is Attachment.HOST
         return bare or section.attachment is Attachment.VETH_BRIDGE
@@ -26,8 +29,8 @@ def usable(section: Environment, place: Placement) -> bool:
 
 
 def reach_memory(section: Environment, place: Placement) -> bool:
-    """Whether the ranks on a placement can talk by the transport that was asked for: shared memory takes one
-    instance, or several of one node that see each other's processes and segments."""
+    """Return whether the ranks on a placement can use the requested transport. Shared memory needs one
+    instance, or several on one node that share the machine's PID and IPC namespaces."""
     alone = place.nodes * place.instances == 1
     shares = place.nodes == 1 and set(section.share).issuperset(Shared)
     return section.transport is not TransportWish.SHM or alone or shares
@@ -41,7 +44,7 @@ def check_environment(
     catalog: Catalog | None,
     problems: Problems,
 ) -> None:
-    """Backend, placements and planted work of one environment."""
+    """Check the backend, the placements and all other keys of one environment that depend on them."""
     if catalog is not None and section.backend not in catalog.backends:
         what = f'unknown backend "{section.backend}"{did_you_mean(section.backend, catalog.backends)}'
         problems.add(mark_of(node, ("backend",)), (*path, "backend"), what)
@@ -100,7 +103,7 @@ def _check_share(section: Environment, node: Node, path: Path, problems: Problem
 
 
 def check_placement(section: Placement, node: Node, path: Path, problems: Problems) -> None:
-    """One CPU for each rank, or none named."""
+    """Check that a placement names one CPU for each rank or none, and that its other keys fit."""
     ranks = section.nodes * section.instances * section.tasks
     nodes = f"{section.nodes} x " if section.nodes > 1 else ""
     if section.nodes == 1 and isinstance(node, MapNode) and "link" in node.entries:
@@ -123,7 +126,7 @@ def check_placement(section: Placement, node: Node, path: Path, problems: Proble
 def check_named_workloads(
     section: Environment, node: Node, path: Path, workloads: Sequence[str], problems: Problems
 ) -> None:
-    """The workloads that an environment runs, where it does not run all."""
+    """Check the names of the workloads that an environment runs, if it does not run all."""
     for number, name in enumerate(section.workloads):
         at: Path = ("workloads", number)
         what = ""
@@ -143,7 +146,7 @@ def check_beside(
     catalog: Catalog | None,
     problems: Problems,
 ) -> None:
-    """The backend of a companion, and that its arm has the machine to itself."""
+    """Check the backend of a companion, and that its arm runs alone on the machine."""
     if section.beside is None:
         return
     at: Path = ("beside", "backend")

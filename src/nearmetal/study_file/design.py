@@ -1,4 +1,5 @@
-"""The design: baselines, numbers of blocks and primary metrics that must fit. Adds to problems."""
+"""Read and check the design: baselines, numbers of blocks and primary metrics. Mistakes are added to
+problems."""
 
 from __future__ import annotations
 
@@ -16,25 +17,28 @@ from .workloads import metrics_of
 if TYPE_CHECKING:
     from .sections.base import Section
 
-#: Fewer blocks have no 95 % interval at all: 2/2^n > 5 % for n < 6.
+#: Least number of blocks. With fewer there is no 95 % confidence interval: 2/2^n > 5 % for n < 6.
 LEAST_BLOCKS = 6
 
 
 BASELINE = Key(
     kind=NAME, doc="the environment that the others are compared with", examples=("native",), name="baseline"
 )
-"""Instead of baselines, where there is one."""
+"""Key that may replace `baselines` if there is only one."""
 
 
 def design_section() -> type[Section]:
-    """The keys of a design."""
+    """Return the section with the keys of a design."""
     from .sections import section_of
 
     return section_of(Design, first={BASELINE.name: BASELINE})
 
 
 def read_design(node: Node | None, seed: int | None, problems: Problems) -> Design | None:
-    """seed: used where the file gives none."""
+    """Read the design of a study; None if it cannot be read.
+
+    seed: seed if the file gives none.
+    """
     if not isinstance(node, MapNode):
         return None
     from .sections import made
@@ -59,7 +63,7 @@ def check_design(
     catalog: Catalog | None,
     problems: Problems,
 ) -> None:
-    """Baselines, numbers of blocks and primary metrics."""
+    """Check the baselines, the numbers of blocks and the primary metrics."""
     path: Path = ("design",)
     names = tuple(environments)
     given = [k for k in ("baseline", "baselines") if k in node.entries]
@@ -68,7 +72,7 @@ def check_design(
         problems.add(
             mark_of(node, ("baselines",), key=True), path, "baseline and baselines: one of them is enough"
         )
-    elif not design.baselines and given == read:  # baselines: null says no more than no key at all
+    elif not design.baselines and given == read:  # `baselines: null` means the same as no key
         problems.add(node.mark, path, f"no baseline; write baseline: {names[0] if names else 'native'}")
     for number, name in enumerate(design.baselines):
         at: Path = ("baselines", number) if "baselines" in read else ("baseline",)
@@ -123,9 +127,9 @@ def _check_primary(
 
 
 def check_arms(frame: Study, root: MapNode, problems: Problems) -> None:
-    """Every arm has something to be compared with, and every baseline something that is compared with it.
+    """Check that every arm is compared with a baseline, and that every baseline is used in a comparison.
 
-    frame: the study, its workloads may be missing.
+    frame: the study; its workloads may be missing.
     """
     first, *further = frame.design.baselines
     for arm in frame.arms():

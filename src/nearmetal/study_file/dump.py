@@ -1,4 +1,5 @@
-"""Study -> a study file that loads back to an equal Study: the frozen study of a results directory."""
+"""Write a Study as a study file that loads back to an equal Study, for the frozen study of a results
+directory."""
 
 from __future__ import annotations
 
@@ -30,15 +31,18 @@ from .tree import MAX_BYTES, MAX_TEXT
 #: First line of every study file that is written, so that editors complete and check it.
 SCHEMA_LINE = "# yaml-language-server: $schema=./nearmetal.schema.json"
 
-# YAML text by key; what is None or empty is left out.
+# YAML text by key. Values that are None or empty are left out.
 Tree = Mapping[str, "str | Tree | None"]
 _SAFE = re.compile(r"[A-Za-z][A-Za-z0-9_./+-]*|[1-9][0-9]*x[0-9]+")
 _WORDS = frozenset({"null", "true", "false", "yes", "no", "on", "off", "nan", "inf"})
 
 
 def dump_study(study: Study, catalog: Catalog) -> str:
-    """The text; values with units, the seed always. catalog: tells which kernel parameters are sizes, times
-    or shares. Loads back with the same catalogue or with none. Raises UsageError for what no file can hold.
+    """Return the text of a study file. Values have units, and the seed is always written.
+
+    catalog: says which kernel parameters are sizes, times or shares. The file loads back with the same
+        catalogue or without one.
+    Raises UsageError if the study contains something that a file cannot hold.
     """
     tree: Tree = {
         "name": _text(study.name),
@@ -58,7 +62,8 @@ def dump_study(study: Study, catalog: Catalog) -> str:
 
 
 def _keyed(told: object) -> Tree:
-    """What is declared as keys: what is as usual is left out, but for one key where all is."""
+    """Return the values of the fields that are declared as keys. Defaults are left out; if all values are
+    defaults, the first key is written."""
     every = {f.name: (f, key) for f, key in keys_of(type(told))}
     for name, (_, key) in list(every.items()):
         if key.written_before:
@@ -182,14 +187,14 @@ def _numbers(numbers: Sequence[int]) -> str:
 
 
 def _text(text: str) -> str:
-    """Plain where nobody could take it for anything but a text, else in double quotes."""
+    """Return a text in YAML: plain if it cannot be mistaken for another type, else in double quotes."""
     if len(text) > MAX_TEXT:
         raise UsageError(f"a text of {len(text)} characters; a study holds at most {MAX_TEXT}")
     if _SAFE.fullmatch(text) and text.casefold() not in _WORDS:
         return text
     if "\0" in text or any("\ud800" <= c <= "\udfff" for c in text):
         raise UsageError(f"a study file cannot hold {text[:60]!r}: it is not valid Unicode text")
-    # JSON's escapes are YAML's, save that YAML takes fewer characters as they are.
+    # YAML has the same escapes as JSON, but more characters must be escaped.
     return "".join(c if c.isprintable() else _escape(c) for c in json.dumps(text, ensure_ascii=False))
 
 

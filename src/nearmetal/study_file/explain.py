@@ -1,4 +1,4 @@
-"""All keys and units of a study file as text for people, made from the sections and the unit tables."""
+"""Describe all keys and units of a study file as text for people, from the sections and the unit tables."""
 
 from __future__ import annotations
 
@@ -23,7 +23,10 @@ _WIDTH, _COLUMN = 100, 18
 
 
 def explain(catalog: Catalog | None = None) -> str:
-    """Every key with what it means, its default and an example; every unit. catalog: also the kernels."""
+    """Return the text: every key with its meaning, its default and an example, and every unit.
+
+    catalog: if given, the text also contains its kernels and applications.
+    """
     from . import sections as s
 
     workload_kinds = (
@@ -87,14 +90,14 @@ def _key(name: str, field: FieldInfo, indent: str, *, example: bool) -> list[str
 
 
 def _known_words(field: FieldInfo) -> tuple[str, ...]:
-    """All texts that a key takes; empty where there are others, or it may be left open."""
+    """Return all texts that a key accepts; empty if it is not a fixed set."""
     from .fields import Taken
 
     return next((m.kind.words for m in field.metadata if isinstance(m, Taken)), ())
 
 
 def _wrapped(name: str, words: str, indent: str) -> list[str]:
-    """A name, and beside it its words in a column of their own."""
+    """Return the lines of a name with its description in a column beside it."""
     head = f"{indent}{name} ".ljust(len(indent) + _COLUMN)
     lines = textwrap.wrap(
         re.sub(r"(\d) (?=\S)", "\\1\u00a0", words),  # a number stays with its unit
@@ -118,7 +121,7 @@ def _default(field: FieldInfo) -> str:
 
 
 def application_lines(catalog: Catalog) -> list[str]:
-    """Every application with its parameters."""
+    """Return the lines that describe every application with its parameters."""
     out = []
     for name, entry in catalog.applications.items():
         out += [f"  {name}", *_parameter_lines(entry.parameters)]
@@ -133,7 +136,7 @@ def _parameter_lines(parameters: Mapping[str, tuple[str, str]]) -> list[str]:
 
 
 def kernel_lines(catalog: Catalog) -> list[str]:
-    """Every kernel with its parameters and metrics."""
+    """Return the lines that describe every kernel with its parameters and metrics."""
     out = []
     for kernel, params in catalog.kernels.items():
         out += [f"  {kernel}", *_parameter_lines(params)]

@@ -1,6 +1,6 @@
-"""The types of the keys of a study file, for pydantic: what model.keys reads and describes.
+"""The types of the keys of a study file as pydantic annotations, made from the kinds in model.keys.
 
-Imports pydantic: imported by the sections alone.
+Only the sections import this module, since it imports pydantic.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ from .npb import Benchmark, Size
 from .subjects import subject_names
 
 ENV_KEY = r"^[A-Za-z_][A-Za-z0-9_]{0,199}$"
-LEAST_SCALE, MOST_SCALE = 1e-30, 1e30  # a factor beyond these is a slip of the hand
+LEAST_SCALE, MOST_SCALE = 1e-30, 1e30  # a factor beyond these limits is a typing mistake
 _JSON_PATH = r"^[^.\s]+(\.[^.\s]+)*$"
 
 
-@dataclass(frozen=True, eq=False)  # a kind has no hash, which an annotation must have
+@dataclass(frozen=True, eq=False)  # an annotation must be hashable, so compare by identity
 class Taken:
-    """An annotation: the value is read, and described, by a kind."""
+    """An annotation with the kind that reads and describes the value."""
 
     kind: Kind
 

@@ -1,4 +1,4 @@
-"""The virtual machines of environments: which of their keys go together. Adds to problems."""
+"""Check which keys of environments with virtual machines fit together. Mistakes are added to problems."""
 
 from __future__ import annotations
 
@@ -22,15 +22,16 @@ from .problems import Path, Problems
 from .tree import MapNode, Node, mark_of
 
 LEAST_MEMORY = 48 * MIB
-"""Below it no kernel unpacks its initramfs."""
-#: Of Linux's drivers, in bytes (max_mtu of e1000 and 8139cp).
+"""Least memory of a guest, in bytes. With less, no kernel can unpack its initramfs."""
+#: Largest MTU by network card, in bytes: max_mtu of Linux's drivers e1000 and 8139cp.
 _MOST_MTU = {Nic.E1000: 16110, Nic.RTL8139: 4096}
 
 Found = Iterator[tuple[Path, str]]
 
 
 def check_guest(section: Environment, node: Node, path: Path, problems: Problems) -> None:
-    """What a virtual machine can have, and what only it has."""
+    """Check the keys of an environment: those that a virtual machine cannot have, and `guest`, which only a
+    virtual machine can have."""
     can = capabilities_of(section.backend)
     if can is None:
         return
@@ -57,7 +58,7 @@ def check_guest(section: Environment, node: Node, path: Path, problems: Problems
 
 
 def _around(section: Environment) -> Found:
-    """Of the environment's other keys."""
+    """Yield the keys outside `guest` that an environment with virtual machines cannot have."""
     if section.share:
         yield ("share",), "a guest shares no namespace with the machine"
     if section.storage is not None and section.storage.kind is not StorageKind.OVERLAY:
@@ -70,7 +71,10 @@ def _around(section: Environment) -> Found:
 
 
 def _inside(section: Environment, g: GuestSettings, own: frozenset[str]) -> Found:
-    """Of the guest's keys. own: those that are given."""
+    """Yield the mistakes in `guest`.
+
+    own: keys of `guest` that the file has.
+    """
     if g.memory < LEAST_MEMORY:
         yield ("memory",), f"no guest boots in less than {exact(LEAST_MEMORY, Dimension.SIZE)}"
     if g.memory % MIB:

@@ -1,4 +1,5 @@
-"""Definitions of images: in the section images of a study file, or in a file of their own."""
+"""Read definitions of images from the section `images` of a study file, or from a file with one
+definition."""
 
 from __future__ import annotations
 
@@ -25,14 +26,14 @@ _NAME = Key(kind=NAME, doc="in a file of its own: its name", examples=("own",), 
 
 
 def image_section() -> type[Section]:
-    """The keys of an image."""
+    """Return the section with the keys of an image."""
     from .sections import section_of
 
     return section_of(ImageDefinition, first={_NAME.name: _NAME})
 
 
 def _read(node: Node, path: Path, name: str, problems: Problems) -> tuple[ImageDefinition | None, str | None]:
-    """The definition of an image, and the name that stands in it."""
+    """Return the definition of an image, and the name that it contains; None for what is missing."""
     from .sections import made
 
     section = validate(image_section(), node, path, problems)
@@ -40,7 +41,8 @@ def _read(node: Node, path: Path, name: str, problems: Problems) -> tuple[ImageD
 
 
 def read_images(root: MapNode, problems: Problems) -> dict[str, ImageDefinition]:
-    """By name, from the section images of a study file; the mistaken ones are left out."""
+    """Return the definitions in the section `images` of a study file, by name. Definitions with mistakes are
+    left out."""
     node = root.get(SECTION)
     found = {}
     for key, (mark, entry) in (node.entries if isinstance(node, MapNode) else {}).items():
@@ -59,7 +61,7 @@ def check_images(
     catalog: Catalog | None,
     problems: Problems,
 ) -> None:
-    """The image of every environment, and that of the kernel of its guests, is one that stands."""
+    """Check that the image of every environment, and the image with the kernel of its guests, exists."""
     node = root.get(SECTION)
     entries = node.entries if isinstance(node, MapNode) else {}
     if HOST in entries:
@@ -73,7 +75,7 @@ def check_images(
         wanted |= {("guest", "kernel"): kernel} if kernel is not None and "/" not in kernel else {}
         for key, image in wanted.items():
             if image in entries and image not in images:
-                continue  # its mistakes are told where it is defined
+                continue  # its mistakes are reported at its definition
             what = catalog.no_image(image, images, problems.file) or ""
             if what:
                 at: Path = ("environments", name, *key)
@@ -81,9 +83,11 @@ def check_images(
 
 
 def load_definition(path: FilePath, name: str) -> ImageDefinition:
-    """The image of that name, from a file with one definition or from a study file that has a section images.
+    """Return the image with a name from a file with one definition, or from a study file with a section
+    `images`.
 
-    Raises StudyError (mistakes in the file), UsageError (no such file, no such image in it).
+    Raises StudyError if the file has mistakes or does not define the image.
+    Raises UsageError if the file cannot be read.
     """
     try:
         text = path.read_text(encoding="utf-8")
@@ -95,7 +99,10 @@ def load_definition(path: FilePath, name: str) -> ImageDefinition:
 
 
 def read_definition(text: str, file: str, name: str) -> ImageDefinition:
-    """As load_definition; file: what messages call it."""
+    """Return the image with a name from the text of a file, as load_definition.
+
+    file: name of the file in messages.
+    """
     problems = Problems(file)
     root = read_tree(text, problems)
     if SECTION in root.entries:

@@ -1,4 +1,4 @@
-"""Environments whose instances stand in the guests of another one: which two go together."""
+"""Check environments whose instances run in the guests of another environment."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .tree import MapNode, entries_of, mark_of
 
 
 def check_inside(root: MapNode, environments: Mapping[str, Environment | None], problems: Problems) -> None:
-    """Of every environment that names another one to stand in."""
+    """Check every environment that names another one to run in. Mistakes are added to problems."""
     for name, (_, node) in entries_of(root, "environments").items():
         section = environments[name]
         if section is None or section.inside is None:
@@ -32,13 +32,13 @@ def check_inside(root: MapNode, environments: Mapping[str, Environment | None], 
 def _misfits(
     name: str, section: Environment, environments: Mapping[str, Environment | None]
 ) -> dict[str, str]:
-    """Why it cannot stand in the one that it names, by key."""
+    """Return why the environment cannot run in the one that it names, by key; empty if it can."""
     other, others = section.inside, [n for n in environments if n != name]
     if other is None or other not in others:
         return {"inside": f'unknown environment "{other}"{did_you_mean(str(other), others)}'}
     around = environments[other]
     if around is None:
-        return {}  # its mistakes are told where they stand
+        return {}  # the mistakes of the other environment are reported at their own place
     outer, inner = capabilities_of(around.backend), capabilities_of(section.backend)
     if outer is not None and not outer.virtual:
         takers = " or ".join(backends_that(lambda c: c.virtual))
@@ -50,7 +50,7 @@ def _misfits(
 
 
 def _not_inside(section: Environment, around: Environment | None, *, has_image: bool) -> dict[str, str]:
-    """Keys that no instance in a guest can have."""
+    """Return the keys that an instance in a guest cannot have, with the reason."""
     return dict(_keys(section, around, has_image=has_image)) if around is not None else {}
 
 

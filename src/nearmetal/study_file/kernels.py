@@ -1,4 +1,5 @@
-"""The own parameters of a kernel or an application: text <-> base units, by the types of the catalogue."""
+"""Read and write the parameters of a kernel or an application: texts in the file, values in base units. The
+types are those of the catalogue."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ _INTEGER = re.compile(r"[+-]?[0-9]{1,20}")
 _NUMBER = re.compile(r"[+-]?(?:[0-9]+\.[0-9]*|\.[0-9]+|[0-9]+)(?:[eE][+-]?[0-9]{1,3})?")
 
 Known = Mapping[str, tuple[str, str]]
-"""(type, what it is for) by parameter, as in a Catalog."""
+"""(type, documentation) of each parameter, as in a Catalog."""
 
 Misfit = Callable[[str, ParamValue], str | None]
 
@@ -29,9 +30,13 @@ def read_params(
     misfit: Misfit,
     problems: Problems,
 ) -> dict[str, ParamValue]:
-    """The parameters called `names` in base units. owner: whose they are, for messages; known: None for a
-    frozen study, whose texts tell their own dimension; misfit: why a value of the right type does not fit.
-    Mistakes go to problems."""
+    """Return the parameters of a node in base units. Mistakes are added to problems.
+
+    owner: name of the kernel or application, for messages.
+    names: names of the parameters to read.
+    known: types by parameter; None for a frozen study, whose texts show their dimension.
+    misfit: returns why a value of the right type is not accepted, or None.
+    """
     out: dict[str, ParamValue] = {}
     for name in names:
         key_mark, value = node.entries[name]
@@ -55,7 +60,8 @@ def read_params(
 
 
 def frozen_value(scalar: Scalar) -> ParamValue:
-    """What write_param wrote, without knowing the kernel: quoted is text, a unit tells the dimension."""
+    """Return the value of a parameter in a frozen study, without knowing the kernel: a quoted text is a text,
+    and a unit shows the dimension."""
     text = scalar.text
     if not scalar.plain:
         return text
@@ -72,7 +78,8 @@ def frozen_value(scalar: Scalar) -> ParamValue:
 
 
 def write_number(name: str, value: float, known: Known) -> str:
-    """A parameter as it stands in a frozen study: read back alike with the catalogue and without."""
+    """Return a number as text for a frozen study. It reads back as the same value with or without the
+    catalogue."""
     if name in known:
         return ParamType.of(known[name][0]).write(value)
     return repr(value)

@@ -1,4 +1,5 @@
-"""A study file -> Study, or StudyError with every mistake at its place. Starts nothing."""
+"""Load a study file as a Study, or raise StudyError with the position of every mistake. No program is
+started."""
 
 from __future__ import annotations
 
@@ -24,9 +25,14 @@ from .workloads import check_programs, read_workload, workload_pieces
 
 
 def load_study(path: FilePath, catalog: Catalog | None, *, seed: int | None = None) -> Study:
-    """The study in a file. catalog: what it may name; None for the frozen study of a results directory, which
-    may come from a machine with other backends: its names are taken as they stand. seed: used where the file
-    gives none. Raises StudyError (mistakes in the file), UsageError (no such file)."""
+    """Return the study in a file.
+
+    catalog: names that it may use; None for the frozen study of a results directory. Its names are not
+        checked, since it may come from a machine with other backends.
+    seed: seed if the file gives none.
+    Raises StudyError if the file has mistakes.
+    Raises UsageError if the file cannot be read.
+    """
     try:
         with path.open("rb") as file:
             raw = file.read(MAX_BYTES + 1)
@@ -49,7 +55,11 @@ def load_study(path: FilePath, catalog: Catalog | None, *, seed: int | None = No
 
 
 def load_text(text: str, name: str, catalog: Catalog | None, *, seed: int | None = None) -> Study:
-    """The study in a text; name: what messages call it. Otherwise as load_study. Raises StudyError."""
+    """Return the study in a text, as load_study.
+
+    name: name of the file in messages.
+    Raises StudyError if the text has mistakes.
+    """
     from .sections import TopSection
 
     problems = Problems(name)

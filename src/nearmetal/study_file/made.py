@@ -1,4 +1,4 @@
-"""What was read, put together: placements and environments that fit, with the design."""
+"""Combine placements, environments and design into a study without workloads."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def frame_of(
     design: Design | None,
     problems: Problems,
 ) -> Study | None:
-    """The study without its workloads; None as long as a name in it leads nowhere."""
+    """Return the study without its workloads; None if a part has mistakes or a name in it is unknown."""
     known = {k: v for k, v in placements.items() if v is not None}
     sound = {k: v for k, v in environments.items() if v is not None}
     if (

@@ -1,7 +1,8 @@
-"""A user's own NAS Parallel Benchmarks as commands: which binary, what it prints, on how many ranks it runs.
+"""A user's own NAS Parallel Benchmarks as commands: find the binary, read its output, and check the number of
+ranks.
 
-The output is the same from NPB 2 to 3.4, Fortran and C: a summary of `name = value` lines at the end. Up to
-NPB 3.3 the number of ranks was compiled in and is part of the file's name.
+The output has the same form from NPB 2 to 3.4, in Fortran and C: a summary of `name = value` lines at the
+end. Up to NPB 3.3, the number of ranks is fixed at compile time and is part of the file's name.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from ..model.study import RANKS, Arm, Better, CommandWorkload, MetricSpec, Verif
 
 
 class Benchmark(StrEnum):
-    """The eight of the MPI version."""
+    """The eight benchmarks of the MPI version."""
 
     EP = "ep"
     IS = "is"
@@ -30,7 +31,7 @@ class Benchmark(StrEnum):
 
 
 class Size(StrEnum):
-    """Their classes."""
+    """The problem classes of the benchmarks."""
 
     S = "S"
     W = "W"
@@ -53,8 +54,8 @@ _VERIFY = VerifySpec(regex=r"^ *Verification *= *(\S.*?) *$", expected="SUCCESSF
 class Program:
     """The binary of one benchmark and class.
 
-    path: with the placeholder for the number of ranks where there is one binary for each.
-    built: for how many ranks there is one, None where the same runs on all.
+    path: path of the binary, with a placeholder for the number of ranks if there is one binary for each.
+    built: numbers of ranks with a binary; None if one binary runs on any number of ranks.
     """
 
     path: Path
@@ -62,7 +63,7 @@ class Program:
     built: frozenset[int] | None
 
     def misfit(self, ranks: int) -> str | None:
-        """Why it does not run on so many ranks, or None."""
+        """Return why it cannot run on this number of ranks; None if it can."""
         allowed = ranks_of(self.benchmark)
         if not allowed.allow(ranks):
             return f"{self.benchmark} runs on {allowed} ranks, not on {ranks}"
@@ -73,18 +74,20 @@ class Program:
 
 
 def ranks_of(benchmark: Benchmark) -> Ranks:
-    """The ranks that benchmark and reference implementation have in common."""
+    """Return the numbers of ranks that both the benchmark and its reference implementation support."""
     if benchmark is Benchmark.EP:
         return Ranks.ANY
     return Ranks.SQUARES if benchmark in _SQUARE else Ranks.POWERS
 
 
 def find_program(directory: Path, benchmark: Benchmark, size: Size) -> Program | None:
-    """cg.A.x, else cg.A.<ranks>, in letters of either case; None where the directory holds neither. Raises
-    OSError where it cannot be read."""
+    """Find cg.A.x, or else cg.A.<ranks>, in upper or lower case; None if the directory contains neither.
+
+    Raises OSError if the directory cannot be read.
+    """
     wanted = re.compile(rf"({benchmark}\.{size})\.(x|[1-9][0-9]{{0,5}})", re.IGNORECASE)
     matches = [m for path in directory.iterdir() if path.is_file() and (m := wanted.fullmatch(path.name))]
-    # Of several spellings the usual one.
+    # If there are several spellings, prefer the usual one.
     matches.sort(key=lambda m: (m[1] != f"{benchmark}.{size}", m[0]))
     for match in matches:
         if match[2] in "xX":
@@ -97,7 +100,10 @@ def find_program(directory: Path, benchmark: Benchmark, size: Size) -> Program |
 
 
 def npb_command(name: str, program: Program, *, env: Mapping[str, str], time_limit: float) -> CommandWorkload:
-    """The binary as a workload of that name; time_limit: seconds."""
+    """Return the binary as a workload with this name.
+
+    time_limit: seconds.
+    """
     return CommandWorkload(
         name=name,
         argv=(str(program.path),),
@@ -110,8 +116,7 @@ def npb_command(name: str, program: Program, *, env: Mapping[str, str], time_lim
 
 
 def misfits(name: str, program: Program, arms: Iterable[Arm]) -> tuple[str, ...]:
-    """Why the workload of that name does not run on the ranks of the arms that take it, one text for each
-    number of ranks."""
+    """Return why a workload cannot run on arms that it is meant for, one text for each cause."""
     found: dict[str, dict[str, None]] = {}
     for arm in arms:
         what = program.misfit(arm.placement.ranks) if arm.environment.takes(name) else None

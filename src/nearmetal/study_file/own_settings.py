@@ -1,4 +1,4 @@
-"""What only one backend has in a study file: its own keys, and its own rules about all others."""
+"""Keys in a study file that only one backend has, and the backend's own rules for all other keys."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from .tree import MapNode, Node, Scalar, mark_of
 
 
 def settings_for(node: Node) -> tuple[type[BackendSettings], ...]:
-    """The settings of the backend of an environment; those of all backends where it has a key that is none of
-    theirs."""
+    """Return the settings class of an environment's backend, if it has one. If the environment has a key that
+    it does not know, return those of all backends."""
     entries = node.entries if isinstance(node, MapNode) else {}
     _, backend = entries.get("backend", (None, None))
     can = capabilities_of(backend.text) if isinstance(backend, Scalar) else None
@@ -25,7 +25,7 @@ def settings_for(node: Node) -> tuple[type[BackendSettings], ...]:
 
 
 def check_own(section: Environment, node: Node, path: Path, problems: Problems) -> None:
-    """The own keys are those of its backend, and all keys are such as it can have."""
+    """Check that an environment has no settings of another backend, and that its backend accepts its keys."""
     can = capabilities_of(section.backend)
     if can is None:
         return
@@ -50,7 +50,7 @@ def _tell_owner(
 
 
 def _paths(node: Node | None) -> Iterator[KeyPath]:
-    """Every key below a node, with those that lead to it."""
+    """Yield the path of every key below a node."""
     for key, (_, inner) in (node.entries if isinstance(node, MapNode) else {}).items():
         yield (key,)
         yield from ((key, *path) for path in _paths(inner))

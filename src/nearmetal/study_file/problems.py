@@ -1,4 +1,4 @@
-"""Where mistakes of one study file are gathered, so that all of them are told at once."""
+"""Collect the mistakes of a study file, so that all of them are reported at once."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Path = tuple[str | int, ...]
 
 
 class Mark(NamedTuple):
-    """A place in the text; line and column count from 1."""
+    """A position in the text; line and column count from 1."""
 
     line: int
     column: int
@@ -21,10 +21,10 @@ class Mark(NamedTuple):
 class Problems:
     """The mistakes of one file.
 
-    file: its name as shown.
-    found: by place and message, so that the mistake of a part that a sweep repeats is shown once.
+    file: name of the file in messages.
+    found: mistakes by position and message, so that a mistake in a part that a sweep repeats is shown once.
     added: number of calls of add(), repeated mistakes included.
-    unread: keys that are given but wrong, so that what was made of the others holds the usual instead.
+    unread: keys whose values have mistakes. Objects made from the other keys contain defaults for them.
     """
 
     file: str
@@ -41,7 +41,10 @@ class Problems:
         )
 
     def stop(self, mark: Mark, what: str) -> NoReturn:
-        """The file cannot be read further."""
+        """Add a mistake after which the file cannot be read further.
+
+        Raises StudyError.
+        """
         self.add(mark, (), what)
         raise self.error()
 
@@ -50,7 +53,7 @@ class Problems:
 
 
 def dotted(path: Path) -> str:
-    """('environments', 'lxc', 'placements', 0) -> 'environments.lxc.placements[0]'."""
+    """Return a path as text, such as 'environments.lxc.placements[0]'."""
     out = ""
     for part in path:
         out += f"[{part}]" if isinstance(part, int) else f".{clip(part)}" if out else clip(part)
@@ -62,5 +65,5 @@ def clip(text: str, limit: int = 60) -> str:
 
 
 def printable(text: str) -> str:
-    """Safe to print: no control characters, no lone surrogates."""
+    """Return a text that is safe to print: control characters and lone surrogates are replaced."""
     return "".join(c if c.isprintable() else "�" for c in text)

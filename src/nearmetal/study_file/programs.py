@@ -1,4 +1,4 @@
-"""Programs of one's own: read from their entries, and what no key can tell by itself."""
+"""Users' own programs: read their entries, and check what concerns several keys."""
 
 from __future__ import annotations
 
@@ -19,9 +19,12 @@ if TYPE_CHECKING:
 
 
 def read_program(piece: Piece, catalog: Catalog | None, problems: Problems) -> CommandWorkload | None:
-    """None, and its mistakes in problems, where it does not fit. Paths are seen from where nearmetal is
-    started, and whole from then on: a run may be resumed from elsewhere. catalog: None, files are not looked
-    for either."""
+    """Return the workload of an entry; None if the entry has mistakes, which are added to problems.
+
+    Paths are relative to the current directory and are made absolute, since a run may be resumed from another
+    directory.
+    catalog: names that the study may use. If it is None, the existence of files is not checked either.
+    """
     from .sections import CommandSection
 
     before = problems.added
@@ -66,8 +69,8 @@ def read_program(piece: Piece, catalog: Catalog | None, problems: Problems) -> C
 
 
 def _argv(section: CommandSection) -> tuple[str, ...]:
-    """A program that is named by where it lies, seen from where nearmetal is started, is still found from the
-    directory that it runs in, unless it was put there."""
+    """Return the command line. If the program has a directory of its own, a relative path to it is made
+    absolute, unless the file is one of those that are put into that directory."""
     program, *arguments = section.command or [""]
     elsewhere = bool(section.files) or any(m.file for m in section.metrics.values())
     elsewhere = elsewhere or (section.verify is not None and section.verify.file is not None)
@@ -91,7 +94,7 @@ def _verify_spec(section: VerifySection) -> VerifySpec:
 
 
 class _Checks:
-    """Of one program; every mistake goes to problems, at its place."""
+    """The checks of one program. Every mistake is added to problems with its position."""
 
     def __init__(self, section: CommandSection, piece: Piece, problems: Problems) -> None:
         self._section, self._piece, self._problems = section, piece, problems
@@ -101,7 +104,7 @@ class _Checks:
         self._problems.add(mark_of(self._piece.node, at, key=key), self._piece.path + at, what)
 
     def start(self) -> None:
-        """A program or an interpreter."""
+        """Check the command, or the interpreter of the script."""
         command, script = self._section.command, self._section.script
         if command and not command[0].strip():
             self._add(("command", 0), "an empty text is no program")
@@ -115,7 +118,10 @@ class _Checks:
             self._add(("per_task",), what, key=True)
 
     def files(self, *, look: bool) -> None:
-        """Each is there, and has a place of its own. look: whether the machine is asked."""
+        """Check that every file exists, and that no two files have the same place.
+
+        look: whether to check that the files exist.
+        """
         seen = [SCRIPT] if self._section.script is not None else []
         for path, name in self._section.files.items():
             at: Path = ("files", path)
@@ -128,7 +134,7 @@ class _Checks:
                 self._add(at, why, key=True)
 
     def metric(self, metric: MetricSection, at: Path) -> None:
-        """One way to find its number."""
+        """Check that a metric has exactly one way to find its number."""
         if (metric.regex is None) == (metric.json_path is None):
             many = "both stand here" if metric.regex is not None else "neither stands here"
             self._add(at, f"one of regex and json_path finds the number; {many}", key=True)
@@ -138,7 +144,10 @@ class _Checks:
         self._written(metric.file, (*at, "file"))
 
     def verify(self, verify: VerifySection, *, look: bool) -> None:
-        """What is looked for, and what it is compared with."""
+        """Check what a verification searches for, and what it compares it with.
+
+        look: whether to check that the reference file exists.
+        """
         at: Path = ("verify",)
         bounded = verify.min is not None or verify.max is not None
         if verify.regex is None and (bounded or verify.expected is not None):
@@ -172,13 +181,16 @@ class _Checks:
             self._add((*at, "min"), f"{section.min:g} is more than max, {section.max:g}")
 
     def _written(self, name: str | None, at: Path) -> None:
-        """What is put there is not taken for what it writes."""
+        """Check that a file the program should write is not one of those that are put there for it."""
         if name is not None and meets(name, self._brought):
             self._add(at, f'"{name}" is put there by us; name a file that the program writes')
 
 
 def _unreadable(path: str, *, directory: bool) -> str:
-    """Why a file, or where that will do a directory, cannot be read; '' where it can."""
+    """Return why a file cannot be read; '' if it can.
+
+    directory: whether a directory is accepted too.
+    """
     file = FilePath(path)
     try:
         if directory and file.is_dir():

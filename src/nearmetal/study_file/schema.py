@@ -1,4 +1,4 @@
-"""JSON Schema (draft 2020-12) of study files, for editors: made from the sections and the catalogue."""
+"""Make the JSON Schema (draft 2020-12) of study files, for editors, from the sections and the catalogue."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ Schema = dict[str, Any]
 
 
 def json_schema(catalog: Catalog) -> Schema:
-    """The schema: every key described, with examples; units as patterns; backends, kernels with their
-    parameters, and metrics of the catalogue by name."""
+    """Return the schema. It describes every key with examples, has patterns for units, and contains the names
+    of the catalogue: backends, applications, kernels with their parameters, and metrics."""
     from pydantic.json_schema import models_json_schema
 
     from . import sections as s
@@ -71,7 +71,7 @@ def json_schema(catalog: Catalog) -> Schema:
 
 
 def _kernel(general: Schema, name: str, catalog: Catalog) -> Schema:
-    """The keys of a workload that is this kernel."""
+    """Return the schema of a workload with this kernel."""
     out = _own_keys(general, "kernel", name, catalog.kernels[name])
     known = catalog.metrics.get(name)
     if known:
@@ -80,7 +80,10 @@ def _kernel(general: Schema, name: str, catalog: Catalog) -> Schema:
 
 
 def _own_keys(general: Schema, key: str, name: str, parameters: Mapping[str, tuple[str, str]]) -> Schema:
-    """The keys of a workload of the kind `key` that is `name`."""
+    """Return the schema of a workload with the kernel or application `name`.
+
+    key: 'kernel' or 'application'.
+    """
     out = copy.deepcopy(general)
     properties: Schema = out["properties"]
     properties[key] |= {"const": name, "examples": [name]}
@@ -92,7 +95,7 @@ def _own_keys(general: Schema, key: str, name: str, parameters: Mapping[str, tup
 
 
 def _tidy(node: Any) -> Any:
-    """Without pydantic's titles and without null: an optional key is left out, not set to nothing."""
+    """Return a schema without pydantic's titles and without null: an optional key is omitted, not null."""
     if isinstance(node, list):
         return [_tidy(n) for n in node]
     if not isinstance(node, dict):

@@ -1,4 +1,5 @@
-"""The storage of environments: its keys, and programs that are told of it. Adds to problems."""
+"""Check the storage of environments: its keys, and whether workloads that need it have it. Mistakes are added
+to problems."""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ _STORAGE_KEYS: Mapping[StorageKind, tuple[tuple[str, ...], tuple[str, ...]]] = {
 
 
 def check_storage(section: Storage, node: Node, path: Path, problems: Problems) -> None:
-    """The keys that belong to its kind, and a path that can be one."""
+    """Check that a storage has the keys of its kind and a valid path."""
     must, may = _STORAGE_KEYS[section.kind]
     storage = node.get("storage") if isinstance(node, MapNode) else None
     given = storage.entries if isinstance(storage, MapNode) else {}
@@ -49,8 +50,10 @@ def check_told_storage(
     writers: frozenset[str],
     problems: Problems,
 ) -> None:
-    """An environment has storage where a program that it runs is told of some, or a kernel needs it. writers:
-    those kernels."""
+    """Check that an environment has storage if a program that it runs refers to it, or a kernel needs it.
+
+    writers: kernels that need storage.
+    """
     if section.storage is not None or (*path, "storage") in problems.unread:
         return
     for w in workloads:

@@ -8,12 +8,15 @@ from ..model.study import SubjectFacts
 
 
 def subject_names() -> tuple[str, ...]:
-    """In order of the alphabet; loads none."""
+    """Return the names of all subjects in alphabetical order, without loading them."""
     return tuple(plugins.points(plugins.SUBJECTS))
 
 
 def subject_facts(name: str) -> SubjectFacts:
-    """What a subject says of itself. Raises UsageError if there is none of that name, or it does not load."""
+    """Return the facts that a subject declares about itself.
+
+    Raises UsageError if there is none with this name, or if it does not load.
+    """
     found = plugins.load_class(plugins.SUBJECTS, name, "subject", UsageError)
     facts: SubjectFacts = next(facts for facts in found.facts if facts.name == name)
     return facts

@@ -1,7 +1,8 @@
-"""`matrix` and `zip` of a workload: one entry of the file -> several workloads, named after their values.
+"""Expand `matrix` and `zip` of a workload: one entry of the file becomes several workloads, which are named
+after their values.
 
-They stand beside `kernel` or `subject`, or inside of `npb`.
-Works on marked nodes, so that a mistake in a swept value is told where the value stands.
+The two keys are beside `kernel` or `subject`, or inside `npb`. The expansion works on nodes with positions,
+so that a mistake in a swept value is reported at the position of the value.
 """
 
 from __future__ import annotations
@@ -20,7 +21,10 @@ _FIXED = ("kernel", "subject", "metrics", "matrix", "zip")  # what a sweep may n
 
 @dataclass(frozen=True, kw_only=True)
 class Piece:
-    """One workload as it stands after the sweep. mark: of its key in the file."""
+    """One workload after the expansion.
+
+    mark: position of its key in the file.
+    """
 
     name: str
     mark: Mark
@@ -35,7 +39,8 @@ Row = tuple[tuple[str, Mark, Scalar], ...]
 
 
 def expand(name: str, mark: Mark, node: Node, problems: Problems) -> tuple[Piece, ...]:
-    """The workloads that one entry stands for; itself where it has no sweep. Mistakes go to problems."""
+    """Return the workloads of one entry; the entry itself if it has no sweep. Mistakes are added to
+    problems."""
     whole = Piece(name=name, mark=mark, node=node)
     if not isinstance(node, MapNode):
         return (whole,)
@@ -52,7 +57,11 @@ def expand(name: str, mark: Mark, node: Node, problems: Problems) -> tuple[Piece
 
 
 def _expand(whole: Piece, node: MapNode, path: Path, problems: Problems) -> tuple[Piece, ...]:
-    """node: of the whole piece, where the swept keys stand beside the sweep; path: its own."""
+    """Expand the sweep in a node.
+
+    node: node of the whole piece, which contains the sweep.
+    path: path of the node.
+    """
     name, mark = whole.name, whole.mark
     swept = [key for key in ("matrix", "zip") if key in node.entries]
     if not swept:
@@ -87,14 +96,14 @@ def _piece(
 
 
 def _part(text: str) -> str:
-    """A value as part of a name: '2 M' -> '2M', '0.5' -> '0_5'."""
+    """Return a value as part of a name: '2M' for '2 M', '0_5' for '0.5'."""
     return re.sub(r"[^\w-]", "_", re.sub(r"\s", "", text)) or "_"
 
 
 def _columns(
     node: Node, path: Path, taken: set[str], problems: Problems
 ) -> list[list[tuple[str, Mark, Scalar]]]:
-    """The values of every swept key."""
+    """Return the values of every swept key."""
     if not isinstance(node, MapNode) or not node.entries:
         problems.add(node.mark, path, "keys with lists are wanted here, such as {class: [S, W]}")
         return []

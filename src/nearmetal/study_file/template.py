@@ -1,4 +1,4 @@
-"""The commented study that `nearmetal init` writes: a real one, to run as it is or to change."""
+"""The commented study file that `nearmetal init` writes. It can be run as it is or changed."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ placements:
 
 workloads:
 """
-# By kernel, so that a catalogue without one of them still gives a study that loads.
+# By kernel, so that the study also loads if the catalogue lacks one of them.
 _WORKLOADS: tuple[tuple[str, str], ...] = (
     (
         "stream",
@@ -125,7 +125,7 @@ design:
 
 
 def template(catalog: Catalog) -> str:
-    """The text; loads without a mistake under this catalogue."""
+    """Return the text of the study file. It loads without mistakes with this catalogue."""
     here = [text for kernel, text in _WORKLOADS if kernel in catalog.kernels]
     return f"{SCHEMA_LINE}\n{_HEAD}{''.join(here)}{_START}{_kernels(catalog)}{_DESIGN}"
 

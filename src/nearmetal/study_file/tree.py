@@ -1,8 +1,9 @@
-"""YAML 1.2 text -> a tree of marked nodes, within bounds; knows no key of a study.
+"""Parse YAML 1.2 text into a tree of nodes with positions, within fixed limits. This module does not depend
+on the keys of a study.
 
-Built from the parser's events, not from composed objects: events come one by one, so depth, nodes, tags and
-aliases are refused before anything recurses or grows. Every scalar stays text; what a text means is decided
-by the key it stands under, so no number is too long and no date impossible.
+The tree is built from the parser's events, which arrive one by one. Therefore excessive depth, too many
+nodes, tags and aliases are rejected before they cause recursion or use memory. Every scalar remains text. Its
+key decides what the text means, so no number is too long and no date is invalid.
 """
 
 from __future__ import annotations
@@ -31,8 +32,9 @@ _SURROGATES = re.compile("[\ud800-\udfff]")
 class Scalar:
     """A single value in a study file.
 
-    text: as meant, quotes and escapes resolved.
-    plain: written without quotes.
+    mark: its position.
+    text: its text, with quotes and escapes resolved.
+    plain: whether it is written without quotes.
     """
 
     mark: Mark
@@ -52,7 +54,11 @@ class ListNode:
 
 @dataclass(frozen=True, slots=True)
 class MapNode:
-    """entries: by key, in file order: (the key's own mark, value)."""
+    """A mapping in a study file.
+
+    mark: its position.
+    entries: (position of the key, value) by key, in the order of the file.
+    """
 
     mark: Mark
     entries: dict[str, tuple[Mark, Node]]
@@ -67,7 +73,7 @@ Data = None | str | list["Data"] | dict[str, "Data"]
 
 
 def plain_data(node: Node) -> Data:
-    """The node without its marks."""
+    """Return the data of a node without positions."""
     if isinstance(node, Scalar):
         return None if node.null else node.text
     if isinstance(node, ListNode):
@@ -76,7 +82,10 @@ def plain_data(node: Node) -> Data:
 
 
 def mark_of(root: Node, path: Path, *, key: bool = False) -> Mark:
-    """Where the value (key: the key) at path stands; the nearest thing above it where it does not exist."""
+    """Return the position of the value at a path, or that of its nearest existing parent.
+
+    key: whether to return the position of the key instead of the value.
+    """
     mark, node = root.mark, root
     for at, part in enumerate(path):
         if isinstance(node, MapNode) and isinstance(part, str) and part in node.entries:
@@ -91,9 +100,10 @@ def mark_of(root: Node, path: Path, *, key: bool = False) -> Mark:
 
 
 def read_tree(text: str, problems: Problems) -> MapNode:
-    """The file's mapping. Duplicate keys and unusable texts go to problems; the first of two keys stays.
+    """Return the top-level mapping of a file. Duplicate keys and unusable texts are added to problems; of
+    duplicate keys, the first is kept.
 
-    Raises StudyError where the text is no YAML, or goes beyond the bounds.
+    Raises StudyError if the text is not valid YAML or exceeds a limit.
     """
     text = text.removeprefix("\ufeff")
     if len(text) > MAX_BYTES:
@@ -124,8 +134,9 @@ def _events(text: str) -> Iterator[Event]:
 
 
 def _yaml_errors() -> tuple[type[Exception], ...]:
-    """What ruamel's scanner raises on hostile text besides its own errors: int() of %YAML versions, chr() of
-    \\U escapes, decoding of %-escapes in tags, slips of its own in half-written tokens."""
+    """Return the exceptions that ruamel can raise for invalid text. Besides its own errors, they come from
+    int() of %YAML versions, chr() of \\U escapes, decoding of %-escapes in tags, and bugs of ruamel with
+    incomplete tokens."""
     from ruamel.yaml.error import YAMLError, YAMLStreamError
 
     return (
@@ -164,7 +175,11 @@ def _reason(error: Exception) -> str:
 
 
 class _Builder:
-    """Takes events and holds the open containers; root: the finished document, None before."""
+    """Builds the tree from the parser's events.
+
+    root: the finished document; None until it is complete.
+    last: position of the last event.
+    """
 
     def __init__(self, problems: Problems) -> None:
         self.problems = problems
@@ -229,7 +244,7 @@ class _Builder:
 
 
 class _Open:
-    """A list or mapping whose end has not come yet."""
+    """A list or mapping whose end has not been read yet."""
 
     def __init__(self, mark: Mark, mapping: bool) -> None:
         self.mark, self.mapping = mark, mapping
@@ -253,6 +268,7 @@ class _Open:
 
 
 def entries_of(root: MapNode, section: str) -> Mapping[str, tuple[Mark, Node]]:
-    """The entries of a section of the file with the marks of their keys; none where it is missing."""
+    """Return the entries of a section of the file, with the positions of their keys. They are empty if the
+    section is missing."""
     node = root.get(section)
     return node.entries if isinstance(node, MapNode) else {}

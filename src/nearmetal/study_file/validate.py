@@ -1,4 +1,4 @@
-"""One node against one pydantic model: the values, or every mistake in words and at its own place."""
+"""Validate one node with a pydantic model: return the values, or report every mistake with its position."""
 
 from __future__ import annotations
 
@@ -21,10 +21,11 @@ if TYPE_CHECKING:
 
 
 def validate(model: type[Model], node: Node, path: Path, problems: Problems) -> Model | None:
-    """The node's values as `model`; every mistake goes to problems. path: of the node, for messages.
+    """Return the node's values as a model. Every mistake is added to problems.
 
-    Where only some keys are wrong (problems.unread), the model of the others, so what they have to do with
-    the rest of the file is checked all the same; None where not even that can be made.
+    If only some keys have mistakes (problems.unread), the model is made from the other keys, so that these
+    can still be checked against the rest of the file. None if that is impossible too.
+    path: path of the node, for messages.
     """
     from pydantic import ValidationError
 
@@ -54,8 +55,11 @@ def read(
     own: tuple[type[BackendSettings], ...] = (),
     **given: object,
 ) -> Kind | None:
-    """The node's values as a dataclass that declares keys; otherwise as validate. given: of its other
-    fields."""
+    """Return the node's values as a dataclass that declares keys; otherwise the same as validate.
+
+    own: settings of backends that the node may have.
+    given: values of the fields that no key fills.
+    """
     from .sections import made, section_of
 
     section = validate(section_of(kind, own), node, path, problems)
@@ -66,12 +70,12 @@ def read(
 
 
 def keys_of(model: type[BaseModel]) -> dict[str, FieldInfo]:
-    """The fields by the keys of a file: a key that Python keeps for itself is an alias."""
+    """Return the fields by their keys in a file. A key that is a reserved name in Python is an alias."""
     return {field.alias or name: field for name, field in model.model_fields.items()}
 
 
 def required(annotation: Any) -> Any:
-    """X of 'X | None'; anything else as it is."""
+    """Return X for 'X | None'; any other annotation unchanged."""
     others = [a for a in get_args(annotation) if a is not type(None)]
     return others[0] if len(others) == 1 and len(get_args(annotation)) == 2 else annotation
 
@@ -91,7 +95,7 @@ def _words(kind: str, error: Mapping[str, Any], model: type[BaseModel], loc: Pat
     if kind == "value_error":
         return str(error["ctx"]["error"])
     if kind == "extra_forbidden":
-        # Beyond a screenful of mistakes nobody reads suggestions, and they cost time.
+        # After 100 mistakes, suggestions are left out: nobody reads them, and they cost time.
         known = _keys(model, loc[:-1]) if told < 100 else ()
         return f"unknown key{did_you_mean(str(loc[-1]), known)}"
     if kind == "missing":
@@ -107,13 +111,14 @@ def _words(kind: str, error: Mapping[str, Any], model: type[BaseModel], loc: Pat
 
 
 def _keys(model: type[BaseModel], loc: Path) -> tuple[str, ...]:
-    """The keys that may stand at loc inside the model."""
+    """Return the keys that are allowed at a place in the model."""
     found = _model_at(model, loc)
     return tuple(keys_of(found)) if found is not None else ()
 
 
 def _model_at(model: type[BaseModel], loc: Path) -> type[BaseModel] | None:
-    """The model that holds the keys at loc: fields by name, entries of a mapping by any name."""
+    """Return the model with the keys at a place. A place is a path of field names; any name selects the
+    entries of a mapping."""
     from pydantic import BaseModel
 
     at: Any = model
@@ -129,14 +134,14 @@ def _model_at(model: type[BaseModel], loc: Path) -> type[BaseModel] | None:
 
 
 def _example(model: type[BaseModel], loc: Path) -> str:
-    """The first example of the field at loc, as it would be typed on one line."""
+    """Return the first example of the field at a place, as YAML on one line."""
     holder = _model_at(model, loc[:-1])
     field = keys_of(holder).get(str(loc[-1])) if holder is not None and loc else None
     return inline(field.examples[0]) if field is not None and field.examples else ""
 
 
 def _first_line(model: type[BaseModel], loc: Path) -> str:
-    """The first key of the model at loc with its example: 'backend: native'."""
+    """Return the first key of the model at a place with its example, such as 'backend: native'."""
     found = _model_at(model, loc)
     if found is None:
         return _example(model, loc) or "key: value"
@@ -145,7 +150,7 @@ def _first_line(model: type[BaseModel], loc: Path) -> str:
 
 
 def inline(value: object) -> str:
-    """A value as YAML on one line, for examples in messages."""
+    """Return a value as YAML on one line, for examples in messages."""
     if isinstance(value, dict):
         return "{" + ", ".join(f"{k}: {inline(v)}" for k, v in value.items()) + "}"
     if isinstance(value, (list, tuple)):

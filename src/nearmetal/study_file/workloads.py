@@ -1,4 +1,4 @@
-"""Workloads: read from their entries, sweeps written out, and what no key can tell by itself."""
+"""Workloads: read their entries, expand sweeps, and check what concerns several keys."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from .validate import validate
 
 
 def workload_pieces(root: MapNode, problems: Problems) -> tuple[Piece, ...]:
-    """All workloads, sweeps written out; of two with one name the first."""
+    """Return all workloads with sweeps expanded. If two have the same name, the first is kept."""
     out: dict[str, Piece] = {}
     for name, (mark, node) in entries_of(root, "workloads").items():
         for piece in expand(name, mark, node, problems):
@@ -45,7 +45,10 @@ _KINDS = ("kernel", "application", "command", "script", "npb", "subject")
 def read_workload(
     piece: Piece, catalog: Catalog | None, programs: dict[str, Program], problems: Problems
 ) -> Workload | None:
-    """None, and its mistakes in problems, where it does not fit; programs: takes the binary of an npb."""
+    """Return the workload of an entry; None if the entry has mistakes, which are added to problems.
+
+    programs: filled with the binary of each `npb` workload, by name.
+    """
     from .sections import EventSection
 
     here = [k for k in piece.node.entries if k in _KINDS] if isinstance(piece.node, MapNode) else []
@@ -127,7 +130,7 @@ def _npb(piece: Piece, programs: dict[str, Program], problems: Problems) -> Comm
 
 
 def metrics_of(workload: Workload, catalog: Catalog | None) -> tuple[str, ...]:
-    """The metrics that a workload will have; empty where that is not known."""
+    """Return the metrics that a workload will have; empty if they are not known."""
     known = catalog.metrics if catalog is not None else {}
     match workload:
         case KernelWorkload():
@@ -148,7 +151,7 @@ def metrics_of(workload: Workload, catalog: Catalog | None) -> tuple[str, ...]:
 def check_kernel(
     kernel: str, metrics: Iterable[str], piece: Piece, catalog: Catalog, problems: Problems
 ) -> None:
-    """The kernel and the metrics asked of it."""
+    """Check that the kernel exists and has the requested metrics."""
     if kernel not in catalog.kernels:
         what = f'unknown kernel "{kernel}"{did_you_mean(kernel, catalog.kernels)}'
         problems.add(mark_of(piece.node, ("kernel",)), (*piece.path, "kernel"), what)
@@ -168,7 +171,7 @@ def check_kernel(
 def check_programs(
     frame: Study, pieces: Iterable[Piece], programs: Mapping[str, Program], problems: Problems
 ) -> None:
-    """Every NAS benchmark runs on the ranks of the placements that it is run on."""
+    """Check that every NAS benchmark can run on the numbers of ranks of its placements."""
     at: Path = ("npb", "benchmark")
     for piece in pieces:
         program = programs.get(piece.name)

@@ -1,2 +1,2 @@
-"""Workloads: built-in kernels (compiling, naming, reading their output) and users' own programs. This package
-knows no environment."""
+"""Workloads: built-in kernels, applications and users' own programs. This package must not import
+environments."""

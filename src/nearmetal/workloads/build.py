@@ -1,5 +1,5 @@
-"""Building the C programs for this machine and its MPI, or for an image and its own, once per digest of all
-that goes into them."""
+"""Build the C programs for this machine and its MPI, or for an image and the image's MPI. Each build is kept
+under a digest of everything that goes into it."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from ..host import Completed, Host, Unavailable
 def compiler_flags(march: str) -> str:
     """Return the C compiler flags of a build for one processor architecture, a value of GCC's -march.
 
-    Flags that a single source file needs stand in the CMakeLists.txt of its folder below kernels/.
+    Flags that a single source file needs are in the CMakeLists.txt of its folder below kernels/.
     """
     return f"-O3 -march={march}"
 
 
 FLAGS = compiler_flags("native")
 REMEDY = "apt-get install cmake gcc libc6-dev make libopenmpi-dev openmpi-bin"
-PROGRAMS = ("nm-micro", "nm-rank", "libnm-profile.so")  # without these a build is not one
+PROGRAMS = ("nm-micro", "nm-rank", "libnm-profile.so")  # a build without these is incomplete
 BUILD_SECONDS = 1800.0
 VERSION_SECONDS = 60.0
 RECORD = "build.json"
@@ -40,10 +40,10 @@ VERSIONS = "toolchain.json"
 class BuiltTools:
     """The programs that were built for a machine or an image.
 
-    directory: where the programs are.
-    digest: SHA-256 over sources, compiler, MPI, flags and CPU, in hex.
-    compiler, mpi: what they call themselves.
-    flags: of the C compiler.
+    directory: directory with the programs.
+    digest: SHA-256 of sources, compiler, MPI, flags and CPU, in hex.
+    compiler, mpi: versions as these programs print them.
+    flags: flags of the C compiler.
     """
 
     directory: Path
@@ -54,7 +54,8 @@ class BuiltTools:
 
 
 class Builder(Protocol):
-    """Where compilers run: a Host, or an instance in the tree of an image. See Host."""
+    """Where the compilers run: a Host, or an instance in the tree of an image. The methods are those of
+    Host."""
 
     def run(
         self, argv: Sequence[str], *, timeout: float, env: Mapping[str, str] | None = None
@@ -67,7 +68,7 @@ class Builder(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class _Toolchain:
-    """Paths and versions of what builds."""
+    """Paths and versions of the programs that build."""
 
     cmake: str
     gcc: str
@@ -77,7 +78,10 @@ class _Toolchain:
 
 
 def source_directory() -> Path:
-    """The C sources: inside the installed package, else the checkout's kernels/. Raises NearmetalError."""
+    """Return the directory of the C sources, in the installed package or else in the checkout (kernels/).
+
+    Raises NearmetalError if there is none.
+    """
     here = Path(__file__).resolve()
     for candidate in (here.parents[1] / "kernels", here.parents[3] / "kernels"):
         if (candidate / "CMakeLists.txt").is_file():
@@ -97,11 +101,17 @@ def build_tools(
     mpicc: str = "mpicc",
     flags: str = FLAGS,
 ) -> BuiltTools:
-    """The programs, built at the first call and found by digest afterwards (milliseconds). cache: a directory
-    of ours, made where missing; several processes may build at once, the first to end wins. progress: called
-    with one line before a long step; mpicc: the compiler of the MPI that they are for; flags: of the C
-    compiler. Raises
-    UnavailableError where a tool is missing, RunError where the build fails."""
+    """Return the programs for this machine. The first call builds them; later calls find them by digest
+    within milliseconds.
+
+    cache: directory for builds, created if it does not exist. Several processes may build at once; the first
+        finished build is kept.
+    progress: called with one line before a long step.
+    mpicc: compiler wrapper of the MPI that the programs use.
+    flags: flags of the C compiler.
+    Raises UnavailableError if a build tool is missing.
+    Raises RunError if the build fails.
+    """
     cache.mkdir(parents=True, exist_ok=True)
     source = source_directory()
     tools = _toolchain(host, lambda gcc, mpicc: _versions(host, cache, gcc, mpicc), mpicc)
@@ -122,9 +132,12 @@ def build_tools_in(
     mpicc: str = "mpicc",
     flags: str = FLAGS,
 ) -> BuiltTools:
-    """The programs for an image, built by its own compiler for its own MPI. image: digest of its tree, which
-    says all of both; inside: an instance in the tree that sees these directories at their own paths. As
-    build_tools in all else."""
+    """Return the programs for an image, built with its own compiler for its own MPI.
+
+    image: digest of its tree, which also identifies the compiler and the MPI.
+    inside: starts an instance in the tree that sees the given directories at the same paths.
+    The other arguments and the errors are those of build_tools.
+    """
     cache.mkdir(parents=True, exist_ok=True)
     source = source_directory()
     digest = _digest(source, ("image", image, mpicc), _cpu(host), flags)
@@ -158,8 +171,11 @@ def _toolchain(host: Builder, versions: Callable[[str, str], Mapping[str, str]],
 
 
 def _versions(host: Host, cache: Path, gcc: str, mpicc: str) -> dict[str, str]:
-    """Asked once, then kept as long as the two files are the same by path, size and time: asking takes longer
-    than all the rest."""
+    """Return the versions of gcc and of the MPI.
+
+    They are kept in the cache as long as the path, size and modification time of both programs stay the same,
+    because asking the programs takes longer than all other steps together.
+    """
     key = json.dumps([_stamp(gcc), _stamp(mpicc)])
     file = cache / VERSIONS
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
@@ -190,7 +206,8 @@ def _first_line(host: Builder, *argv: str) -> str:
 
 
 def _mpi_version(host: Builder, mpicc: str) -> str:
-    """Open MPI's wrapper answers --showme:version, MPICH's (and those derived from it) -v."""
+    """Return the version of the MPI behind a compiler wrapper. Open MPI's wrapper prints it for
+    --showme:version, those of MPICH and its derivatives for -v."""
     done = host.run([mpicc, "--showme:version"], timeout=VERSION_SECONDS, env={"LC_ALL": "C"})
     if not done.ok or not done.stdout:
         return _first_line(host, mpicc, "-v")
@@ -198,7 +215,8 @@ def _mpi_version(host: Builder, mpicc: str) -> str:
 
 
 def _cpu(host: Host) -> str:
-    """What -march=native sees: model and flags of the first CPU, by the names of several architectures."""
+    """Return what -march=native depends on: the lines of /proc/cpuinfo with the model and flags of the first
+    CPU, by their names on several architectures."""
     text = host.read("/proc/cpuinfo")
     if isinstance(text, Unavailable):
         raise UnavailableError(f"the CPU is not known: {text.reason}", remedy="mount /proc")
@@ -216,7 +234,10 @@ def _sources(source: Path) -> Iterator[Path]:
 
 
 def _digest(source: Path, toolchain: Sequence[str], cpu: str, flags: str) -> str:
-    """toolchain: what says which compiler and MPI build."""
+    """Return the digest of a build.
+
+    toolchain: texts that identify the compiler and the MPI.
+    """
     sha = hashlib.sha256()
     for part in (flags, *toolchain, cpu):
         sha.update(part.encode() + b"\0")
@@ -228,7 +249,7 @@ def _digest(source: Path, toolchain: Sequence[str], cpu: str, flags: str) -> str
 
 
 def _recorded(directory: Path) -> BuiltTools | None:
-    """What stands in the cache; None where it is not whole."""
+    """Return the build in a directory of the cache; None if it does not exist or is incomplete."""
     try:
         record = json.loads((directory / RECORD).read_text())
         built = BuiltTools(directory=directory / "bin", **record)
@@ -246,7 +267,7 @@ def _build(
     progress: Callable[[str], None],
     flags: str,
 ) -> None:
-    """Builds aside and renames: under its digest there is a whole build or none."""
+    """Build in a temporary directory and rename it, so that the cache never contains an incomplete build."""
     with tempfile.TemporaryDirectory(prefix=".build-", dir=cache, ignore_cleanup_errors=True) as aside:
         work, made = Path(aside) / "work", Path(aside) / "made"
         configure = [
@@ -268,7 +289,7 @@ def _build(
 
 
 def _step(host: Builder, argv: list[str]) -> None:
-    # Variables of the caller's own builds would change ours without changing the digest.
+    # Variables that the caller has set for other builds would change this build but not its digest.
     clean = {"CFLAGS": "", "CPPFLAGS": "", "LDFLAGS": "", "MAKEFLAGS": "", "DESTDIR": ""}
     done = host.run(argv, timeout=BUILD_SECONDS, env=clean)
     if not done.ok:
@@ -279,7 +300,8 @@ def _step(host: Builder, argv: list[str]) -> None:
 
 
 def _move_in(made: Path, target: Path) -> None:
-    """A whole build that another process put there first stays; a broken one goes."""
+    """Move a build into the cache. A complete build that another process has put there first is kept; an
+    incomplete one is replaced."""
     try:
         made.rename(target)
     except OSError:

@@ -1,4 +1,4 @@
-"""A user's own program as a workload: rows out of its output and what the system says it used."""
+"""A user's own program as a workload: make rows from its output and from the resources that it used."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from ..model.record import TOO_SHORT, JsonValue, Row, Status
 from ..model.study import Better, CommandWorkload, MetricSpec, VerifySpec
 from .program_output import SEARCHED, NoNumber, ending, metric_value, number_by, too_long
 
-# Characters of what a verification found that stand in its record.
+# Number of characters that the record contains of what a verification found.
 SHOWN = 300
 
 
 @dataclass(frozen=True, kw_only=True)
 class Check:
-    """One thing that a run must have, and what it had."""
+    """The result of one check of a run: what was expected, and what was found."""
 
     ok: bool
     expected: str
@@ -38,16 +38,21 @@ def parse(
     files: Mapping[str, str] | None = None,
     difference: str | None = None,
 ) -> tuple[Row, ...]:
-    """The rows of one run: those of used_rows, then the workload's own metrics, of which one that bears one
-    of their names takes its place. parts: seconds within wall by kind; files: what it wrote, by name;
-    difference: from the reference, '' for none, None where nothing was compared. Where the workload has
-    something to verify, every row holds what was expected and found; where that failed, every row is FAILED
-    and keeps its values.
+    """Return the rows of one run: those of used_rows, then the workload's own metrics. A metric of the
+    workload replaces the row of used_rows with the same name.
 
-    A regex is searched with ^ and $ meaning lines, and the *first* match counts (where a program prints a
-    value per step, the expression tells them apart). A json_path is looked up in the whole output, or else in
-    the first line that is a JSON object holding it; a step is a key, or a number into a list. A value that is
-    missing, not a number or not positive gives a FAILED row with the reason."""
+    parts: seconds within wall, by kind.
+    files: contents of the files that the program wrote, by name.
+    difference: first difference from the reference; '' if there is none, None if nothing was compared.
+
+    If the workload has a verification, every row contains what was expected and found. If the verification
+    failed, every row is FAILED and keeps its values.
+    In a regex, ^ and $ match the begin and end of each line, and the *first* match counts. If a program
+    prints a value for each step, the expression must select one. A json_path is looked up in the whole
+    output, or else in the first line that is a JSON object which contains it. A step of the path is a key, or
+    an index into a list.
+    A value that is missing, not a number or not positive gives a FAILED row with the reason.
+    """
     texts: dict[str | None, str] = {None: stdout[:SEARCHED]}
     texts |= {name: text[:SEARCHED] for name, text in (files or {}).items()}
     values = {m.name: _value(m, texts) for m in workload.metrics}
@@ -72,9 +77,12 @@ def used_rows(
     own: Container[str] = (),
     parts: Mapping[str, float] | None = None,
 ) -> tuple[Row, ...]:
-    """What a run took, as rows of the workload `name`: wall, user, system (seconds), max_rss, and read and
-    written by system calls (bytes; no row where there were none), where measured. own: names of metrics that
-    the workload measures itself, which take their place; parts: as in parse."""
+    """Return the resources that a run used, as rows of the workload `name`: wall, user and system (seconds),
+    max_rss, and read and written (bytes of system calls; no row if 0). What was not measured has no row.
+
+    own: names of metrics that the workload measures itself. They have no row here.
+    parts: as in parse.
+    """
     measured: tuple[tuple[str, str, float | None], ...] = (
         ("wall", "s", wall),
         ("user", "s", user),
@@ -91,7 +99,10 @@ def used_rows(
 
 
 def _verified(spec: VerifySpec, text: str | None, difference: str | None) -> list[Check]:
-    """text: of what is looked at, None where the program did not write it."""
+    """Return the checks of a verification.
+
+    text: the output or file that is verified; None if the program did not write it.
+    """
     checks = []
     if text is None:
         return [Check(ok=False, expected=f"a file {spec.file}", found="none")]
@@ -131,7 +142,8 @@ def _bounded(metric: MetricSpec, value: float | str) -> Check:
 
 
 def checked_rows(rows: tuple[Row, ...], checks: Sequence[Check]) -> tuple[Row, ...]:
-    """The rows with what was expected and found: of checks that failed, where there are any, else of all."""
+    """Return the rows with what was expected and found: of the failed checks if there are any, else of all
+    checks."""
     if not checks:
         return rows
     told = [c for c in checks if not c.ok] or checks
@@ -144,7 +156,8 @@ def checked_rows(rows: tuple[Row, ...], checks: Sequence[Check]) -> tuple[Row, .
 
 
 def verified_rows(rows: tuple[Row, ...], *, ok: bool, expected: str, found: str) -> tuple[Row, ...]:
-    """The rows with what was expected and found; of a run that failed, FAILED with their values."""
+    """Return the rows with what was expected and found. If the verification failed, they are FAILED and keep
+    their values."""
     verification: dict[str, JsonValue] = {"ok": ok, "expected": expected, "found": found[:SHOWN]}
     if ok:
         return tuple(replace(r, verification=verification) for r in rows)
@@ -153,7 +166,7 @@ def verified_rows(rows: tuple[Row, ...], *, ok: bool, expected: str, found: str)
 
 
 def _value(metric: MetricSpec, texts: Mapping[str | None, str]) -> float | str:
-    """The metric's number, or why there is none."""
+    """Return the metric's number, or why there is none."""
     text = texts.get(metric.file)
     if text is None:
         return f"metric '{metric.name}': the program wrote no file {metric.file}"
@@ -178,9 +191,12 @@ def value_row(
     reason: str = "",
     parts: Mapping[str, float] | None = None,
 ) -> Row:
-    """One value, with what it is made of, or why there is none."""
+    """Return the row of one value, or a FAILED row with the reason if there is no positive value.
+
+    parts: parts of the value, by kind.
+    """
     if value is not None and not (math.isfinite(value) and value > 0):
-        # A ratio of such values means nothing; times of 0 lie below the resolution of the system's clock.
+        # A ratio of such values has no meaning. A time of 0 is below the resolution of the system's clock.
         what = TOO_SHORT if value == 0 and unit == "s" else f"{value:g} {unit} is not a positive number"
         value, reason = None, f"{metric}: {what}"
     return Row(

@@ -1,4 +1,5 @@
-"""What a kernel can be told in a study file, as data: the study file checks against it, help prints it."""
+"""Parameters of kernels and applications, as data. Study files are checked against them, and the help prints
+them."""
 
 from __future__ import annotations
 
@@ -12,8 +13,16 @@ AUTO = "auto"
 
 
 class Kind(StrEnum):
-    """WHOLE: a whole number; BYTES: as one, '4 MiB' in a study file; RATE: bytes a second, '12.5 MB/s' there;
-    SECONDS: '1.5 s' there; SHARE: of 1, '80 %' there; WORD: one of `words`; TEXT: any, such as a path."""
+    """The type of a parameter's value.
+
+    WHOLE: a whole number.
+    BYTES: a whole number of bytes; '4 MiB' in a study file.
+    RATE: B/s; '12.5 MB/s' in a study file.
+    SECONDS: seconds; '1.5 s' in a study file.
+    SHARE: a fraction of 1; '80 %' in a study file.
+    WORD: one of Parameter.words.
+    TEXT: any text, such as a path.
+    """
 
     WHOLE = "whole number"
     BYTES = "bytes"
@@ -28,11 +37,12 @@ class Kind(StrEnum):
 class Parameter:
     """One key of a kernel or an application.
 
-    default: a Value of the kind, or 'auto' where auto is allowed.
-    least, most: of numbers.
-    multiple: what a whole one is divisible by.
-    words: what a WORD may be.
-    doc: one line for people.
+    default: a value of this kind, or 'auto' if that is allowed.
+    doc: one line of documentation.
+    auto: whether 'auto' is accepted too.
+    least, most: limits of a number.
+    multiple: a whole number must be divisible by it.
+    words: accepted values of a WORD.
     """
 
     name: str
@@ -46,7 +56,7 @@ class Parameter:
     words: tuple[str, ...] = ()
 
     def problem(self, value: object) -> str | None:
-        """Why this value does not fit, or None where it does."""
+        """Return why this value is not accepted; None if it is."""
         if self.auto and value == AUTO:
             return None
         also = ", or auto" if self.auto else ""
@@ -65,7 +75,8 @@ class Parameter:
 
 @dataclass(frozen=True, kw_only=True)
 class Choices:
-    """The values of one workload over the defaults, each of the type its parameter declares."""
+    """The values of one workload's parameters, with the defaults filled in. Each has the type that its
+    parameter declares."""
 
     values: Mapping[str, Value]
 
@@ -73,7 +84,7 @@ class Choices:
         return str(self.values[name])
 
     def whole(self, name: str) -> int | None:
-        """None for 'auto'."""
+        """Return the value of a whole number; None for 'auto'."""
         value = self.values[name]
         return None if value == AUTO else int(value)
 

@@ -1,4 +1,4 @@
-"""nm-dgemm's answer: the best seconds of a matrix product by its order, on CPUs that computed at once."""
+"""Parse the output of nm-dgemm: the best times of matrix products on CPUs that compute at the same time."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ _SHOWN = 200
 
 @dataclass(frozen=True, kw_only=True)
 class Peak:
-    """nm-dgemm's answer.
+    """The output of nm-dgemm.
 
-    library: path of the BLAS that was loaded.
-    core: what OpenBLAS calls its kernels, None of another.
-    seconds: by order of the matrices, the best on each CPU.
+    library: path of the BLAS library that was loaded.
+    core: OpenBLAS's name for the kernels it uses; None for another library.
+    cpus: CPUs that computed at the same time.
+    seconds: best time on each CPU, by order of the matrices.
     """
 
     library: str
@@ -27,13 +28,17 @@ class Peak:
     seconds: Mapping[int, tuple[float, ...]]
 
     def best(self) -> tuple[float, ...]:
-        """FLOP/s of each CPU at the order that is best for all together: 2 n^3 operations a product."""
+        """Return the FLOP/s of each CPU for the order with the highest total. A product has 2 n^3
+        operations."""
         rates = [tuple(2 * n**3 / s for s in each) for n, each in self.seconds.items()]
         return max(rates, key=sum)
 
 
 def parse_peak(text: str) -> Peak:
-    """Raises RunError for what is not a whole answer of nm-dgemm."""
+    """Parse the output of nm-dgemm.
+
+    Raises RunError if it is not complete and valid.
+    """
     try:
         item = json.loads(text)
         found = Peak(

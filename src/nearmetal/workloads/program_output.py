@@ -1,4 +1,4 @@
-"""Numbers out of what a user's own program wrote: by a regular expression, or by a path into JSON."""
+"""Find numbers in the output of a user's own program, by a regular expression or by a path into JSON."""
 
 from __future__ import annotations
 
@@ -10,18 +10,21 @@ from ..model.expression import LIMIT, search
 from ..model.record import JsonValue
 from ..model.study import MetricSpec
 
-# Characters of an output that are looked at: whatever a program writes, reading it ends.
+# Number of characters of an output that are searched, so that a search always ends.
 SEARCHED = 8 << 20
 _FORTRAN = re.compile(r"([\d.])[dD]([+-]?\d)")
 _COMMA = re.compile(r"[+-]?[\d.,]*\d,\d")
 
 
 class NoNumber(Exception):
-    """Why there is none, in words."""
+    """No number was found. The message says why."""
 
 
 def metric_value(metric: MetricSpec, text: str) -> float:
-    """The metric's number in its unit. Raises NoNumber."""
+    """Return the metric's number in its unit.
+
+    Raises NoNumber if there is none.
+    """
     try:
         return _by_regex(metric.regex, text, metric.scale) if metric.regex else _by_path(metric, text)
     except NoNumber as e:
@@ -29,18 +32,21 @@ def metric_value(metric: MetricSpec, text: str) -> float:
 
 
 def number_by(regex: str, text: str) -> float:
-    """The number in the one group of an expression. Raises NoNumber."""
+    """Return the number in the only group of an expression.
+
+    Raises NoNumber if there is none.
+    """
     return _by_regex(regex, text, 1.0)
 
 
 def ending(text: str) -> str:
-    """How an output ends, in words."""
+    """Return a description of the end of an output, for messages."""
     last = next((line.strip() for line in reversed(text.split("\n")) if line.strip()), "")
     return f"the output ends in {last[-200:]!r}" if last else "there is no output"
 
 
 def too_long(regex: str) -> str:
-    """Of a search without an end."""
+    """Return the message for a search that took too long."""
     return f"searching for {regex} took longer than {LIMIT:g} s; let fewer parts of it match the same text"
 
 
@@ -78,7 +84,7 @@ def _documents(text: str) -> Iterator[JsonValue]:
 
 
 def _walk(value: JsonValue, steps: list[str]) -> JsonValue:
-    """What stands at the path; None where nothing does."""
+    """Return the value at the path; None if there is none."""
     for step in steps:
         if isinstance(value, dict):
             value = value.get(step)
@@ -90,7 +96,10 @@ def _walk(value: JsonValue, steps: list[str]) -> JsonValue:
 
 
 def _number(value: str | int | float, scale: float) -> float:
-    """Fortran's exponents too: 1.5D+03."""
+    """Return the value as a number, multiplied by scale. Exponents of Fortran (1.5D+03) are accepted.
+
+    Raises NoNumber if it is not a number.
+    """
     text = value if isinstance(value, str) else None
     try:
         return float(value if text is None else _FORTRAN.sub(r"\1e\2", text)) * scale

@@ -1,4 +1,4 @@
-"""The backend qemu: virtual machines that QEMU runs, as a program of this tool.
+"""The backend qemu: virtual machines in a QEMU that nearmetal starts itself.
 
-It knows nothing of libvirt and Xen, which have rooms of their own.
+It must not import the backends libvirt and xen.
 """

@@ -1,4 +1,4 @@
-"""Tokens of QEMU for a guest. Pure."""
+"""Build the command line of QEMU for a guest. Pure."""
 
 from __future__ import annotations
 
@@ -11,16 +11,17 @@ from ...model.environments.guest import MIB, Accelerator, DiskFormat, GuestSetti
 from ..guest import CONSOLE, GuestInterface
 
 TAP_FD, VHOST_FD = 30, 31
-"""As nm-box tap gives them."""
+"""Numbers of the open descriptors of the tap and of vhost-net, as nm-box tap passes them to QEMU."""
 AGENT = "nm.agent"
 """Name of the virtio-serial port."""
 TB_CACHE = 128 * MIB
-"""Bytes for translated code: it is not to take the memory of all vCPUs."""
+"""Size of TCG's cache of translated code for all vCPUs, in bytes. It is fixed so that it cannot use up the
+memory."""
 CONSOLES = {MachineType.Q35: "ttyS0", MachineType.MICROVM: "ttyS0"}
 
 
 class Wire(StrEnum):
-    """What the card of a guest is joined to: a tap, QEMU's own router in user mode, nothing."""
+    """What a guest's network card is connected to: a tap, QEMU's own user-mode network, or nothing."""
 
     TAP = "tap"
     USER = "user"
@@ -29,7 +30,11 @@ class Wire(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Disk:
-    """A file as a disk. name: its serial number, by which the guest finds it."""
+    """A file that the guest sees as a disk.
+
+    name: serial number of the disk, by which the guest finds it.
+    snapshot: whether QEMU discards all writes when it ends.
+    """
 
     name: str
     file: Path
@@ -40,18 +45,18 @@ class Disk:
 
 @dataclass(frozen=True, kw_only=True)
 class Sockets:
-    """Where QEMU meets others, all below one directory of the instance."""
+    """Paths of the sockets and of the console file of one QEMU, all in one directory of the instance."""
 
     directory: Path
 
     @property
     def agent(self) -> Path:
-        """Of the multiplexer, for programs of the host."""
+        """Socket on which the multiplexer serves programs of the host."""
         return self.directory / "agent"
 
     @property
     def port(self) -> Path:
-        """Of the multiplexer, for QEMU."""
+        """Socket of the multiplexer that QEMU connects to."""
         return self.directory / "port"
 
     @property
@@ -60,7 +65,7 @@ class Sockets:
 
     @property
     def files(self) -> Path:
-        """Of virtiofsd."""
+        """Socket of virtiofsd."""
         return self.directory / "files"
 
     @property
@@ -70,13 +75,14 @@ class Sockets:
 
 @dataclass(frozen=True, kw_only=True)
 class GuestPlan:
-    """Everything that QEMU is told.
+    """Everything that QEMU's command line is built from.
 
-    vcpus: resolved.
-    cpu: resolved.
-    shared_root: the root comes by virtiofs.
-    wire: of its card, where it has a place.
-    incoming: it waits for a checkpoint.
+    vcpus: number of vCPUs; settings.vcpus may leave it open.
+    cpu: CPU model; settings.cpu may leave it open.
+    shared_root: whether the guest mounts its root through virtiofs.
+    place: the guest's network interface; None if it has no network card.
+    wire: what the network card is connected to.
+    incoming: whether QEMU waits for a checkpoint instead of booting.
     """
 
     settings: GuestSettings
@@ -94,12 +100,12 @@ class GuestPlan:
     incoming: bool = False
 
     def vcpus_of(self, node: int) -> list[int]:
-        """The numbers of those in a NUMA node."""
+        """Return the numbers of the vCPUs in a NUMA node."""
         return [c for c in range(self.vcpus) if c * self.settings.numa // self.vcpus == node]
 
 
 def qemu_argv(program: str, plan: GuestPlan) -> list[str]:
-    """All tokens."""
+    """Return the complete command line."""
     s = plan.settings
     micro = s.machine is MachineType.MICROVM
     argv = [program, "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"]
@@ -130,14 +136,14 @@ def qemu_argv(program: str, plan: GuestPlan) -> list[str]:
 
 
 def _escaped(path: Path) -> str:
-    """A comma ends a value, unless it is doubled."""
+    """Double the commas, since a single comma ends a value in QEMU's options."""
     return str(path).replace(",", ",,")
 
 
 def _accel(plan: GuestPlan) -> str:
     if plan.accelerator is Accelerator.KVM:
         return "kvm"
-    # As many translators as vCPUs.
+    # One translator thread for each vCPU.
     return f"tcg,thread=multi,tb-size={TB_CACHE // MIB}"
 
 
@@ -146,8 +152,11 @@ def _device(name: str, micro: bool) -> str:
 
 
 def _memory(plan: GuestPlan) -> tuple[list[str], str]:
-    """Shared where virtiofsd reads it, in huge pages where asked for, divided where there are nodes; and what
-    the machine is told of it."""
+    """Return the options that define the guest's memory, and the option of -machine that refers to it.
+
+    The memory is shared if virtiofsd accesses it, in huge pages if requested, and divided among NUMA nodes if
+    there are several.
+    """
     s = plan.settings
     if not plan.shared_root and not s.huge_pages and s.numa == 1:
         return [], ""
@@ -191,6 +200,6 @@ def _network(plan: GuestPlan, *, micro: bool) -> list[str]:
 
 def _card(nic: Nic, micro: bool) -> str:
     names: Mapping[Nic, str] = {Nic.E1000: "e1000", Nic.RTL8139: "rtl8139"}
-    # Nobody boots over the network, so the firmware is not to run the card's own program for that.
+    # No guest boots over the network, so the firmware must not load the card's boot ROM.
     rom = "" if micro else ",romfile="
     return f"{names.get(nic) or _device('virtio-net', micro)},netdev=net{rom}"

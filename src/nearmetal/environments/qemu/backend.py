@@ -1,5 +1,5 @@
-"""Backend qemu: virtual machines by QEMU, run by the processor (KVM) where that works, else translated
-(TCG)."""
+"""Backend qemu: virtual machines by QEMU. They run on the processor (KVM) if that works, else their code is
+translated (TCG)."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ from .restore import TEMPLATE_PLACE, checkpoint, restore, restored_phases, save,
 
 
 class Qemu:
-    """Attachment none, loopback or user, or a seat on a network."""
+    """Starts virtual machines with attachment none, loopback or user, or with a seat on a network."""
 
     name = "qemu"
     uses_kvm = True
@@ -67,7 +67,7 @@ class Qemu:
     )
 
     def check(self, host: Host, tools: Tools) -> Available | Unavailable:
-        """Starts QEMU, without a guest: what that boots, an image has to bring."""
+        """Check that QEMU starts. No guest is booted, since only an image provides a kernel for it."""
         found = qemu_answer(host, tools)
         if isinstance(found, Unavailable):
             return found
@@ -87,7 +87,7 @@ class Qemu:
 
 
 def user_network(host: Host) -> str | Unavailable:
-    """QEMU's program, where it was built with a network in user mode (libslirp)."""
+    """Return QEMU's path if it was built with user-mode networking (libslirp)."""
     program = host.which(PROGRAM)
     if program is None:
         return Unavailable(reason=f"{PROGRAM} is not installed", remedy=REMEDY)
@@ -135,7 +135,10 @@ def _start(host: Host, tools: Tools, request: InstanceRequest) -> Iterator[Guest
 
 @dataclass(frozen=True, kw_only=True)
 class _Machine:
-    """QEMU that runs. begun: when its process was asked for (CLOCK_MONOTONIC, ns)."""
+    """A running QEMU.
+
+    begun: time at which its process was requested, in ns of CLOCK_MONOTONIC.
+    """
 
     plan: GuestPlan
     process: Process
@@ -153,7 +156,10 @@ def _launched(
     place: GuestInterface | None,
     saved: Path | None,
 ) -> Iterator[_Machine]:
-    """QEMU, with all that it has to be told. saved: a checkpoint that it waits for."""
+    """Start QEMU for a request and end it on exit.
+
+    saved: checkpoint that QEMU will be restored from; None for a boot.
+    """
     how = planned(
         host,
         tools,
@@ -175,7 +181,10 @@ def _launched(
 def _prepare(
     host: Host, tools: Tools, request: InstanceRequest, accelerator: Accelerator, into: Path
 ) -> None:
-    """Boot a guest without a name and without a network, and save it as it stands."""
+    """Boot a template guest, which has no host name and no network of its own, and save its state.
+
+    into: file for the state.
+    """
     label = f"{request.label}-template"
     alone = replace(request.environment, attachment=Attachment.NONE)
     asked = replace(request, label=label, environment=alone, seat=None)
@@ -195,7 +204,7 @@ def _booted(vm: _Machine, state: Path, settings: GuestSettings) -> tuple[Hello, 
 
 
 def _registers(monitor: Path) -> str:
-    """Of its first CPU; empty where QEMU does not say."""
+    """Return the registers of the guest's first CPU, as QEMU prints them; empty if QEMU does not answer."""
     with contextlib.suppress(RunError), Monitor(monitor) as asked:
         return str(asked.ask("human-monitor-command", {"command-line": "info registers"}))
     return ""
@@ -210,7 +219,7 @@ def _running(
     argv: Sequence[str],
     state: Path,
 ) -> Iterator[Process]:
-    """QEMU itself; with a seat, on a tap there."""
+    """Run QEMU, on a tap if the request has a seat, and kill it on exit."""
     if request.seat is not None:
         vhost = settings_of(request).nic is Nic.VHOST
         tap = tap_argv(tools, request.seat, request.environment.attachment, vhost=vhost)

@@ -1,4 +1,4 @@
-"""Waits until a guest of QEMU has booted, or tells why it did not."""
+"""Wait until a guest of QEMU has booted, or report why it did not."""
 
 from __future__ import annotations
 
@@ -18,8 +18,11 @@ from ..program import read_log
 def booted(
     process: Process, agent: Path, state: Path, settings: GuestSettings, registers: Callable[[], str]
 ) -> tuple[Hello, Clocks]:
-    """Wait until the agent is there. registers: of the guest's first CPU, as QEMU prints them. Raises
-    RunError with the words of QEMU or of the guest's console."""
+    """Wait until the guest's agent answers, and return its greeting and its clocks.
+
+    registers: returns the registers of the guest's first CPU, as QEMU prints them.
+    Raises RunError with the message of QEMU or of the guest's console if the guest does not boot.
+    """
     try:
         with GuestLine(agent, partial(gone, process, state)) as line:
             return line.hello(settings.boot_timeout), line.clocks()
@@ -27,7 +30,7 @@ def booted(
         text = read_log(state / CONSOLE)
         where = how_far(text, registers())
         with contextlib.suppress(TimeoutError):
-            process.wait(DYING_SECONDS)  # its line to us goes before it has ended
+            process.wait(DYING_SECONDS)  # the connection closes shortly before the process ends
         if said := gone(process, state):
             raise RunError(said) from e
         raise RunError(
@@ -37,6 +40,6 @@ def booted(
 
 
 def gone(process: Process, state: Path) -> str:
-    """Why QEMU has ended; empty while it runs."""
+    """Return why QEMU has ended; empty while it runs."""
     status = process.poll()
     return "" if status is None else f"the guest ended while it booted: {ended_words(state, status)}"

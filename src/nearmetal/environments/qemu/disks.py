@@ -1,4 +1,4 @@
-"""The disks of a guest: its image, read-only or under QEMU's snapshot; what it writes; its swap."""
+"""The disks of a guest: its image, a disk for everything it writes, and its swap space."""
 
 from __future__ import annotations
 
@@ -24,8 +24,10 @@ MAKE_LIMIT = 120.0
 class Disks:
     """The disks of a virtual machine, as its kernel names them.
 
-    root: DEVICE:FSTYPE, empty where the root is no disk.
-    upper, swap: devices.
+    files: the disks that QEMU gets.
+    root: 'DEVICE:FSTYPE'; empty if the root is not on a disk.
+    upper: device for everything that is written; empty if there is none.
+    swap: device of the swap space; empty if there is none.
     """
 
     files: tuple[Disk, ...]
@@ -38,7 +40,11 @@ class Disks:
 def own_disks(
     host: Host, request: InstanceRequest, base: GuestBase, settings: GuestSettings, state: Path
 ) -> Iterator[Disks]:
-    """Made anew for each instance, and gone on leaving. Raises RunError."""
+    """Create the disks of one instance, and remove them on exit.
+
+    Raises UnavailableError if a program that creates them is missing.
+    Raises RunError if they cannot be created.
+    """
     files: list[Disk] = []
     upper = swap = ""
     overlaid = base.root is not None and not base.disk and settings.format is DiskFormat.QCOW2
@@ -70,7 +76,8 @@ def _root(base: GuestBase, settings: GuestSettings) -> str:
 
 
 def _image(base: GuestBase, settings: GuestSettings) -> tuple[Disk, ...]:
-    """An image that nobody writes to may be a disk of many guests at once."""
+    """Return the image itself as a disk; empty if there is none. Guests never write to the file, so many of
+    them can use it at once."""
     if base.root is None:
         return ()
     return (
@@ -85,7 +92,7 @@ def _image(base: GuestBase, settings: GuestSettings) -> tuple[Disk, ...]:
 
 
 def _overlay(host: Host, base: GuestBase, settings: GuestSettings, directory: Path) -> Disk:
-    """An image as the base of a qcow2 that goes with the guest."""
+    """Create a qcow2 file that is based on the image."""
     file = directory / "image"
     argv = ["qemu-img", "create", "-q", "-f", "qcow2", "-b", str(base.root), "-F", "raw", str(file)]
     _run(host, argv)
@@ -93,7 +100,12 @@ def _overlay(host: Host, base: GuestBase, settings: GuestSettings, directory: Pa
 
 
 def _made(host: Host, file: Path, size: int, settings: GuestSettings, make: list[str]) -> Disk:
-    """A raw file is there as a whole: one with holes would be extended while it is measured."""
+    """Create a file with a file system or a swap space, and return it as a disk.
+
+    size: bytes.
+    make: command that formats the file; the path is added to it.
+    All blocks of a raw file are allocated now: a sparse file would grow during a measurement.
+    """
     with file.open("xb") as new:
         if settings.format is DiskFormat.RAW:
             os.posix_fallocate(new.fileno(), 0, size)

@@ -1,4 +1,4 @@
-"""The machine's own root for guests of QEMU, by virtiofs."""
+"""Give guests of QEMU the machine's own root through virtiofs."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from .argv import Sockets
 
 VIRTIOFSD_REMEDY = "apt-get install qemu-system-common (Debian 12) or virtiofsd"
 VIRTIOFSD = ("/usr/libexec/virtiofsd", "/usr/lib/qemu/virtiofsd", "/usr/lib/virtiofsd")
-"""Where the distributions put it, beside $PATH."""
+"""Paths outside $PATH where distributions install virtiofsd."""
 
 
 def find_virtiofsd(host: Host) -> str | None:
-    """Its path; None where it is not installed."""
+    """Return the path of virtiofsd; None if it is not installed."""
     found = host.which("virtiofsd")
     return found or next((p for p in VIRTIOFSD if host.which(p) is not None), None)
 
@@ -30,7 +30,11 @@ def find_virtiofsd(host: Host) -> str | None:
 def file_server(
     host: Host, tools: Tools, request: InstanceRequest, groups: Mapping[str, Path], sockets: Sockets
 ) -> Iterator[None]:
-    """The machine's own root for a guest that mounts it read-only."""
+    """Serve the machine's own root to a guest, which mounts it read-only, until exit.
+
+    Raises UnavailableError if virtiofsd is not installed.
+    Raises RunError if virtiofsd does not start.
+    """
     program = find_virtiofsd(host)
     if program is None:
         raise UnavailableError(

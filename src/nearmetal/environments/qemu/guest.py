@@ -1,5 +1,5 @@
-"""What every guest of QEMU has, whoever starts its QEMU: what is planned for it, the servers of its files and
-of its agent, the instance once it has booted."""
+"""Parts common to all guests of QEMU, whether nearmetal or libvirt starts QEMU: the plan of the guest, the
+servers of its files and its agent, and the instance after the boot."""
 
 from __future__ import annotations
 
@@ -38,13 +38,18 @@ from .restore import TEMPLATE
 PROGRAM = "qemu-system-x86_64"
 REMEDY = "apt-get install qemu-system-x86 qemu-utils"
 NO_CMPXCHG16B = "clearcpuid=141"
-"""QEMU 7.2 gives an interrupt right behind it wrong flags: one boot in ten of Linux 6.12 ends in a double
-fault in its memory allocator. By number, which kernels took before they took names; programs keep it."""
+"""Kernel parameter that keeps the guest's kernel from using the instruction cmpxchg16b.
+
+QEMU 7.2 delivers an interrupt directly after this instruction with wrong flags: one boot in ten of Linux 6.12
+ends in a double fault in the kernel's memory allocator. The CPU feature is given by its number, which older
+kernels accept too, while its name needs a newer one. Programs in the guest can still use the instruction.
+"""
 PROBE_SECONDS = 60.0
 
 
 def qemu_answer(host: Host, tools: Tools) -> Available | Unavailable:
-    """Its version, with what is different here; no guest is started."""
+    """Return QEMU's version with notes about this machine, or why QEMU is not available. No guest is
+    started."""
     missing = missing_tools(host, tools)
     if missing is not None:
         return missing
@@ -61,7 +66,10 @@ def qemu_answer(host: Host, tools: Tools) -> Available | Unavailable:
 
 
 def require_program(host: Host) -> str:
-    """QEMU's path. Raises UnavailableError where it is not installed."""
+    """Return QEMU's path.
+
+    Raises UnavailableError if QEMU is not installed.
+    """
     program = host.which(PROGRAM)
     if program is None:
         raise UnavailableError(f"{PROGRAM} is not installed", remedy=REMEDY)
@@ -69,12 +77,15 @@ def require_program(host: Host) -> str:
 
 
 def settings_of(request: InstanceRequest) -> GuestSettings:
-    """Those of the environment, or the usual ones."""
+    """Return the guest settings of the request's environment, or the defaults."""
     return request.environment.guest or GuestSettings()
 
 
 def accelerator_of(host: Host, tools: Tools, settings: GuestSettings) -> Accelerator:
-    """Resolved. Raises UnavailableError where KVM is asked for and does not work."""
+    """Return the accelerator that is used, KVM or TCG.
+
+    Raises UnavailableError if the settings require KVM and it does not work.
+    """
     if settings.accelerator is Accelerator.TCG:
         return Accelerator.TCG
     answer = kvm_answer(host, tools)
@@ -86,8 +97,11 @@ def accelerator_of(host: Host, tools: Tools, settings: GuestSettings) -> Acceler
 
 
 def cpu_of(settings: GuestSettings, accelerator: Accelerator) -> str:
-    """The model: the host's own by KVM, all that TCG can otherwise. Raises UnavailableError for host by
-    TCG."""
+    """Return the CPU model. By default it is the host's own under KVM, and under TCG all features that TCG
+    has.
+
+    Raises UnavailableError if the settings ask for the host's model under TCG.
+    """
     if settings.cpu == "host" and accelerator is Accelerator.TCG:
         raise UnavailableError("cpu: host needs KVM", remedy="cpu: max, or a model such as Haswell")
     if settings.cpu is not None:
@@ -96,7 +110,10 @@ def cpu_of(settings: GuestSettings, accelerator: Accelerator) -> str:
 
 
 def place_of_request(host: Host, tools: Tools, request: InstanceRequest) -> GuestInterface | None:
-    """Of the guest's own interface; None where it has none. Raises RunError."""
+    """Return the guest's own network interface; None if it has none.
+
+    Raises RunError if the guest cannot take its seat.
+    """
     attachment = request.environment.attachment
     if request.seat is not None:
         return taken_place(host, tools, request.seat, attachment)
@@ -104,7 +121,7 @@ def place_of_request(host: Host, tools: Tools, request: InstanceRequest) -> Gues
 
 
 def wire_of(request: InstanceRequest) -> Wire:
-    """What the card of its guest is joined to."""
+    """Return what the guest's network card is connected to."""
     user = request.environment.attachment is Attachment.USER
     return Wire.TAP if request.seat is not None else Wire.USER if user else Wire.NOTHING
 
@@ -122,8 +139,14 @@ def planned(
     wire: Wire,
     incoming: bool = False,
 ) -> Iterator[GuestPlan]:
-    """What QEMU is to be told, with the multiplexer of its agent, and the server of its files where it has no
-    disk of its own; these end on leaving. Raises UnavailableError, RunError."""
+    """Return the plan for a guest, and run the processes that it needs until exit.
+
+    These are the multiplexer of its agent and, if it has no disk for its root, the server of its files.
+    state: directory of the instance for sockets and logs.
+    incoming: whether QEMU waits for a checkpoint instead of booting.
+    Raises UnavailableError if this machine lacks something that the guest needs.
+    Raises RunError if a process does not start or a disk cannot be created.
+    """
     base, settings = require_base(request), settings_of(request)
     with ExitStack() as stack:
         sockets = Sockets(directory=state)
@@ -168,8 +191,11 @@ def planned(
 def _emulator_words(
     host: Host, tools: Tools, settings: GuestSettings, accelerator: Accelerator
 ) -> tuple[str, ...]:
-    """What a translated kernel has to be told: to do without an instruction; and of a microvm how fast its
-    time stamp counter is, since it has no other timer to count it against."""
+    """Return the kernel parameters that a guest under TCG needs; empty under KVM.
+
+    They disable one instruction. For a microvm they also give the frequency of the time stamp counter, since
+    a microvm has no other timer to measure it with.
+    """
     if accelerator is Accelerator.KVM:
         return ()
     if settings.machine is not MachineType.MICROVM:
@@ -193,8 +219,11 @@ def _multiplexer(host: Host, tools: Tools, request: InstanceRequest, sockets: So
 
 
 def pin(threads: Sequence[int], request: InstanceRequest) -> None:
-    """Each vCPU to one of the instance's CPUs, where that is asked for. threads: of the vCPUs, by number.
-    Raises RunError."""
+    """Pin each vCPU to one of the instance's CPUs, if the settings ask for it.
+
+    threads: thread IDs of the vCPUs on the host, by number of the vCPU.
+    Raises RunError if a vCPU cannot be pinned.
+    """
     if not settings_of(request).pin or not request.cpus:
         return
     for thread, cpu in zip(threads, host_cpus_of(request, len(threads)), strict=True):
@@ -208,10 +237,10 @@ def pin(threads: Sequence[int], request: InstanceRequest) -> None:
 class Booted:
     """A guest whose agent answers.
 
-    process: QEMU.
-    threads: of its vCPUs, by number.
+    process: process of QEMU.
+    threads: thread IDs of its vCPUs on the host, by number of the vCPU.
     phases: seconds by step of its start.
-    ahead: of its clocks.
+    ahead: offsets of its clocks to those of the host.
     """
 
     plan: GuestPlan
@@ -224,7 +253,10 @@ class Booted:
 def ready_instance(
     host: Host, tools: Tools, request: InstanceRequest, groups: Mapping[str, Path], guest: Booted
 ) -> GuestInstance:
-    """A booted guest after its first command, with its binds copied in. Raises RunError."""
+    """Run the first command in a booted guest, copy its binds into it, and return it as an instance.
+
+    Raises RunError if one of these steps fails.
+    """
     sockets = guest.plan.sockets
     instance = GuestInstance(
         label=request.label,
@@ -248,8 +280,11 @@ def ready_instance(
 
 
 def _is_hidden(bind: Path, tools: Tools, base: GuestBase) -> bool:
-    """Whether a bind has to be copied: the tools come with the initramfs, and of the machine's own root,
-    which is shared, all is there but what is fresh."""
+    """Return whether a bind must be copied into the guest.
+
+    The tools are in the initramfs already. A guest that shares the machine's own root sees all directories
+    except those that are mounted anew in it (FRESH).
+    """
     if bind.resolve() == tools.directory.resolve():
         return False
     return base.root is not None or any(bind.resolve().is_relative_to(d) for d in FRESH)

@@ -1,4 +1,4 @@
-"""QEMU's monitor protocol, as far as we speak it: which threads are vCPUs, state, migration."""
+"""Client of QEMU's monitor protocol (QMP), for the threads of vCPUs, the guest's state, and migration."""
 
 from __future__ import annotations
 
@@ -14,15 +14,18 @@ QMP_SECONDS = 60.0
 
 
 def loaded() -> None:
-    """Import what speaks the protocol, which takes a tenth of a second, before anything is timed."""
+    """Import the QMP library before anything is timed, since the import takes a tenth of a second."""
     importlib.import_module("qemu.qmp.legacy")
 
 
 class Monitor:
-    """A connection. Raises RunError where QEMU does not answer, or refuses."""
+    """A connection to QEMU's monitor.
+
+    Its methods raise RunError if QEMU does not answer or refuses a command.
+    """
 
     def __init__(self, socket: Path) -> None:
-        # Imported here: it takes a tenth of a second, and only guests need it.
+        # Imported here, because the import takes a tenth of a second and only guests need it.
         from qemu.qmp.legacy import QEMUMonitorProtocol
 
         self._monitor = QEMUMonitorProtocol(str(socket))
@@ -42,7 +45,7 @@ class Monitor:
         self._monitor.close()
 
     def ask(self, command: str, arguments: Mapping[str, Any] | None = None) -> Any:
-        """What it returns."""
+        """Run a command and return its result."""
         try:
             answer = self._monitor.cmd_raw(command, dict(arguments or {}))
         except Exception as e:
@@ -52,6 +55,6 @@ class Monitor:
         return answer["return"]
 
     def threads(self) -> tuple[int, ...]:
-        """The host's thread of each vCPU, by its number."""
+        """Return the thread ID on the host of each vCPU, by number of the vCPU."""
         found = self.ask("query-cpus-fast")
         return tuple(int(c["thread-id"]) for c in sorted(found, key=lambda c: int(c["cpu-index"])))

@@ -1,5 +1,8 @@
-"""Guests from a checkpoint: a template is booted once, without a name and a network, and its state kept in a
-file; every guest that is restored from it gets its own by its agent."""
+"""Restore guests from a checkpoint.
+
+A template guest is booted once, without a host name and a network of its own, and its state is kept in a
+file. The agent of each restored guest then sets the guest's own host name and network.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,7 @@ TEMPLATE_PLACE = GuestInterface(
 MIGRATE_SECONDS = 120.0
 LOOK_AGAIN = 0.005
 KEPT = 4
-"""Checkpoints that are kept: each is as large as what its guest had touched."""
+"""Number of checkpoints that are kept. Each is as large as the memory that its guest had touched."""
 
 
 def checkpoint(
@@ -36,8 +39,12 @@ def checkpoint(
     accelerator: Accelerator,
     make: Callable[[Accelerator, Path], None],
 ) -> Path:
-    """The state of a template that is like the guest asked for, found by all that went into it; made where it
-    is not there. Raises what make raises."""
+    """Return the file with the state of a template that has the properties of the requested guest.
+
+    It is found by a digest of everything that determines it, and created if it does not exist.
+    make: boots a template and saves its state to a file.
+    Raises what make raises.
+    """
     parts = [
         base.kernel,
         base.initramfs,
@@ -56,7 +63,7 @@ def checkpoint(
     directory.mkdir(parents=True, exist_ok=True)
     file = directory / f"{key}.state"
     with (directory / f"{key}.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # of several starts at once, one makes it
+        fcntl.flock(lock, fcntl.LOCK_EX)  # if several starts run at once, only one creates it
         if not file.exists():
             aside = file.with_name(f".{key}.{os.getpid()}")
             try:
@@ -75,18 +82,24 @@ def _keep_newest(directory: Path, own: Path) -> None:
 
 
 def save(qmp: Path, file: Path) -> None:
-    """Stop a guest and write its state. Raises RunError."""
+    """Stop a guest and write its state to a file.
+
+    Raises RunError if QEMU fails to do so.
+    """
     file.touch(mode=0o600)
     with Monitor(qmp) as monitor:
         monitor.ask("stop")
         _unbounded(monitor)
-        # This QEMU has no "file:"; the path is ours, without a sign that a shell would read.
+        # QEMU 7.2 has no "file:" URI. The path is nearmetal's own and needs no quoting for a shell.
         monitor.ask("migrate", {"uri": f"exec:cat > {file}"})
         _await(monitor)
 
 
 def restore(qmp: Path, file: Path) -> None:
-    """Read a state into a QEMU that waits for it; the guest goes on. Raises RunError."""
+    """Load a state into a QEMU that waits for it, and let the guest run.
+
+    Raises RunError if the guest does not run afterwards.
+    """
     end = time.monotonic() + MIGRATE_SECONDS
     while not qmp.exists():
         if time.monotonic() > end:
@@ -119,7 +132,12 @@ def _await(monitor: Monitor) -> None:
 def woken(
     agent: Path, request: InstanceRequest, place: GuestInterface | None, gone: Callable[[], str]
 ) -> Clocks:
-    """Give a restored guest its name, its network and the time of day. Raises RunError."""
+    """Set the host name, the network and the time of day of a restored guest, and return its clocks.
+
+    place: its network interface; None if it has none.
+    gone: returns why the guest has ended; empty while it runs.
+    Raises RunError if the guest does not answer or a setting fails.
+    """
     words = [place.mac, place.words()] if place is not None else ["-", "-"]
     words += [tuning(request.environment.network) or "-"]
     with GuestLine(agent, gone) as line:
@@ -132,7 +150,14 @@ def woken(
 
 
 def restored_phases(begin: int, begun: int, spawned: int, restored: int) -> dict[str, float]:
-    """Seconds by step (readings of CLOCK_MONOTONIC, ns); now: its agent has answered."""
+    """Return the seconds by step of a start from a checkpoint. It is called when the agent has answered.
+
+    begin: time of the request.
+    begun: time at which QEMU's process was requested.
+    spawned: time after QEMU's process was started.
+    restored: time at which the state was loaded.
+    All are in ns of CLOCK_MONOTONIC.
+    """
     now = time.monotonic_ns()
     return {
         "prepare": (begun - begin) / 1e9,

@@ -1,1 +1,1 @@
-"""The backend xen: virtual machines of a Xen hypervisor, by xl on its dom0."""
+"""The backend xen: virtual machines of a Xen hypervisor, controlled with xl on its dom0."""

@@ -1,4 +1,4 @@
-"""Backend xen: guests of Xen by xl, on this machine where it is a dom0, or on another dom0 by ssh."""
+"""Backend xen: guests of Xen, started with xl on this machine if it is a dom0, or on another dom0 by ssh."""
 
 from __future__ import annotations
 
@@ -43,17 +43,18 @@ from .settings import NOT_OF_GUEST, XenSettings, XenType, misfits, settings_for
 from .xl import CREATE_SECONDS, Facts, Xl, require_facts
 
 BRIDGE = "nmbridge"
-"""As nm-box tap makes it in the network namespace of a seat."""
+"""Name of the bridge that nm-box tap creates in the network namespace of a seat."""
 DISKS = ("xvda", "xvdb", "xvdc")
 HVM_DISKS = ("xvde", "xvdf", "xvdg")
-"""The first four of an HVM guest are emulated as IDE's too, which cannot be read-only (libxl_dm.c)."""
+"""Disk names in an HVM guest. The first four names (xvda to xvdd) are not used: these disks are also emulated
+as IDE disks, which cannot be read-only (libxl_dm.c)."""
 LEAST_MEMORY = 64 << 20
-"""Below this no kernel of today unpacks its initramfs."""
+"""Least memory of a guest, in bytes. With less, no current kernel can unpack its initramfs."""
 
 
 class Xen:
-    """Attachment none or loopback, a seat on a network of this machine where it is dom0, or a bridge of
-    dom0."""
+    """Starts guests of Xen with attachment none or loopback, with a seat on a network of this machine if it
+    is the dom0, or on a bridge of dom0."""
 
     name = "xen"
     capabilities = Capabilities(
@@ -65,7 +66,7 @@ class Xen:
     )
 
     def check(self, host: Host, tools: Tools) -> Available | Unavailable:
-        """Asks the hypervisor under this machine; a guest is started by those who have an image for it."""
+        """Check the hypervisor under this machine. No guest is started, since that needs an image."""
         missing = missing_tools(host, tools)
         if missing is not None:
             return missing
@@ -77,7 +78,7 @@ class Xen:
     def check_environment(
         self, host: Host, tools: Tools, environment: Environment
     ) -> Available | Unavailable | None:
-        """Asks the dom0 that it names."""
+        """Check the hypervisor of the dom0 that the environment names; None if it names none."""
         dom0_named = settings_for(environment).dom0
         if dom0_named is None:
             return None
@@ -95,18 +96,19 @@ class Xen:
         return Available(version=f"Xen {facts.version}", notes=(note, *_notes(facts)))
 
     def nested(self, host: Host, tools: Tools, environment: Environment) -> str:
-        """Asks the dom0 that it names, or this machine."""
+        """Return what the hypervisor runs in, on the dom0 that the environment names or else on this
+        machine."""
         label, dom0 = f"nearmetal-check-{os.getpid()}-xen", settings_for(environment).dom0
         try:
             with visited(dom0, label) as there:
                 facts = Xl(there).facts()
                 return nested(there, tools, label) if isinstance(facts, Facts) and facts.virtual else ""
         except (RunError, UnavailableError):
-            return ""  # no guest is started on it either
+            return ""  # no guest can be started there either
 
     def settings_here(self, host: Host) -> XenSettings | None:
-        """Guests that need nothing of the processor, where a dom0's starts no others; None: the usual
-        ones."""
+        """Return settings for pv guests, which need no virtualisation by the processor, if this dom0 cannot
+        start guests of the default type; None for the defaults."""
         facts = Xl(host).facts()
         plain = isinstance(facts, Facts) and lacks(facts, XenSettings().type) is not None
         return XenSettings(type=XenType.PV) if plain else None
@@ -117,7 +119,7 @@ class Xen:
         return _start(host, tools, request)
 
     def kept(self, host: Host) -> tuple[str, ...]:
-        """Names of all that lies on this dom0, and on those that runs have noted."""
+        """Return the names of all leftovers on this dom0 and on the dom0s that runs have noted."""
         return kept_names(host)
 
     def remove_kept(self, host: Host, name: str) -> None:
@@ -126,23 +128,27 @@ class Xen:
 
 @dataclass(frozen=True, kw_only=True)
 class XenInstance(GuestInstance):
-    """xl: of its dom0."""
+    """A running guest of Xen.
+
+    xl: toolstack of its dom0.
+    """
 
     xl: Xl
 
     def counters(self) -> Mapping[str, float]:
-        """What the hypervisor counts of it since its start (output.counters); empty: it says nothing."""
+        """Return the hypervisor's counters of the guest since its start (output.counters); empty if the
+        hypervisor reports none."""
         return look(self.xl, self.label, fresh=True)
 
     @property
     def sources(self) -> tuple[Source, ...]:
-        """See host.sources: beside what a guest tells itself, the hypervisor's account of it."""
+        """Sources of counters: those of every guest, and the hypervisor's counters of this one."""
         own = HypervisorSource(name=f"xen.{self.hostname}", guest=self.label, xl=self.xl)
         return (*super().sources, own)
 
 
 def settings_of(request: InstanceRequest) -> tuple[GuestSettings, XenSettings]:
-    """Those of the environment, or the usual ones."""
+    """Return the guest settings and the Xen settings of the request's environment, or the defaults."""
     return request.environment.guest or GuestSettings(), settings_for(request.environment)
 
 
@@ -151,7 +157,7 @@ def _notes(facts: Facts) -> tuple[str, ...]:
 
 
 def lacks(facts: Facts, kind: XenType) -> str | None:
-    """Why this hypervisor starts no guest of a type; None where it does."""
+    """Return why the hypervisor cannot start a guest of this type; None if it can."""
     if kind is XenType.PV:
         return None if "xen-3.0-x86_64" in facts.capabilities else "it was built, or started, without them"
     if "hvm-3.0-x86_64" not in facts.capabilities:
@@ -160,7 +166,10 @@ def lacks(facts: Facts, kind: XenType) -> str | None:
 
 
 def require_fitting_hypervisor(facts: Facts, request: InstanceRequest) -> None:
-    """Raises UnavailableError where this hypervisor cannot do what is asked."""
+    """Check that the hypervisor can start the requested guest.
+
+    Raises UnavailableError if it cannot.
+    """
     guest, xen = settings_of(request)
     name = request.environment.name
     why = lacks(facts, xen.type)
@@ -196,7 +205,10 @@ def require_fitting_hypervisor(facts: Facts, request: InstanceRequest) -> None:
 
 
 def require_fitting_request(request: InstanceRequest) -> GuestBase:
-    """Raises UnavailableError for what no guest of Xen can be."""
+    """Check that a guest of Xen can have everything that is requested, and return what it is started from.
+
+    Raises UnavailableError if it cannot.
+    """
     _, xen = settings_of(request)
     name = request.environment.name
     base = require_base(request)
@@ -254,7 +266,7 @@ def _start(host: Host, tools: Tools, request: InstanceRequest) -> Iterator[XenIn
             tools, request, base, at, place=place, line=line, upper=upper, swap=swap, vcpus=vcpus
         )
         config = at.write("guest.cfg", xen_config.config_text(domain))
-        # Registered before the guest is there: xl may fail half-way.
+        # Registered before the guest exists, because xl may fail half-way.
         stack.callback(xl.destroy, request.label)
         spawned = time.monotonic_ns()
         xl.create(config, max(CREATE_SECONDS, guest.boot_timeout))
@@ -287,7 +299,7 @@ def _start(host: Host, tools: Tools, request: InstanceRequest) -> Iterator[XenIn
             ahead=there.ahead,
             xl=xl,
         )
-        # The tools came with the initramfs; nothing else of this machine is seen inside.
+        # The tools are in the initramfs. Nothing else of this machine is visible in the guest.
         binds = [b for b in request.binds if b.resolve() != tools.directory.resolve()]
         if binds:
             instance.copy_in(binds)
@@ -324,7 +336,7 @@ def _domain(
     disks = [xen_config.Disk(target=image, vdev=root_name, writable=False, script=attach)]
     for target, vdev in ((upper, upper_name), (swap, swap_name)):
         disks += [xen_config.Disk(target=target, vdev=vdev, writable=True, script=attach)] if target else []
-    # A disk of the user's own has its root where QEMU's guests would see it as vda.
+    # For a disk of the user's own, root_device is its name in a guest of QEMU, such as /dev/vda1.
     root = f"/dev/{root_name}"
     device = guest.root_device.replace("/dev/vda", root, 1) if base.disk else root
     return xen_config.Domain(
@@ -351,12 +363,13 @@ def _domain(
 
 
 def fingerprint(file: Path) -> str:
-    """Of a file that is not written to while it stands: by its path, size and time."""
+    """Return a digest of a file's path, size and modification time. It identifies the content of a file that
+    is never changed in place."""
     found = file.stat()
     text = f"{file}\0{found.st_size}\0{found.st_mtime_ns}"
     return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
 def _script(name: str) -> str:
-    """What xl runs on dom0 for a guest's devices."""
+    """Return the text of a script that xl runs on dom0 for a guest's devices."""
     return resources.files(__package__).joinpath(name).read_text(encoding="utf-8")

@@ -1,7 +1,7 @@
-"""The configuration of a guest as xl reads it (xl.cfg(5)), written from data. Pure.
+"""Write the configuration of a guest in the format of xl (xl.cfg(5)). Pure.
 
-Values are numbers, or text without what would end it; a text that xl could read otherwise is refused, not
-quoted: the format has no escapes that all versions agree on.
+Values are numbers or texts. A text that contains quotes, backslashes or control characters is rejected
+instead of escaped, since the versions of xl do not agree on escapes.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Disk:
 
     target: path on dom0 of a block device or a raw file.
     vdev: its name in the guest ('xvda').
-    script: on dom0, what attaches it, None: xl's own.
+    script: path on dom0 of the script that attaches it; None for xl's own script.
     """
 
     target: str
@@ -39,9 +39,9 @@ class Disk:
 class Interface:
     """A network interface of a virtual machine of Xen.
 
-    mac: None has xl draw one.
-    bridge: what the script is told.
-    script: path on dom0, None: xl's own for bridges.
+    mac: MAC address; None if xl chooses one.
+    bridge: argument of the script: the bridge's name for xl's own script.
+    script: path on dom0 of the script that connects it; None for xl's own script for bridges.
     """
 
     mac: str | None
@@ -51,12 +51,12 @@ class Interface:
 
 @dataclass(frozen=True, kw_only=True)
 class Domain:
-    """A guest.
+    """The configuration of a guest.
 
     kernel, ramdisk: paths on dom0.
-    command_line: of the kernel.
+    command_line: command line of the kernel.
     memory: bytes.
-    cpus: those of the machine that each of its vCPUs may use, one set for all, empty for any.
+    cpus: CPUs of the machine that all its vCPUs may use; empty for any.
     """
 
     name: str
@@ -74,7 +74,10 @@ class Domain:
 
 
 def config_text(domain: Domain) -> str:
-    """Lines of xl.cfg(5). Raises UnavailableError for a text that cannot stand in it."""
+    """Return the configuration file of a guest.
+
+    Raises UnavailableError if a text cannot be written in this format.
+    """
     values: dict[str, Value] = {
         "name": domain.name,
         "type": domain.type.value,
@@ -85,7 +88,8 @@ def config_text(domain: Domain) -> str:
         "vcpus": domain.vcpus,
         "on_poweroff": "destroy",
         "on_reboot": "destroy",
-        # Kept as it lies, so that its console can be read and its end is seen; destroyed by us.
+        # A crashed guest is kept, so that its console can be read and the crash is noticed. nearmetal
+        # destroys it.
         "on_crash": "preserve",
     }
     if domain.cpus:
@@ -95,7 +99,7 @@ def config_text(domain: Domain) -> str:
     if domain.cap is not None:
         values["cap"] = domain.cap
     if domain.type is XenType.HVM:
-        # No screen and nothing emulated that is not needed: xl would give a VGA card and a VNC server.
+        # By default, xl adds a VGA card and a VNC server. The guest needs neither.
         values |= {"vnc": 0, "vga": "none", "usb": 0, "serial": "pty"}
     if domain.disks:
         values["disk"] = [_disk(d) for d in domain.disks]
@@ -105,7 +109,7 @@ def config_text(domain: Domain) -> str:
 
 
 def _disk(disk: Disk) -> str:
-    # target= comes last: everything behind it belongs to it (xl-disk-configuration(5)).
+    # target= must be last: everything after it is part of its value (xl-disk-configuration(5)).
     access = "rw" if disk.writable else "ro"
     script = f"script={_plain(disk.script)}," if disk.script is not None else ""
     return f"format=raw,vdev={_plain(disk.vdev)},access={access},{script}target={_plain(disk.target)}"
@@ -120,7 +124,10 @@ def _interface(interface: Interface) -> str:
 
 
 def _plain(text: str) -> str:
-    """A text that may stand between commas."""
+    """Return a text unchanged if it can be an item of a comma-separated list.
+
+    Raises UnavailableError if it cannot.
+    """
     if not text or _IN_PAIR.search(text):
         raise UnavailableError(
             f"xl takes no such word: {text[:60]!r}", remedy="a name without commas, spaces and quotes"

@@ -1,4 +1,4 @@
-"""What the hypervisor counts of its guests, as a source of counters: one look for all of them at a time."""
+"""The hypervisor's counters of its guests, as a source of counters. One call reads those of all guests."""
 
 from __future__ import annotations
 
@@ -9,20 +9,28 @@ from ...host.counters.procfiles import Counters
 from .xl import Xl
 
 LEVELS = frozenset({"memory_bytes"})
-"""What is no count."""
+"""Values that are not counts."""
 FRESH_SECONDS = 0.2
-"""A look costs a process, and tells of every guest; so long it serves for the others."""
+"""Time for which the counters of one call are used for the other guests too. Each call starts a process and
+returns the counters of every guest."""
 
 
 @dataclass
 class Looks:
-    """The last look at a dom0. Mutable: shared by the guests on it."""
+    """The counters that were last read on a dom0. Mutable, and shared by the guests there.
+
+    at: time of the call, in seconds of the monotonic clock.
+    found: counters by domain.
+    """
 
     at: float = -FRESH_SECONDS
     found: dict[str, dict[str, float]] = field(default_factory=dict)
 
     def counters(self, xl: Xl, *, fresh: bool) -> dict[str, dict[str, float]]:
-        """By domain. fresh: of now, not of a moment ago."""
+        """Return the counters by domain.
+
+        fresh: whether they must be read now, even if the last call was less than FRESH_SECONDS ago.
+        """
         if fresh or time.monotonic() - self.at > FRESH_SECONDS:
             self.found = xl.counters()
             self.at = time.monotonic()
@@ -30,20 +38,20 @@ class Looks:
 
 
 _looks: dict[str, Looks] = {}
-"""By the name of the dom0."""
+"""The last counters by name of the dom0."""
 
 
 def look(xl: Xl, name: str, *, fresh: bool = False) -> dict[str, float]:
-    """What is counted of one guest since its start (output.counters); empty where nothing is known."""
+    """Return the counters of one guest since its start (output.counters); empty if none are known."""
     return _looks.setdefault(xl.dom0.name, Looks()).counters(xl, fresh=fresh).get(name, {})
 
 
 @dataclass(frozen=True, kw_only=True)
 class HypervisorSource:
-    """A host.sources.Source.
+    """A source of counters (host.counters.sources.Source) that reads the hypervisor's counters of one guest.
 
-    name: of its scope.
-    guest: the domain.
+    name: name of its scope in a record.
+    guest: name of the domain.
     """
 
     name: str

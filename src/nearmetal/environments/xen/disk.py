@@ -1,5 +1,5 @@
-"""Writable disks of a guest on its dom0: files, a block device, or logical volumes; made before it starts and
-gone after it."""
+"""Writable disks of a guest on its dom0: files, a block device, or logical volumes. Files and volumes are
+created before the guest starts and removed after it ends."""
 
 from __future__ import annotations
 
@@ -19,8 +19,12 @@ _MIB = 1 << 20
 def disks_made(
     dom0: Host, disk: XenDisk, label: str, *, writable: int | None, swap: int | None
 ) -> Iterator[tuple[str, str]]:
-    """Paths on dom0 of an ext4 and of a swap space; empty where there is none. writable, swap: bytes, None
-    for none. Raises UnavailableError where dom0 lacks what it takes, RunError."""
+    """Create an ext4 file system and a swap space on dom0, and yield their paths there; empty if not wanted.
+
+    writable, swap: sizes in bytes; None if not wanted.
+    Raises UnavailableError if dom0 lacks a program or a usable device.
+    Raises RunError if a command fails.
+    """
     with ExitStack() as stack:
         targets = []
         for part, size in (("writable", writable), ("swap", swap)):
@@ -56,8 +60,12 @@ def _made(dom0: Host, disk: XenDisk, name: str, size: int) -> Iterator[str]:
 
 
 def _device(dom0: Host, disk: XenDisk, size: int) -> str:
-    """The device, where it may be written over and is no smaller than size. Raises UnavailableError,
-    RunError."""
+    """Return the path of the disk's block device, after checking it.
+
+    Raises UnavailableError if it is no block device, is smaller than size, is mounted, or holds data that
+    must not be overwritten.
+    Raises RunError if its size cannot be read.
+    """
     path = disk.path or ""
     if not dom0.run(["test", "-b", path], timeout=MAKE_SECONDS).ok:
         raise UnavailableError(
@@ -86,12 +94,15 @@ def _format(dom0: Host, target: str, part: str) -> None:
 
 
 def remove_volume(dom0: Host, volume: str) -> None:
-    """volume: 'group/name'; harmless where there is none."""
+    """Remove a logical volume. Harmless if there is none.
+
+    volume: 'group/name'.
+    """
     dom0.run(["lvremove", "--force", volume], timeout=MAKE_SECONDS)
 
 
 def volumes(dom0: Host) -> tuple[str, ...]:
-    """All logical volumes of a machine, 'group/name'; empty where it knows none."""
+    """Return all logical volumes of a machine as 'group/name'; empty if it has none or no LVM."""
     if dom0.which("lvs") is None:
         return ()
     said = dom0.run(["lvs", "--noheadings", "--options", "vg_name,lv_name"], timeout=MAKE_SECONDS)

@@ -1,5 +1,5 @@
-"""The dom0 that a guest is started on: this machine, or another by ssh; and the files that a guest needs
-there."""
+"""The dom0 that a guest is started on, which is this machine or another one reached by ssh, and the files
+that the guest needs there."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from ...host.ssh import SshHost, SshWay, ssh_host
 from .settings import Dom0
 
 NOTE = "dom0"
-"""The file in an instance's state directory that tells where it has what, to be found after a kill -9."""
+"""File in an instance's state directory that names its dom0 and its disk directory there, so that leftovers
+are found even after a kill -9."""
 THERE = "/var/tmp"
 KEPT = "/var/cache/nearmetal/images"
 COPY_SECONDS = 900.0
@@ -26,9 +27,9 @@ SHORT_SECONDS = 60.0
 class Dom0Access:
     """How an instance reaches dom0.
 
-    host: dom0.
-    ssh: the same where it is another machine, else None.
-    directory: on dom0, of this instance.
+    host: the dom0.
+    ssh: the dom0 if it is another machine, else None.
+    directory: directory of this instance on dom0.
     """
 
     host: Host
@@ -36,14 +37,20 @@ class Dom0Access:
     directory: str
 
     def write(self, name: str, text: str, *, executable: bool = False) -> str:
-        """A file of the instance's, readable by nobody else: its path on dom0. Raises RunError."""
+        """Write a file for the instance, readable only by its owner, and return its path on dom0.
+
+        Raises RunError if the file cannot be written.
+        """
         path = f"{self.directory}/{name}"
         _must(self.host, ["dd", f"of={path}", "status=none"], f"{path} is not written", stdin=text)
         _must(self.host, ["chmod", "700" if executable else "600", path], f"{path} is not written")
         return path
 
     def take(self, file: Path) -> str:
-        """The path on dom0 of a file of ours, copied where that is another machine. Raises RunError."""
+        """Return the path on dom0 of a file of this machine. If dom0 is another machine, copy the file there.
+
+        Raises RunError if it cannot be copied.
+        """
         if self.ssh is None:
             return str(file)
         target = f"{self.directory}/{file.name}"
@@ -51,7 +58,8 @@ class Dom0Access:
         return target
 
     def keep(self, file: Path, digest: str) -> str:
-        """take() of what does not change: copied once, and kept there by its digest."""
+        """Do the same as take() for a file that never changes: it is copied once and kept there under its
+        digest."""
         if self.ssh is None:
             return str(file)
         target = f"{KEPT}/{digest}{file.suffix}"
@@ -59,14 +67,18 @@ class Dom0Access:
             _must(self.host, ["mkdir", "-p", KEPT], f"no directory {KEPT}")
             aside = f"{self.directory}/{digest}"
             self.ssh.copy(file, aside, timeout=COPY_SECONDS)
-            # Whole or not at all, whoever else copies it now.
+            # A rename is atomic, even if another run copies the same file now.
             _must(self.host, ["mv", aside, target], f"{target} is not kept")
         return target
 
 
 @dataclass(frozen=True, kw_only=True)
 class Noted:
-    """dom0: None for this machine; disks: the directory of the instance's disk files there."""
+    """Where an instance has files, as noted in its state directory.
+
+    dom0: None for this machine.
+    disks: directory of the instance's disk files on dom0.
+    """
 
     dom0: Dom0 | None
     disks: str
@@ -74,10 +86,12 @@ class Noted:
 
 @contextmanager
 def reached(host: Host, dom0: Dom0 | None, disks: str, label: str, state: Path) -> Iterator[Dom0Access]:
-    """A directory of the instance's own on its dom0, removed on leaving. state: a directory of ours for it;
-    disks: on dom0, where it will have files of disks.
+    """Connect to the dom0 of an instance, and give the instance a directory there, which is removed on exit.
 
-    Raises UnavailableError where the machine does not answer, RunError.
+    disks: directory on dom0 for the files of its disks.
+    state: directory of the instance on this machine.
+    Raises UnavailableError if dom0 does not answer.
+    Raises RunError if the directory cannot be created.
     """
     with ExitStack() as stack:
         (state / NOTE).write_text(json.dumps({"dom0": asdict(dom0) if dom0 else None, "disks": disks}))
@@ -93,7 +107,7 @@ def reached(host: Host, dom0: Dom0 | None, disks: str, label: str, state: Path) 
 
 
 def noted() -> tuple[Noted, ...]:
-    """Where runs of this user have guests, or had when they were killed."""
+    """Return where runs of this user have guests, or had guests when the runs were killed."""
     found: dict[Noted, None] = {}
     for note in runtime.own_notes(NOTE):
         try:
@@ -107,7 +121,10 @@ def noted() -> tuple[Noted, ...]:
 
 @contextmanager
 def visited(dom0: Dom0 | None, label: str) -> Iterator[Host]:
-    """A dom0 for a few commands. Raises UnavailableError where it does not answer."""
+    """Connect to a dom0 for a few commands.
+
+    Raises UnavailableError if it does not answer.
+    """
     if dom0 is None:
         yield LocalHost()
         return

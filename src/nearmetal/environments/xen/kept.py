@@ -1,5 +1,5 @@
-"""What guests of Xen may leave on a dom0: the guest itself, files and volumes of its disks, all by its
-name."""
+"""Find and remove the leftovers of guests of Xen on a dom0: guests, and files and volumes of their disks. All
+of them are named after the instance."""
 
 from __future__ import annotations
 
@@ -20,20 +20,23 @@ _SHORT = 20.0
 
 
 def kept_names(host: Host) -> tuple[str, ...]:
-    """On this machine, and on every other that a run has noted and that answers now."""
+    """Return the names of the instances that have leftovers on this machine, or on another dom0 that a run
+    has noted and that answers now."""
     found: set[str] = set()
     for place in _places(host):
         try:
             with visited(place.dom0, _visit()) as dom0:
                 found |= _names(dom0, place)
         except (RunError, UnavailableError):
-            continue  # it answers when it is there again, and the note stays until then
+            continue  # the note is kept until this dom0 answers again
     return tuple(sorted(found))
 
 
 def remove_named(host: Host, name: str) -> None:
-    """Harmless where it is gone. Raises RunError, UnavailableError of a dom0 that does not answer, where
-    none of those that do has it."""
+    """Remove the leftovers of an instance. Harmless if there are none.
+
+    Raises RunError or UnavailableError if a dom0 does not answer and no other dom0 has these leftovers.
+    """
     silent: RunError | UnavailableError | None = None
     removed = False
     for place in _places(host):
@@ -62,18 +65,18 @@ def _remove(dom0: Host, place: Noted, name: str) -> None:
 
 
 def _places(host: Host) -> tuple[Noted, ...]:
-    """This machine is asked only where it is a dom0, which costs a look for a program."""
+    """Return the places to search: this machine if it is a dom0, and the places that runs have noted."""
     here = Noted(dom0=None, disks=FILES)
     own = (here,) if host.which("xl") is not None and host.is_root() else ()
     return tuple(dict.fromkeys((*own, *(n for n in noted() if n.dom0 is not None or own))))
 
 
 def _names(dom0: Host, place: Noted) -> set[str]:
-    """Of instances that have something there."""
+    """Return the names of the instances that have leftovers on a dom0."""
     if isinstance(Xl(dom0).facts(), Unavailable):
         return set()
     found: set[str] = set()
-    # Where its guests leave dom0 no CPU, files and volumes can be told all the same.
+    # Files and volumes are listed even if xl fails because the guests leave dom0 no CPU time.
     with contextlib.suppress(RunError):
         found |= {d.name for d in Xl(dom0).domains()}
     found |= {_instance(v.partition("/")[2]) for v in volumes(dom0)}
@@ -84,7 +87,7 @@ def _names(dom0: Host, place: Noted) -> set[str]:
 
 
 def _instance(name: str) -> str:
-    """Of an instance, from the name of something of its."""
+    """Return the name of the instance that a file, volume or guest of this name belongs to."""
     for part in _PARTS:
         name = name.removesuffix(part)
     return name

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from .settings import XenScheduler
 
-#: Columns of `xentop -b` by ours: what is counted since the domain's start, and what its memory is now.
+#: Columns of `xentop -b` with nearmetal's names and scales: counts since the domain's start, and its memory
+#: now.
 _COUNTED = {
     "CPU(sec)": ("cpu_seconds", 1.0),
     "NETTX(k)": ("network_sent_bytes", 1024.0),
@@ -174,7 +175,7 @@ def counters(text: str) -> dict[str, dict[str, float]]:
         if words[:2] == ["NAME", "STATE"]:
             header, found = words, {}
             continue
-        # The state has six places; a name may be glued to none of them.
+        # The state has six letters. A line where it is not a separate word is skipped.
         if len(words) != len(header) or not header or not re.fullmatch(r"[-rbpscd]{6}", words[1]):
             continue
         values = {}

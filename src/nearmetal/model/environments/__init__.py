@@ -1,4 +1,4 @@
-"""What work runs in: environments, their guests, images, networks and placements.
+"""What workloads run in: environments, their guests, images, networks and placements.
 
-Must not know workloads or results.
+This package must not import workloads or results.
 """

@@ -1,4 +1,4 @@
-"""Environments: how work is wrapped, and what its instances are given."""
+"""Environments: the backend that workloads run in, and what its instances are given."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ class Transport(StrEnum):
 
 
 class TransportWish(StrEnum):
-    """What an environment asks to carry them; auto: TCP between instances and over loopback, else shared
-    memory."""
+    """The transport that an environment asks for. AUTO is TCP between instances and over loopback, else
+    shared memory."""
 
     AUTO = "auto"
     SHM = "shm"
@@ -31,15 +31,15 @@ class TransportWish(StrEnum):
 
 
 class Shared(StrEnum):
-    """A namespace that an instance does not get of its own, but shares with the machine: those that ranks in
-    several instances need in common to share memory."""
+    """A namespace that an instance can share with the machine instead of having its own. Ranks in several
+    instances need both of them in common to share memory."""
 
     IPC = "ipc"
     PID = "pid"
 
 
 class Attachment(StrEnum):
-    """How an instance meets the network."""
+    """How an instance is connected to the network."""
 
     HOST = "host"
     LOOPBACK = "loopback"
@@ -58,32 +58,32 @@ class Attachment(StrEnum):
 
     @property
     def seated(self) -> bool:
-        """Whether an instance attached so takes a seat on a network that is built for it."""
+        """Whether an instance with this attachment has a seat on a network that is built for it."""
         return self not in (Attachment.HOST, Attachment.LOOPBACK, Attachment.USER, Attachment.NONE)
 
     @property
     def interfaced(self) -> bool:
-        """Whether an instance attached so has an interface beside its loopback that is its own."""
+        """Whether an instance with this attachment has a network interface of its own besides loopback."""
         return self.seated or self is Attachment.USER
 
     @property
     def of_guests(self) -> bool:
-        """Whether only virtual machines can be attached so."""
+        """Whether only virtual machines can have this attachment."""
         return self in (Attachment.MACVTAP, Attachment.USER)
 
     @property
     def modes(self) -> tuple[str, ...]:
-        """The modes that it has, the usual one first."""
+        """The modes of this attachment, the default first; empty if it has none."""
         return _MODES.get(self, ())
 
     @property
     def on_device(self) -> bool:
-        """Whether it takes devices of the machine."""
+        """Whether this attachment uses network devices of the machine."""
         return self in (Attachment.PHYS, Attachment.SRIOV)
 
     @property
     def most_instances(self) -> int | None:
-        """How many instances can reach each other by it; None: no bound of its own."""
+        """Largest number of instances that can reach each other with this attachment; None if unlimited."""
         return 2 if self is Attachment.VETH else None if self.seated else 1
 
 
@@ -92,13 +92,18 @@ _MODES = {
     Attachment.MACVTAP: ("bridge", "private", "vepa", "passthru"),
     Attachment.IPVLAN: ("l2", "l3"),
 }
-#: The weight of a control group that nobody has given another.
+#: The default weight of a control group.
 USUAL_SHARES = 1024
 
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """Limits of one instance; None is unlimited. cpu_quota is a share of one CPU's time, memory in bytes."""
+    """Limits of one instance; None if there is no limit.
+
+    cpu_quota: CPU time, as a share of one CPU.
+    cpu_shares: weight of its control group.
+    memory: bytes.
+    """
 
     cpu_quota: float | None = field(
         default=None,
@@ -121,7 +126,7 @@ class Limits:
 
 
 class StorageKind(StrEnum):
-    """What the directory stands on that an instance gives its workload for files."""
+    """The kind of storage behind the directory that an instance gives its workload for files."""
 
     OVERLAY = "overlay"
     BIND = "bind"
@@ -132,17 +137,23 @@ class StorageKind(StrEnum):
 
 
 DISKS = "/var/tmp"
-"""Where files that stand for disks are made, and the directories of a bare machine: the runtime directory is
-memory on most machines."""
+"""Directory for disk files and for the storage of the bare machine. The runtime directory is not used for
+them, since it is in memory on most machines."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Storage:
-    """Storage of one instance. OVERLAY: a directory of its own root file system; BIND: a directory of its own
-    below `path`; TMPFS: memory, at most `size` bytes; LOOP: an ext4 in a file of `size` bytes below `path`
-    (None: /var/tmp); BLOCK: an ext4 made on the device `path`, one directory for each instance; NFS: the
-    export 'server:/directory' in `path`, one directory for each instance. overwrite: what the device holds
-    may be destroyed, without which none is touched."""
+    """Storage of one instance, by kind:
+
+    OVERLAY: a directory in the instance's own root file system.
+    BIND: a directory for the instance below `path`.
+    TMPFS: memory, at most `size` bytes.
+    LOOP: an ext4 file system in a file of `size` bytes below `path`; /var/tmp if `path` is None.
+    BLOCK: an ext4 file system that is created on the device `path`, with one directory for each instance.
+    NFS: the export 'server:/directory' in `path`, with one directory for each instance.
+
+    overwrite: whether the content of the device may be destroyed. Otherwise the device is never written to.
+    """
 
     kind: StorageKind = field(
         default=StorageKind.OVERLAY,
@@ -173,8 +184,8 @@ class Storage:
 
     @property
     def disk(self) -> str:
-        """Directory of the machine whose disk its files end on; '' where that is memory, the root file system
-        of an instance, a device or an export."""
+        """Directory of the machine whose disk holds the files; empty if they are in memory, in the root file
+        system of an instance, on a device or on an export."""
         if self.kind not in (StorageKind.BIND, StorageKind.LOOP):
             return ""
         return self.path or DISKS
@@ -182,8 +193,8 @@ class Storage:
 
 @dataclass(frozen=True, kw_only=True)
 class Companion:
-    """An instance of another kind beside those of an arm, with the same image, in which a command runs as
-    long as the trial does."""
+    """An additional instance, of another backend but with the same image as those of an arm. A command runs
+    in it as long as the trial runs."""
 
     backend: str = field(metadata=key(NAME, "what wraps the companion", "namespaces"))
     argv: tuple[str, ...] = field(
@@ -204,12 +215,13 @@ class Companion:
 
 @dataclass(frozen=True, kw_only=True)
 class BackendSettings:
-    """Settings that one backend has beside what all have: a frozen dataclass in the backend's own file, whose
-    fields are declared as keys (model.keys).
+    """Base class of the settings that only one backend has. The backend's package defines a frozen dataclass
+    whose fields are declared as keys (model.keys).
 
-    section: their key in a study file, below the environment.
-    title: what stands behind the backend, for messages and documentation.
-    doc, example: of that key.
+    section: key of these settings in a study file, below the environment.
+    title: name of the software behind the backend, for messages and documentation.
+    doc: documentation of the key.
+    example: example of its value.
     """
 
     section: ClassVar[str]
@@ -220,7 +232,8 @@ class BackendSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class Environment:
-    """How work is wrapped. One that stands inside another has that one's image and guest settings."""
+    """The backend that workloads run in, with its settings. An environment inside another one has the image
+    and the guest settings of the other one."""
 
     name: str
     backend: str = field(metadata=key(NAME, "what wraps the work", "native", "namespaces"))
@@ -346,10 +359,10 @@ class Environment:
 
     @property
     def emulation(self) -> str:
-        """By what it or its guests are emulated, which stands beside every figure of theirs; empty where they
-        are not."""
+        """The emulator of the environment or of its guests, which is shown beside all their figures; empty if
+        nothing is emulated."""
         return self.emulated or ("" if self.guest is None else self.guest.label)
 
     def takes(self, workload: str) -> bool:
-        """Whether it runs the workload of that name."""
+        """Return whether the environment runs the workload with this name."""
         return not self.workloads or workload in self.workloads

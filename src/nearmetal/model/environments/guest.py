@@ -1,4 +1,4 @@
-"""What a virtual machine is made of, beside what every environment has."""
+"""Settings of virtual machines, in addition to those of every environment."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from ..keys import COUNT, SECONDS, SIZE, SOME_TEXT, TEXT, TRUTH, key, matching, 
 MIB = 1 << 20
 PCI = r"^([0-9a-f]{4}:)?[0-9a-f]{2}:[0-1][0-9a-f]\.[0-7]$"
 LIBVIRT_URI = r"^qemu(\+unix)?:///(system|session)(\?socket=/[^?#&;\s]+)?$"
-"""Of this machine alone: any other transport would run a command, or leave it. libvirt parts parameters at
-";" too."""
+"""Pattern of the URIs of libvirt daemons on this machine. All other transports run a command or connect to
+another machine, so they are rejected. So is ";", which also separates parameters for libvirt."""
 
 
 class Accelerator(StrEnum):
-    """What executes a guest's instructions: the processor (KVM), or a translator (TCG), which is emulation;
-    auto: KVM where it really runs a guest."""
+    """What executes a guest's instructions: the processor (KVM), or a translator (TCG), which is emulation.
+    AUTO is KVM if a guest really runs under it, else TCG."""
 
     AUTO = "auto"
     KVM = "kvm"
@@ -24,14 +24,16 @@ class Accelerator(StrEnum):
 
 
 class MachineType(StrEnum):
-    """QEMU's machines: a PC with PCI Express, or one of as few devices as will do."""
+    """Machine types of QEMU: a PC with PCI Express (Q35), or a machine with as few devices as possible
+    (MICROVM)."""
 
     Q35 = "q35"
     MICROVM = "microvm"
 
 
 class Nic(StrEnum):
-    """The network card that a guest sees; vhost: virtio, its frames moved by the host's kernel."""
+    """The network card that a guest sees. VHOST is a virtio card whose packets are moved by the host's
+    kernel."""
 
     VIRTIO = "virtio"
     VHOST = "vhost"
@@ -55,7 +57,7 @@ class Cache(StrEnum):
 
 
 class Aio(StrEnum):
-    """By what QEMU reads and writes a disk's file."""
+    """The interface by which QEMU reads and writes a disk's file."""
 
     THREADS = "threads"
     NATIVE = "native"
@@ -63,7 +65,7 @@ class Aio(StrEnum):
 
 
 class StartFrom(StrEnum):
-    """Cold: a boot; restored: from a checkpoint of a booted guest, made before."""
+    """How a guest starts: by a boot (COLD), or from a checkpoint of a booted guest (RESTORED)."""
 
     COLD = "cold"
     RESTORED = "restored"
@@ -202,16 +204,17 @@ class GuestSettings:
 
     @property
     def kernel_image(self) -> str | None:
-        """The image whose kernel it boots, where another one is named."""
+        """The image whose kernel the guest boots, if `kernel` names an image; else None."""
         return None if self.kernel is None or "/" in self.kernel else self.kernel
 
     @property
     def emulated(self) -> bool:
-        """Whether its instructions are translated: every figure of it is of an emulator."""
+        """Whether the guest's instructions are translated, so that all its figures are those of an
+        emulator."""
         return self.accelerator is Accelerator.TCG
 
     @property
     def label(self) -> str:
-        """What stands beside every figure of an emulated guest; empty for others."""
+        """The label that is shown beside all figures of an emulated guest; empty for others."""
         why = f": {self.accelerated_not}" if self.accelerated_not else ""
         return f"TCG, no KVM{why}" if self.emulated else ""

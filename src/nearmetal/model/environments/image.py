@@ -1,4 +1,4 @@
-"""What an image is made of."""
+"""Definitions of images: the packages that a root tree is built from."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from enum import StrEnum
 
 from ..keys import Each, key, matching, one_of
 
-#: The image that is the machine's own root, and the suite that is the machine's own.
+#: Name of the image that is the machine's own root, and of the suite that is the machine's own release.
 HOST = "host"
 
 
@@ -25,7 +25,7 @@ _SOURCE = matching(
 
 
 class Variant(StrEnum):
-    """How much stands in a tree besides the packages asked for: mmdebstrap's words."""
+    """The set of packages in a tree besides the requested ones, by the names of mmdebstrap."""
 
     ESSENTIAL = "essential"
     APT = "apt"
@@ -37,7 +37,7 @@ class Variant(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class ImageDefinition:
-    """A root tree to be built."""
+    """Definition of a root tree that can be built."""
 
     name: str
     suite: str = field(

@@ -1,5 +1,5 @@
-"""What passes between the rooms about networks: what is asked of one, and a seat on one that is built
-already."""
+"""Data about networks that several packages use: the settings of a network, and a seat on a network that
+exists."""
 
 from __future__ import annotations
 
@@ -53,21 +53,24 @@ SUBNET = Kind(_read_subnet, {"type": "string"}, plain=False)
 
 @dataclass(frozen=True, kw_only=True)
 class Offloads:
-    """What a device does in the kernel's place; None leaves it as it is."""
+    """Offloads of a network device; None leaves an offload as it is."""
 
     tso: bool | None = field(default=None, metadata=key(SWITCH, "segmentation of TCP by the device", "off"))
     gso: bool | None = field(default=None, metadata=key(SWITCH, "segmentation just before the device", "off"))
     gro: bool | None = field(default=None, metadata=key(SWITCH, "merging of segments on receipt", "off"))
 
     def asked(self) -> dict[str, bool]:
-        """Those that are to be switched, by their ethtool names."""
+        """Return the offloads that must be set, by their names in ethtool."""
         return {name: value for name, value in asdict(self).items() if value is not None}
 
 
 @dataclass(frozen=True, kw_only=True)
 class NetworkSettings:
-    """What is set at the network interface of each instance; None leaves what the kernel gives. rto_min is in
-    seconds, rate in bytes a second."""
+    """Settings of the network interface of each instance; None leaves the kernel's default.
+
+    rto_min: seconds.
+    rate: B/s.
+    """
 
     mode: str | None = field(
         default=None,
@@ -122,7 +125,7 @@ class NetworkSettings:
     )
 
     def asked(self) -> dict[str, JsonValue]:
-        """What was asked for, by name; empty where nothing was."""
+        """Return the requested settings by name; empty if there are none."""
         given = {f.name: getattr(self, f.name) for f in fields(self)} | self.offloads.asked()
         del given["offloads"]
         return {k: list(v) if isinstance(v, tuple) else v for k, v in given.items() if v not in (None, ())}
@@ -130,12 +133,12 @@ class NetworkSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class Seat:
-    """A place on a network that is built already.
+    """A place for one instance on a network that exists.
 
-    netns: path of the network namespace to join.
-    address: IPv4 address there.
-    interface: its name inside.
-    port: what it is joined to in the hub, '' where nothing in the hub is its own.
+    netns: path of the network namespace that the instance joins.
+    address: IPv4 address of the interface.
+    interface: name of the interface in the namespace.
+    port: device in the hub that the interface is connected to; empty if it has no device of its own there.
     """
 
     netns: str

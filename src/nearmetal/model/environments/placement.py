@@ -1,4 +1,4 @@
-"""Placements: nodes, the instances on them and the tasks in those."""
+"""Placements: numbers of nodes, of instances on each node, and of tasks in each instance."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ class Pinning(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class NodeLink:
-    """What joins emulated nodes, at either end of each one's link.
+    """The links of emulated nodes; the settings apply at both ends of each link.
 
-    rate: B/s.
-    delay: seconds one way.
-    queue: bytes that wait for their turn before further ones are dropped.
+    rate: B/s in each direction.
+    delay: seconds one way, from node to node.
+    queue: bytes that may wait at an end of a link before more are dropped.
     """
 
     rate: float = field(
@@ -56,9 +56,15 @@ class NodeLink:
 
 @dataclass(frozen=True, kw_only=True)
 class Placement:
-    """nodes x instances per node x tasks per instance; cpus: the CPU of each rank, by rank; oversubscribe:
-    ranks may share CPUs, and MPI yields the CPU while it waits. More nodes than one are emulated: network
-    namespaces with CPUs of their own, joined by links."""
+    """Numbers of nodes, of instances on each node, and of tasks in each instance.
+
+    Several nodes are emulated: each is a network namespace with CPUs of its own, and links connect them.
+
+    instances: instances on each node.
+    tasks: MPI ranks in each instance.
+    cpus: the CPU of each rank, by rank.
+    oversubscribe: whether ranks may share CPUs. MPI then yields the CPU while it waits.
+    """
 
     name: str
     nodes: int = field(
@@ -101,12 +107,12 @@ class Placement:
 
     @property
     def emulated(self) -> bool:
-        """Whether its nodes are stand-ins for machines that are not there."""
+        """Whether the nodes are emulated on this machine."""
         return self.nodes > 1
 
     @property
     def all_instances(self) -> int:
-        """On all nodes together."""
+        """Number of instances on all nodes together."""
         return self.nodes * self.instances
 
     @property

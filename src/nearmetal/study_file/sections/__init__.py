@@ -1,8 +1,8 @@
-"""The sections of a study file as pydantic models: which keys there are, their types, words and examples.
+"""The sections of a study file as pydantic models: their keys, with types, documentation and examples.
 
-The one place that knows the keys: validation, JSON Schema and `explain` are all made from it. Imports
-pydantic, so it is itself imported only where a file is read. Values arrive as text (see tree.py), lists
-and mappings; fields.py makes them what a key wants.
+Validation, JSON Schema and `explain` are all made from these models. The package imports pydantic, so it is
+imported only when a file is read. Values arrive as text (see tree.py), lists and mappings; fields.py
+converts them to the types of the keys.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What every section is: keys that it does not know are mistakes."""
+"""The base class of all sections. Unknown keys are mistakes."""
 
 from __future__ import annotations
 

@@ -17,8 +17,11 @@ _MADE: dict[tuple[type[Any], Own], type[Section]] = {}
 
 
 def section_of(kind: type[Any], own: Own = (), *, first: dict[str, Key] | None = None) -> type[Section]:
-    """The section whose keys a dataclass declares. own: settings of backends, where the dataclass has a field
-    for them; first: keys that stand before those, and that no field has."""
+    """Return the section with the keys that a dataclass declares.
+
+    own: settings of backends, if the dataclass has a field for them.
+    first: further keys, which no field has; they come before the others.
+    """
     if (kind, own) not in _MADE:
         fields: dict[str, Any] = {
             name: (_optional(key.kind), Field(None, description=key.doc, examples=list(key.examples)))
@@ -71,7 +74,10 @@ def _field(f: dataclasses.Field[Any], key: Key) -> tuple[Any, Any]:
 
 
 def made(section: Section, **given: Any) -> Any:
-    """What a section stands for. given: of fields that no key fills, or instead of what one does."""
+    """Return the dataclass with the values of a section.
+
+    given: values of fields that no key fills, or that replace the value of a key.
+    """
     values: dict[str, Any] = {}
     for f, key in keys_of(section.stands_for):
         value = _own_of(section) if key.kind is BackendSettings else getattr(section, f.name)
@@ -83,7 +89,7 @@ def made(section: Section, **given: Any) -> Any:
 
 
 def _own_of(section: Section) -> Section | None:
-    """Settings of a backend, the first where there are those of several."""
+    """Return the settings of a backend; the first ones if a section has those of several."""
     values = [getattr(section, name) for name in type(section).model_fields]
     own = (v for v in values if isinstance(v, Section) and issubclass(v.stands_for, BackendSettings))
     return next(own, None)

@@ -1,4 +1,4 @@
-"""The section of a program of one's own: how it is started, what it brings along, what is read from it."""
+"""The section of a user's own program: how it is started, which files it gets, and what is read from it."""
 
 from __future__ import annotations
 

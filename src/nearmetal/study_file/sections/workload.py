@@ -1,4 +1,4 @@
-"""The sections of workloads that are no program of the user's: kernels, applications, NAS benchmarks, events
+"""The sections of all workloads except users' own programs: kernels, applications, NAS benchmarks, and events
 of the instances."""
 
 from __future__ import annotations
