@@ -89,6 +89,13 @@ def test_usage_of_a_program_shares_a_row_and_wall_time_comes_first() -> None:
     assert arm.word == "slower" and arm.parts[0].startswith("wall +20")
 
 
+def test_usage_does_not_decide_what_is_said_of_an_environment() -> None:
+    study, analysis = program({"wall": 0.0, "system": 0.3}, ["box"])
+    found = answer(study, analysis)
+    assert found is not None and found.arms[0].word == "equal"
+    assert [part.partition(" ")[0] for part in found.arms[0].parts] == ["wall", "system"]
+
+
 def test_many_environments_are_ranked() -> None:
     study, analysis = program({"wall": 0.0}, ["e", "d", "c", "b", "a"])
     lines = text(study, analysis).splitlines()

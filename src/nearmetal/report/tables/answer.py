@@ -36,11 +36,14 @@ class Row:
 
     baseline: the value of the baseline; of several metrics, the range of their values if they have one unit.
     cells: by arm, one or several.
+    usage: whether it holds what a program uses beside its own metrics, which does not decide what is said of
+        an environment.
     """
 
     label: str
     baseline: str
     cells: Mapping[str, tuple[Cell, ...]]
+    usage: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,7 +114,12 @@ def _rows(study: Study, cells: Sequence[Cell]) -> tuple[Row, ...]:
     for c in ordered:
         groups.setdefault(_row_key(study, c, own.get(c.workload, ())), []).append(c)
     return tuple(
-        Row(label=_label(study, key, found, own), baseline=_baseline(found), cells=_by_arm(found))
+        Row(
+            label=_label(study, key, found, own),
+            baseline=_baseline(found),
+            cells=_by_arm(found),
+            usage=key[1:] == ("usage",),
+        )
         for key, found in groups.items()
     )
 
@@ -140,7 +148,7 @@ def _label(
         return f"{key[0]} ({several})" if several > 1 else one_line(cells[0].workload)
     workload = one_line(key[0])
     alone = len(study.workloads) == 1
-    if len(key) == 2:
+    if len(key) == 2 and several > 1:
         return f"{key[1]} ({several})" if alone else f"{workload} {key[1]} ({several})"
     single = len(own.get(key[0], ())) == 1 and not _is_command(study, key[0])
     metric = one_line(cells[0].metric)
@@ -193,15 +201,19 @@ def _without_brackets(interval: str) -> str:
 
 
 def _arm_answer(study: Study, arm: str, cells: Sequence[Cell], rows: Sequence[Row]) -> ArmAnswer:
-    own = [(row.label, row.cells[arm]) for row in rows if arm in row.cells]
-    by_verdict = {v: [(label, found) for label, found in own if figures(found).verdict is v] for v in Verdict}
-    word = next(v for v in _ORDER if by_verdict[v])
+    own = [row for row in rows if arm in row.cells]
+    deciding = [row for row in own if not row.usage] or own
+    verdicts = {figures(row.cells[arm]).verdict for row in deciding}
+    margin = max(c.margin for c in cells)
     return ArmAnswer(
         arm=arm,
         environment=side(study, arm).environment,
         where=_where(study, arm),
-        word=_WORDS[word],
-        parts=_parts(by_verdict, max(c.margin for c in cells)),
+        word=_WORDS[next(v for v in _ORDER if v in verdicts)],
+        parts=(
+            *_parts(deciding, arm, margin),
+            *_parts([row for row in own if row not in deciding], arm, margin),
+        ),
     )
 
 
@@ -214,7 +226,9 @@ def _where(study: Study, arm: str) -> str:
 _Rows = Sequence[tuple[str, Sequence[Cell]]]
 
 
-def _parts(by_verdict: Mapping[Verdict, _Rows], margin: float) -> tuple[str, ...]:
+def _parts(rows: Sequence[Row], arm: str, margin: float) -> tuple[str, ...]:
+    own = [(row.label, row.cells[arm]) for row in rows]
+    by_verdict = {v: [(label, found) for label, found in own if figures(found).verdict is v] for v in Verdict}
     parts: list[str] = []
     slower = [(_slowest(found), label) for label, found in by_verdict[Verdict.SLOWER]]
     parts += _effects(slower)
