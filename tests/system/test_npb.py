@@ -105,5 +105,5 @@ def test_a_placeholder_without_its_program_is_named(tmp_path: Path) -> None:
     text = STUDY[: STUDY.index("workloads:")] + "workloads:\n  own: {command: ['./app.{ranks}']}\n"
     (tmp_path / "own.yaml").write_text(text + STUDY[STUDY.index("design:") :])
     done = nearmetal("run", "own.yaml", cwd=tmp_path)
-    assert done.returncode == 4
-    assert "own: ./app.2 cannot be started: No such file or directory" in done.stderr
+    assert done.returncode == 2
+    assert "workload own: there is no ./app.2" in done.stderr

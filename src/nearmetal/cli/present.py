@@ -68,8 +68,16 @@ def _print_answer(found: Results) -> None:
         results_dir=str(directory.path),
         report=_page(directory),
         width=shutil.get_terminal_size((PIPE_WIDTH, 24)).columns,
+        absent=_absent(directory),
     )
     _print_text(text)
+
+
+def _absent(directory: ResultsDirectory) -> dict[str, str]:
+    """The environments that were asked for and not measured, each once, with the reason."""
+    found = directory.provenance.get("not_here")
+    arms = found if isinstance(found, dict) else {}
+    return {name.partition("/")[0]: str(why) for name, why in reversed(arms.items())}
 
 
 def _print_text(text: Text) -> None:

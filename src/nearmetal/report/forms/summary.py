@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+import shlex
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from ...model.result import Analysis, Cell, Verdict
@@ -42,6 +44,7 @@ def summary_text(
     results_dir: str,
     report: str | None,
     width: int,
+    absent: Mapping[str, str] = MappingProxyType({}),
 ) -> Text:
     """What a person reads first, as rich Text; its `.plain` is for a pipe.
 
@@ -49,6 +52,7 @@ def summary_text(
     results_dir: for the command that goes on with the run.
     report: path of the HTML page.
     width: columns of the terminal.
+    absent: environments that were not measured, with the reason.
     """
     from rich.text import Text
 
@@ -66,14 +70,18 @@ def summary_text(
         out.append("Nothing could be compared yet.\n")
     else:
         _sentences(out, found, width)
+        for name, why in absent.items():
+            out.append("\n".join(_wrap(f"{name} was not measured: {why}", width)) + "\n", style="dim")
         out.append("\n")
     if found is not None and any(bounded(c) for c in analysis.cells):
         _table(out, found, width)
         margin = margin_text(max(c.margin for c in analysis.cells)).removeprefix("±")
         confidence = f"{max(c.confidence for c in analysis.cells) * 100:.3g} %"
+        unsure = any(c.verdict is Verdict.INCONSISTENT for c in analysis.cells)
+        changed = ", ! changed while it was measured" if unsure else ""
         legend = (
-            f"▲ slower by more than {margin}, ▼ faster, = within {margin}, ? open; "
-            f"ranges: {confidence} intervals of the extra time"
+            f"▲ slower by more than {margin}, ▼ faster, = within {margin}, ? open{changed}. "
+            f"Figures are extra time, for rates too, with {confidence} intervals."
         )
         out.append("\n".join(_wrap(legend, width)) + "\n", style="dim")
     _labelled(out, "Noise", noise_sentence(study, analysis), width, alert=not analysis.noise_floor.trusted)
@@ -118,7 +126,8 @@ def _fitting(a: ArmAnswer, width: int, most: int) -> list[str]:
             if _columns(lines[-1] + more) <= width:
                 lines[-1] += more
             else:
-                lines += [more.removeprefix(", ")]
+                lines[-1] += ","
+                lines.append(more.removeprefix(", "))
             break
     return lines
 
@@ -131,7 +140,7 @@ def _table(out: Text, found: Answer, width: int) -> None:
     arms = found.arms[:MOST_ARMS]
     rows = found.rows[:MOST_ROWS]
     if len(arms) > 3 and len(rows) <= 2:
-        _ranking(out, rows, arms)
+        _ranking(out, rows, arms, found.baseline.environment)
     else:
         for with_intervals in (True, False):
             lines = _grid(found, rows, arms, intervals=with_intervals)
@@ -191,10 +200,10 @@ def _figures_text(f: Figures | None, overheads: int, ranges: int | None) -> tupl
     return f"{text} {f.symbol}", _STYLES[f.verdict]
 
 
-def _ranking(out: Text, rows: Sequence[Row], arms: Sequence[ArmAnswer]) -> None:
-    """For each row the arms in the order of their overhead."""
+def _ranking(out: Text, rows: Sequence[Row], arms: Sequence[ArmAnswer], base: str) -> None:
+    """For each row the arms in the order of their overhead. base: name of the baseline."""
     for row in rows:
-        out.append(f"{row.label}: {row.baseline}\n", style="bold")
+        out.append(f"{row.label}   {base} {row.baseline}".rstrip() + "\n", style="bold")
         own = sorted((a for a in arms if a.arm in row.cells), key=lambda a: _order(row.cells[a.arm]))
         names = max(_columns(a.name) for a in own)
         found = [figures(row.cells[a.arm]) for a in own]
@@ -222,14 +231,12 @@ def _print(out: Text, lines: Sequence[_Line]) -> None:
 
 def _next(analysis: Analysis, results_dir: str) -> tuple[str, str]:
     """What to do next and the command that does it; '' if everything is decided."""
-    found = [c for c in analysis.cells if c.attribution is not None and c.attribution.change]
     open_cells = analysis.undecided
     if not open_cells:
-        return (
-            ("", "")
-            if not found
-            else (f"{plural(len(found), 'change')} may help", f"nearmetal try {results_dir}")
-        )
+        changes = sum(c.attribution is not None and bool(c.attribution.change) for c in analysis.cells)
+        if not changes:
+            return "nothing: every figure is decided", ""
+        return f"{plural(changes, 'change')} may help", f"nearmetal try {shlex.quote(results_dir)}"
     known = [c for c in open_cells if c.seconds_needed is not None and math.isfinite(c.seconds_needed)]
     command = resume_line(results_dir)
     if not known:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ...model.result import Analysis, Cell, Verdict
-from ...model.study import CommandWorkload, Study
+from ...model.study import CommandWorkload, EventSubject, Study
 from ...units import show, show_overhead
 from ..text import one_line, plural
 from .cells import SYMBOLS, Side, bounded, effect, margin_text, side
@@ -36,14 +36,14 @@ class Row:
 
     baseline: the value of the baseline; of several metrics, the range of their values if they have one unit.
     cells: by arm, one or several.
-    usage: whether it holds what a program uses beside its own metrics, which does not decide what is said of
-        an environment.
+    beside: whether it holds what does not decide the word of an environment as long as there is anything
+        else: what a program uses beside its own metrics, and events of the instances.
     """
 
     label: str
     baseline: str
     cells: Mapping[str, tuple[Cell, ...]]
-    usage: bool = False
+    beside: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,7 +118,7 @@ def _rows(study: Study, cells: Sequence[Cell]) -> tuple[Row, ...]:
             label=_label(study, key, found, own),
             baseline=_baseline(found),
             cells=_by_arm(found),
-            usage=key[1:] == ("usage",),
+            beside=key[1:] == ("usage",) or _is_event(study, found[0].workload),
         )
         for key, found in groups.items()
     )
@@ -149,12 +149,17 @@ def _label(
     workload = one_line(key[0])
     alone = len(study.workloads) == 1
     if len(key) == 2 and several > 1:
-        return f"{key[1]} ({several})" if alone else f"{workload} {key[1]} ({several})"
+        kind = "CPU, memory, I/O" if key[1] == "usage" else key[1]
+        return f"{kind} ({several})" if alone else f"{workload} {kind} ({several})"
     single = len(own.get(key[0], ())) == 1 and not _is_command(study, key[0])
     metric = one_line(cells[0].metric)
     if single or metric in ("", workload):
         return workload
     return metric if alone else f"{workload} {metric}"
+
+
+def _is_event(study: Study, workload: str) -> bool:
+    return any(w.name == workload and isinstance(w, EventSubject) for w in study.workloads)
 
 
 def _is_command(study: Study, workload: str) -> bool:
@@ -191,7 +196,9 @@ def figures(cells: Sequence[Cell]) -> Figures:
             if not known_cells:
                 return Figures(overhead="", interval="", verdict=verdict)
             widest = max(known_cells, key=lambda c: c.high - c.low)
-            return Figures(overhead="widest", interval=_without_brackets(effect(widest)[1]), verdict=verdict)
+            overhead, interval = effect(widest)
+            unit = " %" if overhead.endswith("%") else ""
+            return Figures(overhead="widest", interval=_without_brackets(interval) + unit, verdict=verdict)
     margin = margin_text(max(c.margin for c in cells))
     return Figures(overhead="all", interval=f"within {margin}", verdict=Verdict.EQUIVALENT)
 
@@ -202,18 +209,15 @@ def _without_brackets(interval: str) -> str:
 
 def _arm_answer(study: Study, arm: str, cells: Sequence[Cell], rows: Sequence[Row]) -> ArmAnswer:
     own = [row for row in rows if arm in row.cells]
-    deciding = [row for row in own if not row.usage] or own
+    deciding = [row for row in own if not row.beside] or own
     verdicts = {figures(row.cells[arm]).verdict for row in deciding}
-    margin = max(c.margin for c in cells)
+    word = next(v for v in _ORDER if v in verdicts)
     return ArmAnswer(
         arm=arm,
         environment=side(study, arm).environment,
         where=_where(study, arm),
-        word=_WORDS[next(v for v in _ORDER if v in verdicts)],
-        parts=(
-            *_parts(deciding, arm, margin),
-            *_parts([row for row in own if row not in deciding], arm, margin),
-        ),
+        word=_WORDS[word],
+        parts=_parts(deciding, [row for row in own if row not in deciding], arm, word),
     )
 
 
@@ -223,44 +227,73 @@ def _where(study: Study, arm: str) -> str:
     return side(study, arm).shape.partition(" ×")[0] if len(places) > 1 else ""
 
 
-_Rows = Sequence[tuple[str, Sequence[Cell]]]
+def _parts(deciding: Sequence[Row], beside: Sequence[Row], arm: str, word: Verdict) -> tuple[str, ...]:
+    """What the sentence of an arm says, the most important first.
+
+    Effects come before equal figures, and figures that decide the word before those beside them. Open figures
+    come last, in one list.
+    """
+    effects = _effects(deciding, arm, word)
+    equal = _equal(deciding, arm)
+    main = (*effects, *_changed(deciding, arm), *(() if effects else equal))
+    parts = (*main, *_effects(beside, arm, word), *_changed(beside, arm))
+    parts += (*(equal if effects else ()), *_equal(beside, arm))
+    return (*parts, *_open([*deciding, *beside], arm, alone=not parts))
 
 
-def _parts(rows: Sequence[Row], arm: str, margin: float) -> tuple[str, ...]:
-    own = [(row.label, row.cells[arm]) for row in rows]
-    by_verdict = {v: [(label, found) for label, found in own if figures(found).verdict is v] for v in Verdict}
-    parts: list[str] = []
-    slower = [(_slowest(found), label) for label, found in by_verdict[Verdict.SLOWER]]
-    parts += _effects(slower)
-    faster = _effects(
-        [(min(found, key=lambda c: c.overhead), label) for label, found in by_verdict[Verdict.FASTER]]
+def _with_verdict(rows: Sequence[Row], arm: str, verdict: Verdict) -> list[tuple[str, tuple[Cell, ...]]]:
+    """Labels of the rows whose figure has this verdict, with their cells."""
+    return [(row.label, row.cells[arm]) for row in rows if figures(row.cells[arm]).verdict is verdict]
+
+
+def _equal(rows: Sequence[Row], arm: str) -> tuple[str, ...]:
+    found = _with_verdict(rows, arm, Verdict.EQUIVALENT)
+    margin = max((c.margin for _, cells in found for c in cells), default=0.0)
+    text = f"{', '.join(label for label, _ in found)} within {margin_text(margin).removeprefix('±')}"
+    return (text,) if found else ()
+
+
+def _changed(rows: Sequence[Row], arm: str) -> tuple[str, ...]:
+    found = _with_verdict(rows, arm, Verdict.INCONSISTENT)
+    return (f"{', '.join(label for label, _ in found)} changed while it was measured",) if found else ()
+
+
+def _effects(rows: Sequence[Row], arm: str, word: Verdict) -> tuple[str, ...]:
+    """What is slower, then what is faster, each with the largest effect first."""
+    slower = _largest_first(
+        (_slowest(cells), label) for label, cells in _with_verdict(rows, arm, Verdict.SLOWER)
     )
-    if faster:
-        parts.append(f"faster: {', '.join(faster)}")
-    equal = [label for label, _ in by_verdict[Verdict.EQUIVALENT]]
-    if equal:
-        parts.append(f"{', '.join(equal)} within {margin_text(margin).removeprefix('±')}")
-    unsure = [label for label, _ in by_verdict[Verdict.INCONSISTENT]]
-    if unsure:
-        parts.append(f"{', '.join(unsure)} changed while it was measured")
-    open_rows = by_verdict[Verdict.NONE]
-    if open_rows:
-        parts.append(_open(open_rows, alone=not parts))
-    return tuple(parts)
+    faster = _largest_first(
+        (min(cells, key=lambda c: c.overhead), label)
+        for label, cells in _with_verdict(rows, arm, Verdict.FASTER)
+    )
+    if faster and word is not Verdict.FASTER:
+        faster = (f"faster: {', '.join(faster)}",)
+    return (*slower, *faster)
 
 
-def _effects(cells: Sequence[tuple[Cell, str]]) -> list[str]:
+def _largest_first(cells: Iterable[tuple[Cell, str]]) -> tuple[str, ...]:
     """Labels with their overheads, the largest first."""
     ordered = sorted(cells, key=lambda pair: -abs(pair[0].overhead))
-    return [f"{label} {show_overhead(c.overhead, half_width=_half_width(c))}" for c, label in ordered]
+    return tuple(f"{label} {show_overhead(c.overhead, half_width=_half_width(c))}" for c, label in ordered)
 
 
-def _open(rows: _Rows, *, alone: bool) -> str:
-    if not any(bounded(c) for _, found in rows for c in found):
-        return "no interval yet" if alone else f"{plural(len(rows), 'row')} without an interval yet"
+def _open(rows: Sequence[Row], arm: str, *, alone: bool) -> tuple[str, ...]:
+    """What the sentence says of rows without a verdict. alone: if it says nothing else."""
+    found = _with_verdict(rows, arm, Verdict.NONE)
+    if not found:
+        return ()
+    if not any(bounded(c) for _, cells in found for c in cells):
+        return ("no interval yet" if alone else f"{plural(len(found), 'row')} without an interval yet",)
     if alone:
-        return "no difference proven, and none ruled out"
-    return f"{', '.join(label for label, _ in rows)} open"
+        return ("no difference proven, and none ruled out",)
+    return (f"{', '.join(_open_of(label, cells) for label, cells in found)} open",)
+
+
+def _open_of(label: str, cells: Sequence[Cell]) -> str:
+    """'memory (2 of 9)'."""
+    count = sum(c.verdict is Verdict.NONE for c in cells)
+    return label.replace(f"({len(cells)})", f"({count} of {len(cells)})") if len(cells) > 1 else label
 
 
 def _slowest(cells: Sequence[Cell]) -> Cell:
