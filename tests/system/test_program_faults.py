@@ -41,11 +41,11 @@ def run(cwd: Path, *words: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def failed(here: Path, workload: str) -> str:
-    """What is told of a study whose one workload fails everywhere."""
+def failed(here: Path, workload: str, code: int = 4) -> str:
+    """What nearmetal says of a study whose one workload fails everywhere."""
     (here / "s.yaml").write_text(STUDY.format(workloads=workload, inside=workload.split(":")[0].strip()))
     done = run(here, "run", "s.yaml", "--seed", "1")
-    assert done.returncode == 4, done.stderr
+    assert done.returncode == code, done.stderr
     assert "Traceback" not in done.stderr
     return done.stderr
 
@@ -100,10 +100,10 @@ def test_a_signal_is_named(here: Path) -> None:
 
 def test_a_program_that_is_not_there_and_a_wrong_code(here: Path) -> None:
     (here / "data").write_text("1 2 3\n")
-    said = failed(here, "  data:\n    command: [./data]")
-    assert "./data cannot be started: Permission denied" in said and "chmod +x ./data" in said
-    said = failed(here, "  gone:\n    command: [no-such-program]")
-    assert "no-such-program cannot be started: No such file or directory" in said
+    said = failed(here, "  data:\n    command: [./data]", 2)
+    assert "./data cannot be executed" in said and "chmod +x ./data" in said
+    said = failed(here, "  gone:\n    command: [no-such-program]", 2)
+    assert "no-such-program is not installed here" in said
     assert "install it" in said
 
 

@@ -41,7 +41,7 @@ placements:
   1x2: {instances: 1, tasks: 2}
 workloads:
   melt: {application: lammps, cells: 8, steps: 20, write_every: 20}
-  written: {command: [dd, if=/dev/zero, of=written, bs=64k, count=32, conv=fsync]}
+  written: {command: [dd, if=/dev/zero, 'of={storage}/written', bs=64k, count=32, conv=fsync]}
   barrier: {kernel: barrier}
   start: {subject: start, count: 1}
   exec: {subject: exec, count: 1}

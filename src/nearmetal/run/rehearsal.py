@@ -116,5 +116,5 @@ def without_failed(study: Study, rehearsed: Rehearsed) -> Study:
     if first not in left.design.baselines:
         raise RunError(reasons)
     if study.comparisons() and not left.comparisons():
-        raise RunError(f"{reasons}; nothing is left to compare with {first}")
+        raise RunError(f"nothing is left to compare with {first}: {reasons}")
     return left
