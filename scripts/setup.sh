@@ -1,9 +1,55 @@
 #!/bin/sh
 # Sets up what `make quick` (argument: run) or `make test` (argument: test) needs; run again, it skips what is there.
-# As root on Debian it installs packages; else it names, in one line, what to install.
+# As root on Debian or Ubuntu it installs packages; else it names them, in one line that installs them.
 set -eu
 cd "$(dirname "$0")/.."
 need=${1:-run}
+
+# The system that this one is like: debian, fedora (RHEL and its relatives too), suse or arch.
+system=""
+if [ -r "${NEARMETAL_OS_RELEASE:-/etc/os-release}" ]; then
+    # shellcheck disable=SC1090 # what it sets is read in the next line
+    . "${NEARMETAL_OS_RELEASE:-/etc/os-release}"
+    for like in ${ID:-} ${ID_LIKE:-}; do
+        case $like in
+        debian | ubuntu) system=debian ;;
+        fedora | rhel | centos) system=fedora ;;
+        suse | opensuse*) system=suse ;;
+        arch) system=arch ;;
+        *) continue ;;
+        esac
+        break
+    done
+fi
+
+# Whether a program is missing. Only Debian's package manager is asked for packages.
+programs_missing() {
+    for program in gcc make cmake mpicc mpirun ip unshare; do
+        command -v "$program" >/dev/null || return 0
+    done
+    ! "$python" -c 'import ensurepip, venv' 2>/dev/null
+}
+
+python=python3
+if ! python3 -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then
+    python=python3.11 # RHEL's own is older, and this one stands beside it
+fi
+
+common="gcc make cmake util-linux"
+case $system in
+debian) install="" ;;
+fedora) install="sudo dnf install $common openmpi-devel python3.11 iproute procps-ng; then: module load mpi/openmpi-x86_64" ;;
+suse) install="sudo zypper install $common openmpi4-devel python311 iproute2 procps; then: mpi-selector --set openmpi4" ;;
+arch) install="sudo pacman -S --needed $common openmpi python iproute2 procps-ng" ;;
+*) install="(by this system's package manager) $common, Open MPI with mpicc, Python 3.11, iproute2, procps" ;;
+esac
+if [ -n "$install" ] && programs_missing; then
+    echo "missing packages; install them with:  $install" >&2
+    exit 3
+fi
+if [ -n "$install" ] && [ "$need" = test ]; then
+    echo "Only on Debian are the programs installed that all tests need; others fail here." >&2
+fi
 
 packages="gcc libc6-dev make cmake libopenmpi-dev openmpi-bin python3 python3-venv iproute2 procps util-linux"
 if [ "$need" = test ]; then
@@ -18,12 +64,13 @@ if [ "$need" = test ]; then
 fi
 
 missing=""
+[ "$system" = debian ] || packages=""
 for p in $packages; do
     dpkg-query -W -f='${Status}\n' "$p" 2>/dev/null | grep -q '^install ok' || missing="$missing $p"
 done
 if [ -n "$missing" ]; then
     if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
-        echo "installing:$missing"
+        echo "installing by apt-get:$missing"
         export DEBIAN_FRONTEND=noninteractive
         policy=/usr/sbin/policy-rc.d # packages of daemons start none: tests run their own
         if [ ! -e "$policy" ]; then
@@ -46,7 +93,6 @@ fi
 
 stamp=".venv/.$need-$(cat pyproject.toml constraints.txt | cksum | tr ' ' '-')"
 if [ ! -e "$stamp" ]; then
-    python=$(command -v python3)
     [ -x .venv/bin/python ] || "$python" -m venv .venv
     uv=$(command -v uv || echo .venv/bin/uv)
     [ -x "$uv" ] || .venv/bin/python -m pip install --quiet --disable-pip-version-check uv

@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,26 @@ settings.load_profile("untimed")
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--part", choices=("core", "more"), help="run only this part of the tests; default: all")
+    parser.addoption("--update-golden", action="store_true", help="write the golden files anew")
+
+
+@pytest.fixture
+def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
+    """golden(name, text): the bytes of text are those of expected/<name> beside the test.
+
+    `pytest --update-golden` with the test writes the file anew; then read its diff.
+    """
+
+    def check(name: str, text: str) -> None:
+        file = request.path.parent / "expected" / name
+        if request.config.getoption("--update-golden"):
+            file.parent.mkdir(exist_ok=True)
+            file.write_bytes(text.encode())
+        again = f"pytest {request.path.name} --update-golden"
+        assert file.is_file(), f"{name} is missing: {again}"
+        assert text.encode() == file.read_bytes(), f"{name} differs: {again}"
+
+    return check
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

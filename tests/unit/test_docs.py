@@ -22,7 +22,8 @@ from nearmetal.testing.fake_host import FakeHost
 
 SOURCE = Path(nearmetal.__file__).parent
 ROOT = Path(__file__).parents[2]
-PAGES = (ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md")))
+PAGES = (ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md")))
+OWN_PROGRAM = ROOT / "docs" / "guide" / "your-program.md"
 BY_NAME = [pytest.param(p, id=p.name) for p in PAGES]
 
 
@@ -81,8 +82,9 @@ def test_relative_links_resolve(page: Path) -> None:
 
 
 def test_the_site_names_every_page_and_no_other() -> None:
-    nav = re.findall(r"^  - [^:]+: (\S+\.md)$", (ROOT / "mkdocs.yml").read_text(), re.MULTILINE)
-    assert sorted(nav) == sorted(p.name for p in (ROOT / "docs").glob("*.md"))
+    nav = re.findall(r"^ +- [^:]+: (\S+\.md)$", (ROOT / "mkdocs.yml").read_text(), re.MULTILINE)
+    docs = ROOT / "docs"
+    assert sorted(nav) == sorted(str(p.relative_to(docs)) for p in docs.rglob("*.md"))
 
 
 # ------------------------------------------------------------------------------------- commands and options
@@ -131,9 +133,8 @@ def test_commands_and_options_exist(page: Path) -> None:
 
 def test_commands_are_found_in_the_pages() -> None:
     """The search above is not blind: it finds commands, options, and stops at '--'."""
-    found = list(calls(ROOT / "docs" / "guide.md"))
-    assert ("clean", ["--dry-run"]) in found
-    assert ("weigh", ["--mpi", "--ranks"]) in found
+    assert ("clean", ["--dry-run"]) in list(calls(ROOT / "docs" / "guide" / "automation.md"))
+    assert ("weigh", ["--mpi", "--ranks"]) in list(calls(OWN_PROGRAM))
 
 
 def test_every_command_is_documented() -> None:
@@ -239,6 +240,10 @@ def sections(text: str) -> dict[str, str]:
     return dict(zip(parts[::2], parts[1::2], strict=True))
 
 
+def first_yaml(page: Path) -> str:
+    return next(b.text for b in blocks(page) if b.language == "yaml")
+
+
 def put_npb(here: Path) -> None:
     """The binaries that the pages name, which is all that is looked for before a run."""
     place = here / "NPB3.4-MPI" / "bin"
@@ -249,8 +254,9 @@ def put_npb(here: Path) -> None:
 
 @pytest.mark.parametrize("block", blocks_of("yaml"))
 def test_studies_load(block: Block, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A part of a study (no name) adds its entries to the first study of its page; a design replaces
-    that one. The images of the pages need not be built."""
+    """A part of a study (no name) adds its entries to the first study of its page, or of the page on own
+    programs if the first of its page is a part too. A design replaces that one. The images of the pages need
+    not be built."""
     from nearmetal.api.catalog import catalog
     from nearmetal.images import builtin_names
     from nearmetal.study_file import load_text
@@ -264,7 +270,7 @@ def test_studies_load(block: Block, tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.chdir(tmp_path)
     text, part = block.text, sections(block.text)
     if "name" not in part:
-        whole = sections(next(b.text for b in blocks(block.page) if b.language == "yaml"))
+        whole = next(s for page in (block.page, OWN_PROGRAM) if "name" in (s := sections(first_yaml(page))))
         for key, value in part.items():
             new = key == "design" or key not in whole
             whole[key] = value if new else f"{whole[key].rstrip()}\n{value.lstrip(chr(10))}"
