@@ -43,7 +43,7 @@ def show_plan(study: Study, *, json: bool, blocks: int | None, shown: str = "") 
         return
     print(study.question)
     print(
-        f"seed {study.design.seed:x} · {study.design.mode.value} · about {guess.blocks} blocks of"
+        f"seed {study.design.seed:x} · {study.design.mode.value} · about {guess.blocks} rounds of"
         f" {guess.block_seconds:.1f} s: {show_clock(guess.seconds)} (estimated; the rehearsal measures it)"
     )
     if short is not None:
@@ -51,7 +51,7 @@ def show_plan(study: Study, *, json: bool, blocks: int | None, shown: str = "") 
     for c in study.comparisons():
         print(f"  {c.arm} against {c.baseline}")
     for block in made:
-        print(f"block {block.number}")
+        print(f"round {block.number}")
         for t in block.trials:
             print(f"  {t.position + 1}  {t.arm}{'  (A/A: the baseline again)' if t.aa else ''}")
     if guess.blocks > count:

@@ -70,7 +70,7 @@ def weigh(
     for name in names:
         if "/" in name:
             raise UsageError(
-                f"{name} is not an environment", remedy=f"a command stands behind --: ... -- {name}"
+                f"{name} is not an environment", remedy=f"a command comes after --: ... -- {name}"
             )
     study = weighed(
         names,
@@ -123,5 +123,7 @@ def _split_command(words: list[str]) -> tuple[list[str], list[str]]:
         return words, []
     count = len(sys.argv) - sys.argv.index("--") - 1
     if count == 0:
-        raise UsageError("nothing stands behind --", remedy="nearmetal weigh native namespaces -- ./my_app")
+        raise UsageError(
+            "there is no command after --", remedy="nearmetal weigh native namespaces -- ./my_app"
+        )
     return words[:-count], words[-count:]

@@ -123,7 +123,7 @@ def scalar(value: object) -> str:
     Raises ValueMistake.
     """
     if value is None:
-        raise ValueMistake("nothing stands here")
+        raise ValueMistake("a value is missing here")
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, (str, int, float)):

@@ -166,7 +166,7 @@ class ResultsDirectory:
         file = self.path / PLAN
         if not self.frozen:
             raise RecordsError(
-                "this run ended before its first block: there is no plan and nothing was measured",
+                "this run ended before its first round: there is no plan and nothing was measured",
                 where=str(self.path),
                 remedy=f"start it afresh: nearmetal run {self.path / STUDY}",
             )

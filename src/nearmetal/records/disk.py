@@ -21,6 +21,11 @@ def resume_line(directory: Path | str) -> str:
     return f"nearmetal resume {shlex.quote(str(directory))}"
 
 
+def try_line(directory: Path | str) -> str:
+    """The command that tries the changes suggested for a results directory."""
+    return f"nearmetal try {shlex.quote(str(directory))}"
+
+
 def failure(error: OSError, where: Path, *, kept: str) -> RecordsError:
     """Return the error to raise for `error` while writing below `where`.
 

@@ -37,6 +37,6 @@ def too_short(
         return None
     holds = max(0, math.floor((limit - spent) / block_seconds))
     return (
-        f"the time budget of {limit:.3g} s holds about {holds} blocks of {block_seconds:.1f} s; verdicts are"
-        f" given after {first} blocks, then after {second}; --time {math.ceil(needed * SLACK)}s holds both"
+        f"the time budget of {limit:.3g} s holds about {holds} rounds of {block_seconds:.1f} s; verdicts are"
+        f" given after {first} rounds, then after {second}; --time {math.ceil(needed * SLACK)}s holds both"
     )

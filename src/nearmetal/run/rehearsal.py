@@ -79,7 +79,7 @@ def rehearse(node: Node, recording: Recording, progress: Progress) -> Rehearsed:
     seconds = time.monotonic() - begin - audit_seconds
     failed = _failed(records)
     if all(r.status is Status.FAILED for r in records):
-        raise RunError(f"every arm failed in the rehearsal: {next(iter(failed.values()))}")
+        raise RunError(f"every environment failed in the rehearsal: {next(iter(failed.values()))}")
     if failed:
         progress.phase(f"{', '.join(failed)} failed in the rehearsal and is tried again")
         sound = {r.arm for r in records} - failed.keys()

@@ -104,7 +104,7 @@ def _start(machine: Machine, study: Study, order: Order, label: str, progress: P
         directory = ResultsDirectory.create(order.parent, study.name, study_yaml=order.text)
         asked = EVENTS if study.design.perf_events else ()
         recording = Recording(logs=directory.path / "logs", events=asked)
-        progress.phase("rehearsal: block 0, discarded")
+        progress.phase("rehearsal: round 0, discarded")
         rehearsed = rehearse(node, recording, progress)
         study = without_failed(study, rehearsed)
         node = replace(node, study=study)
