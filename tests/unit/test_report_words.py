@@ -133,8 +133,7 @@ def test_the_answer_counts_what_is_asked_about() -> None:
 def test_the_question_is_made_where_there_is_none() -> None:
     analysis = sample.analysis()
     assert (
-        question_text(sample.study(question=""), analysis)
-        == "What does container cost against native, native-tcp?"
+        question_text(sample.study(question=""), analysis) == "What does container cost compared with native?"
     )
     assert question_text(sample.study(), replace(analysis, question="Why?")) == "Why?"
 

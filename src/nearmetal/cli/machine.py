@@ -84,6 +84,9 @@ def kernel(
     problem: str = typer.Option("S", "--class", help=f"Class {', '.join(CLASSES)} of a NAS benchmark."),
     ranks: int = typer.Option(None, "--ranks", min=1, help="MPI ranks; 2, or 1 where it does not run on 2."),
     threads: int = typer.Option(1, "--threads", min=1, help="Threads of each rank, where the kernel can."),
+    oversubscribe: bool = typer.Option(
+        False, "--oversubscribe", help="Let ranks share CPUs, if there are more ranks than CPUs."
+    ),
     parameters: list[str] = typer.Option([], "--set", help="key=value of the kernel; repeatable."),
     profile: bool = typer.Option(
         False, "--profile", help="Also where each rank's time went, and what it sent to whom."
@@ -107,7 +110,15 @@ def kernel(
     label = new_label()
     with machine_lock(label, command=f"nearmetal kernel {name}"), scratch_directory(label) as scratch:
         result = run_once(
-            machine, name, ranks, params, threads=threads, label=label, scratch=scratch, profiled=profile
+            machine,
+            name,
+            ranks,
+            params,
+            threads=threads,
+            label=label,
+            scratch=scratch,
+            profiled=profile,
+            oversubscribe=oversubscribe,
         )
     if json:
         print_json(result.as_json())

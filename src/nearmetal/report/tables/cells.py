@@ -272,14 +272,14 @@ def answer_sentence(study: Study, analysis: Analysis) -> str:
 
 
 def question_text(study: Study, analysis: Analysis) -> str:
-    """The question in words; made from the arms where the study has none."""
+    """The question in words; made from the environments where the study has none."""
     asked = one_line(analysis.question or study.question)
     if asked:
         return asked
     others = [e.name for e in study.environments if e.name not in study.design.baselines]
-    return one_line(
-        f"What does {', '.join(others) or 'it'} cost against {', '.join(study.design.baselines)}?"
-    )
+    if len(others) == 1:
+        return one_line(f"What does {others[0]} cost compared with {study.design.baselines[0]}?")
+    return one_line(f"What do {', '.join(others) or 'these environments'} cost?")
 
 
 def emulation_warnings(analysis: Analysis) -> tuple[str, ...]:
