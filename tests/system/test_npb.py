@@ -88,7 +88,7 @@ def test_nothing_but_wrong_results_ends_in_the_rehearsal(tmp_path: Path) -> None
     (tmp_path / "npb.yaml").write_text(STUDY[:start] + STUDY[end:])
     done = nearmetal("run", "npb.yaml", cwd=tmp_path)
     assert done.returncode == 4
-    wanted = "every arm failed in the rehearsal: is-theirs: verification failed: expected SUCCESSFUL"
+    wanted = "every environment failed in the rehearsal: is-theirs: verification failed: expected SUCCESSFUL"
     assert wanted in done.stderr
 
 

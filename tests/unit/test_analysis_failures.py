@@ -122,7 +122,7 @@ def test_half_of_the_trials_failed_and_the_rest_are_alike() -> None:
     """It was called equivalent."""
     cell = box(24, range(1, 25, 2))
     assert cell.verdict is Verdict.NONE
-    assert cell.reason.startswith("fails in 12 of 24 blocks; ")
+    assert cell.reason.startswith("fails in 12 of 24 rounds; ")
     assert (cell.n, cell.failed, len(cell.d), cell.decided_block) == (24, 12, 12, None)
     assert cell.overhead == pytest.approx(0.0, abs=0.01) or math.isinf(cell.overhead)
     assert cell.p_holm is not None and cell.p_holm > 0.05
@@ -134,21 +134,21 @@ def test_failures_alone_never_say_slower() -> None:
     assert cell.low > cell.margin
     assert cell.verdict is Verdict.NONE
     assert cell.reason == (
-        "fails in 20 of 30 blocks; the blocks without failures carry no verdict by themselves"
+        "fails in 20 of 30 rounds; the rounds without failures give no verdict by themselves"
     )
 
 
 def test_failures_of_the_baseline_alone_never_say_faster() -> None:
     cell = box(30, (), base_failed=[b for b in range(1, 31) if b % 3])
     assert cell.verdict is Verdict.NONE and cell.high < 0
-    assert cell.reason.startswith("its baseline fails in 20 of 30 blocks; ")
+    assert cell.reason.startswith("its baseline fails in 20 of 30 rounds; ")
     assert (cell.failed_blocks, len(cell.baseline_failed_blocks)) == ((), 20)
 
 
 def test_what_is_slower_and_fails_is_slower_and_says_that_it_fails() -> None:
     cell = box(24, range(1, 25, 2), overhead=0.5)
     assert cell.verdict is Verdict.SLOWER
-    assert cell.reason == "fails in 12 of 24 blocks; the whole interval lies above +3 %"
+    assert cell.reason == "fails in 12 of 24 rounds; the whole interval lies above +3 %"
     assert cell.high == math.inf
 
 
@@ -157,9 +157,9 @@ def test_up_to_5_percent_may_fail(failures: int, verdict: Verdict) -> None:
     failed = [5, 15, 25][:failures]
     cell = box(41, failed)
     assert cell.verdict is verdict
-    assert cell.reason.startswith(f"fails in {failures} of 41 blocks; ")
+    assert cell.reason.startswith(f"fails in {failures} of 41 rounds; ")
     if verdict is Verdict.NONE:
-        assert cell.reason.endswith("equivalent is said only where at most 5 % of the blocks failed")
+        assert cell.reason.endswith("equivalent is said only where at most 5 % of the rounds failed")
 
 
 def test_a_verdict_that_waits_for_the_share_of_failures_is_reached_between_looks() -> None:

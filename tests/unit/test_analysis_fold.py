@@ -240,7 +240,7 @@ def test_rows_of_a_workload_are_verified_together() -> None:
     folded = fold(ASKED, PLAN, records)
     rate, cg = pair(folded, BOX, A1, ("ep", "rate")), pair(folded, BOX, A1, ("cg", "seconds"))
     assert rate is None and cg is not None and not cg.failed
-    assert set(folded.lost[BOX, ("ep", "rate")].values()) == {"its verification failed in block 2"}
+    assert set(folded.lost[BOX, ("ep", "rate")].values()) == {"its verification failed in round 2"}
 
 
 def test_different_numbers_of_slices_are_a_failed_row() -> None:
@@ -259,7 +259,7 @@ def test_a_torn_block_is_not_used_and_its_repetition_is() -> None:
     assert (folded.blocks, folded.torn) == ((1,), 1)
     found = pair(folded, BOX, A1, ROW)
     assert found is not None and found.d == pytest.approx([math.log(2.0)])
-    assert [(u.reason, u.count) for u in folded.unused] == [("torn block", 3)]
+    assert [(u.reason, u.count) for u in folded.unused] == [("incomplete round", 3)]
 
 
 def test_trials_of_two_attempts_never_make_one_block() -> None:

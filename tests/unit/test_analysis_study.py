@@ -439,7 +439,7 @@ def test_what_was_not_measured_is_listed() -> None:
     a = analyse(STUDY, make_plan(STUDY, blocks=14), records)
     assert (a.blocks, a.torn_blocks, a.failed_trials) == (13, 1, 1)
     assert {(u.what, u.reason, u.count) for u in a.unused} == {
-        ("trials of attempts that were not finished or were run again", "torn block", 4),
+        ("trials of attempts that were not finished or were run again", "incomplete round", 4),
         ("trials of box/one", "time-out", 1),
     }
     c = cell(a, "box/one", "native/one")
@@ -504,10 +504,10 @@ def test_stops_at_width_blocks_and_time() -> None:
     noisy = run(12, {}, spread=0.2)
     assert (
         stopped(noisy, replace(STUDY, design=replace(DESIGN, max_blocks=12)), 24.0, 2.0)
-        == "12 blocks are done"
+        == "12 rounds are done"
     )
     three = replace(STUDY, design=replace(DESIGN, max_blocks=3))
-    assert stopped(run(3, {}, spread=0.2), three, 6.0, 2.0) == "3 blocks are done, too few for an interval"
+    assert stopped(run(3, {}, spread=0.2), three, 6.0, 2.0) == "3 rounds are done, too few for an interval"
     timed = replace(STUDY, design=replace(DESIGN, max_time=90.0))
     assert stopped(noisy, timed, 87.9, 2.0) is None
     assert stopped(noisy, timed, 88.1, 2.0) == "the time budget of 90 s is used up"

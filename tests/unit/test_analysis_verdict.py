@@ -104,12 +104,10 @@ def words(
 def test_reasons_are_words() -> None:
     assert words(Verdict.SLOWER) == "the whole interval lies above +3 %"
     assert words(Verdict.EQUIVALENT) == "the whole interval lies within ±3 %"
-    assert words(Verdict.NONE, n=5, least=12) == "5 of at least 12 blocks"
-    assert words(Verdict.NONE, n=5, blocks=5) == "there is no interval yet; the first comes after 8 blocks"
-    assert (
-        words(Verdict.NONE, needed=9) == "the interval reaches across 3 %; about 9 more at the present spread"
-    )
-    assert "no near end" in words(Verdict.NONE)
+    assert words(Verdict.NONE, n=5, least=12) == "5 of at least 12 rounds"
+    assert words(Verdict.NONE, n=5, blocks=5) == "there is no interval yet; the first comes after 8 rounds"
+    assert words(Verdict.NONE, needed=9) == "the interval reaches across 3 %"
+    assert "a longer run will not help" in words(Verdict.NONE)
 
 
 @pytest.mark.parametrize(
@@ -145,7 +143,7 @@ def test_a_level_that_is_not_attainable_announces_no_interval() -> None:
     """A fifth of 5 % is attained after 12 blocks at the earliest."""
     carried = look_and_carry(np.zeros(5), schedule=GROWING, alpha=0.01)
     said = reason(Verdict.NONE, carried, n=5, margin=0.03, min_blocks=0, needed=None)
-    assert said == "there is no interval yet; the first comes after 12 blocks"
+    assert said == "there is no interval yet; the first comes after 12 rounds"
 
 
 @given(

@@ -39,9 +39,7 @@ def test_words_are_compared_and_figures_are_not() -> None:
     said = applications_said(records)
     assert said["native"] == {"fio: meets": DISK, "fio: version": "fio-3.33"}
     (sentence,) = met_differently(said)
-    assert sentence == (
-        "fio met other things in one arm than in another: native: the device; lxc: the page cache"
-    )
+    assert sentence == ("fio differs between the environments: native: the device; lxc: the page cache")
 
 
 def test_what_met_the_same_is_no_matter() -> None:

@@ -182,4 +182,4 @@ def test_boots_stand_in_the_form_of_the_paper_beside_the_node_and_the_paper() ->
     assert "Of several guests" not in text
     pair = replace(STUDY, placements=(replace(STUDY.placements[0], instances=2),))
     leaf = boot_leaf(pair, records, {})
-    assert leaf is not None and "Of several guests of an arm" in text_of(leaf)
+    assert leaf is not None and "If an environment has several guests" in text_of(leaf)

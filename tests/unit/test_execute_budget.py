@@ -47,7 +47,8 @@ def test_a_budget_that_holds_two_looks_needs_no_word() -> None:
 @pytest.mark.parametrize(("block_seconds", "holds"), [(10.0, 8), (50.0, 1), (1000.0, 0)])
 def test_the_time_that_would_hold_them_is_named(block_seconds: float, holds: int) -> None:
     said = note(STUDY, block_seconds=block_seconds)
-    assert said is not None and f"about {holds} blocks" in said and "after 8 blocks, then after 12" in said
+    assert said is not None and said.startswith(f"about {holds} round")
+    assert "after 8 rounds, then after 12" in said
     (asked,) = re.findall(r"--time (\d+)s", said)
     assert int(asked) == pytest.approx((5 + 12 * block_seconds) * SLACK, abs=1)
     assert note(designed(max_time=float(asked)), block_seconds=block_seconds) is None

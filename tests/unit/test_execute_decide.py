@@ -113,7 +113,7 @@ def test_an_arm_that_has_nothing_left_to_run_is_not_started() -> None:
     seen.saw(trials(block(3, verify_all=True)))
     gone = block(4, settled={"box/one": frozenset({"ep", "cg", "start"})}, seen=seen)
     assert {t.arm for t in gone.block.trials} == {"native/one"} and len(gone.block.trials) == 2
-    with pytest.raises(ValueError, match="blocks"):
+    with pytest.raises(ValueError, match="rounds"):
         every = {"box/one": frozenset({"ep", "cg", "start"}), "native/one": frozenset({*KERNELS, "start"})}
         block(4, settled=every, seen=seen)
 

@@ -51,4 +51,5 @@ def test_threads_are_told_where_there_are_several() -> None:
 
 def test_each_rank_has_as_many_cpus_as_threads() -> None:
     assert rank_cpus((0, 2, 4, 6, 8), 2, 1) == [(0,), (2,)]
+    assert rank_cpus((0, 2), 3, 1) == [(0,), (2,), (0,)], "ranks share CPUs"
     assert rank_cpus((0, 2, 4, 6, 8), 2, 2) == [(0, 2), (4, 6)]

@@ -40,4 +40,4 @@ def test_it_stops_by_what_is_done_not_by_what_is_known() -> None:
     analysis, _ = kept.after((), 0)
     assert kept.stop(analysis, 29, 0.0, 0.0, overrun=False) is None
     stop = kept.stop(analysis, 30, 0.0, 0.0, overrun=False)
-    assert stop is not None and stop.reason == "30 blocks are done"
+    assert stop is not None and stop.reason == "30 rounds are done"

@@ -406,7 +406,7 @@ def test_guests_that_stand_at_once_are_counted_together() -> None:
     require_room(host, asked_for, backends)  # one after the other
     sliced = replace(asked_for, design=replace(asked_for.design, mode=Mode.SLICES))
     # The baseline stands twice: against itself too.
-    with pytest.raises(UnavailableError, match="guests that stand at the same time: 3600 MiB"):
+    with pytest.raises(UnavailableError, match="guests that run at the same time: 3600 MiB"):
         require_room(host, sliced, backends)
 
 
@@ -453,8 +453,8 @@ def test_a_guest_is_refused_what_it_cannot_have() -> None:
     for attachment, given, told in (
         (Attachment.HOST, None, "no interface in common"),
         (Attachment.IPVLAN, seat, "ipvlan delivers"),
-        (Attachment.VETH, None, "without a seat"),
-        (Attachment.NONE, seat, "with a seat"),
+        (Attachment.VETH, None, "without an address"),
+        (Attachment.NONE, seat, "with an address"),
     ):
         with pytest.raises(UnavailableError, match=told):
             require_attachment(replace(asked(attachment), seat=given), Qemu.capabilities)

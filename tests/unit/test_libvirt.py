@@ -440,7 +440,7 @@ def test_a_tap_is_made_here_and_taken_away() -> None:
 
 def test_a_seat_that_cannot_be_entered_is_told() -> None:
     seat = Seat(netns="/run/netns/no-such", address="10.99.0.2", interface="eth0", port="port0")
-    with pytest.raises(RunError, match="seat eth0: No such file"), joined(FakeHost(), "nmlv0", seat, CARD):
+    with pytest.raises(RunError, match="address eth0: No such file"), joined(FakeHost(), "nmlv0", seat, CARD):
         pass
 
 

@@ -73,7 +73,7 @@ def test_it_comes_back_as_it_was(order: NextBlock) -> None:
     ],
 )
 def test_what_is_no_block_is_refused(line: bytes) -> None:
-    with pytest.raises(UsageError, match="not a block to run"):
+    with pytest.raises(UsageError, match="not a round to run"):
         order_from(line)
 
 
@@ -84,18 +84,18 @@ def test_an_order_has_to_fit_the_run() -> None:
     check_order(STUDY, replace(good, slices={}, left_out=arms))
     two = good.block.trials[:2]
     for bad, why in [
-        (replace(good, slices={}), "how many slices"),
-        (replace(good, work={w: {3: 1} for w in good.work}), "how many slices"),
+        (replace(good, slices={}), "how many time shares"),
+        (replace(good, work={w: {3: 1} for w in good.work}), "how many time shares"),
         (replace(good, block=replace(good.block, trials=())), "holds no trials"),
         (replace(good, block=replace(good.block, trials=good.block.trials[:1] * 2)), "twice"),
-        (replace(good, block=replace(good.block, number=4)), "not of this block"),
+        (replace(good, block=replace(good.block, number=4)), "not of this round"),
         (
             replace(
                 good, block=replace(good.block, trials=(*two[:1], replace(two[1], position=two[0].position)))
             ),
             "twice",
         ),
-        (replace(good, block=replace(good.block, trials=(replace(two[0], id="../x"),))), "not of this block"),
+        (replace(good, block=replace(good.block, trials=(replace(two[0], id="../x"),))), "not of this round"),
         (
             replace(good, block=replace(good.block, trials=(replace(good.block.trials[0], arm="x/y"),))),
             "names environment x/y",

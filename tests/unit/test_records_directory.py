@@ -34,7 +34,7 @@ def directory(tmp_path: Path) -> ResultsDirectory:
 def test_create_freeze_open(tmp_path: Path) -> None:
     made = ResultsDirectory.create(tmp_path, "quick/x", study_yaml="é\n")
     assert made.name.startswith("quick~x-20")
-    with pytest.raises(RecordsError, match="before its first block"):
+    with pytest.raises(RecordsError, match="before its first round"):
         made.plan()
     with pytest.raises(RecordsError, match="before the plan"):
         made.writer()

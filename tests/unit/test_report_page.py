@@ -249,7 +249,7 @@ def test_an_empty_study_has_a_page_too() -> None:
     )
     context = Context(records=RecordIndex(()), provenance={}, differences=(), commands=())
     p = Page(page_html(sample.study(), nothing, context, bundle=BUNDLE))
-    for said in ("Nothing could be compared yet", "No noise floor", "Everything that ran was used"):
+    for said in ("Nothing could be compared yet", "not known: the baseline", "Everything that ran was used"):
         assert said in p.text, said
 
 
@@ -257,7 +257,7 @@ def test_an_untrusted_machine_is_said_first() -> None:
     noise = replace(sample.noise_floor(), trusted=False, proven=False, reason="drift")
     context = Context(records=RecordIndex(()), provenance={}, differences=(), commands=())
     p = Page(page_html(sample.study(), replace(sample.analysis(), noise_floor=noise), context, bundle=BUNDLE))
-    assert p.text.index("Not trustworthy on this machine") < p.text.index("Verdicts")
+    assert p.text.index("not trustworthy: drift") < p.text.index("Verdicts")
 
 
 @pytest.fixture(scope="module")
@@ -320,7 +320,7 @@ def test_from_records_to_the_page() -> None:
     p = Page(page_html(study, analyse(study, plan, records), context, bundle=BUNDLE))
     assert "1 materially slower, 11 equivalent" in p.text
     assert re.search(r"cost: pingpong.latency in container, 2 instances × 1 task, ×(9\.9|10)", p.text)
-    assert "= The baseline is equivalent to itself." in p.text
+    assert "Trust in this run: sound: " in p.text
 
 
 def test_tcp_trouble_is_shown_where_there_was_any() -> None:

@@ -20,6 +20,7 @@ from nearmetal.report.forms.latex import latex_text
 from nearmetal.report.forms.markdown import markdown_text
 from nearmetal.report.forms.terminal import terminal_text
 from nearmetal.report.tables import boot_states as boots
+from nearmetal.report.tables.answer import noise_sentence
 from nearmetal.report.tables.cells import (
     SYMBOLS,
     WORDS,
@@ -30,11 +31,11 @@ from nearmetal.report.tables.cells import (
     failure_text,
     next_steps,
     question_text,
-    trust_text,
     verdict_table,
     verdict_text,
 )
 from nearmetal.report.tables.floors import floors
+from nearmetal.report.tables.trust import Grade, trust_in
 
 
 def one_cell(verdict: Verdict) -> Cell:
@@ -132,8 +133,7 @@ def test_the_answer_counts_what_is_asked_about() -> None:
 def test_the_question_is_made_where_there_is_none() -> None:
     analysis = sample.analysis()
     assert (
-        question_text(sample.study(question=""), analysis)
-        == "What does container cost against native, native-tcp?"
+        question_text(sample.study(question=""), analysis) == "What does container cost compared with native?"
     )
     assert question_text(sample.study(), replace(analysis, question="Why?")) == "Why?"
 
@@ -156,21 +156,40 @@ def test_an_untrusted_machine_is_said_before_the_table() -> None:
     noise = replace(sample.noise_floor(), trusted=False, proven=False, reason="steal 12 %")
     analysis = replace(sample.analysis(), noise_floor=noise)
     text = terminal_text(sample.study(), analysis, results_dir="r", report=None, width=100).plain
-    assert text.index("! Not trustworthy on this machine") < text.index("container, 1 instance")
-    assert "steal 12 %" in text
-    assert trust_text(NoiseFloor(cells=(), trusted=True, proven=False, reason="")).startswith(
-        "No noise floor"
-    )
-    assert trust_text(replace(noise, trusted=True)).startswith("? The baseline is not yet proven")
+    assert text.index("not trustworthy: steal 12 %") < text.index("container, 1 instance")
+
+
+def test_one_statement_of_trust_is_in_every_form() -> None:
+    study, sound = sample.study(), sample.noise_floor()
+    noise = {
+        Grade.SOUND: sound,
+        Grade.NOISY: replace(sound, proven=False, cause="the hypervisor took CPU away (steal)"),
+        Grade.NOT_TRUSTWORTHY: replace(sound, trusted=False, proven=False, reason="native differs"),
+        Grade.UNKNOWN: NoiseFloor(cells=(), trusted=True, proven=False, reason=""),
+    }
+    for grade, floor in noise.items():
+        analysis = replace(sample.analysis(), noise_floor=floor)
+        trust = trust_in(study, floor)
+        assert trust.grade is grade and trust.sentence.startswith(f"{grade}: ")
+        form = json_form(study, analysis, results_dir="r")["noise_floor"]
+        assert isinstance(form, dict)
+        assert (form["grade"], form["sentence"]) == (grade.value, trust.sentence)
+        assert form["trusted"] == (grade in (Grade.SOUND, Grade.NOISY))
+        assert form["proven"] == (grade is Grade.SOUND)
+        assert trust.sentence in terminal_text(study, analysis, results_dir="r", report=None, width=500).plain
+        assert trust.sentence in markdown_text(study, analysis).replace("\\", "")
+        assert noise_sentence(study, analysis) == trust.sentence
+    assert "steal" in trust_in(study, noise[Grade.NOISY]).sentence
+    assert trust_in(study, sample.noise_floor(5)).sentence.startswith("not known yet")
 
 
 def test_what_to_do_next_names_the_line() -> None:
     (step,) = next_steps(sample.analysis(), "results/x")
-    assert "cg.S.rate in container/one needs about 9 blocks (20 s) more" in step
+    assert step.startswith("? 1 figure not decided; to decide it: about 20 s more:  ")
     assert step.endswith("nearmetal resume results/x")
-    unknown = replace(one_cell(Verdict.NONE), blocks_needed=None)
+    unknown = replace(one_cell(Verdict.NONE), seconds_needed=None)
     (step,) = next_steps(replace(sample.analysis(), cells=(unknown,)), "results/x")
-    assert step == "? 1 cell not decided:  nearmetal resume results/x"
+    assert step == "? 1 figure not decided:  nearmetal resume results/x"
     assert next_steps(replace(sample.analysis(), cells=(one_cell(Verdict.SLOWER),)), "x") == ()
 
 
@@ -178,7 +197,9 @@ def test_a_cause_is_named_only_where_there_is_something_to_explain() -> None:
     material = next(c for c in sample.analysis().cells if c.attribution)
     assert cause_text(material) == "leaves shared memory"
     assert cause_text(replace(material, verdict=Verdict.EQUIVALENT)) == ""
-    assert cause_text(replace(material, verdict=Verdict.NONE, blocks_needed=3)) == "about 3 blocks more"
+    far = replace(material, verdict=Verdict.NONE, blocks_needed=1148, seconds_needed=6840.0)
+    assert cause_text(far) == "about 1.9 h more; quieten the machine first"
+    assert cause_text(replace(far, blocks_needed=3, seconds_needed=20.0)) == "about 20 s more"
 
 
 @pytest.mark.parametrize("width", [40, 60, 79, 80, 100, 132, 250])
@@ -255,13 +276,13 @@ def test_what_failed_stands_below_the_table_by_its_reason() -> None:
 def test_how_often_a_side_failed_is_said_beside_every_verdict() -> None:
     cell = sample.analysis().cells[0]
     some = replace(cell, failed=3, failed_blocks=(41, 43), baseline_failed_blocks=(43, 44))
-    words = "fails in 2 of 42 blocks; its baseline fails in 2 of 42 blocks"
+    words = "fails in 2 of 42 rounds; its baseline fails in 2 of 42 rounds"
     assert failure_text(cell) == "" and failure_text(some) == words
     for verdict in (Verdict.SLOWER, Verdict.EQUIVALENT, Verdict.INCONSISTENT):
         assert cause_text(replace(some, verdict=verdict)).startswith(words)
-    undecided = replace(some, verdict=Verdict.NONE, reason=f"{words}; why not", blocks_needed=None)
+    undecided = replace(some, verdict=Verdict.NONE, reason=f"{words}; why not", seconds_needed=None)
     assert cause_text(undecided) == f"{words}; why not"
-    assert cause_text(replace(undecided, blocks_needed=5)) == f"{words}; about 5 blocks more"
+    assert cause_text(replace(undecided, seconds_needed=200.0)) == f"{words}; about 3 min more"
 
 
 def test_an_interval_that_is_infinite_as_a_whole_says_fails() -> None:

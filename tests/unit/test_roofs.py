@@ -189,7 +189,7 @@ def test_tables_and_charts_show_it() -> None:
     analysis = replace(sample.analysis(), cells=cells)
     lines = roof_lines(analysis)
     assert lines and all(line.roof.startswith("80") for line in lines)
-    assert "## Roofs" in markdown_text(sample.study(), analysis)
+    assert "## Upper bounds" in markdown_text(sample.study(), analysis)
     (cell, *_) = [c for c in cells if c.roof is not None]
     chart = absolute(cell, RecordIndex(()), PAGE)
     assert chart is not None and "Dashed: the roof" in chart.caption

@@ -150,7 +150,7 @@ def test_a_plan_starts_nothing() -> None:
     host = FakeHost(absent=("/sys/*", "/proc/*"), programs={"lmp": "/usr/bin/lmp"}, cpus=(0, 1))
     assert NAME in SERIES and kind(NAME).parts == part_keys()
     made = make_planned(NAME, host, "namespaces")(scale=Scale.SMALL, seed=1, max_time=60.0, only=["cores"])
-    assert made.keys == ("cores",) and "Containers stand in" in made.notes[1]
+    assert made.keys == ("cores",) and "Containers take the place" in made.notes[1]
     assert study(made, "cores").environments[0].image == HOST
     bare = FakeHost(absent=("/sys/*", "/proc/*"), missing=("lmp",), cpus=(0, 1))
     asked = make_planned(NAME, bare, "namespaces")(scale=Scale.SMALL, seed=1, max_time=60.0)

@@ -52,8 +52,8 @@ def done(left: float | None) -> BlockDone:
 
 
 def test_time_left_is_said_where_there_is_a_budget() -> None:
-    assert headline(done(78.0)).startswith("block 5 · 0:00:12 gone, at most 0:01:18 left · ")
-    assert headline(done(None)).startswith("block 5 · 0:00:12 gone · ")
+    assert headline(done(78.0)).startswith("round 5 · 0:00:12 gone, at most 0:01:18 left · ")
+    assert headline(done(None)).startswith("round 5 · 0:00:12 gone · ")
 
 
 def test_in_a_pipe_the_furthest_is_named() -> None:

@@ -256,7 +256,7 @@ def test_ring_and_collectives_are_seconds_of_one() -> None:
 def test_a_lost_datagram_is_named_where_its_slice_is_missing() -> None:
     good, lost = line("udp", ("messages", 1, 1, 10)), line("udp", ("messages", 0.5, 0.5, 0))
     (row,) = kernels.rows(workload("udp"), [good, lost], None)
-    assert row.status is Status.FAILED and row.reason == "1 of 2 slices lost a datagram"
+    assert row.status is Status.FAILED and row.reason == "1 of 2 time shares lost a datagram"
 
 
 @given(st.floats(1e3, 1e12), st.integers(1, 64))

@@ -132,7 +132,7 @@ def test_by_numbers() -> None:
     assert differ("T = 1.0000001\n", "T =  1.0D0", tolerance=1e-6) == ""
     assert differ("T = 1.1", "T = 1.0", tolerance=1e-6) == "number 1 is 1.1, not 1.0"
     assert differ("1e-12", "0", tolerance=1e-6) != "" and differ("1e-12", "0", absolute=1e-9) == ""
-    assert differ("a 1 b", "a 1 c", tolerance=0.1) == "'b' stands before number 2, not 'c'"
+    assert differ("a 1 b", "a 1 c", tolerance=0.1) == "'b' precedes number 2, not 'c'"
     assert differ("1 2 3", "1 2", tolerance=0.1) == "it goes on with '3'"
     assert differ("1 2", "1 2 3", tolerance=0.1) == "it ends before '3'"
     assert differ("nan", "1", tolerance=1) and differ("1", "nan", tolerance=1)

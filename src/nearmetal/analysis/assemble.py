@@ -139,7 +139,10 @@ def _not_measured(
     out: list[Unused] = []
     measured = {arm for arm, _ in folded.present}
     absent = [a.name for a in study.arms() if a.name not in measured]
-    out += [Unused(what=name, reason="no trial of this arm in a complete block", count=0) for name in absent]
+    out += [
+        Unused(what=name, reason="no trial of this environment in a complete round", count=0)
+        for name in absent
+    ]
     trials = Counter((arm, reason) for (arm, _), by in folded.silent.items() for reason in by.values())
     out += [
         Unused(what=f"trials of {arm}", reason=reason, count=n, failed=True)
@@ -161,7 +164,7 @@ def _not_measured(
             out.append(
                 Unused(
                     what=f"{q.arm.name} against {q.baseline.name}: {'.'.join(q.row)}",
-                    reason="no block has it on both sides",
+                    reason="no round has it on both sides",
                     count=len(folded.blocks),
                 )
             )

@@ -80,9 +80,9 @@ def decide(
     if verdict is own:
         why = reason(verdict, carried, n=n, margin=margin, min_blocks=least, needed=needed)
     elif own is Verdict.EQUIVALENT:
-        why = f"equivalent is said only where at most {100 * MOST_FAILED:.3g} % of the blocks failed"
+        why = f"equivalent is said only where at most {100 * MOST_FAILED:.3g} % of the rounds failed"
     else:
-        why = "the blocks without failures carry no verdict by themselves"
+        why = "the rounds without failures give no verdict by themselves"
     return Decision(
         verdict=verdict,
         reason=f"{failures.words}; {why}",

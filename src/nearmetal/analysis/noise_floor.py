@@ -32,18 +32,24 @@ def noise_floor(cells: Sequence[Cell], disturbance: Mapping[str, float | None]) 
     proven: whether there are A/A cells and all are equivalent. This needs no correction.
     reason: why the machine is not trusted, with the likeliest cause, or which comparisons are not decided
         yet; empty if proven.
+    cause: the likeliest cause of the noise in words; empty if proven, or if no cause was seen.
     """
     odd = [c for c in cells if c.verdict in (Verdict.SLOWER, Verdict.FASTER, Verdict.INCONSISTENT)]
     open_ = [c for c in cells if c.verdict is Verdict.NONE]
+    cause = _likeliest(odd or open_, disturbance)
     if odd:
-        names = ", ".join(f"{c.workload}.{c.metric}" for c in odd)
-        reason = f"the baseline differs from itself in {names}; {_likeliest(odd, disturbance)}"
+        names = ", ".join(c.label for c in odd)
+        reason = f"the baseline differs from itself in {names}; {cause or _no_cause(disturbance)}"
     elif open_:
         reason = f"{len(open_)} of {len(cells)} comparisons of the baseline with itself are not decided yet"
     else:
         reason = "" if cells else "the baseline was not compared with itself"
     return NoiseFloor(
-        cells=tuple(cells), trusted=not odd, proven=bool(cells) and not odd and not open_, reason=reason
+        cells=tuple(cells),
+        trusted=not odd,
+        proven=bool(cells) and not odd and not open_,
+        reason=reason,
+        cause=cause,
     )
 
 
@@ -80,7 +86,9 @@ def trend(values: FloatArray) -> float:
 
 def _likeliest(odd: Sequence[Cell], disturbance: Mapping[str, float | None]) -> str:
     """Return the likeliest cause in words: a load if one was measured, else a drift if there is one, else
-    that neither was seen."""
+    ''."""
+    if not odd:
+        return ""
     loads = [
         (share, kind)
         for kind in LOADS
@@ -91,7 +99,12 @@ def _likeliest(odd: Sequence[Cell], disturbance: Mapping[str, float | None]) -> 
         return f"likeliest: {LOADS[kind]}, {100 * share:.2g} % of it in the median trial"
     drifts = [abs(trend(np.asarray(c.baseline_values, dtype=np.float64))) for c in odd]
     if any(t > CLEAR_TREND for t in drifts):
-        return "likeliest: drift, the baseline rises or falls over the blocks (frequency, heat, caches)"
+        return "likeliest: drift, the baseline rises or falls over the rounds (frequency, heat, caches)"
+    return ""
+
+
+def _no_cause(disturbance: Mapping[str, float | None]) -> str:
+    """Return that no cause was seen, and which were not looked for."""
     unknown = [words for kind, words in LOADS.items() if disturbance.get(kind) is None]
     rest = f" (not measured: whether {' or '.join(unknown)})" if unknown else ""
     return f"no cause seen: neither drift nor load{rest}"

@@ -138,7 +138,7 @@ def should_stop(
         elif decided(analysis):
             return Stop(reason="every comparison has its verdict", planned=False)
     if blocks >= design.max_blocks:
-        done = "1 block is done" if design.max_blocks == 1 else f"{design.max_blocks} blocks are done"
+        done = "1 round is done" if design.max_blocks == 1 else f"{design.max_blocks} rounds are done"
         unbounded = bool(cells) and all(math.isinf(half_width(c)) for c in cells)
         return Stop(reason=f"{done}, too few for an interval" if unbounded else done, planned=True)
     if design.max_time is not None and elapsed + block_seconds > design.max_time:

@@ -205,5 +205,5 @@ def _reason(before: int, after: int, verdict: Verdict) -> str:
     if min(before, after) < LEAST_BOOTS:
         return f"{boots}: with one boot on a side the spread between boots is unknown, so this is no verdict"
     if verdict is Verdict.NONE:
-        return f"{boots}: the interval reaches across the margin; more boots narrow it, more blocks do not"
+        return f"{boots}: the interval reaches across the margin; more boots narrow it, more rounds do not"
     return boots

@@ -57,10 +57,10 @@ class Failures:
 
     @property
     def words(self) -> str:
-        """The failures in words: 'fails in 3 of 12 blocks; its baseline fails in 1 of 12 blocks'."""
+        """The failures in words: 'fails in 3 of 12 rounds; its baseline fails in 1 of 12 rounds'."""
         sides = (("fails", self.env), ("its baseline fails", self.base))
-        said = [f"{who} in {count} of {self.blocks} blocks" for who, count in sides if count]
-        return "; ".join(said) or f"cannot be compared in {self.failed} of {self.blocks} blocks"
+        said = [f"{who} in {count} of {self.blocks} rounds" for who, count in sides if count]
+        return "; ".join(said) or f"cannot be compared in {self.failed} of {self.blocks} rounds"
 
 
 def judge_failures(verdict: Verdict, failures: Failures, *, n: int, margin: float, least: int) -> Verdict:
@@ -150,12 +150,11 @@ def reason(
 
 
 def _why_not(carried: Carried, *, n: int, band: str, min_blocks: int, needed: int | None) -> str:
-    more = f"; about {needed} more at the present spread" if needed is not None else ""
     if n < min_blocks:
-        return f"{n} of at least {min_blocks} blocks{more}"
+        return f"{n} of at least {min_blocks} rounds"
     if math.isinf(carried.low) and math.isinf(carried.high):
         first = next((looked for looked, level in carried.ahead if attained(looked, level) > 0), None)
-        return "there is no interval yet" + (f"; the first comes after {first} blocks" if first else "")
+        return "there is no interval yet" + (f"; the first comes after {first} rounds" if first else "")
     if needed is None:
-        return f"the interval reaches across {band}; no near end at the present spread"
-    return f"the interval reaches across {band}{more}"
+        return f"the interval reaches across {band}; a longer run will not help, a quieter machine may"
+    return f"the interval reaches across {band}"

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from ..node.progress import Progress
 
 WORKS, PARTLY, NOT_HERE = "works", "works partly", "not here"
+ENVIRONMENT = "environment"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,12 +29,14 @@ class Check:
     what: its name and version.
     why: details, or why it does not work.
     remedy: what to do about it; empty if nothing has to be done.
+    group: the kind of thing, such as ENVIRONMENT or 'attachments'; empty for one of its own.
     """
 
     state: str
     what: str
     why: str = ""
     remedy: str = ""
+    group: str = ""
 
 
 def check(progress: Progress | None = None) -> tuple[Check, ...]:
@@ -66,19 +69,22 @@ def _checks(progress: Progress | None) -> Iterator[Check]:
     except NearmetalError as e:
         yield Check(state=NOT_HERE, what=_KERNELS, why=e.what, remedy=e.remedy)
     if machine is not None:
-        yield from _backends(host, machine.tools)
+        yield from _grouped(ENVIRONMENT, _backends(host, machine.tools))
         yield _kvm(host, machine.tools)
-    yield from _guest_devices()
-    yield _builds_images(host)
+    yield from _grouped("guests", _guest_devices())
     for name, found in check_attachments(host, machine.tools).items() if machine is not None else ():
         state = WORKS if found.works else NOT_HERE
         why = found.detail or found.reason
-        yield Check(state=state, what=f"attachment {name}", why=why, remedy=found.remedy)
-    yield from _storages(host)
-    yield from _applications(host)
-    yield from _in_images()
+        yield Check(state=state, what=f"attachment {name}", why=why, remedy=found.remedy, group="attachments")
+    yield from _grouped("storage", _storages(host))
+    yield from _grouped("applications", _applications(host))
+    yield from _grouped("images", (_builds_images(host), *_in_images()))
     if machine is not None:
-        yield from _inside(machine)
+        yield from _grouped("counters", _inside(machine))
+
+
+def _grouped(group: str, checks: Iterable[Check]) -> Iterator[Check]:
+    return (replace(c, group=group) for c in checks)
 
 
 def _unless(lacks: Unavailable | None, what: str) -> Check:
@@ -132,8 +138,8 @@ def _builds_images(host: Host) -> Check:
     try:
         require_builder(host)
     except NearmetalError as e:
-        return Check(state=NOT_HERE, what="images", why=e.what, remedy=e.remedy)
-    return Check(state=WORKS, what="images", why="nearmetal image list names them")
+        return Check(state=NOT_HERE, what="image builder", why=e.what, remedy=e.remedy)
+    return Check(state=WORKS, what="image builder", why="nearmetal image list names them")
 
 
 def _inside(machine: Machine) -> Iterator[Check]:

@@ -39,9 +39,7 @@ def application(words: Container[str]) -> typer.Typer:
     """The command line. Only the modules of commands that are among `words` are imported."""
     app = typer.Typer(
         name="nearmetal",
-        help="What do containers and virtual machines cost my workload on my machines, "
-        "and is that cost real?",
-        add_completion=False,
+        help="Measure what containers and virtual machines cost a workload, and whether that cost is real.",
         pretty_exceptions_enable=False,
         rich_markup_mode=None,
         context_settings={"help_option_names": ["-h", "--help"]},
@@ -59,10 +57,15 @@ def application(words: Container[str]) -> typer.Typer:
 def _next(words: Sequence[str]) -> str:
     """What to do about a command line that cannot be read."""
     if words[0] == "weigh" and "--" not in words:
-        return "nearmetal weigh --help; a command and its options stand behind --: ... -- ls -la"
+        return "nearmetal weigh --help; a command and its options come after --: ... -- ls -la"
     if any(command.name == words[0] for command in COMMANDS):
         return f"nearmetal {words[0]} --help"
     return "nearmetal --help"
+
+
+def _words_to_complete() -> list[str]:
+    """The command line that a shell wants to complete; Typer's scripts hand it over in the environment."""
+    return (os.environ.get("COMP_WORDS") or os.environ.get("_TYPER_COMPLETE_ARGS", "")).split()
 
 
 def _reader_gone() -> int:
@@ -114,7 +117,8 @@ def _run() -> int:
     _encode_all()
     words = sys.argv[1:] or ["--help"]
     try:
-        code = application(words)(args=words, standalone_mode=False)
+        app = application([*words, *_words_to_complete()])
+        code = app(args=words, prog_name="nearmetal", standalone_mode=False)
         sys.stdout.flush()
         return code if isinstance(code, int) else ExitCode.DONE
     except NearmetalError as e:

@@ -30,86 +30,93 @@ class Command:
         return found
 
 
-_RESUME = "Go on with a run that was interrupted, killed, or ended without a verdict."
-_ANALYZE = "Estimates and verdicts from the records, as they are on disk."
+_RESUME = "Go on with a run that was interrupted or reached no verdict."
+_ANALYZE = "Print estimates and verdicts from the records on disk."
 
 COMMANDS = (
     Command(
         "quick",
         "runs:quick",
-        "Weigh a container against bare metal on this machine: no file, no argument, about 90 seconds.",
+        "Compare a container with bare metal here, in about 90 seconds.\n\n"
+        "It needs no file and no argument. Where there is only one CPU, no messages are measured.",
     ),
-    Command("run", "runs:run", "Run a study."),
+    Command("run", "runs:run", "Run a study: a file, or a built-in study."),
     Command("resume", "runs:resume", _RESUME),
     Command("continue", "runs:resume", _RESUME, hidden=True),
     Command(
         "run-block",
         "run_block:run_block",
-        "Run blocks of a run and record their trials, without analysing anything.\n\n"
-        "Blocks given by number run whole. On standard input they are JSON values, one in each line, as "
-        "--dry-run --json prints them. The analysis counts them with all other blocks of the directory.",
+        "Run single rounds of a run, and analyse nothing.\n\n"
+        "Rounds given by number run whole. On standard input they are JSON values, one on each line, as "
+        "--dry-run --json prints them. The analysis counts them with all other rounds of the directory.",
     ),
     Command(
         "weigh",
         "weigh:weigh",
-        "Measure now, without a file: weigh native namespaces -w cg, or ... -- ./my_app in.txt.",
+        "Compare environments now, without a study file.\n\n"
+        "For example: nearmetal weigh native podman -w cg, or ... -- ./my_app in.txt. "
+        "The first environment is the baseline. A command runs in the present directory, which every "
+        "environment sees.",
     ),
     Command(
         "calibrate",
         "calibrate:calibrate",
-        "Show that the method tells the truth on this machine: nothing is called nothing, a cost is found.",
+        "Plant known costs, and check that nearmetal finds them.\n\n"
+        "It also checks that no cost is found where none was planted.",
     ),
     Command(
         "status",
         "results:status",
-        "How far a run is, whether its files are as they were when it ended, and whether one is running.",
+        "Print how far a run is, and whether its files are intact.",
     ),
     Command("analyze", "results:analyze", _ANALYZE),
     Command("analyse", "results:analyze", _ANALYZE, hidden=True),
     Command(
         "compare",
         "results:compare",
-        "Two boot states (kernels, machines, with a hypervisor and without) compared unpaired: the boot is "
-        "the replicate.",
+        "Compare two boot states, such as two kernels or machines.\n\n"
+        "They are compared unpaired: each boot counts once.",
     ),
     Command(
         "report",
         "results:report",
-        "Write the report anew: one HTML page, Markdown, LaTeX, CSV, and on request every figure.",
+        "Write the report anew: HTML, Markdown, LaTeX, CSV, figures.",
     ),
     Command(
         "export",
         "results:export",
-        "The records for other programs: tidy CSV or Parquet, JSON with the cells, or Go's benchmark format.",
+        "Write the records as CSV, JSON, Parquet or Go benchmarks.",
     ),
-    Command(
-        "list", "results:list_", "Built-in studies, environments, kernels, and the results below results/."
-    ),
+    Command("list", "results:list_", "List studies, environments, kernels and results."),
     Command(
         "check",
         "machine:check",
-        "What can run here, what not, why, and the line that mends it: found by starting one of each.",
+        "Check what can run here, by starting one of each.\n\n"
+        "Each line says what works, or why not and what to do. --all shows every detail.",
     ),
     Command(
         "clean",
         "machine:clean",
-        "Remove what a killed run left on this machine: containers, processes, networks, mounts, cgroups.",
+        "Remove what killed runs left on this machine.\n\n"
+        "These are containers, processes, networks, mounts and control groups.",
     ),
-    Command("kernel", "machine:kernel", "Run one of our kernels by itself, in full, with its verification."),
+    Command("kernel", "machine:kernel", "Run one of our kernels by itself, with its verification."),
     Command(
         "init",
         "inspect:init",
-        "Write a commented study file, and beside it the JSON Schema that its first line names.",
+        "Write a commented study file and its JSON Schema.",
     ),
     Command(
         "plan",
         "inspect:plan",
-        "Print the order of the trials as the seed gives it, and an estimate of the time.",
+        "Print the order of the trials and the estimated time.",
     ),
     Command(
         "try",
         "trying:try_",
-        "Run an arm as it was beside the same arm with the suggested change: does it help?",
+        "Measure whether a change that a result suggests helps.\n\n"
+        "The environment runs as it was, beside itself with the suggested change.",
     ),
-    Command("image", "image:app", "Root trees that environments run in."),
+    Command("image", "image:app", "Build, import, list, export and remove images."),
+    Command("man", "man:man", "Print the manual page, for example: nearmetal man | man -l -"),
 )

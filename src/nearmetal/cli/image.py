@@ -40,7 +40,7 @@ def build(
     json: bool = Json,
     dry_run: bool = typer.Option(False, "--dry-run", help="Print what would be built, and build nothing."),
 ) -> int:
-    """Build an image from its definition, where it does not stand yet."""
+    """Build an image from its definition, if it is not there yet."""
     host, store, definition = LocalHost(), image_store(), _definition(name, file)
     if dry_run:
         plan: dict[str, JsonValue] = {
@@ -77,7 +77,7 @@ def import_(
 
 @app.command("list")
 def list_(json: bool = Json) -> int:
-    """Name the images that stand, and those that can be built."""
+    """List the images that were built, and those that can be."""
     host, store = LocalHost(), image_store()
     found = {name: find_image(host, store, name, {}) for name in known_names(store, {})}
     if json:
@@ -99,7 +99,9 @@ def export(
     form: str = typer.Option(..., "--form", help="directory, tar, oci, sif, squashfs or erofs."),
     json: bool = Json,
 ) -> int:
-    """Print the path of an image in a form that other programs take; made when it is first asked for."""
+    """Print the path of an image in another form.
+
+    The form is made when it is first asked for."""
     if form not in list(Form):
         raise UsageError(f"no form {form}", remedy=f"one of {', '.join(Form)}")
     host, store = LocalHost(), image_store()

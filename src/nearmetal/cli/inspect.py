@@ -47,7 +47,7 @@ def init(
 def plan(
     study_file: str = typer.Argument("quick", metavar="STUDY", help="A study file, or a built-in study."),
     seed: int = typer.Option(None, "--seed", min=0, help="Seed of every order drawn."),
-    blocks: int = typer.Option(None, "--blocks", min=1, help="How many blocks to print."),
+    blocks: int = typer.Option(None, "--blocks", min=1, help="How many rounds to print."),
     scale: Scale = typer.Option(None, "--scale", help="Of a study in parts: small or paper."),
     only: list[str] = typer.Option([], "--only", help="Of a study in parts: those to print."),
     backend: str = typer.Option(None, "--backend", help="Of a study in parts: what its instances are."),

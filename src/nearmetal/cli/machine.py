@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 from dataclasses import asdict
 from typing import TYPE_CHECKING
@@ -21,6 +22,7 @@ from ..host.runtime import scratch_directory
 from ..workloads.kernels.contract import CLASSES
 from ..workloads.kernels.registry import kernel as kernel_named
 from ..workloads.kernels.registry import kernel_names
+from .check_text import WIDTH, all_lines, short_lines
 from .common import print_json
 from .profile import profile_lines
 from .view import View
@@ -31,7 +33,10 @@ if TYPE_CHECKING:
 Json = typer.Option(False, "--json", help="The result as JSON on standard output.")
 
 
-def check(json: bool = Json) -> int:
+def check(
+    everything: bool = typer.Option(False, "--all", help="Show every detail, and what to do about it."),
+    json: bool = Json,
+) -> int:
     with View(quiet=json) as view:
         found = check_all(view)
     facts = provenance(LocalHost())
@@ -39,10 +44,8 @@ def check(json: bool = Json) -> int:
         print_json({"machine": facts, "checks": [asdict(c) for c in found]})
     else:
         print(cpu_summary(facts))
-        width = max(len(c.what) for c in found)
-        for c in found:
-            line = f" {c.state:<13}{c.what:<{width}}  {c.why}".rstrip()
-            print(line if not c.remedy else f"{line}\n{'':<16}next: {c.remedy}")
+        columns = shutil.get_terminal_size((WIDTH, 24)).columns
+        print("\n".join(all_lines(found) if everything else short_lines(found, columns)))
     return int(ExitCode.DONE if can_measure(found) else ExitCode.UNAVAILABLE)
 
 
@@ -84,6 +87,9 @@ def kernel(
     problem: str = typer.Option("S", "--class", help=f"Class {', '.join(CLASSES)} of a NAS benchmark."),
     ranks: int = typer.Option(None, "--ranks", min=1, help="MPI ranks; 2, or 1 where it does not run on 2."),
     threads: int = typer.Option(1, "--threads", min=1, help="Threads of each rank, where the kernel can."),
+    oversubscribe: bool = typer.Option(
+        False, "--oversubscribe", help="Let ranks share CPUs, if there are more ranks than CPUs."
+    ),
     parameters: list[str] = typer.Option([], "--set", help="key=value of the kernel; repeatable."),
     profile: bool = typer.Option(
         False, "--profile", help="Also where each rank's time went, and what it sent to whom."
@@ -107,7 +113,15 @@ def kernel(
     label = new_label()
     with machine_lock(label, command=f"nearmetal kernel {name}"), scratch_directory(label) as scratch:
         result = run_once(
-            machine, name, ranks, params, threads=threads, label=label, scratch=scratch, profiled=profile
+            machine,
+            name,
+            ranks,
+            params,
+            threads=threads,
+            label=label,
+            scratch=scratch,
+            profiled=profile,
+            oversubscribe=oversubscribe,
         )
     if json:
         print_json(result.as_json())

@@ -36,11 +36,15 @@ Json = typer.Option(False, "--json", help="The result as JSON on standard output
 Parent = typer.Option(RESULTS, "--results", help="Where results directories go.")
 Fail = typer.Option(FailOn.NOTHING, "--fail-on", help="What ends with exit code 1.")
 Force = typer.Option(False, "--force", help="Run although another run holds this machine.")
-Overrun = typer.Option(False, "--overrun", help="When the time is used up, go on to the next look.")
-Design = typer.Option(None, "--mode", help="slices between standing instances, or plain trials.")
+Overrun = typer.Option(
+    False, "--overrun", help="When the time is used up, go on until verdicts are given next."
+)
+Design = typer.Option(
+    None, "--mode", help="slices: all are running and take turns; plain: one trial after the other."
+)
 Width = typer.Option(None, "--width", help="Stop at this half-width (such as '0.7 %'), not at verdicts.")
 Margin = typer.Option(None, "--margin", help="What counts as material, such as '3 %'.")
-MaxBlocks = typer.Option(None, "--max-blocks", min=1, help="Stop after so many blocks in all.")
+MaxBlocks = typer.Option(None, "--max-blocks", min=1, help="Stop after so many rounds in all.")
 RequireOption = typer.Option(None, "--require", help="kvm: refuse where guests would be emulated.")
 All = typer.Option(False, "--all", help="Show every figure, with causes, upper bounds and counters.")
 DryRun = typer.Option(False, "--dry-run", help="Check what can run, print the plan, and measure nothing.")
@@ -147,12 +151,12 @@ def finish(outcome: Outcome, *, json: bool, fail_on: FailOn, everything: bool = 
         print_result(found, json=json, everything=everything)
     if not analysis.blocks and not outcome.interrupted:
         again = f"{resume_line(directory.path)} --time 10m"
-        print(f"no block was measured in that time. Go on with:  {again}", file=sys.stderr)
+        print(f"no round was measured in that time. Go on with:  {again}", file=sys.stderr)
     if not outcome.interrupted:
         directory.close()
         print(f"stopped: {outcome.stopped}", file=sys.stderr)
         return int(exit_code(analysis, fail_on))
-    saved = "1 block is" if analysis.blocks == 1 else f"{analysis.blocks} blocks are"
+    saved = "1 round is" if analysis.blocks == 1 else f"{analysis.blocks} rounds are"
     print(
         f"interrupted; {saved} saved. Go on with:  {resume_line(directory.path)}",
         file=sys.stderr,

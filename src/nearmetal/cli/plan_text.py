@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 import shlex
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
+from itertools import islice
 
-from ..model.plan import GROWING
-from ..model.study import Study
+from ..model.plan import GROWING, Schedule
+from ..model.study import ApplicationWorkload, CommandWorkload, Study
 from ..plan import make_block
+from ..report.text import plural
 from ..run.budget import too_short
-from ..run.estimate import estimate
+from ..run.estimate import PREPARATION, Estimate, estimate
 from ..units import show_clock
 from .common import print_json
 
@@ -17,15 +21,40 @@ from .common import print_json
 SHOWN = 3
 
 
-def show_plan(study: Study, *, json: bool, blocks: int | None, shown: str = "") -> None:
-    """Show the first blocks in order. The time of a block is estimated, because nothing has been measured
-    yet."""
+@dataclass(frozen=True, kw_only=True)
+class Begun:
+    """What is known of a run that is to be resumed.
+
+    schedule: when its verdicts are given.
+    done: numbers of its complete blocks.
+    block_seconds: median seconds of a block, 0 if there is none.
+    """
+
+    schedule: Schedule
+    done: frozenset[int]
+    block_seconds: float
+
+
+def show_plan(
+    study: Study, *, json: bool, blocks: int | None, shown: str = "", begun: Begun | None = None
+) -> None:
+    """Show the next blocks in order, with the number and time of all.
+
+    blocks: how many to show.
+    shown: the study as the command line named it, for the hint at all blocks.
+    begun: the run that is to be resumed; without one the time is estimated, since nothing has been measured.
+    """
     guess = estimate(study)
+    schedule: Schedule = GROWING
+    done: frozenset[int] = frozenset()
+    if begun is not None:
+        schedule, done = begun.schedule, begun.done
+        guess = _rest(study, guess, begun)
     short = too_short(
-        study, GROWING, spent=guess.rehearsal_seconds, done=0, block_seconds=guess.block_seconds
+        study, schedule, spent=guess.rehearsal_seconds, done=len(done), block_seconds=guess.block_seconds
     )
     count = blocks or min(SHOWN, guess.blocks)
-    made = [make_block(study, n) for n in range(1, count + 1)]
+    made = [make_block(study, n) for n in islice((n for n in itertools.count(1) if n not in done), count)]
     if json:
         print_json(
             {
@@ -42,18 +71,40 @@ def show_plan(study: Study, *, json: bool, blocks: int | None, shown: str = "") 
         )
         return
     print(study.question)
+    rounds = plural(guess.blocks, "round" if begun is None else "more round")
+    if guess.least_blocks < guess.blocks:
+        rounds = f"{guess.least_blocks} to {rounds}"
     print(
-        f"seed {study.design.seed:x} · {study.design.mode.value} · about {guess.blocks} blocks of"
-        f" {guess.block_seconds:.1f} s: {show_clock(guess.seconds)} (estimated; the rehearsal measures it)"
+        f"seed {study.design.seed:x} · {study.design.mode.value} · about {rounds} of"
+        f" {guess.block_seconds:.1f} s: {show_clock(guess.seconds)} ({_source(study, begun)})"
     )
     if short is not None:
         print(f"note: {short}")
     for c in study.comparisons():
         print(f"  {c.arm} against {c.baseline}")
     for block in made:
-        print(f"block {block.number}")
+        print(f"round {block.number}")
         for t in block.trials:
             print(f"  {t.position + 1}  {t.arm}{'  (A/A: the baseline again)' if t.aa else ''}")
     if guess.blocks > count:
         every = f"; nearmetal plan {shlex.quote(shown)} --blocks {guess.blocks} prints all" if shown else ""
         print(f"… and {guess.blocks - count} more{every}")
+
+
+def _rest(study: Study, guess: Estimate, begun: Begun) -> Estimate:
+    """The estimate of the blocks that are still to come, from those that were measured."""
+    seconds = begun.block_seconds or guess.block_seconds
+    left = study.design.max_blocks - len(begun.done)
+    if study.design.max_time is not None:
+        left = min(left, math.floor((study.design.max_time - PREPARATION) / seconds))
+    left = max(0, left)
+    return Estimate(blocks=left, least_blocks=left, block_seconds=seconds, rehearsal_seconds=PREPARATION)
+
+
+def _source(study: Study, begun: Begun | None) -> str:
+    """Where the time of a block comes from."""
+    if begun is not None and begun.block_seconds:
+        return f"measured in {plural(len(begun.done), 'round')}"
+    if any(isinstance(w, CommandWorkload | ApplicationWorkload) for w in study.workloads):
+        return "if a program runs for 1 s; the rehearsal measures it"
+    return "estimated; the rehearsal measures it"

@@ -69,10 +69,10 @@ def status(directory: Path = Directory, results: Path = Parent, json: bool = Jso
     if sums is not None:
         print(_checksums(sums))
     print(
-        f"{plural(analysis.blocks, 'block')}, {len(records)} trials"
-        f" ({analysis.failed_trials} failed), {analysis.torn_blocks} torn blocks"
+        f"{plural(analysis.blocks, 'round')}, {len(records)} trials"
+        f" ({analysis.failed_trials} failed), {plural(analysis.torn_blocks, 'incomplete round')}"
     )
-    print(f"{len(analysis.cells) - len(analysis.undecided)} of {len(analysis.cells)} cells decided")
+    print(f"{len(analysis.cells) - len(analysis.undecided)} of {len(analysis.cells)} figures decided")
     for r in running:
         print(f"running now: {r.run} (pid {r.pid}: {r.command})")
     if not running and (not found.closed or analysis.undecided):
@@ -181,7 +181,7 @@ def report(
     own = analysed(found, quiet=json)
     if not own.analysis.blocks:
         raise UsageError(
-            "no complete block yet: nothing to report", where=str(found.path), remedy="nearmetal resume"
+            "no complete round yet: nothing to report", where=str(found.path), remedy="nearmetal resume"
         )
     if dry_run:
         paths = [str(found.path / f"report.{ending}") for ending in ("html", "md", "tex", "csv")]
@@ -262,7 +262,7 @@ def list_(results: Path = Parent, json: bool = Json) -> int:
         when = time.strftime("%Y-%m-%d %H:%M", time.localtime(s.created))
         print(f"  {s.path}  {when}  in parts")
     for path in empty:
-        print(f"  {path}  ended before its first block; its logs tell why")
+        print(f"  {path}  ended before its first round; its logs say why")
     if not found and not empty and not several:
         print("  none yet: nearmetal quick")
     return int(ExitCode.DONE)

@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 def run_block(
     directory: Path = typer.Argument(help="A results directory whose run has begun."),
     blocks: list[int] = typer.Argument(
-        None, metavar="BLOCK", help="Numbers of blocks; without any, from standard input.", min=1
+        None, metavar="BLOCK", help="Numbers of rounds; without any, from standard input.", min=1
     ),
-    json: bool = typer.Option(False, "--json", help="One line of JSON for each block."),
+    json: bool = typer.Option(False, "--json", help="One line of JSON for each round."),
     force: bool = Force,
     dry_run: bool = DryRun,
 ) -> int:
@@ -38,7 +38,7 @@ def run_block(
     found = ResultsDirectory.open(directory)
     study = frozen_study(found)
     if len(set(blocks or ())) < len(blocks or ()):
-        raise UsageError("a block is named twice")
+        raise UsageError("a round is named twice")
     orders: Iterable[NextBlock] = whole_blocks(study, found, blocks) if blocks else _orders()
     if dry_run:
         for order in orders:
@@ -58,7 +58,7 @@ def run_block(
         try:
             run_orders(machine, study, found, orders, done, view, command=command, force=force)
         except KeyboardInterrupt:
-            print("interrupted; the blocks named above are saved", file=sys.stderr)
+            print("interrupted; the rounds named above are saved", file=sys.stderr)
             return int(ExitCode.INTERRUPTED)
     return int(ExitCode.FAILED_TRIALS if failed else ExitCode.DONE)
 
@@ -71,7 +71,7 @@ def _orders() -> Iterator[NextBlock]:
 
 def _told(order: NextBlock) -> str:
     arms = ", ".join(f"{t.arm} again" if t.aa else t.arm for t in order.block.trials)
-    return f"block {order.block.number}, attempt {order.attempt}: {arms}"
+    return f"round {order.block.number}, attempt {order.attempt}: {arms}"
 
 
 def _result(run: BlockRun, *, json: bool) -> str:
@@ -80,4 +80,4 @@ def _result(run: BlockRun, *, json: bool) -> str:
         ended = {"trials": run.trials, "failed": run.failed, "seconds": round(run.seconds, 3)}
         return json_module.dumps({**claim._asdict(), **ended})
     trouble = f", {run.failed} failed" if run.failed else ""
-    return f"block {claim.block}: {run.trials} trials{trouble} in {run.seconds:.1f} s"
+    return f"round {claim.block}: {run.trials} trials{trouble} in {run.seconds:.1f} s"

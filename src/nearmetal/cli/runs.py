@@ -16,6 +16,8 @@ from ..errors import ExitCode, UsageError
 from ..host import LocalHost
 from ..model.series import Scale
 from ..model.study import Mode, Pages, Study
+from ..plan import make_block
+from ..records import completed_blocks
 from ..run.variants import with_pages
 from .common import FailOn, complain, duration, in_parts
 from .measuring import (
@@ -39,9 +41,9 @@ from .measuring import (
     measure,
     order_of,
 )
-from .plan_text import show_plan
+from .plan_text import Begun, show_plan
 from .series import SeriesOptions, create, frozen_series, make_series, planned_series, run_parts, show_series
-from .view import View
+from .view import View, analysed
 
 if TYPE_CHECKING:
     from ..node.machine import Machine
@@ -178,12 +180,21 @@ def resume(
     found = open_results(directory, results, complain)
     study = changed(frozen_study(found), time=time)
     if dry_run:
-        show_plan(bounded(study, max_blocks), json=json, blocks=None)
+        show_plan(bounded(study, max_blocks), json=json, blocks=None, begun=_begun(study, found))
         return int(ExitCode.DONE)
     with View(quiet=json) as view:
         order = order_of(results, found.study_yaml, force=force, overrun=overrun)
         outcome = resumed(study, found, order, view, max_blocks=max_blocks)
     return finish(outcome, json=json, fail_on=fail_on, everything=everything)
+
+
+def _begun(study: Study, found: ResultsDirectory) -> Begun:
+    records = list(found.trials())
+    return Begun(
+        schedule=found.plan().schedule,
+        done=frozenset(completed_blocks(records, len(make_block(study, 0).trials))),
+        block_seconds=analysed(found, quiet=True).analysis.block_seconds,
+    )
 
 
 def _part_runner(

@@ -282,7 +282,7 @@ def status(directory: SeriesDirectory, *, json: bool) -> int:
     print(f"{directory.path}: {series.title}, scale {series.scale}")
     for row in rows:
         print(
-            f"  {row['part']:<10}{row['blocks']} blocks, {row['decided']} of {row['cells']} cells decided;"
+            f"  {row['part']:<10}{row['blocks']} rounds, {row['decided']} of {row['cells']} figures decided;"
             f" {row['why']}"
         )
     print(f"go on with:  {resume_line(directory.path)}")

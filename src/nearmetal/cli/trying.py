@@ -30,7 +30,9 @@ def try_(
         None, help="A results directory; without one the newest below results/."
     ),
     cell: str = typer.Option(
-        "", "--cell", help="Which: arm:workload.metric; the dearest that has a suggestion if omitted."
+        "",
+        "--cell",
+        help="Which: environment/placement:workload.metric; the largest cost with a suggestion if omitted.",
     ),
     time: str = typer.Option("90s", "--time", help="Time budget, such as 90s or 10m."),
     max_blocks: int = MaxBlocks,
@@ -54,7 +56,7 @@ def try_(
         seed=draw_seed() if seed is None else seed,
         max_time=duration(time) or 90.0,
     )
-    print(f"{asked.arm}, {asked.workload}.{asked.metric}: trying {words}", file=sys.stderr)
+    print(f"{asked.arm}, {asked.label}: trying {words}", file=sys.stderr)
     if dry_run:
         show_plan(study, json=json, blocks=None)
         return int(ExitCode.DONE)

@@ -37,17 +37,17 @@ def headline(done: BlockDone) -> str:
     decided = len(cells) - len(done.analysis.undecided)
     left = "" if done.left is None else f", at most {show_clock(done.left)} left"
     gone = f"{show_clock(done.elapsed)} gone{left}"
-    line = f"block {done.number} · {gone} · {decided} of {len(cells)} cells decided"
+    line = f"round {done.number} · {gone} · {decided} of {len(cells)} figures decided"
     floor = done.analysis.noise_floor.cells
     if decided == len(cells) and (open_ := sum(c.verdict is Verdict.NONE for c in floor)):
         # Otherwise a run that goes on after everything is decided would seem to hang.
-        line += f", {open_} of {len(floor)} of the noise floor not yet"
+        line += f"; {open_} of {len(floor)} of the baseline against itself still open"
     return line
 
 
 def running(cell: Cell) -> str:
     """Return the present interval of one cell in words."""
-    name = f"{cell.workload}.{cell.metric}"
+    name = cell.label
     where = f"{cell.arm} against {cell.baseline}"
     if not cell.looks:
         return f"{name:<24} {where:<36} no interval yet (n = {cell.n})"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from ..api.measuring import weighed
 from ..errors import UsageError
 from ..model.keys import did_you_mean
 from ..model.study import Attachment
-from .common import FailOn, duration
+from .common import FailOn, complain, duration
 from .measuring import (
     All,
     DryRun,
@@ -28,6 +29,9 @@ from .measuring import (
     margin_of,
     measure,
 )
+
+SHELL_SIGNS = frozenset({"|", "||", "|&", "&", "&&", ";", "<", "<<", ">", ">>", "2>", "2>>", "2>&1", "&>"})
+"""Words that only a shell understands."""
 
 
 def weigh(
@@ -70,8 +74,9 @@ def weigh(
     for name in names:
         if "/" in name:
             raise UsageError(
-                f"{name} is not an environment", remedy=f"a command stands behind --: ... -- {name}"
+                f"{name} is not an environment", remedy=f"a command comes after --: ... -- {name}"
             )
+    _warn_of_signs(command)
     study = weighed(
         names,
         workloads=workload,
@@ -101,6 +106,17 @@ def weigh(
     )
 
 
+def _warn_of_signs(command: list[str]) -> None:
+    """Say that no shell reads the command, if it has words that only a shell understands."""
+    signs = [word for word in command if word in SHELL_SIGNS]
+    if signs:
+        words = " ".join(word if word in SHELL_SIGNS else shlex.quote(word) for word in command)
+        complain(
+            f"{command[0]} gets {shlex.quote(signs[0])} as an argument, since no shell reads the command; "
+            f"for a shell: -- sh -c {shlex.quote(words)}"
+        )
+
+
 def _attachments(text: str) -> tuple[Attachment, ...]:
     """Parse attachments such as 'veth-bridge,macvlan'. Raises UsageError."""
     words = [word.strip() for word in text.split(",")] if text else []
@@ -123,5 +139,7 @@ def _split_command(words: list[str]) -> tuple[list[str], list[str]]:
         return words, []
     count = len(sys.argv) - sys.argv.index("--") - 1
     if count == 0:
-        raise UsageError("nothing stands behind --", remedy="nearmetal weigh native namespaces -- ./my_app")
+        raise UsageError(
+            "there is no command after --", remedy="nearmetal weigh native namespaces -- ./my_app"
+        )
     return words[:-count], words[-count:]

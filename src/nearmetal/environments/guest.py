@@ -202,8 +202,8 @@ def require_attachment(request: InstanceRequest, capabilities: Capabilities) -> 
     ):
         raise UnavailableError(
             f"environment {request.environment.name}: attachment {attachment.value} "
-            f"{'without' if request.seat is None else 'with'} a seat on a network",
-            remedy="none, loopback and user take no seat; all others need one for each instance",
+            f"{'without' if request.seat is None else 'with'} an address on a network",
+            remedy="none, loopback and user take no address; all others need one for each instance",
         )
 
 

@@ -265,8 +265,8 @@ def require_seat(request: InstanceRequest) -> None:
     if attachment.seated != (request.seat is not None):
         raise UnavailableError(
             f"environment {request.environment.name}: attachment {attachment.value} "
-            f"{'without' if request.seat is None else 'with'} a seat on a network",
-            remedy="host, loopback and none take no seat; all others need one for each instance",
+            f"{'without' if request.seat is None else 'with'} an address on a network",
+            remedy="host, loopback and none take no address; all others need one for each instance",
         )
 
 

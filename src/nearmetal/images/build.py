@@ -139,7 +139,7 @@ def _run(
     finally:
         process.kill()
     if code != 0:
-        remedy = "look at the names of suite and packages, and whether the archive can be reached"
+        remedy = "check the names of suite and packages, and whether the archive can be reached"
         raise failure(name, "not built", Path(argv[0]).name, code, log.read_text(errors="replace"), remedy)
 
 

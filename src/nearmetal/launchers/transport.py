@@ -56,7 +56,9 @@ def verify_transport(
     if missing:
         if not connected:
             return None
-        raise TransportDiffers(f"rank {missing[0]} is not among the processes of its arm", remedy=_LOGS)
+        raise TransportDiffers(
+            f"rank {missing[0]} is not among the processes of its environment", remedy=_LOGS
+        )
     for rank in range(ranks):
         if wanted is Transport.TCP:
             found = bool(held[rank].links & links)

@@ -152,7 +152,7 @@ def inside_record(design: Design, events: Sequence[str], offered: Mapping[str, s
     energy = energy_domains()
     absent: dict[str, JsonValue] = {name: why for name, why in offered.items() if why}
     lost = [name for name, why in offered.items() if not why and name not in events]
-    reason = "not in every arm" if design.perf_events else "perf_events: false"
+    reason = "not in every environment" if design.perf_events else "perf_events: false"
     return {
         "sample_every": design.sample_every,
         "perf_events": list(events),

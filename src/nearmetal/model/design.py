@@ -62,7 +62,7 @@ class Design:
     baselines: tuple[str, ...] = field(
         metadata=key(
             Each(NAME, least=1),
-            "several of them instead; the further ones meet arms of their own transport",
+            "several of them instead; the further ones are compared with environments of the same transport",
             ["native", "native-tcp"],
             optional=True,
         )
@@ -84,25 +84,26 @@ class Design:
         default=Mode.SLICES,
         metadata=key(
             one_of(Mode),
-            "slices: short slices between standing instances; plain: one trial after the other",
+            "slices: all instances are running and take turns in short time shares; "
+            "plain: one trial after the other",
             "slices",
             always=True,
         ),
     )
     expected_blocks: int | None = field(
         default=None,
-        metadata=key(COUNT, "not used any more: no number of blocks has to be known beforehand", 40),
+        metadata=key(COUNT, "not used any more: no number of rounds has to be known beforehand", 40),
     )
     min_blocks: int = field(
         default=0,
         metadata=key(
             COUNT_OR_NONE,
-            "no verdict before so many blocks; the first is possible after 8 anyway",
+            "no verdict before so many rounds; the first is possible after 8 anyway",
             12,
             always=True,
         ),
     )
-    max_blocks: int = field(default=1000, metadata=key(COUNT, "stop after so many blocks", 200, always=True))
+    max_blocks: int = field(default=1000, metadata=key(COUNT, "stop after so many rounds", 200, always=True))
     max_time: float | None = field(
         default=None,
         metadata=key(SECONDS, "stop after so much time; without end if omitted", "90 s", "1h30m"),
@@ -111,7 +112,7 @@ class Design:
         default=None,
         metadata=key(
             quantity(Dimension.SHARE, 0, 1, open_ends=True),
-            "go on until every half-width is below this; until every cell has a verdict if omitted",
+            "go on until every half-width is below this; until every figure has a verdict if omitted",
             "0.5 %",
         ),
     )
@@ -132,7 +133,7 @@ class Design:
         default=None,
         metadata=key(
             COUNT,
-            "slices per kernel and instance, in mode slices; if omitted, as many as fill the block,"
+            "time shares per kernel and instance, in mode slices; if omitted, as many as fill the round,"
             " more of noisy kernels",
             8,
         ),
@@ -141,7 +142,7 @@ class Design:
         default=Starts.TOGETHER,
         metadata=key(
             one_of(Starts),
-            "how the instances of one arm are started and stopped: together, side by side at one"
+            "how the instances of one environment are started and stopped: together, side by side at one"
             " moment; in-turn, one after the other",
             "in-turn",
             always=True,
@@ -158,7 +159,7 @@ class Design:
         metadata=key(
             TRUTH,
             "have every rank count cycles, instructions, cache and TLB misses, where the kernel lets"
-            " those of every arm",
+            " those of every environment",
             False,
             always=True,
         ),

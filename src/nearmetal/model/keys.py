@@ -110,7 +110,8 @@ def did_you_mean(word: str, known: Iterable[str], *, also: str = "") -> str:
 
     names = list(dict.fromkeys(known))
     if len(word) <= 64:
-        near = difflib.get_close_matches(word.casefold(), {n.casefold(): n for n in names[:200]}, 1, 0.6)
+        cutoff = 0.7 if len(word) > 4 else 0.6
+        near = difflib.get_close_matches(word.casefold(), {n.casefold(): n for n in names[:200]}, 1, cutoff)
         if near:
             return f'; did you mean "{next(n for n in names if n.casefold() == near[0])}"?'
     shown = [*names[:20], *([f'"{also}"'] if also else [])]
@@ -123,7 +124,7 @@ def scalar(value: object) -> str:
     Raises ValueMistake.
     """
     if value is None:
-        raise ValueMistake("nothing stands here")
+        raise ValueMistake("a value is missing here")
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, (str, int, float)):

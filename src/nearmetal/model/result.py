@@ -269,6 +269,11 @@ class Cell:
         return len({*self.blocks, *self.failed_blocks, *self.baseline_failed_blocks})
 
     @property
+    def label(self) -> str:
+        """'workload.metric'; the bare workload where the metric only repeats its name."""
+        return self.workload if self.metric in ("", self.workload) else f"{self.workload}.{self.metric}"
+
+    @property
     def key(self) -> str:
         return f"{self.arm}|{self.baseline}|{self.workload}.{self.metric}"
 
@@ -282,12 +287,14 @@ class NoiseFloor:
     trusted: none is material or inconsistent.
     proven: every one is equivalent.
     reason: what disturbed it, or what is not decided yet.
+    cause: the likeliest cause of its noise; empty if it is proven, or if no cause was seen.
     """
 
     cells: tuple[Cell, ...]
     trusted: bool
     proven: bool
     reason: str
+    cause: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)

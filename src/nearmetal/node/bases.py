@@ -81,7 +81,7 @@ def require_room(host: Host, study: Study, backends: Mapping[str, Backend]) -> N
         sizes = [g.memory * count for g, count in own if g.huge_pages is huge]
         at_once = sum(sizes) if design.mode is Mode.SLICES else max(sizes, default=0)
         if at_once:
-            require_memory(host, "guests that stand at the same time", at_once, huge=huge)
+            require_memory(host, "guests that run at the same time", at_once, huge=huge)
 
 
 def base_record(base: GuestBase) -> dict[str, JsonValue]:

@@ -90,7 +90,9 @@ def prepare_machine(host: Host, progress: Progress, mpi: Mpi | None = None) -> M
     for name in [n for n in os.environ if n.startswith(_OUTSIDE)]:
         # The variable would reach the ranks of some arms but not of others, and no record would show it.
         del os.environ[name]
-        progress.note(f"{name} is set outside and not passed on: the transport is fixed alike for all arms")
+        progress.note(
+            f"{name} is set outside and not passed on: the transport is fixed alike for all environments"
+        )
     found = find_mpi(host, mpi)
     built = build_tools(host, cache_directory(), progress=progress.phase, mpicc=found.mpicc)
     if not found.compiled_by(built.mpi):

@@ -2,9 +2,18 @@
 
 from .blocks import aa_arms, make_block, make_plan
 from .lengths import KaliberaJones, kalibera_jones_plan
-from .slices import LONGEST_BLOCK, MOST_SLICES, VERIFIED_EVERY, SlicePlanner, block_length
+from .slices import (
+    FIXED_FROM,
+    LONGEST_BLOCK,
+    MOST_SLICES,
+    VERIFIED_EVERY,
+    SlicePlanner,
+    block_length,
+    late_length,
+)
 
 __all__ = [
+    "FIXED_FROM",
     "LONGEST_BLOCK",
     "MOST_SLICES",
     "VERIFIED_EVERY",
@@ -13,6 +22,7 @@ __all__ = [
     "aa_arms",
     "block_length",
     "kalibera_jones_plan",
+    "late_length",
     "make_block",
     "make_plan",
 ]

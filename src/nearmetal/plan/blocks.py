@@ -36,10 +36,10 @@ def make_block(study: Study, number: int, without: Collection[str] = ()) -> Bloc
     Raises ValueError for a negative number or a study without arms.
     """
     if number < 0:
-        raise ValueError(f"blocks count from 0 (the rehearsal), not from {number}")
+        raise ValueError(f"rounds count from 0 (the rehearsal), not from {number}")
     members = [m for m in _members(study) if m[0] not in without]
     if not members:
-        raise ValueError("a study without arms has no blocks")
+        raise ValueError("a study without environments has no rounds")
     seed = study.design.seed
     drawn = sorted(members, key=lambda m: draw("order", seed, number, _trial_id(number, *m)))
     return Block(

@@ -134,11 +134,9 @@ class SlicePlanner:
         blocks."""
         planned = self._planned()
         first = self._overhead() + self._seconds(planned)
-        second = min(LONGER_THEN * first, max(first, LONGEST_LATE_BLOCK))
-        third = min(LONGER_THEN * second, max(first, LONGEST_LATE_BLOCK))
-        if self._left is not None:
-            blocks = LEFT_THEN * (SHORTEST_RUN - FIXED_FROM + 0.5)
-            second = max(first, min(second, (self._left - self._spent) / blocks))
+        left = None if self._left is None else self._left - self._spent
+        second = late_length(first, left)
+        third = min(LONGER_THEN * late_length(first, None), max(first, LONGEST_LATE_BLOCK))
         return self._lengthened(planned, second), self._lengthened(planned, third)
 
     def _lengthened(self, slices: Mapping[str, int], length: float) -> dict[str, int]:
@@ -162,6 +160,18 @@ def block_length(overhead: float, left: float | None) -> float:
     if left is None:
         return max(full, LONGEST_BLOCK)
     return min(max(full, min(LONGEST_BLOCK, left / FULL_RUN)), left / (SHORTEST_RUN + 0.5))
+
+
+def late_length(first: float, left: float | None) -> float:
+    """Return the seconds that a block takes after FIXED_FROM blocks, if nothing drops out.
+
+    first: seconds of a block until then.
+    left: seconds of the time budget that are left then; None without one.
+    """
+    length = min(LONGER_THEN * first, max(first, LONGEST_LATE_BLOCK))
+    if left is None:
+        return length
+    return max(first, min(length, left / (LEFT_THEN * (SHORTEST_RUN - FIXED_FROM + 0.5))))
 
 
 def _shared(costs: Mapping[str, float], noise: Mapping[str, float], seconds: float) -> dict[str, int]:

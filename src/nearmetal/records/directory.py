@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import tempfile
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -79,6 +80,17 @@ class ResultsDirectory:
                 _remove_new(path)
             raise failure(e, parent, kept="nothing was kept of the new results directory") from e
         return cls(path=path)
+
+    @staticmethod
+    def check_parent(parent: Path) -> None:
+        """Raises RecordsError if no directory can be made below parent, before anything is measured."""
+        there = next(p for p in (parent, *parent.absolute().parents) if p.exists())
+        try:
+            with tempfile.TemporaryDirectory(prefix=".nearmetal-", dir=there):
+                pass
+        except OSError as e:
+            remedy = "choose another directory: --results DIR"
+            raise failure(e, parent, kept="nothing was measured", remedy=remedy) from e
 
     @classmethod
     def open(cls, path: Path) -> ResultsDirectory:
@@ -166,7 +178,7 @@ class ResultsDirectory:
         file = self.path / PLAN
         if not self.frozen:
             raise RecordsError(
-                "this run ended before its first block: there is no plan and nothing was measured",
+                "this run ended before its first round: there is no plan and nothing was measured",
                 where=str(self.path),
                 remedy=f"start it afresh: nearmetal run {self.path / STUDY}",
             )

@@ -21,10 +21,16 @@ def resume_line(directory: Path | str) -> str:
     return f"nearmetal resume {shlex.quote(str(directory))}"
 
 
-def failure(error: OSError, where: Path, *, kept: str) -> RecordsError:
+def try_line(directory: Path | str) -> str:
+    """The command that tries the changes suggested for a results directory."""
+    return f"nearmetal try {shlex.quote(str(directory))}"
+
+
+def failure(error: OSError, where: Path, *, kept: str, remedy: str = "") -> RecordsError:
     """Return the error to raise for `error` while writing below `where`.
 
     kept: what is safe on the disk.
+    remedy: what to do if the disk is not full.
     """
     if error.errno in _FULL:
         return DiskFullError(
@@ -32,7 +38,7 @@ def failure(error: OSError, where: Path, *, kept: str) -> RecordsError:
             where=str(where),
             remedy=f"make room, then: {resume_line(where)}",
         )
-    return RecordsError(f"cannot write: {error.strerror or error}", where=str(where))
+    return RecordsError(f"cannot write: {error.strerror or error}", where=str(where), remedy=remedy)
 
 
 def write_all(fd: int, data: bytes) -> None:

@@ -25,9 +25,9 @@ def order_from(line: bytes) -> NextBlock:
         order = _decoder.decode(line)
     except (ValueError, RecursionError) as e:  # includes msgspec.DecodeError
         raise UsageError(
-            f"not a block to run: {e}",
+            f"not a round to run: {e}",
             remedy="write one as `nearmetal run-block DIR BLOCK --dry-run --json` prints it",
         ) from e
     if order.attempt < 1 or order.block.number < 1:
-        raise UsageError("not a block to run: blocks and attempts count from 1")
+        raise UsageError("not a round to run: rounds and attempts count from 1")
     return order

@@ -28,9 +28,10 @@ from .page.whole import Drawings, framed
 from .seen import RecordIndex
 from .sheet import Block, Grid, Leaf, Words, html_of, markdown_of, text_of
 from .tables.beside import Beside, beside, phases
-from .tables.cells import answer_sentence, entry, metric_label, side, trust_text, verdict_text
+from .tables.cells import answer_sentence, entry, metric_label, side, verdict_text
 from .tables.instances import instances_blocks, instances_json, instances_of, printed_grids, printed_json
 from .tables.profile import profile_lines
+from .tables.trust import trust_in
 from .text import one_line, plural
 
 
@@ -165,7 +166,7 @@ def sheet(series: Series, results: Sequence[PartResult], paper: Published | None
         p = paper.paper
         said = (
             f"{p.authors}: {p.title} ({p.year}), {p.where}. {p.setting}. "
-            "Its figures stand beside ours and enter none of them."
+            "Its figures are shown beside ours and enter none of them."
         )
         leaves.append(Leaf(key="paper", title="The paper", blocks=(Words(text=said),)))
     return tuple(leaves)
@@ -181,11 +182,11 @@ def _overview(series: Series, results: Sequence[PartResult]) -> Leaf:
                 r.part.title,
                 "none" if a is None else f"{a.blocks} in {show_clock(a.elapsed)}",
                 ", ".join(f"{n} {words}" for words, n in found.most_common()) or "nothing measured",
-                trust_text(a.noise_floor) if a is not None else "",
+                trust_in(r.study, a.noise_floor).sentence if r.study is not None and a is not None else "",
                 r.why,
             )
         )
-    heads = ("part", "blocks", "verdicts", "noise floor", "how it ended")
+    heads = ("part", "rounds", "verdicts", "noise floor", "how it ended")
     blocks: list[Block] = [Words(text=note) for note in series.notes]
     return Leaf(
         key="verdicts",
@@ -303,7 +304,14 @@ def _timeouts(study: Study, cells: Sequence[Cell]) -> Grid:
 
     return Grid(
         title="TCP time-outs in the timed part of a trial",
-        heads=("metric, arm", "time-outs", "of the baseline", "sent again", "least RTO seen", "waited"),
+        heads=(
+            "metric, environment",
+            "time-outs",
+            "of the baseline",
+            "sent again",
+            "least RTO seen",
+            "waited",
+        ),
         rows=tuple(
             (
                 f"{metric_label(c)}, {side(study, c.arm).title}",
@@ -351,7 +359,7 @@ def _times(r: PartResult, times: Sequence[Beside], records: RecordIndex) -> Grid
     return Grid(
         title=f"Where the time of a process went, and the paper's {source.source} "
         f"({source.likeness}; {source.differs})",
-        heads=("benchmark, arm", *heads, "paper's class"),
+        heads=("benchmark, environment", *heads, "paper's class"),
         rows=tuple(rows),
         numbers=True,
     )

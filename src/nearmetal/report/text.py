@@ -53,6 +53,19 @@ def thin(items: Sequence[T], at_most: int, keep: Sequence[int] = ()) -> tuple[T,
     return tuple(items[i] for i in chosen)
 
 
+MUCH_TIME = 3600.0
+"""Seconds above which a quieter machine helps more than a longer run."""
+
+
+def more_time(seconds: float) -> str:
+    """Return how much longer a run has to be, and what else to do if that is long: 'about 20 s more'."""
+    if seconds < 90:
+        time = f"{max(1, round(seconds))} s"
+    else:
+        time = f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+    return f"about {time} more" + ("; quieten the machine first" if seconds > MUCH_TIME else "")
+
+
 _UNIT_GAP = re.compile(r"(?<=[\d∞]) (?=[%A-Za-zµ])|(?<=\bn) (?=\d)")
 
 

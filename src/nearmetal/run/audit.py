@@ -40,7 +40,7 @@ def audit_arms(node: Node, arms: Sequence[RunningArm]) -> dict[str, dict[str, st
         if node.study.design.single_copy is SingleCopy.CMA and asked[CMA] != ALLOWED:
             raise UnavailableError(
                 f"environment {a.environment.name}: process_vm_readv is {asked[CMA]}",
-                remedy="single_copy: none, alike for all arms, or allow ptrace in the environment",
+                remedy="single_copy: none, alike for all environments, or allow ptrace in the environment",
             )
         # nearmetal's tools are in another directory for each image; without it, the facts have the same
         # names.
@@ -76,7 +76,7 @@ def met_differently(said: Mapping[str, Mapping[str, str]]) -> tuple[str, ...]:
     Its figures then compare cache and device, not the environments.
     """
     return tuple(
-        f"{d.name.removesuffix(MEETS)} met other things in one arm than in another: "
+        f"{d.name.removesuffix(MEETS)} differs between the environments: "
         + "; ".join(f"{arm}: {value}" for arm, value in d.values.items())
         for d in compare(said)
         if d.name.endswith(MEETS)

@@ -27,7 +27,7 @@ def too_short(
     enough; else None.
 
     spent: seconds of the budget that are used up already.
-    done: blocks that are done already.
+    done: blocks that are done already, of this run or of those before.
     block_seconds: seconds of one block.
     """
     limit = study.design.max_time
@@ -35,8 +35,10 @@ def too_short(
     needed = spent + max(0, second - done) * block_seconds
     if limit is None or needed <= limit or study.design.max_blocks < second or block_seconds <= 0:
         return None
-    holds = max(0, math.floor((limit - spent) / block_seconds))
+    holds = done + max(0, math.floor((limit - spent) / block_seconds))
+    rounds = "1 round" if holds == 1 else f"{holds} rounds"
     return (
-        f"the time budget of {limit:.3g} s holds about {holds} blocks of {block_seconds:.1f} s; verdicts are"
-        f" given after {first} blocks, then after {second}; --time {math.ceil(needed * SLACK)}s holds both"
+        f"about {rounds} of {block_seconds:.1f} s will be done within the time budget of {limit:.3g} s; "
+        f"verdicts are given after {first} rounds, then after {second}; "
+        f"--time {math.ceil(needed * SLACK)}s is enough for both"
     )

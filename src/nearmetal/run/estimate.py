@@ -7,8 +7,11 @@ from dataclasses import dataclass
 
 from ..model.design import LEAST_SLICES
 from ..model.study import Study
-from ..plan import VERIFIED_EVERY, block_length
+from ..plan import FIXED_FROM, VERIFIED_EVERY, block_length, late_length
 from ..subjects.registry import subjects_of
+
+PREPARATION, COLD_START = 1.5, 0.25
+"""Seconds that a run takes before its rehearsal, and that each arm takes longer in the rehearsal."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -16,11 +19,13 @@ class Estimate:
     """How long a study takes.
 
     blocks: as many as the time budget holds; 40 without one.
+    least_blocks: the same if no comparison is decided early, since later blocks are then longer.
     block_seconds: seconds of one block.
-    rehearsal_seconds: seconds of block 0.
+    rehearsal_seconds: seconds until the end of block 0.
     """
 
     blocks: int
+    least_blocks: int
     block_seconds: float
     rehearsal_seconds: float
 
@@ -42,11 +47,20 @@ def estimate(study: Study) -> Estimate:
     beside = sum(c.once for c in costs)
     verification = sum(c.verification for c in costs)
     each = sum(c.slice for c in costs)
-    rehearsal = beside + verification
+    rehearsal = PREPARATION + beside + verification + COLD_START * len(arms)
     beside += verification / VERIFIED_EVERY + each * (1 + design.warm_up)
     block = beside + each * (design.slices or LEAST_SLICES)
     left = None if design.max_time is None else max(0.0, design.max_time - rehearsal)
     if each and design.slices is None:
         block = max(block, block_length(beside, left))
     blocks = 40 if left is None else max(1, math.floor(left / block))
-    return Estimate(blocks=min(blocks, design.max_blocks), block_seconds=block, rehearsal_seconds=rehearsal)
+    least = blocks
+    if left is not None and each and design.slices is None and blocks > FIXED_FROM:
+        late = left - FIXED_FROM * block
+        least = min(blocks, FIXED_FROM + math.floor(late / late_length(block, late)))
+    return Estimate(
+        blocks=min(blocks, design.max_blocks),
+        least_blocks=min(least, design.max_blocks),
+        block_seconds=block,
+        rehearsal_seconds=rehearsal,
+    )

@@ -25,19 +25,23 @@ class WorkFit:
     precedence."""
 
     def __init__(self, node: Node) -> None:
+        """work, seconds: what was found so far, and how long that took."""
         self._node = node
         self.work: dict[str, dict[int, int]] = {}
+        self.seconds = 0.0
 
     def fit(self, workload: KernelWorkload, jobs: Sequence[KernelJob]) -> Mapping[int, int]:
         """Return units by number of ranks.
 
         jobs: jobs of the arms that run the workload; failed ones are skipped.
         """
+        begin = time.monotonic()
         found = self.work.setdefault(workload.name, {})
         for ranks in sorted({job.ranks for job in jobs} - found.keys()):
             wanted = slice_work(workload, ranks=ranks, llc_bytes=self._node.machine.llc)
             alike = [job for job in jobs if job.ranks == ranks]
             found[ranks] = wanted.asked or self._measured(workload, alike, wanted)
+        self.seconds += time.monotonic() - begin
         return found
 
     def _measured(self, workload: KernelWorkload, jobs: Sequence[KernelJob], wanted: SliceWork) -> int:

@@ -111,8 +111,8 @@ class KernelResult:
 
 
 def rank_cpus(cpus: Sequence[int], ranks: int, threads: int) -> list[Sequence[int]]:
-    """Return the CPUs of each rank: one for each of its threads."""
-    return [cpus[r * threads : (r + 1) * threads] for r in range(ranks)]
+    """Return the CPUs of each rank: one for each of its threads. Ranks share CPUs if there are too few."""
+    return [tuple(cpus[(r * threads + t) % len(cpus)] for t in range(threads)) for r in range(ranks)]
 
 
 def run_once(
@@ -126,6 +126,7 @@ def run_once(
     scratch: Path,
     profiled: bool,
     transport: Transport = Transport.SHM,
+    oversubscribe: bool = False,
 ) -> KernelResult:
     """Run a kernel once.
 
@@ -133,13 +134,16 @@ def run_once(
     label: label by which `nearmetal clean` finds its ranks.
     profiled: also profile the ranks' MPI calls.
     transport: TCP runs over loopback.
+    oversubscribe: let ranks share CPUs if the machine has too few; a rank that waits then yields its CPU.
     Raises UsageError if the kernel cannot run on this many ranks, or if the machine has too few CPUs.
     Raises RunError if the launch fails.
     """
-    if ranks * threads > len(machine.cpus):
+    shared = ranks * threads > len(machine.cpus)
+    if shared and not oversubscribe:
         each = f" of {threads} threads" if threads > 1 else ""
         raise UsageError(
-            f"{ranks} ranks{each} on {len(machine.cpus)} CPUs would wait for each other by spinning"
+            f"{ranks} ranks{each} on {len(machine.cpus)} CPUs would wait for each other by spinning",
+            remedy="--oversubscribe lets them share CPUs: they yield while they wait, and are slower",
         )
     workload = KernelWorkload(name=name, kernel=name, params=params)
     spec = argument(workload, ranks=ranks, llc_bytes=machine.llc, extra=0.0, threads=threads)
@@ -165,6 +169,7 @@ def run_once(
             transport=transport,
             interface="lo",
             scratch=str(scratch),
+            yields=shared,
         )
         launch = machine.mpi.launch(job)
         done = machine.host.run(launch.argv, env={**launch.env, LABEL_VARIABLE: label}, timeout=LIMIT)

@@ -30,7 +30,7 @@ REHEARSAL = 0
 class Rehearsed:
     """What the rehearsal found.
 
-    seconds: how long its block took, without the audit.
+    seconds: how long its block took, without the audit and without finding the work of a slice.
     parity, storage, limits: see run.audit.
     records: records of its trials.
     work: units of work in a slice.
@@ -76,10 +76,10 @@ def rehearse(node: Node, recording: Recording, progress: Progress) -> Rehearsed:
     )
     begin = time.monotonic()
     records = tuple(run_block(node, order, recording, Rehearsal(audit=audit, fit=fit.fit)))
-    seconds = time.monotonic() - begin - audit_seconds
+    seconds = time.monotonic() - begin - audit_seconds - fit.seconds
     failed = _failed(records)
     if all(r.status is Status.FAILED for r in records):
-        raise RunError(f"every arm failed in the rehearsal: {next(iter(failed.values()))}")
+        raise RunError(f"every environment failed in the rehearsal: {next(iter(failed.values()))}")
     if failed:
         progress.phase(f"{', '.join(failed)} failed in the rehearsal and is tried again")
         sound = {r.arm for r in records} - failed.keys()

@@ -33,12 +33,12 @@ def reopened_node(
     for name in plan.arms:
         if name not in arms:
             raise RunError(
-                f"arm {name} of this run cannot run here now: {absent[name]}", where=str(directory.path)
+                f"{name} of this run cannot run here now: {absent[name]}", where=str(directory.path)
             )
     study, _ = without_unable(study.with_arms(plan.arms), backends)
     if any(isinstance(w, KernelWorkload) for w in study.workloads) and not plan.work:
         raise UsageError(
-            "an older nearmetal made this run, and its slices held other amounts of work",
+            "an older nearmetal made this run, and its time shares held other amounts of work",
             where=str(directory.path),
             remedy="run the study afresh, and compare the two: nearmetal compare",
         )

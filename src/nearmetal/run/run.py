@@ -94,6 +94,7 @@ def start_run(machine: Machine, study: Study, order: Order, progress: Progress) 
 
 
 def _start(machine: Machine, study: Study, order: Order, label: str, progress: Progress) -> Outcome:
+    ResultsDirectory.check_parent(order.parent)
     require_commands(study.arms(), study, machine.host, Path.cwd())
     arms, backends, absent = usable_arms(machine, study, progress)
     study, unable = without_unable(study.with_arms(arms), backends)
@@ -104,7 +105,7 @@ def _start(machine: Machine, study: Study, order: Order, label: str, progress: P
         directory = ResultsDirectory.create(order.parent, study.name, study_yaml=order.text)
         asked = EVENTS if study.design.perf_events else ()
         recording = Recording(logs=directory.path / "logs", events=asked)
-        progress.phase("rehearsal: block 0, discarded")
+        progress.phase("rehearsal: round 0, discarded")
         rehearsed = rehearse(node, recording, progress)
         study = without_failed(study, rehearsed)
         node = replace(node, study=study)
@@ -251,6 +252,7 @@ class _Loop:
         members = len(make_block(self._study, REHEARSAL).trials)
         self._done = completed_blocks(self._records, members)
         self._resumed = bool(self._done)
+        self._last_seconds = 0.0
         for claim, whole in sorted(by_claim(self._records).items()):
             if claim.block in self._done and len(whole) >= (whole[0].members or members):
                 self._saw(_slices_of(whole), whole)
@@ -267,20 +269,18 @@ class _Loop:
             self._progress,
         )
         self._directory.write_roofs(roofs.roofs())
-        short = too_short(
-            self._study,
-            self._plan.schedule,
-            spent=self._elapsed(),
-            done=len(self._done),
-            block_seconds=self._planner.block_seconds(),
-        )
-        if short is not None:
-            self._progress.note(short)
         number, seconds = 0, 0.0
         settled: Mapping[str, frozenset[str]] = {}
         verify_all, limit = self._resumed, self._study.design.max_time
+        # The first block is measured more exactly than the rehearsal, if there is time for it.
+        warned = limit is not None and self._elapsed() + 2 * self._planner.block_seconds() > limit
+        if warned:
+            self._warn_if_short(0.0)
         while True:
             if self._done:  # without a block there is nothing to analyse
+                if not warned:
+                    self._warn_if_short(seconds)
+                    warned = True
                 analysis, fresh = self._running.after(self._records, len(self._done))
                 if seconds and fresh:
                     self._tell_block(analysis, seconds)
@@ -302,6 +302,22 @@ class _Loop:
             self._run_block(number, settled, verify_all)
             seconds = time.monotonic() - at
             verify_all = False
+
+    def _warn_if_short(self, seconds: float) -> None:
+        """Report a time budget that is too short for verdicts.
+
+        seconds: of the last block, with the time between blocks; 0 if none was run.
+        """
+        between = max(0.0, seconds - self._last_seconds) if seconds else 0.0
+        short = too_short(
+            self._study,
+            self._plan.schedule,
+            spent=self._elapsed(),
+            done=len(self._done),
+            block_seconds=self._planner.block_seconds() + between,
+        )
+        if short is not None:
+            self._progress.note(short)
 
     def _stopped(self, stop: Stop, roofs: RoofMeter) -> str:
         if stop.planned:
@@ -332,7 +348,8 @@ class _Loop:
         self._saw(order.slices, whole)
 
     def _saw(self, slices: Mapping[str, int], whole: Sequence[TrialRecord]) -> None:
-        self._planner.saw(slices, whole, block_seconds(whole))
+        self._last_seconds = block_seconds(whole)
+        self._planner.saw(slices, whole, self._last_seconds)
         self._verifications.saw(whole)
 
     def _elapsed(self) -> float:

@@ -145,7 +145,7 @@ def answer(analysis: Analysis, asked: Cell) -> TryResult:
     """
     cell = _tried_cell(analysis.cells, asked)
     if cell is None:
-        return TryResult(helps=None, words="no block has both: not known", cell=None)
+        return TryResult(helps=None, words="not known: no round has both", cell=None)
     said = {
         Verdict.FASTER: (True, "it helps"),
         Verdict.SLOWER: (False, "it makes it worse"),

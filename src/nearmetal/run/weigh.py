@@ -94,10 +94,12 @@ def weigh_study(
     if len(environments) < 2:
         raise UsageError("weigh needs two environments or more", remedy="nearmetal weigh native namespaces")
     first, *others = (e.name for e in environments)
-    what = shlex.join(command) or "these workloads"
+    titles = {name: b.capabilities.title or name for name, b in backends.items()}
     return Study(
         name="weigh",
-        question=f"What does {' or '.join(others)} cost {what} against {first}?",
+        question=_question(
+            [titles.get(name, name) for name in others], shlex.join(command) or _work([w.name for w in own])
+        ),
         environments=tuple(environments),
         placements=tuple({p.name: p for p in (one, many)}.values()),
         workloads=own,
@@ -111,6 +113,27 @@ def weigh_study(
             warm_up=1,
         ),
     )
+
+
+MOST_NAMED = 3
+"""Most workloads that a question names."""
+
+
+def _question(environments: Sequence[str], work: str) -> str:
+    """Return the question of a comparison: 'What does Podman cost ./ring?'."""
+    if len(environments) > 1:
+        *most, last = environments
+        return f"Which of {', '.join(most)} and {last} costs {work} least?"
+    (environment,) = environments
+    return f"What {'do' if environment.endswith('s') else 'does'} {environment} cost {work}?"
+
+
+def _work(names: Sequence[str]) -> str:
+    """Return workloads in words: 'cg and is', '5 workloads'."""
+    if len(names) > MOST_NAMED:
+        return f"{len(names)} workloads"
+    *most, last = names
+    return f"{', '.join(most)} and {last}" if most else last
 
 
 def _guest(backend: Backend) -> GuestSettings | None:

@@ -113,8 +113,8 @@ def run_orders(
             claim = Claim(order.block.number, order.attempt, label)
             if claim in claims:  # the trials of both would count as one block
                 raise UsageError(
-                    f"attempt {order.attempt} at block {order.block.number} is given twice",
-                    remedy="give each attempt at a block once",
+                    f"attempt {order.attempt} at round {order.block.number} is given twice",
+                    remedy="give each attempt at a round once",
                 )
             claims.add(claim)
             begin = time.monotonic()
@@ -160,7 +160,7 @@ def check_order(study: Study, order: NextBlock) -> None:
     unknown = [t.arm for t in trials if t.arm not in arms]
     if unknown:
         raise UsageError(
-            f"block {number} names environment {unknown[0]}, which this run does not have",
+            f"round {number} names environment {unknown[0]}, which this run does not have",
             remedy=f"name some of: {', '.join(sorted(arms))}",
         )
     own = {(t.id, t.block, t.arm, t.aa) for t in trials}
@@ -172,13 +172,14 @@ def check_order(study: Study, order: NextBlock) -> None:
         or len({t.position for t in trials}) < len(trials)
     ):
         raise UsageError(
-            f"block {number} holds no trials, one of them twice, or one that is not of this block",
+            f"round {number} holds no trials, one of them twice, or one that is not of this round",
             remedy=_AS_PRINTED,
         )
     for name, ranks in _kernels_of(study, order):
         if order.slices.get(name, 0) < 1 or order.work.get(name, {}).get(ranks, 0) < 1:
             raise UsageError(
-                f"block {number} does not say how many slices of {name} run on {ranks} ranks, or their work",
+                f"round {number} does not say how many time shares of {name} run on {ranks} ranks, or their "
+                "work",
                 remedy=_AS_PRINTED,
             )
 

@@ -80,7 +80,7 @@ def parse_profile(text: str) -> LaunchProfile:
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as e:
         raise TrialFailedError(
             f"unreadable profile ({type(e).__name__}: {e}): {text[:200]!r}",
-            remedy="look into the trial's logs",
+            remedy="read the trial's logs",
         ) from e
 
 

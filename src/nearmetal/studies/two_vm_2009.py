@@ -106,8 +106,8 @@ def _notes(setting: AvailableMachine, scale: Scale) -> Iterator[str]:
         yield f"Each guest has a disk of its own to write on and {SWAP // MIB} MiB of swap."
     else:
         yield (
-            "Containers stand in for virtual machines: they have no kernel of their own that could tell why "
-            "it waits, so only their user and system time and their blocks are known."
+            "Containers take the place of virtual machines: they have no kernel of their own that could tell "
+            "why it waits, so only their user and system time and their blocks are known."
         )
 
 

@@ -156,5 +156,7 @@ def check_beside(
         problems.add(mark_of(node, at), path + at, what)
     if mode is not Mode.PLAIN:
         at = ("beside",)
-        what = "in mode slices all arms stand at once, and it would disturb the others; write mode: plain"
+        what = (
+            "in mode slices all environments run at once, and it would disturb the others; write mode: plain"
+        )
         problems.add(mark_of(node, at, key=True), path + at, what)

@@ -90,7 +90,7 @@ def _check_blocks(design: Design, node: Node, problems: Problems) -> None:
     if any(("design", key) in problems.unread for key in ("min_blocks", "max_blocks")):
         return
     if design.max_blocks < LEAST_BLOCKS:
-        what = f"{design.max_blocks} blocks carry no interval; write 8 or more"
+        what = f"{design.max_blocks} rounds give no interval; write 8 or more"
         problems.add(mark_of(node, ("max_blocks",)), ("design", "max_blocks"), what)
     elif design.max_blocks < design.min_blocks:
         least = design.min_blocks
@@ -145,5 +145,6 @@ def check_arms(frame: Study, root: MapNode, problems: Problems) -> None:
     for number, name in enumerate(further, 1):
         if name not in {own[u] for u in used}:
             at = ("design", "baselines", number)
-            what = f'nothing is compared with "{name}": no other arm has as many ranks and the same transport'
+            other = "no other environment has as many ranks and the same transport"
+            what = f'nothing is compared with "{name}": {other}'
             problems.add(mark_of(root, at), at, what)

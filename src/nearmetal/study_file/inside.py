@@ -45,7 +45,7 @@ def _misfits(
         return {"inside": f'"{other}" has no virtual machines; write one of backend {takers}'}
     if inner is not None and not inner.stands_inside:
         takers = " or ".join(backends_that(lambda c: c.stands_inside))
-        return {"backend": f"inside a guest stands {takers} alone, not {section.backend}"}
+        return {"backend": f"{section.backend} cannot run inside a guest; write {takers}"}
     return {}
 
 
@@ -65,6 +65,6 @@ def _keys(section: Environment, around: Environment, *, has_image: bool) -> Iter
     if section.share:
         yield "share", "it shares no namespace with its guest"
     if section.beside is not None:
-        yield "beside", "a companion stands beside the guest; write it there"
+        yield "beside", "a companion runs beside the guest; write it there"
     if section.storage is not None and section.storage.kind is not StorageKind.OVERLAY:
         yield "storage", f"no storage {section.storage.kind} inside a guest; write overlay"

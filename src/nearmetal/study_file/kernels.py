@@ -46,7 +46,7 @@ def read_params(
         elif not isinstance(value, Scalar):
             problems.add(value.mark, (*path, name), "one value is wanted here, not a list or keys")
         elif value.null:
-            problems.add(value.mark, (*path, name), "nothing stands here")
+            problems.add(value.mark, (*path, name), "a value is missing here")
         else:
             try:
                 out[name] = ParamType.of(known[name][0]).read(value.text) if known else frozen_value(value)

@@ -136,7 +136,7 @@ class _Checks:
     def metric(self, metric: MetricSection, at: Path) -> None:
         """Check that a metric has exactly one way to find its number."""
         if (metric.regex is None) == (metric.json_path is None):
-            many = "both stand here" if metric.regex is not None else "neither stands here"
+            many = "both are given" if metric.regex is not None else "neither is given"
             self._add(at, f"one of regex and json_path finds the number; {many}", key=True)
         if metric.regex is not None:
             self._regex(metric.regex, "the number", (*at, "regex"))

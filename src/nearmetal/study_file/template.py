@@ -103,7 +103,7 @@ _WORKLOADS: tuple[tuple[str, str], ...] = (
 _START = """\
   start: # from the request to the first instruction inside
     subject: start
-  # lammps: # a program of your own: argv, and where each number stands in its output
+  # lammps: # a program of your own: argv, and where its output has each number
   #   command: [lmp, -in, in.lj]
   #   mpi: true
   #   env: {OMP_NUM_THREADS: 1}

@@ -170,7 +170,7 @@ def _reason(error: Exception) -> str:
     character = getattr(error, "character", None)
     if character is not None:
         code = ord(character) if isinstance(character, str) else int(character)
-        return f"character U+{code:04X} may not stand in a file"
+        return f"character U+{code:04X} is not allowed in a file"
     return clip(str(error).splitlines()[0] if str(error) else type(error).__name__, 200)
 
 

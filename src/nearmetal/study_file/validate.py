@@ -106,7 +106,7 @@ def _words(kind: str, error: Mapping[str, Any], model: type[BaseModel], loc: Pat
     if kind == "list_type":
         return f"a list is wanted here, such as {_example(model, loc) or '[a, b]'}"
     if kind == "too_short":
-        return "nothing stands here"
+        return "a value is missing here"
     return clip(str(error["msg"]), 200)
 
 

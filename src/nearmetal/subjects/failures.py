@@ -49,7 +49,7 @@ def timed_out(trial: Trial, name: str, limit: float) -> TrialFailedError:
     return TrialFailedError(
         f"{name} did not end within {limit:g} s, its time_limit",
         where=place_of_logs(trial),
-        remedy="raise time_limit, or look in its log for what it waits for",
+        remedy="raise time_limit, or read in its log what it waits for",
     )
 
 

@@ -216,9 +216,7 @@ def _decoded(decoder: msgspec.json.Decoder[T], text: bytes | str) -> T:
 
 def _unreadable(program: str, why: ValueError, text: bytes | str) -> TrialFailedError:
     shown = text[:SHOWN] if isinstance(text, str) else text[:SHOWN].decode(errors="replace")
-    return TrialFailedError(
-        f"unreadable line of {program}: {why}: {shown!r}", remedy="look into the trial's logs"
-    )
+    return TrialFailedError(f"unreadable line of {program}: {why}: {shown!r}", remedy="read the trial's logs")
 
 
 def _failure(text: bytes | str, why: ValueError) -> TrialFailedError:

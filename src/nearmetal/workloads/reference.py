@@ -53,7 +53,7 @@ def _numbers(found: BinaryIO, wanted: BinaryIO, reference: Reference) -> str:
             longer = "goes on with" if b is None else "ends before"
             return f"it {longer} {' '.join(rest).strip()[:60]!r}"
         if a[0] != b[0]:
-            return f"{a[0][:60]!r} stands before number {number}, not {b[0][:60]!r}"
+            return f"{a[0][:60]!r} precedes number {number}, not {b[0][:60]!r}"
         if a[1] != b[1] and not _near(a[1], b[1], reference):
             return f"number {number} is {a[1][:40] or 'missing'}, not {b[1][:40] or 'there'}"
     return ""

@@ -54,7 +54,7 @@ WRONG = (
     ("inside: vm", "inside: wm", 'inside: unknown environment "wm"; known: native, vm'),
     ("inside: vm", "inside: box", 'inside: unknown environment "box"'),
     ("inside: vm", "inside: native", 'inside: "native" has no virtual machines'),
-    ("backend: namespaces", "backend: lxc", "backend: inside a guest stands namespaces alone, not lxc"),
+    ("backend: namespaces", "backend: lxc", "backend: lxc cannot run inside a guest; write namespaces"),
     ("vm, placements: [1x1]", "vm, placements: [2x1]", "one guest holds one instance"),
 )
 

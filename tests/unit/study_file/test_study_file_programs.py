@@ -154,7 +154,7 @@ MISTAKES = {
         COMMAND + "    exit_codes: [256]\n",
         "2:18  .exit_codes[0]: 256 is not between 0 and 255",
     ),
-    "no codes": (COMMAND + "    exit_codes: []\n", "2:17  .exit_codes: nothing stands here"),
+    "no codes": (COMMAND + "    exit_codes: []\n", "2:17  .exit_codes: a value is missing here"),
 }
 
 

@@ -120,7 +120,7 @@ MISTAKES = (
     (
         "box: {backend: namespaces",
         "box: {backend: hive-vm",
-        "backend: inside a guest stands namespaces alone",
+        "backend: hive-vm cannot run inside a guest; write namespaces",
     ),
 )
 

@@ -162,7 +162,7 @@ REMEDIES: tuple[Remedy, ...] = (
         change=Change.ATTACHMENT,
         words=f"a shorter way through the kernel (attachment: {CHEAPER.value})",
     ),
-    Remedy(cause="DELAY", fits=_always, change=None, words="look who else uses its CPUs"),
+    Remedy(cause="DELAY", fits=_always, change=None, words="find out who else uses its CPUs"),
 )
 
 

@@ -63,10 +63,10 @@ def choose(plan: Plan, heads: Sequence[Head]) -> Choice:
     unused = (
         Unused(
             what="trials of attempts that were not finished or were run again",
-            reason="torn block",
+            reason="incomplete round",
             count=left,
         ),
-        Unused(what="trials of block 0", reason="rehearsal, discarded by rule", count=rehearsed),
+        Unused(what="trials of the rehearsal", reason="rehearsal, discarded by rule", count=rehearsed),
     )
     return Choice(
         blocks=blocks,

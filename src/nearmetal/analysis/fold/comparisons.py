@@ -27,7 +27,7 @@ Key = TypeVar("Key", bound=Hashable)
 Value = TypeVar("Value")
 
 UNITS = "the two sides measure in different units"
-UNLIKE = "the two sides have different numbers of slices"
+UNLIKE = "the two sides have different numbers of time shares"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -235,7 +235,7 @@ class _Mistrust:
                 near = at[max(0, here - 1) : here + 1]
             failed = [b for b in near if not verified[b]]
             if failed:
-                out[block] = f"its verification failed in block {failed[0]}"
+                out[block] = f"its verification failed in round {failed[0]}"
         return out
 
 

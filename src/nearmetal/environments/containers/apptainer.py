@@ -32,7 +32,9 @@ class Apptainer:
     """Runs as root or, for a built image, as root of the user namespace that all instances share."""
 
     name = "apptainer"
-    capabilities = Capabilities(own=OWN_ALL, attachments=CONTAINER_ATTACHMENTS, needs_user_namespace=True)
+    capabilities = Capabilities(
+        own=OWN_ALL, attachments=CONTAINER_ATTACHMENTS, needs_user_namespace=True, title="Apptainer"
+    )
 
     def check(self, host: Host, tools: Tools) -> Available | Unavailable:
         return check_program(self, host, tools, program="apptainer", remedy=REMEDY)

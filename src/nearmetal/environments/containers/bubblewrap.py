@@ -19,7 +19,9 @@ class Bubblewrap:
     """Runs as root, or as root of the user namespace that all instances share."""
 
     name = "bubblewrap"
-    capabilities = Capabilities(own=OWN_ALL, attachments=CONTAINER_ATTACHMENTS, needs_user_namespace=True)
+    capabilities = Capabilities(
+        own=OWN_ALL, attachments=CONTAINER_ATTACHMENTS, needs_user_namespace=True, title="Bubblewrap"
+    )
 
     def check(self, host: Host, tools: Tools) -> Available | Unavailable:
         return check_program(self, host, tools, program="bwrap", remedy="apt-get install bubblewrap")

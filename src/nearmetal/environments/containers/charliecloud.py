@@ -24,7 +24,10 @@ class Charliecloud:
 
     name = "charliecloud"
     capabilities = Capabilities(
-        own=frozenset({"mnt", "uts", "net"}), attachments=CONTAINER_ATTACHMENTS, needs_user_namespace=True
+        title="Charliecloud",
+        own=frozenset({"mnt", "uts", "net"}),
+        attachments=CONTAINER_ATTACHMENTS,
+        needs_user_namespace=True,
     )
 
     def check(self, host: Host, tools: Tools) -> Available | Unavailable:

@@ -48,7 +48,7 @@ class Docker:
     (docker_seat.py), for a whole run or, if there is none yet, for one instance."""
 
     name = "docker"
-    capabilities = Capabilities(own=OWN_ALL, attachments=CONTAINER_ATTACHMENTS)
+    capabilities = Capabilities(own=OWN_ALL, attachments=CONTAINER_ATTACHMENTS, title="Docker")
 
     def check(self, host: Host, tools: Tools) -> Available | Unavailable:
         missing = missing_tools(host, tools)

@@ -28,7 +28,7 @@ class Lxc:
     """Runs as root."""
 
     name = "lxc"
-    capabilities = Capabilities(own=OWN_ALL, attachments=CONTAINER_ATTACHMENTS)
+    capabilities = Capabilities(own=OWN_ALL, attachments=CONTAINER_ATTACHMENTS, title="LXC")
 
     def check(self, host: Host, tools: Tools) -> Available | Unavailable:
         return check_program(self, host, tools, program="lxc-start", remedy="apt-get install lxc")

@@ -19,7 +19,7 @@ class Nspawn:
     """Runs as root."""
 
     name = "nspawn"
-    capabilities = Capabilities(own=OWN_ALL, attachments=CONTAINER_ATTACHMENTS)
+    capabilities = Capabilities(own=OWN_ALL, attachments=CONTAINER_ATTACHMENTS, title="systemd-nspawn")
 
     def check(self, host: Host, tools: Tools) -> Available | Unavailable:
         return check_program(

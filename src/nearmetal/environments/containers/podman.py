@@ -42,7 +42,7 @@ class Podman:
     """Takes attachment host, none, loopback, or (as root) a seat."""
 
     name = "podman"
-    capabilities = Capabilities(own=OWN_ALL, attachments=CONTAINER_ATTACHMENTS)
+    capabilities = Capabilities(own=OWN_ALL, attachments=CONTAINER_ATTACHMENTS, title="Podman")
 
     def check(self, host: Host, tools: Tools) -> Available | Unavailable:
         return check_program(self, host, tools, program="podman", remedy="apt-get install podman uidmap")

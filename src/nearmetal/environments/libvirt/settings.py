@@ -9,7 +9,7 @@ from ...model.environments.environment import Attachment, Environment
 from ...model.environments.guest import GuestSettings, MachineType, StartFrom
 
 NOT_ATTACHED = {
-    Attachment.MACVTAP: "libvirt takes no macvtap that stands in another network namespace; "
+    Attachment.MACVTAP: "libvirt takes no macvtap from another network namespace; "
     "write attachment: macvlan, or backend: qemu"
 }
 

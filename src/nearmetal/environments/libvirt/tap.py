@@ -75,7 +75,7 @@ def _taken(seat: Seat) -> Iterator[None]:
         except OSError as e:
             if e.errno == errno.EADDRINUSE:
                 raise RunError(f"another guest has this address already ({seat.interface})") from e
-            raise RunError(f"seat {seat.interface}: {e.strerror}") from e
+            raise RunError(f"address {seat.interface}: {e.strerror}") from e
         yield
 
 

@@ -61,6 +61,7 @@ class Qemu:
     name = "qemu"
     uses_kvm = True
     capabilities = Capabilities(
+        title="QEMU",
         own=OWN_ALL | {KERNEL},
         attachments=GUEST_ATTACHMENTS,
         misfits=lambda environment, _given: no_libvirt("qemu", environment),

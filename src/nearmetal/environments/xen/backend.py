@@ -58,6 +58,7 @@ class Xen:
 
     name = "xen"
     capabilities = Capabilities(
+        title="Xen",
         own=OWN_ALL | {KERNEL},
         attachments=GUEST_ATTACHMENTS & CONTAINER_ATTACHMENTS,
         settings=XenSettings,

@@ -138,7 +138,7 @@ class XenSettings(BackendSettings):
     )
     disk: XenDisk = field(
         default_factory=XenDisk,
-        metadata=key(XenDisk, "on what of dom0 its disks stand", {"kind": "lvm", "path": "vg0"}),
+        metadata=key(XenDisk, "where dom0 stores its disks", {"kind": "lvm", "path": "vg0"}),
     )
 
 

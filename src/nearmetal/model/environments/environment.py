@@ -281,7 +281,7 @@ class Environment:
         default=None,
         metadata=key(
             NAME,
-            "an environment of virtual machines, in whose guest its one instance stands: a container"
+            "an environment of virtual machines, in whose guest its one instance runs: a container"
             " on that kernel, in that image; backend namespaces",
             "vm",
         ),
@@ -343,7 +343,7 @@ class Environment:
         default=0.0,
         metadata=key(
             quantity(Dimension.SHARE, 0, 10),
-            "work planted in every slice, as a share; backend handicap only",
+            "work planted in every time share, as a fraction; backend handicap only",
             "3 %",
         ),
     )
@@ -351,7 +351,7 @@ class Environment:
         default="",
         metadata=key(
             TEXT,
-            "by what its machine is, or in what its hypervisor stands; written by nearmetal, into the"
+            "by what its machine is, or in what its hypervisor runs; written by nearmetal, into the"
             " study of a results directory",
             "Xen in TCG: QEMU Standard PC",
         ),

@@ -60,7 +60,7 @@ class ImageDefinition:
         default=Variant.MINBASE,
         metadata=key(
             one_of(Variant),
-            "what stands in it besides those, in the words of mmdebstrap",
+            "what it holds besides those, in the words of mmdebstrap",
             "minbase",
             always=True,
         ),

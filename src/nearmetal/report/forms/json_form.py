@@ -16,20 +16,20 @@ from ..tables.cells import (
     emulation_warnings,
     metric_label,
     question_text,
-    trust_text,
 )
 from ..tables.floors import Floor, floors
 from ..tables.inside import NOTHING, InsideRecord
+from ..tables.trust import Grade, trust_in
 
 FORMAT = 1
 MEANING = (
     "overhead, low, high, margin, smallest_material and half_width are shares of the baseline's time "
     "(0.03 = +3 %); looks, d, sign and mean are logs of time ratios; values and difference are in `unit`. "
     "null as an end of an interval, a half_width or smallest_material: not bounded yet (infinite); "
-    "null elsewhere: unknown or not estimable. n counts blocks, those included in which one side failed "
-    "(failed_blocks, baseline_failed_blocks) and counts as infinitely slow; d and values are of the others. "
-    "decided_block, decided_seconds: the block after which the verdict was first reached, and seconds of "
-    "the run at its end."
+    "null elsewhere: unknown or not estimable. n counts rounds (blocks), those included in which one side "
+    "failed (failed_blocks, baseline_failed_blocks) and counts as infinitely slow; d and values are of the "
+    "others. decided_block, decided_seconds: the round after which the verdict was first reached, and "
+    "seconds of the run at its end."
 )
 _BY_BLOCK = ("blocks", "d", "baseline_values", "values")
 
@@ -77,6 +77,7 @@ def json_form(
 ) -> dict[str, JsonValue]:
     """Everything a person sees in the table, as data. report: path of the HTML page, None where none is."""
     noise = analysis.noise_floor
+    found = trust_in(study, noise)
     return {
         "format": FORMAT,
         "meaning": MEANING,
@@ -93,10 +94,12 @@ def json_form(
         "block_seconds": to_json(analysis.block_seconds),
         "disturbance": to_json(dict(analysis.disturbance)),
         "noise_floor": {
-            "trusted": noise.trusted,
-            "proven": noise.proven,
+            "grade": found.grade.value,
+            "sentence": found.sentence,
+            "cause": found.cause,
+            "trusted": found.grade.trusted,
+            "proven": found.grade is Grade.SOUND,
             "reason": noise.reason,
-            "sentence": trust_text(noise),
             "groups": [_floor(f) for f in floors(study, noise)],
             "cells": [cell_json(c, by_block=False) for c in noise.cells],
         },

@@ -89,7 +89,7 @@ def latex_text(study: Study, analysis: Analysis) -> str:
         *emulation_warnings(analysis),
         f"Margin {margin}; noise floor (half-width of the baseline against itself): {floor}; "
         f"{plural(analysis.blocks, 'block')}; seed {analysis.seed:x}",
-        "Interval: anytime-valid, of the time-equivalent overhead; n counts blocks",
+        "Interval: anytime-valid, of the time-equivalent overhead; n counts rounds",
     )
     lines = [
         *(f"% {one_line(c)}" for c in comments),

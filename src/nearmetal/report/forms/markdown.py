@@ -9,10 +9,11 @@ from ...model.study import Study
 from ...units import show_clock
 from ..page.curves import sentences
 from ..page.trouble import trouble_lines
-from ..tables.cells import Entry, Group, answer_sentence, legend, question_text, trust_text, verdict_table
+from ..tables.cells import Entry, Group, answer_sentence, legend, question_text, verdict_table
 from ..tables.floors import floors
 from ..tables.inside import NOTHING, InsideRecord
 from ..tables.roofs import roof_lines
+from ..tables.trust import trust_in
 from ..text import one_line, plural
 
 _SPECIAL = re.compile(r"([\\`*_{}\[\]<>|#~])")
@@ -24,15 +25,14 @@ def escape(text: str) -> str:
 
 
 def markdown_text(study: Study, analysis: Analysis, inside: InsideRecord = NOTHING) -> str:
-    """Question, answer, noise floor, one table per comparison, what was not used, how to read it."""
+    """Question, answer, trust, one table per comparison, what was not used, how to read it."""
     noise = analysis.noise_floor
-    floor = ", ".join(f.text for f in floors(study, noise))
+    wider = "".join(f" {f.group}: {f.wider}." for f in floors(study, noise) if f.wider)
     parts = [
         f"# {escape(question_text(study, analysis))}",
         escape(answer_sentence(study, analysis)),
-        f"Noise floor (baseline against itself, half-width): {escape(floor or 'not measured')}. "
-        f"{escape(trust_text(noise))} {plural(analysis.blocks, 'block')}, {show_clock(analysis.elapsed)}, "
-        f"seed {analysis.seed:x}.",
+        f"Noise: {escape(trust_in(study, noise).sentence)}.{escape(wider)} "
+        f"{plural(analysis.blocks, 'round')} in {show_clock(analysis.elapsed)}, seed {analysis.seed:x}.",
         *(table for group in verdict_table(study, analysis) for table in _tables(group)),
         "\n".join(f"- {escape(s)}" for line in legend(analysis) for s in line.split("   ")),
     ]
@@ -43,7 +43,7 @@ def markdown_text(study: Study, analysis: Analysis, inside: InsideRecord = NOTHI
         parts.append("## TCP trouble\n\n" + "\n".join(listed))
     roofs = roof_lines(analysis)
     if roofs:
-        parts.append("## Roofs\n\n" + "\n".join(f"- {escape(line.text)}" for line in roofs))
+        parts.append("## Upper bounds\n\n" + "\n".join(f"- {escape(line.text)}" for line in roofs))
     if inside.lines():
         listed = [f"- {escape(what)}: {escape(words)}" for what, words in inside.lines()]
         parts.append("## Counted inside the run\n\n" + "\n".join(listed))

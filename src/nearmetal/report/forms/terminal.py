@@ -1,4 +1,4 @@
-"""The verdict table for a terminal: noise floor, table, what to do next. Prints nothing."""
+"""The verdict table for a terminal: trust, table, what to do next. Prints nothing."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from ...model.result import Analysis, Verdict
 from ...model.study import Study
 from ...units import show_clock
 from ..page.curves import sentences
-from ..tables.cells import Comparison, Entry, Group, Side, legend, next_steps, trust_text, verdict_table
+from ..tables.cells import Comparison, Entry, Group, Side, legend, next_steps, verdict_table
 from ..tables.floors import floors
 from ..tables.inside import NOTHING, InsideRecord
 from ..tables.roofs import roof_lines, share_figure
+from ..tables.trust import trust_in
 from ..text import one_line, plural, tight
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ def terminal_text(
     from rich.text import Text
 
     out = Text()
-    out.append_text(_floor_lines(study, analysis, width))
+    out.append_text(_noise_lines(study, analysis, width))
     groups = verdict_table(study, analysis)
     tables = [_wide(group) for group in groups]
     if any(_width(table) > width for table in tables):
@@ -88,35 +89,29 @@ def _failed(analysis: Analysis, results_dir: str) -> list[str]:
 
 
 def _beside(analysis: Analysis, inside: InsideRecord) -> list[str]:
-    """Shares of roofs, and what sampling cost; the rest of what was counted stands in the report."""
+    """Shares of upper bounds, and what sampling cost; the report has the rest of what was counted."""
     by_roof: dict[str, dict[str, list[str]]] = {}
     for line in roof_lines(analysis):
         shares = by_roof.setdefault(line.roof, {}).setdefault(line.metric, [])
         shares.append(f"{line.arm} {share_figure(line.share)}")
     roofs = [
-        f"Roof {roof}: " + "; ".join(f"{metric} {', '.join(shares)}" for metric, shares in metrics.items())
+        f"Upper bound {roof}: "
+        + "; ".join(f"{metric} {', '.join(shares)}" for metric, shares in metrics.items())
         for roof, metrics in by_roof.items()
     ]
     counted = [f"{what.capitalize()}: {words}" for what, words in inside.lines() if what != "energy"]
     return [*roofs, *counted]
 
 
-def _floor_lines(study: Study, analysis: Analysis, width: int) -> Text:
+def _noise_lines(study: Study, analysis: Analysis, width: int) -> Text:
     from rich.text import Text
 
-    noise = analysis.noise_floor
-    names = ", ".join(dict.fromkeys(c.environment for c in noise.cells)) or "baseline"
-    said = ", ".join(f.text for f in floors(study, noise)) or "not measured"
-    line = f"Noise floor on this machine ({names} against itself): {said}"
-    count = f"{plural(analysis.blocks, 'block')}, {show_clock(analysis.elapsed)}"
-    out = Text()
-    if _columns(line) + _columns(count) + 7 <= width:
-        out.append(f"{line}       {count}\n")
-    else:
-        out.append("\n".join([*_wrapped(line, width), count]) + "\n")
-    if not noise.trusted or not noise.proven:
-        style = _DIM if noise.trusted else _ALERT
-        out.append("\n".join(_wrapped(trust_text(noise), width)) + "\n", style=style)
+    found = trust_in(study, analysis.noise_floor)
+    out = Text(f"{plural(analysis.blocks, 'round')} in {show_clock(analysis.elapsed)}\n")
+    said = [f"Noise: {found.sentence}"]
+    said += [f"{f.group}: {f.wider}" for f in floors(study, analysis.noise_floor) if f.wider]
+    for line in said:
+        out.append("\n".join(_wrapped(line, width)) + "\n", style=_ALERT if found.alert else None)
     return out
 
 

@@ -124,7 +124,7 @@ def _discovery(c: Cell) -> str:
 
 def _roof(c: Cell) -> str:
     sides = ((c.roof, ""), (c.baseline_roof, "baseline: "))
-    told = [(who, roof) for roof, who in sides if roof is not None]
+    told = [(who, roof) for roof, who in sides if roof is not None and roof.share <= 1]
     return "; ".join(f"{who}{share_figure(roof.share)} of {roof_text(roof, c.unit)}" for who, roof in told)
 
 

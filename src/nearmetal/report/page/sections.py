@@ -13,9 +13,10 @@ from ...units import show_clock
 from ..charts.cells import floor
 from ..charts.parts import PAGE
 from ..seen import RecordIndex, Seen, share_text
-from ..tables.cells import Entry, Group, Side, legend, next_steps, side, trust_text, verdict_table
+from ..tables.cells import Entry, Group, Side, legend, next_steps, side, verdict_table
 from ..tables.floors import floors
 from ..tables.profile import HEADS, profile_lines
+from ..tables.trust import trust_in
 from ..text import one_line, plural, tight
 from .cells import Draw, cell_details
 from .markup import Markup, escape, join, scrolled, table, tag
@@ -113,7 +114,7 @@ def noise_floor(study: Study, analysis: Analysis, draw: Draw) -> Markup:
     return tag(
         "section",
         tag("h2", "Noise floor"),
-        tag("p", f"{trust_text(noise)} {count}. What is smaller than this cannot be seen on this machine."),
+        tag("p", f"Trust in this run: {trust_in(study, noise).sentence}. {count}."),
         tag("ul", *figures, class_="floors"),
         draw(chart) if chart else tag("p", "No interval is bounded yet.", class_="quiet"),
         id="noise-floor",

@@ -18,9 +18,10 @@ from ..charts.parts import PAGE, Chart, config
 from ..seen import RecordIndex
 from ..sheet import Leaf, html_of
 from ..tables.boot import boot_leaf
-from ..tables.cells import answer_sentence, question_text, trust_text
+from ..tables.cells import answer_sentence, question_text
 from ..tables.inside import NOTHING, InsideRecord
 from ..tables.instances import instances_blocks, instances_of
+from ..tables.trust import trust_in
 from ..text import one_line, plural, tight
 from . import curves, sections
 from . import inside as inside_sections
@@ -88,15 +89,14 @@ def page_html(study: Study, analysis: Analysis, context: Context, *, bundle: str
         sections.provenance(context.provenance),
         sections.glossary(analysis),
     )
-    noise = analysis.noise_floor
-    trust = Markup("")
-    if not noise.trusted or not noise.proven:
-        trust = tag("p", trust_text(noise), class_="note" if noise.trusted else "alert", role="note")
+    found = trust_in(study, analysis.noise_floor)
+    said = f"Trust in this run: {found.sentence}."
+    shown = tag("p", said, class_="alert" if found.alert else "note", role="note")
     return framed(
         study=analysis.study,
         question=question_text(study, analysis),
         answer=answer_sentence(study, analysis),
-        trust=trust,
+        trust=shown,
         body=body,
         footer=f"seed {analysis.seed:x} · {plural(analysis.blocks, 'block')} · "
         f"{show_clock(analysis.elapsed)}",

@@ -12,7 +12,8 @@ from ...model.study import CommandWorkload, EventSubject, Study
 from ...units import show, show_overhead
 from ..text import one_line, plural
 from .cells import SYMBOLS, Side, bounded, effect, margin_text, side
-from .floors import floors, kind_of_work
+from .floors import kind_of_work
+from .trust import trust_in
 
 USAGE = frozenset({"user", "system", "max_rss", "read", "written", "instance_wall"})
 """Metrics that nearmetal measures of every program beside its wall time."""
@@ -306,13 +307,4 @@ def _half_width(cell: Cell) -> float | None:
 
 def noise_sentence(study: Study, analysis: Analysis) -> str:
     """How much the baseline differs from itself, by kind of work, and why the figures may not be trusted."""
-    noise = analysis.noise_floor
-    if not noise.cells:
-        return "not measured: the baseline was not run against itself"
-    base = one_line(noise.cells[0].environment)
-    known = [f for f in floors(study, noise) if math.isfinite(f.half_width)]
-    if not known:
-        return "not known yet: there are no intervals of the baseline against itself"
-    said = ", ".join(f"{f.group} {f.figure}" for f in known)
-    text = f"{base} differs from itself by: {said}"
-    return text if noise.trusted else f"{text}. Do not trust this run: {one_line(noise.reason)}"
+    return trust_in(study, analysis.noise_floor).sentence

@@ -126,7 +126,7 @@ def _one(
         return Beside(figure=f, found=(), lacking=f"not in one boot state: {f.differs}")
     arm, baseline = places.get(f.arm, ""), places.get(f.baseline, "")
     if not arm or (f.baseline and not baseline):
-        return Beside(figure=f, found=(), lacking="not measured: no such arm on this machine")
+        return Beside(figure=f, found=(), lacking="not measured: no such environment on this machine")
     wanted = {name for name, kernel in kernels.items() if kernel in f.workloads}
     if f.quantity in (Quantity.TIME, Quantity.TIME_SHARE):
         found = tuple(_phase(f, line) for line in lines if line.arm == arm and line.workload in wanted)

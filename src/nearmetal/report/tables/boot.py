@@ -34,9 +34,9 @@ _STEPS = {
     FIRST_COMMAND: "first command",
 }
 _SEVERAL = (
-    "Of several guests of an arm, a workload of starts adds the seconds up where they start one after the "
-    "other, and tells those of the last to be ready where they start side by side; other trials tell of "
-    "their last guest."
+    "If an environment has several guests, a workload of starts shows the sum of their seconds if they start "
+    "one after the other, and the seconds of the last one to be ready if they start side by side. Other "
+    "trials show their last guest."
 )
 _PHYSICAL = {"whole": "in all, as systemd tells of this boot"}
 

@@ -6,11 +6,11 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from ...model.result import Analysis, Attribution, Cell, Interval, NoiseFloor, Verdict
+from ...model.result import Analysis, Attribution, Cell, Interval, Verdict
 from ...model.study import Pinning, Placement, Study
-from ...records.disk import resume_line
+from ...records.disk import resume_line, try_line
 from ...units import show, show_effect
-from ..text import one_line, plural
+from ..text import more_time, one_line, plural
 
 SYMBOLS: Mapping[Verdict, str] = {
     Verdict.SLOWER: "▲",
@@ -103,9 +103,8 @@ class Group:
 
 
 def metric_label(cell: Cell) -> str:
-    """workload.metric; the bare workload where the metric only repeats its name."""
-    same = cell.metric in ("", cell.workload)
-    return one_line(cell.workload if same else f"{cell.workload}.{cell.metric}")
+    """The label of a cell on one line."""
+    return one_line(cell.label)
 
 
 def side(study: Study, arm_name: str) -> Side:
@@ -135,22 +134,27 @@ def shape_text(p: Placement) -> str:
 
 
 def failure_text(cell: Cell) -> str:
-    """'fails in 3 of 12 blocks; its baseline fails in 1 of 12 blocks'; empty where none failed."""
+    """'fails in 3 of 12 rounds; its baseline fails in 1 of 12 rounds'; empty where none failed."""
     sides = (("fails", cell.failed_blocks), ("its baseline fails", cell.baseline_failed_blocks))
-    return "; ".join(f"{who} in {len(blocks)} of {cell.tried} blocks" for who, blocks in sides if blocks)
+    return "; ".join(f"{who} in {len(blocks)} of {cell.tried} rounds" for who, blocks in sides if blocks)
 
 
 def cause_text(cell: Cell) -> str:
     """How often a side failed, and the likely cause where the figures carry one; what is missing where there
     is no verdict."""
-    if cell.verdict is Verdict.NONE and not cell.blocks_needed:
+    if cell.verdict is Verdict.NONE and not math.isfinite(_seconds_needed(cell)):
         return one_line(cell.reason)
     return "; ".join(text for text in (failure_text(cell), _cause(cell)) if text)
 
 
+def _seconds_needed(cell: Cell) -> float:
+    """Seconds until the cell probably has its verdict; infinite if that is not known."""
+    return math.inf if cell.seconds_needed is None else cell.seconds_needed
+
+
 def _cause(cell: Cell) -> str:
     if cell.verdict is Verdict.NONE:
-        return f"about {plural(cell.blocks_needed or 0, 'block')} more"
+        return more_time(_seconds_needed(cell))
     if cell.verdict is Verdict.INCONSISTENT:
         return one_line(cell.reason) or "the machine changed during the run"
     if cell.verdict is Verdict.EQUIVALENT or cell.attribution is None:
@@ -233,20 +237,6 @@ def verdict_table(study: Study, analysis: Analysis) -> tuple[Group, ...]:
     return tuple(groups)
 
 
-def trust_text(noise: NoiseFloor) -> str:
-    """What the baseline against itself says about the machine, in one sentence."""
-    why = one_line(noise.reason)
-    if not noise.cells:
-        return "No noise floor: the baseline was not run against itself."
-    if not noise.trusted:
-        return "! Not trustworthy on this machine: the baseline differs from itself" + (
-            f": {why}." if why else "."
-        )
-    if not noise.proven:
-        return "? The baseline is not yet proven equivalent to itself" + (f": {why}." if why else ".")
-    return "= The baseline is equivalent to itself."
-
-
 def answer_sentence(study: Study, analysis: Analysis) -> str:
     """The answer in two sentences: verdicts counted over what is asked about, and the dearest of them.
 
@@ -282,14 +272,14 @@ def answer_sentence(study: Study, analysis: Analysis) -> str:
 
 
 def question_text(study: Study, analysis: Analysis) -> str:
-    """The question in words; made from the arms where the study has none."""
+    """The question in words; made from the environments where the study has none."""
     asked = one_line(analysis.question or study.question)
     if asked:
         return asked
     others = [e.name for e in study.environments if e.name not in study.design.baselines]
-    return one_line(
-        f"What does {', '.join(others) or 'it'} cost against {', '.join(study.design.baselines)}?"
-    )
+    if len(others) == 1:
+        return one_line(f"What does {others[0]} cost compared with {study.design.baselines[0]}?")
+    return one_line(f"What do {', '.join(others) or 'these environments'} cost?")
 
 
 def emulation_warnings(analysis: Analysis) -> tuple[str, ...]:
@@ -317,13 +307,13 @@ def legend(analysis: Analysis) -> tuple[str, ...]:
         f"▲ material: slower beyond {margin}   ▼ faster beyond {margin}   "
         f"= equivalent: within {margin}, proven",
         "? no verdict yet   ! inconsistent: the machine changed during the run",
-        f"[low … high] {confidence} interval, valid however often one looks; n counts blocks; "
+        f"[low … high] {confidence} interval, valid at any time during the run; n counts rounds; "
         "± is a half-width; ×2 means twice the time.",
     )
 
 
 def next_steps(analysis: Analysis, results_dir: str | None) -> tuple[str, ...]:
-    """What to do next: the line that tries what is suggested; how many more blocks the undecided cells need,
+    """What to do next: the line that tries what is suggested; how much more time the undecided cells need,
     and the line that measures them.
 
     results_dir: None leaves the line out.
@@ -336,7 +326,7 @@ def _to_try(analysis: Analysis, results_dir: str | None) -> tuple[str, ...]:
     found = [c for c in analysis.cells if c.attribution is not None and c.attribution.change]
     if not found or results_dir is None:
         return ()
-    return (f"{plural(len(found), 'change')} suggested; whether it helps:  nearmetal try {results_dir}",)
+    return (f"{plural(len(found), 'change')} suggested; whether it helps:  {try_line(results_dir)}",)
 
 
 def _to_decide(analysis: Analysis, results_dir: str | None) -> tuple[str, ...]:
@@ -344,20 +334,10 @@ def _to_decide(analysis: Analysis, results_dir: str | None) -> tuple[str, ...]:
     if not open_cells:
         return ()
     command = f":  {resume_line(results_dir)}" if results_dir is not None else ""
-    known = [c for c in open_cells if c.blocks_needed is not None]
+    count = plural(len(open_cells), "figure")
+    known = [s for s in map(_seconds_needed, open_cells) if math.isfinite(s)]
     if not known:
-        return (f"? {plural(len(open_cells), 'cell')} not decided{command}",)
-    need = max(known, key=lambda c: c.blocks_needed or 0)
-    seconds = need.seconds_needed
-    time = f" ({_roughly(seconds)})" if seconds is not None and math.isfinite(seconds) else ""
-    rest = f" ({len(open_cells)} open in all)" if len(open_cells) > 1 else ""
-    return (
-        f"? not decided: {metric_label(need)} in {one_line(need.arm)} needs about "
-        f"{plural(need.blocks_needed or 0, 'block')}{time} more{rest}{command}",
-    )
-
-
-def _roughly(seconds: float) -> str:
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+        return (f"? {count} not decided{command}",)
+    some = f"{len(known)} of them" if len(known) < len(open_cells) else "all"
+    which = "it" if len(open_cells) == 1 else some
+    return (f"? {count} not decided; to decide {which}: {more_time(max(known))}{command}",)

@@ -101,8 +101,8 @@ def instances_blocks(study: Study, figures: Sequence[InstanceFigures]) -> list[B
 
 def _meaning(figures: Sequence[InstanceFigures]) -> str:
     said = (
-        "A node's user and system time are the sums of its instances'; what is left is split as their wait "
-        "stands to wait + idle + steal."
+        "A node's user and system time are the sums of its instances'; what is left is divided in the "
+        "ratio of their wait to wait + idle + steal."
     )
     if any(f.kernels for f in figures):
         said += (

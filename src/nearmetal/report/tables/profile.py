@@ -14,7 +14,7 @@ from ..seen import RecordIndex
 Ranks = Sequence[RankProfile]
 
 HEADS = (
-    "workload, arm",
+    "workload, environment",
     "trials",
     "start of MPI",
     "computation",

@@ -1,4 +1,4 @@
-"""Results as shares of the roofs over them, in words: one line for each metric of each arm."""
+"""Results as shares of their upper bounds, in words: one line for each metric of each arm."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from ...units import show
 from ..text import one_line
 from .cells import metric_label
 
-HEADS = ("metric", "roof", "arm", "result", "share of the roof")
+HEADS = ("metric", "upper bound", "environment", "result", "share of it")
 
 
 @dataclass(frozen=True, kw_only=True)
 class RoofLine:
-    """share: of the roof."""
+    """share: of the upper bound."""
 
     metric: str
     roof: str
@@ -27,12 +27,13 @@ class RoofLine:
 
     @property
     def text(self) -> str:
-        return f"{self.metric} in {self.arm}: {self.result}, {share_figure(self.share)} of {self.roof}"
+        share = share_figure(self.share)
+        return f"{self.metric} in {self.arm}: {self.result}, {share} of the upper bound, {self.roof}"
 
 
 def share_figure(share: float) -> str:
-    """'97 %', '×12'."""
-    return f"{share * 100:.3g} %" if share < 10 else f"×{share:.3g}"
+    """'97 %'."""
+    return f"{share * 100:.3g} %"
 
 
 def roof_text(roof: Roof, unit: str) -> str:
@@ -41,12 +42,15 @@ def roof_text(roof: Roof, unit: str) -> str:
 
 
 def roof_lines(analysis: Analysis) -> tuple[RoofLine, ...]:
-    """The baseline once, then every arm, by metric; empty where no roof was measured."""
+    """The baseline once, then every arm, by metric.
+
+    A result that exceeds its upper bound is left out, since the bound then says nothing about it.
+    """
     out: dict[tuple[str, str], RoofLine] = {}
     for c in analysis.cells:
         sides = ((c.baseline, c.baseline_value, c.baseline_roof), (c.arm, c.value, c.roof))
         for arm, value, roof in sides:
-            if roof is None:
+            if roof is None or roof.share > 1:
                 continue
             line = RoofLine(
                 metric=metric_label(c),

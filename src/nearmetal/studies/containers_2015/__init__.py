@@ -55,7 +55,7 @@ def _notes(setting: AvailableMachine) -> Iterator[str]:
     yield (
         f"Containers by {setting.container}, {setting.ranks} ranks; nodes that this machine lacks are "
         "emulated: network namespaces with CPUs of their own behind links of limited rate, labelled so "
-        "wherever they stand."
+        "wherever they are named."
     )
     yield (
         "Kernel versions are boot states, never members of one run: run this under each kernel, then "

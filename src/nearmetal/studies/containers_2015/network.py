@@ -61,7 +61,7 @@ def rto(asked: PartRequest) -> Part:
             "container, 2 ms": ("container-2ms", lossy),
         },
         notes=(
-            f"Packets are lost for one cause alone, the same in every arm: at each end of a link of "
+            f"Packets are lost for one cause alone, the same in every environment: at each end of a link of "
             f"{LOSSY.rate * 8 / 1e6:.0f} Mbit/s no more than {LOSSY.queue / 1000:.0f} kB wait. Messages "
             "shorter than that, such as those of CG on two ranks, lose none.",
         ),

@@ -25,8 +25,8 @@ def q1(asked: PartRequest) -> Part:
             **{f"{k} per node": (CONTAINER, p) for k, p in zip(each, packed, strict=True)},
         },
         notes=(
-            f"As many ranks ({ranks}) in every arm, one in each container; never more containers than the "
-            "node has cores.",
+            f"As many ranks ({ranks}) in every environment, one in each container; never more containers "
+            "than the node has cores.",
         ),
     )
 
@@ -52,7 +52,7 @@ def q2(asked: PartRequest) -> Part:
             "container": (CONTAINER, own),
             "multinode": ("multinode", nodes),
         },
-        notes=("Every rank is profiled in every arm alike.",),
+        notes=("Every rank is profiled, in every environment alike.",),
         profile=True,
     )
 

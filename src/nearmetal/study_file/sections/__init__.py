@@ -43,10 +43,10 @@ class TopSection(Section):
     """The whole file. The entries of its sections are read one by one, so that one mistake hides no other."""
 
     name: Name = Field(
-        description="name of the study; results stand in results/<name>-<time>", examples=["first"]
+        description="name of the study; results are written to results/<name>-<time>", examples=["first"]
     )
     question: Text = Field(
-        "", description="what is asked, in words; stands above the report", examples=["What does it cost?"]
+        "", description="what is asked, in words; the headline of the report", examples=["What does it cost?"]
     )
     environments: dict[Name, Any] = Field(
         min_length=1, description="what is compared", examples=[{"native": {"backend": "native"}}]

@@ -50,7 +50,7 @@ class MetricSection(Section):
     )
     file: FileName | None = Field(
         None,
-        description="a file that it writes, where the number stands; its standard output if omitted",
+        description="a file that it writes, with the number; its standard output if omitted",
         examples=["log.lammps"],
     )
     unit: SomeText = Field(

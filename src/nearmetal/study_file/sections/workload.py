@@ -92,13 +92,13 @@ class EventSection(Section):
     subject: SubjectWord = Field(
         description="start: from the request to the first instruction in the last instance; stop: from the"
         " request to the end of the first process of the last one; exec: from the request to the first"
-        " instruction of a command in a standing instance; density: how long idle instances take to start"
+        " instruction of a command in a running instance; density: how long idle instances take to start"
         " all at once, and the memory of each",
         examples=["start"],
     )
     count: Number | None = Field(
         EventSubject.count,
-        description="how often in each block, as many times as slices (in mode plain: runs) if omitted;"
+        description="how often in each round, as many times as slices (in mode plain: runs) if omitted;"
         " density: how many idle instances, 10 if omitted",
         examples=[20],
     )

@@ -54,7 +54,7 @@ PARAMETERS = (
         default=AUTO,
         auto=True,
         words=_WORDS,
-        doc="OpenBLAS's kernels in every arm; auto: by the CPU flags of the machine",
+        doc="OpenBLAS's kernels in every environment; auto: by the CPU flags of the machine",
     ),
 )
 

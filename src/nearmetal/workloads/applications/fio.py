@@ -280,7 +280,7 @@ def _direct(
     seconds: duration of each job.
     """
     if not devices:
-        return "not known: no block device stands below this file system (memory, network or an overlay)"
+        return "not known: there is no block device below this file system (memory, network or an overlay)"
     counted = False
     for side in ("read", "write"):
         own = [j for j in asked if j.operation == side]

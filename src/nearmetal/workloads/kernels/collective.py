@@ -15,7 +15,7 @@ def collective_kernel(name: str, *, doc: str, size: Parameter | None = None) -> 
     return Kernel(
         name=name,
         doc=doc,
-        parameters=(*((size,) if size else ()), count_parameter("calls", "calls per slice")),
+        parameters=(*((size,) if size else ()), count_parameter("calls", "calls per time share")),
         keys=lambda choices, _: {"bytes": bytes_of(choices)} if size else {},
         work=lambda choices, _: SliceWork(asked=choices.whole("calls")),
         metrics=lambda _: (TIME,),

@@ -55,7 +55,8 @@ _KERNEL = Kernel(
             kind=Kind.WHOLE,
             default=AUTO,
             auto=True,
-            doc="pages written per slice, over all ranks; auto: as many as fill 1 ms, at a set rate 10 ms",
+            doc="pages written per time share, over all ranks; auto: as many as fill 1 ms, at a set rate "
+            "10 ms",
         ),
     ),
     keys=_keys,

@@ -80,7 +80,7 @@ def pingpong_kernel(
         doc=doc,
         parameters=(
             bytes_parameter("size of a message", least=least_bytes, most=most_bytes),
-            count_parameter("trips", "round trips per slice"),
+            count_parameter("trips", "round trips per time share"),
             measure_parameter("half a round trip"),
             *more,
         ),

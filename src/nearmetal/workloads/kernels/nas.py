@@ -33,7 +33,7 @@ def nas_kernel(
                 default=AUTO,
                 auto=True,
                 most=1 << 20,
-                doc=f"{count_doc} per slice; auto: as many as fill about 1 ms",
+                doc=f"{count_doc} per time share; auto: as many as fill about 1 ms",
             ),
         ),
         keys=lambda choices, _: {"class": choices.word("class")},

@@ -20,7 +20,7 @@ def _keys(choices: Choices, _: KernelSetting) -> Mapping[str, str | int]:
 
 
 def _work(choices: Choices, setting: KernelSetting) -> SliceWork:
-    """The checkpoint at the end of a slice takes the same time however many records come before it."""
+    """The checkpoint at the end of a time share takes the same time however many records come before it."""
     records = choices.whole("records")
     asked = None if records is None else max(1, round(records / setting.ranks))
     return SliceWork(asked=asked, parts=("records",))
@@ -47,14 +47,14 @@ _KERNEL = Kernel(
             name="checkpoint",
             kind=Kind.BYTES,
             default=4 << 20,
-            doc="of a checkpoint of each rank, forced to the medium at the end of a slice",
+            doc="of a checkpoint of each rank, forced to the medium at the end of a time share",
         ),
         Parameter(
             name="records",
             kind=Kind.WHOLE,
             default=AUTO,
             auto=True,
-            doc="written per slice, over all ranks; auto: as many as fill about 1 ms",
+            doc="written per time share, over all ranks; auto: as many as fill about 1 ms",
         ),
     ),
     keys=_keys,

@@ -132,7 +132,7 @@ def _part(workload: KernelWorkload, metric: Metric, line: SliceLine) -> PartLine
         if line.name == workload.kernel and part.metric == metric.part:
             return part
     raise TrialFailedError(
-        f"workload '{workload.name}': a slice of kernel '{line.name}' holds no part '{metric.part}'"
+        f"workload '{workload.name}': a time share of kernel '{line.name}' holds no part '{metric.part}'"
     )
 
 
@@ -171,9 +171,9 @@ def _reason(metric: Metric, asked: int, values: tuple[float, ...], verify: Verif
     if verify is not None and not verify.ok:
         return f"verification failed: expected {dict(verify.expected)}, found {dict(verify.found)}"
     if asked == 0:
-        return "no slice was measured"
+        return "nothing was measured"
     if len(values) < asked:
-        return f"{asked - len(values)} of {asked} slices {metric.unusable}"
+        return f"{asked - len(values)} of {asked} time shares {metric.unusable}"
     if not all(math.isfinite(v) and v > 0 for v in values):
         return "a value is not a positive number"
     return ""

@@ -12,7 +12,11 @@ _KERNEL = Kernel(
     parameters=(
         bytes_parameter("size of a message", most=1 << 28),
         Parameter(
-            name="patterns", kind=Kind.WHOLE, default=8, most=1 << 16, doc="rings of random order in a slice"
+            name="patterns",
+            kind=Kind.WHOLE,
+            default=8,
+            most=1 << 16,
+            doc="rings of random order in a time share",
         ),
         count_parameter("steps", "times that each ring passes its messages on"),
         measure_parameter("half a step: a rank sends two messages in it"),

@@ -25,7 +25,7 @@ _TCP = pingpong_kernel(
 # Ping-pong over a UDP socket between ranks 0 and 1.
 _UDP = pingpong_kernel(
     "udp",
-    doc="UDP socket: latency and bandwidth; a lost datagram fails its slice",
+    doc="UDP socket: latency and bandwidth; a lost datagram fails its time share",
     most_bytes=65507,  # 65535 less the headers of IPv4 and UDP
     more=(WAIT,),
     unusable="lost a datagram",

@@ -68,7 +68,7 @@ _KERNEL = Kernel(
             default=AUTO,
             auto=True,
             most=1 << 20,
-            doc="a slice sweeps one of so many parts of the arrays; auto: as much as fills about 1 ms",
+            doc="a time share sweeps one of so many parts of the arrays; auto: as much as fills about 1 ms",
         ),
         Parameter(
             name="sweeps",
@@ -76,7 +76,7 @@ _KERNEL = Kernel(
             default=AUTO,
             auto=True,
             most=1 << 20,
-            doc="how many such parts, or whole arrays, a slice sweeps; auto: as above",
+            doc="how many such parts, or whole arrays, a time share sweeps; auto: as above",
         ),
     ),
     keys=_keys,

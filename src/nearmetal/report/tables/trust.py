@@ -1,0 +1,76 @@
+"""How far a run can be trusted: a grade, the sentence that every form of the report shows, and the cause.
+Pure; knows no format."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from enum import StrEnum
+
+from ...model.result import NoiseFloor
+from ...model.study import Study
+from ..text import one_line
+from .cells import margin_text
+from .floors import floors
+
+
+class Grade(StrEnum):
+    """How well the baseline, compared with itself, shows no difference."""
+
+    SOUND = "sound"
+    NOISY = "noisy"
+    NOT_TRUSTWORTHY = "not trustworthy"
+    UNKNOWN = "not known"
+
+    @property
+    def trusted(self) -> bool:
+        """Whether the verdicts of the run can be believed."""
+        return self in (Grade.SOUND, Grade.NOISY)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trust:
+    """How far a run can be trusted.
+
+    sentence: grade, figures and cause in words.
+    cause: what disturbed the machine most; empty if nothing did, or nothing is known.
+    """
+
+    grade: Grade
+    sentence: str
+    cause: str
+
+    @property
+    def alert(self) -> bool:
+        """Whether the reader has to know it before any figure."""
+        return self.grade is Grade.NOT_TRUSTWORTHY
+
+
+def trust_in(study: Study, noise: NoiseFloor) -> Trust:
+    """Grade a run by the comparisons of the baseline with itself.
+
+    Sound: all of them are equivalent. Noisy: at least one has an interval that exceeds the margin.
+    Not trustworthy: at least one shows a difference. Not known: there are none, or none has an interval.
+    """
+    known = [f for f in floors(study, noise) if math.isfinite(f.half_width)]
+    cause = one_line(noise.cause)
+    if not noise.cells:
+        said = "the baseline was not compared with itself"
+        return Trust(grade=Grade.UNKNOWN, sentence=f"{Grade.UNKNOWN}: {said}", cause="")
+    if noise.trusted and not known:
+        said = "there are too few rounds to compare the baseline with itself"
+        return Trust(grade=Grade.UNKNOWN, sentence=f"{Grade.UNKNOWN} yet: {said}", cause="")
+    base = one_line(noise.cells[0].environment)
+    figures = ", ".join(f"{f.group} {f.figure}" for f in known)
+    if not noise.trusted:
+        grade, said = Grade.NOT_TRUSTWORTHY, one_line(noise.reason)
+        said += f"; it differs by: {figures}" if figures else ""
+    elif noise.proven:
+        margin = margin_text(max(c.margin for c in noise.cells)).removeprefix("±")
+        grade = Grade.SOUND
+        said = f"{base} differs from itself by less than {margin}: {figures}"
+    else:
+        grade = Grade.NOISY
+        said = f"{base} may differ from itself by: {figures}; smaller costs cannot be seen yet"
+        said += f"; {cause}" if cause else ""
+    return Trust(grade=grade, sentence=f"{grade}: {said}", cause=cause)
