@@ -1,8 +1,12 @@
-"""The page in a real browser, offline: it draws, opens by keyboard, fits a phone, is legible in the dark."""
+"""The page in a real browser, offline: the answer without script, details that open, phone, dark, print."""
 
 from __future__ import annotations
 
+import base64
+import json
+import re
 import shutil
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -114,13 +118,29 @@ def opened(
 
 
 def open_all(page: Page) -> None:
-    """Open every cell and wait until all that is in view is drawn."""
+    """Open every cell and wait until all are filled."""
+    page.click("#cells > summary")
     page.click("#open-all")
-    page.wait_for_function("document.querySelectorAll('details.cell[open]').length > 0")
+    page.wait_for_function("() => document.querySelectorAll('details.cell[open]').length > 0")
+    filled(page)
+
+
+def filled(page: Page) -> None:
+    """Wait until the opened cells have their insides."""
+    page.wait_for_function("() => document.querySelectorAll('details.cell[open] > [data-part]').length === 0")
+
+
+def open_cell(page: Page, number: int) -> None:
+    """Open the cell of this place on the page, and the section that holds it."""
+    if page.locator("#cells").get_attribute("open") is None:
+        page.click("#cells > summary")
+    page.locator("details.cell").nth(number).locator(":scope > summary").click()
+    filled(page)
 
 
 def drawn(page: Page, selector: str) -> int:
     """Scroll to every chart below selector and count those that hold marks."""
+    filled(page)
     boxes = page.query_selector_all(f"{selector} [data-chart]")
     for box in boxes:
         box.scroll_into_view_if_needed()
@@ -132,23 +152,36 @@ def drawn(page: Page, selector: str) -> int:
     return page.locator(f"{selector} [data-chart] svg:has(path, line)").count()
 
 
-def test_the_table_comes_first_and_the_noise_floor_is_drawn(browser: Browser, report: str) -> None:
-    with opened(browser, report) as page:
+def test_the_answer_is_on_the_first_screen_without_script(browser: Browser, report: str) -> None:
+    for width, height in ((1280, 800), (390, 844)):
+        context = browser.new_context(
+            java_script_enabled=False, offline=True, viewport={"width": width, "height": height}
+        )
+        page = context.new_page()
+        page.goto(report)
         assert page.title().startswith("What does a container cost against bare metal?")
-        tops = [
-            page.locator(s).first.bounding_box()
-            for s in ("h1", "table.verdicts", "#noise-floor", "details.cell")
-        ]
-        heights = [box["y"] for box in tops if box]
-        assert len(heights) == 4 and heights == sorted(heights)
-        assert heights[1] < 900, "the table begins on the first screen"
+        shown = page.locator(f"figure.forest svg.{'wide' if width > 700 else 'narrow'}")
+        boxes = [page.locator(s).first.bounding_box() for s in ("h1", "dl.answers")] + [shown.bounding_box()]
+        heights = [box["y"] for box in boxes if box]
+        assert len(heights) == 3 and heights == sorted(heights)
+        assert boxes[2] and boxes[2]["y"] + boxes[2]["height"] <= height, "the figure is whole"
+        assert page.locator("details.fold[open]").count() == 0
+        context.close()
+
+
+def test_the_page_is_small_and_short(browser: Browser, report: str) -> None:
+    assert Path(report.removeprefix("file://")).stat().st_size < 1_000_000
+    with opened(browser, report, width=390) as page:
+        assert page.evaluate("document.documentElement.scrollHeight") < 6000
+        assert page.locator("[data-state]").count() == 0, "charts of closed folds are not drawn"
+        page.click("#noise-floor > summary")
         assert drawn(page, "#noise-floor") == 1
-        assert page.locator("#cells [data-state]").count() == 0, "charts of closed cells are not drawn"
 
 
 def test_a_cell_opens_by_keyboard_and_draws_its_charts(browser: Browser, report: str) -> None:
     with opened(browser, report) as page:
         cell = page.locator("details.cell").nth(5)
+        page.click("#cells > summary")
         for _ in range(60):
             page.keyboard.press("Tab")
             if cell.locator("summary").evaluate("e => e === document.activeElement"):
@@ -168,6 +201,7 @@ def test_a_cell_opens_by_keyboard_and_draws_its_charts(browser: Browser, report:
 
 def test_a_link_in_the_table_opens_its_cell(browser: Browser, report: str) -> None:
     with opened(browser, report) as page:
+        page.click("#verdicts > summary")
         page.locator("table.verdicts a[href='#cell-3']").click()
         page.wait_for_selector("#cell-3[open]")
         assert page.evaluate("document.activeElement.parentElement.id") == "cell-3"
@@ -189,10 +223,11 @@ def test_every_chart_draws(browser: Browser, report: str) -> None:
 @pytest.mark.parametrize("width", [320, 390, 760, 1280])
 def test_nothing_runs_over_the_side(browser: Browser, report: str, width: int) -> None:
     with opened(browser, report, width=width) as page:
-        page.locator("details.cell").nth(17).locator("summary").click()
+        open_cell(page, 17)
         drawn(page, "details.cell[open]")
-        for fold in page.locator("details.plain > summary").all():
-            fold.click()
+        page.evaluate(
+            "document.querySelectorAll('details.fold, details.plain').forEach(d => { d.open = true; })"
+        )
         wide = page.evaluate(
             """() => [...document.querySelectorAll("main *, header *, footer *")].filter((e) =>
                  !e.closest(".scroll, pre, svg, .skip") && e.getBoundingClientRect().right > innerWidth + 0.5
@@ -209,7 +244,7 @@ def test_nothing_runs_over_the_side(browser: Browser, report: str, width: int) -
 def test_text_is_legible(browser: Browser, report: str, scheme: Literal["light", "dark"]) -> None:
     with opened(browser, report, scheme=scheme) as page:
         for number in (3, 8, 17):
-            page.locator("details.cell").nth(number).locator("summary").click()
+            open_cell(page, number)
         drawn(page, "details.cell[open]")
         found = page.evaluate(CONTRAST)
         assert len(found) > 300
@@ -220,7 +255,7 @@ def test_text_is_legible(browser: Browser, report: str, scheme: Literal["light",
 
 def test_it_prints(browser: Browser, report: str, tmp_path: Path) -> None:
     with opened(browser, report, scheme="dark") as page:
-        page.locator("details.cell").nth(3).locator("summary").click()
+        open_cell(page, 3)
         drawn(page, "details.cell[open]")
         page.emulate_media(media="print")
         assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
@@ -238,20 +273,23 @@ def test_a_chart_that_fails_says_so_and_leaves_the_rest(
     """A broken specification is a console error, which the other tests would see."""
     source = Path(report.removeprefix("file://")).read_text()
     broken = tmp_path / "broken.html"
-    start = source.index('"specs":[{') + len('"specs":[{')
-    broken.write_text(
-        source[:start] + '"mark":"nonsense","encoding":5,' + source[start:].replace('"layer"', '"x"', 1)
-    )
+    packed = source.partition('id="packed">')[2].partition("<")[0]
+    data = json.loads(zlib.decompress(base64.b64decode(packed)))
+    floor = int(re.findall(r'id="noise-floor".*?data-chart="(\d+)"', source, re.DOTALL)[0])
+    data["specs"][floor] = {"height": 100, "mark": "nonsense", "encoding": 5}
+    again = base64.b64encode(zlib.compress(json.dumps(data).encode())).decode()
+    broken.write_text(source.replace(packed, again))
     context = browser.new_context(offline=True)
     context.set_default_timeout(1000 * PATIENCE)
     page = context.new_page()
     errors: list[str] = []
     page.on("console", lambda m: errors.append(m.type))
     page.goto(broken.as_uri())
+    page.click("#noise-floor > summary")
     page.locator("#noise-floor figure").scroll_into_view_if_needed()
     page.wait_for_selector("#noise-floor [data-state=failed]")
     assert "its numbers stand in the text" in page.locator("#noise-floor figure").inner_text()
     assert "error" in errors
-    page.locator("details.cell").first.locator("summary").click()
+    open_cell(page, 0)
     assert drawn(page, "details.cell[open]") >= 3
     context.close()

@@ -61,7 +61,7 @@ def test_causes_and_roofs_are_drawn_where_there_are_any() -> None:
     drawn = {c.kind: c for c in charts_of(replace(cell, attribution=told, roof=over), EMPTY, PAGE)}
     assert drawn["attribution"].title == "Where the time went"
     assert drawn["causes"].title == "Why it went there"
-    assert "Dashed: the roof" in drawn["absolute"].caption
+    assert "Dashed: the upper bound" in drawn["absolute"].caption
     for chart in drawn.values():
         altair.Chart.from_dict(finished(chart, PAGE, 480), validate=True)
 
@@ -96,7 +96,7 @@ def test_large_studies_are_thinned_and_say_so() -> None:
     spike = max(range(cell.n), key=lambda i: cell.d[i])
     chart = points(cell, FILE)
     assert chart is not None and rows(chart) <= MOST_POINTS + 3
-    assert "of 20,000 blocks" in chart.caption and "the figures use all" in chart.caption
+    assert "of 20,000 rounds" in chart.caption and "the figures use all" in chart.caption
     assert f'"block": {cell.blocks[spike]}' in json.dumps(chart.spec), "no outlier is left out"
     chart = absolute(cell, EMPTY, FILE)
     assert chart is not None and rows(chart) <= MOST_POINTS + 4 and "Thinned" in chart.caption
@@ -106,7 +106,7 @@ def test_raw_slices_are_drawn_from_the_records() -> None:
     cell = sample.analysis().cells[0]
     index = RecordIndex(sample.records())
     chart = absolute(cell, index, FILE)
-    assert chart is not None and "raw slices" in chart.caption
+    assert chart is not None and "single measurements" in chart.caption
     text = json.dumps(chart.spec)
     raw = index.raw(cell.arm, 1, cell)
     assert len(raw) == 8 and f"{float(f'{raw[0] / 1e9:.6g}')}" in text
@@ -119,7 +119,7 @@ def test_every_block_is_drawn_however_many_slices_it_has() -> None:
         for r in sample.records()
     ]
     chart = absolute(cell, RecordIndex(records), FILE)
-    assert chart is not None and "of 15,600 slices" in chart.caption
+    assert chart is not None and "of 15,600 measurements" in chart.caption
     spec: Any = chart.spec
     *_, folds = (layer["data"]["values"] for layer in spec["layer"] if "data" in layer)
     assert {point["block"] for point in folds} == set(cell.blocks)

@@ -257,7 +257,7 @@ def test_boot_states_count_boots() -> None:
     form = boots.boots_json(cells)
     assert isinstance(form, list) and isinstance(form[1], dict)
     assert form[1]["low"] is None and form[1]["high"] is None and form[1]["boots"] == [1, 1]
-    assert boots.boots_text([]).startswith("The two have no arm")
+    assert boots.boots_text([]).startswith("The two have no environment")
 
 
 def test_what_failed_stands_below_the_table_by_its_reason() -> None:

@@ -192,7 +192,7 @@ def test_tables_and_charts_show_it() -> None:
     assert "## Upper bounds" in markdown_text(sample.study(), analysis)
     (cell, *_) = [c for c in cells if c.roof is not None]
     chart = absolute(cell, RecordIndex(()), PAGE)
-    assert chart is not None and "Dashed: the roof" in chart.caption
+    assert chart is not None and "Dashed: the upper bound" in chart.caption
     layers = cast(Any, chart.spec)["layer"]
     assert any(layer["mark"].get("strokeDash") for layer in layers if isinstance(layer["mark"], dict))
 

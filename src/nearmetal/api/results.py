@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from os import PathLike
@@ -44,6 +46,11 @@ class Results:
     def directory(self) -> Path:
         """The path of the results directory."""
         return self.stored.path
+
+    @property
+    def day(self) -> str:
+        """When the run began, for a reader: '24 Nov 2026'."""
+        return time.strftime("%-d %b %Y", time.localtime(self.stored.plan().created))
 
     @property
     def cells(self) -> tuple[Cell, ...]:
@@ -147,9 +154,10 @@ def write_report(found: Results, *, figures: bool = False) -> list[Path]:
         provenance,
         [d for d in differences if isinstance(d, dict)] if isinstance(differences, list) else [],
         commands=(
-            f"nearmetal run {directory.path / 'study.yaml'} --seed {study.design.seed}",
-            f"nearmetal analyze {directory.path}",
+            f"nearmetal run {shlex.quote(str(directory.path / 'study.yaml'))} --seed {study.design.seed}",
+            f"nearmetal analyze {shlex.quote(str(directory.path))}",
         ),
+        when=found.day,
     )
     out = [files.html, files.markdown, files.latex, files.csv]
     if figures:

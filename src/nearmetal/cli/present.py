@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import shutil
 import sys
-import time
 from typing import TYPE_CHECKING
 
 from ..host.facts.provenance import cpu_summary
 from ..model.record import JsonValue
 from ..report.forms.json_form import json_form
 from ..report.seen import RecordIndex
+from ..report.tables.answer import absent_environments
 from ..report.tables.inside import inside_of
 from ..samplers import costs_in
 from .common import print_json
@@ -64,20 +64,13 @@ def _print_answer(found: Results) -> None:
         found.study,
         found.analysis,
         machine=cpu_summary(directory.provenance),
-        when=time.strftime("%-d %b %Y", time.localtime(directory.plan().created)),
+        when=found.day,
         results_dir=str(directory.path),
         report=_page(directory),
         width=shutil.get_terminal_size((PIPE_WIDTH, 24)).columns,
-        absent=_absent(directory),
+        absent=absent_environments(directory.provenance),
     )
     _print_text(text)
-
-
-def _absent(directory: ResultsDirectory) -> dict[str, str]:
-    """The environments that were asked for and not measured, each once, with the reason."""
-    found = directory.provenance.get("not_here")
-    arms = found if isinstance(found, dict) else {}
-    return {name.partition("/")[0]: str(why) for name, why in reversed(arms.items())}
 
 
 def _print_text(text: Text) -> None:

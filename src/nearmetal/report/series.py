@@ -23,7 +23,7 @@ from .charts.series import overheads, packing
 from .forms.json_form import json_form
 from .forms.markdown import escape as markdown_escape
 from .page.bundle import vega_bundle
-from .page.markup import Markup, join
+from .page.markup import join, tag
 from .page.whole import Drawings, framed
 from .seen import RecordIndex
 from .sheet import Block, Grid, Leaf, Words, html_of, markdown_of, text_of
@@ -32,7 +32,7 @@ from .tables.cells import answer_sentence, entry, metric_label, side, verdict_te
 from .tables.instances import instances_blocks, instances_json, instances_of, printed_grids, printed_json
 from .tables.profile import profile_lines
 from .tables.trust import trust_in
-from .text import one_line, plural
+from .text import one_line, plural, tight
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,8 +74,7 @@ def write_series(
     html = framed(
         study=series.name,
         question=series.title,
-        answer=_answer(results),
-        trust=Markup(""),
+        head=tag("p", tight(_answer(results)), class_="answer"),
         body=body,
         footer=f"seed {series.seed:x} · {plural(len(results), 'part')} · scale {series.scale}",
         drawings=drawings,

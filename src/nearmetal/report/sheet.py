@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from .charts.parts import Chart
 from .forms.markdown import escape as markdown_escape
-from .page.markup import Markup, join, table, tag
+from .page.markup import Markup, folded, join, table, tag
 from .text import one_line, tight
 
 
@@ -53,9 +53,12 @@ class Leaf:
     blocks: tuple[Block, ...]
 
 
-def html_of(leaf: Leaf, draw: Callable[[Chart], Markup]) -> Markup:
-    """Render a section as HTML."""
-    return tag("section", tag("h2", leaf.title), *(_html(b, draw) for b in leaf.blocks), id=leaf.key)
+def html_of(leaf: Leaf, draw: Callable[[Chart], Markup], *, fold: bool = False) -> Markup:
+    """Render a section as HTML. fold: whether its title has to be opened."""
+    blocks = [_html(b, draw) for b in leaf.blocks]
+    if fold:
+        return folded(leaf.key, leaf.title, *blocks)
+    return tag("section", tag("h2", leaf.title), *blocks, id=leaf.key)
 
 
 def _html(block: Block, draw: Callable[[Chart], Markup]) -> Markup:

@@ -41,12 +41,14 @@ def write_report(
     differences: Sequence[Mapping[str, JsonValue]],
     *,
     commands: Sequence[str],
+    when: str = "",
 ) -> ReportFiles:
     """Write report.html, report.md, report.tex and report.csv to `directory`, which is made if missing.
 
     provenance: as in provenance.json.
     differences: differences that the parity audit found, one mapping each.
     commands: command lines that repeat the measurement.
+    when: the day of the run, for the reader.
 
     Raises DiskFullError or RecordsError; a report that could not be replaced is kept.
     """
@@ -56,6 +58,7 @@ def write_report(
         provenance=provenance,
         differences=differences,
         commands=commands,
+        when=when,
         inside=inside_of(provenance, costs_in(directory / "samples")),
     )
     out = ReportFiles(

@@ -62,20 +62,20 @@ def points(cell: Cell, p: Palette) -> Chart | None:
             "data": {"values": rows},
             "mark": {"type": "point", "filled": False, "size": 26, "color": p.arm, "tooltip": True},
             "encoding": {
-                "x": count_axis("block", "block"),
+                "x": count_axis("block", "round"),
                 "y": y.encoding("y"),
-                "tooltip": [tip("block", "block"), tip("y", y.title, ".3~f")],
+                "tooltip": [tip("block", "round"), tip("y", y.title, ".3~f")],
             },
         },
     ]
     caption = (
-        f"A circle is one block's fold, n {cell.n}; the line is the estimate, the coloured band its "
+        f"A circle is one round, n {cell.n}; the line is the estimate, the coloured band its "
         f"{cell.confidence * 100:.3g} % interval. "
         + y.margin_said(cell)
-        + thinned(len(shown), len(pairs), "blocks, the lowest and the highest among them")
+        + thinned(len(shown), len(pairs), "rounds, the lowest and the highest among them")
     )
     return Chart(
-        kind="points", title="Overhead by block", caption=caption, height=200, spec={"layer": layers}
+        kind="points", title="Overhead by round", caption=caption, height=200, spec={"layer": layers}
     )
 
 
@@ -88,7 +88,7 @@ def looks(cell: Cell, p: Palette) -> Chart | None:
     shown = thin(finite, 400)
     rows: list[JsonValue] = [{"n": k.n, "low": y.of(k.low), "high": y.of(k.high)} for k in shown]
     tips: list[JsonValue] = [
-        tip("n", "n (blocks)"),
+        tip("n", "n (rounds)"),
         tip("low", "low", ".3~f"),
         tip("high", "high", ".3~f"),
     ]
@@ -96,7 +96,7 @@ def looks(cell: Cell, p: Palette) -> Chart | None:
         "data": {"values": rows},
         "mark": {"type": "rule", "color": p.arm, "strokeWidth": 3, "tooltip": True},
         "encoding": {
-            "x": count_axis("n", "n (blocks)"),
+            "x": count_axis("n", "n (rounds)"),
             "y": y.encoding("low"),
             "y2": {"field": "high"},
             "tooltip": tips,
@@ -106,15 +106,15 @@ def looks(cell: Cell, p: Palette) -> Chart | None:
         {
             "data": {"values": rows},
             "mark": {"type": "tick", "orient": "horizontal", "color": p.arm, "thickness": 2, "size": 14},
-            "encoding": {"x": count_axis("n", "n (blocks)"), "y": y.encoding(end)},
+            "encoding": {"x": count_axis("n", "n (rounds)"), "y": y.encoding(end)},
         }
         for end in ("low", "high")
     ]
     layers: list[JsonValue] = [*margin_band(cell, y, p), bar, *ends]
     caption = (
-        f"One bar per look at n blocks, {cell.confidence * 100:.3g} % in all. "
+        f"One bar for each analysis, after n rounds; {cell.confidence * 100:.3g} % in all. "
         + y.margin_said(cell)
-        + thinned(len(shown), len(finite), "looks")
+        + thinned(len(shown), len(finite), "analyses")
     )
     return Chart(
         kind="looks", title="The interval as it narrowed", caption=caption, height=160, spec={"layer": layers}
@@ -151,8 +151,8 @@ def absolute(cell: Cell, records: RecordIndex, p: Palette) -> Chart | None:
         drawn.append(cell.roof.value * factor)
     scale = value_scale(min(drawn), max(drawn))
     y: Spec = {"field": "y", "type": "quantitative", "scale": scale, "axis": value_axis(unit, scale)}
-    x = count_axis("block", "block")
-    tips: list[JsonValue] = [tip("side", "side", None), tip("block", "block"), tip("y", unit, ".4~g")]
+    x = count_axis("block", "round")
+    tips: list[JsonValue] = [tip("side", "side", None), tip("block", "round"), tip("y", unit, ".4~g")]
     layers: list[JsonValue] = []
     if raws:
         layers.append(
@@ -173,10 +173,10 @@ def absolute(cell: Cell, records: RecordIndex, p: Palette) -> Chart | None:
     if line is not None:
         layers.append({**line, "encoding": {"y": y}})
     caption = (
-        f"Absolute values in {unit}, n {cell.n}: the fold of each block"
-        + (" (large) and its raw slices (small)." if raws else ".")
-        + (f" Dashed: the roof, {roof_text(cell.roof, cell.unit)}." if line and cell.roof else "")
-        + (thinned(len(shown), len(triples), "blocks") or thinned(drawn_raw, measured, "slices"))
+        f"Absolute values in {unit}, n {cell.n}: the median of each round"
+        + (" (large) and its single measurements (small)." if raws else ".")
+        + (f" Dashed: the upper bound, {roof_text(cell.roof, cell.unit)}." if line and cell.roof else "")
+        + (thinned(len(shown), len(triples), "rounds") or thinned(drawn_raw, measured, "measurements"))
     )
     return Chart(
         kind="absolute", title="Absolute values", caption=caption, height=200, spec={"layer": layers}
@@ -339,9 +339,9 @@ def ecdf(cell: Cell, p: Palette) -> Chart | None:
     ]
     missing = [f"p{s}" for s, i in ((50, q.p50), (90, q.p90), (95, q.p95), (99, q.p99)) if i is None]
     caption = (
-        f"Share of {what} that took at most so long, in {unit}; one of each block, drawn beforehand, n {q.n}."
+        f"Share of {what} that took at most so long, in {unit}; one of each round, drawn beforehand, n {q.n}."
     )
-    caption += " Diamonds: quantiles of the arm with order-statistic intervals." if known else ""
+    caption += " Diamonds: quantiles of the environment with order-statistic intervals." if known else ""
     caption += f" Not estimable at this n: {', '.join(missing)}." if missing else ""
     return Chart(kind="ecdf", title="Distribution", caption=caption, height=200, spec={"layer": layers})
 
@@ -372,7 +372,7 @@ def floor(noise: NoiseFloor, p: Palette) -> Chart | None:
     tips: list[JsonValue] = [
         tip("metric", "metric", None),
         *(tip(k, k, ".3~f") for k in ("low", "x", "high")),
-        tip("n", "n (blocks)"),
+        tip("n", "n (rounds)"),
     ]
     interval: Spec = {
         "data": {"values": rows},
@@ -393,7 +393,7 @@ def floor(noise: NoiseFloor, p: Palette) -> Chart | None:
         kind="floor",
         title="Noise floor",
         caption=f"The baseline against itself: {cells[0].confidence * 100:.3g} % interval of each metric, "
-        f"n up to {max(c.n for c in cells)} blocks. Grey band: margin {margin_text(margin)}.",
+        f"n up to {max(c.n for c in cells)} rounds. Grey band: margin {margin_text(margin)}.",
         height=24 * len(rows) + 10,
         spec={"layer": [band, interval, centre]},
     )

@@ -68,7 +68,7 @@ def packing(
         tip("metric", "metric", None),
         tip("each", "containers on a node"),
         *(tip(k, k, ".3~f") for k in ("low", "value", "high")),
-        tip("n", "n (blocks)"),
+        tip("n", "n (rounds)"),
     ]
     base: Spec = {"x": x, "xOffset": offset, "color": colour, "tooltip": tips}
     layers: list[JsonValue] = [
@@ -84,7 +84,7 @@ def packing(
         },
         _none(y, "y", p),
     ]
-    caption = "Overhead against bare nodes with one rank each: the estimate and its interval, n blocks. "
+    caption = "Overhead against bare nodes with one rank each: the estimate and its interval, n rounds. "
     claim = next((f for f in figures if f.quantity is Quantity.OVERHEAD and f.low < f.high), None)
     if claim is not None:
         caption += f"The paper, {claim.what}: {100 * claim.low:.0f} to {100 * claim.high:.0f} %"
@@ -113,10 +113,10 @@ def overheads(cells: Sequence[Cell], name: Callable[[str], str], p: Palette) -> 
     rows: list[JsonValue] = [{**x.row(c), "arm": one_line(name(c.arm))} for c in first.values()]
     y = metric_axis(p)
     tips: list[JsonValue] = [
-        tip("arm", "arm", None),
+        tip("arm", "environment", None),
         tip("metric", "metric", None),
         *(tip(k, k, ".3~f") for k in ("low", "value", "high")),
-        tip("n", "n (blocks)"),
+        tip("n", "n (rounds)"),
     ]
     colour, shape = told_apart("arm", [one_line(name(c.arm)) for c in first.values()])
     base: Spec = {
@@ -143,7 +143,7 @@ def overheads(cells: Sequence[Cell], name: Callable[[str], str], p: Palette) -> 
     chart = Chart(
         kind="overheads",
         title="Overheads",
-        caption="Each arm against its baseline arm: the estimate and its interval. Dashed: no overhead.",
+        caption="Each environment against its baseline: the estimate and its interval. Dashed: no overhead.",
         height=max(120, metrics * (14 * arms + 10)),
         spec={"layer": layers},
     )

@@ -40,16 +40,16 @@ def _sentence(e: Entry) -> str:
     if c.attribution is not None and c.attribution.sentence:
         text += f" Likely cause: {one_line(cause_sentence(c.attribution))}."
     if c.blocks_needed is not None:
-        text += f" About {plural(c.blocks_needed, 'block')} more would decide it at the present spread."
+        text += f" About {plural(c.blocks_needed, 'round')} more would decide it at the present spread."
     return text
 
 
 def _facts(c: Cell) -> Markup:
     facts = [
         ("baseline", f"{value_text(c.baseline_value, c.unit)}, n {c.n}"),
-        ("this arm", f"{value_text(c.value, c.unit)}, n {c.n}"),
+        ("this environment", f"{value_text(c.value, c.unit)}, n {c.n}"),
         ("difference", f"{difference_text(c)}, n {c.n}" if difference_text(c) else ""),
-        ("roof", _roof(c)),
+        ("upper bound", _roof(c)),
         ("better", f"{c.better.value} is better; overheads are of time in both cases"),
         ("margin", f"{margin_text(c.margin)}, {c.confidence * 100:.3g} % confidence"),
         ("smallest material", _smallest(c)),
@@ -74,21 +74,21 @@ def _decided(c: Cell) -> str:
     if c.decided_block is None:
         return ""
     when = f", {show_clock(c.decided_seconds)} into the run" if c.decided_seconds is not None else ""
-    return f"after block {c.decided_block}{when}"
+    return f"after round {c.decided_block}{when}"
 
 
 def _failed(c: Cell) -> str:
     """Describe the failed blocks. A block in which one side failed counts in n as infinitely slow."""
-    sides = (("this arm", c.failed_blocks), ("the baseline", c.baseline_failed_blocks))
-    said = [f"{who} in {plural(len(blocks), 'block')}" for who, blocks in sides if blocks]
-    return "; ".join(said) or (f"{plural(c.failed, 'block')} cannot be compared" if c.failed else "")
+    sides = (("this environment", c.failed_blocks), ("the baseline", c.baseline_failed_blocks))
+    said = [f"{who} in {plural(len(blocks), 'round')}" for who, blocks in sides if blocks]
+    return "; ".join(said) or (f"{plural(c.failed, 'round')} cannot be compared" if c.failed else "")
 
 
 def _total(c: Cell) -> str:
-    if c.total is None or not math.isfinite(c.total.low):
+    if c.total is None or c.total.low <= -1 or not math.isfinite(c.total.high):
         return ""
     share = f"{show_effect(c.total.centre, c.total.low, c.total.high)}"
-    return f"{share} for all blocks together (arithmetic means, Fieller; carries no verdict)"
+    return f"{share} for all rounds together (arithmetic means, Fieller; carries no verdict)"
 
 
 def _published(c: Cell) -> str:
@@ -96,7 +96,7 @@ def _published(c: Cell) -> str:
     if c.better is Better.LOWER or not bounded(c):
         return ""
     f = published_column(c)
-    return f"{100 * f.centre:.3g} % [{100 * f.low:.3g} … {100 * f.high:.3g}] as (baseline − arm) / baseline"
+    return f"{100 * f.centre:.3g} % [{100 * f.low:.3g} … {100 * f.high:.3g}] of the baseline"
 
 
 def _spread(c: Cell) -> str:
@@ -104,7 +104,7 @@ def _spread(c: Cell) -> str:
     if s is None:
         return ""
     one, beyond = (100 * math.sqrt(max(v, 0.0)) for v in (s.slice_variance, s.block_variance))
-    told = f"one slice {one:.2g} %, blocks beyond their slices {beyond:.2g} %; {s.slices} slices a block"
+    told = f"one measurement {one:.2g} %, rounds beyond that {beyond:.2g} %; {s.slices} measurements a round"
     if s.slice_seconds <= 0 or s.other_seconds <= 0:
         return told
     best = kalibera_jones_plan(
@@ -177,7 +177,13 @@ def _seen(c: Cell, records: RecordIndex) -> Markup:
 def _counters(lines: tuple[CounterLine, ...], seen: Seen) -> Markup:
     if not lines:
         return Markup("")
-    heads = ("counter", "baseline, median", "this arm, median", "its median block", "its slowest block")
+    heads = (
+        "counter",
+        "baseline, median",
+        "this environment, median",
+        "its median round",
+        "its slowest round",
+    )
     rows = [
         [
             line.name,

@@ -15,7 +15,7 @@ from ...units import scale_of, show
 from ..charts.parts import PAGE, Chart, Palette, Spec, emulation_said, short, tip, value_axis, value_scale
 from ..text import one_line
 from .cells import Draw
-from .markup import Markup, tag
+from .markup import Markup, folded
 
 LEAST_POINTS = 3
 BEST = "best"
@@ -106,7 +106,7 @@ def section(cells: Sequence[Cell], draw: Draw) -> Markup:
     drawn = [made for curve in curves(cells) if (made := chart(curve, PAGE)) is not None]
     if not drawn:
         return Markup("")
-    return tag("section", tag("h2", "Curves"), *map(draw, drawn), id="curves")
+    return folded("curves", "Curves", *map(draw, drawn))
 
 
 def _points(cells: Sequence[tuple[int, Cell]]) -> tuple[Point, ...]:
@@ -169,7 +169,7 @@ def chart(curve: Curve, p: Palette) -> Chart | None:
     made = Chart(
         kind="curve",
         title=f"{one_line(curve.workload)} over {one_line(curve.over)}",
-        caption=f"Medians over blocks in {one_line(name)}, n {curve.n} or more; bars are their intervals."
+        caption=f"Medians over rounds in {one_line(name)}, n {curve.n} or more; bars are their intervals."
         + (f" {said}." if said else ""),
         height=220,
         spec={"data": {"values": rows}, "layer": layers},

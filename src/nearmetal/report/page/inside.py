@@ -5,7 +5,7 @@ from __future__ import annotations
 from ...model.result import Analysis
 from ..tables.inside import InsideRecord
 from ..tables.roofs import HEADS, roof_lines
-from .markup import Markup, table, tag
+from .markup import Markup, folded, table, tag
 from .sections import definition_list
 
 
@@ -15,7 +15,7 @@ def counted(inside: InsideRecord) -> Markup:
     lines = inside.lines()
     if not lines:
         return Markup("")
-    return tag("section", tag("h2", "Counted inside the run"), definition_list(lines), id="inside")
+    return folded("inside", "Counted inside the run", definition_list(lines))
 
 
 def roofs(analysis: Analysis) -> Markup:
@@ -23,11 +23,10 @@ def roofs(analysis: Analysis) -> Markup:
     lines = roof_lines(analysis)
     if not lines:
         return Markup("")
-    said = "Each roof was measured on the bare machine; no result is expected beyond it."
-    return tag(
-        "section",
-        tag("h2", "Roofs"),
+    said = "Each upper bound was measured on bare metal. No result is expected above it."
+    return folded(
+        "roofs",
+        "Upper bounds",
         tag("p", said),
-        table(HEADS, [line.cells() for line in lines], label="Roofs"),
-        id="roofs",
+        table(HEADS, [line.cells() for line in lines], label="Upper bounds"),
     )

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import html
-import json
 from collections.abc import Sequence
 
-from ...model.record import JsonValue
 from ..text import clean
 
 _VOID = {"br", "hr", "meta"}
@@ -37,6 +35,11 @@ def tag(name: str, *children: str, **attributes: str | bool | None) -> Markup:
 def join(*parts: str) -> Markup:
     """Parts one after the other."""
     return Markup("".join(escape(p) for p in parts))
+
+
+def folded(key: str, title: str, *content: str) -> Markup:
+    """A section of the page that opens by its title. key: its id."""
+    return tag("details", tag("summary", tag("h2", title)), *content, class_="fold", id=key)
 
 
 def table(
@@ -73,11 +76,3 @@ def table(
 def scrolled(wide: Markup, label: str) -> Markup:
     """Something wide that scrolls by itself, reached by keyboard too."""
     return tag("div", wide, class_="scroll", tabindex="0", role="region", aria_label=label)
-
-
-def json_for_script(value: JsonValue) -> Markup:
-    """JSON inside a <script>: no '<' and no '&' in it, so that neither </script> nor <!-- can end it."""
-    text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    for character in "<>&\u2028\u2029":
-        text = text.replace(character, f"\\u{ord(character):04x}")
-    return Markup(text)

@@ -1,19 +1,33 @@
-// Draws a chart when it comes into view, opens the cell that a link names. Needs vegaEmbed; touches no network.
+// Opens folds, unpacks what lies in them, draws a chart when it comes into view. Touches no network.
 "use strict";
 (() => {
-  const data = JSON.parse(document.getElementById("charts").textContent);
-  const options = { actions: false, ast: true, renderer: "svg", config: data.config, mode: "vega-lite" };
+  let unpacked; // a promise of the page's charts, insides and drawing library, unpacked once
+  const unpack = () => {
+    unpacked ??= (async () => {
+      const text = document.getElementById("packed").textContent;
+      const bytes = Uint8Array.from(atob(text), (c) => c.charCodeAt(0));
+      const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"));
+      const data = JSON.parse(await new Response(stream).text());
+      const script = document.createElement("script");
+      script.textContent = data.bundle;
+      document.head.append(script);
+      return data;
+    })();
+    return unpacked;
+  };
 
-  const draw = (box) => {
-    const spec = data.specs[Number(box.dataset.chart)];
-    return vegaEmbed(box.firstElementChild, { width: "container", ...spec }, options).then(
-      () => { box.dataset.state = "drawn"; },
-      (error) => {
-        box.dataset.state = "failed";
-        box.firstElementChild.textContent = "This chart could not be drawn; its numbers stand in the text.";
-        console.error(error);
-      },
-    );
+  const draw = async (box) => {
+    try {
+      const data = await unpack();
+      const options = { actions: false, ast: true, renderer: "svg", config: data.config, mode: "vega-lite" };
+      const spec = data.specs[Number(box.dataset.chart)];
+      await vegaEmbed(box.firstElementChild, { width: "container", ...spec }, options);
+      box.dataset.state = "drawn";
+    } catch (error) {
+      box.dataset.state = "failed";
+      box.firstElementChild.textContent = "This chart could not be drawn; its numbers stand in the text.";
+      console.error(error);
+    }
   };
 
   const watcher = new IntersectionObserver((entries) => {
@@ -24,14 +38,26 @@
       }
     }
   }, { rootMargin: "300px" });
-  for (const box of document.querySelectorAll("[data-chart]")) watcher.observe(box);
+  const watch = (within) => within.querySelectorAll("[data-chart]").forEach((box) => watcher.observe(box));
+  watch(document);
 
+  const fill = async (fold) => {
+    for (const box of fold.querySelectorAll(":scope > [data-part]")) {
+      const data = await unpack();
+      if (!("part" in box.dataset)) continue; // filled meanwhile
+      box.innerHTML = data.parts[Number(box.dataset.part)]; // this page's own, escaped when it was written
+      delete box.dataset.part;
+      watch(box);
+    }
+  };
   const cells = [...document.querySelectorAll("details.cell")];
+  for (const cell of cells) cell.addEventListener("toggle", () => { if (cell.open) fill(cell); });
+
   const openNamed = () => {
     const id = decodeURIComponent(location.hash.slice(1));
     const target = id ? document.getElementById(id) : null;
     if (target instanceof HTMLDetailsElement) {
-      target.open = true;
+      for (let e = target; e; e = e.parentElement) if (e instanceof HTMLDetailsElement) e.open = true;
       target.scrollIntoView();
       target.querySelector("summary").focus({ preventScroll: true });
     }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from ...model.record import JsonValue
@@ -19,7 +19,7 @@ from ..tables.profile import HEADS, profile_lines
 from ..tables.trust import trust_in
 from ..text import one_line, plural, tight
 from .cells import Draw, cell_details
-from .markup import Markup, escape, join, scrolled, table, tag
+from .markup import Markup, escape, folded, join, scrolled, table, tag
 
 CHIP: Mapping[Verdict, str] = {
     Verdict.SLOWER: "slower",
@@ -31,17 +31,15 @@ CHIP: Mapping[Verdict, str] = {
 
 
 def verdicts(study: Study, analysis: Analysis) -> Markup:
-    """The verdict table, one per baseline arm, and the legend."""
+    """Every figure: a table for each baseline and placement, and the legend."""
     tables = [_verdict_table(g, i) for i, g in enumerate(verdict_table(study, analysis))]
     items = [tag("li", part) for line in legend(analysis) for part in line.split("   ")]
-    return tag(
-        "section",
-        tag("h2", "Verdicts"),
+    return folded(
+        "verdicts",
+        f"Every figure ({len(analysis.cells)})",
         *tables,
         tag("ul", *items, class_="legend"),
         *(tag("p", step, class_="quiet") for step in next_steps(analysis, None)),
-        id="verdicts",
-        aria_label="Verdicts",
     )
 
 
@@ -110,19 +108,20 @@ def noise_floor(study: Study, analysis: Analysis, draw: Draw) -> Markup:
         beside = f"n {n}" + (f"; {f.wider}" if f.wider else "")
         figures.append(tag("li", tag("b", f.figure), f"{f.group}, ", tag("span", beside, class_="quiet")))
     chart = floor(noise, PAGE)
-    count = f"{plural(analysis.blocks, 'complete block')} in {show_clock(analysis.elapsed)}"
-    return tag(
-        "section",
-        tag("h2", "Noise floor"),
+    count = f"{plural(analysis.blocks, 'round')} in {show_clock(analysis.elapsed)}"
+    return folded(
+        "noise-floor",
+        "Noise",
         tag("p", f"Trust in this run: {trust_in(study, noise).sentence}. {count}."),
         tag("ul", *figures, class_="floors"),
         draw(chart) if chart else tag("p", "No interval is bounded yet.", class_="quiet"),
-        id="noise-floor",
     )
 
 
-def cells(study: Study, analysis: Analysis, records: RecordIndex, draw: Draw) -> Markup:
-    """Every cell, to be opened."""
+def cells(
+    study: Study, analysis: Analysis, records: RecordIndex, draw: Draw, later: Callable[[Markup], Markup]
+) -> Markup:
+    """The details of every figure. later: puts content where it is unpacked when it is opened."""
     groups = []
     for group in verdict_table(study, analysis):
         for column in group.columns:
@@ -133,20 +132,19 @@ def cells(study: Study, analysis: Analysis, records: RecordIndex, draw: Draw) ->
             ]
             groups.append(tag("h3", column.side.full))
             groups.append(tag("p", f"against {column.baseline.full}", class_="quiet"))
-            groups.extend(_cell(label, e, records, draw) for label, e in entries)
+            groups.extend(_cell(label, e, later(cell_details(e, records, draw))) for label, e in entries)
     button = tag("button", "Open all", type="button", id="open-all", hidden=True, aria_pressed="false")
-    return tag(
-        "section",
-        tag("div", tag("h2", "Cell by cell"), button, class_="cells-head"),
-        tag(
-            "noscript", tag("p", "The charts need JavaScript; all numbers stand in the text.", class_="note")
-        ),
+    without = "These details need JavaScript; report.md beside this page holds the figures."
+    return folded(
+        "cells",
+        "Details of every figure",
+        button,
+        tag("noscript", tag("p", without, class_="note")),
         *groups,
-        id="cells",
     )
 
 
-def _cell(label: str, e: Entry, records: RecordIndex, draw: Draw) -> Markup:
+def _cell(label: str, e: Entry, inside: Markup) -> Markup:
     summary = tag(
         "summary",
         tag("span", label, class_="name"),
@@ -154,7 +152,6 @@ def _cell(label: str, e: Entry, records: RecordIndex, draw: Draw) -> Markup:
         tag("span", e.n, class_="n"),
         tag("span", chip(e)),
     )
-    inside = tag("div", cell_details(e, records, draw), class_="inside")
     return tag("details", summary, inside, class_="cell", id=f"cell-{e.number}")
 
 
@@ -162,15 +159,14 @@ def what_ran(study: Study, analysis: Analysis, records: RecordIndex) -> Markup:
     """Transport, placement and disturbance of every arm as its trials reported them."""
     names = dict.fromkeys(a for c in analysis.cells for a in (c.baseline, c.arm))
     rows = [[side(study, arm).full, *_seen_cells(records.seen(arm))] for arm in names]
-    heads = ("arm", "MPI transport seen", "placement seen", "disturbance")
+    heads = ("environment", "MPI transport seen", "placement seen", "disturbance")
     overall = ", ".join(f"{one_line(k)} {_share(v)}" for k, v in analysis.disturbance.items())
-    return tag(
-        "section",
-        tag("h2", "What was really run"),
+    return folded(
+        "seen",
+        "What was really run",
         tag("p", "As the ranks themselves reported it. What could not be read is unavailable, never zero."),
         table(heads, rows, label="What was really run"),
         tag("p", f"Over all trials: {overall}.", class_="quiet") if overall else "",
-        id="seen",
     )
 
 
@@ -186,12 +182,11 @@ def time_spent(study: Study, analysis: Analysis, records: RecordIndex) -> Markup
         "seconds as means over ranks, calls and messages of all ranks. Messages are those between two ranks; "
         "what a collective call sends inside is counted as the call alone."
     )
-    return tag(
-        "section",
-        tag("h2", "Where the time went"),
+    return folded(
+        "time-spent",
+        "Where the time went",
         tag("p", said),
         table(HEADS, rows, label="Where the time went", numbers=True),
-        id="time-spent",
     )
 
 
@@ -226,7 +221,7 @@ def parity(differences: Sequence[Mapping[str, JsonValue]]) -> Markup:
         inner = table(
             heads, [[one_line(_said(d.get(k))) for k in heads] for d in differences], label="Differences"
         )
-    return tag("section", tag("h2", "Differences between the sides"), inner, id="parity")
+    return folded("parity", "Differences between the sides", inner)
 
 
 def unused(analysis: Analysis, provenance: Mapping[str, JsonValue]) -> Markup:
@@ -236,7 +231,7 @@ def unused(analysis: Analysis, provenance: Mapping[str, JsonValue]) -> Markup:
     if isinstance(absent, dict):
         rows += [[arm, "all", _said(why)] for arm, why in absent.items()]
     counts = (
-        f"{plural(analysis.torn_blocks, 'torn block')} run again or left out, "
+        f"{plural(analysis.torn_blocks, 'torn round')} run again or left out, "
         f"{plural(analysis.failed_trials, 'failed trial')}."
     )
     listed = [[one_line(text) for text in row] for row in rows]
@@ -245,30 +240,29 @@ def unused(analysis: Analysis, provenance: Mapping[str, JsonValue]) -> Markup:
         if listed
         else tag("p", "Everything that ran was used.")
     )
-    return tag("section", tag("h2", "Not used, or could not run"), tag("p", counts), what, id="unused")
+    return folded("unused", "Not used, or could not run", tag("p", counts), what)
 
 
 def reproduce(study: Study, analysis: Analysis, commands: Sequence[str]) -> Markup:
     """The lines that measure the same again."""
     said = (
         f"The order of all trials follows from the study and the seed {analysis.seed:x} "
-        f"({analysis.seed}); both stand in the results directory."
+        f"({analysis.seed}); the results directory holds both."
     )
     design = study.design
     facts = [
         ("margin", f"±{design.margin * 100:.3g} %, fixed before the data"),
         ("confidence", f"{design.confidence * 100:.3g} %"),
         ("design", design.mode.value),
-        *([("least blocks", f"{design.min_blocks} before a verdict")] if design.min_blocks else []),
+        *([("least rounds", f"{design.min_blocks} before a verdict")] if design.min_blocks else []),
         ("kind of study", "confirmatory: " + ", ".join(design.primary) if design.primary else "exploratory"),
     ]
-    return tag(
-        "section",
-        tag("h2", "How to measure this again"),
+    return folded(
+        "reproduce",
+        "How to measure this again",
         tag("pre", tag("code", "\n".join(one_line(c) for c in commands)), tabindex="0") if commands else "",
         tag("p", said),
         definition_list(facts),
-        id="reproduce",
     )
 
 
@@ -280,13 +274,12 @@ def provenance(found: Mapping[str, JsonValue]) -> Markup:
         tag("details", tag("summary", one_line(k)), definition_list(_flat(v)), class_="plain")
         for k, v in deep
     ]
-    return tag(
-        "section",
-        tag("h2", "Provenance"),
+    return folded(
+        "provenance",
+        "Provenance",
         definition_list(plain) if plain else "",
         *folds,
         tag("p", "Nothing was recorded.") if not found else "",
-        id="provenance",
     )
 
 
@@ -297,7 +290,7 @@ def glossary(analysis: Analysis) -> Markup:
         ("±", "Half the width of an interval, never a standard deviation."),
         (
             "n",
-            "Number of blocks. In a block every arm runs once and the first baseline twice, each in fresh "
+            "Number of rounds. In a round every environment runs once and the first baseline twice, in fresh "
             "instances and in an order drawn from the seed; the runs of one instance are folded to one value "
             "first.",
         ),
@@ -308,8 +301,8 @@ def glossary(analysis: Analysis) -> Markup:
         ),
         (
             "[low … high]",
-            f"A {confidence} interval from the exact signed-rank test at looks fixed beforehand, intersected "
-            "over the looks: valid however often one looks and whenever one stops.",
+            f"A {confidence} interval from the exact signed-rank test at times fixed beforehand, intersected "
+            "over these times: valid however often one looks and whenever one stops.",
         ),
         (
             "= equivalent",
@@ -318,13 +311,13 @@ def glossary(analysis: Analysis) -> Markup:
         ),
         (
             "noise floor",
-            "The baseline against itself (A/A), measured in the same blocks. Where it is not equivalent, no "
+            "The baseline against itself (A/A), measured in the same rounds. Where it is not equivalent, no "
             "number of the study is to be trusted.",
         ),
-        ("! inconsistent", "The intervals of several looks do not meet: the machine changed during the run."),
+        ("! inconsistent", "Intervals of different times do not meet: the machine changed during the run."),
     )
     items = [part for term, text in terms for part in (tag("dt", term), tag("dd", text))]
-    return tag("section", tag("h2", "How to read this"), tag("dl", *items, class_="glossary"), id="glossary")
+    return folded("glossary", "How to read this", tag("dl", *items, class_="glossary"))
 
 
 def definition_list(facts: Sequence[tuple[str, str]]) -> Markup:

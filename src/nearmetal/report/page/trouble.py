@@ -55,7 +55,7 @@ def tcp_trouble(cell: Cell, records: RecordIndex) -> Markup:
     if t is None:
         return Markup("")
     title = "TCP trouble"
-    heads = ("per trial, mean", "baseline", "this arm")
+    heads = ("per trial, mean", "baseline", "this environment")
     return join(
         tag("h4", title),
         tag("p", trouble_sentence(t)),
@@ -95,7 +95,7 @@ def _connections(trials: Sequence[TrialRecord]) -> Markup:
         ]
         for c in shown
     ]
-    title = f"Connections of the worst trial (block {worst.block})"
+    title = f"Connections of the worst trial (round {worst.block})"
     return join(tag("h4", title), table(heads, rows, label=title, numbers=True))
 
 

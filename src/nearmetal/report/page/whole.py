@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import json
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from string import Template
 
 from ... import __version__
+from ...host.facts.provenance import cpu_summary
 from ...model.record import JsonValue
 from ...model.result import Analysis
 from ...model.study import Study
@@ -17,15 +20,15 @@ from ...units import show_clock
 from ..charts.parts import PAGE, Chart, config
 from ..seen import RecordIndex
 from ..sheet import Leaf, html_of
+from ..tables.answer import absent_environments
 from ..tables.boot import boot_leaf
-from ..tables.cells import answer_sentence, question_text
+from ..tables.cells import question_text
 from ..tables.inside import NOTHING, InsideRecord
 from ..tables.instances import instances_blocks, instances_of
-from ..tables.trust import trust_in
 from ..text import one_line, plural, tight
-from . import curves, sections
+from . import curves, first, sections
 from . import inside as inside_sections
-from .markup import Markup, escape, join, json_for_script, tag
+from .markup import Markup, escape, join, tag
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,6 +38,7 @@ class Context:
     provenance: as in provenance.json.
     differences: those that the parity audit found, one mapping each.
     commands: lines that measure the same again.
+    when: the day of the run, for the reader.
     inside: what was counted beside the work.
     """
 
@@ -42,14 +46,16 @@ class Context:
     provenance: Mapping[str, JsonValue]
     differences: Sequence[Mapping[str, JsonValue]]
     commands: Sequence[str]
+    when: str = ""
     inside: InsideRecord = NOTHING
 
 
 class Drawings:
-    """Collects the charts of a page; a box names its chart by number."""
+    """Collects what a page holds packed until it is looked at: charts, and the insides of folds."""
 
     def __init__(self) -> None:
         self.specs: list[JsonValue] = []
+        self.parts: list[str] = []
 
     def figure(self, chart: Chart) -> Markup:
         """The box that page.js fills, with title and caption."""
@@ -68,14 +74,32 @@ class Drawings:
             "figure", tag("h4", chart.title), box, tag("figcaption", tight(chart.caption)), class_=chart.kind
         )
 
+    def later(self, content: Markup) -> Markup:
+        """The box into which page.js puts the content when the fold around it is opened."""
+        self.parts.append(content)
+        return tag("div", class_="inside", data_part=str(len(self.parts) - 1))
+
+    def packed(self, bundle: str) -> str:
+        """Charts, insides and the bundle, compressed, as base64. Of a real page it is a fifth as long."""
+        held: JsonValue = {
+            "bundle": bundle,
+            "config": config(PAGE),
+            "specs": list(self.specs),
+            "parts": list(self.parts),
+        }
+        text = json.dumps(held, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+        return base64.b64encode(zlib.compress(text.encode(), 9)).decode()
+
 
 def page_html(study: Study, analysis: Analysis, context: Context, *, bundle: str) -> str:
     """The whole page. bundle: JavaScript that defines window.vegaEmbed (report.bundle)."""
     drawings, records = Drawings(), context.records
+    numbers = {(c.arm, c.workload, c.metric): i for i, c in enumerate(analysis.cells)}
     body = join(
+        first.table(study, analysis, numbers),
         sections.verdicts(study, analysis),
+        sections.cells(study, analysis, records, drawings.figure, drawings.later),
         sections.noise_floor(study, analysis, drawings.figure),
-        sections.cells(study, analysis, records, drawings.figure),
         curves.section(analysis.cells, drawings.figure),
         sections.time_spent(study, analysis, records),
         *_instances(study, records, drawings),
@@ -89,16 +113,18 @@ def page_html(study: Study, analysis: Analysis, context: Context, *, bundle: str
         sections.provenance(context.provenance),
         sections.glossary(analysis),
     )
-    found = trust_in(study, analysis.noise_floor)
-    said = f"Trust in this run: {found.sentence}."
-    shown = tag("p", said, class_="alert" if found.alert else "note", role="note")
     return framed(
         study=analysis.study,
         question=question_text(study, analysis),
-        answer=answer_sentence(study, analysis),
-        trust=shown,
+        head=first.head(
+            study,
+            analysis,
+            machine=cpu_summary(context.provenance),
+            when=context.when,
+            absent=absent_environments(context.provenance),
+        ),
         body=body,
-        footer=f"seed {analysis.seed:x} · {plural(analysis.blocks, 'block')} · "
+        footer=f"seed {analysis.seed:x} · {plural(analysis.blocks, 'round')} · "
         f"{show_clock(analysis.elapsed)}",
         drawings=drawings,
         bundle=bundle,
@@ -109,27 +135,26 @@ def _instances(study: Study, records: RecordIndex, drawings: Drawings) -> list[M
     """What instances counted themselves; nothing where nothing was asked."""
     blocks = instances_blocks(study, instances_of(study, records))
     leaf = Leaf(key="instances", title="What the instances counted", blocks=tuple(blocks))
-    return [html_of(leaf, drawings.figure)] if blocks else []
+    return [html_of(leaf, drawings.figure, fold=True)] if blocks else []
 
 
 def _boots(study: Study, records: RecordIndex, context: Context, drawings: Drawings) -> list[Markup]:
     """How guests booted; nothing where none did."""
     leaf = boot_leaf(study, records, context.provenance)
-    return [] if leaf is None else [html_of(leaf, drawings.figure)]
+    return [] if leaf is None else [html_of(leaf, drawings.figure, fold=True)]
 
 
 def framed(
     *,
     study: str,
     question: str,
-    answer: str,
-    trust: Markup,
+    head: Markup,
     body: Markup,
     footer: str,
     drawings: Drawings,
     bundle: str,
 ) -> str:
-    """A page around its sections; the first of them has the id 'verdicts'."""
+    """A page around its sections. head: what stands below the question."""
     script = _asset("page.js")
     return Template(_asset("page.html")).substitute(
         policy=_policy(bundle, script),
@@ -138,18 +163,17 @@ def framed(
         css=_asset("page.css"),
         study=escape(one_line(study)),
         question=escape(question),
-        answer=escape(tight(answer)),
-        trust=trust,
+        head=head,
         body=body,
         footer=escape(f"nearmetal {__version__} · {footer} · this page loads nothing from anywhere"),
-        charts=json_for_script({"config": config(PAGE), "specs": drawings.specs}),
-        bundle=bundle,
+        packed=drawings.packed(bundle),
         script=script,
     )
 
 
 def _policy(*scripts: str) -> Markup:
     """A Content-Security-Policy that forbids the network, eval, and every script but the page's own two.
+    One of them is unpacked when the first chart is drawn.
 
     Vega's own expressions are interpreted (`ast`), so that eval is not needed. Styles are inline because the
     page is one file and Vega positions its charts by style attributes.

@@ -7,6 +7,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from ...model.record import JsonValue
 from ...model.result import Analysis, Cell, Verdict
 from ...model.study import CommandWorkload, EventSubject, Study
 from ...units import show, show_overhead
@@ -303,6 +304,16 @@ def _slowest(cells: Sequence[Cell]) -> Cell:
 
 def _half_width(cell: Cell) -> float | None:
     return (cell.high - cell.low) / 2 if bounded(cell) else None
+
+
+def absent_environments(provenance: Mapping[str, JsonValue]) -> dict[str, str]:
+    """The environments that were asked for and not measured, each once, with the reason.
+
+    provenance: as in provenance.json.
+    """
+    found = provenance.get("not_here")
+    arms = found if isinstance(found, dict) else {}
+    return {name.partition("/")[0]: str(why) for name, why in reversed(arms.items())}
 
 
 def noise_sentence(study: Study, analysis: Analysis) -> str:

@@ -24,7 +24,7 @@ _HEADS = ("metric", "first", "second", "overhead", "n", "verdict")
 def boots_text(cells: Sequence[StateCell]) -> str:
     """One table per arm, the reasons of what has no verdict, and how to read it."""
     if not cells:
-        return "The two have no arm and metric in common: nothing to compare."
+        return "The two have no environment and metric in common: nothing to compare."
     rows = {_arms(c): [_HEADS] for c in cells}
     for c in cells:
         rows[_arms(c)].append(_row(c))

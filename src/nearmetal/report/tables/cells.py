@@ -182,7 +182,10 @@ def effect(cell: Cell) -> tuple[str, str]:
 
 
 def value_text(value: Interval, unit: str, *, signed: bool = False) -> str:
-    """A value with its interval, each with its unit: '74.9 GB/s [74.1 GB/s … 75.2 GB/s]'."""
+    """Return a value with its interval, each with its unit: '74.9 GB/s [74.1 GB/s … 75.2 GB/s]'. Before the
+    interval has two ends the value stands without one."""
+    if not math.isfinite(value.low) or not math.isfinite(value.high):
+        return f"{one_line(show(value.centre, unit, signed=signed))}, no interval yet"
     ends = (value.centre, value.low, value.high)
     figures = value.half_width / 10  # one figure more than the half-width has
     centre, low, high = (one_line(show(v, unit, half_width=figures, signed=signed)) for v in ends)

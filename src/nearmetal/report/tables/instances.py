@@ -71,7 +71,9 @@ def instances_blocks(study: Study, figures: Sequence[InstanceFigures]) -> list[B
         for f in figures
         for what, shares in _cpu_rows(f)
     ]
-    out.append(Grid(title="CPU time of the instances", heads=("arm", *CPU), rows=tuple(cpu), numbers=True))
+    out.append(
+        Grid(title="CPU time of the instances", heads=("environment", *CPU), rows=tuple(cpu), numbers=True)
+    )
     memory = [
         (row(f), *(shown(f.memory.get(n), "B" if n == "committed" else "share") for n in MEMORY))
         for f in figures
@@ -79,15 +81,15 @@ def instances_blocks(study: Study, figures: Sequence[InstanceFigures]) -> list[B
     ]
     if memory:
         title = "Memory of an instance, as shares of what is committed"
-        out.append(Grid(title=title, heads=("arm", *MEMORY), rows=tuple(memory), numbers=True))
+        out.append(Grid(title=title, heads=("environment", *MEMORY), rows=tuple(memory), numbers=True))
     rates = [(row(f), *(_rate(f, name) for name in RATES)) for f in figures if f.rates]
     if rates:
         title = "A second: on a node, and (mean of an instance)"
-        out.append(Grid(title=title, heads=("arm", *RATES), rows=tuple(rates), numbers=True))
+        out.append(Grid(title=title, heads=("environment", *RATES), rows=tuple(rates), numbers=True))
     accounts = [(row(f), *_accounts(f)) for f in figures if f.kernels]
     if accounts:
         heads = (
-            "arm",
+            "environment",
             "run delay of vCPUs",
             "CPU time counted",
             "clock ahead",

@@ -1,0 +1,94 @@
+"""The first screen of the page: the answer in sentences, one figure and one table. It needs no script."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ...model.result import Analysis
+from ...model.study import Study
+from ...units import show_clock
+from ..tables.answer import ArmAnswer, Row, answer, figures
+from ..tables.cells import emulation_warnings
+from ..tables.trust import trust_in
+from ..text import plural, tight
+from .forest import forest
+from .markup import Markup, join, scrolled, tag
+from .sections import CHIP
+
+
+def head(study: Study, analysis: Analysis, *, machine: str, when: str, absent: Mapping[str, str]) -> Markup:
+    """What stands below the question: machine and date, a sentence for each environment, trust, figure.
+
+    machine, when: on which machine and at what time the run was made.
+    absent: environments that were not measured, with the reason.
+    """
+    rounds = f"{plural(analysis.blocks, 'round')} in {show_clock(analysis.elapsed)}"
+    meta = tag("p", " · ".join(part for part in (machine, when, rounds) if part), class_="meta")
+    warnings = [tag("p", text, class_="alert", role="note") for text in emulation_warnings(analysis)]
+    found = answer(study, analysis)
+    trust = trust_in(study, analysis.noise_floor)
+    said = tag(
+        "p",
+        tag("b", "Noise "),
+        tight(trust.sentence),
+        class_="alert" if trust.alert else "noise",
+        role="note" if trust.alert else None,
+    )
+    if found is None:
+        return join(meta, *warnings, tag("p", "Nothing could be compared yet.", class_="answer"), said)
+    missing = [tag("p", f"{name} was not measured: {why}", class_="quiet") for name, why in absent.items()]
+    sentences = tag("dl", *(part for arm in found.arms for part in _sentence(arm)), class_="answers")
+    return join(meta, *warnings, sentences, *missing, forest(found), said)
+
+
+def _sentence(arm: ArmAnswer) -> tuple[Markup, Markup]:
+    parts = "; ".join(tight(part) for part in arm.parts)
+    return tag("dt", arm.name), tag("dd", tag("b", arm.word, class_=f"word {arm.word}"), " ", parts)
+
+
+def table(study: Study, analysis: Analysis, numbers: Mapping[tuple[str, str, str], int]) -> Markup:
+    """The one table: a row for each metric or group of metrics, a column for each environment.
+
+    numbers: of the details of a figure, by its environment on a placement, workload and metric.
+    """
+    found = answer(study, analysis)
+    if found is None:
+        return Markup("")
+    said = f"Extra time against {found.baseline.environment}, for rates too, with its interval."
+    heads = ("", found.baseline.environment, *(arm.name for arm in found.arms))
+    rows = [
+        tag(
+            "tr",
+            tag("th", row.label, scope="row", role="rowheader"),
+            tag("td", row.baseline, class_="number", role="cell", data_label=found.baseline.environment),
+            *(_figure(row, arm, numbers) for arm in found.arms),
+            role="row",
+        )
+        for row in found.rows
+    ]
+    whole = tag(
+        "table",
+        tag("caption", said),
+        tag(
+            "thead",
+            tag("tr", *(tag("th", h, scope="col", role="columnheader") for h in heads), role="row"),
+            role="rowgroup",
+        ),
+        tag("tbody", *rows, role="rowgroup"),
+        class_="cards answer-table",
+        role="table",
+    )
+    return scrolled(whole, said)
+
+
+def _figure(row: Row, arm: ArmAnswer, numbers: Mapping[tuple[str, str, str], int]) -> Markup:
+    cells = row.cells.get(arm.arm)
+    if cells is None:
+        return tag("td", "not measured", class_="quiet", role="cell", data_label=arm.name)
+    shown = figures(cells)
+    text = join(tag("b", shown.overhead or "no interval"), f" {shown.interval}")
+    number = numbers.get((cells[0].arm, cells[0].workload, cells[0].metric)) if len(cells) == 1 else None
+    linked = number is not None
+    link = tag("a" if linked else "span", text, href=f"#cell-{number}" if linked else None, class_="effect")
+    chip = tag("span", shown.symbol, class_=f"chip {CHIP[shown.verdict]}", title=shown.verdict.value)
+    return tag("td", link, " ", chip, role="cell", data_label=arm.name)

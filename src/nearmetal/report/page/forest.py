@@ -1,0 +1,258 @@
+"""The forest plot: all comparisons in one figure, as SVG that needs no script. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from ...model.result import Cell, Verdict
+from ...units import show_overhead
+from ..tables.answer import Answer, ArmAnswer, Row, figures
+from ..tables.cells import bounded, margin_text
+from .markup import Markup, join, tag
+
+AXIS = 26
+"""Height of the axis with its labels, in pixels."""
+_MOST_GROUPS, _FEW_ROWS = 3, 2
+_CLASSES = {
+    Verdict.SLOWER: "slower",
+    Verdict.FASTER: "faster",
+    Verdict.EQUIVALENT: "equal",
+    Verdict.NONE: "open",
+    Verdict.INCONSISTENT: "odd",
+}
+_TICKS = (
+    -0.9,
+    -0.5,
+    -0.2,
+    -0.1,
+    -0.05,
+    -0.03,
+    -0.01,
+    0.01,
+    0.03,
+    0.05,
+    0.1,
+    0.2,
+    0.5,
+    1,
+    2,
+    4,
+    9,
+    19,
+    49,
+    99,
+    999,
+)
+_LEAST_GAP = 44
+"""Pixels between the labels of two ticks."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Layout:
+    """Columns of the figure, in pixels.
+
+    name: class of the figure, by which style sheets choose one of several.
+    line, head: heights of a line and of a heading.
+    plot: left and right end of the plot.
+    overhead, interval: where these texts begin or end; None if they are left out.
+    """
+
+    name: str
+    width: int
+    line: int
+    head: int
+    plot: tuple[int, int]
+    overhead: int
+    interval: int | None
+
+
+WIDE = Layout(name="wide", width=960, line=17, head=24, plot=(190, 700), overhead=772, interval=786)
+NARROW = Layout(name="narrow", width=358, line=14, head=19, plot=(120, 286), overhead=356, interval=None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Line:
+    """One line of the figure: a label, and the cells that are drawn on it."""
+
+    label: str
+    cells: tuple[Cell, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Group:
+    title: str
+    lines: tuple[_Line, ...]
+
+
+def forest(found: Answer) -> Markup:
+    """Return the figure for wide and for narrow screens; style sheets show one of them."""
+    groups = _groups(found)
+    cells = [c for g in groups for line in g.lines for c in line.cells]
+    if not any(bounded(c) for c in cells):
+        return Markup("")
+    return tag(
+        "figure",
+        *(_drawing(groups, cells, layout) for layout in (WIDE, NARROW)),
+        tag(
+            "figcaption",
+            "Extra time against ",
+            found.baseline.environment,
+            f" with its interval. Grey band: the margin, {margin_text(max(c.margin for c in cells))}. "
+            "▲ slower, ▼ faster, ■ equal within the margin, ○ open, ◆ changed while it was measured.",
+        ),
+        class_="forest",
+    )
+
+
+def _groups(found: Answer) -> tuple[_Group, ...]:
+    """Lines by environment; or, if there are many environments and few rows, environments ranked by row."""
+    if len(found.arms) > _MOST_GROUPS and len(found.rows) <= _FEW_ROWS:
+        return tuple(
+            _Group(title=f"{row.label}   {row.baseline}", lines=_ranked(row, found.arms))
+            for row in found.rows
+        )
+    return tuple(
+        _Group(
+            title=arm.name,
+            lines=tuple(
+                _Line(label=r.label, cells=r.cells[arm.arm]) for r in found.rows if arm.arm in r.cells
+            ),
+        )
+        for arm in found.arms
+    )
+
+
+def _ranked(row: Row, arms: Iterable[ArmAnswer]) -> tuple[_Line, ...]:
+    lines = [_Line(label=a.name, cells=row.cells[a.arm]) for a in arms if a.arm in row.cells]
+    return tuple(sorted(lines, key=lambda line: max(_theta(c.overhead) for c in line.cells)))
+
+
+def _theta(overhead: float) -> float:
+    """Logarithm of the ratio of times; infinite where a side never ended."""
+    return math.log1p(overhead) if -1 < overhead < math.inf else math.copysign(math.inf, overhead)
+
+
+def _scale(cells: Sequence[Cell], layout: Layout) -> tuple[Callable[[float], float], tuple[float, float]]:
+    """A function from an overhead to pixels, and the ends of its axis as overheads.
+
+    It is linear within the margin and logarithmic far from it: one figure shows 1 % and a factor of 40.
+    """
+    unit = math.log1p(max(c.margin for c in cells)) or 0.01
+    ends = [t for c in cells if bounded(c) for o in (c.low, c.high) if math.isfinite(t := _theta(o))]
+    low, high = min(-2 * unit, *ends), max(2 * unit, *ends)
+    left, right = layout.plot
+    first, last = math.asinh(low / unit), math.asinh(high / unit)
+
+    def at(overhead: float) -> float:
+        place = math.asinh(_theta(overhead) / unit) if math.isfinite(_theta(overhead)) else _theta(overhead)
+        share = (place - first) / (last - first)
+        return round(left + (right - left) * min(1.02, max(-0.02, share)), 1)
+
+    return at, (math.expm1(low), math.expm1(high))
+
+
+def _drawing(groups: Sequence[_Group], cells: Sequence[Cell], layout: Layout) -> Markup:
+    at, (low, high) = _scale(cells, layout)
+    margin = max(c.margin for c in cells)
+    height = sum(layout.head + layout.line * len(g.lines) for g in groups) + AXIS
+    band = tag(
+        "rect",
+        x=str(at(-margin / (1 + margin))),
+        y="4",
+        width=str(round(at(margin) - at(-margin / (1 + margin)), 1)),
+        height=str(height - AXIS),
+        class_="margin",
+    )
+    parts = [band, *_axis(at, low, high, margin, height - AXIS + 4)]
+    y = 0
+    for group in groups:
+        parts.append(_text(0, y + layout.head - 7, group.title, "head"))
+        y += layout.head
+        for line in group.lines:
+            parts += _line(line, y + layout.line // 2 + 1, at, layout)
+            y += layout.line
+    return tag(
+        "svg",
+        tag("title", "Forest plot of all comparisons"),
+        *parts,
+        viewBox=f"0 0 {layout.width} {height}",
+        role="img",
+        aria_label="Forest plot; the table below it has the same figures",
+        class_=layout.name,
+    )
+
+
+def _axis(
+    at: Callable[[float], float], low: float, high: float, margin: float, bottom: int
+) -> Iterable[Markup]:
+    yield _segment(at(0), 4, at(0), bottom, "zero")
+    yield _text(at(0), bottom + 14, "0", "tick")
+    shown = [at(0)]
+    ends = (-margin / (1 + margin), margin)
+    for tick in (*ends, *sorted(_TICKS, key=abs)):
+        x = at(tick)
+        if low <= tick <= high and all(abs(x - other) >= _LEAST_GAP for other in shown):
+            shown.append(x)
+            yield _segment(x, bottom - 3, x, bottom + 2, "zero")
+            yield _text(x, bottom + 14, _tick(-margin if tick == ends[0] else tick), "tick")
+
+
+def _tick(overhead: float) -> str:
+    return show_overhead(overhead) if overhead >= 1 else f"{overhead * 100:+.3g} %".replace("-", "−")
+
+
+def _line(line: _Line, y: int, at: Callable[[float], float], layout: Layout) -> Iterable[Markup]:
+    said = figures(line.cells)
+    yield _text(8, y + 4, _cut(line.label, layout), "label")
+    for cell in line.cells:
+        kind = _CLASSES[cell.verdict]
+        if bounded(cell):
+            yield _segment(at(cell.low), y, at(cell.high), y, f"interval {kind}")
+        if bounded(cell) or cell.verdict is not Verdict.NONE:
+            yield _mark(at(cell.overhead), y, cell.verdict, small=len(line.cells) > 1)
+    kind = _CLASSES[said.verdict]
+    overhead = said.overhead or "no interval"
+    yield tag(
+        "text",
+        overhead if layout.interval is not None else f"{overhead} {said.symbol}",
+        x=str(layout.overhead),
+        y=str(y + 4),
+        class_=f"end {kind}",
+    )
+    if layout.interval is not None:
+        yield _text(layout.interval, y + 4, f"{said.interval} {said.symbol}".strip(), kind)
+
+
+def _cut(text: str, layout: Layout) -> str:
+    most = (layout.plot[0] - 14) * 10 // 66  # a letter of 12 pixels is about 6.6 wide
+    return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
+def _mark(x: float, y: int, verdict: Verdict, *, small: bool) -> Markup:
+    """The estimate, in a shape of its own for each verdict."""
+    r = 3 if small else 4.5
+    kind = f"mark {_CLASSES[verdict]}"
+    points: tuple[tuple[float, float], ...]
+    match verdict:
+        case Verdict.SLOWER:
+            points = ((x, y - r), (x + r, y + r), (x - r, y + r))
+        case Verdict.FASTER:
+            points = ((x, y + r), (x + r, y - r), (x - r, y - r))
+        case Verdict.EQUIVALENT:
+            s = r - 1
+            points = ((x - s, y - s), (x + s, y - s), (x + s, y + s), (x - s, y + s))
+        case Verdict.INCONSISTENT:
+            points = ((x, y - r), (x + r, y), (x, y + r), (x - r, y))
+        case Verdict.NONE:
+            return tag("circle", cx=str(x), cy=str(y), r=str(r - 1), class_=kind)
+    return tag("polygon", points=" ".join(f"{a:g},{b:g}" for a, b in points), class_=kind)
+
+
+def _segment(x1: float, y1: float, x2: float, y2: float, kind: str) -> Markup:
+    return tag("line", x1=str(x1), y1=str(y1), x2=str(x2), y2=str(y2), class_=kind)
+
+
+def _text(x: float, y: float, text: str, kind: str) -> Markup:
+    return tag("text", join(text), x=str(x), y=str(y), class_=kind)
