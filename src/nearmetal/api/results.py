@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from os import PathLike
@@ -80,7 +81,7 @@ def open_results(path: Path | None, parent: Path = RESULTS, note: Note = ignore)
         raise UsageError(
             "this directory holds a study in parts, and the command takes one part",
             where=str(path),
-            remedy=f"name a part: ls {path}",
+            remedy=f"name a part: ls {shlex.quote(str(path))}",
         )
     if path is not None and ((path / "study.yaml").exists() or not newest_first(path, ignore)):
         return ResultsDirectory.open(path)
@@ -147,8 +148,10 @@ def write_report(found: Results, *, figures: bool = False) -> list[Path]:
         provenance,
         [d for d in differences if isinstance(d, dict)] if isinstance(differences, list) else [],
         commands=(
-            f"nearmetal run {directory.path / 'study.yaml'} --seed {study.design.seed}",
-            f"nearmetal analyze {directory.path}",
+            shlex.join(
+                ["nearmetal", "run", str(directory.path / "study.yaml"), "--seed", str(study.design.seed)]
+            ),
+            shlex.join(["nearmetal", "analyze", str(directory.path)]),
         ),
     )
     out = [files.html, files.markdown, files.latex, files.csv]
