@@ -273,7 +273,7 @@ def test_a_lost_datagram_fails_its_slice_and_no_other(
     assert [line.parts[0].work for line in lines] == [100, 0, 100]
     assert lines[1].parts[0].seconds >= 0.5
     (row,) = rows(KernelWorkload(name="udp", kernel="udp", params={}), lines, verify)
-    assert row.status is Status.FAILED and row.reason == "1 of 3 time slices lost a datagram"
+    assert row.status is Status.FAILED and row.reason == "1 of 3 time shares lost a datagram"
 
 
 def sockets_of(process: Path) -> set[str]:

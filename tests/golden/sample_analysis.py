@@ -178,7 +178,7 @@ def cell(
         confidence=0.95,
         exploratory=True,
         verdict=verdict,
-        reason="" if not wait else f"interval wider than the margin after {blocks} blocks",
+        reason="" if not wait else f"interval wider than the margin after {blocks} rounds",
         decided_block=None if wait or not looks else looks[0].n,
         decided_seconds=None if wait or not looks else six(12.0 + 2.2 * looks[0].n),
         smallest_material=six(math.expm1(math.log1p(MARGIN) + (high - low) / 2)),
@@ -252,7 +252,9 @@ def analysis(blocks: int = 39, question: str = "") -> Analysis:
     )
     odd = next(i for i, c in enumerate(cells) if c.workload == "ep.S" and c.arm == "container/two")
     cells[odd] = replace(
-        cells[odd], verdict=Verdict.INCONSISTENT, reason="the looks at 27 and 39 blocks do not meet"
+        cells[odd],
+        verdict=Verdict.INCONSISTENT,
+        reason="an earlier and a later interval exclude each other: the machine changed during the run",
     )
     return Analysis(
         study="quick",

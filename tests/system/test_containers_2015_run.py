@@ -31,7 +31,7 @@ def test_every_part_runs_and_stands_beside_the_paper(here: Path) -> None:
     parts = {p["part"]: p for p in form["parts"]}
     assert list(parts) == ["q1", "q2", "q3", "rto", "cures", "ovs", "appendix"]
     for key, p in parts.items():
-        assert p["why"] == "1 block is done, too few for an interval", (key, p["why"], done.stderr)
+        assert p["why"] == "1 round is done, too few for an interval", (key, p["why"], done.stderr)
         assert p["result"]["blocks"] == 1 and p["result"]["failed_trials"] == 0, key
         assert p["result"]["cells"], key
     assert parts["q1"]["emulated"] and not parts["cures"]["emulated"]

@@ -2,6 +2,8 @@
 
 import json
 import os
+import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -37,8 +39,8 @@ def here(tmp_path: Path) -> Path:
             2,
             "needs 640 CPUs",
         ),
-        (["weigh", "native", "namespaces", "./program.sh"], 2, "a command stands behind --"),
-        (["weigh", "native", "namespaces", "ls", "-la"], 2, "a command and its options stand behind --"),
+        (["weigh", "native", "namespaces", "./program.sh"], 2, "a command comes after --"),
+        (["weigh", "native", "namespaces", "ls", "-la"], 2, "a command and its options come after --"),
         (["weigh", "native", "namespaces", "-w", "cg:X"], 2, 'unknown value "X"'),
         (["compare", ".", "."], 2, "is given on both sides"),
         (["quick", "--no-such-option"], 2, "nearmetal quick --help"),
@@ -104,3 +106,63 @@ def test_every_encoding_can_show_a_result(encoding: str, here: Path) -> None:
     )
     assert done.returncode == 0, done.stderr
     done.stdout.decode(encoding)
+
+
+def suggested(text: str) -> list[list[str]]:
+    """The commands that a text suggests."""
+    lines = re.findall(r"nearmetal (?:resume|try|analyze|plan|status)\b[^\n;)]*", text)
+    return [shlex.split(line.partition(" prints ")[0])[1:] for line in lines]
+
+
+def test_every_suggested_command_runs_as_it_is_printed(here: Path) -> None:
+    results = here / "results of a friend"
+    asked = ["weigh", "native", "namespaces", "--time", "5s", "--results", str(results)]
+    said = nearmetal(*asked, "--", "./program.sh", cwd=here)
+    (run,) = results.iterdir()
+    texts = [
+        said.stdout,
+        nearmetal("status", str(run), cwd=here).stdout,
+        nearmetal("init", "my study.yaml", cwd=here).stdout,
+        nearmetal("plan", "my study.yaml", cwd=here).stdout,
+    ]
+    commands = [words for text in texts for words in suggested(text)]
+    assert {words[0] for words in commands} >= {"resume", "plan"}
+    for words in commands:
+        measures = words[0] in ("resume", "try")
+        done = nearmetal(*words, *(["--dry-run"] if measures else []), cwd=here)
+        assert done.returncode == 0, (words, done.stderr)
+
+
+def test_resume_shows_the_rounds_to_come(here: Path) -> None:
+    measured = nearmetal(
+        "weigh", "native", "namespaces", "--time", "5s", "--json", "--", "./program.sh", cwd=here
+    )
+    done = json.loads(measured.stdout)["blocks"]
+    plan = json.loads(nearmetal("resume", "--dry-run", "--json", cwd=here).stdout)
+    assert done > 0 and plan["blocks"][0]["number"] == done + 1
+    assert plan["estimated_block_seconds"] < 2.0, "as measured, not 2 runs of 1 s in each of 3 trials"
+
+
+def test_unwritable_results_are_found_before_anything_is_built(here: Path) -> None:
+    asked = [
+        "weigh",
+        "native",
+        "namespaces",
+        "--time",
+        "5s",
+        "--results",
+        "/sys/kernel",
+        "--",
+        "./program.sh",
+    ]
+    done = nearmetal(*asked, cwd=here)
+    assert done.returncode != 0 and "--results DIR" in done.stderr
+    assert "building the network" not in done.stderr
+
+
+def test_ranks_share_cpus_if_they_may(here: Path) -> None:
+    ranks = str(2 * len(os.sched_getaffinity(0)))
+    refused = nearmetal("kernel", "ep", "--ranks", ranks, cwd=here)
+    assert refused.returncode == 2 and "--oversubscribe" in refused.stderr
+    done = nearmetal("kernel", "ep", "--ranks", ranks, "--oversubscribe", cwd=here)
+    assert done.returncode == 0 and "verified" in done.stdout, done.stderr

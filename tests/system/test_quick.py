@@ -154,7 +154,7 @@ def test_single_blocks_are_run_by_number_and_as_values(here: Path) -> None:
         text=True,
         check=True,
     )
-    assert [line.split(":")[0] for line in as_values.stdout.splitlines()] == ["block 4", "block 7"]
+    assert [line.split(":")[0] for line in as_values.stdout.splitlines()] == ["round 4", "round 7"]
     made = [(r["block"], r["attempt"]) for r in trial_lines(here)]
     assert {place: made.count(place) for place in made} == {(1, 1): 4, (4, 1): 4, (4, 2): 4, (7, 1): 4}
     status = json.loads(nearmetal("status", directory, "--json", cwd=here).stdout)

@@ -82,7 +82,7 @@ def trials(results: Path) -> dict[str, Any]:
 def test_applications_in_storage_of_two_kinds(tmp_path: Path) -> None:
     code, said, results = run(tmp_path, STUDY)
     assert code == 0, said
-    assert "fio met other things in one arm than in another" in said, said
+    assert "fio differs between the environments" in said, said
     by_arm = trials(results)
     for arm, kind in (("native/1x2", "loop device"), ("box/2x1", "no block device")):
         trial = by_arm[arm]

@@ -65,7 +65,7 @@ def test_containers_stand_in_and_the_papers_figures_beside_them(here: Path) -> N
     assert done.returncode == 0, done.stderr
     form: dict[str, Any] = json.loads(done.stdout)
     (part,) = form["parts"]
-    assert part["why"] == "1 block is done, too few for an interval", done.stderr
+    assert part["why"] == "1 round is done, too few for an interval", done.stderr
     assert part["result"]["failed_trials"] == 0, done.stderr
     arms = {f["arm"]: f for f in part["instances"]}
     assert list(arms) == ["one-container/1x2", "two-containers/2x1", "bare/1x2"]

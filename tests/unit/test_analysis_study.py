@@ -412,7 +412,7 @@ def test_an_aa_that_differs_takes_the_trust_away() -> None:
     assert a.noise_floor.reason.startswith("the baseline differs from itself in cg.seconds, triad.rate")
     assert "neither drift nor load" in a.noise_floor.reason and "steal" in a.noise_floor.reason
     drifting = run(40, {}, aa=0.1, drift=0.02)
-    assert "drift" in drifting.noise_floor.reason and "likeliest" in drifting.noise_floor.reason
+    assert "drift" in drifting.noise_floor.reason and "likely cause" in drifting.noise_floor.reason
     stolen = run(27, {}, aa=0.1, disturbance={"steal_share": 0.08, "other_cpu_share": 0.02})
     assert "steal" in stolen.noise_floor.reason and "8 %" in stolen.noise_floor.reason
 

@@ -39,7 +39,8 @@ def noise_floor(cells: Sequence[Cell], disturbance: Mapping[str, float | None]) 
     cause = _likeliest(odd or open_, disturbance)
     if odd:
         names = ", ".join(c.label for c in odd)
-        reason = f"the baseline differs from itself in {names}; {cause or _no_cause(disturbance)}"
+        why = f"likely cause: {cause}" if cause else _no_cause(disturbance)
+        reason = f"the baseline differs from itself in {names}; {why}"
     elif open_:
         reason = f"{len(open_)} of {len(cells)} comparisons of the baseline with itself are not decided yet"
     else:
@@ -96,10 +97,10 @@ def _likeliest(odd: Sequence[Cell], disturbance: Mapping[str, float | None]) -> 
     ]
     if loads:
         share, kind = max(loads)
-        return f"likeliest: {LOADS[kind]}, {100 * share:.2g} % of it in the median trial"
+        return f"{LOADS[kind]}, {100 * share:.2g} % of it in the median trial"
     drifts = [abs(trend(np.asarray(c.baseline_values, dtype=np.float64))) for c in odd]
     if any(t > CLEAR_TREND for t in drifts):
-        return "likeliest: drift, the baseline rises or falls over the rounds (frequency, heat, caches)"
+        return "drift: the baseline rises or falls over the rounds (frequency, heat, caches)"
     return ""
 
 

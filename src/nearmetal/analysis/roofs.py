@@ -209,10 +209,10 @@ def words(roof: MeasuredRoof) -> str:
     """Describe a roof in words.
 
     For example 'memory bandwidth, STREAM, of 2 ranks', 'sequential reads of the disk of /scratch', or
-    'latency of plain TCP sockets over the network of lxc/2x1'.
+    'latency of plain TCP sockets on the same network'.
     """
     if roof.name == SOCKETS:
-        return f"{WORDS[SOCKETS]} over {f'the network of {roof.place}' if roof.place else 'loopback'}"
+        return f"{WORDS[SOCKETS]} {'on the same network' if roof.place else 'over loopback'}"
     if roof.place:
         return f"{WORDS.get(roof.name, roof.name)} of {roof.place}"
     carrier = {Transport.SHM.value: " in shared memory", Transport.TCP.value: " over loopback"}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from os import PathLike
@@ -87,7 +86,7 @@ def open_results(path: Path | None, parent: Path = RESULTS, note: Note = ignore)
         raise UsageError(
             "this directory holds a study in parts, and the command takes one part",
             where=str(path),
-            remedy=f"name a part: ls {path}",
+            remedy=f"name a part: ls {shlex.quote(str(path))}",
         )
     if path is not None and ((path / "study.yaml").exists() or not newest_first(path, ignore)):
         return ResultsDirectory.open(path)
@@ -154,8 +153,10 @@ def write_report(found: Results, *, figures: bool = False) -> list[Path]:
         provenance,
         [d for d in differences if isinstance(d, dict)] if isinstance(differences, list) else [],
         commands=(
-            f"nearmetal run {shlex.quote(str(directory.path / 'study.yaml'))} --seed {study.design.seed}",
-            f"nearmetal analyze {shlex.quote(str(directory.path))}",
+            shlex.join(
+                ["nearmetal", "run", str(directory.path / "study.yaml"), "--seed", str(study.design.seed)]
+            ),
+            shlex.join(["nearmetal", "analyze", str(directory.path)]),
         ),
         when=found.day,
     )

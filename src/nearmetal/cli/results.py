@@ -112,8 +112,8 @@ def compare(
     against: list[str] = typer.Option(
         [],
         "--arms",
-        help="FIRST=SECOND: environments, or arms such as bare/1x1, to set against each other; else each is "
-        "set against itself.",
+        help="FIRST=SECOND: environments to compare, or one placement such as bare/1x1; else each is "
+        "compared with itself.",
     ),
     json: bool = Json,
 ) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import tempfile
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -180,7 +181,7 @@ class ResultsDirectory:
             raise RecordsError(
                 "this run ended before its first round: there is no plan and nothing was measured",
                 where=str(self.path),
-                remedy=f"start it afresh: nearmetal run {self.path / STUDY}",
+                remedy=f"start it afresh: nearmetal run {shlex.quote(str(self.path / STUDY))}",
             )
         data = json_object(file)
         require_schema(data, "plan", _OLD_SCHEMA if data.get("schema") == _OLD_SCHEMA else _SCHEMA, file)

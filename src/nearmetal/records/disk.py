@@ -26,6 +26,13 @@ def try_line(directory: Path | str) -> str:
     return f"nearmetal try {shlex.quote(str(directory))}"
 
 
+def analyze_line(directory: Path | str) -> str:
+    """The command that shows every figure of a results directory. Without one it shows the newest below
+    results/."""
+    named = "" if Path(directory).parent == Path("results") else f" {shlex.quote(str(directory))}"
+    return f"nearmetal analyze --all{named}"
+
+
 def failure(error: OSError, where: Path, *, kept: str, remedy: str = "") -> RecordsError:
     """Return the error to raise for `error` while writing below `where`.
 

@@ -3,6 +3,7 @@ baseline, for one workload. Pure."""
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -47,7 +48,7 @@ def chosen(analysis: Analysis, wanted: str, where: str) -> Cell:
         raise UsageError(
             "no material overhead here has a cause with a change that could be tried",
             where=where,
-            remedy=f"nearmetal analyze {where} shows what was found",
+            remedy=f"nearmetal analyze {shlex.quote(where)} shows what was found",
         )
     named = [c for c in cells if not wanted or wanted in _names(c)]
     if not named:

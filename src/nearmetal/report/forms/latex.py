@@ -88,7 +88,7 @@ def latex_text(study: Study, analysis: Analysis) -> str:
         answer_sentence(study, analysis),
         *emulation_warnings(analysis),
         f"Margin {margin}; noise floor (half-width of the baseline against itself): {floor}; "
-        f"{plural(analysis.blocks, 'block')}; seed {analysis.seed:x}",
+        f"{plural(analysis.blocks, 'round')}; seed {analysis.seed:x}",
         "Interval: anytime-valid, of the time-equivalent overhead; n counts rounds",
     )
     lines = [

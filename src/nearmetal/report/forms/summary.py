@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from ...model.result import Analysis, Cell, Verdict
 from ...model.study import Study
-from ...records.disk import resume_line
+from ...records.disk import analyze_line, resume_line
 from ...units import show_clock
 from ..tables.answer import Answer, ArmAnswer, Figures, Row, answer, figures, noise_sentence
 from ..tables.cells import bounded, emulation_warnings, margin_text, question_text
@@ -89,7 +89,8 @@ def summary_text(
     if said:
         _labelled(out, "Next", said, width, command=command)
     if report is not None:
-        _labelled(out, "Report", f"{report}   (every figure: nearmetal analyze --all)", width)
+        said = f"{report}; every figure"
+        _labelled(out, "Report", said, width, command=analyze_line(results_dir))
     return out
 
 

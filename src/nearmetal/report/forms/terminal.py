@@ -95,7 +95,7 @@ def _beside(analysis: Analysis, inside: InsideRecord) -> list[str]:
         shares = by_roof.setdefault(line.roof, {}).setdefault(line.metric, [])
         shares.append(f"{line.arm} {share_figure(line.share)}")
     roofs = [
-        f"Upper bound {roof}: "
+        f"Upper bound: {roof}: "
         + "; ".join(f"{metric} {', '.join(shares)}" for metric, shares in metrics.items())
         for roof, metrics in by_roof.items()
     ]

@@ -329,7 +329,8 @@ def _to_try(analysis: Analysis, results_dir: str | None) -> tuple[str, ...]:
     found = [c for c in analysis.cells if c.attribution is not None and c.attribution.change]
     if not found or results_dir is None:
         return ()
-    return (f"{plural(len(found), 'change')} suggested; whether it helps:  {try_line(results_dir)}",)
+    help_ = "it helps" if len(found) == 1 else "they help"
+    return (f"{plural(len(found), 'change')} suggested; to see whether {help_}:  {try_line(results_dir)}",)
 
 
 def _to_decide(analysis: Analysis, results_dir: str | None) -> tuple[str, ...]:

@@ -37,8 +37,8 @@ def share_figure(share: float) -> str:
 
 
 def roof_text(roof: Roof, unit: str) -> str:
-    """'75 GB/s (memory bandwidth, STREAM Triad of 2 ranks)'."""
-    return one_line(f"{show(roof.value, unit)} ({roof.words})")
+    """'75 GB/s, memory bandwidth, STREAM Triad of 2 ranks'."""
+    return one_line(f"{show(roof.value, unit)}, {roof.words}")
 
 
 def roof_lines(analysis: Analysis) -> tuple[RoofLine, ...]:

@@ -72,5 +72,5 @@ def trust_in(study: Study, noise: NoiseFloor) -> Trust:
     else:
         grade = Grade.NOISY
         said = f"{base} may differ from itself by: {figures}; smaller costs cannot be seen yet"
-        said += f"; {cause}" if cause else ""
+        said += f"; likely cause: {cause}" if cause else ""
     return Trust(grade=grade, sentence=f"{grade}: {said}", cause=cause)
