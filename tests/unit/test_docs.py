@@ -187,7 +187,7 @@ def test_a_wrong_shell_command_does_not_parse(line: str) -> None:
 
 def test_commands_are_found_in_the_pages() -> None:
     """The search above is not blind: it finds commands, options, and stops at '--'."""
-    assert ("clean", ["--dry-run"]) in list(calls(ROOT / "docs" / "guide" / "automation.md"))
+    assert ("clean", ["--dry-run"]) in list(calls(ROOT / "docs" / "guide" / "resume-and-clean-up.md"))
     assert ("weigh", ["--mpi", "--ranks"]) in list(calls(OWN_PROGRAM))
 
 
