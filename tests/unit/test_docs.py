@@ -89,6 +89,24 @@ def test_the_site_names_every_page_and_no_other() -> None:
     assert sorted(nav) == sorted(str(p.relative_to(docs)) for p in docs.rglob("*.md"))
 
 
+# -------------------------------------------------------------------------------------------------------- words
+
+INNER_WORDS = re.compile(
+    r"\b(arms?|folds?|folded|seats?|roofs?|slices?|stands?|standing|looks?)\b", re.IGNORECASE
+)
+PAGES_OF_USERS = [
+    ROOT / "README.md",
+    *(ROOT / "docs" / f"{name}.md" for name in ("index", "guide", "ten-minutes", "workloads")),
+    *sorted((ROOT / "docs" / "guide").glob("*.md")),
+]
+
+
+@pytest.mark.parametrize("page", [pytest.param(p, id=p.name) for p in PAGES_OF_USERS])
+def test_pages_of_users_have_no_words_of_the_code(page: Path) -> None:
+    """Names in code spans, such as `mode: slices`, are what a user has to type."""
+    assert INNER_WORDS.findall(re.sub(r"`[^`]*`", "", prose(page))) == []
+
+
 # ------------------------------------------------------------------------------------- commands and options
 
 
