@@ -89,7 +89,7 @@ def test_the_site_names_every_page_and_no_other() -> None:
     assert sorted(nav) == sorted(str(p.relative_to(docs)) for p in docs.rglob("*.md"))
 
 
-# -------------------------------------------------------------------------------------------------------- words
+# ------------------------------------------------------------------------------------------------------ words
 
 INNER_WORDS = re.compile(
     r"\b(arms?|folds?|folded|seats?|roofs?|slices?|stands?|standing|looks?)\b", re.IGNORECASE
