@@ -5,10 +5,12 @@ from __future__ import annotations
 import ast
 import inspect
 import re
+import shlex
 import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -87,6 +89,24 @@ def test_the_site_names_every_page_and_no_other() -> None:
     assert sorted(nav) == sorted(str(p.relative_to(docs)) for p in docs.rglob("*.md"))
 
 
+# ------------------------------------------------------------------------------------------------------ words
+
+INNER_WORDS = re.compile(
+    r"\b(arms?|folds?|folded|seats?|roofs?|slices?|stands?|standing|looks?)\b", re.IGNORECASE
+)
+PAGES_OF_USERS = [
+    ROOT / "README.md",
+    *(ROOT / "docs" / f"{name}.md" for name in ("index", "guide", "ten-minutes", "workloads")),
+    *sorted((ROOT / "docs" / "guide").glob("*.md")),
+]
+
+
+@pytest.mark.parametrize("page", [pytest.param(p, id=p.name) for p in PAGES_OF_USERS])
+def test_pages_of_users_have_no_words_of_the_code(page: Path) -> None:
+    """Names in code spans, such as `mode: slices`, are what a user has to type."""
+    assert INNER_WORDS.findall(re.sub(r"`[^`]*`", "", prose(page))) == []
+
+
 # ------------------------------------------------------------------------------------- commands and options
 
 
@@ -131,9 +151,61 @@ def test_commands_and_options_exist(page: Path) -> None:
             assert option in known[command] | {"-h", "--help"}, f"{page.name}: {command} has no {option}"
 
 
+def typed_words(line: str) -> list[str]:
+    """The words of a shell line up to a comment, a pipe or a redirection."""
+    lexer = shlex.shlex(line, posix=True, punctuation_chars="|>;&")
+    lexer.whitespace_split = True
+    return list(takewhile(lambda word: not re.fullmatch(r"[|>;&]+", word), lexer))
+
+
+def shell_commands(page: Path) -> list[list[str]]:
+    """The arguments of each line of a page's shell blocks that calls nearmetal."""
+    lines = [line for b in blocks(page) if b.language in ("sh", "") for line in b.text.splitlines()]
+    return [typed_words(line)[1:] for line in lines if line.startswith("nearmetal ")]
+
+
+def parse_by_the_command_line(words: list[str]) -> None:
+    """Parse arguments as nearmetal does, without running a command. Raises what the parser raises."""
+    from typer.main import get_command
+
+    from nearmetal.cli.app import application
+
+    command: Any = get_command(application(words))
+    context: Any = None
+    name = "nearmetal"
+    while True:
+        context = command.make_context(name, list(words), parent=context)
+        if not hasattr(command, "commands"):
+            return
+        name, command, words = command.resolve_command(context, [*context._protected_args, *context.args])
+
+
+@pytest.mark.parametrize("page", BY_NAME)
+def test_shell_commands_parse(page: Path) -> None:
+    for words in shell_commands(page):
+        try:
+            parse_by_the_command_line(words)
+        except Exception as error:
+            pytest.fail(f"{page.name}: nearmetal {shlex.join(words)}: {error}")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "nearmetal weigh native --no-such-option",
+        "nearmetal image no-such-command",
+        "nearmetal quick --time",
+        "nearmetal image build",
+    ],
+)
+def test_a_wrong_shell_command_does_not_parse(line: str) -> None:
+    with pytest.raises(Exception, match=r"(?i)no such|requires an argument|missing parameter"):
+        parse_by_the_command_line(typed_words(line)[1:])
+
+
 def test_commands_are_found_in_the_pages() -> None:
     """The search above is not blind: it finds commands, options, and stops at '--'."""
-    assert ("clean", ["--dry-run"]) in list(calls(ROOT / "docs" / "guide" / "automation.md"))
+    assert ("clean", ["--dry-run"]) in list(calls(ROOT / "docs" / "guide" / "resume-and-clean-up.md"))
     assert ("weigh", ["--mpi", "--ranks"]) in list(calls(OWN_PROGRAM))
 
 

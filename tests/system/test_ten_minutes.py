@@ -1,0 +1,58 @@
+"""The commands of the page for a new user's own program run as printed, and print what the page promises."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.more
+
+PAGE = Path(__file__).parents[2] / "docs" / "ten-minutes.md"
+BIN = Path(sys.executable).parent
+TIME = "20s"  # in place of the minutes of the page
+MPI_PROGRAM = """\
+#include <mpi.h>
+
+int main(int argc, char **argv)
+{
+    MPI_Init(&argc, &argv);
+    for (int i = 0; i < 1000; i++)
+        MPI_Barrier(MPI_COMM_WORLD);
+    MPI_Finalize();
+    return 0;
+}
+"""
+
+
+def shell_blocks() -> list[str]:
+    """The shell blocks of the page behind the installation, with a shorter time for each run."""
+    blocks = re.findall(r"^```sh\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL)
+    return [re.sub(r"--time \w+", f"--time {TIME}", block) for block in blocks if "git clone" not in block]
+
+
+def test_the_page_is_short() -> None:
+    assert len(PAGE.read_text().split()) <= 600
+
+
+def test_the_commands_of_the_page_run(tmp_path: Path) -> None:
+    mpicc = shutil.which("mpicc")
+    assert mpicc is not None
+    (tmp_path / "my_mpi_app.c").write_text(MPI_PROGRAM)
+    subprocess.run([mpicc, "my_mpi_app.c", "-o", "my_mpi_app"], cwd=tmp_path, check=True)
+
+    blocks = shell_blocks()
+    assert sum("nearmetal weigh" in block for block in blocks) == 2
+    env = {**os.environ, "PATH": f"{BIN}:{os.environ['PATH']}"}
+    for block in blocks:
+        done = subprocess.run(
+            ["/bin/sh", "-ec", block], cwd=tmp_path, env=env, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, block + done.stderr
+        for begin in ("What does ", "namespaces ", "Noise ", "Report "):
+            assert re.search(rf"^{begin}", done.stdout, re.MULTILINE), f"{begin!r} in\n{done.stdout}"
