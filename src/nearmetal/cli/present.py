@@ -70,7 +70,7 @@ def _print_answer(found: Results) -> None:
         width=shutil.get_terminal_size((PIPE_WIDTH, 24)).columns,
         absent=_absent(directory),
     )
-    _print_text(text)
+    print_text(text)
 
 
 def _absent(directory: ResultsDirectory) -> dict[str, str]:
@@ -80,7 +80,8 @@ def _absent(directory: ResultsDirectory) -> dict[str, str]:
     return {name.partition("/")[0]: str(why) for name, why in reversed(arms.items())}
 
 
-def _print_text(text: Text) -> None:
+def print_text(text: Text) -> None:
+    """Print a text on standard output, with its styles only on a terminal."""
     from rich.console import Console
 
     if sys.stdout.isatty():
@@ -105,7 +106,7 @@ def _print_everything(found: Results) -> None:
         width=shutil.get_terminal_size((PIPE_WIDTH, 24)).columns,
         inside=_inside(directory),
     )
-    _print_text(text)
+    print_text(text)
     print()
     boots = boot_leaf(study, RecordIndex(found.trials), directory.provenance)
     if boots is not None:
