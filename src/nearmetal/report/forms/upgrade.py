@@ -82,20 +82,24 @@ def _counts(rows: tuple[Row, ...]) -> str:
 
 
 def _table(out: Text, rows: tuple[Row, ...], width: int) -> None:
+    """Append the rows, without the values before and after if the names would not fit beside them."""
     lines = [_HEADS, *((r.subject, r.metric, r.before, r.after, r.change, r.interval) for r in rows)]
     wide = [max(columns(line[i]) for line in lines) for i in range(len(_HEADS))]
     wide[4] = max(columns(line[4]) for line in lines[1:])
     wide[5] = max(wide[5], columns(_HEADS[4]) - wide[4] - 1)
-    spare = width - sum(wide[2:]) - 4 * len(_GAP) - 3
-    names = min(wide[0], max(12, spare - wide[1]))
-    metrics = max(8, min(wide[1], spare - names))
+    spare = width - wide[4] - wide[5] - 2 * len(_GAP) - 3
+    values = wide[2] + wide[3] + 2 * len(_GAP)
+    whole = wide[0] + wide[1] + values <= spare
+    names = min(wide[0], spare - (values if whole else 0) - 8)
+    metrics = min(wide[1], spare - names)
     for i, (subject, metric, before, after, change, interval) in enumerate(lines):
-        head = f"{pad(cut(subject, names), names)}{_GAP}{pad(cut(metric, metrics), metrics)}"
-        values = f"{pad(before, wide[2], right=True)}{_GAP}{pad(after, wide[3], right=True)}"
+        head = f"{pad(cut(subject, names), names)}{_GAP}{pad(cut(metric, metrics), metrics)}{_GAP}"
+        if whole:
+            head += f"{pad(before, wide[2], right=True)}{_GAP}{pad(after, wide[3], right=True)}{_GAP}"
         if i == 0:
-            out.append(f"{head}{_GAP}{values}{_GAP}{change}\n", style="bold")
+            out.append(f"{head}{change}\n", style="bold")
             continue
         r = rows[i - 1]
-        out.append(f"{head}{_GAP}{values}{_GAP}", style=None if r.cell.deciding else "dim")
+        out.append(head, style=None if r.cell.deciding else "dim")
         effect = f"{pad(change, wide[4], right=True)} {pad(interval, wide[5])} {r.symbol}\n"
         out.append(effect, style=VERDICT_STYLES[r.cell.verdict])

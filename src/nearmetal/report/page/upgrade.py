@@ -5,23 +5,26 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from ...model.result import Verdict
 from ..tables import upgrade as words
 from ..tables.cells import verdict_text
 from ..tables.upgrade import Row, Upgrade
+from ..text import plural
 from .markup import Markup, join, table, tag
 from .sections import CHIP
 from .whole import Drawings, framed
 
 WIDTH, HEIGHT = 240, 22
-"""Pixels of the interval of one row."""
-_HEADS = ("comparison", "before", "after", "change in time", "interval", "boots", "verdict")
+"""Pixels of the strip of one row."""
+MOST_ROWS = 12
+"""Rows above which those within the margin are folded."""
+_HEADS = ("comparison", "before → after", "change in time", "verdict")
 
 
 def upgrade_page(u: Upgrade) -> str:
     """The whole page."""
     rows = words.rows(u)
     most = _reach(rows, u.margin)
-    lines = [_line(r, most) for r in rows]
     step = words.next_step(u)
     noted = [item for label, text in words.notes(u) for item in (tag("dt", label), tag("dd", text))]
     scale = f"Every strip runs from {_end(-most)} to {_end(most)}; the grey band is the margin."
@@ -30,7 +33,7 @@ def upgrade_page(u: Upgrade) -> str:
             "section",
             tag("h2", "Comparisons"),
             tag("p", f"{words.basis(u)}. {scale}", class_="quiet"),
-            table(_HEADS, lines, label="Comparisons over boots"),
+            *_tables(u, rows, most),
             tag("p", f"Next: {step}.") if step else "",
             id="verdicts",
             aria_label="Comparisons",
@@ -50,16 +53,28 @@ def upgrade_page(u: Upgrade) -> str:
     )
 
 
+def _tables(u: Upgrade, rows: Sequence[Row], most: float) -> list[Markup]:
+    """One table; of many rows, those within the margin in another one that can be opened."""
+    equal = [r for r in rows if r.cell.verdict is Verdict.EQUIVALENT] if len(rows) > MOST_ROWS else []
+    other = [r for r in rows if r not in equal]
+    tables = [
+        table(_HEADS, [_line(r, most) for r in some], label=f"Comparisons over boots: {label}")
+        for some, label in ((other, "what is not within the margin"), (equal, "what is within the margin"))
+        if some
+    ]
+    if equal:
+        summary = f"{plural(len(equal), 'comparison')} within {words.percent(u.margin)}"
+        tables[-1] = tag("details", tag("summary", summary), tables[-1], class_="plain", open=not other)
+    return tables
+
+
 def _line(r: Row, most: float) -> tuple[str, ...]:
     verdict = tag("span", verdict_text(r.cell.verdict), class_=f"chip {CHIP[r.cell.verdict]}")
     return (
         f"{r.subject}: {r.metric}" + ("" if r.cell.deciding else " (does not decide)"),
-        r.before,
-        r.after,
-        r.change,
-        join(_strip(r, most), r.interval or "not bounded"),
-        f"{r.cell.boots[0]} + {r.cell.boots[1]}",
-        join(verdict, tag("span", r.cell.reason, class_="sub")),
+        f"{r.before} → {r.after}",
+        join(_strip(r, most), tag("b", r.change), f" {r.interval or 'not bounded'}"),
+        join(verdict, " ", tag("span", r.cell.reason, class_="sub")),
     )
 
 
