@@ -12,7 +12,7 @@ from statsmodels.regression.mixed_linear_model import MixedLM
 from statsmodels.stats.multitest import multipletests
 
 from nearmetal.analysis.intervals.fieller import fieller
-from nearmetal.analysis.intervals.mean import paired_t, t_e_value, variance
+from nearmetal.analysis.intervals.mean import paired_t, t_e_value, variance, welch
 from nearmetal.analysis.intervals.multiplicity import holm
 from nearmetal.analysis.intervals.quantiles import least_n, least_n_equal_tails, quantile_ranks
 from nearmetal.analysis.intervals.rank_sum import attained, rank_sum
@@ -45,6 +45,11 @@ def test_sleep_paired() -> None:
     assert t.t == pytest.approx(-4.0621, abs=5e-5)
     assert t.p == pytest.approx(0.002833, abs=5e-7)
     assert (t.interval.low, t.interval.high) == pytest.approx((-2.4599, -0.7001), abs=5e-5)
+
+
+def test_sleep_welch() -> None:
+    assert welch(SLEEP_1, SLEEP_2, 0.95).df == pytest.approx(17.776, abs=5e-4)
+    assert welch(SLEEP_1, SLEEP_2, 0.95).t == pytest.approx(-1.8608, abs=5e-5)
 
 
 def test_rank_sum_of_the_permeability_of_membranes() -> None:

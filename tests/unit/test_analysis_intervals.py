@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from nearmetal.analysis.intervals.fieller import fieller
-from nearmetal.analysis.intervals.mean import anytime_mean, geometric_mean, paired_t, variance
+from nearmetal.analysis.intervals.mean import anytime_mean, geometric_mean, paired_t, variance, welch
 from nearmetal.analysis.intervals.quantiles import (
     median_interval,
     quantile_interval,
@@ -89,6 +89,7 @@ def test_spread_of_one_value_is_unknown_not_zero() -> None:
     assert math.isnan(variance(np.array([3.0])))
     for call in (
         lambda: paired_t(np.array([1.0]), 0.95),
+        lambda: welch(np.array([1.0]), np.array([1.0, 2.0]), 0.95),
         lambda: rank_sum([], [1.0], 0.05),
         lambda: fieller(np.array([1.0]), np.array([1.0]), 0.95),
         lambda: variance_components(np.array([[1.0], [2.0]])),

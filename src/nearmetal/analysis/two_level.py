@@ -12,8 +12,11 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
+import numpy as np
+
 from ..model.result import Analysis, Cell, Interval, Verdict
 from ..model.study import Better
+from .intervals.mean import welch
 from .intervals.rank_sum import attained, least_size, rank_sum
 from .verdict import judge
 
@@ -95,7 +98,10 @@ def _alpha(confidence: float) -> float:
 
 
 def compare_boots(before: Sequence[float], after: Sequence[float], better: Better, level: float) -> Interval:
-    """Return the rank-sum interval of theta = s (after - before), with s = 1 if lower is better, else -1.
+    """Return the interval of theta = s (after - before), with s = 1 if lower is better, else -1.
+
+    It holds the exact rank-sum interval, which needs no distribution but the same one on both sides, and
+    Welch's interval, which keeps its level if one side spreads more than the other.
 
     before, after: means of logs, one number per boot.
     level: error probability of the interval.
@@ -103,7 +109,12 @@ def compare_boots(before: Sequence[float], after: Sequence[float], better: Bette
     The ends are infinite if there are too few boots for the level. Raises ValueError if a side has no boot.
     """
     sign = 1 if better is Better.LOWER else -1
-    return rank_sum([sign * x for x in before], [sign * x for x in after], level)
+    old, new = ([sign * x for x in side] for side in (before, after))
+    exact = rank_sum(old, new, level)
+    if math.isinf(exact.low):
+        return exact
+    mean = welch(np.asarray(new), np.asarray(old), 1 - level).interval
+    return replace(exact, low=min(exact.low, mean.low), high=max(exact.high, mean.high))
 
 
 def compare_states(

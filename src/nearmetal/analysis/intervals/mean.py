@@ -79,6 +79,19 @@ def paired_t(d: FloatArray, confidence: float) -> TTest:
     return _t_test(mean, error, float(d.size - 1), confidence)
 
 
+def welch(a: FloatArray, b: FloatArray, confidence: float) -> TTest:
+    """Welch's t of mean(a) - mean(b), unequal variances. Raises ValueError for fewer than two values a
+    side."""
+    if min(a.size, b.size) < 2:
+        raise ValueError("Welch's test needs at least two values on each side")
+    va, vb = variance(a) / a.size, variance(b) / b.size
+    difference, total = float(np.mean(a) - np.mean(b)), va + vb
+    if total == 0:
+        return _t_test(difference, 0.0, float(a.size + b.size - 2), confidence)
+    df = total**2 / (va**2 / (a.size - 1) + vb**2 / (b.size - 1))
+    return _t_test(difference, math.sqrt(total), df, confidence)
+
+
 def t_e_value(d: FloatArray, g: float) -> float:
     """The e-value of the t statistic under a normal prior of variance g on mean / sigma (right-Haar mixture).
 
