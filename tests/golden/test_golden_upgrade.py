@@ -84,6 +84,7 @@ def upgrade() -> Upgrade:
             Change(name="kernels of nearmetal", before=("a" * 64,), after=("b" * 64,), upgrade=False),
         ),
         not_compared=("ft: only in runs from after",),
+        lost=(),
         failed_trials=2,
     )
 

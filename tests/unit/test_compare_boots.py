@@ -218,6 +218,28 @@ def test_what_is_not_alike_is_named(made: Make) -> None:
     assert "The sides differ in more than the upgrade: study, machine, nearmetal" in sentence(u)
 
 
+def test_what_fails_after_the_upgrade_leaves_the_answer_open(made: Make) -> None:
+    """The other arm cannot start any more, or its cg fails in every round."""
+    before = [made("a", f"old {i}") for i in range(8)]
+    alone = STUDY.replace(
+        "  box: {backend: namespaces}\n", "  dot: {backend: namespaces, attachment: none}\n"
+    )
+    after = [made("b", f"new {i}", study=alone) for i in range(8)]
+    u = compared(before, after)
+    assert u.answer is Answer.OPEN and u.lost == ("box/one",)
+    assert "Measured before, but not after: box/one." in sentence(u)
+    failing = [made("c", f"new {i}") for i in range(8)]
+    for path in failing:
+        file = next((path / "trials").iterdir())
+        trials = [json.loads(line) for line in file.read_text().splitlines()]
+        for trial in trials:
+            if trial["arm"] == "box/one":
+                trial["rows"] = [row for row in trial["rows"] if row["workload"] != "cg"]
+        file.write_text("".join(json.dumps(trial) + "\n" for trial in trials))
+    u = compared(before, failing)
+    assert u.answer is Answer.OPEN and u.lost == ("cg of box/one",)
+
+
 def test_a_margin_after_the_data_is_exploratory(made: Make) -> None:
     sides = [made("a", "1")], [made("b", "2")]
     assert not compared(*sides).margin_exploratory and not compared(*sides, margin=0.03).margin_exploratory

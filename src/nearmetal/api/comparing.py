@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,9 @@ _MAY_DIFFER = frozenset(
     )
 )
 """Keys of a design that change how long and how often is measured, not what is measured."""
+
+
+_ONLY_BEFORE, _NOTHING_AFTER = "only in runs from before", "no values in runs from after"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,6 +83,8 @@ def compare(
             remedy="--arms FIRST=SECOND, with names that nearmetal analyze shows",
         )
     family = sum(c.deciding for c in cells)
+    if not against:
+        left_out |= _without_values(old, new, left_out)
     return Upgrade(
         cells=cells,
         boots=(len(boots[0]), len(boots[1])),
@@ -93,6 +98,7 @@ def compare(
         machine=cpu_summary({name: provenance.get(name) for name in ("cpu", "memory")}),
         changes=tuple(_changes(old, new)),
         not_compared=tuple(f"{name}: {why}" for name, why in left_out.items()),
+        lost=tuple(name for name, why in left_out.items() if why in (_ONLY_BEFORE, _NOTHING_AFTER)),
         failed_trials=sum(r.found.analysis.failed_trials for r in runs),
     )
 
@@ -170,12 +176,32 @@ def _unlike(before: Sequence[_Run], after: Sequence[_Run], *, arms: bool) -> dic
         old, new = ([part(s) for s in side] for side in studies)
         for name in dict.fromkeys(n for own in (*old, *new) for n in own):
             if not any(name in own for own in new):
-                out[name] = "only in runs from before"
+                out[name] = _ONLY_BEFORE
             elif not any(name in own for own in old):
                 out[name] = "only in runs from after"
             elif len({repr(own[name]) for own in (*old, *new) if name in own}) > 1:
                 out[name] = "the studies define it differently"
     return out
+
+
+def _without_values(before: Sequence[_Run], after: Sequence[_Run], known: Collection[str]) -> dict[str, str]:
+    """Return what one side has measured and the other, in which it failed throughout, has not.
+
+    known: workloads and arms that are not compared for another reason.
+    """
+    old, new = (dict.fromkeys(m for r in side for m in _measured(r)) for side in (before, after))
+    return {
+        f"{workload} of {arm}": _NOTHING_AFTER if (arm, workload) in old else "no values in runs from before"
+        for arm, workload in (*old, *new)
+        if ((arm, workload) in old) != ((arm, workload) in new) and not {arm, workload} & set(known)
+    }
+
+
+def _measured(run: _Run) -> list[tuple[str, str]]:
+    """Return the arms of a run with the workloads that have values there."""
+    analysis = run.found.analysis
+    cells = [c for c in (*analysis.noise_floor.cells, *analysis.cells) if c.d]
+    return [(arm, c.workload) for c in cells for arm in (c.baseline, c.arm)]
 
 
 def _changes(before: Sequence[_Run], after: Sequence[_Run]) -> list[Change]:

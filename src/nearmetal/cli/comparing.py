@@ -10,6 +10,7 @@ from pathlib import Path
 import typer
 
 from ..errors import ExitCode, UsageError
+from ..report.forms.upgrade import upgrade_text
 from ..report.tables.upgrade import Answer, Upgrade, upgrade_json
 from .common import FailOn, complain, print_json
 from .measuring import margin_of
@@ -18,8 +19,8 @@ from .view import analysed
 
 
 def compare(
-    before: list[Path] = typer.Option([], "--before", help="Runs from before: one directory or several."),
-    after: list[Path] = typer.Option([], "--after", help="Runs from after."),
+    before: list[Path] = typer.Option([], "--before", metavar="DIR...", help="Runs from before the upgrade."),
+    after: list[Path] = typer.Option([], "--after", metavar="DIR...", help="Runs from after it."),
     margin: str = typer.Option(
         None,
         "--margin",
@@ -36,10 +37,9 @@ def compare(
     html: Path = typer.Option(None, "--html", help="Write the answer as a page to this file."),
     everything: bool = typer.Option(False, "--all", help="Show every comparison."),
     json: bool = typer.Option(False, "--json", help="The result as JSON on standard output."),
-    unnamed: list[Path] = typer.Argument(None, hidden=True),
+    unnamed: list[Path] = typer.Argument(None, metavar="", hidden=True),
 ) -> int:
     from ..api.comparing import compare as compared
-    from ..report.forms.upgrade import upgrade_text
 
     if unnamed or not before or not after:
         raise UsageError("name the runs of both sides", remedy=_line(before, after, unnamed or []))

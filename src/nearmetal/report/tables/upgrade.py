@@ -65,6 +65,7 @@ class Upgrade:
     primary: whether the studies name primary metrics, which alone decide.
     machine: the machine of the runs, in one line.
     not_compared: what could not be compared, with reasons.
+    lost: what of it was measured before and not after, so that nobody knows whether it was hurt.
     failed_trials: number of failed trials on both sides.
     """
 
@@ -80,6 +81,7 @@ class Upgrade:
     machine: str
     changes: tuple[Change, ...]
     not_compared: tuple[str, ...]
+    lost: tuple[str, ...]
     failed_trials: int
 
     @property
@@ -93,7 +95,7 @@ class Upgrade:
         if Verdict.SLOWER in verdicts:
             return Answer.YES
         if Verdict.NONE not in verdicts:
-            return Answer.NO
+            return Answer.OPEN if self.lost else Answer.NO
         return Answer.OPEN if any(bounded(c) for c in self.deciding) else Answer.IMPOSSIBLE
 
 
@@ -157,7 +159,10 @@ def sentence(u: Upgrade) -> str:
     """Whether it hurt, what, and how much; and what else may be the reason."""
     other = ", ".join(one_line(c.name) for c in _other(u)[:MOST_EFFECTS])
     beside = f" The sides differ in more than the upgrade: {other}." if other else ""
-    return f"{_answer(u)}{beside}"
+    lost = ", ".join(one_line(name) for name in u.lost[:MOST_EFFECTS])
+    more = f" and {len(u.lost) - MOST_EFFECTS} more" if len(u.lost) > MOST_EFFECTS else ""
+    gone = f" Measured before, but not after: {lost}{more}." if lost else ""
+    return f"{_answer(u)}{gone}{beside}"
 
 
 def _answer(u: Upgrade) -> str:
@@ -179,7 +184,7 @@ def _answer(u: Upgrade) -> str:
             alone = [c for c in open_ if c.alone is Verdict.SLOWER]
             chance = f" By themselves slower, which may be chance: {_effects(alone)}." if alone else ""
             counts = f"{len(equal)} of {plural(len(cells), 'comparison')} within {margin}, {len(open_)} open"
-            return f"Not decided: no slowdown is proven, and none is ruled out; {counts}.{chance}{also}"
+            return f"Not decided: no slowdown is proven, nor is it ruled out; {counts}.{chance}{also}"
 
 
 def least_sentence(u: Upgrade) -> str:
@@ -295,6 +300,7 @@ def upgrade_json(u: Upgrade, *, page: str | None) -> dict[str, JsonValue]:
         "machine": u.machine,
         "changes": to_json(u.changes),
         "not_compared": list(u.not_compared),
+        "lost": list(u.lost),
         "failed_trials": u.failed_trials,
         "warnings": list(warnings(u)),
         "page": page,
