@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ...model.result import Verdict
 from ..tables import upgrade as words
 from ..tables.upgrade import Answer, Row, Upgrade
-from ..text import plural
 from .columns import columns, cut, pad, wrap
 from .summary import LINES, VERDICT_STYLES, WIDTH
 
@@ -46,7 +44,7 @@ def upgrade_text(u: Upgrade, *, page: str | None, width: int, everything: bool =
     shown = rows if everything else rows[: max(3, min(MOST_ROWS, LINES - taken))]
     _table(out, shown, width)
     if len(rows) > len(shown):
-        out.append(f"… and {_counts(rows[len(shown) :])}: --all\n", style="dim")
+        out.append(f"… and {words.more_text(rows[len(shown) :])}: --all\n", style="dim")
     margin = words.percent(u.margin)
     legend = (
         f"▲ slower by more than {margin}, ▼ faster, = within {margin}, ? open; "
@@ -66,19 +64,6 @@ def _lines(out: Text, lines: list[str], style: str, most: int, *, everything: bo
     kept = lines if everything else lines[:most]
     more = " …" if len(kept) < len(lines) else ""
     out.append("\n".join(kept) + f"{more}\n", style=style)
-
-
-def _counts(rows: tuple[Row, ...]) -> str:
-    """'14 more rows, 12 equal, 2 open'."""
-    named = {
-        Verdict.SLOWER: "slower",
-        Verdict.FASTER: "faster",
-        Verdict.EQUIVALENT: "equal",
-        Verdict.NONE: "open",
-    }
-    counts = {said: sum(r.cell.verdict is v for r in rows) for v, said in named.items()}
-    each = ", ".join(f"{count} {said}" for said, count in counts.items() if count)
-    return f"{plural(len(rows), 'row')} more ({each})"
 
 
 def _table(out: Text, rows: tuple[Row, ...], width: int) -> None:

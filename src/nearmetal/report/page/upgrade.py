@@ -5,11 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from ...model.result import Verdict
 from ..tables import upgrade as words
 from ..tables.cells import verdict_text
 from ..tables.upgrade import Row, Upgrade
-from ..text import plural
 from .markup import Markup, join, table, tag
 from .sections import CHIP
 from .whole import Drawings, framed
@@ -17,7 +15,7 @@ from .whole import Drawings, framed
 WIDTH, HEIGHT = 240, 22
 """Pixels of the strip of one row."""
 MOST_ROWS = 12
-"""Rows above which those within the margin are folded."""
+"""Rows that are shown without opening anything."""
 _HEADS = ("comparison", "before → after", "change in time", "verdict")
 
 
@@ -33,7 +31,7 @@ def upgrade_page(u: Upgrade) -> str:
             "section",
             tag("h2", "Comparisons"),
             tag("p", f"{words.basis(u)}. {scale}", class_="quiet"),
-            *_tables(u, rows, most),
+            *_tables(rows, most),
             tag("p", f"Next: {step}.") if step else "",
             id="verdicts",
             aria_label="Comparisons",
@@ -53,19 +51,16 @@ def upgrade_page(u: Upgrade) -> str:
     )
 
 
-def _tables(u: Upgrade, rows: Sequence[Row], most: float) -> list[Markup]:
-    """One table; of many rows, those within the margin in another one that can be opened."""
-    equal = [r for r in rows if r.cell.verdict is Verdict.EQUIVALENT] if len(rows) > MOST_ROWS else []
-    other = [r for r in rows if r not in equal]
-    tables = [
-        table(_HEADS, [_line(r, most) for r in some], label=f"Comparisons over boots: {label}")
-        for some, label in ((other, "what is not within the margin"), (equal, "what is within the margin"))
-        if some
-    ]
-    if equal:
-        summary = f"{plural(len(equal), 'comparison')} within {words.percent(u.margin)}"
-        tables[-1] = tag("details", tag("summary", summary), tables[-1], class_="plain", open=not other)
-    return tables
+def _tables(rows: Sequence[Row], most: float) -> list[Markup]:
+    """The first rows as a table, the others in one that can be opened."""
+    first, others = (
+        table(_HEADS, [_line(r, most) for r in some], label=f"Comparisons over boots, {which}")
+        for some, which in ((rows[:MOST_ROWS], "the first"), (rows[MOST_ROWS:], "the others"))
+    )
+    if len(rows) <= MOST_ROWS:
+        return [first]
+    summary = tag("summary", words.more_text(rows[MOST_ROWS:]))
+    return [first, tag("details", summary, others, class_="plain")]
 
 
 def _line(r: Row, most: float) -> tuple[str, ...]:

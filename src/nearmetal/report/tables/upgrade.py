@@ -28,6 +28,12 @@ UPGRADED = ("kernel", "distribution", "libc", "kernel command line", "firmware",
 """What an upgrade of the system may change. Any other difference means that the sides are not alike."""
 MOST_EFFECTS = 3
 """Metrics of one arm that a sentence names."""
+_COUNTED = {
+    Verdict.SLOWER: "slower",
+    Verdict.FASTER: "faster",
+    Verdict.EQUIVALENT: "equal",
+    Verdict.NONE: "open",
+}
 _ORDER = (Verdict.SLOWER, Verdict.FASTER, Verdict.INCONSISTENT, Verdict.NONE, Verdict.EQUIVALENT)
 
 
@@ -141,6 +147,13 @@ def _row(c: StateCell) -> Row:
         change=change,
         interval=f"[{interval}" if bounded(c) else "",
     )
+
+
+def more_text(rows: Sequence[Row]) -> str:
+    """'14 rows more (12 equal, 2 open)'."""
+    counts = {said: sum(r.cell.verdict is v for r in rows) for v, said in _COUNTED.items()}
+    each = ", ".join(f"{count} {said}" for said, count in counts.items() if count)
+    return f"{plural(len(rows), 'row')} more ({each})"
 
 
 def subject(c: StateCell) -> str:
