@@ -42,7 +42,7 @@ def here(tmp_path: Path) -> Path:
         (["weigh", "native", "namespaces", "./program.sh"], 2, "a command comes after --"),
         (["weigh", "native", "namespaces", "ls", "-la"], 2, "a command and its options come after --"),
         (["weigh", "native", "namespaces", "-w", "cg:X"], 2, 'unknown value "X"'),
-        (["compare", ".", "."], 2, "is given on both sides"),
+        (["compare", "a b", "c"], 2, "nearmetal compare --before 'a b' --after c"),
         (["quick", "--no-such-option"], 2, "nearmetal quick --help"),
     ],
 )

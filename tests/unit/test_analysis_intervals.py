@@ -16,6 +16,7 @@ from nearmetal.analysis.intervals.quantiles import (
     quantile_ranks,
     quantiles,
 )
+from nearmetal.analysis.intervals.rank_sum import rank_sum
 from nearmetal.analysis.intervals.sign import log_e_value, sign_interval, sign_rank
 from nearmetal.analysis.intervals.variance_components import (
     components_of_moments,
@@ -89,6 +90,7 @@ def test_spread_of_one_value_is_unknown_not_zero() -> None:
     for call in (
         lambda: paired_t(np.array([1.0]), 0.95),
         lambda: welch(np.array([1.0]), np.array([1.0, 2.0]), 0.95),
+        lambda: rank_sum([], [1.0], 0.05),
         lambda: fieller(np.array([1.0]), np.array([1.0]), 0.95),
         lambda: variance_components(np.array([[1.0], [2.0]])),
         lambda: unequal_components(np.array([[1.0, 2.0], [2.0, 3.0]]), np.array([2, 1])),

@@ -14,9 +14,11 @@ from nearmetal.analysis import (
     compare_states,
     decided,
     half_width,
+    least_boots,
     should_stop,
 )
 from nearmetal.analysis.published import published_column
+from nearmetal.analysis.two_level import LeastBoots, Quantity
 from nearmetal.model.change import replace
 from nearmetal.model.record import Fold, Row, Status, TrialRecord
 from nearmetal.model.result import Analysis, Attribution, Cell, Verdict
@@ -559,7 +561,8 @@ def test_boot_states_count_boots_not_blocks() -> None:
 
 
 def test_a_plain_difference_between_boot_states_is_found() -> None:
-    before, after = states([0.0, 0.01, -0.01], seed=1), states([0.21, 0.2, 0.19], seed=50)
+    levels = [0.0, 0.01, -0.01, 0.005, -0.005, 0.0, 0.01]
+    before, after = states(levels, seed=1), states([0.2 + x for x in levels], seed=50)
     cells = compare_states(before, after, margin=0.03, confidence=0.95)
     c = state(cells)
     assert c.verdict is Verdict.SLOWER and c.low < math.expm1(0.2) < c.high
@@ -572,9 +575,46 @@ def test_one_boot_each_is_shown_and_never_a_verdict() -> None:
     c = state(cells)
     assert c.overhead == pytest.approx(math.expm1(0.5), abs=0.02)
     assert (c.low, c.high, c.verdict) == (-1.0, math.inf, Verdict.NONE)
-    assert "no verdict" in c.reason
+    assert "no verdict, which needs at least 4 on each side" in c.reason
     with pytest.raises(ValueError):
-        compare_boots([], [1.0], Better.LOWER, 0.95)
+        compare_boots([], [1.0], Better.LOWER, 0.05)
+
+
+def test_a_slowdown_of_bare_metal_is_no_cost_of_the_others() -> None:
+    """All arms become slower by 20 %: bare metal is, and what the others cost stays as it was."""
+    before, after = states([0.0] * 8, seed=1), states([0.2] * 8, seed=50)
+    cells = compare_states(before, after, margin=0.03, confidence=0.95)
+    assert {c.verdict for c in cells if c.quantity is Quantity.VALUE} == {Verdict.SLOWER}
+    assert {c.verdict for c in cells if c.quantity is Quantity.COST} == {Verdict.EQUIVALENT}
+
+
+def test_among_many_comparisons_a_verdict_needs_more_boots() -> None:
+    """Four boots a side attain 2/70 < 5 %, and no share of it."""
+    levels = [0.0, 0.01, -0.01, 0.005]
+    before, after = states(levels, seed=1), states([0.2 + x for x in levels], seed=50)
+    c = state(compare_states(before, after, margin=0.03, confidence=0.95))
+    assert (c.alone, c.verdict) == (Verdict.SLOWER, Verdict.NONE)
+    assert f"among {c.family} comparisons that may be chance" in c.reason
+    only = compare_states(
+        before, after, margin=0.03, confidence=0.95, deciding=lambda w, m: (w, m) == (c.workload, c.metric)
+    )
+    assert state(only).family == 4 and state(only).deciding and not state(only, "triad").deciding
+    assert least_boots(0.95, 1) == LeastBoots(any_verdict=4, material=4)
+    assert least_boots(0.95, 18) == LeastBoots(any_verdict=4, material=6)
+    assert least_boots(0.95, 49) == LeastBoots(any_verdict=4, material=7)
+
+
+def test_nothing_can_be_told_of_a_boot_on_both_sides() -> None:
+    side = states([0.0] * 8, seed=1)
+    cells = compare_states(side, side, margin=0.03, confidence=0.95, one_boot=True)
+    assert {c.verdict for c in cells} == {Verdict.NONE} and {c.high for c in cells} == {math.inf}
+    assert cells[0].reason == "a boot is on both sides: no verdict"
+
+
+def test_what_cannot_be_compared_is_left_out() -> None:
+    side = states([0.0] * 4, seed=1)
+    cells = compare_states(side, side, margin=0.03, confidence=0.95, left_out={"cg", "box/two"})
+    assert "cg" not in {c.workload for c in cells} and "box/two" not in {c.arm for c in cells}
 
 
 def test_runs_of_one_boot_are_one_replicate() -> None:
@@ -587,7 +627,10 @@ def test_runs_of_one_boot_are_one_replicate() -> None:
 
 def test_an_arm_of_one_boot_state_against_another_of_the_other() -> None:
     before, after = states([0.0, 0.01, -0.01], seed=1), states([0.21, 0.2, 0.19], seed=50)
-    arms = {c.arm for c in compare_states(before, after, margin=0.03, confidence=0.95)}
+    cells = compare_states(before, after, margin=0.03, confidence=0.95)
+    arms = {c.arm for c in cells}
+    assert {(c.arm, c.baseline) for c in cells if c.quantity is Quantity.VALUE} == {("native/one", "")}
+    assert {c.baseline for c in cells if c.quantity is Quantity.COST} == {"native/one"}
     other = next(a for a in sorted(arms) if not a.startswith("native"))
     environment = other.partition("/")[0]
 

@@ -11,15 +11,12 @@ from dataclasses import replace
 import pytest
 from tests.golden import sample_analysis as sample
 
-from nearmetal.analysis.two_level import StateCell
 from nearmetal.model.result import Analysis, Cell, NoiseFloor, Unused, Verdict
-from nearmetal.model.study import Better
 from nearmetal.report.forms.csv_form import csv_text
 from nearmetal.report.forms.json_form import json_form, to_json
 from nearmetal.report.forms.latex import latex_text
 from nearmetal.report.forms.markdown import markdown_text
 from nearmetal.report.forms.terminal import terminal_text
-from nearmetal.report.tables import boot_states as boots
 from nearmetal.report.tables.answer import noise_sentence
 from nearmetal.report.tables.cells import (
     SYMBOLS,
@@ -223,41 +220,6 @@ def test_a_hostile_name_reaches_no_terminal() -> None:
     for name, said in forms(replace(sample.analysis(), cells=(cell,))).items():
         assert "\x1b" not in said and "\x07" not in said, name
         assert name == "json" or "\u202e" not in said, name
-
-
-def state(low: float, high: float, verdict: Verdict, reason: str, boots_: tuple[int, int]) -> StateCell:
-    return StateCell(
-        arm="native/one",
-        other="native/one",
-        workload="cg.S",
-        metric="rate",
-        unit="op/s",
-        better=Better.HIGHER,
-        boots=boots_,
-        before=6.6e9,
-        after=6.4e9,
-        overhead=0.031,
-        low=low,
-        high=high,
-        margin=0.03,
-        confidence=0.95,
-        verdict=verdict,
-        reason=reason,
-    )
-
-
-def test_boot_states_count_boots() -> None:
-    cells = [
-        state(0.02, 0.042, Verdict.NONE, "", (4, 4)),
-        state(-1.0, math.inf, Verdict.NONE, "one boot each: shown, never a verdict", (1, 1)),
-    ]
-    text = boots.boots_text(cells)
-    assert "4 + 4" in text and "[+2.0 … +4.2]" in text and "[no interval]" in text
-    assert "one boot each: shown, never a verdict" in text and "6.60 Gop/s" in text
-    form = boots.boots_json(cells)
-    assert isinstance(form, list) and isinstance(form[1], dict)
-    assert form[1]["low"] is None and form[1]["high"] is None and form[1]["boots"] == [1, 1]
-    assert boots.boots_text([]).startswith("The two have no environment")
 
 
 def test_what_failed_stands_below_the_table_by_its_reason() -> None:

@@ -3,7 +3,7 @@ used."""
 
 from .assemble import analyse, conclude, wanted
 from .progress import Stop, all_cells, decided, furthest, half_width, settled, should_stop
-from .two_level import StateCell, compare_boots, compare_states
+from .two_level import StateCell, compare_boots, compare_states, least_boots
 
 __all__ = [
     "StateCell",
@@ -16,6 +16,7 @@ __all__ = [
     "decided",
     "furthest",
     "half_width",
+    "least_boots",
     "settled",
     "should_stop",
     "wanted",

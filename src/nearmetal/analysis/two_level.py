@@ -8,17 +8,28 @@ verdicts false."""
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from enum import StrEnum
 
 import numpy as np
 
-from ..model.result import Analysis, Interval, Verdict
+from ..model.result import Analysis, Cell, Interval, Verdict
 from ..model.study import Better
 from .intervals.mean import welch
+from .intervals.rank_sum import attained, least_size, rank_sum
 from .verdict import judge
 
-LEAST_BOOTS = 2
+
+class Quantity(StrEnum):
+    """What is compared over boots.
+
+    VALUE: the value of an arm itself.
+    COST: the overhead of an arm against the baseline of its own run.
+    """
+
+    VALUE = "value"
+    COST = "cost"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,17 +38,23 @@ class StateCell:
 
     arm: the arm in `before`.
     other: the arm in `after`; the same as arm, unless two different arms are compared.
+    baseline: the arm that the cost refers to; '' if the values are compared.
     boots: number of boots (before, after).
-    before, after: geometric means of the boot means, in base units.
-    overhead, low, high: time-equivalent share and its interval; low and high are infinite if a side has only
-        one boot.
-    verdict: always NONE if a side has only one boot.
+    before, after: geometric means of the boot means, in base units; of a cost, overheads as shares.
+    overhead, low, high: change in time as a share, with its interval; low is -1 and high infinite if there
+        are too few boots.
+    family: number of comparisons among which a material verdict has to hold.
+    deciding: whether it counts for the answer.
+    verdict: always NONE if there are too few boots.
+    alone: the verdict without regard to the other comparisons of the family.
     reason: why, in words.
     guest: as in model.result.Cell, from either boot state.
     """
 
     arm: str
     other: str
+    baseline: str
+    quantity: Quantity
     workload: str
     metric: str
     unit: str
@@ -50,33 +67,54 @@ class StateCell:
     high: float
     margin: float
     confidence: float
+    family: int
+    deciding: bool
     verdict: Verdict
+    alone: Verdict
     reason: str
     guest: str = ""
 
 
-def compare_boots(
-    before: Sequence[float], after: Sequence[float], better: Better, confidence: float
-) -> Interval:
-    """Return Welch's interval of theta = s (mean(after) - mean(before)), with s = 1 if lower is better, else
-    -1.
+@dataclass(frozen=True, kw_only=True)
+class LeastBoots:
+    """The least numbers of boots on each side.
+
+    any_verdict: for any verdict at all, which can only be *equivalent* if the family is large.
+    material: for a material verdict among all comparisons of the family.
+    """
+
+    any_verdict: int
+    material: int
+
+
+def least_boots(confidence: float, family: int) -> LeastBoots:
+    """Return the least numbers of boots on each side at which the exact test attains its levels."""
+    alpha = _alpha(confidence)
+    return LeastBoots(any_verdict=least_size(alpha), material=least_size(alpha / max(1, family)))
+
+
+def _alpha(confidence: float) -> float:
+    return round(1 - confidence, 12)  # 1 - 0.95 is a little more than 0.05
+
+
+def compare_boots(before: Sequence[float], after: Sequence[float], better: Better, level: float) -> Interval:
+    """Return the interval of theta = s (after - before), with s = 1 if lower is better, else -1.
+
+    It holds the exact rank-sum interval, which needs no distribution but the same one on both sides, and
+    Welch's interval, which keeps its level if one side spreads more than the other.
 
     before, after: means of logs, one number per boot.
+    level: error probability of the interval.
 
-    The ends are infinite if a side has fewer than two boots, because the spread between boots is then
-    unknown.
-
-    Raises ValueError if a side has no boot.
+    The ends are infinite if there are too few boots for the level. Raises ValueError if a side has no boot.
     """
-    if not before or not after:
-        raise ValueError("each side needs at least one boot")
     sign = 1 if better is Better.LOWER else -1
-    theta = sign * (math.fsum(after) / len(after) - math.fsum(before) / len(before))
-    if min(len(before), len(after)) < LEAST_BOOTS:
-        return Interval(centre=theta, low=-math.inf, high=math.inf)
-    a, b = np.asarray(after, dtype=np.float64), np.asarray(before, dtype=np.float64)
-    half = welch(a, b, confidence).interval.half_width
-    return Interval(centre=theta, low=theta - half, high=theta + half)
+    old, new = ([sign * x for x in side] for side in (before, after))
+    exact = rank_sum(old, new, level)
+    if math.isinf(exact.low):
+        return exact
+    mean = welch(np.asarray(new), np.asarray(old), 1 - level).interval
+    return replace(exact, low=min(exact.low, mean.low), high=max(exact.high, mean.high))
 
 
 def compare_states(
@@ -86,29 +124,55 @@ def compare_states(
     margin: float,
     confidence: float,
     against: Sequence[tuple[str, str]] = (),
+    deciding: Callable[[str, str], bool] = lambda workload, metric: True,
+    left_out: Collection[str] = (),
+    one_boot: bool = False,
 ) -> tuple[StateCell, ...]:
     """Compare every arm and metric that both boot states have.
 
+    Of arms that are compared with no other arm in their runs (bare metal), the values are compared. Of the
+    other arms, the overheads against the baseline of their own run are compared.
+
     before, after: the analyses of the runs of each boot, in any order.
-    against: pairs of arms ('bare/1x1') of `before` and `after` to compare, or pairs of environments ('bare'),
-        which are compared placement by placement. If empty, each arm is compared with itself.
+    against: pairs of arms ('bare/1x1') of `before` and `after` whose values are compared, or pairs of
+        environments ('bare'), which are compared placement by placement. If given, nothing else is compared.
+    deciding: whether a workload and its metric count for the answer.
+    left_out: workloads and arms that are not compared.
+    one_boot: whether a boot is on both sides, so that nothing can be told apart.
     """
     old, new = [_boot_means(a) for a in before], [_boot_means(a) for a in after]
-    out: list[StateCell] = []
+    found: list[tuple[_Key, str, list[_Mean], list[_Mean]]] = []
     for key in dict.fromkeys(k for boot in old for k in boot):
         left = [boot[key] for boot in old if key in boot]
+        if key.workload in left_out or any(m.compared and not against for m in left) != (
+            key.quantity is Quantity.COST
+        ):
+            continue
         for arm in _others(key.arm, against):
             right = [boot[own] for boot in new if (own := replace(key, arm=arm)) in boot]
-            if right:
-                out.append(_cell(key, arm, left, right, margin=margin, confidence=confidence))
-    return tuple(out)
+            if right and not {key.arm, arm, key.baseline} & set(left_out):
+                found.append((key, arm, left, right))
+    decides = [deciding(key.workload, key.metric) for key, *_ in found]
+    return tuple(
+        _cell(
+            *of,
+            margin=margin,
+            alpha=0.0 if one_boot else _alpha(confidence),
+            confidence=confidence,
+            family=decides.count(own),
+            deciding=own,
+        )
+        for of, own in zip(found, decides, strict=True)
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Key:
-    """Identifies one arm and metric to compare."""
+    """Identifies one quantity to compare. baseline: as in StateCell."""
 
     arm: str
+    baseline: str
+    quantity: Quantity
     workload: str
     metric: str
     unit: str
@@ -119,12 +183,14 @@ class _Key:
 class _Mean:
     """The mean of one run or one boot.
 
-    log: mean of the logs of the values.
+    log: mean of the logs of the values, or of the log overheads.
     guest: as in StateCell.
+    compared: whether the arm is compared with another arm in its run.
     """
 
     log: float
     guest: str
+    compared: bool
 
 
 def _others(arm: str, against: Sequence[tuple[str, str]]) -> tuple[str, ...]:
@@ -144,66 +210,107 @@ def _cell(
     after: Sequence[_Mean],
     *,
     margin: float,
+    alpha: float,
     confidence: float,
+    family: int,
+    deciding: bool,
 ) -> StateCell:
     left, right = [m.log for m in before], [m.log for m in after]
-    theta = compare_boots(left, right, key.better, confidence)
-    enough = min(len(left), len(right)) >= LEAST_BOOTS
-    verdict = judge(theta.low, theta.high, n=1 if enough else 0, margin=margin, min_blocks=1)
+    cost = key.quantity is Quantity.COST
+    better = Better.LOWER if cost else key.better  # an overhead is a time
+    theta = compare_boots(left, right, better, alpha)
+    alone = _judge(theta, margin)
+    strict = _judge(compare_boots(left, right, better, alpha / family), margin)
+    chance = alone in (Verdict.SLOWER, Verdict.FASTER) and strict is not alone
+    verdict = Verdict.NONE if chance else alone
+    means = [math.fsum(side) / len(side) for side in (left, right)]
     return StateCell(
         arm=key.arm,
         other=other,
+        baseline=key.baseline,
+        quantity=key.quantity,
         workload=key.workload,
         metric=key.metric,
         unit=key.unit,
         better=key.better,
         boots=(len(left), len(right)),
-        before=math.exp(math.fsum(left) / len(left)),
-        after=math.exp(math.fsum(right) / len(right)),
+        before=math.expm1(means[0]) if cost else math.exp(means[0]),
+        after=math.expm1(means[1]) if cost else math.exp(means[1]),
         overhead=math.expm1(theta.centre),
         low=math.expm1(theta.low),
-        high=math.expm1(min(theta.high, 709.0)) if math.isfinite(theta.high) else math.inf,
+        high=math.expm1(theta.high) if theta.high < 709 else math.inf,
         margin=margin,
         confidence=confidence,
+        family=family,
+        deciding=deciding,
         verdict=verdict,
-        reason=_reason(len(left), len(right), verdict),
+        alone=alone,
+        reason=_reason(len(left), len(right), alone, alpha, family, chance=chance),
         guest=next((m.guest for m in (*after, *before) if m.guest), ""),
     )
 
 
-def _boot_means(runs: Sequence[Analysis]) -> Mapping[_Key, _Mean]:
-    """Return the mean of logs of one boot, by arm and metric.
+def _judge(theta: Interval, margin: float) -> Verdict:
+    return judge(theta.low, theta.high, n=1, margin=margin, min_blocks=1)
 
-    For each run of the boot, the logs of the values of its blocks are averaged. The result is the mean over
-    the runs.
+
+def _boot_means(runs: Sequence[Analysis]) -> Mapping[_Key, _Mean]:
+    """Return the means of logs of one boot.
+
+    For each run of the boot, the logs of its blocks are averaged. The result is the mean over the runs.
     """
     found: dict[_Key, list[_Mean]] = {}
     for analysis in runs:
         for key, mean in _run_means(analysis).items():
             found.setdefault(key, []).append(mean)
     return {
-        key: _Mean(log=math.fsum(m.log for m in means) / len(means), guest=means[0].guest)
+        key: replace(means[0], log=math.fsum(m.log for m in means) / len(means))
         for key, means in found.items()
     }
 
 
 def _run_means(analysis: Analysis) -> Mapping[_Key, _Mean]:
+    compared = {c.arm for c in analysis.cells}
     out: dict[_Key, _Mean] = {}
     for cell in (*analysis.noise_floor.cells, *analysis.cells):
-        for arm, values in ((cell.baseline, cell.baseline_values), (cell.arm, cell.values)):
-            key = _Key(
-                arm=arm, workload=cell.workload, metric=cell.metric, unit=cell.unit, better=cell.better
-            )
-            mean = math.fsum(math.log(v) for v in values) / len(values)
-            own = not cell.guest_of or arm.partition("/")[0] in cell.guest_of
-            out.setdefault(key, _Mean(log=mean, guest=cell.guest if own else ""))
+        if not cell.d:
+            continue
+        for key, logs in _logs(cell, compared):
+            own = not cell.guest_of or key.arm.partition("/")[0] in cell.guest_of
+            mean = math.fsum(logs) / len(logs)
+            guest = cell.guest if own else ""
+            out.setdefault(key, _Mean(log=mean, guest=guest, compared=key.arm in compared))
     return out
 
 
-def _reason(before: int, after: int, verdict: Verdict) -> str:
-    boots = f"unpaired, {before} against {after} boot{'s' if after != 1 else ''}"
-    if min(before, after) < LEAST_BOOTS:
-        return f"{boots}: with one boot on a side the spread between boots is unknown, so this is no verdict"
-    if verdict is Verdict.NONE:
+def _logs(cell: Cell, compared: Collection[str]) -> Iterator[tuple[_Key, Sequence[float]]]:
+    """Yield both values of a cell, and its overhead if its baseline is compared with no other arm."""
+    for arm, values in ((cell.baseline, cell.baseline_values), (cell.arm, cell.values)):
+        yield _key(cell, arm, "", Quantity.VALUE), [math.log(v) for v in values]
+    if cell.arm in compared and cell.baseline not in compared:
+        yield _key(cell, cell.arm, cell.baseline, Quantity.COST), cell.d
+
+
+def _key(cell: Cell, arm: str, baseline: str, quantity: Quantity) -> _Key:
+    return _Key(
+        arm=arm,
+        baseline=baseline,
+        quantity=quantity,
+        workload=cell.workload,
+        metric=cell.metric,
+        unit=cell.unit,
+        better=cell.better,
+    )
+
+
+def _reason(before: int, after: int, alone: Verdict, alpha: float, family: int, *, chance: bool) -> str:
+    boots = f"{before} against {after} boot{'s' if after != 1 else ''}"
+    if alpha == 0:
+        return "a boot is on both sides: no verdict"
+    if attained(before, after, alpha) == 0:
+        return f"{boots}: no verdict, which needs at least {least_size(alpha)} on each side"
+    if chance:
+        return f"{boots}: {alone.value} by itself, but among {family} comparisons that may be chance"
+    if alone is Verdict.NONE:
         return f"{boots}: the interval reaches across the margin; more boots narrow it, more rounds do not"
     return boots

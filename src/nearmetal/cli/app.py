@@ -116,6 +116,9 @@ def _encode_all() -> None:
 def _run() -> int:
     _encode_all()
     words = sys.argv[1:] or ["--help"]
+    for command in COMMANDS:
+        if command.name == words[0]:
+            words = command.spread(words)
     try:
         app = application([*words, *_words_to_complete()])
         code = app(args=words, prog_name="nearmetal", standalone_mode=False)

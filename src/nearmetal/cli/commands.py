@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
@@ -16,12 +16,27 @@ class Command:
     place: module of this package and the function or Typer in it, divided by a colon.
     help: its first sentence stands in the list of commands too.
     hidden: whether the list of commands leaves it out.
+    several: options that take several values behind one name, as in `--before A B`.
     """
 
     name: str
     place: str
     help: str
     hidden: bool = False
+    several: tuple[str, ...] = ()
+
+    def spread(self, words: Sequence[str]) -> list[str]:
+        """Return the words of a command line with the name of such an option in front of each of its
+        values."""
+        out: list[str] = []
+        option = None
+        for word in words:
+            if word.startswith("-"):
+                option = word if word in self.several else None
+            elif option is not None and out[-1] != option:
+                out.append(option)
+            out.append(word)
+        return out
 
     def load(self) -> Callable[..., Any]:
         """Import what runs the command."""
@@ -73,9 +88,11 @@ COMMANDS = (
     Command("analyse", "results:analyze", _ANALYZE, hidden=True),
     Command(
         "compare",
-        "results:compare",
-        "Compare two boot states, such as two kernels or machines.\n\n"
-        "They are compared unpaired: each boot counts once.",
+        "comparing:compare",
+        "Did an upgrade hurt? Compare runs from before and after it.\n\n"
+        "They are compared boot by boot. --before and --after take results directories, or directories "
+        "with results directories in them.",
+        several=("--before", "--after"),
     ),
     Command(
         "report",

@@ -70,10 +70,11 @@ def _print_answer(found: Results) -> None:
         width=shutil.get_terminal_size((PIPE_WIDTH, 24)).columns,
         absent=absent_environments(directory.provenance),
     )
-    _print_text(text)
+    print_text(text)
 
 
-def _print_text(text: Text) -> None:
+def print_text(text: Text) -> None:
+    """Print a text on standard output, with its styles only on a terminal."""
     from rich.console import Console
 
     if sys.stdout.isatty():
@@ -98,7 +99,7 @@ def _print_everything(found: Results) -> None:
         width=shutil.get_terminal_size((PIPE_WIDTH, 24)).columns,
         inside=_inside(directory),
     )
-    _print_text(text)
+    print_text(text)
     print()
     boots = boot_leaf(study, RecordIndex(found.trials), directory.provenance)
     if boots is not None:

@@ -1,10 +1,9 @@
-"""Commands that read results: status, analyze, compare, report, export, list."""
+"""Commands that read results: status, analyze, report, export, list."""
 
 from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,7 +17,6 @@ from ..host.lock import living_runs
 from ..records.disk import resume_line
 from ..records.export import ExportFormat
 from ..records.export import export as exported
-from ..report.tables.boot_states import boots_json, boots_text
 from ..report.text import plural
 from ..studies import SERIES, names
 from ..workloads.applications.registry import application_names
@@ -29,8 +27,6 @@ from .present import print_result
 from .view import analysed
 
 if TYPE_CHECKING:
-    from ..model.result import Analysis
-    from ..model.study import Design
     from ..records import Verification
 
 Directory = typer.Argument(None, help="A results directory; without one the newest below results/.")
@@ -102,69 +98,6 @@ def analyze(
     own = analysed(found, quiet=json)
     print_result(own, json=json, everything=everything)
     return int(exit_code(own.analysis, fail_on))
-
-
-def compare(
-    first: Path = typer.Argument(..., help="Results directories of the first boot state."),
-    second: Path = typer.Argument(..., help="Results directories of the second."),
-    more_first: list[Path] = typer.Option([], "--and-first", help="Further boots of the first state."),
-    more_second: list[Path] = typer.Option([], "--and-second", help="Further boots of the second state."),
-    against: list[str] = typer.Option(
-        [],
-        "--arms",
-        help="FIRST=SECOND: environments to compare, or one placement such as bare/1x1; else each is "
-        "compared with itself.",
-    ),
-    json: bool = Json,
-) -> int:
-    from ..analysis import compare_states
-
-    same = {p.resolve() for p in (first, *more_first)} & {p.resolve() for p in (second, *more_second)}
-    if same:
-        raise UsageError(
-            f"{same.pop()} is given on both sides: a results directory does not differ from itself",
-            remedy="name results of another boot",
-        )
-    pairs = [_pair(text) for text in against]
-    before, design = _by_boot((first, *more_first))
-    after, _ = _by_boot((second, *more_second))
-    cells = compare_states(before, after, margin=design.margin, confidence=design.confidence, against=pairs)
-    if not cells:
-        raise UsageError(
-            f"{first} and {second} have no arm and metric in common",
-            remedy="--arms FIRST=SECOND, with names that nearmetal analyze shows",
-        )
-    if json:
-        print_json(boots_json(cells))
-    else:
-        print(boots_text(cells))
-    return int(ExitCode.DONE)
-
-
-def _pair(text: str) -> tuple[str, str]:
-    first, _, second = text.partition("=")
-    if not first or not second or "=" in second:
-        raise UsageError(f'--arms: "{text[:60]}" is not FIRST=SECOND', remedy="--arms bare=pv")
-    return first, second
-
-
-def _by_boot(paths: Sequence[Path]) -> tuple[list[list[Analysis]], Design]:
-    """Return the measurements by boot, and the design of the first directory."""
-    boots: dict[str, list[Analysis]] = {}
-    designs = []
-    for path in paths:
-        found = open_results(path, RESULTS, complain)
-        own = analysed(found)
-        boot = found.provenance.get("boot")
-        boots.setdefault(boot if isinstance(boot, str) else str(found.path), []).append(own.analysis)
-        designs.append(own.study.design)
-    if len(boots) < len(paths):
-        print(
-            f"{len(paths)} results directories are of {len(boots)} boot{'s' if len(boots) != 1 else ''}: "
-            "those of one boot count as one",
-            file=sys.stderr,
-        )
-    return list(boots.values()), designs[0]
 
 
 def report(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import shlex
-import textwrap
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING
@@ -15,7 +14,11 @@ from ...records.disk import analyze_line, resume_line
 from ...units import show_clock
 from ..tables.answer import Answer, ArmAnswer, Figures, Row, answer, figures, noise_sentence
 from ..tables.cells import bounded, emulation_warnings, margin_text, question_text
-from ..text import one_line, plural, tight
+from ..text import plural
+from .columns import columns as _columns
+from .columns import cut as _cut
+from .columns import pad as _pad
+from .columns import wrap as _wrap
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -25,7 +28,7 @@ WIDTH = 100
 """Most columns, however wide the terminal is."""
 MOST_ROWS, MOST_ARMS = 14, 8
 _GAP = "  "
-_STYLES = {
+VERDICT_STYLES = {
     Verdict.SLOWER: "bold red",
     Verdict.FASTER: "bold cyan",
     Verdict.EQUIVALENT: "green",
@@ -133,10 +136,6 @@ def _fitting(a: ArmAnswer, width: int, most: int) -> list[str]:
     return lines
 
 
-def _cut(text: str, width: int) -> str:
-    return text if _columns(text) <= width else f"{text[: max(0, width - 1)]}…"
-
-
 def _table(out: Text, found: Answer, width: int) -> None:
     arms = found.arms[:MOST_ARMS]
     rows = found.rows[:MOST_ROWS]
@@ -198,7 +197,7 @@ def _figures_text(f: Figures | None, overheads: int, ranges: int | None) -> tupl
     text = _pad(f.overhead, overheads, right=True)
     if ranges is not None:
         text += _GAP + _pad(f.interval, ranges)
-    return f"{text} {f.symbol}", _STYLES[f.verdict]
+    return f"{text} {f.symbol}", VERDICT_STYLES[f.verdict]
 
 
 def _ranking(out: Text, rows: Sequence[Row], arms: Sequence[ArmAnswer], base: str) -> None:
@@ -265,22 +264,3 @@ def _labelled(
         out.append(f"{line}\n", style="bold red" if alert else None)
     if command and lines != [whole]:
         out.append(f"{indent}{command}\n")
-
-
-def _wrap(text: str, width: int) -> list[str]:
-    # textwrap does not break at a no-break space.
-    found = tight(one_line(text))
-    lines = textwrap.wrap(found, max(20, width), break_on_hyphens=False, break_long_words=False)
-    return [line.replace("\u00a0", " ") for line in lines]
-
-
-def _columns(text: str) -> int:
-    """Columns that a text takes in a terminal."""
-    from rich.cells import cell_len
-
-    return cell_len(text)
-
-
-def _pad(text: str, width: int, *, right: bool = False) -> str:
-    space = " " * max(0, width - _columns(text))
-    return space + text if right else text + space

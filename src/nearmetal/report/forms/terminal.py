@@ -16,6 +16,8 @@ from ..tables.inside import NOTHING, InsideRecord
 from ..tables.roofs import roof_lines, share_figure
 from ..tables.trust import trust_in
 from ..text import one_line, plural, tight
+from .columns import columns as _columns
+from .columns import pad as _pad
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -219,18 +221,6 @@ def _append_entry(out: Text, e: Entry, parts: tuple[int, int, int, int], room: i
 
 def _head_columns(of: Side) -> int:
     return max(_columns(of.environment), _columns(of.shape), _columns(of.network))
-
-
-def _columns(text: str) -> int:
-    """Return the number of columns that a text takes in a terminal."""
-    from rich.cells import cell_len
-
-    return cell_len(text)
-
-
-def _pad(text: str, width: int, *, right: bool = False) -> str:
-    space = " " * max(0, width - _columns(text))
-    return space + text if right else text + space
 
 
 def _width(text: Text) -> int:

@@ -1,0 +1,254 @@
+"""Compares results directories from before and after an upgrade, boot by boot."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any
+
+from ..analysis import compare_states, least_boots
+from ..errors import UsageError
+from ..host.facts.provenance import cpu_summary
+from ..model.study import Design, Study
+from ..records import ResultsDirectory
+from ..report.tables.answer import USAGE
+from ..report.tables.upgrade import UPGRADED, Change, Upgrade
+from .results import RESULTS, Results, analysed, newest_first, open_results
+from .studies import Note, ignore
+
+_MAY_DIFFER = frozenset(
+    (
+        *("seed", "max_time", "max_blocks", "min_blocks", "expected_blocks", "target_width"),
+        *("margin", "confidence", "primary", "baselines", "slices", "sample_every"),
+    )
+)
+"""Keys of a design that change how long and how often is measured, not what is measured."""
+
+
+_ONLY_BEFORE, _NOTHING_AFTER = "only in runs from before", "no values in runs from after"
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Run:
+    """One run of a side. boot: what identifies its boot; its directory in records that do not say."""
+
+    found: Results
+    boot: str
+
+
+def compare(
+    before: Sequence[Path],
+    after: Sequence[Path],
+    *,
+    margin: float | None = None,
+    against: Sequence[tuple[str, str]] = (),
+    note: Note = ignore,
+    analyse: Callable[[ResultsDirectory], Results] = analysed,
+) -> Upgrade:
+    """Compare the runs in results directories from before and after an upgrade.
+
+    before, after: results directories, or directories with results directories in them.
+    margin: the margin of the studies if omitted. Any other margin is exploratory, because it is given after
+        the data.
+    against: as in analysis.compare_states.
+    analyse: analyses one results directory.
+
+    Raises UsageError if a run is given twice, or if the two sides have nothing in common.
+    """
+    sides = [[d for path in paths for d in _runs_in(path, note)] for paths in (before, after)]
+    _check_different(*sides)
+    old, new = ([_run(analyse(d)) for d in side] for side in sides)
+    runs = [*old, *new]
+    designs = [r.found.study.design for r in runs]
+    margin, exploratory = _margin(designs, margin)
+    confidence = max(d.confidence for d in designs)
+    primary = set(designs[0].primary).intersection(*(d.primary for d in designs))
+    boots = [_by_boot(side) for side in (old, new)]
+    shared = boots[0].keys() & boots[1].keys()
+    left_out = _unlike(old, new, arms=not against)
+    provenance = runs[0].found.stored.provenance
+    cells = compare_states(
+        *([[r.found.analysis for r in boot] for boot in side.values()] for side in boots),
+        margin=margin,
+        confidence=confidence,
+        against=against,
+        deciding=lambda w, m: f"{w}.{m}" in primary if primary else m not in USAGE,
+        left_out=left_out,
+        one_boot=bool(shared),
+    )
+    if not cells:
+        raise UsageError(
+            f"{sides[0][0].path} and {sides[1][0].path} have no arm and metric in common",
+            remedy="--arms FIRST=SECOND, with names that nearmetal analyze shows",
+        )
+    family = sum(c.deciding for c in cells)
+    if not against:
+        left_out |= _without_values(old, new, left_out)
+    return Upgrade(
+        cells=cells,
+        boots=(len(boots[0]), len(boots[1])),
+        runs=(len(old), len(new)),
+        shared_boots=len(shared),
+        least=least_boots(confidence, family),
+        margin=margin,
+        margin_exploratory=exploratory,
+        confidence=confidence,
+        primary=bool(primary),
+        machine=cpu_summary({name: provenance.get(name) for name in ("cpu", "memory")}),
+        changes=tuple(_changes(old, new)),
+        not_compared=tuple(f"{name}: {why}" for name, why in left_out.items()),
+        lost=tuple(name for name, why in left_out.items() if why in (_ONLY_BEFORE, _NOTHING_AFTER)),
+        failed_trials=sum(r.found.analysis.failed_trials for r in runs),
+    )
+
+
+def _runs_in(path: Path, note: Note) -> list[ResultsDirectory]:
+    """Return the run at a path, or all runs below it, oldest first."""
+    if (path / "study.yaml").exists() or not (below := newest_first(path, note)):
+        return [open_results(path, RESULTS, note)]
+    return below[::-1]
+
+
+def _run(found: Results) -> _Run:
+    boot = found.stored.provenance.get("boot")
+    return _Run(found=found, boot=boot if isinstance(boot, str) else str(found.directory))
+
+
+def _check_different(before: Sequence[ResultsDirectory], after: Sequence[ResultsDirectory]) -> None:
+    """Raise UsageError if a run is given twice, also as a copy."""
+    known: dict[tuple[Any, ...], tuple[Path, int]] = {}
+    for side, directories in enumerate((before, after)):
+        for d in directories:
+            planned = d.plan()
+            one = (planned.study, planned.seed, planned.created)
+            if one not in known:
+                known[one] = (d.path, side)
+                continue
+            other, first = known[one]
+            if other.resolve() != d.path.resolve():
+                what = f"{other} and {d.path} are copies of one run"
+            elif first == side:
+                what = f"{d.path} is given twice"
+            else:
+                what = f"{d.path} is given on both sides: a results directory does not differ from itself"
+            raise UsageError(what, remedy="name results of another boot")
+
+
+def _margin(designs: Sequence[Design], given: float | None) -> tuple[float, bool]:
+    """Return the margin, and whether it is exploratory.
+
+    given: a margin that was named after the data.
+
+    Raises UsageError if none is given and the runs have different margins.
+    """
+    planned = sorted({d.margin for d in designs})
+    if given is not None:
+        return given, planned != [given]
+    if len(planned) > 1:
+        raise UsageError(
+            f"the runs have different margins: {', '.join(f'{m * 100:.3g} %' for m in planned)}",
+            remedy=f"--margin {planned[-1] * 100:.3g}%",
+        )
+    return planned[0], False
+
+
+def _by_boot(runs: Sequence[_Run]) -> dict[str, list[_Run]]:
+    boots: dict[str, list[_Run]] = {}
+    for run in runs:
+        boots.setdefault(run.boot, []).append(run)
+    return boots
+
+
+def _unlike(before: Sequence[_Run], after: Sequence[_Run], *, arms: bool) -> dict[str, str]:
+    """Return the workloads and arms that cannot be compared, with the reason.
+
+    arms: whether to look at arms too.
+    """
+    studies = [[r.found.study for r in side] for side in (before, after)]
+    parts: list[Callable[[Study], Mapping[str, object]]] = [lambda s: {w.name: w for w in s.workloads}]
+    if arms:
+        parts.append(
+            lambda s: {a.name: (replace(a.environment, placements=()), a.placement) for a in s.arms()}
+        )
+    out: dict[str, str] = {}
+    for part in parts:
+        old, new = ([part(s) for s in side] for side in studies)
+        for name in dict.fromkeys(n for own in (*old, *new) for n in own):
+            if not any(name in own for own in new):
+                out[name] = _ONLY_BEFORE
+            elif not any(name in own for own in old):
+                out[name] = "only in runs from after"
+            elif len({repr(own[name]) for own in (*old, *new) if name in own}) > 1:
+                out[name] = "the studies define it differently"
+    return out
+
+
+def _without_values(before: Sequence[_Run], after: Sequence[_Run], known: Collection[str]) -> dict[str, str]:
+    """Return what one side has measured and the other, in which it failed throughout, has not.
+
+    known: workloads and arms that are not compared for another reason.
+    """
+    old, new = (dict.fromkeys(m for r in side for m in _measured(r)) for side in (before, after))
+    return {
+        f"{workload} of {arm}": _NOTHING_AFTER if (arm, workload) in old else "no values in runs from before"
+        for arm, workload in (*old, *new)
+        if ((arm, workload) in old) != ((arm, workload) in new) and not {arm, workload} & set(known)
+    }
+
+
+def _measured(run: _Run) -> list[tuple[str, str]]:
+    """Return the arms of a run with the workloads that have values there."""
+    analysis = run.found.analysis
+    cells = [c for c in (*analysis.noise_floor.cells, *analysis.cells) if c.d]
+    return [(arm, c.workload) for c in cells for arm in (c.baseline, c.arm)]
+
+
+def _changes(before: Sequence[_Run], after: Sequence[_Run]) -> list[Change]:
+    """Return what differs between the sides, with all values that each side has."""
+    old, new = (dict.fromkeys(f for r in side for f in _facts(r).items()) for side in (before, after))
+    names = dict.fromkeys(name for name, _ in (*old, *new))
+    out = []
+    for name in names:
+        left, right = (tuple(v for n, v in side if n == name) for side in (old, new))
+        if set(left) != set(right):
+            out.append(Change(name=name, before=left, after=right, upgrade=name in UPGRADED))
+    return out
+
+
+def _facts(run: _Run) -> dict[str, str]:
+    """Return what an upgrade may change (UPGRADED), and what should be the same on both sides."""
+    p, study = run.found.stored.provenance, run.found.study
+    cpu, kernel, hypervisor, tools, versions = (
+        _section(p, name) for name in ("cpu", "kernel", "hypervisor", "tools", "versions")
+    )
+    memory, usable = _section(p, "memory").get("bytes"), cpu.get("usable")
+    facts: dict[str, object] = {
+        "kernel": kernel.get("release"),
+        "distribution": p.get("distribution"),
+        "libc": versions.get("libc"),
+        "kernel command line": kernel.get("command_line"),
+        "firmware": hypervisor.get("bios"),
+        "microcode": cpu.get("microcode"),
+        "study": study.name,
+        "machine": cpu.get("model"),
+        "CPUs": str(len(usable)) if isinstance(usable, list) else None,
+        "memory": f"{memory / 2**30:.0f} GiB" if isinstance(memory, int) else None,
+        "nearmetal": versions.get("nearmetal"),
+        "kernels of nearmetal": tools.get("digest"),
+        "compiler": tools.get("compiler"),
+        "MPI": _section(p, "mpi").get("used"),
+    }
+    for name in _section(p, "images"):
+        facts[f"image {name}"] = _section(_section(p, "images"), name).get("digest")
+    for audited in _section(_section(p, "parity"), "facts").values():
+        facts |= {name: digest for name, digest in audited.items() if name.startswith("binary ")}
+    for f in fields(Design):
+        if f.name not in _MAY_DIFFER:
+            facts[f"design: {f.name}"] = str(getattr(study.design, f.name))
+    return {name: value for name, value in facts.items() if isinstance(value, str)}
+
+
+def _section(of: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    section = of.get(name)
+    return section if isinstance(section, dict) else {}

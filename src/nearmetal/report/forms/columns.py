@@ -1,0 +1,34 @@
+"""Columns of a terminal: how wide a text is, padded and wrapped."""
+
+from __future__ import annotations
+
+import textwrap
+
+from ..text import one_line, tight
+
+
+def columns(text: str) -> int:
+    """Return the number of columns that a text takes in a terminal."""
+    from rich.cells import cell_len
+
+    return cell_len(text)
+
+
+def pad(text: str, width: int, *, right: bool = False) -> str:
+    """Return the text with spaces up to the width, in front of it if right."""
+    space = " " * max(0, width - columns(text))
+    return space + text if right else text + space
+
+
+def cut(text: str, width: int) -> str:
+    """Return the text, or its beginning with an ellipsis if it is wider."""
+    return text if columns(text) <= width else f"{text[: max(0, width - 1)]}…"
+
+
+def wrap(text: str, width: int) -> list[str]:
+    """Return the text in lines of at most so many columns, which never end between a number and its unit."""
+    # textwrap does not break at a no-break space.
+    lines = textwrap.wrap(
+        tight(one_line(text)), max(20, width), break_on_hyphens=False, break_long_words=False
+    )
+    return [line.replace("\u00a0", " ") for line in lines]

@@ -1,0 +1,118 @@
+"""Did the upgrade hurt? The answer as one HTML file, with static SVG, so that it needs no JavaScript."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from ..tables import upgrade as words
+from ..tables.cells import verdict_text
+from ..tables.upgrade import Row, Upgrade
+from .markup import Markup, join, table, tag
+from .sections import CHIP
+from .whole import Drawings, framed
+
+WIDTH, HEIGHT = 240, 22
+"""Pixels of the strip of one row."""
+MOST_ROWS = 12
+"""Rows that are shown without opening anything."""
+_HEADS = ("comparison", "before → after", "change in time", "verdict")
+
+
+def upgrade_page(u: Upgrade) -> str:
+    """The whole page."""
+    rows = words.rows(u)
+    most = _reach(rows, u.margin)
+    step = words.next_step(u)
+    noted = [item for label, text in words.notes(u) for item in (tag("dt", label), tag("dd", text))]
+    scale = f"Every strip runs from {_end(-most)} to {_end(most)}; the grey band is the margin."
+    body = join(
+        tag(
+            "section",
+            tag("h2", "Comparisons"),
+            tag("p", f"{words.basis(u)}. {scale}", class_="quiet"),
+            *_tables(rows, most),
+            tag("p", f"Next: {step}.") if step else "",
+            id="verdicts",
+            aria_label="Comparisons",
+        ),
+        tag("section", tag("h2", "The two sides"), tag("dl", *noted, class_="facts")) if noted else "",
+    )
+    warnings = [tag("p", text, class_="alert", role="note") for text in words.warnings(u)]
+    return framed(
+        study="compare",
+        question="Did the upgrade hurt?",
+        answer=words.sentence(u),
+        trust=join(*warnings),
+        body=body,
+        footer=u.machine,
+        drawings=Drawings(),
+        bundle="",
+    )
+
+
+def _tables(rows: Sequence[Row], most: float) -> list[Markup]:
+    """The first rows as a table, the others in one that can be opened."""
+    first, others = (
+        table(_HEADS, [_line(r, most) for r in some], label=f"Comparisons over boots, {which}")
+        for some, which in ((rows[:MOST_ROWS], "the first"), (rows[MOST_ROWS:], "the others"))
+    )
+    if len(rows) <= MOST_ROWS:
+        return [first]
+    summary = tag("summary", words.more_text(rows[MOST_ROWS:]))
+    return [first, tag("details", summary, others, class_="plain")]
+
+
+def _line(r: Row, most: float) -> tuple[str, ...]:
+    verdict = tag("span", verdict_text(r.cell.verdict), class_=f"chip {CHIP[r.cell.verdict]}")
+    return (
+        f"{r.subject}: {r.metric}" + ("" if r.cell.deciding else " (does not decide)"),
+        f"{r.before} → {r.after}",
+        join(_strip(r, most), tag("b", r.change), f" {r.interval or 'not bounded'}"),
+        join(verdict, " ", tag("span", r.cell.reason, class_="sub")),
+    )
+
+
+def _reach(rows: Sequence[Row], margin: float) -> float:
+    """Return the largest log of a time ratio that the strips show; at least twice the margin."""
+    ends = [end for r in rows if words.bounded(r.cell) for end in (r.cell.low, r.cell.high)]
+    logs = [abs(math.log1p(x)) for x in (*ends, *(r.cell.overhead for r in rows), 2 * margin)]
+    return max(x for x in logs if math.isfinite(x)) * 1.05
+
+
+def _end(theta: float) -> str:
+    return f"{math.expm1(theta) * 100:+.2g} %".replace("-", "−")
+
+
+def _strip(r: Row, most: float) -> Markup:
+    """Draw the interval of one row over the band of the margin: a line, its centre, and a tick at zero."""
+
+    def x(theta: float) -> float:
+        return round((1 + max(-1.0, min(1.0, theta / most))) * WIDTH / 2, 1)
+
+    def at(share: float) -> str:
+        return str(x(math.log1p(share)))
+
+    c, middle, delta = r.cell, HEIGHT / 2, math.log1p(r.cell.margin)
+    colour = f"stroke: var(--{CHIP[c.verdict]}); fill: var(--{CHIP[c.verdict]})"
+    parts = [
+        tag(
+            "rect",
+            x=str(x(-delta)),
+            y="0",
+            width=str(round(x(delta) - x(-delta), 1)),
+            height=str(HEIGHT),
+            style="fill: var(--margin)",
+        ),
+        _rule(str(x(0)), str(x(0)), 0, HEIGHT, "stroke: var(--quiet)"),
+    ]
+    if words.bounded(c):
+        parts.append(_rule(at(c.low), at(c.high), middle, middle, f"{colour}; stroke-width: 3"))
+    parts.append(tag("circle", cx=at(c.overhead), cy=str(middle), r="4", style=colour))
+    size = {"viewBox": f"0 0 {WIDTH} {HEIGHT}", "width": str(WIDTH), "height": str(HEIGHT)}
+    label = f"{r.change} {r.interval}".strip()
+    return tag("svg", *parts, role="img", aria_label=label, style="display: block; max-width: 100%", **size)
+
+
+def _rule(left: str, right: str, top: float, bottom: float, style: str) -> Markup:
+    return tag("line", x1=left, x2=right, y1=str(top), y2=str(bottom), style=style)

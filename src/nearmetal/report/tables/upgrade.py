@@ -1,0 +1,327 @@
+"""Did the upgrade hurt? The answer of a comparison over boots, as data. Pure; knows no format."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+from ...model.record import JsonValue
+from ...model.result import Verdict
+from ...units import show, show_effect, show_overhead
+from ..forms.json_form import to_json
+from ..text import one_line, plural
+from .cells import SYMBOLS, emulation_said
+
+if TYPE_CHECKING:
+    from ...analysis.two_level import LeastBoots, StateCell
+
+FORMAT = 1
+MEANING = (
+    "overhead, low, high and margin are shares of the time before (0.03 = +3 %). before and after are values "
+    "in `unit`; of a cost they are shares of the baseline's time in the same run. null as an end of an "
+    "interval: not bounded. boots counts boots before and after; runs of one boot count as one. verdict "
+    "holds among all comparisons of the family, alone by itself."
+)
+UPGRADED = ("kernel", "distribution", "libc", "kernel command line", "firmware", "microcode")
+"""What an upgrade of the system may change. Any other difference means that the sides are not alike."""
+MOST_EFFECTS = 3
+"""Metrics of one arm that a sentence names."""
+_COUNTED = {
+    Verdict.SLOWER: "slower",
+    Verdict.FASTER: "faster",
+    Verdict.EQUIVALENT: "equal",
+    Verdict.NONE: "open",
+}
+_ORDER = (Verdict.SLOWER, Verdict.FASTER, Verdict.INCONSISTENT, Verdict.NONE, Verdict.EQUIVALENT)
+
+
+class Answer(StrEnum):
+    """Whether the upgrade hurt."""
+
+    YES = "yes"
+    NO = "no"
+    OPEN = "open"
+    IMPOSSIBLE = "impossible"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Change:
+    """Something that differs between the two sides.
+
+    before, after: its values in the runs of each side; empty if no run says.
+    upgrade: whether an upgrade may change it.
+    """
+
+    name: str
+    before: tuple[str, ...]
+    after: tuple[str, ...]
+    upgrade: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class Upgrade:
+    """A comparison of the runs before and after an upgrade.
+
+    boots, runs: their numbers (before, after).
+    shared_boots: number of boots with runs on both sides.
+    least: the least numbers of boots on each side.
+    margin_exploratory: whether the margin was given after the data.
+    primary: whether the studies name primary metrics, which alone decide.
+    machine: the machine of the runs, in one line.
+    not_compared: what could not be compared, with reasons.
+    lost: what of it was measured before and not after, so that nobody knows whether it was hurt.
+    failed_trials: number of failed trials on both sides.
+    """
+
+    cells: tuple[StateCell, ...]
+    boots: tuple[int, int]
+    runs: tuple[int, int]
+    shared_boots: int
+    least: LeastBoots
+    margin: float
+    margin_exploratory: bool
+    confidence: float
+    primary: bool
+    machine: str
+    changes: tuple[Change, ...]
+    not_compared: tuple[str, ...]
+    lost: tuple[str, ...]
+    failed_trials: int
+
+    @property
+    def deciding(self) -> tuple[StateCell, ...]:
+        """The comparisons that decide; all of them if none is marked."""
+        return tuple(c for c in self.cells if c.deciding) or self.cells
+
+    @property
+    def answer(self) -> Answer:
+        verdicts = {c.verdict for c in self.deciding}
+        if Verdict.SLOWER in verdicts:
+            return Answer.YES
+        if Verdict.NONE not in verdicts:
+            return Answer.OPEN if self.lost else Answer.NO
+        return Answer.OPEN if any(bounded(c) for c in self.deciding) else Answer.IMPOSSIBLE
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """One comparison in words: 'cost of podman/1x2', 'cg.rate', '+1.0 %', '+6.2 %', '+5.1 %', '[+4 … +6]'."""
+
+    cell: StateCell
+    subject: str
+    metric: str
+    before: str
+    after: str
+    change: str
+    interval: str
+
+    @property
+    def symbol(self) -> str:
+        return SYMBOLS[self.cell.verdict]
+
+
+def bounded(c: StateCell) -> bool:
+    """Whether the interval has two ends."""
+    return c.low > -1
+
+
+def rows(u: Upgrade) -> tuple[Row, ...]:
+    """All comparisons: what decides and has a verdict first, the largest change in front."""
+    ordered = sorted(u.cells, key=lambda c: (not c.deciding, _ORDER.index(c.verdict), -abs(c.overhead)))
+    return tuple(_row(c) for c in ordered)
+
+
+def _row(c: StateCell) -> Row:
+    change, _, interval = show_effect(c.overhead, c.low, c.high).partition(" [")
+    before, after = (
+        show_overhead(v) if c.baseline else one_line(show(v, c.unit)) for v in (c.before, c.after)
+    )
+    return Row(
+        cell=c,
+        subject=subject(c),
+        metric=metric(c),
+        before=before,
+        after=after,
+        change=change,
+        interval=f"[{interval}" if bounded(c) else "",
+    )
+
+
+def more_text(rows: Sequence[Row]) -> str:
+    """'14 rows more (12 equal, 2 open)'."""
+    counts = {said: sum(r.cell.verdict is v for r in rows) for v, said in _COUNTED.items()}
+    each = ", ".join(f"{count} {said}" for said, count in counts.items() if count)
+    return f"{plural(len(rows), 'row')} more ({each})"
+
+
+def subject(c: StateCell) -> str:
+    """'native/1x2', 'cost of podman/1x2', 'bare/1x1 → pv/1x1'."""
+    if c.baseline:
+        return f"cost of {one_line(c.arm)}"
+    return one_line(c.arm if c.other == c.arm else f"{c.arm} → {c.other}")
+
+
+def metric(c: StateCell) -> str:
+    """'cg.rate'; the bare workload if the metric only repeats its name."""
+    return one_line(c.workload if c.metric in ("", c.workload) else f"{c.workload}.{c.metric}")
+
+
+def sentence(u: Upgrade) -> str:
+    """Whether it hurt, what, and how much; and what else may be the reason."""
+    other = ", ".join(one_line(c.name) for c in _other(u)[:MOST_EFFECTS])
+    beside = f" The sides differ in more than the upgrade: {other}." if other else ""
+    lost = ", ".join(one_line(name) for name in u.lost[:MOST_EFFECTS])
+    more = f" and {len(u.lost) - MOST_EFFECTS} more" if len(u.lost) > MOST_EFFECTS else ""
+    gone = f" Measured before, but not after: {lost}{more}." if lost else ""
+    return f"{_answer(u)}{gone}{beside}"
+
+
+def _answer(u: Upgrade) -> str:
+    cells, margin = u.deciding, percent(u.margin)
+    by_verdict = {v: [c for c in cells if c.verdict is v] for v in Verdict}
+    equal, faster, open_ = (by_verdict[v] for v in (Verdict.EQUIVALENT, Verdict.FASTER, Verdict.NONE))
+    also = f" Faster: {_effects(faster)}." if faster else ""
+    match u.answer:
+        case Answer.IMPOSSIBLE:
+            return f"No verdict possible: {_too_few(u)}. {least_sentence(u)}"
+        case Answer.YES:
+            return f"Yes, it hurt. Slower than before: {_effects(by_verdict[Verdict.SLOWER])}."
+        case Answer.NO if not equal:
+            return f"No, it helped.{also}"
+        case Answer.NO:
+            every = "" if faster else "all "
+            return f"No: {every}{plural(len(equal), 'comparison')} within {margin} of before.{also}"
+        case Answer.OPEN:
+            alone = [c for c in open_ if c.alone is Verdict.SLOWER]
+            chance = f" By themselves slower, which may be chance: {_effects(alone)}." if alone else ""
+            counts = f"{len(equal)} of {plural(len(cells), 'comparison')} within {margin}, {len(open_)} open"
+            return f"Not decided: no slowdown is proven, nor is it ruled out; {counts}.{chance}{also}"
+
+
+def least_sentence(u: Upgrade) -> str:
+    """How many boots a verdict needs."""
+    family = len(u.deciding)
+    least = f"A verdict needs at least {u.least.any_verdict} boots on each side"
+    if u.least.material == u.least.any_verdict:
+        return f"{least}."
+    return f"{least}; to prove a slowdown in one of {family} comparisons, {u.least.material}."
+
+
+def _too_few(u: Upgrade) -> str:
+    if u.shared_boots:
+        which = "both sides are of one boot" if set(u.boots) == {1} else "a boot is on both sides"
+        return f"{which}, so nothing was booted in between"
+    if set(u.boots) == {1}:
+        return "one boot on each side"
+    return f"{plural(u.boots[0], 'boot')} before and {u.boots[1]} after"
+
+
+def _effects(cells: Iterable[StateCell]) -> str:
+    """'native/1x2: cg +5.1 %, ep +4.0 %; cost of podman/1x2: cg +3.0 %', the largest first."""
+    groups: dict[str, list[StateCell]] = {}
+    for c in sorted(cells, key=lambda c: -abs(c.overhead)):
+        groups.setdefault(subject(c), []).append(c)
+    said = []
+    for name, own in groups.items():
+        shown = ", ".join(f"{metric(c)} {show_overhead(c.overhead)}" for c in own[:MOST_EFFECTS])
+        more = f" and {len(own) - MOST_EFFECTS} more" if len(own) > MOST_EFFECTS else ""
+        said.append(f"{name}: {shown}{more}")
+    return "; ".join(said)
+
+
+def percent(share: float) -> str:
+    """'3 %'."""
+    return f"{share * 100:.3g} %"
+
+
+def basis(u: Upgrade) -> str:
+    """How many boots and runs, at which margin, and what the intervals are."""
+    boots = f"{plural(u.boots[0], 'boot')} before ({plural(u.runs[0], 'run')})"
+    boots += f", {u.boots[1]} after ({plural(u.runs[1], 'run')})"
+    of = "given after the data: exploratory" if u.margin_exploratory else "as the studies planned"
+    primary = "; primary metrics decide" if u.primary else ""
+    return f"{boots} · margin {percent(u.margin)}, {of} · {percent(u.confidence)} intervals{primary}"
+
+
+def changes_text(changes: Sequence[Change]) -> str:
+    """'kernel 6.1.0 → 6.18.0; MPI unknown → Open MPI 4.1.4'."""
+    return "; ".join(f"{one_line(c.name)} {_values(c.before)} → {_values(c.after)}" for c in changes)
+
+
+def _values(values: Sequence[str]) -> str:
+    shown = ", ".join(one_line(_short(v)) for v in values[:MOST_EFFECTS])
+    more = f" and {len(values) - MOST_EFFECTS} more" if len(values) > MOST_EFFECTS else ""
+    return f"{shown}{more}" if values else "unknown"
+
+
+def _short(value: str) -> str:
+    """A digest in twelve figures; any other text as it is."""
+    digits = value.removeprefix("sha256:")
+    return digits[:12] if len(digits) == 64 and set(digits) <= set("0123456789abcdef") else value or "none"
+
+
+def notes(u: Upgrade) -> tuple[tuple[str, str], ...]:
+    """Labelled lines below the table: what was upgraded, what else differs, what is not compared."""
+    failed = f"{plural(u.failed_trials, 'trial')}, which are not compared" if u.failed_trials else ""
+    found = (
+        ("Upgraded", changes_text([c for c in u.changes if c.upgrade])),
+        ("Not alike", changes_text(_other(u))),
+        ("Not compared", "; ".join(one_line(n) for n in u.not_compared)),
+        ("Failed", failed),
+    )
+    return tuple((label, text) for label, text in found if text)
+
+
+def _other(u: Upgrade) -> list[Change]:
+    """Return what differs beside what an upgrade changes."""
+    return [c for c in u.changes if not c.upgrade]
+
+
+def next_step(u: Upgrade) -> str:
+    """What would decide what is open; empty if nothing is."""
+    open_ = [c for c in u.deciding if c.verdict is Verdict.NONE]
+    if not open_:
+        return ""
+    if not u.shared_boots and min(u.boots) >= u.least.material:
+        return "more boots on each side narrow the intervals; longer runs do not"
+    if u.answer is Answer.IMPOSSIBLE:
+        return "boot several times on each side, run the same study after each boot, and name all runs"
+    return f"{least_sentence(u)[:-1]}; there are {u.boots[0]} and {u.boots[1]}"
+
+
+def warnings(u: Upgrade) -> tuple[str, ...]:
+    """A sentence for each arm that was emulated."""
+    return emulation_said((subject(c), c.guest) for c in u.cells)
+
+
+def upgrade_json(u: Upgrade, *, page: str | None) -> dict[str, JsonValue]:
+    """The same as data. page: path of the HTML page; None if there is none."""
+    return {
+        "format": FORMAT,
+        "meaning": MEANING,
+        "answer": u.answer.value,
+        "sentence": sentence(u),
+        "boots": list(u.boots),
+        "runs": list(u.runs),
+        "shared_boots": u.shared_boots,
+        "least_boots": to_json(u.least),
+        "margin": u.margin,
+        "margin_exploratory": u.margin_exploratory,
+        "confidence": u.confidence,
+        "machine": u.machine,
+        "changes": to_json(u.changes),
+        "not_compared": list(u.not_compared),
+        "lost": list(u.lost),
+        "failed_trials": u.failed_trials,
+        "warnings": list(warnings(u)),
+        "page": page,
+        "cells": [_cell_json(c) for c in u.cells],
+    }
+
+
+def _cell_json(c: StateCell) -> JsonValue:
+    form = to_json(c)
+    assert isinstance(form, dict), "a dataclass"
+    return {**form, "low": form["low"] if bounded(c) else None, "symbol": SYMBOLS[c.verdict]}
