@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from ..tables import upgrade as words
 from ..tables.cells import verdict_text
 from ..tables.upgrade import Row, Upgrade
+from ..text import tight
 from .markup import Markup, join, table, tag
 from .sections import CHIP
 from .whole import Drawings, framed
@@ -42,8 +43,7 @@ def upgrade_page(u: Upgrade) -> str:
     return framed(
         study="compare",
         question="Did the upgrade hurt?",
-        answer=words.sentence(u),
-        trust=join(*warnings),
+        head=join(tag("p", tight(words.sentence(u)), class_="answer"), *warnings),
         body=body,
         footer=u.machine,
         drawings=Drawings(),
