@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 
 import numpy as np
 import scipy  # its parts are loaded when they are used, which the first block need not wait for
@@ -13,6 +14,7 @@ from ...model.result import Interval, Quantiles
 FloatArray = NDArray[np.float64]
 
 
+@lru_cache(maxsize=1024)
 def quantile_ranks(n: int, q: float, confidence: float) -> tuple[int, int] | None:
     """Ranks (j, k), 1 <= j < k <= n, with P(x_(j) <= quantile <= x_(k)) >= confidence.
 

@@ -69,6 +69,7 @@ def lower_tail(n: int, k: int) -> float:
     return min(1.0, (1 + 1 / n) * _NORMAL.cdf(z + excess / 24 * (z**3 - 3 * z)))
 
 
+@lru_cache(maxsize=4096)
 def critical(n: int, p: float) -> int:
     """The largest k with P(T <= k) <= p; -1 if there is none."""
     if p <= 0:
