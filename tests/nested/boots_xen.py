@@ -73,7 +73,7 @@ def test_the_system_without_xen_is_compared_with_that_under_it(tmp_path: Path) -
             found[xen].append(next(kept.iterdir()))
     without, under = found[False], found[True]
     argv = [NEARMETAL, "compare", "--before", *map(str, without), "--after", *map(str, under), "--json"]
-    argv += ["--arms", "bare=bare", "--arms", "bare=pv"]
+    argv += ["--pair", "bare=bare", "--pair", "bare=pv"]
     done = subprocess.run(argv, capture_output=True, text=True, timeout=600, check=False)
     assert done.returncode == 0, done.stderr
     compared = json.loads(done.stdout)

@@ -261,13 +261,13 @@ def test_arms_are_compared_with_others(made: Make) -> None:
     sides = [made("a", "1"), made("a", "2")], [made("b", "3"), made("b", "4")]
     u = compared(*sides, against=[("native", "box")])
     assert {(c.arm, c.other, c.baseline) for c in u.cells} == {("native/one", "box/one", "")}
-    with pytest.raises(UsageError, match="no arm and metric in common"):
+    with pytest.raises(UsageError, match="no environment and metric in common"):
         compared(*sides, against=[("native", "nothing")])
 
 
 @pytest.mark.parametrize("wrong", ["native", "=a", "a=", "a=b=c"])
 def test_pairs_have_two_names(wrong: str, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="is not FIRST=SECOND"):
+    with pytest.raises(UsageError, match="is not BEFORE=AFTER"):
         run(tmp_path, tmp_path, against=[wrong])
 
 

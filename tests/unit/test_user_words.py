@@ -23,7 +23,7 @@ GOLDEN = Path(__file__).parents[1] / "golden" / "expected"
 SPOKEN = ("*.txt", "*.md", "*.tex")
 CODE_WORDS = re.compile(r"\b(arms?|fold(s|ed)?|looks?|slices?|seats?|roofs?|stands?|standing)\b", re.I)
 KEYS = re.compile(
-    r"<slices\|plain>|slices: |\bmode slices\b|times as slices|--arms\b|^ +slices +|One of slices"
+    r"<slices\|plain>|slices: |\bmode slices\b|times as slices|^ +slices +|One of slices"
     r"|default slices",
     re.MULTILINE,
 )

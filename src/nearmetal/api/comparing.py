@@ -79,8 +79,8 @@ def compare(
     )
     if not cells:
         raise UsageError(
-            f"{sides[0][0].path} and {sides[1][0].path} have no arm and metric in common",
-            remedy="--arms FIRST=SECOND, with names that nearmetal analyze shows",
+            f"{sides[0][0].path} and {sides[1][0].path} have no environment and metric in common",
+            remedy="--pair BEFORE=AFTER, with names that nearmetal analyze shows",
         )
     family = sum(c.deciding for c in cells)
     if not against:

@@ -31,8 +31,8 @@ def compare(
     ),
     against: list[str] = typer.Option(
         [],
-        "--arms",
-        help="FIRST=SECOND: environments, or arms such as bare/1x1, whose values are compared instead.",
+        "--pair",
+        help="BEFORE=AFTER: compare one environment before with another one after.",
     ),
     html: Path = typer.Option(None, "--html", help="Write the answer as a page to this file."),
     everything: bool = typer.Option(False, "--all", help="Show every comparison."),
@@ -75,7 +75,7 @@ def _line(before: list[Path], after: list[Path], unnamed: list[Path]) -> str:
 def _pair(text: str) -> tuple[str, str]:
     first, _, second = text.partition("=")
     if not first or not second or "=" in second:
-        raise UsageError(f'--arms: "{text[:60]}" is not FIRST=SECOND', remedy="--arms bare=pv")
+        raise UsageError(f'--pair: "{text[:60]}" is not BEFORE=AFTER', remedy="--pair bare=pv")
     return first, second
 
 

@@ -40,7 +40,7 @@ def reopened_node(
         raise UsageError(
             "an older nearmetal made this run, and its time shares held other amounts of work",
             where=str(directory.path),
-            remedy="run the study afresh, and compare the two: nearmetal compare",
+            remedy="run the study afresh; nearmetal compare --before DIR --after DIR",
         )
     _same_boot_state(machine, directory)
     with open_node(machine, study, backends, label, progress) as node:
@@ -65,7 +65,7 @@ def _same_boot_state(machine: Machine, directory: ResultsDirectory) -> None:
         raise UsageError(
             f"the machine is not in the state of this run any more: {', '.join(changed)} changed",
             where=str(directory.path),
-            remedy="run the study afresh, and compare the two: nearmetal compare",
+            remedy="run the study afresh; nearmetal compare --before DIR --after DIR",
         )
 
 
@@ -80,5 +80,5 @@ def _same_images(node: Node, directory: ResultsDirectory) -> None:
             raise UsageError(
                 f"image {name} is not the one of this run any more: it was built or imported again",
                 where=str(directory.path),
-                remedy="run the study afresh, and compare the two: nearmetal compare",
+                remedy="run the study afresh; nearmetal compare --before DIR --after DIR",
             )
