@@ -1,0 +1,252 @@
+"""A new user's first hour in a terminal of 80 columns: 32 mistakes, and four tasks with their answers."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pexpect
+import pytest
+from playwright.sync_api import Browser
+from tests.patience import PATIENCE
+from tests.system.test_quick import left_behind
+from tests.system.test_report_browser import browser as browser
+from tests.system.test_report_browser import opened
+
+pytestmark = pytest.mark.more
+
+COLUMNS, LINES = 80, 40
+LINES_OF_ANSWER = 30
+BIN = Path(sys.executable).parent
+PROGRAMS = {
+    "program.sh": "#!/bin/sh\nsleep 0.02\n",
+    "fails.sh": "#!/bin/sh\necho 'no licence' >&2\nexit 3\n",
+    "hosts.sh": "#!/bin/sh\ncase $(hostname) in nm*) echo 'no licence here' >&2; exit 3;; esac\nsleep 0.02\n",
+}
+STUDY = """\
+name: small
+environments:
+  native: {backend: native}
+  box: {backend: namespaces, attachment: loopback}
+placements: {one: {instances: 1, tasks: 1}}
+workloads: {program: {command: [./program.sh]}}
+design: {baseline: native, mode: plain, warm_up: 0}
+"""
+RING = """\
+#include <mpi.h>
+
+int main(int argc, char **argv)
+{
+    static char token[4096];
+    int rank, size;
+    MPI_Init(&argc, &argv);
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &size);
+    for (int i = 0; i < 20000; i++)
+        MPI_Sendrecv_replace(token, sizeof token, MPI_CHAR, (rank + 1) % size, 0, (rank + size - 1) % size, 0,
+                             MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    MPI_Finalize();
+    return 0;
+}
+"""
+_ESCAPES = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]")
+
+
+@dataclass(frozen=True)
+class Screen:
+    """What a terminal showed, without colours, and the exit status of the command."""
+
+    text: str
+    code: int
+
+    @property
+    def lines(self) -> list[str]:
+        return self.text.splitlines()
+
+
+def typed(line: str, cwd: Path) -> Screen:
+    """Type a command line into a shell in a terminal of 80 columns."""
+    plain = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "NO_COLOR")}
+    env = {**plain, "PATH": f"{BIN}:{os.environ['PATH']}", "TERM": "xterm", "LC_ALL": "C.UTF-8"}
+    terminal = pexpect.spawn(
+        "/bin/sh",
+        ["-c", line],
+        cwd=cwd,
+        env=env,
+        dimensions=(LINES, COLUMNS),
+        timeout=PATIENCE,
+        encoding="utf-8",
+        codec_errors="replace",
+    )
+    terminal.expect(pexpect.EOF)
+    terminal.close()
+    text = _ESCAPES.sub("", terminal.before or "").replace("\r\n", "\n").expandtabs()
+    shown = "\n".join(row.rpartition("\r")[2].rstrip() for row in text.split("\n"))
+    code = terminal.exitstatus
+    return Screen(text=shown, code=-(terminal.signalstatus or 0) if code is None else code)
+
+
+@pytest.fixture(scope="module")
+def here(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A new user's directory: programs, a study with a result, and a file system that is soon full."""
+    directory = tmp_path_factory.mktemp("first")
+    for name, text in PROGRAMS.items():
+        (directory / name).write_text(text)
+        (directory / name).chmod(0o755)
+    (directory / "small.yaml").write_text(STUDY)
+    (directory / "typos.yaml").write_text(STUDY.replace("backend: native", "backnd: natve", 1))
+    made = typed("nearmetal run small.yaml --max-blocks 2 --results 'my results/one'", directory)
+    assert made.code == 0, made.text
+    (result,) = (directory / "my results/one").iterdir()
+    shutil.copytree(result, directory / "newer")
+    plan = directory / "newer/plan.json"
+    plan.write_text(re.sub(r'"schema": *\d+', '"schema": 99', plan.read_text()))
+    yield directory
+    assert left_behind(directory) == []
+
+
+MISTAKES = (
+    "nearmetal quik",
+    "nearmetal quick --time 90",
+    "nearmetal quick --time 5minutes",
+    "nearmetal quick --margin 1",
+    "nearmetal quick --no-such-option",
+    "nearmetal weigh native dcoker -- ./program.sh",
+    "nearmetal weigh native native -- ./program.sh",
+    "nearmetal weigh native,namespaces --dry-run -- ./nosuch",
+    "nearmetal weigh native namespaces ./program.sh",
+    "nearmetal weigh native namespaces ls -la",
+    "nearmetal weigh native namespaces -- ./nosuch",
+    "nearmetal weigh native namespaces --dry-run -- ./nosuch",
+    "nearmetal weigh native namespaces -- ./small.yaml",
+    "nearmetal weigh native namespaces --seed 1 -- ls '|' wc",
+    "nearmetal weigh native namespaces --seed 1 -- ./fails.sh",
+    "nearmetal weigh native namespaces -- ./hosts.sh",
+    "nearmetal weigh native namespaces -w cg:X",
+    "nearmetal weigh native namespaces --dry-run --mpi --ranks 6400 -- ./program.sh",
+    "nearmetal weigh native namespaces",
+    "nearmetal export --format excel 'my results/one'",
+    "nearmetal export --format parquet 'my results/one'",
+    "nearmetal compare 'my results/one'",
+    "nearmetal compare 'my results/one' 'my results/one'",
+    "nearmetal plan typos.yaml",
+    "nearmetal plan weigh --blocks 14",
+    "nearmetal run nosuch.yaml",
+    "nearmetal analyze newer",
+    "nearmetal analyze nosuch",
+    "nearmetal resume .",
+    "nearmetal run small.yaml --results /sys/kernel/here",
+    "nearmetal image build nosuch",
+    "nearmetal kernel bt --ranks 6400",
+)
+"""What a new user types wrong. Number 8 names the environments as other tools take them."""
+
+
+def test_a_mistake_has_one_clear_reason(here: Path, golden: Callable[[str, str], None]) -> None:
+    transcript = []
+    for line in MISTAKES:
+        screen = typed(line, here)
+        assert screen.code in (2, 3, 4), f"{line}: {screen.code}\n{screen.text}"
+        assert "Traceback" not in screen.text and len(screen.lines) <= 24, screen.text
+        transcript.append(f"$ {line}\n{masked(screen.text, here)}\n[exit status {screen.code}]\n")
+    golden("mistakes.txt", "\n".join(transcript))
+
+
+def masked(text: str, here: Path) -> str:
+    """A transcript without what differs from run to run: directories, times and process numbers."""
+    text = text.replace(str(here), "HERE").strip()
+    text = re.sub(r"\d{4}-\d\d-\d\dT\d\d-\d\d-\d\d", "TIME", text)
+    return re.sub(r"(?<=on )\d+(?= CPUs)|(?<=gives )\[[\d, ]+\]", "CPUS", text)
+
+
+@dataclass(frozen=True)
+class Task:
+    """A question of a new user.
+
+    lines: what is typed, one after the other; the last one answers the question.
+    question: headline of terminal and page.
+    environments: names that the answer has to say something about.
+    """
+
+    lines: tuple[str, ...]
+    question: str
+    environments: tuple[str, ...]
+
+
+TASKS = {
+    "an MPI program in Podman": Task(
+        lines=(
+            "mpicc -O2 ring.c -o ring",
+            "nearmetal weigh native podman --mpi --ranks 2 --time 45s -- ./ring",
+        ),
+        question="What does Podman cost ./ring?",
+        environments=("podman",),
+    ),
+    "a disk job in a virtual machine": Task(
+        lines=(
+            "nearmetal weigh native qemu --time 60s -- dd if=/dev/zero of=out bs=64k count=16 conv=fsync",
+        ),
+        question="What does QEMU cost dd if=/dev/zero of=out bs=64k count=16 conv=fsync?",
+        environments=("qemu",),
+    ),
+    "six runtimes by latency": Task(
+        lines=(
+            "nearmetal weigh native namespaces bubblewrap podman crun runc nspawn -w pingpong --time 60s",
+        ),
+        question="Which of namespaces, Bubblewrap, Podman, crun, runc and systemd-nspawn "
+        "costs pingpong least?",
+        environments=("namespaces", "bubblewrap", "podman", "crun", "runc", "nspawn"),
+    ),
+}
+WORDS = {"slower", "faster", "equal", "open", "unsure"}
+"""One of these follows the name of an environment."""
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_a_task_is_answered_on_one_screen_and_on_one_page(
+    name: str, tmp_path: Path, browser: Browser
+) -> None:
+    task = TASKS[name]
+    (tmp_path / "ring.c").write_text(RING)
+    for line in task.lines:
+        screen = typed(line, tmp_path)
+        assert screen.code == 0, screen.text
+    start = screen.text.replace("\n", " ").index(task.question)
+    answer = screen.text[start:].splitlines()
+    assert len(answer) <= LINES_OF_ANSWER and max(map(len, answer)) <= COLUMNS, screen.text
+    said = {(row.split()[0], row.split()[1].strip(",")) for row in answer if len(row.split()) > 1}
+    unanswered = [e for e in task.environments if not any((e, word) in said for word in WORDS)]
+    assert unanswered == [], screen.text
+    (report,) = tmp_path.glob("results/*/report.html")
+    with opened(browser, report.as_uri()) as page:
+        assert page.locator("h1").inner_text() == task.question
+        first = page.locator("main, body").first.inner_text()
+        assert all(e in first for e in task.environments)
+    assert left_behind(tmp_path) == []
+
+
+def test_two_kernels_need_several_boots(here: Path, browser: Browser) -> None:
+    """The second side is a recorded run whose boot and kernel are given other names."""
+    for side in ("before", "after"):
+        made = typed(f"nearmetal run small.yaml --max-blocks 2 --results {side}", here)
+        assert made.code == 0, made.text
+    compared = "nearmetal compare --before before --after after --html page.html"
+    same = typed(compared, here)
+    assert same.code == 0 and "both sides are of one boot" in same.text, same.text
+    (upgraded,) = here.glob("after/*/provenance.json")
+    facts = json.loads(upgraded.read_text())
+    facts["boot"] = "another"
+    facts["kernel"]["release"] += "-next"
+    upgraded.write_text(json.dumps(facts))
+    screen = typed(compared, here)
+    assert screen.code == 0 and len(screen.lines) <= LINES_OF_ANSWER, screen.text
+    assert screen.text.startswith("No verdict possible: one boot on each side."), screen.text
+    with opened(browser, (here / "page.html").as_uri()) as page:
+        assert page.locator("h1").inner_text() == "Did the upgrade hurt?"
+        assert "No verdict possible: one boot on each side." in page.locator("main, body").first.inner_text()
