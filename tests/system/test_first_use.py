@@ -17,7 +17,7 @@ from playwright.sync_api import Browser
 from tests.patience import PATIENCE
 from tests.system.test_quick import left_behind
 from tests.system.test_report_browser import browser as browser
-from tests.system.test_report_browser import opened
+from tests.system.test_report_browser import not_accessible, opened
 
 pytestmark = pytest.mark.more
 
@@ -228,6 +228,7 @@ def test_a_task_is_answered_on_one_screen_and_on_one_page(
         assert page.locator("h1").inner_text() == task.question
         first = page.locator("main, body").first.inner_text()
         assert all(e in first for e in task.environments)
+        assert not_accessible(page) == []
     assert left_behind(tmp_path) == []
 
 
@@ -250,3 +251,4 @@ def test_two_kernels_need_several_boots(here: Path, browser: Browser) -> None:
     with opened(browser, (here / "page.html").as_uri()) as page:
         assert page.locator("h1").inner_text() == "Did the upgrade hurt?"
         assert "No verdict possible: one boot on each side." in page.locator("main, body").first.inner_text()
+        assert not_accessible(page) == []

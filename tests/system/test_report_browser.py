@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Literal
 
 import pytest
+from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page, sync_playwright
 from tests.golden import sample_analysis as sample
 from tests.patience import PATIENCE
@@ -115,6 +116,14 @@ def opened(
         assert [a for a in asked if not a.startswith(("file:", "data:"))] == []
     finally:
         context.close()
+
+
+def not_accessible(page: Page) -> list[tuple[str, list[str]]]:
+    """Rules of WCAG 2.2, levels A and AA, that the page breaks, with the elements, by axe-core."""
+    tags = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"]
+    found = Axe().run(page, options={"runOnly": {"type": "tag", "values": tags}}).response
+    assert found["passes"], "no rule was applied"
+    return [(v["id"], [str(n["target"]) for n in v["nodes"]]) for v in found["violations"]]
 
 
 def open_all(page: Page) -> None:
@@ -251,6 +260,20 @@ def test_text_is_legible(browser: Browser, report: str, scheme: Literal["light",
         assert [f for f in found if f[0] < 4.5] == []
         back = page.evaluate("getComputedStyle(document.body).backgroundColor")
         assert (int(back[4:].split(",")[0]) < 60) is (scheme == "dark")
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_it_meets_wcag_aa(
+    browser: Browser, report: str, scheme: Literal["light", "dark"], width: int
+) -> None:
+    with opened(browser, report, width=width, scheme=scheme) as page:
+        page.evaluate(
+            "document.querySelectorAll('details.fold, details.plain').forEach(d => { d.open = true; })"
+        )
+        open_cell(page, 3)
+        drawn(page, "details.cell[open]")
+        assert not_accessible(page) == []
 
 
 def test_it_prints(browser: Browser, report: str, tmp_path: Path) -> None:
