@@ -13,7 +13,18 @@ import nearmetal
 SOURCES = Path(nearmetal.__file__).parent
 SITE = next(p for p in map(Path, sys.path) if p.name == "site-packages")
 
-FOR_TESTS = ("playwright", "mypy", "ruff", "statsmodels", "pip", "uv", "hypothesis", "_hypothesis", "altair")
+FOR_TESTS = (
+    "playwright",
+    "mypy",
+    "ruff",
+    "statsmodels",
+    "pip",
+    "uv",
+    "hypothesis",
+    "_hypothesis",
+    "altair",
+    "axe_playwright_python",
+)
 """Packages of which nothing is imported in a run."""
 
 

@@ -54,7 +54,7 @@ def table(study: Study, analysis: Analysis, numbers: Mapping[tuple[str, str, str
     found = answer(study, analysis)
     if found is None:
         return Markup("")
-    said = f"Extra time against {found.baseline.environment}, for rates too, with its interval."
+    said = "The same figures: extra time, for rates too, with its interval."
     heads = ("", found.baseline.environment, *(arm.name for arm in found.arms))
     rows = [
         tag(
