@@ -19,7 +19,7 @@ from nearmetal.launchers import MpiJob
 from nearmetal.model.study import Transport
 from nearmetal.node.machine import Machine, prepare_machine
 from nearmetal.node.progress import Silent
-from nearmetal.run.dgemm_roof import measure_dgemm
+from nearmetal.run.bounds.dgemm import measure_dgemm
 from nearmetal.run.once import rank_cpus
 from nearmetal.subjects.rank_argv import rank_argv
 from nearmetal.workloads.applications.contract import Output, Parsed, Place

@@ -33,7 +33,7 @@ from nearmetal.model.result import Interval
 from nearmetal.model.study import KernelWorkload
 from nearmetal.node.machine import Machine, cache_directory, prepare_machine
 from nearmetal.node.progress import Silent
-from nearmetal.study_file.npb import Benchmark, Program, Size, find_program, npb_command
+from nearmetal.study_file.workloads.npb import Benchmark, Program, Size, find_program, npb_command
 from nearmetal.workloads.build import build_tools, compiler_flags
 from nearmetal.workloads.command import parse
 from nearmetal.workloads.kernels.contract import CLASSES

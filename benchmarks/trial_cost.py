@@ -24,10 +24,10 @@ from nearmetal.meters.inside import counted_everywhere
 from nearmetal.model.plan import NextBlock
 from nearmetal.model.record import TrialRecord
 from nearmetal.model.study import CommandWorkload, Design, Environment, Mode, Placement, Study
-from nearmetal.node.available import usable_arms
 from nearmetal.node.machine import new_label, prepare_machine
 from nearmetal.node.node import open_node
 from nearmetal.node.progress import Silent
+from nearmetal.node.survey.available import usable_arms
 from nearmetal.plan import make_plan
 from nearmetal.records import TrialWriter
 from nearmetal.records.codec import to_line

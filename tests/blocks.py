@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from nearmetal.model.record import TrialRecord
+from nearmetal.node.arms.running_arm import RunningArm
 from nearmetal.node.node import Node
-from nearmetal.node.running_arm import RunningArm
 from nearmetal.run.block import Recording, Rehearsal, run_block
 from nearmetal.run.decide import Verifications, next_block
 from nearmetal.run.fitting import WorkFit

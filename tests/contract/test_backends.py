@@ -37,7 +37,7 @@ from nearmetal.host.processes.failure import find_error_line
 from nearmetal.images.digest import tree_digest
 from nearmetal.model.environments.network import Seat
 from nearmetal.model.study import Attachment, Environment, Limits, Storage, StorageKind
-from nearmetal.node.start_group import started
+from nearmetal.node.arms.start_group import started
 from nearmetal.node.storage import bound, look, make_inside
 
 pytestmark = [pytest.mark.more, pytest.mark.beside]

@@ -13,8 +13,8 @@ from nearmetal.host.processes.failure import find_error_line
 from nearmetal.model.roof import DGEMM, Wanted
 from nearmetal.node.machine import Machine, prepare_machine
 from nearmetal.node.progress import Silent
-from nearmetal.run.dgemm_roof import measure_dgemm
-from nearmetal.run.roofs import MEASURES
+from nearmetal.run.bounds.dgemm import measure_dgemm
+from nearmetal.run.bounds.measuring import MEASURES
 from nearmetal.workloads.applications import blas
 from nearmetal.workloads.applications.blas import Blas
 

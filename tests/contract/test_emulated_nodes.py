@@ -30,7 +30,7 @@ from nearmetal.network.plan import Want
 from nearmetal.node.links import Links, node_links
 from nearmetal.node.machine import prepare_machine
 from nearmetal.node.progress import Silent
-from nearmetal.run.socket_roof import by_sockets
+from nearmetal.run.bounds.socket import by_sockets
 
 HOST = LocalHost()
 RATE = 200e6 / 8

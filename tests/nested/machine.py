@@ -26,7 +26,7 @@ from nearmetal.images.build import build
 from nearmetal.images.forms import Form, in_form
 from nearmetal.images.store import Image
 from nearmetal.node.machine import image_store
-from nearmetal.study_file.images import read_definition
+from nearmetal.study_file.environments.images import read_definition
 
 BUILD_LIMIT = 3600.0
 HERE = Path(__file__).parent

@@ -25,11 +25,11 @@ from nearmetal.model.study import (
     Placement,
     Study,
 )
-from nearmetal.node.available import usable_arms
+from nearmetal.node.arms.running_arm import RunningArm
 from nearmetal.node.machine import new_label, prepare_machine
 from nearmetal.node.node import Node, open_node
 from nearmetal.node.progress import Silent
-from nearmetal.node.running_arm import RunningArm
+from nearmetal.node.survey.available import usable_arms
 from nearmetal.subjects.job import TOKEN_LIMIT
 
 pytestmark = pytest.mark.more

@@ -22,13 +22,13 @@ from nearmetal.host.processes import labelled as processes
 from nearmetal.model.environments.guest import MIB, GuestSettings
 from nearmetal.model.record import Status
 from nearmetal.model.study import Attachment, CommandWorkload, Design, Environment, Placement, Study
-from nearmetal.node.accelerator import with_accelerators
-from nearmetal.node.available import usable_arms
+from nearmetal.node.arms.running_arm import RunningArm
 from nearmetal.node.guests import guests_among
 from nearmetal.node.machine import new_label, prepare_machine
 from nearmetal.node.node import open_node
 from nearmetal.node.progress import Silent
-from nearmetal.node.running_arm import RunningArm
+from nearmetal.node.survey.accelerator import with_accelerators
+from nearmetal.node.survey.available import usable_arms
 
 pytestmark = [pytest.mark.more, *NEEDED]
 SLEEPS = 3600

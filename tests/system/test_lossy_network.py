@@ -25,10 +25,10 @@ from nearmetal.model.study import (
     Placement,
     Study,
 )
-from nearmetal.node.available import usable_arms
 from nearmetal.node.machine import Machine, new_label, prepare_machine
 from nearmetal.node.node import Node, open_node
 from nearmetal.node.progress import Silent
+from nearmetal.node.survey.available import usable_arms
 from nearmetal.plan import make_plan
 from nearmetal.records.codec import from_line, to_line
 from nearmetal.report.forms.markdown import markdown_text

@@ -35,12 +35,13 @@ from nearmetal.model.study import (
     Transport,
     TransportWish,
 )
-from nearmetal.node import ssh, starting
-from nearmetal.node.available import usable_arms
+from nearmetal.node import ssh
+from nearmetal.node.arms import starting
+from nearmetal.node.arms.running_arm import RunningArm
 from nearmetal.node.machine import new_label, prepare_machine
 from nearmetal.node.node import Node, open_node
 from nearmetal.node.progress import Silent
-from nearmetal.node.running_arm import RunningArm
+from nearmetal.node.survey.available import usable_arms
 from nearmetal.run.audit import ALLOWED, CMA, audit_arms
 from nearmetal.workloads.kernels.registry import argument
 

@@ -15,7 +15,7 @@ from nearmetal.errors import StudyError, UnavailableError, UsageError
 from nearmetal.model.record import Status
 from nearmetal.model.study import ApplicationWorkload, Better, KernelWorkload, Mode, StorageKind, Study
 from nearmetal.node.machine import Hardware
-from nearmetal.node.programs import place_of, require_programs, runs_mpi
+from nearmetal.node.survey.programs import place_of, require_programs, runs_mpi
 from nearmetal.run.weigh import weigh_study
 from nearmetal.study_file import dump_study, load_text
 from nearmetal.workloads.applications import registry as applications

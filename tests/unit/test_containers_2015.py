@@ -23,8 +23,8 @@ from nearmetal.plan import make_plan
 from nearmetal.published import published
 from nearmetal.records import SeriesDirectory
 from nearmetal.report.series import PartResult, series_json, series_text, write_series
-from nearmetal.run.series import budget
-from nearmetal.run.series_2015 import containers_planned
+from nearmetal.run.builtin.containers_2015 import containers_planned
+from nearmetal.run.builtin.series import budget
 from nearmetal.studies.containers_2015 import LOSSY, AvailableMachine, containers_2015, part_keys
 from nearmetal.study_file import dump_study, load_study, load_text
 from nearmetal.testing.simulate import SimulatedMetric, Spread, simulate

@@ -15,7 +15,7 @@ from nearmetal.model.result import Interval
 from nearmetal.model.roof import MeasuredRoof, Wanted, read_roofs, roof_record
 from nearmetal.model.study import ApplicationWorkload, Better, Storage, StorageKind, Study
 from nearmetal.node.machine import Machine
-from nearmetal.run.disk_roof import SECONDS, SIZE, by_fio
+from nearmetal.run.bounds.disk import SECONDS, SIZE, by_fio
 from nearmetal.testing.fake_host import FakeHost
 from nearmetal.workloads.applications.fio import roof_arguments
 

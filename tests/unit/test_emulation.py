@@ -18,8 +18,8 @@ from nearmetal.environments.xen import backend as xen_backend
 from nearmetal.environments.xen.backend import Xen
 from nearmetal.model.environments.guest import GuestSettings
 from nearmetal.model.study import Arm, Attachment, Environment
-from nearmetal.node.emulation import with_emulation
 from nearmetal.node.progress import Silent
+from nearmetal.node.survey.emulation import with_emulation
 from nearmetal.report.forms.csv_form import csv_text
 from nearmetal.report.forms.json_form import json_form
 from nearmetal.report.forms.latex import latex_text

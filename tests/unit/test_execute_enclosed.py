@@ -19,10 +19,11 @@ from nearmetal.meters.inside import sources_of
 from nearmetal.model.environments.guest import Accelerator, GuestSettings
 from nearmetal.model.plan import TrialSpec
 from nearmetal.model.study import Arm, Attachment, Design, Environment, Placement, Study
-from nearmetal.node import accelerator, emulation, starting
-from nearmetal.node.running_arm import RunningArm, arm_around
-from nearmetal.node.start_group import Group
-from nearmetal.node.starting import Surroundings, guest_around
+from nearmetal.node.arms import starting
+from nearmetal.node.arms.running_arm import RunningArm, arm_around
+from nearmetal.node.arms.start_group import Group
+from nearmetal.node.arms.starting import Surroundings, guest_around
+from nearmetal.node.survey import accelerator, emulation
 from nearmetal.node.trial import Trial
 
 PLACES = (Placement(name="1x1", instances=1, tasks=1), Placement(name="1x2", instances=1, tasks=2))

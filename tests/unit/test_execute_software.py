@@ -11,8 +11,8 @@ from nearmetal.environments import Tools
 from nearmetal.images import Image
 from nearmetal.launchers import InstalledMpi
 from nearmetal.model.study import Mpi
-from nearmetal.node.programs import find_on
 from nearmetal.node.software import Software, find_program, from_tree
+from nearmetal.node.survey.programs import find_on
 from nearmetal.testing.fake_host import FakeHost
 from nearmetal.workloads.build import BuiltTools
 

@@ -14,7 +14,7 @@ import pytest
 
 from nearmetal.environments import Instance
 from nearmetal.errors import RunError
-from nearmetal.node.start_group import Start, started
+from nearmetal.node.arms.start_group import Start, started
 
 STEP = 0.05
 """Seconds that a planted start takes; a busy machine adds to it."""

@@ -64,9 +64,9 @@ from nearmetal.model.study import (
     Shared,
     Study,
 )
-from nearmetal.node.accelerator import ANY_CPU, EMULATED_CPU, flags_of, resolved
 from nearmetal.node.bases import require_room
 from nearmetal.node.cpus import vcpus_of
+from nearmetal.node.survey.accelerator import ANY_CPU, EMULATED_CPU, flags_of, resolved
 from nearmetal.testing.fake_host import FakeHost
 from nearmetal.workloads.build import FLAGS
 

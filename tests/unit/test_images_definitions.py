@@ -12,7 +12,7 @@ from nearmetal.images import ImageStore, builtin_definition, builtin_names, no_i
 from nearmetal.images.store import Made, checked_name, definition_key
 from nearmetal.model.environments.image import ImageDefinition, Variant
 from nearmetal.study_file import Catalog, load_text
-from nearmetal.study_file.images import load_definition, read_definition
+from nearmetal.study_file.environments.images import load_definition, read_definition
 from nearmetal.testing.fake_host import FakeHost
 
 OWN = """\

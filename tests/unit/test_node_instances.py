@@ -11,9 +11,9 @@ import pytest
 from nearmetal.environments.instance import BoxInstance
 from nearmetal.model.plan import TrialSpec
 from nearmetal.model.study import Arm, Environment, Placement
-from nearmetal.node.instances import Instances
-from nearmetal.node.running_arm import RunningArm
-from nearmetal.node.start_group import Group
+from nearmetal.node.arms.instances import Instances
+from nearmetal.node.arms.running_arm import RunningArm
+from nearmetal.node.arms.start_group import Group
 from nearmetal.node.trial import Trial
 
 

@@ -10,7 +10,7 @@ import pytest
 from nearmetal.errors import UsageError
 from nearmetal.model.environments.guest import GuestSettings
 from nearmetal.model.study import Arm, CommandWorkload, Design, Environment, Placement, Study
-from nearmetal.node.preflight import require_commands, seen_directories
+from nearmetal.node.survey.preflight import require_commands, seen_directories
 from nearmetal.testing.fake_host import FakeHost
 
 PLACE = Placement(name="1x1", instances=1, tasks=1)

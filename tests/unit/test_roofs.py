@@ -21,7 +21,7 @@ from nearmetal.report.charts.parts import PAGE
 from nearmetal.report.forms.markdown import markdown_text
 from nearmetal.report.seen import RecordIndex
 from nearmetal.report.tables.roofs import roof_lines, share_figure
-from nearmetal.run import roofs
+from nearmetal.run.bounds import measuring as roofs
 
 
 def roof(name: str, value: float, unit: str, **more: Any) -> MeasuredRoof:

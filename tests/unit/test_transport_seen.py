@@ -13,7 +13,7 @@ from nearmetal.host.processes.ranks import Link, RankHolds, established, shared_
 from nearmetal.launchers.transport import ONE_RANK, SEEN, TransportDiffers, links_between, verify_transport
 from nearmetal.meters.transport import TransportWatch
 from nearmetal.model.study import Transport
-from nearmetal.node.running_arm import RunningArm
+from nearmetal.node.arms.running_arm import RunningArm
 
 HEAD = b"  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n"
 LOOP = b"0100007F" if sys.byteorder == "little" else b"7F000001"

@@ -24,11 +24,11 @@ from nearmetal.model.record import TrialRecord
 from nearmetal.model.series import Part, Scale, Series
 from nearmetal.model.study import ApplicationWorkload, Better, Study
 from nearmetal.node.machine import Hardware
-from nearmetal.node.programs import place_of
+from nearmetal.node.survey.programs import place_of
 from nearmetal.plan import make_plan
 from nearmetal.published import published
 from nearmetal.report.series import PartResult, series_json, series_text, write_series
-from nearmetal.run.series import kind, make_planned
+from nearmetal.run.builtin.series import kind, make_planned
 from nearmetal.samplers import Header, Sample, Section
 from nearmetal.studies import SERIES
 from nearmetal.studies.two_vm_2009 import (

@@ -1,5 +1,5 @@
 """Roofs: measured upper bounds of the bare machine. This module decides which roof bounds which metric, and
-computes which share of it a result reaches, without I/O. run/roofs.py measures the roofs."""
+computes which share of it a result reaches, without I/O. run/bounds/measuring.py measures the roofs."""
 
 from __future__ import annotations
 

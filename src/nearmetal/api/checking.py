@@ -57,9 +57,9 @@ _KERNELS = "kernels"
 
 def _checks(progress: Progress | None) -> Iterator[Check]:
     from ..host import LocalHost
-    from ..node.attachments import check_attachments
     from ..node.machine import prepare_machine
     from ..node.progress import Silent
+    from ..node.survey.attachments import check_attachments
 
     host = LocalHost()
     machine = None
@@ -180,7 +180,7 @@ def _applications(host: Host) -> Iterator[Check]:
     from ..model.environments.image import HOST
     from ..model.study import ApplicationWorkload
     from ..node.machine import hardware_of
-    from ..node.programs import find_on, install_line, lacking, two_ranks
+    from ..node.survey.programs import find_on, install_line, lacking, two_ranks
     from ..workloads.applications.registry import application, application_names, choices
 
     place = two_ranks(hardware_of(host))
@@ -202,8 +202,8 @@ def _in_images() -> Iterator[Check]:
     """Check for each existing image which applications it contains, and what the other applications need."""
     from ..model.study import ApplicationWorkload
     from ..node.machine import image_store
-    from ..node.programs import lacking
     from ..node.software import find_program
+    from ..node.survey.programs import lacking
     from ..workloads.applications.registry import application, application_names, choices
 
     named = {

@@ -177,7 +177,7 @@ def machine_for(study: Study, progress: Progress, *, require_kvm: bool = False) 
 
     require_kvm: as in with_accelerators().
     """
-    from ..node.accelerator import with_accelerators
+    from ..node.survey.accelerator import with_accelerators
 
     machine = machine_here(progress, study.design.mpi)
     return with_accelerators(machine, study, progress, require_kvm=require_kvm)
@@ -189,8 +189,8 @@ def checked(study: Study, progress: Progress, *, require_kvm: bool = False) -> S
     The progress is informed of the parts that are left out. Nothing is measured. Raises the same errors as
     measured() before its rehearsal.
     """
-    from ..node.available import usable_arms
-    from ..node.preflight import require_commands
+    from ..node.survey.available import usable_arms
+    from ..node.survey.preflight import require_commands
     from ..subjects.registry import without_unable
 
     machine, study = machine_for(study, progress, require_kvm=require_kvm)

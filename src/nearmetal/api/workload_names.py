@@ -81,7 +81,7 @@ def _plain(name: str, known: Catalog, quick: Study) -> Workload:
         return usual[name]
     if name in known.kernels:
         return KernelWorkload(name=name, kernel=name, params={})
-    from ..study_file.subjects import subject_facts, subject_names
+    from ..study_file.workloads.subjects import subject_facts, subject_names
 
     events = subject_names()
     if name in events:
@@ -157,6 +157,6 @@ def known_applications() -> dict[str, KnownApplication]:
 
 def misplaced(workload: ApplicationWorkload, study: Study) -> tuple[str, ...]:
     """Return why the workload cannot run on arms of the study, one text for each reason."""
-    from ..node.programs import problems_of
+    from ..node.survey.programs import problems_of
 
     return problems_of(workload, study, hardware_of(LocalHost()))

@@ -16,7 +16,7 @@ from ..images.importing import import_image
 from ..images.sources import archive_lines, resolved_suite
 from ..images.store import checked_name
 from ..node.machine import image_store
-from ..study_file.images import load_definition
+from ..study_file.environments.images import load_definition
 from .common import print_json
 from .view import View
 

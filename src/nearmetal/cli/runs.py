@@ -117,7 +117,7 @@ def run(
     dry_run: bool = DryRun,
 ) -> int:
     if in_parts(study_file, scale=scale, only=only, backend=backend):
-        from ..run.series import make_here
+        from ..run.builtin.series import make_here
 
         if margin is not None:
             raise UsageError("--margin does not apply to a study in parts: each part has its own")
@@ -206,7 +206,7 @@ def _part_runner(
     require: Require | None = None,
 ) -> Start:
     """Return a function that runs or resumes one part of a series below its directory."""
-    from ..node.accelerator import with_accelerators
+    from ..node.survey.accelerator import with_accelerators
     from ..run.run import resume_run, start_run
 
     def start(study: Study, into: SeriesDirectory, found: ResultsDirectory | None) -> Outcome:

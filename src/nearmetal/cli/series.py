@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from ..model.result import Analysis
     from ..records import ResultsDirectory, SeriesDirectory
     from ..report.series import PartResult
+    from ..run.builtin.series import Make
     from ..run.run import Outcome
-    from ..run.series import Make
     from ..samplers import Section
 
 NO_TIME = "no time was left for it"
@@ -60,7 +60,7 @@ class SeriesOptions:
 
 def make_series(asked: SeriesOptions, make: Make) -> Series:
     """Make the series. Raises UsageError if it has no part with a given key."""
-    from ..run.series import kind
+    from ..run.builtin.series import kind
 
     of = kind(asked.name)
     keys = [k for text in asked.only for k in text.split(",") if k]
@@ -77,7 +77,7 @@ def make_series(asked: SeriesOptions, make: Make) -> Series:
 
 def planned_series(asked: SeriesOptions) -> Series:
     """Return the series as a plan shows it. Nothing is started."""
-    from ..run.series import make_planned
+    from ..run.builtin.series import make_planned
 
     return make_series(asked, make_planned(asked.name, LocalHost(), asked.backend))
 
@@ -130,7 +130,7 @@ def _planned(series: Series, part: Part) -> dict[str, object]:
 
 def _timed(series: Series, part: Part, study: Study) -> Study:
     """Return the study with its part's share of the time."""
-    from ..run.series import budget
+    from ..run.builtin.series import budget
 
     waiting = [p for p in series.parts if p.study is not None]
     return _within(study, budget(part, waiting, series.max_time))
@@ -158,7 +158,7 @@ def run_parts(
 
     A part that cannot run here is reported, kept and skipped.
     """
-    from ..run.series import budget
+    from ..run.builtin.series import budget
 
     begin = time.monotonic()
     waiting = _waiting(directory, series)

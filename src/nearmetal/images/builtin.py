@@ -6,7 +6,7 @@ from functools import lru_cache
 from importlib import resources
 
 from ..model.environments.image import ImageDefinition
-from ..study_file.images import read_definition
+from ..study_file.environments.images import read_definition
 
 
 @lru_cache(maxsize=1)

@@ -15,9 +15,9 @@ from ..host.counters.procfiles import Counters as HostCounters
 from ..host.counters.trial import Snapshot, delta, disturbance, flags, online_cpus
 from ..model.record import Connection, JsonValue
 from ..model.scope import BESIDE, NODE, RANKS, Scope
-from ..node.kept_groups import HELD_INSTANCES
+from ..node.arms.kept_groups import HELD_INSTANCES
+from ..node.arms.running_arm import RunningArm
 from ..node.node import Node
-from ..node.running_arm import RunningArm
 from ..samplers import Sampler
 from .contract import Counters, Meter
 from .inside import InsideCounters, grown, own_sources, sources_of

@@ -20,7 +20,7 @@ from ..host.counters.sources import FileSource, GroupSource, NodeSource, Source
 from ..model.design import Design
 from ..model.record import JsonValue, TrialRecord
 from ..model.scope import TIMED, Scope
-from ..node.running_arm import RunningArm
+from ..node.arms.running_arm import RunningArm
 from ..workloads.protocol import RankReport, SliceLine, Used, parse_offered
 
 _LONGEST = "run_delay"

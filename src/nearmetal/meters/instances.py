@@ -14,7 +14,7 @@ from pathlib import Path
 from ..environments import Guest, Instance
 from ..host.counters.trial import local_scale
 from ..model.scope import NODE, Scope
-from ..node.running_arm import RunningArm
+from ..node.arms.running_arm import RunningArm
 from ..samplers import GUESTS, GuestSampler, Header, Sample, Sampler, Stream, Window, in_windows
 from .contract import Counters
 

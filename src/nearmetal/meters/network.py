@@ -17,7 +17,7 @@ from ..model.record import Connection
 from ..model.scope import HUB, NODE, Scope
 from ..model.study import Attachment, Transport
 from ..network.build import Network
-from ..node.running_arm import RunningArm
+from ..node.arms.running_arm import RunningArm
 
 Counters = dict[str, float | None]
 

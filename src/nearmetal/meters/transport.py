@@ -8,8 +8,8 @@ from ..host.processes.ranks import Link, RankHolds, rank_holdings
 from ..launchers import JOB_VARIABLE
 from ..launchers.transport import NOT_SEEN, TransportDiffers, links_between, verify_transport
 from ..model.study import Transport
+from ..node.arms.running_arm import RunningArm
 from ..node.guests import holdings
-from ..node.running_arm import RunningArm
 from .network import NetworkWatch
 
 

@@ -25,17 +25,17 @@ from ..model.record import JsonValue
 from ..model.study import Arm, Reach, Storage, Study, Transport
 from ..network.build import Network, build_networks
 from ..network.plan import Want
-from .attachments import wanted_by
+from .arms.instances import Instances
+from .arms.kept_groups import KeptGroups, kept_groups
+from .arms.seats import prepare_seats
 from .bases import guest_bases
 from .cpus import cpus_of_instance, cpus_of_ranks, vcpus_of
-from .instances import Instances
-from .kept_groups import KeptGroups, kept_groups
 from .links import Links, node_links
 from .machine import Machine
 from .progress import Progress
-from .seats import prepare_seats
 from .software import Software, all_software, launcher
 from .ssh import SshKeys, make_keys
+from .survey.attachments import wanted_by
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -20,8 +20,8 @@ from ..model.record import JsonValue
 from ..model.study import ApplicationWorkload, CommandWorkload, Environment, KernelWorkload, Mpi, Study
 from ..workloads.build import BuiltTools, build_tools_in
 from .machine import Machine, cache_directory, image_store
-from .programs import find_on, require_programs, runs_mpi
 from .progress import Progress
+from .survey.programs import find_on, require_programs, runs_mpi
 
 PATH = ("/usr/local/bin", "/usr/bin", "/bin", "/usr/local/sbin", "/usr/sbin", "/sbin")
 #: What is recorded of an image; the rest says where it lies here.

@@ -15,7 +15,7 @@ from ..model.profile import RankProfile
 from ..model.record import JsonValue, RankPlace, Row
 from ..model.study import Arm, Workload
 from ..network.build import Network
-from .seats import slot
+from .arms.seats import slot
 
 if TYPE_CHECKING:
     from .node import Node

@@ -11,8 +11,8 @@ from ..host import Completed, cgroups
 from ..host.facts.audit import compare, facts
 from ..model.record import JsonValue, TrialRecord
 from ..model.study import ApplicationWorkload, CommandWorkload, SingleCopy
+from ..node.arms.running_arm import RunningArm
 from ..node.node import Node
-from ..node.running_arm import RunningArm
 from ..node.storage import look
 from ..workloads.applications.registry import application, choices
 

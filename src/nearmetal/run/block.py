@@ -15,8 +15,8 @@ from ..meters.groups import GroupMeters, Window
 from ..model.plan import NextBlock, TrialSpec
 from ..model.record import GROUP_PHASE, Fold, Row, Status, TrialRecord
 from ..model.study import KernelWorkload, Mode
+from ..node.arms.running_arm import RunningArm, arm_around, running_arm
 from ..node.node import Node
-from ..node.running_arm import RunningArm, arm_around, running_arm
 from ..node.trial import Guard, Trial
 from ..records import safe_name
 from ..samplers import Sampler

@@ -14,9 +14,9 @@ from ..errors import RunError
 from ..model.plan import Work
 from ..model.record import JsonValue, Status, TrialRecord
 from ..model.study import Limits, Study
+from ..node.arms.running_arm import RunningArm
 from ..node.node import Node
 from ..node.progress import Progress
-from ..node.running_arm import RunningArm
 from ..plan import make_block
 from .audit import applications_said, audit_arms, limits_found, met_differently, parity, storage_found
 from .block import Recording, Rehearsal, run_block

@@ -9,10 +9,10 @@ from contextlib import contextmanager
 from ..errors import RunError, UsageError
 from ..host.facts.provenance import boot_state, provenance
 from ..model.study import KernelWorkload, Study
-from ..node.available import usable_arms
 from ..node.machine import Machine
 from ..node.node import Node, open_node
 from ..node.progress import Progress
+from ..node.survey.available import usable_arms
 from ..records import ResultsDirectory
 from ..subjects.registry import without_unable
 from .block import Recording

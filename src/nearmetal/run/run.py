@@ -17,23 +17,23 @@ from ..meters.inside import counted_everywhere, inside_record, offered_events
 from ..model.record import TOO_SHORT, JsonValue, TrialRecord, block_seconds
 from ..model.result import Analysis
 from ..model.study import Study
-from ..node.available import usable_arms
 from ..node.bases import base_record
 from ..node.machine import Machine, new_label
 from ..node.node import Node, open_node, sweep
-from ..node.preflight import require_commands
 from ..node.progress import BlockDone, Progress
+from ..node.survey.available import usable_arms
+from ..node.survey.preflight import require_commands
 from ..plan import SlicePlanner, make_block, make_plan
 from ..records import ResultsDirectory, by_claim, completed_blocks, last_attempts
 from ..subjects.registry import without_unable
 from ..workloads.protocol import EVENTS
 from .block import Recording
+from .bounds.measuring import RoofMeter
 from .budget import too_short
 from .decide import Verifications, next_block
 from .interrupt import interruptible
 from .rehearsal import REHEARSAL, rehearse, without_failed
 from .reopening import reopened_node
-from .roofs import RoofMeter
 from .running import RunningAnalysis
 from .worker import Worker, at_work
 

@@ -7,12 +7,12 @@ from collections.abc import Mapping, Sequence
 
 from ..model.keys import did_you_mean
 from ..model.study import Attachment, Environment, Mode, Pinning, Placement, Shared, TransportWish
-from .attachments import check_attachment
-from .backends import backends_that, capabilities_of, is_bare
 from .catalog import Catalog
-from .guest import check_guest
+from .environments.attachments import check_attachment
+from .environments.backends import backends_that, capabilities_of, is_bare
+from .environments.guest import check_guest
+from .environments.storage import check_storage
 from .problems import Path, Problems
-from .storage import check_storage
 from .tree import MapNode, Node, mark_of
 
 

@@ -12,7 +12,7 @@ from .catalog import Catalog
 from .problems import Path, Problems
 from .tree import MapNode, Node, mark_of
 from .validate import validate
-from .workloads import metrics_of
+from .workloads.entries import metrics_of
 
 if TYPE_CHECKING:
     from .sections.base import Section

@@ -25,8 +25,8 @@ from ..model.study import (
 )
 from ..units import Dimension, exact
 from .catalog import Catalog
-from .kernels import Known, write_number
 from .tree import MAX_BYTES, MAX_TEXT
+from .workloads.kernels import Known, write_number
 
 #: First line of every study file that is written, so that editors complete and check it.
 SCHEMA_LINE = "# yaml-language-server: $schema=./nearmetal.schema.json"

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, get_args, get_origin
 
 from ..model.study import Environment, Placement
 from ..units import EXAMPLES, Dimension, units_of
-from .backends import every_settings
 from .catalog import Catalog, ParamType
 from .design import design_section
-from .images import image_section
+from .environments.backends import every_settings
+from .environments.images import image_section
 from .validate import inline, keys_of, required
 
 if TYPE_CHECKING:

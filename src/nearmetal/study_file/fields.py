@@ -33,8 +33,8 @@ from ..model.study import (
     Better,
     Pages,
 )
-from .npb import Benchmark, Size
-from .subjects import subject_names
+from .workloads.npb import Benchmark, Size
+from .workloads.subjects import subject_names
 
 ENV_KEY = r"^[A-Za-z_][A-Za-z0-9_]{0,199}$"
 LEAST_SCALE, MOST_SCALE = 1e-30, 1e30  # a factor beyond these limits is a typing mistake

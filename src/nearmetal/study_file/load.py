@@ -8,20 +8,20 @@ from pathlib import Path as FilePath
 
 from ..errors import UsageError
 from ..model.study import Environment, Placement, Study
-from .applications import check_applications
 from .catalog import Catalog
 from .checks import check_beside, check_environment, check_named_workloads, check_placement
 from .design import check_arms, check_design, read_design
-from .images import check_images, read_images
-from .inside import check_inside
+from .environments.images import check_images, read_images
+from .environments.inside import check_inside
+from .environments.own_settings import check_own, settings_for
+from .environments.storage import check_told_storage
 from .made import frame_of
-from .npb import Program
-from .own_settings import check_own, settings_for
 from .problems import Mark, Problems
-from .storage import check_told_storage
 from .tree import MAX_BYTES, TOO_LARGE, MapNode, entries_of, read_tree
 from .validate import read, validate
-from .workloads import check_programs, read_workload, workload_pieces
+from .workloads.applications import check_applications
+from .workloads.entries import check_programs, read_workload, workload_pieces
+from .workloads.npb import Program
 
 
 def load_study(path: FilePath, catalog: Catalog | None, *, seed: int | None = None) -> Study:

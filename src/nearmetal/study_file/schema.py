@@ -8,10 +8,10 @@ from typing import Any
 
 from ..model.keys import NAME_PATTERN
 from ..model.study import Environment, Placement
-from .backends import every_settings
 from .catalog import Catalog, ParamType
 from .design import design_section
-from .images import image_section
+from .environments.backends import every_settings
+from .environments.images import image_section
 
 SCHEMA_NAME = "nearmetal.schema.json"
 Schema = dict[str, Any]

@@ -11,8 +11,8 @@ from ..meters.groups import MeteredArm
 from ..model.change import replace
 from ..model.record import Row
 from ..model.study import ApplicationWorkload
-from ..node.programs import place_of
-from ..node.running_arm import RunningArm
+from ..node.arms.running_arm import RunningArm
+from ..node.survey.programs import place_of
 from ..node.trial import Trial
 from ..records import safe_name
 from ..workloads.applications.contract import Invocation, Output, Place

@@ -11,8 +11,8 @@ from ..environments import Backend
 from ..meters.groups import MeteredArm
 from ..model.plan import NextBlock
 from ..model.study import Arm, Design, KernelWorkload, SubjectFacts, Workload
+from ..node.arms.running_arm import RunningArm
 from ..node.node import Node
-from ..node.running_arm import RunningArm
 from ..node.trial import Trial
 
 if TYPE_CHECKING:

@@ -21,8 +21,8 @@ from ..meters.groups import MeteredArm
 from ..model.change import replace
 from ..model.record import Row, Status
 from ..model.study import Better, CommandWorkload
+from ..node.arms.running_arm import RunningArm
 from ..node.guests import carry_fifos, into_guests, out_of_guests
-from ..node.running_arm import RunningArm
 from ..node.trial import Trial
 from ..workloads.command import parse
 from ..workloads.protocol import RankReport

@@ -11,8 +11,8 @@ from ..host.counters.procfiles import instance_counters, node_counters, proporti
 from ..host.counters.trial import local_scale, snapshot
 from ..model.record import Row
 from ..model.study import Arm, Better, Design, EventSubject, SubjectFacts
+from ..node.arms.starting import Surroundings, guest_around, idle_instances
 from ..node.node import Node
-from ..node.starting import Surroundings, guest_around, idle_instances
 from ..node.trial import Guard, Trial
 from .contract import Cost, Subject
 from .event_rows import START_SECONDS, event_row, measured_row

@@ -14,7 +14,7 @@ from ..errors import TrialFailedError
 from ..host.processes.helper import wait_readable
 from ..meters.groups import MeteredArm
 from ..model.study import Arm, Design, EventSubject, SubjectFacts
-from ..node.running_arm import RunningArm
+from ..node.arms.running_arm import RunningArm
 from .contract import Cost, Subject
 from .event_rows import START_SECONDS, event_row
 from .rounds import shuffled

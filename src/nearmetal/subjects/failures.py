@@ -14,8 +14,8 @@ from ..host.processes import labelled as processes
 from ..host.processes.bounded import shortened
 from ..host.processes.failure import CANNOT_START, TIMED_OUT, describe_end, find_error_line, find_message
 from ..model.environments.image import HOST
+from ..node.arms.running_arm import RunningArm
 from ..node.guests import trouble
-from ..node.running_arm import RunningArm
 from ..node.trial import Trial
 from ..workloads.protocol import RankReport
 from .reports import found_reports

@@ -14,8 +14,8 @@ from ..meters.groups import MeteredArm, timed_slices
 from ..model.design import REHEARSED_SLICES
 from ..model.record import slice_phase, verify_phase
 from ..model.study import Arm, Design, KernelWorkload, Transport
+from ..node.arms.running_arm import RunningGuard
 from ..node.guests import carry_fifos, into_guests, out_of_guests, trouble
-from ..node.running_arm import RunningGuard
 from ..node.trial import Trial
 from ..workloads.kernels.registry import argument
 from ..workloads.kernels.registry import rows as kernel_rows

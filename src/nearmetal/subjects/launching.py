@@ -13,8 +13,8 @@ from ..errors import TrialFailedError
 from ..launchers import verify_places
 from ..meters.groups import MeteredArm
 from ..model.profile import RankProfile
+from ..node.arms.running_arm import RunningArm
 from ..node.guests import into_guests, out_of_guests
-from ..node.running_arm import RunningArm
 from ..workloads.protocol import RankReport
 from .failures import end_younger, failure, require_nothing_left, write_logs
 from .mpi_job import mpi_launch

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from ..model.change import replace
 from ..model.record import STEP, Row
 from ..model.study import Arm, Design, EventSubject, SubjectFacts
-from ..node.running_arm import RunningArm
-from ..node.start_group import Group, Stopped
-from ..node.starting import Surroundings, guest_around, started_instances
+from ..node.arms.running_arm import RunningArm
+from ..node.arms.start_group import Group, Stopped
+from ..node.arms.starting import Surroundings, guest_around, started_instances
 from ..node.trial import Guard, Trial
 from .contract import Cost, Subject
 from .event_rows import START_SECONDS, event_row

@@ -10,7 +10,7 @@ from nearmetal.errors import StudyError
 from nearmetal.model.record import Status
 from nearmetal.model.study import CommandWorkload
 from nearmetal.study_file import Catalog, dump_study, load_text
-from nearmetal.study_file.npb import Benchmark, Size, find_program, npb_command, ranks_of
+from nearmetal.study_file.workloads.npb import Benchmark, Size, find_program, npb_command, ranks_of
 from nearmetal.workloads.command import parse
 
 STUDY = """\

@@ -1,0 +1,86 @@
+"""Control groups that exist for a whole run. They are made for instances that use them only for
+accounting."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+from ...environments import Accounted, Backend, InstanceRequest
+from ...host import Host
+from ...host.counters.files import CounterFiles, cgroup_paths
+from ...model.environments.image import HOST
+from ...model.study import Arm, EventSubject, Limits, Study
+from .seats import hostname, slot
+
+HELD_INSTANCES = 16
+"""Up to this many instances, the counter files stay open. A process may open 1024 files, and an instance
+needs 9."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class KeptGroups:
+    """The control groups that all instances of one label use, one instance after the other.
+
+    groups: directory by controller.
+    files: the counters of these groups.
+    """
+
+    groups: Mapping[str, Path]
+    files: CounterFiles
+
+
+def kept_groups(
+    host: Host,
+    study: Study,
+    arms: Mapping[str, Arm],
+    backends: Mapping[str, Backend],
+    label: str,
+    scratch: Path,
+    stack: ExitStack,
+) -> dict[str, KeptGroups]:
+    """Create the control groups that exist as long as the run, by the label of the instance.
+
+    There are none if the study measures starts and stops. An arm with limits is left out: a quota, for
+    example, would begin in the middle of its period.
+    stack: removes the groups when it is closed.
+    Raises RunError.
+    """
+    if any(isinstance(w, EventSubject) for w in study.workloads):
+        return {}
+    made: dict[str, Mapping[str, Path]] = {}
+    for name, arm in arms.items():
+        backend = backends[arm.environment.backend]
+        if isinstance(backend, Accounted) and _only_accounted(arm):
+            again = arm.environment.name == study.design.baselines[0]
+            for aa in (False, True) if again else (False,):
+                for request in _requests(arm, f"{label}-{slot(arms, name, aa)}", scratch):
+                    made[request.label] = stack.enter_context(backend.accounts(request))
+    held = len(made) <= HELD_INSTANCES
+    found = {
+        own: KeptGroups(groups=groups, files=CounterFiles(host, cgroup_paths(groups), held=held))
+        for own, groups in made.items()
+    }
+    for kept in found.values():
+        stack.callback(kept.files.close)
+    return found
+
+
+def _only_accounted(arm: Arm) -> bool:
+    environment = arm.environment
+    return environment.limits == Limits() and environment.image == HOST and not arm.placement.emulated
+
+
+def _requests(arm: Arm, label: str, scratch: Path) -> Iterator[InstanceRequest]:
+    for number in range(arm.placement.all_instances):
+        yield InstanceRequest(
+            label=f"{label}-{number}",
+            hostname=hostname(str(number)),
+            environment=arm.environment,
+            cpus=(),
+            seat=None,
+            binds=(),
+            scratch=scratch,
+        )

@@ -1,0 +1,189 @@
+"""The instances of one arm of a block while they run, and what makes them reachable for the ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from ...environments import Guest, Instance
+from ...environments.storage import Volume
+from ...errors import NearmetalError
+from ...host.runtime import shared_memory_directory
+from ...launchers import everywhere
+from ...model.environments.image import HOST
+from ...model.study import Arm, Environment, Placement, Shared, Transport
+from ..guests import check_networks, guests_among, keep_consoles
+from ..node import Node
+from ..software import Software
+from ..ssh import ssh_servers
+from ..trial import Guard, Trial
+from .companion import RunningCompanion, companion
+from .start_group import Group
+from .starting import Surroundings, started_instances
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunningArm:
+    """An arm whose instances run.
+
+    trial: the trial that it belongs to.
+    group: its instances, and how long they took to start.
+    volumes: the storage of each instance; empty if the environment asks for none.
+    companion: the instance of another kind beside them; None if the environment asks for none.
+    lodges_with: the trial in whose virtual machine its instances run; None if they run in none, or in one
+        that was booted for them alone.
+    shared_memory: directory of the machine's own /dev/shm for the ranks' segments; None if the instances do
+        not see it.
+    ssh: command line of the client that reaches the instances; empty if an agent reaches them.
+    """
+
+    trial: Trial
+    group: Group
+    volumes: tuple[Volume, ...]
+    companion: RunningCompanion | None
+    lodges_with: str | None
+    shared_memory: Path | None
+    ssh: tuple[str, ...]
+
+    @property
+    def environment(self) -> Environment:
+        return self.trial.arm.environment
+
+    @property
+    def placement(self) -> Placement:
+        return self.trial.arm.placement
+
+    @property
+    def transport(self) -> Transport:
+        """The transport of messages between its ranks."""
+        return self.trial.arm.transport
+
+    @property
+    def node(self) -> Node:
+        return self.trial.node
+
+    @property
+    def instances(self) -> tuple[Instance, ...]:
+        """Its instances as they run now: an instance that was moved has another process."""
+        return tuple(self.node.instances[started.label] for started in self.group.instances)
+
+    @property
+    def guests(self) -> tuple[Guest, ...]:
+        """Those of its instances that are virtual machines."""
+        return guests_among(self.instances)
+
+    @property
+    def hostnames(self) -> tuple[str, ...]:
+        """The host names of its instances, as their ranks report them."""
+        return tuple(i.hostname for i in self.instances)
+
+    @property
+    def software(self) -> Software:
+        return self.node.software_of(self.trial.arm)
+
+    def guard(self) -> RunningGuard:
+        """Return a guard (see Guard). If the trial fails, the console output of the guests is kept."""
+        return RunningGuard(self)
+
+
+class RunningGuard(Guard):
+    """A guard around what an arm does while its instances run."""
+
+    def __init__(self, arm: RunningArm) -> None:
+        super().__init__(arm.trial)
+        self._arm = arm
+
+    def failed(self) -> None:
+        keep_consoles(self._arm.guests, self._arm.instances, self._arm.trial.log)
+
+
+def arm_around(trial: Trial, arms: Iterable[RunningArm]) -> RunningArm | None:
+    """Return the arm in whose virtual machine the instances of a trial run.
+
+    This is an arm of the same block whose environment is that virtual machine, on the same placement. Both
+    arms then run on one kernel, booted once. None if the trial needs no virtual machine, or has to boot its
+    own.
+    """
+    return next(
+        (
+            a
+            for a in arms
+            if a.environment.name == trial.arm.environment.inside
+            and a.placement.name == trial.arm.placement.name
+            and not a.trial.spec.aa
+            and a.trial.sound
+        ),
+        None,
+    )
+
+
+@contextmanager
+def running_arm(trial: Trial, around: RunningArm | None) -> Iterator[RunningArm]:
+    """Start the instances of a trial and all that they need. Everything ends on exit.
+
+    around: an arm whose virtual machine the instances run in; None if they run in none, or in one of their
+        own.
+    Raises RunError, TrialFailedError, UnavailableError.
+    """
+    environment = trial.arm.environment
+    surroundings = Surroundings() if around is None else Surroundings(guest=around.instances[0], alone=False)
+    with ExitStack() as stack:
+        group, volumes = stack.enter_context(started_instances(trial, surroundings))
+        stack.enter_context(trial.node.instances.holding(group.instances))
+        guests = guests_among(group.instances)
+        try:
+            trial.found.facts |= check_networks(environment, guests, group.instances, trial.log)
+            memory = _shared_memory(trial, stack)
+            ssh = _ssh(trial, group, stack)
+            beside = environment.beside
+            running = RunningArm(
+                trial=trial,
+                group=group,
+                volumes=volumes,
+                companion=None if beside is None else stack.enter_context(companion(trial, beside)),
+                lodges_with=None if around is None else around.trial.id,
+                shared_memory=memory,
+                ssh=ssh,
+            )
+        except NearmetalError:
+            keep_consoles(guests, group.instances, trial.log)
+            raise
+        yield running
+
+
+def _shared_memory(trial: Trial, stack: ExitStack) -> Path | None:
+    """Create a directory for the segments of ranks that share the machine's memory; None if there are
+    none."""
+    mpi = any(w.mpi for w in trial.node.study.workloads if trial.arm.environment.takes(w.name))
+    if trial.arm.transport is not Transport.SHM or not mpi or not _sees_shared_memory(trial.node, trial.arm):
+        return None
+    return stack.enter_context(shared_memory_directory(f"{trial.node.label}-{trial.slot}"))
+
+
+def _sees_shared_memory(node: Node, arm: Arm) -> bool:
+    """Return whether the arm's instances see the machine's own /dev/shm, where a killed rank leaves its
+    segments.
+
+    An image has its own /dev/shm, even with the backend native.
+    """
+    own = "mnt" in node.backends[arm.environment.backend].capabilities.own or arm.environment.image != HOST
+    return not own or Shared.IPC in arm.environment.share
+
+
+def _ssh(trial: Trial, group: Group, stack: ExitStack) -> tuple[str, ...]:
+    """Start an sshd in each instance if mpirun is to reach them by ssh."""
+    node, network = trial.node, trial.network
+    several = len(group.instances) > 1 and trial.arm.transport is Transport.TCP
+    if node.ssh is None or not several or network is None:
+        return ()
+    servers = ssh_servers(
+        node.machine.host,
+        node.ssh,
+        group.instances,
+        network.seats,
+        directory=trial.directory,
+        environment=everywhere(str(trial.directory)),
+    )
+    return stack.enter_context(servers)

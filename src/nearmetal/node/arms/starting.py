@@ -1,0 +1,174 @@
+"""The fresh instances of a trial: their requests, and their start."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+
+from ...environments import Enclosed, Instance, InstanceRequest
+from ...environments.storage import Volume
+from ...errors import TrialFailedError, UnavailableError
+from ...host.namespaces import same_namespace
+from ...model.study import Arm, Attachment, EventSubject, Starts
+from ...study_file.environments.backends import backends_that
+from ..storage import bound, make_inside, volumes
+from ..survey.preflight import seen_directories
+from ..trial import Trial
+from .seats import hostname
+from .start_group import Group, Start, started
+
+
+@dataclass(frozen=True, kw_only=True)
+class Surroundings:
+    """What instances run inside.
+
+    guest: the virtual machine; None if they run in none, or in one that is not running yet.
+    alone: whether no instance of another arm runs in it.
+    """
+
+    guest: Instance | None = None
+    alone: bool = True
+
+
+@contextmanager
+def started_instances(
+    trial: Trial, surroundings: Surroundings, *, time_stop: bool = False
+) -> Iterator[tuple[Group, tuple[Volume, ...]]]:
+    """Start fresh instances of a trial, with their storage.
+
+    time_stop: also measure their stop. The group holds its times after exit.
+    """
+    arm, node = trial.arm, trial.node
+    backend = node.backends[arm.environment.backend]
+    requests = [_request(trial, i) for i in range(arm.placement.all_instances)]
+    together = node.study.design.starts is Starts.TOGETHER
+    with (
+        volumes(node, arm.environment, backend, requests) as own_volumes,
+        guest_around(trial, surroundings) as around,
+        started(
+            _starts(trial, around, bound(requests, own_volumes)), together=together, time_stop=time_stop
+        ) as group,
+    ):
+        make_inside(node.machine.host, group.instances, own_volumes)
+        for instance in group.instances:
+            _verify_shared(arm, instance)
+        if group.has_first_process:
+            trial.found.phases |= {f"start.{k}": v for k, v in group.instances[-1].phases.items()}
+            trial.found.phases |= {f"start.instance.{i}": v for i, v in enumerate(group.seconds)}
+        yield group, own_volumes
+
+
+def _verify_shared(arm: Arm, instance: Instance) -> None:
+    """Raises UnavailableError if an instance has its own namespace of a kind that it should share."""
+    for kind in arm.environment.share:
+        if not same_namespace(instance.pid, kind.value):
+            raise UnavailableError(
+                f"environment {arm.environment.name}: {arm.environment.backend} gave {instance.hostname} "
+                f"a namespace of its own ({kind.value})",
+                remedy="take share out of the environment, or use the backend namespaces as root",
+            )
+
+
+def _starts(trial: Trial, around: Surroundings, requests: Sequence[InstanceRequest]) -> list[Start]:
+    node = trial.node
+    backend = node.backends[trial.arm.environment.backend]
+    host, tools = node.machine.host, node.software_of(trial.arm).tools
+    if around.guest is None:
+        return [partial(backend.start, host, tools, request) for request in requests]
+    if not isinstance(backend, Enclosed):
+        takers = backends_that(lambda can: can.stands_inside)
+        raise UnavailableError(
+            f"backend {backend.name} starts nothing inside a guest", remedy=" or ".join(takers)
+        )
+    inside = partial(backend.start_inside, around.guest, tools, alone=around.alone)
+    return [partial(inside, request) for request in requests]
+
+
+@contextmanager
+def guest_around(trial: Trial, surroundings: Surroundings) -> Iterator[Surroundings]:
+    """Yield the virtual machine that the instances of a trial run inside.
+
+    If the arm needs one and none runs for it, one is booted for this trial alone, without a network. It ends
+    on exit.
+    """
+    arm, node = trial.arm, trial.node
+    name = arm.environment.inside
+    if name is None or surroundings.guest is not None:
+        yield surroundings
+        return
+    environment = next(e for e in node.study.environments if e.name == name)
+    lone = Attachment.NONE if environment.attachment.seated else environment.attachment
+    request = replace(
+        _request(trial, 0, name="guest"),
+        environment=replace(environment, attachment=lone),
+        binds=(),
+        base=node.bases[name],
+    )
+    backend, tools = node.backends[environment.backend], node.software_of(arm).tools
+    with backend.start(node.machine.host, tools, request) as guest:
+        yield Surroundings(guest=guest)
+
+
+@contextmanager
+def idle_instances(trial: Trial, surroundings: Surroundings, count: int) -> Iterator[Group]:
+    """Start further instances of a trial in parallel. They have no seat on a network and run nothing."""
+    requests = [_idle_request(trial, i) for i in range(count)]
+    with (
+        guest_around(trial, surroundings) as around,
+        started(_starts(trial, around, requests), together=True) as group,
+    ):
+        yield group
+
+
+def _idle_request(trial: Trial, number: int) -> InstanceRequest:
+    place = number % trial.arm.placement.all_instances
+    asked = _request(trial, place, name=f"idle{number}")
+    if asked.seat is None:
+        return asked
+    alone = Attachment.NONE if asked.environment.attachment.seated else asked.environment.attachment
+    return replace(asked, seat=None, environment=replace(asked.environment, attachment=alone))
+
+
+def _request(trial: Trial, number: int, *, name: str | None = None) -> InstanceRequest:
+    """Return the request for one instance of a trial, with a scratch directory of its own.
+
+    number: its place among the arm's instances.
+    name: end of its label and host name; None for the number.
+    """
+    arm, node = trial.arm, trial.node
+    software = node.software_of(arm)
+    network = trial.network
+    if network is not None and (gone := network.trouble()):
+        raise TrialFailedError(gone, remedy="what removed it? the network is not built anew within a run")
+    label, hostname, scratch = request_name(trial, name or str(number))
+    return InstanceRequest(
+        label=label,
+        hostname=hostname,
+        environment=arm.environment,
+        cpus=node.instance_cpus(arm, number),
+        seat=network.seats[number] if network is not None else None,
+        binds=(
+            trial.directory,
+            *((trial.work,) if trial.work is not None else ()),
+            software.tools.directory,
+            *((node.ssh.directory,) if node.ssh else ()),
+            *seen_directories(node.study, arm, Path.cwd()),
+        ),
+        scratch=scratch,
+        tree=software.tree,
+        user_namespace=node.user_namespace,
+        base=node.bases.get(arm.environment.name),
+        first_process=any(isinstance(w, EventSubject) for w in node.study.workloads),
+        groups=kept.groups if (kept := node.kept.get(label)) is not None else {},
+    )
+
+
+def request_name(trial: Trial, name: str) -> tuple[str, str, Path]:
+    """Return the label, the host name and a new scratch directory for an instance of a trial."""
+    own = f"{trial.slot}-{name}"
+    scratch = trial.directory / f"instance-{name}-{next(trial.numbers)}"
+    scratch.mkdir()
+    return f"{trial.node.label}-{own}", hostname(own), scratch

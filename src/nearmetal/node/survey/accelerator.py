@@ -1,0 +1,81 @@
+"""Decide before a study begins whether its virtual machines run by KVM or by an emulator. The measured
+programs are then compiled for the instructions that the processors of all arms have."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ...environments.contract import Accelerated
+from ...environments.kvm import KvmAnswer, kvm_answer
+from ...environments.registry import get_backend
+from ...errors import UnavailableError
+from ...model.environments.guest import Accelerator, GuestSettings
+from ...model.study import Environment, Study
+from ...workloads.build import FLAGS, build_tools, compiler_flags
+from ..machine import Machine, cache_directory
+from ..progress import Progress
+from .emulation import with_emulation
+
+EMULATED_CPU = compiler_flags("x86-64-v3")
+"""Flags for QEMU's emulated CPU. Its translator supports AVX2 and FMA since version 7.2, but not AVX-512."""
+ANY_CPU = compiler_flags("x86-64")
+"""Flags for a guest with a named CPU model, which may be an old one."""
+
+
+def with_accelerators(
+    machine: Machine, study: Study, progress: Progress, *, require_kvm: bool = False
+) -> tuple[Machine, Study]:
+    """Settle how each guest of a study is executed, and compile the tools for the processors of all arms.
+
+    Returns the machine with these tools, and the study with the accelerator of each guest and what else is
+    emulated.
+    Raises UnavailableError if KVM is required and cannot run a guest.
+    """
+    study = with_emulation(machine, study, progress)
+    if not any(_by_kvm(e) for e in study.environments):
+        return machine, study
+    answer = kvm_answer(machine.host, machine.tools)
+    environments = tuple(resolved(e, answer, require_kvm) if _by_kvm(e) else e for e in study.environments)
+    around = {e.name: e.guest for e in environments}
+    environments = tuple(
+        e if e.inside is None else replace(e, guest=around.get(e.inside)) for e in environments
+    )
+    guests = {e.name: e.guest for e in environments if e.guest is not None and _by_kvm(e)}
+    for name, settings in guests.items():
+        if settings.emulated:
+            progress.note(f"warning: {name} is emulation, not virtualisation ({settings.label})")
+    flags = [flags_of(g) for g in guests.values()]
+    wanted = next((f for f in (ANY_CPU, EMULATED_CPU) if f in flags), FLAGS)
+    if wanted != machine.built.flags:
+        built = build_tools(
+            machine.host, cache_directory(), progress=progress.phase, mpicc=machine.mpi.mpicc, flags=wanted
+        )
+        machine = replace(machine, built=built, tools=replace(machine.tools, directory=built.directory))
+    return machine, replace(study, environments=environments)
+
+
+def flags_of(settings: GuestSettings) -> str:
+    """Return the compiler flags for programs that run in such a guest and in the other arms."""
+    if settings.cpu not in (None, "host", "max"):
+        return ANY_CPU
+    return EMULATED_CPU if settings.emulated else FLAGS
+
+
+def _by_kvm(environment: Environment) -> bool:
+    backend = get_backend(environment.backend)
+    return isinstance(backend, Accelerated) and backend.uses_kvm
+
+
+def resolved(environment: Environment, answer: KvmAnswer, require_kvm: bool) -> Environment:
+    settings = environment.guest or GuestSettings()
+    wanted = Accelerator.KVM if require_kvm else settings.accelerator
+    if answer.works and wanted is not Accelerator.TCG:
+        settings = replace(settings, accelerator=Accelerator.KVM, accelerated_not="")
+    elif wanted is Accelerator.KVM:
+        raise UnavailableError(
+            f"environment {environment.name}: KVM runs no guest here: {answer.reason}", remedy=answer.remedy
+        )
+    else:
+        why = answer.reason or "it was asked for"
+        settings = replace(settings, accelerator=Accelerator.TCG, accelerated_not=why)
+    return replace(environment, guest=settings)

@@ -1,0 +1,148 @@
+"""Find out which attachments this machine can build, by building each with the requested settings."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+
+from ...environments import Tools, Unavailable
+from ...environments.holder import user_namespace_holder
+from ...environments.qemu.backend import user_network
+from ...errors import NearmetalError, UnavailableError
+from ...host import Host
+from ...host.facts import devices
+from ...host.runtime import scratch_directory
+from ...model.environments.network import NetworkSettings
+from ...model.study import Arm, Attachment
+from ...network.build import Network, attempted_networks
+from ...network.plan import Want
+
+NEEDS_CARD = "a card with SR-IOV, switched on in its firmware (lspci -v: Single Root I/O Virtualization)"
+
+
+@dataclass(frozen=True, kw_only=True)
+class AttachmentCheck:
+    """Whether an attachment can be built here.
+
+    works: whether the test build succeeded.
+    detail: details of what was built, for example the datapath of Open vSwitch.
+    reason: why it cannot be built.
+    remedy: what the user can do about it.
+    """
+
+    works: bool
+    detail: str = ""
+    reason: str = ""
+    remedy: str = ""
+
+
+_FOR_ROOT = AttachmentCheck(
+    works=False, reason="no user may make the node of its device", remedy="run as root"
+)
+
+
+def wanted_by(arm: Arm) -> Want | None:
+    """Return the network that an arm needs; None if it needs none of its own."""
+    e = arm.environment
+    if not e.attachment.seated and not arm.placement.emulated:
+        return None
+    return Want(
+        attachment=e.attachment,
+        settings=e.network,
+        instances=arm.placement.all_instances,
+        nodes=arm.placement.nodes,
+        link=arm.placement.link,
+    )
+
+
+def missing_networks(host: Host, tools: Tools, arms: Mapping[str, Arm]) -> dict[str, UnavailableError]:
+    """Return the arms whose network cannot be built here, each with the error."""
+    wants = {name: want for name, arm in arms.items() if (want := wanted_by(arm)) is not None}
+    # Equal networks are tried once, with at most two instances and two nodes.
+    small = {
+        name: replace(w, instances=min(w.instances, 2), nodes=min(w.nodes, 2)) for name, w in wants.items()
+    }
+    different = tuple(dict.fromkeys(small.values()))
+    answers = dict(zip(different, try_networks(host, tools, different), strict=True))
+    return {name: e for name, want in small.items() if isinstance(e := answers[want], UnavailableError)}
+
+
+def try_networks(host: Host, tools: Tools, wants: Sequence[Want]) -> tuple[Network | UnavailableError, ...]:
+    """Build each network, then remove all of them. Returns the network or the error for each."""
+    if not wants:
+        return ()
+    label = f"nearmetal-check-{os.getpid()}"
+    try:
+        with ExitStack() as stack:
+            scratch = stack.enter_context(scratch_directory(f"{label}-networks"))
+            holder = None
+            if not host.is_root():
+                holder = stack.enter_context(user_namespace_holder(host, tools, label))
+            return stack.enter_context(
+                attempted_networks(label, wants, scratch, user_namespace_holder=holder, host=host)
+            )
+    except NearmetalError as e:
+        return (UnavailableError(e.what, remedy=e.remedy),) * len(wants)
+
+
+def check_attachments(host: Host, tools: Tools) -> dict[str, AttachmentCheck]:
+    """Check every attachment. Modes are checked one by one and named 'macvlan (vepa)'."""
+    wants = {
+        f"{a.value} ({mode})" if mode else a.value: Want(
+            attachment=a, settings=NetworkSettings(mode=mode), instances=2
+        )
+        for a in Attachment
+        if a.seated and not a.on_device
+        for mode in (a.modes or (None,))
+    }
+    out = {a.value: AttachmentCheck(works=True) for a in Attachment if not a.seated}
+    out[Attachment.USER.value] = _user(host)
+    for name, found in zip(wants, try_networks(host, tools, tuple(wants.values())), strict=True):
+        out[name] = (
+            AttachmentCheck(works=False, reason=found.what, remedy=found.remedy)
+            if isinstance(found, UnavailableError)
+            else AttachmentCheck(works=True, detail=_detail(found))
+        )
+    if not host.is_root():
+        out |= {name: _FOR_ROOT for name, want in wants.items() if want.attachment is Attachment.MACVTAP}
+    return {**out, Attachment.PHYS.value: _phys(host), Attachment.SRIOV.value: _sriov(host)}
+
+
+def _detail(network: Network) -> str:
+    return f"datapath {network.mode}" if network.attachment is Attachment.OVS else ""
+
+
+def _user(host: Host) -> AttachmentCheck:
+    found = user_network(host)
+    if isinstance(found, Unavailable):
+        return AttachmentCheck(works=False, reason=found.reason, remedy=found.remedy)
+    return AttachmentCheck(works=True, detail="one guest, which reaches out and is not reached")
+
+
+def _phys(host: Host) -> AttachmentCheck:
+    if not host.is_root():
+        return AttachmentCheck(
+            works=False, reason="no user may take a device of the machine", remedy="run as root"
+        )
+    free = devices.free_hardware(host)
+    if free:
+        return AttachmentCheck(works=True, detail=f"free: {', '.join(free)}")
+    return AttachmentCheck(
+        works=False,
+        reason="no network card that is not in use",
+        remedy="a further card; or name any other device, such as one end of a veth pair",
+    )
+
+
+def _sriov(host: Host) -> AttachmentCheck:
+    cards = devices.physical_functions(host)
+    if not cards:
+        return AttachmentCheck(works=False, reason="no network card with SR-IOV", remedy=NEEDS_CARD)
+    if not host.is_root():
+        return AttachmentCheck(
+            works=False, reason="no user may take a device of the machine", remedy="run as root"
+        )
+    most = (f"{card}: {devices.most_functions(host, card)} virtual functions" for card in cards)
+    return AttachmentCheck(works=True, detail=", ".join(most))

@@ -1,0 +1,133 @@
+"""Find out which backends of a study can start instances. Each backend is asked once; if an environment names
+another machine, the backend is asked about that machine."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ...environments import Available, Backend, Elsewhere, Unavailable
+from ...environments.registry import get_backend
+from ...environments.storage import why_not
+from ...errors import UnavailableError
+from ...model.study import Arm, Environment, Study
+from ..machine import Machine
+from ..progress import Progress
+from .attachments import missing_networks
+from .preflight import require_cpus
+
+
+@dataclass(frozen=True, kw_only=True)
+class Usable:
+    """Which backends can be used here.
+
+    backends: the backends that work, by name.
+    missing: why a backend does not work, by backend.
+    elsewhere: for each environment that names another machine, why it cannot run there; None if it can.
+    """
+
+    backends: Mapping[str, Backend]
+    missing: Mapping[str, str]
+    elsewhere: Mapping[str, str | None]
+
+    def lacks(self, environment: Environment) -> str | None:
+        """Return why an environment cannot run; None if it can."""
+        if environment.name in self.elsewhere:
+            return self.elsewhere[environment.name]
+        return self.missing.get(environment.backend)
+
+
+def usable_backends(machine: Machine, study: Study, progress: Progress) -> Usable:
+    """Check all backends of a study and report what the user must know about each.
+
+    Raises UnavailableError if a backend is not installed.
+    """
+    backends: dict[str, Backend] = {}
+    here: dict[str, str | None] = {}
+    elsewhere: dict[str, str | None] = {}
+    for e in study.environments:
+        own = get_backend(e.backend)
+        if isinstance(own, Elsewhere) and (answer := own.check_environment(machine.host, machine.tools, e)):
+            elsewhere[e.name] = _told(e.name, answer, progress)
+            backends[e.backend] = own
+            continue
+        for name in (e.backend, *([e.beside.backend] if e.beside is not None else ())):
+            if name not in here:
+                backend = get_backend(name)
+                here[name] = _told(name, backend.check(machine.host, machine.tools), progress)
+                backends |= {name: backend} if here[name] is None else {}
+    missing = {name: why for name, why in here.items() if why is not None}
+    return Usable(backends=backends, missing=missing, elsewhere=elsewhere)
+
+
+def _told(name: str, answer: Available | Unavailable, progress: Progress) -> str | None:
+    """Report the answer of a backend. Returns in one line why the backend cannot be used; None if it can."""
+    if isinstance(answer, Unavailable):
+        progress.note(f"{name} cannot run here: {answer.reason}. Next: {answer.remedy}")
+        return f"{answer.reason}; {answer.remedy}"
+    for text in answer.notes:
+        progress.note(f"{name}: {text}")
+    return None
+
+
+def usable_arms(
+    machine: Machine, study: Study, progress: Progress
+) -> tuple[dict[str, Arm], dict[str, Backend], dict[str, str]]:
+    """Return the arms that can run here, their backends, and why the others cannot (by arm name).
+
+    Raises UsageError if a placement asks for more CPUs than there are, UnavailableError if a baseline cannot
+    run, or if nothing is left to compare with it.
+    """
+    usable = usable_backends(machine, study, progress)
+    by_name = {e.name: e for e in study.environments}
+    arms: dict[str, Arm] = {}
+    absent: dict[str, str] = {}
+    for arm in study.arms():
+        around = by_name.get(arm.environment.inside or "", arm.environment)
+        why = (
+            usable.lacks(around)
+            or usable.lacks(arm.environment)
+            or _no_companion(machine, arm, usable.missing)
+        )
+        why = why or _no_storage(machine, arm)
+        if why is None:
+            arms[arm.name] = arm
+        else:
+            absent[arm.name] = why
+    for name, error in missing_networks(machine.host, machine.tools, arms).items():
+        del arms[name]
+        absent[name] = f"{error.what}; {error.remedy}"
+        progress.note(f"{name} cannot run here: {error.what}. Next: {error.remedy}")
+    standing = {arm.environment.name for arm in arms.values()}
+    for arm in [a for a in arms.values() if a.environment.inside not in (None, *standing)]:
+        del arms[arm.name]
+        absent[arm.name] = f"its guest {arm.environment.inside} cannot run here"
+        progress.note(f"{arm.name} cannot run here: {absent[arm.name]}")
+    require_cpus(arms.values(), machine)
+    first = study.design.baselines[0]
+    if not any(a.environment.name == first for a in arms.values()):
+        raise UnavailableError(f"the baseline {first} cannot run here: {next(iter(absent.values()), '')}")
+    if study.comparisons() and not study.with_arms(arms).comparisons():
+        raise UnavailableError(
+            f"nothing is left to compare with {first}",
+            remedy="nearmetal check lists what can run here, and how to mend the rest",
+        )
+    return arms, dict(usable.backends), absent
+
+
+def _no_companion(machine: Machine, arm: Arm, missing: Mapping[str, str]) -> str | None:
+    """Return why the companion of an arm cannot run here; None if it can, or if the arm has none."""
+    beside = arm.environment.beside
+    if beside is None:
+        return None
+    if not set(beside.cpus) <= set(machine.cpus):
+        return f"its companion wants CPUs {beside.cpus}; this machine gives {sorted(machine.cpus)}"
+    why = missing.get(beside.backend)
+    return None if why is None else f"its companion's backend {beside.backend}: {why}"
+
+
+def _no_storage(machine: Machine, arm: Arm) -> str | None:
+    storage = arm.environment.storage
+    own_root = "mnt" in get_backend(arm.environment.backend).capabilities.own
+    why = None if storage is None else why_not(machine.host, storage, own_root=own_root)
+    return None if why is None else f"environment {arm.environment.name}: {why.reason}; {why.remedy}"

@@ -1,0 +1,35 @@
+"""Find out before a study begins whether anything it runs on is emulated, so that every figure can be
+labelled."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ...environments.contract import Nested
+from ...environments.cpuid import emulator
+from ...environments.registry import get_backend
+from ...model.study import Environment, Study
+from ..machine import Machine
+from ..progress import Progress
+
+
+def with_emulation(machine: Machine, study: Study, progress: Progress) -> Study:
+    """Return the study with the emulator of each environment's machine, or the outer hypervisor under which
+    its hypervisor runs."""
+    itself = emulator(machine.host, machine.tools)
+    by_name = {e.name: e for e in study.environments}
+    environments = tuple(
+        replace(e, emulated=_nested(machine, by_name.get(e.inside or "", e)) or itself)
+        for e in study.environments
+    )
+    for text in dict.fromkeys(e.emulated for e in environments if e.emulated):
+        names = ", ".join(e.name for e in environments if e.emulated == text)
+        progress.note(f"warning: {names}: {text}; every figure is of that, not of a machine")
+    return replace(study, environments=environments)
+
+
+def _nested(machine: Machine, environment: Environment) -> str:
+    backend = get_backend(environment.backend)
+    if not isinstance(backend, Nested):
+        return ""
+    return backend.nested(machine.host, machine.tools, environment)

@@ -1,0 +1,114 @@
+"""Mistakes in a study that can be found before anything is started."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+from ...environments.guest import FRESH
+from ...errors import UsageError
+from ...host import Host
+from ...model.environments.image import HOST
+from ...model.study import ApplicationWorkload, Arm, CommandWorkload, Study
+from ...workloads.applications.registry import application, choices
+from ..machine import Machine
+
+
+def require_cpus(arms: Iterable[Arm], machine: Machine) -> None:
+    """Raises UsageError if a placement asks for more CPUs or more cores than the machine has."""
+    for arm in arms:
+        wanted = set(arm.placement.cpus)
+        shared = arm.placement.oversubscribe
+        if not wanted <= set(machine.cpus) or (arm.placement.ranks > len(machine.cpus) and not shared):
+            raise UsageError(
+                f"placement {arm.placement.name} needs {arm.placement.ranks} CPUs"
+                f"{f' {sorted(wanted)}' if wanted else ''}; this machine gives {sorted(machine.cpus)}",
+                remedy="use fewer tasks: MPI ranks that share a CPU wait for each other by spinning; "
+                "or say oversubscribe: true",
+            )
+        if arm.placement.all_instances > machine.cores and not shared:
+            raise UsageError(
+                f"placement {arm.placement.name} has {arm.placement.all_instances} instances; "
+                f"this machine has {machine.cores} cores",
+                remedy="at most one instance for each core, or say oversubscribe: true",
+            )
+
+
+def require_commands(arms: Iterable[Arm], study: Study, host: Host, directory: Path) -> None:
+    """Check the programs of a user's own that run with the machine's root file system.
+
+    directory: the working directory of nearmetal, from which relative paths count.
+
+    Raises UsageError if a program is not there or cannot be executed, or if the instances cannot have the
+    working directory.
+    """
+    for arm in arms:
+        for w in study.workloads:
+            if not isinstance(w, CommandWorkload) or w.own_directory or not arm.environment.takes(w.name):
+                continue
+            guest = arm.environment.guest
+            if arm.environment.image == HOST and (guest is None or guest.disk is None):
+                _require_command(w, arm, host, directory)
+            if directory in FRESH and "/" in w.argv[0] and not w.argv[0].startswith("/"):
+                raise UsageError(
+                    f"workload {w.name}: instances have a {directory} of their own, where {w.argv[0]} is not",
+                    remedy=f"work in a directory below {directory}",
+                )
+
+
+def _require_command(workload: CommandWorkload, arm: Arm, host: Host, directory: Path) -> None:
+    name = workload.argv_on(arm.placement.ranks)[0]
+    if "/" not in name:
+        if host.which(name) is None:
+            raise UsageError(
+                f"workload {workload.name}: {name} is not installed here",
+                remedy="install it, or name it by its path",
+            )
+        return
+    path = directory / name
+    if not path.exists():
+        raise UsageError(f"workload {workload.name}: there is no {name}", where=str(directory))
+    if path.is_dir() or not os.access(path, os.X_OK):
+        raise UsageError(
+            f"workload {workload.name}: {name} cannot be executed",
+            remedy=f"chmod +x {name}, if it is a program; else name what runs it: [python3, {name}]",
+        )
+
+
+def seen_directories(study: Study, arm: Arm, directory: Path) -> tuple[Path, ...]:
+    """Directories of the machine that the user's own programs of an arm need and that its instances would not
+    see: the working directory, and those of programs that lie where an instance has directories of its own.
+
+    directory: the working directory of nearmetal.
+    """
+    own = [w for w in study.workloads if arm.environment.takes(w.name)]
+    commands = [w for w in own if isinstance(w, CommandWorkload)]
+    programs = [w.argv_on(arm.placement.ranks)[0] for w in commands]
+    for w in own:
+        if isinstance(w, ApplicationWorkload):
+            programs += application(w.application).needs(choices(w)).programs
+    other_root = arm.environment.image != HOST
+    paths = [Path(os.path.normpath(directory / p)) for p in programs if "/" in p]
+    found = [_around(p) for p in paths if _is_fresh(p) and p.is_file() and not _is_top(p.parent)]
+    here = any(not w.own_directory for w in commands) and (other_root or _is_fresh(directory))
+    if here and not _is_top(directory):
+        found.append(directory)
+    return tuple(dict.fromkeys(found))
+
+
+def _is_fresh(path: Path) -> bool:
+    """Whether a path lies where every instance has a directory of its own."""
+    return any(path.is_relative_to(top) for top in FRESH)
+
+
+def _is_top(directory: Path) -> bool:
+    """Whether an instance has to have this directory for itself."""
+    return directory in FRESH or directory == Path("/")
+
+
+def _around(program: Path) -> Path:
+    """The directory of a program. With a program in bin, what lies beside bin, since an interpreter needs
+    it."""
+    above = program.parent.parent
+    return above if program.parent.name == "bin" and not _is_top(above) else program.parent

@@ -1,0 +1,205 @@
+"""Upper bounds: the most that the bare machine gives, measured between the blocks of a run, as far as its
+study needs them.
+
+Each is measured several times, at different times. The results are kept beside the compiled tools, for the
+same boot, tools, MPI and CPUs, so that a later run need not measure them again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import time
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+
+from ...errors import NearmetalError
+from ...host import Unavailable
+from ...host.facts.provenance import BOOT_ID
+from ...model.roof import (
+    DGEMM,
+    DISK_READ,
+    DISK_WRITE,
+    ROOF_KERNELS,
+    SOCKETS,
+    MeasuredRoof,
+    Wanted,
+    read_roofs,
+    roof_record,
+)
+from ...model.study import Better, Study, Transport
+from ...network.build import Network
+from ...node.machine import Machine, cache_directory
+from ...node.progress import Progress
+from ...records.disk import write_file
+from ...workloads.applications.blas import Blas, package
+from ..once import run_once
+from .dgemm import measure_dgemm
+from .disk import by_fio
+from .socket import by_sockets
+
+KEPT = "roofs.json"
+ROUNDS = 3
+"""How often each upper bound is measured."""
+SHARE = 0.05
+"""Greatest fraction of the run's time that may be spent on upper bounds."""
+
+
+Measure = Callable[[Machine, Wanted, str, Path], MeasuredRoof]
+
+
+def by_kernel(machine: Machine, roof: Wanted, label: str, scratch: Path) -> MeasuredRoof:
+    """Measure an upper bound by a built-in kernel.
+
+    Raises NearmetalError.
+    """
+    known = ROOF_KERNELS[roof.name]
+    done = run_once(
+        machine,
+        known.kernel,
+        roof.ranks,
+        known.params,
+        threads=1,
+        label=label,
+        scratch=scratch,
+        profiled=False,
+        transport=Transport(roof.transport) if roof.transport else Transport.SHM,
+    )
+    found = [done.metrics[name] for name in known.metrics]
+    best = max if known.better is Better.HIGHER else min
+    return MeasuredRoof(
+        name=roof.name,
+        ranks=roof.ranks,
+        transport=roof.transport,
+        value=best(metric.value for metric in found),
+        unit=found[0].unit,
+        better=known.better,
+        measured=time.time(),
+        how=known.how,
+    )
+
+
+def by_dgemm(machine: Machine, roof: Wanted, label: str, scratch: Path) -> MeasuredRoof:
+    """Measure an upper bound by OpenBLAS, with one process on each CPU of the ranks at once.
+
+    Raises NearmetalError.
+    """
+    found = measure_dgemm(machine, machine.cpus[: roof.ranks])
+    return MeasuredRoof(
+        name=roof.name,
+        ranks=roof.ranks,
+        transport="",
+        value=sum(found.best()),
+        unit="FLOP/s",
+        better=Better.HIGHER,
+        measured=time.time(),
+        how=f"nm-dgemm, {package(Blas.OPENBLAS)} with its kernels for {found.core}, best size",
+    )
+
+
+#: The function that measures an upper bound, by the bound's name. A bound without an entry is not measured.
+MEASURES: dict[str, Measure] = {
+    **dict.fromkeys(ROOF_KERNELS, by_kernel),
+    **dict.fromkeys((DISK_READ, DISK_WRITE), by_fio),
+    DGEMM: by_dgemm,
+}
+
+
+class RoofMeter:
+    """Measures the upper bounds of a study's metrics, one at a time, between its blocks."""
+
+    def __init__(
+        self,
+        machine: Machine,
+        study: Study,
+        label: str,
+        scratch: Path,
+        networks: Mapping[str, Network],
+        progress: Progress,
+    ) -> None:
+        """networks: by arm; a bound measured over one of these networks is valid for this run only.
+
+        The caller holds the lock of the machine.
+        """
+        from ...analysis.roofs import wanted
+
+        self._machine, self._label, self._scratch, self._progress = machine, label, scratch, progress
+        self._networks = networks
+        self._measures: dict[str, Measure] = {**MEASURES, SOCKETS: partial(by_sockets, networks)}
+        self._wanted = [w for w in wanted(study) if w.name in self._measures and w.ranks <= len(machine.cpus)]
+        self._key, self._file = _key(machine), cache_directory() / KEPT
+        self._kept = list(_read(self._file, self._key))
+        self._found = {w: roof for w in self._wanted for roof in self._kept if roof.fits(w)}
+        self._spent = 0.0
+
+    def roofs(self) -> tuple[MeasuredRoof, ...]:
+        """Return the upper bounds known so far."""
+        return tuple(self._found[w] for w in self._wanted if w in self._found)
+
+    def step(self, elapsed: float) -> bool:
+        """Measure the upper bound with the fewest rounds once more. Returns whether anything was measured.
+
+        Nothing is measured if every bound has ROUNDS rounds, or if the fraction SHARE of the elapsed seconds
+        is used up. Nothing else may run meanwhile. A bound that cannot be measured is reported once and left
+        out.
+        """
+        lacking = self._lacking(ROUNDS)
+        if not lacking or self._spent > SHARE * elapsed:
+            return False
+        return self._measure(lacking[0])
+
+    def complete(self) -> bool:
+        """Measure every upper bound that was never measured, at the end of a run that was too short for it.
+
+        Returns whether anything was measured.
+        """
+        lacking = self._lacking(1)
+        for roof in lacking:
+            self._measure(roof)
+        return bool(lacking)
+
+    def _lacking(self, rounds: int) -> list[Wanted]:
+        """Return the upper bounds with fewer rounds than this, those with the fewest first."""
+        had = {w: self._found[w].rounds if w in self._found else 0 for w in self._wanted}
+        return sorted((w for w in self._wanted if had[w] < rounds), key=lambda w: had[w])
+
+    def _measure(self, roof: Wanted) -> bool:
+        begin = time.monotonic()
+        try:
+            found = self._measures[roof.name](self._machine, roof, self._label, self._scratch)
+        except NearmetalError as e:
+            self._progress.note(f"no upper bound for {roof.name}: {e.what}")
+            self._wanted.remove(roof)
+            return False
+        finally:
+            self._spent += time.monotonic() - begin
+        before = self._found.get(roof)
+        self._found[roof] = found if before is None else before.with_round(found)
+        if roof.place not in self._networks:
+            self._kept = [k for k in self._kept if not k.fits(roof)] + [self._found[roof]]
+            _keep(self._file, self._key, self._kept)
+        return True
+
+
+def _key(machine: Machine) -> str:
+    """Return a key of what an upper bound depends on: this boot, these tools, this MPI, these CPUs."""
+    boot = machine.host.read(BOOT_ID)
+    named = "" if isinstance(boot, Unavailable) else boot.decode().strip()
+    return f"{named} {machine.built.digest} {machine.mpi.title} {','.join(map(str, machine.cpus))}"
+
+
+def _read(file: Path, key: str) -> tuple[MeasuredRoof, ...]:
+    with contextlib.suppress(OSError, ValueError):
+        found = json.loads(file.read_text())
+        if isinstance(found, dict) and found.get("of") == key:
+            return read_roofs(found.get("roofs"))
+    return ()
+
+
+def _keep(file: Path, key: str, roofs: Sequence[MeasuredRoof]) -> None:
+    """Write the upper bounds to the file, replacing those of another boot. If the disk is full, nothing is
+    kept."""
+    with contextlib.suppress(OSError):
+        text = json.dumps({"of": key, "roofs": [roof_record(r) for r in roofs]}, indent=1)
+        write_file(file, f"{text}\n".encode())

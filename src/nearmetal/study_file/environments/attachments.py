@@ -1,0 +1,89 @@
+"""Check that the attachment of an environment fits its backend, and its network settings the attachment.
+Mistakes are added to problems."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ...model.capabilities import Capabilities
+from ...model.keys import did_you_mean
+from ...model.study import Attachment, Environment
+from ..problems import Path, Problems
+from ..tree import MapNode, Node, mark_of
+from .backends import capabilities_of
+
+_NOT_OF_GUESTS = {
+    Attachment.HOST: "a guest cannot have the machine's own network; write attachment: none, or veth-bridge",
+    Attachment.IPVLAN: "ipvlan delivers by the addresses of the machine's own interface, and a guest has its "
+    "own; write attachment: macvlan",
+}
+_OF_QEMU = {
+    Attachment.MACVTAP: "by macvtap QEMU has the character device of a link; write attachment: macvlan",
+    Attachment.USER: "user is QEMU's own network in user mode; write attachment: none, or veth-bridge",
+}
+
+
+def check_attachment(section: Environment, node: Node, path: Path, problems: Problems) -> None:
+    """Check the attachment of an environment against its backend, and the section `network` against the
+    attachment."""
+    attachment, can = section.attachment, capabilities_of(section.backend)
+    if can is not None and attachment not in can.attachments:
+        at: Path = ("attachment",)
+        problems.add(mark_of(node, at), path + at, _refusal(section.backend, can, attachment))
+        if not can.virtual or (attachment in _OF_QEMU and attachment not in can.not_attached):
+            return
+    if (*path, "network") in problems.unread:
+        return
+    own = node.get("network") if isinstance(node, MapNode) else None
+    for at, what in _misfits(section, given=isinstance(own, MapNode) and bool(own.entries)):
+        key = at == ("network",)
+        problems.add(mark_of(node, at, key=key), path + at, what)
+
+
+def _misfits(section: Environment, *, given: bool) -> Iterator[tuple[Path, str]]:
+    """Yield the network settings that do not fit the attachment.
+
+    given: whether the section `network` has keys.
+    """
+    attachment, network = section.attachment, section.network
+    if not attachment.seated:
+        if given:
+            yield (
+                ("network",),
+                f"attachment {attachment} has no network that is built for it; "
+                f"write attachment: {Attachment.VETH_BRIDGE}, or take this out",
+            )
+        return
+    if network.mode is not None and network.mode not in attachment.modes:
+        yield ("network", "mode"), _mode_mistake(attachment, network.mode)
+    if attachment.on_device and not network.devices:
+        yield ("attachment",), f"attachment {attachment} needs devices; write network: {{devices: [eth1]}}"
+    if network.devices and not attachment.on_device:
+        yield (
+            ("network", "devices"),
+            f"attachment {attachment} takes no device of the machine; phys and sriov do",
+        )
+    for number, device in enumerate(network.devices):
+        if device in network.devices[:number]:
+            yield ("network", "devices", number), f'"{device}" given twice'
+
+
+def _refusal(backend: str, can: Capabilities, attachment: Attachment) -> str:
+    """Return why a backend cannot have an attachment, and what to write instead."""
+    if attachment in can.not_attached:
+        return can.not_attached[attachment]
+    if can.bare:
+        return f"{backend} is the machine itself; write attachment: host, or loopback for TCP"
+    if can.virtual and attachment in _NOT_OF_GUESTS:
+        return _NOT_OF_GUESTS[attachment]
+    if attachment in _OF_QEMU:
+        return f"{backend} starts no guest by QEMU: {_OF_QEMU[attachment]}"
+    return (
+        f"{backend} cannot have it; write one of {', '.join(a for a in Attachment if a in can.attachments)}"
+    )
+
+
+def _mode_mistake(attachment: Attachment, mode: str) -> str:
+    if attachment.modes:
+        return f'attachment {attachment} has no mode "{mode[:40]}"{did_you_mean(mode, attachment.modes)}'
+    return f"attachment {attachment} has no modes; macvlan, macvtap and ipvlan have"

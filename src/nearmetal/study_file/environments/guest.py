@@ -1,0 +1,134 @@
+"""Check which keys of environments with virtual machines fit together. Mistakes are added to problems."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ...model.environments.guest import (
+    MIB,
+    Accelerator,
+    Aio,
+    Cache,
+    GuestSettings,
+    MachineType,
+    Nic,
+    StartFrom,
+)
+from ...model.environments.image import HOST
+from ...model.study import Environment, StorageKind
+from ...units import Dimension, exact
+from ..problems import Path, Problems
+from ..tree import MapNode, Node, mark_of
+from .backends import backends_that, capabilities_of
+
+LEAST_MEMORY = 48 * MIB
+"""Least memory of a guest, in bytes. With less, no kernel can unpack its initramfs."""
+#: Largest MTU by network card, in bytes: max_mtu of Linux's drivers e1000 and 8139cp.
+_MOST_MTU = {Nic.E1000: 16110, Nic.RTL8139: 4096}
+
+Found = Iterator[tuple[Path, str]]
+
+
+def check_guest(section: Environment, node: Node, path: Path, problems: Problems) -> None:
+    """Check the keys of an environment: those that a virtual machine cannot have, and `guest`, which only a
+    virtual machine can have."""
+    can = capabilities_of(section.backend)
+    if can is None:
+        return
+    if not can.virtual:
+        if section.guest is not None:
+            at: Path = ("guest",)
+            takers = ", ".join(backends_that(lambda c: c.virtual))
+            what = f"{section.backend} has no virtual machines; guest is for {takers}"
+            problems.add(mark_of(node, at, key=True), path + at, what)
+        return
+    given = node.get("guest") if isinstance(node, MapNode) else None
+    own = frozenset(given.entries) if isinstance(given, MapNode) else frozenset[str]()
+    found = list(_around(section))
+    found += [
+        (("guest", *at), what) for at, what in (_inside(section, section.guest, own) if section.guest else ())
+    ]
+    for at, what in found:
+        if (*path, str(at[0])) not in problems.unread:
+            problems.add(mark_of(node, at), path + at, what)
+    for key in sorted(own & can.not_of_guest.keys()):
+        at = ("guest", key)
+        if (*path, "guest") not in problems.unread:
+            problems.add(mark_of(node, at, key=True), path + at, can.not_of_guest[key])
+
+
+def _around(section: Environment) -> Found:
+    """Yield the keys outside `guest` that an environment with virtual machines cannot have."""
+    if section.share:
+        yield ("share",), "a guest shares no namespace with the machine"
+    if section.storage is not None and section.storage.kind is not StorageKind.OVERLAY:
+        yield (
+            ("storage", "kind"),
+            f"a guest has no storage {section.storage.kind}: write overlay, and guest: writable for a disk",
+        )
+    if section.limits.memory is not None:
+        yield ("limits", "memory"), "a guest has the memory that it is given; write guest: memory"
+
+
+def _inside(section: Environment, g: GuestSettings, own: frozenset[str]) -> Found:
+    """Yield the mistakes in `guest`.
+
+    own: keys of `guest` that the file has.
+    """
+    if g.memory < LEAST_MEMORY:
+        yield ("memory",), f"no guest boots in less than {exact(LEAST_MEMORY, Dimension.SIZE)}"
+    if g.memory % MIB:
+        yield ("memory",), "a guest's memory is a whole number of MiB"
+    if g.cpu == "host" and g.accelerator is Accelerator.TCG:
+        yield ("cpu",), "cpu host needs accelerator kvm; write max"
+    if g.vcpus is not None and g.numa > g.vcpus:
+        yield ("numa",), f"{g.numa} NUMA nodes want as many vCPUs, and there are {g.vcpus}"
+    if g.machine is MachineType.MICROVM:
+        yield from _microvm(section, g)
+    yield from _disks(section, g, own)
+    if "nic" in own and not section.attachment.interfaced:
+        yield ("nic",), f"attachment {section.attachment} has no network card"
+    mtu, most = section.network.mtu, _MOST_MTU.get(g.nic)
+    if mtu is not None and most is not None and mtu > most:
+        yield ("nic",), f"{g.nic} carries at most {most} bytes in a packet, and network: mtu is {mtu}"
+    if g.start is StartFrom.RESTORED and (g.vfio is not None or (section.image == HOST and g.disk is None)):
+        what = (
+            "a device that is passed through" if g.vfio is not None else f"image {HOST}, which it shares live"
+        )
+        yield ("start",), f"no checkpoint holds {what}; write start: cold, or an image"
+    if g.start is StartFrom.RESTORED and (g.writable is not None or g.swap is not None):
+        yield (
+            ("start",),
+            "no checkpoint holds disks that are written to; write start: cold, or leave them out",
+        )
+
+
+def _microvm(section: Environment, g: GuestSettings) -> Found:
+    if g.nic in (Nic.E1000, Nic.RTL8139):
+        yield ("nic",), f"{g.nic} is a PCI card, and microvm has no PCI; write nic: virtio"
+    if section.image == HOST and g.disk is None:
+        what = f"microvm cannot share the files of image {HOST} (virtiofs); write an image, or machine: q35"
+        yield ("machine",), what
+    if g.vfio is not None:
+        yield ("vfio",), "microvm has no PCI; write machine: q35"
+    if g.numa > 1:
+        yield ("numa",), "microvm has no NUMA nodes; write machine: q35"
+
+
+def _disks(section: Environment, g: GuestSettings, own: frozenset[str]) -> Found:
+    if g.aio is Aio.NATIVE and g.cache not in (Cache.NONE, Cache.DIRECTSYNC):
+        yield ("aio",), "aio native needs cache none or directsync"
+    if g.modules is not None and (g.kernel is None or "/" not in g.kernel):
+        yield ("modules",), "modules are of a kernel of your own; write kernel"
+    if "root_device" in own and g.disk is None:
+        yield ("root_device",), "root_device is of a disk of your own; write disk"
+    if g.disk is not None and section.image != HOST:
+        yield ("disk",), f"a disk of your own takes the place of image {section.image}; write one of the two"
+    for key in ("kernel", "modules", "disk", "root_device"):
+        text = getattr(g, key)
+        named = key == "kernel" and "/" not in (text or "")
+        if text is not None and (not (named or text.startswith("/")) or any(c.isspace() for c in text)):
+            yield (key,), f'"{text[:60]}" is not an absolute path without spaces'
+    no_disk = g.disk is None and g.writable is None and g.swap is None and section.image == HOST
+    for key in sorted(own & {"format", "cache", "aio", "snapshot"}) if no_disk else ():
+        yield (key,), "it has no disk: its root is the machine's own, and what it writes stays in its memory"

@@ -1,0 +1,70 @@
+"""Check environments whose instances run in the guests of another environment."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from ...model.keys import did_you_mean
+from ...model.study import Attachment, Environment, Limits, StorageKind
+from ..problems import Path, Problems
+from ..tree import MapNode, entries_of, mark_of
+from .backends import backends_that, capabilities_of
+
+
+def check_inside(root: MapNode, environments: Mapping[str, Environment | None], problems: Problems) -> None:
+    """Check every environment that names another one to run in. Mistakes are added to problems."""
+    for name, (_, node) in entries_of(root, "environments").items():
+        section = environments[name]
+        if section is None or section.inside is None:
+            continue
+        path: Path = ("environments", name)
+        given = isinstance(node, MapNode) and "image" in node.entries
+        has_image = given and (*path, "image") not in problems.unread
+        found = _misfits(name, section, environments) or _not_inside(
+            section, environments[section.inside], has_image=has_image
+        )
+        for key, what in found.items():
+            at: Path = (key,)
+            if (*path, key) not in problems.unread:
+                problems.add(mark_of(node, at), path + at, what)
+
+
+def _misfits(
+    name: str, section: Environment, environments: Mapping[str, Environment | None]
+) -> dict[str, str]:
+    """Return why the environment cannot run in the one that it names, by key; empty if it can."""
+    other, others = section.inside, [n for n in environments if n != name]
+    if other is None or other not in others:
+        return {"inside": f'unknown environment "{other}"{did_you_mean(str(other), others)}'}
+    around = environments[other]
+    if around is None:
+        return {}  # the mistakes of the other environment are reported at their own place
+    outer, inner = capabilities_of(around.backend), capabilities_of(section.backend)
+    if outer is not None and not outer.virtual:
+        takers = " or ".join(backends_that(lambda c: c.virtual))
+        return {"inside": f'"{other}" has no virtual machines; write one of backend {takers}'}
+    if inner is not None and not inner.stands_inside:
+        takers = " or ".join(backends_that(lambda c: c.stands_inside))
+        return {"backend": f"{section.backend} cannot run inside a guest; write {takers}"}
+    return {}
+
+
+def _not_inside(section: Environment, around: Environment | None, *, has_image: bool) -> dict[str, str]:
+    """Return the keys that an instance in a guest cannot have, with the reason."""
+    return dict(_keys(section, around, has_image=has_image)) if around is not None else {}
+
+
+def _keys(section: Environment, around: Environment, *, has_image: bool) -> Iterator[tuple[str, str]]:
+    if section.attachment.seated:
+        lone = ", ".join((Attachment.HOST, Attachment.LOOPBACK, Attachment.NONE))
+        yield "attachment", f"no network is built inside a guest; write one of {lone}"
+    if has_image and section.image != around.image:
+        yield "image", f'its image is that of the guest, "{around.image}"; leave it out'
+    if section.limits != Limits():
+        yield "limits", "a guest has no control groups; write limits for the guest"
+    if section.share:
+        yield "share", "it shares no namespace with its guest"
+    if section.beside is not None:
+        yield "beside", "a companion runs beside the guest; write it there"
+    if section.storage is not None and section.storage.kind is not StorageKind.OVERLAY:
+        yield "storage", f"no storage {section.storage.kind} inside a guest; write overlay"

@@ -1,0 +1,172 @@
+"""Workloads: read their entries, expand sweeps, and check what concerns several keys."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from functools import partial
+from pathlib import Path as FilePath
+
+from ...model.keys import did_you_mean
+from ...model.study import ApplicationWorkload, CommandWorkload, EventSubject, KernelWorkload, Study, Workload
+from ..catalog import COMMAND, Catalog
+from ..problems import Path, Problems
+from ..tree import MapNode, entries_of, mark_of
+from ..validate import validate
+from .applications import read_application
+from .kernels import read_params
+from .npb import Program, find_program, misfits, npb_command
+from .programs import read_program
+from .subjects import subject_facts
+from .sweep import Piece, expand
+
+
+def workload_pieces(root: MapNode, problems: Problems) -> tuple[Piece, ...]:
+    """Return all workloads with sweeps expanded. If two have the same name, the first is kept."""
+    out: dict[str, Piece] = {}
+    for name, (mark, node) in entries_of(root, "workloads").items():
+        for piece in expand(name, mark, node, problems):
+            if piece.name in out:
+                problems.add(mark, ("workloads", name), f'the sweep makes a second workload "{piece.name}"')
+            else:
+                out[piece.name] = piece
+    return tuple(out.values())
+
+
+_KINDS = ("kernel", "application", "command", "script", "npb", "subject")
+
+
+def read_workload(
+    piece: Piece, catalog: Catalog | None, programs: dict[str, Program], problems: Problems
+) -> Workload | None:
+    """Return the workload of an entry; None if the entry has mistakes, which are added to problems.
+
+    programs: filled with the binary of each `npb` workload, by name.
+    """
+    from ..sections import EventSection
+
+    here = [k for k in piece.node.entries if k in _KINDS] if isinstance(piece.node, MapNode) else []
+    if not here:
+        what = (
+            "a workload has one of kernel: stream, application: hpcc, command: [program], script: text, "
+            "npb: {bin: …} or subject: start"
+        )
+        problems.add(piece.mark, piece.path, what)
+        return None
+    if len(here) > 1:
+        mark = mark_of(piece.node, (here[1],), key=True)
+        problems.add(mark, piece.path, f"{' and '.join(here)}: a workload is one of them")
+        return None
+    if here[0] == "kernel":
+        return _kernel(piece, catalog, problems)
+    if here[0] == "application":
+        return read_application(piece, catalog, problems)
+    if here[0] in ("command", "script"):
+        return read_program(piece, catalog, problems)
+    if here[0] == "npb":
+        return _npb(piece, programs, problems)
+    section = validate(EventSection, piece.node, piece.path, problems)
+    if section is None:
+        return None
+    return EventSubject(name=piece.name, facts=subject_facts(section.subject), count=section.count)
+
+
+def _kernel(piece: Piece, catalog: Catalog | None, problems: Problems) -> KernelWorkload | None:
+    from ..sections import KernelSection
+
+    before = problems.added
+    section = validate(KernelSection, piece.node, piece.path, problems)
+    if section is None or not isinstance(piece.node, MapNode):
+        return None
+    if catalog is not None:
+        check_kernel(section.kernel, section.metrics or (), piece, catalog, problems)
+    if problems.added > before:
+        return None
+    names = tuple(section.model_extra or ())
+    known = None if catalog is None else catalog.kernels[section.kernel]
+    misfit = (lambda _name, _value: None) if catalog is None else partial(catalog.misfit, section.kernel)
+    params = read_params(section.kernel, piece.node, names, piece.path, known, misfit, problems)
+    if problems.added > before:
+        return None
+    return KernelWorkload(
+        name=piece.name,
+        kernel=section.kernel,
+        params=params,
+        pages=section.pages,
+        metrics=tuple(section.metrics or ()),
+    )
+
+
+def _npb(piece: Piece, programs: dict[str, Program], problems: Problems) -> CommandWorkload | None:
+    from ..sections import NpbWorkloadSection
+
+    before = problems.added
+    section = validate(NpbWorkloadSection, piece.node, piece.path, problems)
+    if section is None or problems.added > before:
+        return None
+    npb = section.npb
+    at: Path = ("npb", "bin")
+    directory = FilePath(npb.bin).absolute()  # a run may be resumed from elsewhere
+    try:
+        program = find_program(directory, npb.benchmark, npb.size)
+    except OSError as e:
+        what = f"{directory} cannot be read: {e.strerror or e}"
+        problems.add(mark_of(piece.node, at), piece.path + at, what)
+        return None
+    if program is None:
+        at = ("npb", "benchmark")
+        name = f"{npb.benchmark}.{npb.size}"
+        what = f"neither {name}.x nor {name}.<number of ranks> is in {directory}"
+        problems.add(mark_of(piece.node, at), piece.path + at, what)
+        return None
+    programs[piece.name] = program
+    return npb_command(piece.name, program, env=dict(section.env), time_limit=section.time_limit)
+
+
+def metrics_of(workload: Workload, catalog: Catalog | None) -> tuple[str, ...]:
+    """Return the metrics that a workload will have; empty if they are not known."""
+    known = catalog.metrics if catalog is not None else {}
+    match workload:
+        case KernelWorkload():
+            return workload.metrics or known.get(workload.kernel, ())
+        case ApplicationWorkload():
+            entry = catalog.applications.get(workload.application) if catalog is not None else None
+            return entry.metrics(workload) if entry is not None else ()
+        case CommandWorkload():
+            always = known.get(COMMAND)
+            if always is None:
+                return ()
+            more = ("instance_wall",) if workload.per_task else ()
+            return (*always, *more, *(m.name for m in workload.metrics))
+        case EventSubject():
+            return workload.facts.metrics
+
+
+def check_kernel(
+    kernel: str, metrics: Iterable[str], piece: Piece, catalog: Catalog, problems: Problems
+) -> None:
+    """Check that the kernel exists and has the requested metrics."""
+    if kernel not in catalog.kernels:
+        what = f'unknown kernel "{kernel}"{did_you_mean(kernel, catalog.kernels)}'
+        problems.add(mark_of(piece.node, ("kernel",)), (*piece.path, "kernel"), what)
+        return
+    known = catalog.metrics.get(kernel)
+    seen: set[str] = set()
+    for number, metric in enumerate(metrics):
+        at: Path = ("metrics", number)
+        if known is not None and metric not in known:
+            what = f'{kernel} has no metric "{metric}"{did_you_mean(metric, known)}'
+            problems.add(mark_of(piece.node, at), piece.path + at, what)
+        elif metric in seen:
+            problems.add(mark_of(piece.node, at), piece.path + at, f'"{metric}" given twice')
+        seen.add(metric)
+
+
+def check_programs(
+    frame: Study, pieces: Iterable[Piece], programs: Mapping[str, Program], problems: Problems
+) -> None:
+    """Check that every NAS benchmark can run on the numbers of ranks of its placements."""
+    at: Path = ("npb", "benchmark")
+    for piece in pieces:
+        program = programs.get(piece.name)
+        for what in misfits(piece.name, program, frame.arms()) if program is not None else ():
+            problems.add(mark_of(piece.node, at), piece.path + at, what)

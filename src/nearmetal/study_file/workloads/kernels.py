@@ -1,0 +1,85 @@
+"""Read and write the parameters of a kernel or an application: texts in the file, values in base units. The
+types are those of the catalogue."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+
+from ...model.keys import did_you_mean
+from ...units import UnitError, parse_rate, parse_share, parse_size, parse_time
+from ..catalog import ParamType, ParamValue
+from ..problems import Path, Problems
+from ..tree import MapNode, Scalar
+
+_INTEGER = re.compile(r"[+-]?[0-9]{1,20}")
+_NUMBER = re.compile(r"[+-]?(?:[0-9]+\.[0-9]*|\.[0-9]+|[0-9]+)(?:[eE][+-]?[0-9]{1,3})?")
+
+Known = Mapping[str, tuple[str, str]]
+"""(type, documentation) of each parameter, as in a Catalog."""
+
+Misfit = Callable[[str, ParamValue], str | None]
+
+
+def read_params(
+    owner: str,
+    node: MapNode,
+    names: tuple[str, ...],
+    path: Path,
+    known: Known | None,
+    misfit: Misfit,
+    problems: Problems,
+) -> dict[str, ParamValue]:
+    """Return the parameters of a node in base units. Mistakes are added to problems.
+
+    owner: name of the kernel or application, for messages.
+    names: names of the parameters to read.
+    known: types by parameter; None for a frozen study, whose texts show their dimension.
+    misfit: returns why a value of the right type is not accepted, or None.
+    """
+    out: dict[str, ParamValue] = {}
+    for name in names:
+        key_mark, value = node.entries[name]
+        if known is not None and name not in known:
+            hint = did_you_mean(name, known) if len(problems.found) < 100 else ""
+            problems.add(key_mark, (*path, name), f"unknown parameter of {owner}{hint}")
+        elif not isinstance(value, Scalar):
+            problems.add(value.mark, (*path, name), "one value is wanted here, not a list or keys")
+        elif value.null:
+            problems.add(value.mark, (*path, name), "a value is missing here")
+        else:
+            try:
+                out[name] = ParamType.of(known[name][0]).read(value.text) if known else frozen_value(value)
+            except UnitError as e:
+                problems.add(value.mark, (*path, name), str(e))
+                continue
+            wrong = misfit(name, out[name]) if known is not None else None
+            if wrong is not None:
+                problems.add(value.mark, (*path, name), wrong)
+    return out
+
+
+def frozen_value(scalar: Scalar) -> ParamValue:
+    """Return the value of a parameter in a frozen study, without knowing the kernel: a quoted text is a text,
+    and a unit shows the dimension."""
+    text = scalar.text
+    if not scalar.plain:
+        return text
+    if _INTEGER.fullmatch(text):
+        return int(text)
+    if _NUMBER.fullmatch(text):
+        return float(text)
+    for read in (parse_size, parse_share, parse_time, parse_rate):
+        try:
+            return read(text)
+        except UnitError:
+            continue
+    return text
+
+
+def write_number(name: str, value: float, known: Known) -> str:
+    """Return a number as text for a frozen study. It reads back as the same value with or without the
+    catalogue."""
+    if name in known:
+        return ParamType.of(known[name][0]).write(value)
+    return repr(value)
