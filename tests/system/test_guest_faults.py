@@ -56,7 +56,10 @@ STUDY = Study(
 )
 
 
-def test_a_qemu_that_is_killed_fails_its_trial_alone_and_the_next_block_has_new_guests() -> None:
+def test_a_qemu_that_is_killed_fails_its_trial_alone_and_the_next_block_has_new_guests(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)  # what is in the working directory is copied into guests
     assert kernel()
     machine, study = with_accelerators(prepare_machine(LocalHost(), Silent()), STUDY, Silent())
     arms, backends, absent = usable_arms(machine, study, Silent())

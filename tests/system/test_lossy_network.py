@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from tests.blocks import run_one
+from tests.page import Page
 
 from nearmetal.analysis import analyse
 from nearmetal.host import LocalHost
@@ -143,7 +144,7 @@ def _check_report(asked: Study, records: list[TrialRecord]) -> None:
     assert cell.attribution is not None
     assert "TCP time-outs: " in cell.attribution.sentence, cell.attribution.sentence
     context = Context(records=RecordIndex(many), provenance={}, differences=[], commands=[])
-    html = page_html(asked, found, context, bundle="").replace("&nbsp;", " ").replace("\u00a0", " ")
-    assert "Most packets were dropped by queueing discipline tbf on port" in html
-    assert "Connections of the worst trial" in html and "10.99.0." in html
+    page = Page(page_html(asked, found, context, bundle=""))
+    assert "Most packets were dropped by queueing discipline tbf on port" in page.text
+    assert "Connections of the worst trial" in page.text and "10.99.0." in page.text
     assert "## TCP trouble" in markdown_text(asked, found)

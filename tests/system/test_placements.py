@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.page import Page
 from tests.system.test_quick import left_behind, nearmetal, trial_lines
 
 pytestmark = [
@@ -116,8 +117,8 @@ def test_events_of_instances(here: Path) -> None:
         assert len(rows[arm, "exec", "exec"]["values"]) == 4
         stop, removed = (rows[arm, "stop", metric]["values"] for metric in ("stop", "removed"))
         assert all(0 < s <= r for s, r in zip(stop, removed, strict=True))
-    page = (here / result["results_dir"] / "report.html").read_text()
-    assert "Share of commands that took at most so long" in page
+    page = Page((here / result["results_dir"] / "report.html").read_text())
+    assert "Share of commands that took at most so long" in page.text
 
 
 STORED = """\

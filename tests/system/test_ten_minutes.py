@@ -54,5 +54,5 @@ def test_the_commands_of_the_page_run(tmp_path: Path) -> None:
             ["/bin/sh", "-ec", block], cwd=tmp_path, env=env, capture_output=True, text=True, check=False
         )
         assert done.returncode == 0, block + done.stderr
-        for begin in ("What does ", "namespaces ", "Noise ", "Report "):
+        for begin in ("What do(es)? ", "namespaces ", "Noise ", "Report "):
             assert re.search(rf"^{begin}", done.stdout, re.MULTILINE), f"{begin!r} in\n{done.stdout}"

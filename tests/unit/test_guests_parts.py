@@ -143,7 +143,7 @@ def test_members_of_a_bind_are_those_that_a_guest_can_have(tmp_path: Path) -> No
     assert names == {own: 4, f"{own}/d": 4, f"{own}/d/f": 8, f"{own}/l": 10}
     with (tmp_path / "big").open("wb") as file:
         file.truncate(300 * MIB)
-    with pytest.raises(RunError, match="more than 256 MiB"):
+    with pytest.raises(RunError, match="is too large: at most 256 MiB"):
         list(members([tmp_path]))
 
 

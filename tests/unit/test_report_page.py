@@ -7,14 +7,12 @@ import hashlib
 import json
 import math
 import re
-import zlib
 from collections.abc import Sequence
-from html.parser import HTMLParser
 from pathlib import Path
-from typing import Any
 
 import pytest
 from tests.golden import sample_analysis as sample
+from tests.page import Page
 from tests.unit.planted_trouble import CONNECTION, TROUBLE
 from tests.unit.test_report_summary import program
 
@@ -42,42 +40,6 @@ PROVENANCE: dict[str, JsonValue] = {
     "not_here": {"container/three": "no cgroup may be made"},
     "empty": {},
 }
-
-
-class Page(HTMLParser):
-    """What a browser's parser sees: elements, text outside scripts and styles, scripts; then the insides of
-    the folds, which the page unpacks when they are opened.
-
-    data: what the page holds packed.
-    """
-
-    def __init__(self, html: str) -> None:
-        super().__init__(convert_charrefs=True)
-        self.elements: list[tuple[str, dict[str, str]]] = []
-        self.text, self.scripts = "", list[str]()
-        self._inside = ""
-        self.feed(html)
-        self.data: dict[str, Any] = json.loads(zlib.decompress(base64.b64decode(self.scripts[0])))
-        self.feed("".join(self.data["parts"]))
-        self.close()
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.elements.append((tag, {k: v or "" for k, v in attrs}))
-        self._inside = tag if tag in ("script", "style") else ""
-        if tag == "script":
-            self.scripts.append("")
-
-    def handle_endtag(self, tag: str) -> None:
-        self._inside = ""
-
-    def handle_data(self, data: str) -> None:
-        if self._inside == "script":
-            self.scripts[-1] += data
-        elif not self._inside:
-            self.text += data.replace("\u00a0", " ")
-
-    def all(self, tag: str) -> list[dict[str, str]]:
-        return [attrs for name, attrs in self.elements if name == tag]
 
 
 def page(

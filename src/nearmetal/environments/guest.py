@@ -132,21 +132,22 @@ def members(paths: Sequence[Path]) -> Iterator[cpio.Member]:
 
     Raises RunError if they are larger than a guest can hold.
     """
-    waiting, size = list(paths), 0
+    waiting, size = [(path, path) for path in paths], 0
     while waiting:
-        path = waiting.pop()
+        path, top = waiting.pop()
         try:
             found = path.lstat()
             name = str(path).lstrip("/")
             if stat.S_ISDIR(found.st_mode):
                 yield cpio.directory(name, stat.S_IMODE(found.st_mode))
-                waiting += sorted(path.iterdir(), reverse=True)
+                waiting += [(below, top) for below in sorted(path.iterdir(), reverse=True)]
             elif stat.S_ISREG(found.st_mode):
                 size += found.st_size
                 if size > MOST_COPIED:
                     raise RunError(
-                        f"bind {paths[0]}: more than {MOST_COPIED >> 20} MiB would be copied into the guest",
-                        remedy="put it into the image",
+                        f"{top} is too large: at most {MOST_COPIED >> 20} MiB are copied into a guest",
+                        remedy="start nearmetal in a directory that holds only what the program needs, or put"
+                        " the program into the guest's image",
                     )
                 yield cpio.file(name, path.read_bytes(), stat.S_IMODE(found.st_mode))
             elif stat.S_ISLNK(found.st_mode):
