@@ -112,6 +112,7 @@ def test_like_metrics_show_the_slowest_or_the_widest() -> None:
     assert (figures(several).overhead, figures(several).interval) == ("all", "within ±3 %")
     wide = replace(equal[0], verdict=Verdict.NONE, low=-0.2, high=0.3)
     assert figures([*several, wide]).interval == "−20 … +30 %"
+    assert figures([*several, wide]).overhead == "1 of 3"
 
 
 def test_a_command_that_is_suggested_is_whole() -> None:

@@ -119,7 +119,7 @@ def _fitting(a: ArmAnswer, width: int, most: int) -> list[str]:
     for i, part in enumerate(a.parts):
         left = len(a.parts) - i
         room = width - len(f", and {left - 1} more") if left > 1 else width
-        joined = f"{lines[-1]}, {part}" if lines[-1] else _cut(part, room)
+        joined = f"{lines[-1]}, {part}" if lines[-1] else _cut(part, room if most == 1 else width - 1)
         if _columns(joined) <= (room if len(lines) == most else width - 1):
             lines[-1] = joined
         elif len(lines) < most and _columns(part) <= room:

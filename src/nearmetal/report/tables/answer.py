@@ -28,6 +28,7 @@ _WORDS = {
     Verdict.INCONSISTENT: "unsure",
 }
 
+_MOST_LISTED = 4
 _ORDER = (Verdict.SLOWER, Verdict.FASTER, Verdict.INCONSISTENT, Verdict.EQUIVALENT, Verdict.NONE)
 """The first of these that any row of an environment has is the word of its sentence."""
 
@@ -184,7 +185,7 @@ def _by_arm(cells: Sequence[Cell]) -> dict[str, tuple[Cell, ...]]:
 
 def figures(cells: Sequence[Cell]) -> Figures:
     """What a row shows of the cells of one arm. Of several cells: the slowest if any is slower; that all are
-    within the margin if they are; else the widest interval."""
+    within the margin if they are; else how many are not, with the widest interval."""
     slower = [c for c in cells if c.verdict is Verdict.SLOWER]
     if len(cells) == 1 or slower:
         shown = max(slower, key=lambda c: c.overhead) if slower else cells[0]
@@ -200,7 +201,8 @@ def figures(cells: Sequence[Cell]) -> Figures:
             widest = max(known_cells, key=lambda c: c.high - c.low)
             overhead, interval = effect(widest)
             unit = " %" if overhead.endswith("%") else ""
-            return Figures(overhead="widest", interval=_without_brackets(interval) + unit, verdict=verdict)
+            number = f"{len(of_kind)} of {len(cells)}"
+            return Figures(overhead=number, interval=_without_brackets(interval) + unit, verdict=verdict)
     margin = margin_text(max(c.margin for c in cells))
     return Figures(overhead="all", interval=f"within {margin}", verdict=Verdict.EQUIVALENT)
 
@@ -251,13 +253,20 @@ def _with_verdict(rows: Sequence[Row], arm: str, verdict: Verdict) -> list[tuple
 def _equal(rows: Sequence[Row], arm: str) -> tuple[str, ...]:
     found = _with_verdict(rows, arm, Verdict.EQUIVALENT)
     margin = max((c.margin for _, cells in found for c in cells), default=0.0)
-    text = f"{', '.join(label for label, _ in found)} within {margin_text(margin).removeprefix('±')}"
+    text = f"{_listed([label for label, _ in found])} within {margin_text(margin).removeprefix('±')}"
     return (text,) if found else ()
 
 
 def _changed(rows: Sequence[Row], arm: str) -> tuple[str, ...]:
     found = _with_verdict(rows, arm, Verdict.INCONSISTENT)
-    return (f"{', '.join(label for label, _ in found)} changed while it was measured",) if found else ()
+    return (f"{_listed([label for label, _ in found])} changed while it was measured",) if found else ()
+
+
+def _listed(labels: Sequence[str]) -> str:
+    """Some labels on less than a line: the table below names them all."""
+    shown = labels if len(labels) <= _MOST_LISTED else labels[: _MOST_LISTED - 1]
+    more = len(labels) - len(shown)
+    return ", ".join(shown) + (f" and {more} more" if more else "")
 
 
 def _effects(rows: Sequence[Row], arm: str, word: Verdict) -> tuple[str, ...]:
@@ -289,7 +298,7 @@ def _open(rows: Sequence[Row], arm: str, *, alone: bool) -> tuple[str, ...]:
         return ("no interval yet" if alone else f"{plural(len(found), 'row')} without an interval yet",)
     if alone:
         return ("no difference proven, and none ruled out",)
-    return (f"{', '.join(_open_of(label, cells) for label, cells in found)} open",)
+    return (f"{_listed([_open_of(label, cells) for label, cells in found])} open",)
 
 
 def _open_of(label: str, cells: Sequence[Cell]) -> str:
