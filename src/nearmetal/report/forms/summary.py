@@ -118,20 +118,20 @@ def _fitting(a: ArmAnswer, width: int, most: int) -> list[str]:
     lines = [""]
     for i, part in enumerate(a.parts):
         left = len(a.parts) - i
-        room = width - len(f", and {left - 1} more") if left > 1 else width
-        joined = f"{lines[-1]}, {part}" if lines[-1] else _cut(part, room if most == 1 else width - 1)
+        room = width - len(f"; and {left - 1} more") if left > 1 else width
+        joined = f"{lines[-1]}; {part}" if lines[-1] else _cut(part, room if most == 1 else width - 1)
         if _columns(joined) <= (room if len(lines) == most else width - 1):
             lines[-1] = joined
         elif len(lines) < most and _columns(part) <= room:
-            lines[-1] += ","
+            lines[-1] += ";"
             lines.append(part)
         else:
-            more = f", and {left} more"
+            more = f"; and {left} more"
             if _columns(lines[-1] + more) <= width:
                 lines[-1] += more
             else:
-                lines[-1] += ","
-                lines.append(more.removeprefix(", "))
+                lines[-1] += ";"
+                lines.append(more.removeprefix("; "))
             break
     return lines
 

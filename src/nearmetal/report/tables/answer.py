@@ -297,7 +297,8 @@ def _open(rows: Sequence[Row], arm: str, *, alone: bool) -> tuple[str, ...]:
     if not any(bounded(c) for _, cells in found for c in cells):
         return ("no interval yet" if alone else f"{plural(len(found), 'row')} without an interval yet",)
     if alone:
-        return ("no difference proven, and none ruled out",)
+        margin = margin_text(max(c.margin for _, cells in found for c in cells)).removeprefix("±")
+        return (f"a difference above {margin} is neither proven nor ruled out",)
     return (f"{_listed([_open_of(label, cells) for label, cells in found])} open",)
 
 
