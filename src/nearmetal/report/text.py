@@ -57,13 +57,18 @@ MUCH_TIME = 3600.0
 """Seconds above which a quieter machine helps more than a longer run."""
 
 
+def show_length(seconds: float) -> str:
+    """Return an estimated length of time in the unit that suits it: '20 s', '25 min', '1.9 h'."""
+    if seconds < 90:
+        return f"{max(1, round(seconds))} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+
+
 def more_time(seconds: float) -> str:
     """Return how much longer a run has to be, and what else to do if that is long: 'about 20 s more'."""
-    if seconds < 90:
-        time = f"{max(1, round(seconds))} s"
-    else:
-        time = f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
-    return f"about {time} more" + ("; quieten the machine first" if seconds > MUCH_TIME else "")
+    return f"about {show_length(seconds)} more" + (
+        "; quieten the machine first" if seconds > MUCH_TIME else ""
+    )
 
 
 _UNIT_GAP = re.compile(r"(?<=[\d∞]) (?=[%A-Za-zµ])|(?<=\bn) (?=\d)")

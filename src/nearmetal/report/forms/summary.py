@@ -14,7 +14,7 @@ from ...records.disk import analyze_line, resume_line
 from ...units import show_clock
 from ..tables.answer import Answer, ArmAnswer, Figures, Row, answer, figures, noise_sentence
 from ..tables.cells import bounded, emulation_warnings, margin_text, question_text
-from ..text import plural
+from ..text import MUCH_TIME, plural, show_length
 from .columns import columns as _columns
 from .columns import cut as _cut
 from .columns import pad as _pad
@@ -243,14 +243,8 @@ def _next(analysis: Analysis, results_dir: str) -> tuple[str, str]:
         return f"{plural(len(open_cells), 'figure')} of {len(analysis.cells)} open", command
     soonest = min(c.seconds_needed or 0.0 for c in known)
     count = sum((c.seconds_needed or 0.0) <= 2 * soonest for c in known)
-    said = f"about {_time(2 * soonest)} more settle {count} of {plural(len(open_cells), 'open figure')}"
-    return said + ("; quieten the machine first" if soonest > 3600 else ""), command
-
-
-def _time(seconds: float) -> str:
-    if seconds < 90:
-        return f"{max(1, round(seconds))} s"
-    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+    said = f"about {show_length(2 * soonest)} more settle {count} of {plural(len(open_cells), 'open figure')}"
+    return said + ("; quieten the machine first" if soonest > MUCH_TIME else ""), command
 
 
 def _labelled(
