@@ -138,4 +138,5 @@ static void release(void *state) {
     free(s);
 }
 
-const Kernel dirty_kernel = {"dirty", prepare, slice, verify, release};
+static const Kernel dirty_kernel = {"dirty", prepare, slice, verify, release};
+LISTED(dirty_kernel)

@@ -249,4 +249,5 @@ static void release(void *state) {
     free(s);
 }
 
-const Kernel ep_kernel = {"ep", prepare, slice, verify, release};
+static const Kernel ep_kernel = {"ep", prepare, slice, verify, release};
+LISTED(ep_kernel)

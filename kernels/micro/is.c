@@ -381,4 +381,5 @@ static void release(void *state) {
     free(s);
 }
 
-const Kernel is_kernel = {"is", prepare, slice, verify, release};
+static const Kernel is_kernel = {"is", prepare, slice, verify, release};
+LISTED(is_kernel)

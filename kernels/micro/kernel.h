@@ -1,4 +1,4 @@
-/* A kernel is one const table of operations. */
+/* A kernel is one const table of operations, which its file puts into the list of kernels. */
 #ifndef NEARMETAL_KERNEL_H
 #define NEARMETAL_KERNEL_H
 
@@ -45,10 +45,19 @@ typedef struct {
     void (*release)(void *state);
 } Kernel;
 
-extern const Kernel stream_kernel, dirty_kernel;
-extern const Kernel ep_kernel, cg_kernel, is_kernel, mg_kernel, ft_kernel, lu_kernel, bt_kernel;
-extern const Kernel pingpong_kernel, ring_kernel, alltoall_kernel, allreduce_kernel, barrier_kernel;
-extern const Kernel tcp_kernel, udp_kernel;
-extern const Kernel records_kernel;
+typedef struct Listed {
+    const Kernel *kernel;
+    struct Listed *next;
+} Listed;
+
+extern Listed *listed_kernels;
+
+/* Adds a kernel to the list before main() begins, so that no other file has to name it. */
+#define LISTED(table)                                                                                        \
+    __attribute__((constructor)) static void list_##table(void) {                                            \
+        static Listed listed = {.kernel = &(table)};                                                         \
+        listed.next = listed_kernels;                                                                        \
+        listed_kernels = &listed;                                                                            \
+    }
 
 #endif

@@ -25,10 +25,7 @@
 
 enum { MOST_KERNELS = MOST_LEVELS }; /* each is a section of a profile */
 
-static const Kernel *const kernels[] = {
-    &stream_kernel,  &ep_kernel,  &cg_kernel,       &is_kernel,    &mg_kernel,       &ft_kernel,
-    &lu_kernel,      &bt_kernel,  &pingpong_kernel, &ring_kernel,  &alltoall_kernel, &allreduce_kernel,
-    &barrier_kernel, &tcp_kernel, &udp_kernel,      &dirty_kernel, &records_kernel};
+Listed *listed_kernels;
 
 typedef struct {
     const Kernel *kernel;
@@ -94,9 +91,9 @@ static void parse_arguments(Run *run, int count, char **arguments) {
 }
 
 static const Kernel *find_kernel(const char *name) {
-    for (size_t k = 0; k < sizeof kernels / sizeof *kernels; k++)
-        if (strcmp(kernels[k]->name, name) == 0)
-            return kernels[k];
+    for (const Listed *listed = listed_kernels; listed; listed = listed->next)
+        if (strcmp(listed->kernel->name, name) == 0)
+            return listed->kernel;
     fail("unknown kernel '%s'", name);
 }
 

@@ -252,4 +252,5 @@ static void release(void *state) {
     free(s);
 }
 
-const Kernel records_kernel = {"records", prepare, slice, verify, release};
+static const Kernel records_kernel = {"records", prepare, slice, verify, release};
+LISTED(records_kernel)

@@ -213,4 +213,5 @@ static void release(void *state) {
     free(s);
 }
 
-const Kernel stream_kernel = {"stream", prepare, slice, verify, release};
+static const Kernel stream_kernel = {"stream", prepare, slice, verify, release};
+LISTED(stream_kernel)

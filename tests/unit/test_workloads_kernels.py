@@ -51,9 +51,15 @@ def verified(name: str, ok: bool) -> VerifyLine:
     )
 
 
-def test_names() -> None:
-    others = ("pingpong", "ring", "alltoall", "allreduce", "barrier", "tcp", "udp", "dirty", "records")
-    assert kernels.kernel_names() == ("stream", "ep", "cg", "is", "mg", "ft", "lu", "bt", *others)
+def test_names_are_given_by_kind_of_work() -> None:
+    names = kernels.kernel_names()
+    compute = {"ep", "cg", "is", "mg", "ft", "lu", "bt"}
+    messages = {"pingpong", "ring", "alltoall", "allreduce", "barrier"}
+    assert set(names) == {"stream", "dirty", *compute, *messages, "tcp", "udp", "records"}
+    kinds = [kernels.kind(name) for name in names]
+    assert list(dict.fromkeys(kinds)) == ["memory", "compute", "MPI", "sockets", "files"]
+    assert len([k for k, after in zip(kinds, kinds[1:], strict=False) if k != after]) == 4
+    assert kernels.kind("of another nearmetal") == "programs"
     with pytest.raises(UsageError, match="fft"):
         kernels.parameters("fft")
 

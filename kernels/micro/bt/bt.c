@@ -122,4 +122,5 @@ static void release(void *state) {
     free(s);
 }
 
-const Kernel bt_kernel = {"bt", prepare, slice, verify, release};
+static const Kernel bt_kernel = {"bt", prepare, slice, verify, release};
+LISTED(bt_kernel)

@@ -321,4 +321,5 @@ static void release(void *state) {
     free(s);
 }
 
-const Kernel cg_kernel = {"cg", prepare, slice, verify, release};
+static const Kernel cg_kernel = {"cg", prepare, slice, verify, release};
+LISTED(cg_kernel)

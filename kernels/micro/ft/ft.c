@@ -190,4 +190,5 @@ static void release(void *state) {
     free(s);
 }
 
-const Kernel ft_kernel = {"ft", prepare, slice, verify, release};
+static const Kernel ft_kernel = {"ft", prepare, slice, verify, release};
+LISTED(ft_kernel)

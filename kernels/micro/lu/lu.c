@@ -179,4 +179,5 @@ static void release(void *state) {
     free(s);
 }
 
-const Kernel lu_kernel = {"lu", prepare, slice, verify, release};
+static const Kernel lu_kernel = {"lu", prepare, slice, verify, release};
+LISTED(lu_kernel)

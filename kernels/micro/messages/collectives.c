@@ -117,7 +117,8 @@ static void alltoall_verify(void *state, Verified *v) {
     conclude(v, start, calls, "wrong_bytes", wrong);
 }
 
-const Kernel alltoall_kernel = {"alltoall", alltoall_prepare, slice, alltoall_verify, release};
+static const Kernel alltoall_kernel = {"alltoall", alltoall_prepare, slice, alltoall_verify, release};
+LISTED(alltoall_kernel)
 
 /* Allreduce: the sum of a vector of doubles over all ranks, on all ranks. */
 
@@ -155,7 +156,8 @@ static void allreduce_verify(void *state, Verified *v) {
     conclude(v, start, calls, "wrong_elements", wrong);
 }
 
-const Kernel allreduce_kernel = {"allreduce", allreduce_prepare, slice, allreduce_verify, release};
+static const Kernel allreduce_kernel = {"allreduce", allreduce_prepare, slice, allreduce_verify, release};
+LISTED(allreduce_kernel)
 
 /* Barrier: nobody leaves before everybody has come. */
 
@@ -209,4 +211,5 @@ static void barrier_verify(void *state, Verified *v) {
     conclude(v, start, calls, "left_early", early);
 }
 
-const Kernel barrier_kernel = {"barrier", barrier_prepare, slice, barrier_verify, release};
+static const Kernel barrier_kernel = {"barrier", barrier_prepare, slice, barrier_verify, release};
+LISTED(barrier_kernel)

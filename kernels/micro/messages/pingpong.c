@@ -134,4 +134,6 @@ static void *prepare(Spec *spec, const World *world) {
     return pingpong_prepare(spec, world, &mpi);
 }
 
-const Kernel pingpong_kernel = {"pingpong", prepare, pingpong_slice, pingpong_verify, pingpong_release};
+static const Kernel pingpong_kernel = {"pingpong", prepare, pingpong_slice, pingpong_verify,
+                                       pingpong_release};
+LISTED(pingpong_kernel)

@@ -174,4 +174,5 @@ static void release(void *state) {
     free(s);
 }
 
-const Kernel ring_kernel = {"ring", prepare, slice, verify, release};
+static const Kernel ring_kernel = {"ring", prepare, slice, verify, release};
+LISTED(ring_kernel)

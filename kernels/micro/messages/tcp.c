@@ -56,4 +56,5 @@ static void *prepare(Spec *spec, const World *world) {
     return pingpong_prepare(spec, world, &tcp);
 }
 
-const Kernel tcp_kernel = {"tcp", prepare, pingpong_slice, pingpong_verify, pingpong_release};
+static const Kernel tcp_kernel = {"tcp", prepare, pingpong_slice, pingpong_verify, pingpong_release};
+LISTED(tcp_kernel)

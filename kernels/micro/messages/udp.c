@@ -66,4 +66,5 @@ static void *prepare(Spec *spec, const World *world) {
     return pingpong_prepare(spec, world, &udp);
 }
 
-const Kernel udp_kernel = {"udp", prepare, pingpong_slice, pingpong_verify, pingpong_release};
+static const Kernel udp_kernel = {"udp", prepare, pingpong_slice, pingpong_verify, pingpong_release};
+LISTED(udp_kernel)

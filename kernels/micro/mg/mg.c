@@ -264,4 +264,5 @@ static void release(void *state) {
     free(s);
 }
 
-const Kernel mg_kernel = {"mg", prepare, slice, verify, release};
+static const Kernel mg_kernel = {"mg", prepare, slice, verify, release};
+LISTED(mg_kernel)

@@ -9,29 +9,11 @@ from statistics import median_low
 
 from ...model.result import Cell, NoiseFloor
 from ...model.study import EventSubject, KernelWorkload, Study
+from ...workloads.kernels.registry import kind
 from .cells import bounded, metric_label
 
 FAR_APART = 2.0
 """How often as wide as the median of its kind an interval is that stands apart."""
-_GROUP_OF_KERNEL = {
-    "stream": "memory",
-    "dirty": "memory",
-    "records": "files",
-    "pingpong": "MPI",
-    "ring": "MPI",
-    "alltoall": "MPI",
-    "allreduce": "MPI",
-    "barrier": "MPI",
-    "tcp": "sockets",
-    "udp": "sockets",
-    "ep": "compute",
-    "cg": "compute",
-    "is": "compute",
-    "mg": "compute",
-    "lu": "compute",
-    "ft": "compute",
-    "bt": "compute",
-}
 _GROUP_ORDER = (
     "compute",
     "memory",
@@ -80,7 +62,7 @@ def kind_of_work(study: Study, workload: str) -> str:
         if w.name == workload:
             if isinstance(w, EventSubject):
                 return w.facts.name
-            return _GROUP_OF_KERNEL.get(w.kernel, "programs") if isinstance(w, KernelWorkload) else "programs"
+            return kind(w.kernel) if isinstance(w, KernelWorkload) else "programs"
     return "programs"
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ...model.study import Better
 from ..parameter import Parameter
-from .contract import Kernel, Metric, SliceWork, seconds_each
+from .contract import Kernel, Metric, SliceWork, WorkKind, seconds_each
 from .messages import bytes_of, bytes_parameter, count_parameter
 
 TIME = Metric(name="time", unit="s", better=Better.LOWER, part="calls", value=seconds_each)
@@ -14,6 +14,7 @@ def collective_kernel(name: str, *, doc: str, size: Parameter | None = None) -> 
     """size: the parameter `bytes`, if its messages carry any."""
     return Kernel(
         name=name,
+        kind=WorkKind.MPI,
         doc=doc,
         parameters=(*((size,) if size else ()), count_parameter("calls", "calls per time share")),
         keys=lambda choices, _: {"bytes": bytes_of(choices)} if size else {},

@@ -4,12 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 
 from ...model.ranks import Ranks as Ranks
 from ...model.study import Better
 from ..parameter import Choices, Parameter
 
 CLASSES = ("S", "W", "A", "B", "C")
+
+
+class WorkKind(StrEnum):
+    """What a kernel exercises. The noise floor is given by kind."""
+
+    MEMORY = "memory"
+    COMPUTE = "compute"
+    MPI = "MPI"
+    SOCKETS = "sockets"
+    FILES = "files"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,6 +85,7 @@ class Kernel:
     """
 
     name: str
+    kind: WorkKind
     doc: str
     parameters: tuple[Parameter, ...]
     keys: Callable[[Choices, KernelSetting], Mapping[str, str | int]]

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from ...model.study import Better
 from ..parameter import AUTO, Choices, Kind, Parameter
-from .contract import Kernel, KernelSetting, Metric, SliceWork, per_second
+from .contract import Kernel, KernelSetting, Metric, SliceWork, WorkKind, per_second
 
 PAGE = 4096
 PACED_SECONDS = 10e-3
@@ -31,6 +31,7 @@ def _work(choices: Choices, setting: KernelSetting) -> SliceWork:
 
 _KERNEL = Kernel(
     name="dirty",
+    kind=WorkKind.MEMORY,
     doc="memory dirtied at a set rate, for studies of migration",
     parameters=(
         Parameter(

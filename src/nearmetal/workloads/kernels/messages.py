@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from ...model.study import Better
 from ..parameter import AUTO, Choices, Kind, Parameter
-from .contract import Kernel, KernelSetting, Metric, SliceWork, per_second, seconds_each
+from .contract import Kernel, KernelSetting, Metric, SliceWork, WorkKind, per_second, seconds_each
 
 LARGE = 64 << 10
 """Bytes of a message from which its time is governed by its size: bandwidth is shown instead of latency."""
@@ -64,6 +64,7 @@ def measure_parameter(latency: str) -> Parameter:
 def pingpong_kernel(
     name: str,
     *,
+    kind: WorkKind,
     doc: str,
     least_bytes: int = 0,
     most_bytes: int = 1 << 30,
@@ -77,6 +78,7 @@ def pingpong_kernel(
 
     return Kernel(
         name=name,
+        kind=kind,
         doc=doc,
         parameters=(
             bytes_parameter("size of a message", least=least_bytes, most=most_bytes),
@@ -93,7 +95,9 @@ def pingpong_kernel(
 
 # One message to and fro between ranks 0 and 1, latency or bandwidth.
 _PINGPONG = pingpong_kernel(
-    "pingpong", doc="MPI point to point: latency of short messages, bandwidth of long ones"
+    "pingpong",
+    kind=WorkKind.MPI,
+    doc="MPI point to point: latency of short messages, bandwidth of long ones",
 )
 
 KERNELS = (_PINGPONG,)

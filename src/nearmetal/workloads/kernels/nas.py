@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..parameter import AUTO, Choices, Kind, Parameter
-from .contract import CLASSES, RATE, Kernel, Ranks, SliceWork
+from .contract import CLASSES, RATE, Kernel, Ranks, SliceWork, WorkKind
 
 
 def nas_kernel(
@@ -22,6 +22,7 @@ def nas_kernel(
 
     return Kernel(
         name=name,
+        kind=WorkKind.COMPUTE,
         doc=doc,
         parameters=(
             Parameter(

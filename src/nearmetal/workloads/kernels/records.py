@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from ...model.study import Better
 from ..parameter import AUTO, Choices, Kind, Parameter
-from .contract import Kernel, KernelSetting, Metric, SliceWork, per_second, seconds_each
+from .contract import Kernel, KernelSetting, Metric, SliceWork, WorkKind, per_second, seconds_each
 
 
 def _keys(choices: Choices, _: KernelSetting) -> Mapping[str, str | int]:
@@ -28,6 +28,7 @@ def _work(choices: Choices, setting: KernelSetting) -> SliceWork:
 
 _KERNEL = Kernel(
     name="records",
+    kind=WorkKind.FILES,
     doc="output of an ocean model: records of 200 B into files of 1 MiB, and checkpoints; needs storage",
     parameters=(
         Parameter(

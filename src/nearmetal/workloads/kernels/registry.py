@@ -2,22 +2,34 @@
 
 from __future__ import annotations
 
+import importlib
 import math
-from collections.abc import Mapping, Sequence
+import pkgutil
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 
 from ...errors import TrialFailedError, UsageError
 from ...model.record import JsonValue, Row, Status
 from ...model.study import Better, KernelWorkload
 from ..parameter import Choices, Parameter
 from ..protocol import PartLine, SliceLine, VerifyLine
-from . import collective, dirty, messages, nas, records, ring, sockets, stream
-from .contract import RATE, Kernel, KernelSetting, Metric, SliceWork
+from .contract import RATE, Kernel, KernelSetting, Metric, SliceWork, WorkKind
 
-_MODULES = (stream, nas, messages, ring, collective, sockets, dirty, records)
-_KERNELS: Mapping[str, Kernel] = {kernel.name: kernel for module in _MODULES for kernel in module.KERNELS}
+
+def _described() -> Iterator[Kernel]:
+    """The kernels of every module beside this one that has `KERNELS`: no other file has to name them."""
+    for found in pkgutil.iter_modules((str(Path(__file__).parent),)):
+        yield from getattr(importlib.import_module(f"{__package__}.{found.name}"), "KERNELS", ())
+
+
+_ORDER = tuple(WorkKind)
+_KERNELS: Mapping[str, Kernel] = {
+    kernel.name: kernel for kernel in sorted(_described(), key=lambda k: _ORDER.index(k.kind))
+}
 
 
 def kernel_names() -> tuple[str, ...]:
+    """By kind of work."""
     return tuple(_KERNELS)
 
 
@@ -27,6 +39,12 @@ def kernel(name: str) -> Kernel:
     if found is None:
         raise UsageError(f"unknown kernel '{name}'", remedy=f"one of {', '.join(_KERNELS)}")
     return found
+
+
+def kind(name: str) -> str:
+    """The kind of work of a kernel; 'programs' for one that this nearmetal does not have."""
+    found = _KERNELS.get(name)
+    return found.kind.value if found is not None else "programs"
 
 
 def parameters(name: str) -> dict[str, Parameter]:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from ..parameter import Kind, Parameter
-from .contract import Kernel, SliceWork
+from .contract import Kernel, SliceWork, WorkKind
 from .messages import bytes_of, bytes_parameter, count_parameter, measure_parameter, message_metrics
 
 _KERNEL = Kernel(
     name="ring",
+    kind=WorkKind.MPI,
     doc="MPI between all ranks at once: random rings of HPC Challenge (8 B latency, 2 MB bandwidth per rank)",
     parameters=(
         bytes_parameter("size of a message", most=1 << 28),

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from ...model.study import Better
 from ..parameter import AUTO, Choices, Kind, Parameter
-from .contract import Kernel, KernelSetting, Metric, SliceWork, per_second
+from .contract import Kernel, KernelSetting, Metric, SliceWork, WorkKind, per_second
 
 BYTES_PER_ELEMENT = 24  # three arrays of doubles
 LEAST_ELEMENTS = 1024
@@ -52,6 +52,7 @@ def _metrics(_: Choices) -> tuple[Metric, ...]:
 
 _KERNEL = Kernel(
     name="stream",
+    kind=WorkKind.MEMORY,
     doc="memory bandwidth: STREAM Copy, Scale, Add, Triad",
     parameters=(
         Parameter(
