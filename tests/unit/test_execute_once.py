@@ -30,13 +30,13 @@ RING = replace(
 
 def test_operations_per_second_of_a_nas_benchmark() -> None:
     assert CG.as_json()["mops"] == 2000.0
-    assert str(CG) == "cg {'class': 'S'} on 2 ranks: 500 ms, 2000.0 Mop/s, verified"
+    assert str(CG) == "cg (class S) on 2 ranks: 500 ms, 2000.0 Mop/s, verified"
 
 
 def test_metrics_of_a_kernel_that_counts_no_operations() -> None:
     told = RING.as_json()
     assert "mops" not in told and told["metrics"] == {"latency": {"value": 4e-7, "unit": "s", "best": 3e-7}}
-    assert str(RING) == "ring {} on 2 ranks: latency 0.40 µs, verified"
+    assert str(RING) == "ring on 2 ranks: latency 0.40 µs, verified"
 
 
 def test_a_failed_verification_says_what_was_found() -> None:

@@ -104,10 +104,14 @@ class KernelResult:
         found = [f"{name} {show(m.value, m.unit)}" for name, m in self.metrics.items()]
         if self.mops is not None:
             found = [show(self.seconds, "s"), f"{self.mops:.1f} Mop/s"]
-        return f"{self.kernel} {dict(self.parameters)} on {self._where()}: {', '.join([*found, state])}"
+        given = ", ".join(f"{key} {value}" for key, value in self.parameters.items())
+        what = f"{self.kernel} ({given})" if given else self.kernel
+        return f"{what} on {self._where()}: {', '.join([*found, state])}"
 
     def _where(self) -> str:
-        return f"{self.ranks} ranks" + (f" of {self.threads} threads" if self.threads > 1 else "")
+        return f"{self.ranks} rank{'' if self.ranks == 1 else 's'}" + (
+            f" of {self.threads} threads" if self.threads > 1 else ""
+        )
 
 
 def rank_cpus(cpus: Sequence[int], ranks: int, threads: int) -> list[Sequence[int]]:
