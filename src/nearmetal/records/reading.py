@@ -15,7 +15,7 @@ from ..model.record import Claim, Head, Status, TrialRecord, claim_of, counting
 from .codec import Malformed, UnknownSchema, from_line
 from .writer import is_whole
 
-_BUFFER = 1 << 16
+_BUFFER, _SCAN_BUFFER = 1 << 16, 1 << 20
 
 _TEXT = rb'"(?:[^"\\]|\\.)*"'
 _NUMBER = rb"(-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?)"
@@ -166,7 +166,7 @@ def _scan(file: int, path: Path, out: list[StoredTrial], names: dict[bytes, str]
     """Append the trials of one file to `out`. Returns the number of incomplete lines (0 or 1)."""
     offset, number, line = 0, 0, b""
     try:
-        with path.open("rb", buffering=_BUFFER) as opened:
+        with path.open("rb", buffering=_SCAN_BUFFER) as opened:
             for following in opened:
                 if line:
                     number += 1
