@@ -57,11 +57,38 @@ class Each:
     least: int = 0
 
 
+@dataclass(frozen=True, eq=False)
+class Pairs:
+    """A mapping from texts to values.
+
+    names: type of its keys.
+    values: type of its values.
+    """
+
+    names: Kind
+    values: Kind
+
+
+@dataclass(frozen=True, eq=False)
+class Named:
+    """Entries with names. The field holds a tuple of dataclasses, each with a field `name`.
+
+    entry: the dataclass of an entry, which declares the keys of the entry.
+    """
+
+    entry: type[Any]
+
+
+KeyKind = Kind | Each | Pairs | Named | type[Any]
+
+
 @dataclass(frozen=True, kw_only=True)
 class Key:
     """A key of a study file.
 
     kind: type of its value; a dataclass with keys of its own if the value is a mapping.
+    beside: whether the keys of that dataclass stand beside this one instead of below it; then this key has
+        no name in the file. Without the first of them the field keeps its default value.
     doc, examples: documentation for people and editors.
     name: name in the file; the name of the field if empty.
     usual: the default as people read it, if it differs from the text of the default.
@@ -72,19 +99,25 @@ class Key:
         fields.
     """
 
-    kind: Kind | Each | type[Any]
+    kind: KeyKind
     doc: str
     examples: tuple[Any, ...]
     name: str = ""
+    beside: bool = False
     usual: Any = None
     optional: bool = False
     always: bool = False
     written_before: str = ""
 
 
-def key(kind: Kind | Each | type[Any], doc: str, *examples: Any, **more: Any) -> dict[str, Key]:
+def key(kind: KeyKind, doc: str, *examples: Any, **more: Any) -> dict[str, Key]:
     """Return the metadata of a field that a study file fills; the arguments are those of Key."""
     return {_KEY: Key(kind=kind, doc=doc, examples=examples, **more)}
+
+
+def beside(kind: type[Any]) -> dict[str, Key]:
+    """Return the metadata of a field whose value has its keys beside the other keys of the dataclass."""
+    return key(kind, "", beside=True)
 
 
 def keys_of(kind: type[Any]) -> Iterator[tuple[dataclasses.Field[Any], Key]]:
@@ -213,6 +246,21 @@ def real(value: object) -> float:
     return number
 
 
+def factor(value: object, low: float, high: float) -> float:
+    """Read a plain number between two limits.
+
+    Raises ValueMistake.
+    """
+    text = scalar(value)
+    try:
+        number = float(text)
+    except ValueError as e:
+        raise ValueMistake(f'"{text[:40]}" is not a plain number, such as 1e6') from e
+    if not low <= number <= high:
+        raise ValueMistake(f'"{text[:40]}" is not between {low:g} and {high:g}')
+    return number
+
+
 def one_of(words: type[StrEnum]) -> Kind:
     """Return the Kind of a key whose value is a word of an enumeration."""
     return one_word(tuple(words), words)
@@ -253,6 +301,7 @@ TEXT = Kind(scalar, _ANY_TEXT, plain=False)
 SOME_TEXT = Kind(_some_text, {**_ANY_TEXT, "minLength": 1}, plain=False)
 NAME = matching(NAME_PATTERN, "a name: letters, digits, - and _, not starting with -", numbers=True)
 TRUTH = either("true", "false", {"type": "boolean"})
+REAL = Kind(real, {"type": "number"}, repr)
 SWITCH = either("on", "off", {"enum": ["on", "off"]})
 COUNT = whole(1, 100_000)
 COUNT_OR_NONE = whole(0, 100_000)

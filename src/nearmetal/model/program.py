@@ -4,10 +4,15 @@ output."""
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+from .keys import REAL, SOME_TEXT, Kind, ValueMistake, factor, key, scalar
 
 #: Name of a script in its working directory.
 SCRIPT = "script"
+
+
+_FRACTION = Kind(lambda value: factor(value, 0, 1), {"type": "number", "minimum": 0, "maximum": 1}, repr)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,9 +24,23 @@ class Reference:
         the larger one, or by this amount; the text between them must be equal, except for white space.
     """
 
-    path: str
-    tolerance: float | None = None
-    absolute: float | None = None
+    path: str = field(
+        metadata=key(
+            SOME_TEXT,
+            "a file of the machine that the output must equal, byte by byte",
+            "./expected.txt",
+            name="reference",
+        )
+    )
+    tolerance: float | None = field(
+        default=None,
+        metadata=key(
+            _FRACTION, "numbers may differ from the reference by this share, and white space may", 1e-6
+        ),
+    )
+    absolute: float | None = field(
+        default=None, metadata=key(REAL, "numbers may differ from the reference by this amount", 1e-12)
+    )
 
     @property
     def numeric(self) -> bool:
@@ -32,8 +51,12 @@ class Reference:
 class Bounds:
     """Interval in which a number must lie, ends included. None means no limit."""
 
-    least: float | None = None
-    most: float | None = None
+    least: float | None = field(
+        default=None, metadata=key(REAL, "a run with a smaller number counts as failed", 0.1, name="min")
+    )
+    most: float | None = field(
+        default=None, metadata=key(REAL, "a run with a larger number counts as failed", 60, name="max")
+    )
 
     def hold(self, value: float) -> bool:
         """Return whether a value is in the interval; False for NaN."""
@@ -86,6 +109,18 @@ def meets(name: str, others: Iterable[str]) -> str | None:
         if own[:shared] == there[:shared]:
             return other
     return None
+
+
+def _file_name(value: object) -> str:
+    text = scalar(value)
+    what = misnamed(text)
+    if what:
+        raise ValueMistake(f'"{text[:60]}": {what}')
+    return text
+
+
+FILE_NAME = Kind(_file_name, {"type": "string", "pattern": r"^[^/]"}, plain=False)
+"""The name of a file below the program's directory."""
 
 
 def _parts(name: str) -> list[str]:

@@ -7,7 +7,25 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from .design import Design, Mode
-from .program import ANYWHERE, SCRIPT, Bounds, Reference, interpreter_of
+from .keys import (
+    COUNT,
+    NAME,
+    SECONDS,
+    SOME_TEXT,
+    TEXT,
+    TRUTH,
+    Each,
+    Kind,
+    Named,
+    Pairs,
+    beside,
+    factor,
+    key,
+    matching,
+    one_of,
+    whole,
+)
+from .program import ANYWHERE, FILE_NAME, SCRIPT, Bounds, Reference, interpreter_of
 
 
 class Better(StrEnum):
@@ -36,6 +54,21 @@ STORAGE_VARIABLE = "NEARMETAL_STORAGE"
 IDS = "{uid:gid}"
 
 
+LEAST_SCALE, MOST_SCALE = 1e-30, 1e30
+"""A factor beyond these limits is a typing mistake."""
+_SCALE = Kind(
+    lambda value: factor(value, LEAST_SCALE, MOST_SCALE),
+    {"type": "number", "minimum": LEAST_SCALE, "maximum": MOST_SCALE},
+    repr,
+)
+_JSON_PATH = matching(r"^[^.\s]+(\.[^.\s]+)*$", "a dotted path such as results.0.seconds", numbers=True)
+_VARIABLE = matching(
+    r"^[A-Za-z_][A-Za-z0-9_]{0,199}$", "the name of an environment variable: letters, digits and _"
+)
+ENVIRONMENT = key(Pairs(_VARIABLE, TEXT), "environment variables", {"OMP_NUM_THREADS": "1"})
+TIME_LIMIT = key(SECONDS, "a run longer than this is ended and counts as failed", "10 min", always=True)
+
+
 @dataclass(frozen=True, kw_only=True)
 class MetricSpec:
     """One metric of a user's own program: where its value is in the output, its unit, and its direction.
@@ -49,13 +82,40 @@ class MetricSpec:
     """
 
     name: str
-    unit: str
-    better: Better
-    regex: str | None = None
-    json_path: str | None = None
-    file: str | None = None
-    scale: float = 1.0
-    bounds: Bounds = ANYWHERE
+    regex: str | None = field(
+        default=None,
+        metadata=key(
+            SOME_TEXT,
+            "regular expression (Python's) with one group: the number; the first match counts",
+            r"Loop time of ([\d.]+)",
+        ),
+    )
+    json_path: str | None = field(
+        default=None,
+        metadata=key(_JSON_PATH, "dotted path of the number in JSON output", "jobs.0.read.bw"),
+    )
+    file: str | None = field(
+        default=None,
+        metadata=key(
+            FILE_NAME,
+            "a file that it writes, with the number; its standard output if omitted",
+            "log.lammps",
+        ),
+    )
+    unit: str = field(
+        metadata=key(SOME_TEXT, "unit of the number; s, B, B/s, op/s and FLOP/s are scaled when shown", "s")
+    )
+    scale: float = field(
+        default=1.0,
+        metadata=key(
+            _SCALE,
+            "what the printed number is multiplied by to be in that unit: 1e6 for Mop/s in op/s",
+            1_000_000,
+            usual=1,
+        ),
+    )
+    better: Better = field(metadata=key(one_of(Better), "which way it improves", "lower"))
+    bounds: Bounds = field(default=ANYWHERE, metadata=beside(Bounds))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,11 +130,30 @@ class VerifySpec:
     reference: what the output must equal.
     """
 
-    regex: str | None = None
-    expected: str | None = None
-    bounds: Bounds = ANYWHERE
-    file: str | None = None
-    reference: Reference | None = None
+    file: str | None = field(
+        default=None,
+        metadata=key(
+            FILE_NAME,
+            "a file that it writes, which is looked at; its standard output if omitted",
+            "result.txt",
+        ),
+    )
+    regex: str | None = field(
+        default=None,
+        metadata=key(
+            SOME_TEXT,
+            "regular expression (Python's) that the output must match; ^ and $ mean lines",
+            "^converged after",
+        ),
+    )
+    expected: str | None = field(
+        default=None,
+        metadata=key(
+            TEXT, "what its one group must hold; that it matches is enough if omitted", "SUCCESSFUL"
+        ),
+    )
+    bounds: Bounds = field(default=ANYWHERE, metadata=beside(Bounds))
+    reference: Reference | None = field(default=None, metadata=beside(Reference))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,10 +165,15 @@ class KernelWorkload:
     """
 
     name: str
-    kernel: str
+    kernel: str = field(metadata=key(NAME, "which kernel", "stream", "cg"))
     params: Mapping[str, str | int | float]
-    pages: Pages = Pages.HUGE
-    metrics: tuple[str, ...] = ()
+    pages: Pages = field(
+        default=Pages.HUGE,
+        metadata=key(one_of(Pages), "page size asked for by madvise: huge, or 4k", "4k", always=True),
+    )
+    metrics: tuple[str, ...] = field(
+        default=(), metadata=key(Each(NAME, least=1), "metrics to keep; all if omitted", ["triad"])
+    )
 
     @property
     def mpi(self) -> bool:
@@ -117,16 +201,69 @@ class CommandWorkload:
     """
 
     name: str
-    argv: tuple[str, ...] = ()
-    script: str | None = None
-    mpi: bool = False
-    per_task: bool = False
-    files: Mapping[str, str] = field(default_factory=dict)
-    env: Mapping[str, str] = field(default_factory=dict)
-    metrics: tuple[MetricSpec, ...] = ()
-    verify: VerifySpec | None = None
-    exit_codes: tuple[int, ...] = (0,)
-    time_limit: float = 3600.0
+    argv: tuple[str, ...] = field(
+        default=(),
+        metadata=key(
+            Each(TEXT, least=1),
+            f"the program and its arguments, one item each; no shell reads them; {RANKS} in them is"
+            f" the placement's number of ranks, {STORAGE} the path of its instance's storage, {IDS} who runs"
+            " it there",
+            ["lmp", "-in", "in.lj"],
+            name="command",
+        ),
+    )
+    script: str | None = field(
+        default=None,
+        metadata=key(
+            TEXT,
+            "instead of a command: a text that the interpreter on its first line runs",
+            "#!/bin/sh\ngzip -k input.txt\n",
+        ),
+    )
+    files: Mapping[str, str] = field(
+        default_factory=dict,
+        metadata=key(
+            Pairs(SOME_TEXT, FILE_NAME),
+            "files and directories of the machine, copied before each run into the directory that it"
+            " then runs in, and their names there",
+            {"./data/large.txt": "input.txt"},
+        ),
+    )
+    mpi: bool = field(
+        default=False,
+        metadata=key(TRUTH, "started by mpirun, one rank per task", True, always=True),
+    )
+    per_task: bool = field(
+        default=False,
+        metadata=key(
+            TRUTH,
+            "a process for each task without MPI, all begun at one moment: wall is until the last has"
+            " ended, instance_wall the median over instances",
+            True,
+        ),
+    )
+    env: Mapping[str, str] = field(default_factory=dict, metadata=ENVIRONMENT)
+    metrics: tuple[MetricSpec, ...] = field(
+        default=(),
+        metadata=key(
+            Named(MetricSpec),
+            "numbers read from its output, besides the time and memory it takes",
+            {"loop": {"regex": r"Loop time of ([\d.]+)", "unit": "s", "better": "lower"}},
+        ),
+    )
+    verify: VerifySpec | None = field(
+        default=None,
+        metadata=key(
+            VerifySpec,
+            "what its output must hold; a run without it counts as failed",
+            {"regex": "^converged after"},
+        ),
+    )
+    exit_codes: tuple[int, ...] = field(
+        default=(0,),
+        metadata=key(Each(whole(0, 255), least=1), "exit codes of a run that ended well", [0, 3]),
+    )
+    time_limit: float = field(default=3600.0, metadata=TIME_LIMIT)
 
     def argv_on(self, ranks: int) -> tuple[str, ...]:
         """Return the command line of a launch on this many ranks. RANKS in it is replaced by that number;
@@ -167,9 +304,9 @@ class ApplicationWorkload:
     """
 
     name: str
-    application: str
+    application: str = field(metadata=key(NAME, "which application", "hpcc", "lammps"))
     params: Mapping[str, str | int | float] = field(default_factory=dict)
-    time_limit: float = 3600.0
+    time_limit: float = field(default=3600.0, metadata=TIME_LIMIT)
 
     @property
     def mpi(self) -> bool:
@@ -209,7 +346,15 @@ class EventSubject:
 
     name: str
     facts: SubjectFacts
-    count: int | None = None
+    count: int | None = field(
+        default=None,
+        metadata=key(
+            COUNT,
+            "how often in each round, as many times as slices (in mode plain: runs) if omitted;"
+            " density: how many idle instances, 10 if omitted",
+            20,
+        ),
+    )
 
     @property
     def mpi(self) -> bool:

@@ -15,14 +15,18 @@ from .validate import validate
 from .workloads.entries import metrics_of
 
 if TYPE_CHECKING:
-    from .sections.base import Section
+    from .sections.keyed import Section
 
 #: Least number of blocks. With fewer there is no 95 % confidence interval: 2/2^n > 5 % for n < 6.
 LEAST_BLOCKS = 6
 
 
 BASELINE = Key(
-    kind=NAME, doc="the environment that the others are compared with", examples=("native",), name="baseline"
+    kind=NAME,
+    doc="the environment that the others are compared with",
+    examples=("native",),
+    name="baseline",
+    optional=True,
 )
 """Key that may replace `baselines` if there is only one."""
 

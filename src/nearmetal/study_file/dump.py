@@ -5,27 +5,24 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 from ..errors import UsageError
 from ..model.environments.environment import BackendSettings
-from ..model.keys import Each, Kind, keys_of, usual
+from ..model.keys import Each, KeyKind, Kind, Named, Pairs, keys_of, usual
 from ..model.study import (
     ApplicationWorkload,
-    Bounds,
     CommandWorkload,
     EventSubject,
     KernelWorkload,
-    MetricSpec,
     Study,
-    VerifySpec,
     Workload,
 )
-from ..units import Dimension, exact
 from .catalog import Catalog
 from .tree import MAX_BYTES, MAX_TEXT
+from .workloads.entries import SUBJECT
 from .workloads.kernels import Known, write_number
 
 #: First line of every study file that is written, so that editors complete and check it.
@@ -61,34 +58,42 @@ def dump_study(study: Study, catalog: Catalog) -> str:
     return text
 
 
-def _keyed(told: object) -> Tree:
+def _keyed(value: object) -> Tree:
     """Return the values of the fields that are declared as keys. Defaults are left out; if all values are
     defaults, the first key is written."""
-    every = {f.name: (f, key) for f, key in keys_of(type(told))}
+    every = {f.name: (f, key) for f, key in keys_of(type(value))}
     for name, (_, key) in list(every.items()):
         if key.written_before:
             names = [n for n in every if n != name]
             names.insert(names.index(key.written_before), name)
             every = {n: every[n] for n in names}
-    given = {
-        key.name: (key.kind, getattr(told, name))
-        for name, (f, key) in every.items()
-        if key.always or getattr(told, name) != usual(f)
-    }
+    given: dict[str, str | Tree | None] = {}
+    for name, (f, key) in every.items():
+        own = getattr(value, name)
+        if key.always or own != usual(f):
+            given |= _keyed(own) if key.beside else dict([_item(key.name, key.kind, own)])
     if not given:
         f, key = next(iter(every.values()))
-        given = {key.name: (key.kind, getattr(told, f.name))}
-    return dict(_item(name, kind, value) for name, (kind, value) in given.items())
+        given = dict([_item(key.name, key.kind, getattr(value, f.name))])
+    return given
 
 
-def _item(name: str, kind: Kind | Each | type[Any], value: Any) -> tuple[str, str | Tree | None]:
+def _item(name: str, kind: KeyKind, value: Any) -> tuple[str, str | Tree | None]:
     if isinstance(value, BackendSettings):
         return value.section, _keyed(value)
     if value is None:
         return name, None
-    if isinstance(kind, Each):
-        return name, f"[{', '.join(_scalar(kind.item, v) for v in value)}]"
-    return name, _scalar(kind, value) if isinstance(kind, Kind) else _keyed(value)
+    match kind:
+        case Each():
+            return name, f"[{', '.join(_scalar(kind.item, v) for v in value)}]"
+        case Pairs():
+            return name, {key: _scalar(kind.values, own) for key, own in value.items()}
+        case Named():
+            return name, {entry.name: _keyed(entry) for entry in value}
+        case Kind():
+            return name, _scalar(kind, value)
+        case _:
+            return name, _keyed(value)
 
 
 def _scalar(kind: Kind, value: Any) -> str:
@@ -98,33 +103,21 @@ def _scalar(kind: Kind, value: Any) -> str:
 def _workload(w: Workload, catalog: Catalog) -> Tree:
     match w:
         case KernelWorkload():
-            known = catalog.kernels.get(w.kernel, {})
-            params = _params(w.params, known)
-            metrics = _list(w.metrics) if w.metrics else None
-            return {"kernel": _text(w.kernel), **params, "pages": str(w.pages), "metrics": metrics}
+            return _with_params(w, w.params, catalog.kernels.get(w.kernel, {}))
         case ApplicationWorkload():
             entry = catalog.applications.get(w.application)
-            types = {} if entry is None else entry.parameters
-            return {
-                "application": _text(w.application),
-                **_params(w.params, types),
-                "time_limit": exact(w.time_limit, Dimension.TIME),
-            }
+            return _with_params(w, w.params, {} if entry is None else entry.parameters)
         case CommandWorkload():
-            return {
-                "command": _list(w.argv) if w.argv else None,
-                "script": None if w.script is None else _text(w.script),
-                "files": {path: _text(name) for path, name in w.files.items()},
-                "mpi": "true" if w.mpi else "false",
-                "per_task": "true" if w.per_task else None,
-                "env": {k: _text(v) for k, v in w.env.items()},
-                "metrics": {m.name: _metric(m) for m in w.metrics},
-                "verify": _verify(w.verify) if w.verify is not None else None,
-                "exit_codes": _numbers(w.exit_codes) if w.exit_codes != CommandWorkload.exit_codes else None,
-                "time_limit": exact(w.time_limit, Dimension.TIME),
-            }
+            return _keyed(w)
         case EventSubject():
-            return {"subject": w.facts.name, "count": None if w.count is None else str(w.count)}
+            count = {} if w.count is None else _keyed(w)
+            return {SUBJECT: _text(w.facts.name), **count}
+
+
+def _with_params(w: Workload, params: Mapping[str, str | int | float], known: Known) -> Tree:
+    """Return the keys of a workload, with its own parameters behind the first."""
+    (name, value), *others = _keyed(w).items()
+    return {name: value, **_params(params, known), **dict(others)}
 
 
 def _params(params: Mapping[str, str | int | float], known: Known) -> dict[str, str]:
@@ -132,39 +125,6 @@ def _params(params: Mapping[str, str | int | float], known: Known) -> dict[str, 
         name: _text(value) if isinstance(value, str) else write_number(name, value, known)
         for name, value in params.items()
     }
-
-
-def _metric(m: MetricSpec) -> Tree:
-    return {
-        "regex": None if m.regex is None else _text(m.regex),
-        "json_path": None if m.json_path is None else _text(m.json_path),
-        "file": None if m.file is None else _text(m.file),
-        "unit": _text(m.unit),
-        "scale": repr(m.scale) if m.scale != 1 else None,
-        "better": str(m.better),
-        **_bounds(m.bounds),
-    }
-
-
-def _verify(v: VerifySpec) -> Tree:
-    reference = v.reference
-    return {
-        "file": None if v.file is None else _text(v.file),
-        "regex": None if v.regex is None else _text(v.regex),
-        "expected": None if v.expected is None else _text(v.expected),
-        **_bounds(v.bounds),
-        "reference": None if reference is None else _text(reference.path),
-        "tolerance": None if reference is None else _real(reference.tolerance),
-        "absolute": None if reference is None else _real(reference.absolute),
-    }
-
-
-def _bounds(bounds: Bounds) -> Tree:
-    return {"min": _real(bounds.least), "max": _real(bounds.most)}
-
-
-def _real(value: float | None) -> str | None:
-    return None if value is None else repr(value)
 
 
 def _lines(tree: Tree, indent: str) -> list[str]:
@@ -176,14 +136,6 @@ def _lines(tree: Tree, indent: str) -> list[str]:
             below = _lines(value, indent + "  ")
             out += [f"{indent}{_text(key)}:", *below] if below else []
     return out
-
-
-def _list(texts: tuple[str, ...]) -> str:
-    return f"[{', '.join(_text(t) for t in texts)}]"
-
-
-def _numbers(numbers: Sequence[int]) -> str:
-    return f"[{', '.join(map(str, numbers))}]"
 
 
 def _text(text: str) -> str:

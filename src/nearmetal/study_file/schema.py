@@ -39,21 +39,21 @@ def json_schema(catalog: Catalog) -> Schema:
     _, whole = models_json_schema([(m, "validation") for m in models])
     defs: Schema = {name: _tidy(d) for name, d in whole["$defs"].items()}
     top: Schema = defs.pop("TopSection")
-    kernel = defs.pop("KernelSection")
+    kernel = defs.pop("KernelWorkload")
     for name in catalog.kernels:
         defs[f"Kernel_{name}"] = _kernel(kernel, name, catalog)
-    application = defs.pop("ApplicationSection")
+    application = defs.pop("ApplicationWorkload")
     for name, known in catalog.applications.items():
         defs[f"Application_{name}"] = _own_keys(application, "application", name, known.parameters)
     defs["Environment"]["properties"]["backend"]["enum"] = list(catalog.backends)
     kinds = [
         *(f"Kernel_{n}" for n in catalog.kernels),
         *(f"Application_{n}" for n in catalog.applications),
-        "CommandSection",
-        "NpbWorkloadSection",
-        "EventSection",
+        "CommandWorkload",
+        "NpbEntry",
+        "EventSubject",
     ]
-    defs["NpbSection"]["required"] = ["bin"]  # a sweep may give the others
+    defs["NpbBinary"]["required"] = ["bin"]  # a sweep may give the others
     entries: dict[str, Schema] = {
         "environments": {"$ref": "#/$defs/Environment"},
         "images": {"$ref": "#/$defs/ImageDefinition"},

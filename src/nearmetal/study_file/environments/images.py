@@ -17,12 +17,12 @@ from ..validate import validate
 
 if TYPE_CHECKING:
     from ..catalog import Catalog
-    from ..sections.base import Section
+    from ..sections.keyed import Section
 
 SECTION = "images"
 
 
-_NAME = Key(kind=NAME, doc="in a file of its own: its name", examples=("own",), name="name")
+_NAME = Key(kind=NAME, doc="in a file of its own: its name", examples=("own",), name="name", optional=True)
 
 
 def image_section() -> type[Section]:

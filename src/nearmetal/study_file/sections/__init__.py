@@ -13,27 +13,16 @@ from pydantic import Field
 
 from ...model.environments.image import HOST
 from ..fields import Name, Text
-from .base import Section
-from .keyed import made, section_of
-from .program import CommandSection, MetricSection, VerifySection
-from .workload import (
-    ApplicationSection,
-    EventSection,
-    KernelSection,
-    NpbSection,
-    NpbWorkloadSection,
-)
+from .keyed import Section, made, section_of
+from .workload import ApplicationSection, CommandSection, EventSection, KernelSection, NpbWorkloadSection
 
 __all__ = [
     "ApplicationSection",
     "CommandSection",
     "EventSection",
     "KernelSection",
-    "MetricSection",
-    "NpbSection",
     "NpbWorkloadSection",
     "TopSection",
-    "VerifySection",
     "made",
     "section_of",
 ]

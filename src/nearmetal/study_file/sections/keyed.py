@@ -3,35 +3,73 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Annotated, Any
+from collections.abc import Mapping
+from types import GenericAlias
+from typing import Annotated, Any, ClassVar
 
-from pydantic import Field, create_model
+from pydantic import BaseModel, ConfigDict, Field, create_model
 
 from ...model.environments.environment import BackendSettings
-from ...model.keys import Each, Key, Kind, keys_of
-from ..fields import Taken
-from .base import Section
+from ...model.keys import Each, Key, KeyKind, Kind, Named, Pairs, keys_of
+from ..fields import Name, Taken
+
+
+class Section(BaseModel):
+    """The base class of all sections. Unknown keys are mistakes.
+
+    stands_for: the dataclass whose keys it has.
+    """
+
+    stands_for: ClassVar[type[Any]]
+
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
+
 
 Own = tuple[type[BackendSettings], ...]
 _MADE: dict[tuple[type[Any], Own], type[Section]] = {}
 
 
-def section_of(kind: type[Any], own: Own = (), *, first: dict[str, Key] | None = None) -> type[Section]:
+def section_of(
+    kind: type[Any],
+    own: Own = (),
+    *,
+    first: Mapping[str, Key] | None = None,
+    last: Mapping[str, tuple[Any, Any]] | None = None,
+    config: ConfigDict | None = None,
+) -> type[Section]:
     """Return the section with the keys that a dataclass declares.
 
     own: settings of backends, if the dataclass has a field for them.
     first: further keys, which no field has; they come before the others.
+    last: further fields of the model, which come after the others.
+    config: configuration of the model, in addition to that of Section.
     """
     if (kind, own) not in _MADE:
-        fields: dict[str, Any] = {
-            name: (_optional(key.kind), Field(None, description=key.doc, examples=list(key.examples)))
-            for name, key in (first or {}).items()
-        }
-        for f, key in keys_of(kind):
-            fields |= _own(own) if key.kind is BackendSettings else {f.name: _field(f, key)}
-        _MADE[kind, own] = create_model(kind.__name__, __base__=Section, **fields)
+        fields: dict[str, Any] = {name: _further(name, key) for name, key in (first or {}).items()}
+        fields |= _fields(kind, own) | dict(last or {})
+        base = _configured(config) if config is not None else Section
+        _MADE[kind, own] = create_model(kind.__name__, __base__=base, **fields)
         _MADE[kind, own].stands_for = kind
     return _MADE[kind, own]
+
+
+def _configured(config: ConfigDict) -> type[Section]:
+    return type("Section", (Section,), {"model_config": config, "__module__": __name__})
+
+
+def _fields(kind: type[Any], own: Own = ()) -> dict[str, Any]:
+    """Return the fields of the model for the keys of a dataclass, and for those that stand beside them."""
+    fields: dict[str, Any] = {}
+    for f, key in keys_of(kind):
+        if key.kind is BackendSettings:
+            fields |= _own(own)
+        elif key.beside:
+            assert isinstance(key.kind, type)
+            optional = {i.name: dataclasses.replace(k, optional=True) for i, k in keys_of(key.kind)}
+            fields |= {name: _further(name, k) for name, k in optional.items()}
+        else:
+            fields[f.name] = _field(f, key)
+    return fields
 
 
 def _own(own: Own) -> dict[str, Any]:
@@ -40,25 +78,44 @@ def _own(own: Own) -> dict[str, Any]:
     }
 
 
-def _taken(kind: Kind | Each | type[Any]) -> Any:
-    if isinstance(kind, Kind):
-        return Annotated[Any, Taken(kind)]
-    return list[Annotated[Any, Taken(kind.item)]] if isinstance(kind, Each) else section_of(kind)
+def _taken(kind: KeyKind) -> Any:
+    match kind:
+        case Kind():
+            return Annotated[Any, Taken(kind)]
+        case Each():
+            return list[Annotated[Any, Taken(kind.item)]]
+        case Pairs():
+            return dict[Annotated[str, Taken(kind.names)], Annotated[Any, Taken(kind.values)]]
+        case Named():
+            return GenericAlias(dict, (Name, section_of(kind.entry)))
+        case _:
+            return section_of(kind)
 
 
-def _optional(kind: Kind | Each | type[Any]) -> Any:
+def _optional(kind: KeyKind) -> Any:
     return _taken(kind) | None
 
 
-def _field(f: dataclasses.Field[Any], key: Key) -> tuple[Any, Any]:
+def _further(name: str, key: Key) -> tuple[Any, Any]:
+    """Return the field of the model for a key that no field of a dataclass has."""
+    more = _described(name, key)
+    return (_optional(key.kind), Field(None, **more)) if key.optional else (_taken(key.kind), Field(**more))
+
+
+def _described(name: str, key: Key) -> dict[str, Any]:
     more: dict[str, Any] = {"description": key.doc, "examples": list(key.examples)}
-    if key.name != f.name:
-        more["alias"] = key.name
+    return more if key.name == name else more | {"alias": key.name}
+
+
+def _field(f: dataclasses.Field[Any], key: Key) -> tuple[Any, Any]:
+    more = _described(f.name, key)
     if isinstance(key.kind, Each) and key.kind.least:
         more["min_length"] = key.kind.least
     if key.optional or (f.default == () and more.get("min_length")):
         return _optional(key.kind), Field(None, **more)
     taken = _taken(key.kind)
+    if isinstance(key.kind, (Pairs, Named)):
+        return taken, Field(default_factory=dict, **more)
     if f.default == ():
         return taken, Field(default_factory=list, **more)
     if f.default_factory is not dataclasses.MISSING:
@@ -78,14 +135,29 @@ def made(section: Section, **given: Any) -> Any:
 
     given: values of fields that no key fills, or that replace the value of a key.
     """
+    return section.stands_for(**(_values(section, section.stands_for) | given))
+
+
+def _values(section: Section, kind: type[Any]) -> dict[str, Any]:
+    """Return the values of the fields of a dataclass that the section fills. Fields are left out if their
+    keys are not given."""
     values: dict[str, Any] = {}
-    for f, key in keys_of(section.stands_for):
+    for f, key in keys_of(kind):
+        if key.beside:
+            assert isinstance(key.kind, type)
+            below = _values(section, key.kind)
+            needed = [g.name for g, _ in keys_of(key.kind) if g.default is dataclasses.MISSING]
+            if below and all(name in below for name in needed):
+                values[f.name] = key.kind(**below)
+            continue
         value = _own_of(section) if key.kind is BackendSettings else getattr(section, f.name)
         if isinstance(value, Section):
             values[f.name] = made(value)
+        elif isinstance(key.kind, Named) and value is not None:
+            values[f.name] = tuple(made(entry, name=name) for name, entry in value.items())
         elif value is not None:
             values[f.name] = tuple(value) if isinstance(key.kind, Each) else value
-    return section.stands_for(**(values | given))
+    return values
 
 
 def _own_of(section: Section) -> Section | None:

@@ -1,110 +1,65 @@
-"""The sections of all workloads except users' own programs: kernels, applications, NAS benchmarks, and events
-of the instances."""
+"""The sections of workloads: the keys that their dataclasses declare, and those of sweeps."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from pydantic import ConfigDict, Field
 
-from ...model.study import ApplicationWorkload, CommandWorkload, EventSubject, Pages
-from ..fields import BenchmarkWord, Name, Number, PagesWord, SizeWord, SomeText, SubjectWord
-from .base import Section
-from .program import Environ, TimeLimit
+from ...model.keys import Key, one_word
+from ...model.study import ApplicationWorkload, CommandWorkload, EventSubject, KernelWorkload
+from ..workloads.entries import SUBJECT
+from ..workloads.npb import NpbBinary, NpbEntry
+from ..workloads.subjects import subject_names
+from .keyed import section_of
 
-_SWEEP = "one workload for every {}, named after its values: cg-S, cg-W"
-
-
-class KernelSection(Section):
-    """One of nearmetal's own kernels; its parameters stand beside these keys."""
-
-    model_config = ConfigDict(extra="allow")
-
-    kernel: Name = Field(description="which kernel", examples=["stream", "cg"])
-    pages: PagesWord = Field(
-        Pages.HUGE, description="page size asked for by madvise: huge, or 4k", examples=["4k"]
-    )
-    metrics: list[Name] | None = Field(
-        None, min_length=1, description="metrics to keep; all if omitted", examples=[["triad"]]
-    )
-    matrix: dict[str, list[Any]] | None = Field(
-        None, description=_SWEEP.format("combination of values"), examples=[{"class": ["S", "W"]}]
-    )
-    zip: dict[str, list[Any]] | None = Field(
-        None,
-        description=_SWEEP.format("row of values, lists of equal length"),
-        examples=[{"class": ["S", "W"], "iterations": [15, 5]}],
-    )
+_SUBJECT = Key(
+    kind=one_word(subject_names()),
+    doc="start: from the request to the first instruction in the last instance; stop: from the"
+    " request to the end of the first process of the last one; exec: from the request to the first"
+    " instruction of a command in a running instance; density: how long idle instances take to start"
+    " all at once, and the memory of each",
+    examples=("start",),
+    name=SUBJECT,
+)
 
 
-class ApplicationSection(Section):
-    """A program of a package, or by your path; its parameters stand beside these keys."""
-
-    model_config = ConfigDict(extra="allow")
-
-    application: Name = Field(description="which application", examples=["hpcc", "lammps"])
-    time_limit: TimeLimit = ApplicationWorkload.time_limit
-    matrix: dict[str, list[Any]] | None = Field(
-        None, description=_SWEEP.format("combination of values"), examples=[{"block": ["4 KiB", "1 MiB"]}]
-    )
-    zip: dict[str, list[Any]] | None = Field(
-        None,
-        description=_SWEEP.format("row of values, lists of equal length"),
-        examples=[{"n": [1000, 2000]}],
-    )
+def _sweeps(matrix: Mapping[str, Any], together: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
+    """Return the keys `matrix` and `zip` with an example of each."""
+    words = "one workload for every {}, named after its values: cg-S, cg-W"
+    return {
+        name: (
+            dict[str, list[Any]] | None,
+            Field(None, description=words.format(varied), examples=[example]),
+        )
+        for name, varied, example in (
+            ("matrix", "combination of values", matrix),
+            ("zip", "row of values, lists of equal length", together),
+        )
+    }
 
 
-class NpbSection(Section):
-    """Which of the binaries."""
+_OWN_PARAMETERS = ConfigDict(extra="allow")  # they stand beside the keys
+_KERNEL_SWEEPS = _sweeps({"class": ["S", "W"]}, {"class": ["S", "W"], "iterations": [15, 5]})
 
-    bin: SomeText = Field(
-        description="directory of the binaries, seen from where nearmetal is started: cg.A.x, or one for each"
-        " number of ranks, as in NPB 3.3 and before: cg.A.2",
-        examples=["./NPB3.4-MPI/bin"],
-    )
-    benchmark: BenchmarkWord = Field(description="which benchmark", examples=["cg"])
-    size: SizeWord = Field(alias="class", description="class of the problem", examples=["A"])
-    matrix: dict[str, list[Any]] | None = Field(
-        None, description=_SWEEP.format("combination of values"), examples=[{"benchmark": ["cg", "lu"]}]
-    )
-    zip: dict[str, list[Any]] | None = Field(
-        None,
-        description=_SWEEP.format("row of values, lists of equal length"),
-        examples=[{"benchmark": ["cg", "lu"], "class": ["B", "A"]}],
-    )
-
-
-class NpbWorkloadSection(Section):
-    """The NAS Parallel Benchmarks as the user built them."""
-
-    npb: NpbSection = Field(
-        description="one of the NAS Parallel Benchmarks (MPI) as you built it: rate and seconds as printed;"
-        " a run that does not verify itself counts as failed",
-        examples=[{"bin": "./NPB3.4-MPI/bin", "benchmark": "cg", "class": "A"}],
-    )
-    env: Environ = Field(default_factory=dict)
-    time_limit: TimeLimit = CommandWorkload.time_limit
-
-
-class EventSection(Section):
-    """An event of the instances themselves."""
-
-    subject: SubjectWord = Field(
-        description="start: from the request to the first instruction in the last instance; stop: from the"
-        " request to the end of the first process of the last one; exec: from the request to the first"
-        " instruction of a command in a running instance; density: how long idle instances take to start"
-        " all at once, and the memory of each",
-        examples=["start"],
-    )
-    count: Number | None = Field(
-        EventSubject.count,
-        description="how often in each round, as many times as slices (in mode plain: runs) if omitted;"
-        " density: how many idle instances, 10 if omitted",
-        examples=[20],
-    )
-    matrix: dict[str, list[Any]] | None = Field(
-        None, description=_SWEEP.format("combination of values"), examples=[{"count": [1, 10, 100]}]
-    )
-    zip: dict[str, list[Any]] | None = Field(
-        None, description=_SWEEP.format("row of values, lists of equal length"), examples=[{"count": [1, 10]}]
-    )
+KernelSection = section_of(KernelWorkload, last=_KERNEL_SWEEPS, config=_OWN_PARAMETERS)
+ApplicationSection = section_of(
+    ApplicationWorkload,
+    last=_sweeps({"block": ["4 KiB", "1 MiB"]}, {"n": [1000, 2000]}),
+    config=_OWN_PARAMETERS,
+)
+CommandSection = section_of(
+    CommandWorkload,
+    config=ConfigDict(json_schema_extra={"anyOf": [{"required": ["command"]}, {"required": ["script"]}]}),
+)
+EventSection = section_of(
+    EventSubject,
+    first={SUBJECT: _SUBJECT},
+    last=_sweeps({"count": [1, 10, 100]}, {"count": [1, 10]}),
+)
+NpbSection = section_of(
+    NpbBinary,
+    last=_sweeps({"benchmark": ["cg", "lu"]}, {"benchmark": ["cg", "lu"], "class": ["B", "A"]}),
+)
+NpbWorkloadSection = section_of(NpbEntry)

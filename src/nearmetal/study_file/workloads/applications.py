@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 from ...model.keys import did_you_mean
 from ...model.study import ApplicationWorkload, Study, Workload
@@ -16,21 +17,23 @@ from .sweep import Piece
 
 def read_application(piece: Piece, catalog: Catalog | None, problems: Problems) -> ApplicationWorkload | None:
     """Return the workload of an entry; None if the entry has mistakes, which are added to problems."""
-    from ..sections import ApplicationSection
+    from ..sections import ApplicationSection, made
 
     before = problems.added
     section = validate(ApplicationSection, piece.node, piece.path, problems)
     if section is None or not isinstance(piece.node, MapNode):
         return None
-    entry = None if catalog is None else catalog.applications.get(section.application)
+    workload: ApplicationWorkload = made(section, name=piece.name)
+    application = workload.application
+    entry = None if catalog is None else catalog.applications.get(application)
     if catalog is not None and entry is None:
         at: Path = ("application",)
-        hint = did_you_mean(section.application, catalog.applications)
-        what = f'unknown application "{section.application}"{hint}'
+        hint = did_you_mean(application, catalog.applications)
+        what = f'unknown application "{application}"{hint}'
         problems.add(mark_of(piece.node, at), piece.path + at, what)
         return None
     params = read_params(
-        section.application,
+        application,
         piece.node,
         tuple(section.model_extra or ()),
         piece.path,
@@ -38,14 +41,7 @@ def read_application(piece: Piece, catalog: Catalog | None, problems: Problems) 
         (lambda _name, _value: None) if entry is None else entry.misfit,
         problems,
     )
-    if problems.added > before:
-        return None
-    return ApplicationWorkload(
-        name=piece.name,
-        application=section.application,
-        params=params,
-        time_limit=section.time_limit,
-    )
+    return None if problems.added > before else replace(workload, params=params)
 
 
 def check_applications(

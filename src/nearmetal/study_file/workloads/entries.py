@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path as FilePath
 
@@ -14,7 +15,7 @@ from ..tree import MapNode, entries_of, mark_of
 from ..validate import validate
 from .applications import read_application
 from .kernels import read_params
-from .npb import Program, find_program, misfits, npb_command
+from .npb import NpbEntry, Program, find_program, misfits, npb_command
 from .programs import read_program
 from .subjects import subject_facts
 from .sweep import Piece, expand
@@ -32,7 +33,8 @@ def workload_pieces(root: MapNode, problems: Problems) -> tuple[Piece, ...]:
     return tuple(out.values())
 
 
-_KINDS = ("kernel", "application", "command", "script", "npb", "subject")
+SUBJECT = "subject"
+_KINDS = ("kernel", "application", "command", "script", "npb", SUBJECT)
 
 
 def read_workload(
@@ -42,7 +44,7 @@ def read_workload(
 
     programs: filled with the binary of each `npb` workload, by name.
     """
-    from ..sections import EventSection
+    from ..sections import EventSection, made
 
     here = [k for k in piece.node.entries if k in _KINDS] if isinstance(piece.node, MapNode) else []
     if not here:
@@ -67,43 +69,40 @@ def read_workload(
     section = validate(EventSection, piece.node, piece.path, problems)
     if section is None:
         return None
-    return EventSubject(name=piece.name, facts=subject_facts(section.subject), count=section.count)
+    subject: str = getattr(section, SUBJECT)
+    event: EventSubject = made(section, name=piece.name, facts=subject_facts(subject))
+    return event
 
 
 def _kernel(piece: Piece, catalog: Catalog | None, problems: Problems) -> KernelWorkload | None:
-    from ..sections import KernelSection
+    from ..sections import KernelSection, made
 
     before = problems.added
     section = validate(KernelSection, piece.node, piece.path, problems)
     if section is None or not isinstance(piece.node, MapNode):
         return None
+    workload: KernelWorkload = made(section, name=piece.name, params={})
+    kernel = workload.kernel
     if catalog is not None:
-        check_kernel(section.kernel, section.metrics or (), piece, catalog, problems)
+        check_kernel(kernel, workload.metrics, piece, catalog, problems)
     if problems.added > before:
         return None
     names = tuple(section.model_extra or ())
-    known = None if catalog is None else catalog.kernels[section.kernel]
-    misfit = (lambda _name, _value: None) if catalog is None else partial(catalog.misfit, section.kernel)
-    params = read_params(section.kernel, piece.node, names, piece.path, known, misfit, problems)
-    if problems.added > before:
-        return None
-    return KernelWorkload(
-        name=piece.name,
-        kernel=section.kernel,
-        params=params,
-        pages=section.pages,
-        metrics=tuple(section.metrics or ()),
-    )
+    known = None if catalog is None else catalog.kernels[kernel]
+    misfit = (lambda _name, _value: None) if catalog is None else partial(catalog.misfit, kernel)
+    params = read_params(kernel, piece.node, names, piece.path, known, misfit, problems)
+    return None if problems.added > before else replace(workload, params=params)
 
 
 def _npb(piece: Piece, programs: dict[str, Program], problems: Problems) -> CommandWorkload | None:
-    from ..sections import NpbWorkloadSection
+    from ..sections import NpbWorkloadSection, made
 
     before = problems.added
     section = validate(NpbWorkloadSection, piece.node, piece.path, problems)
     if section is None or problems.added > before:
         return None
-    npb = section.npb
+    entry: NpbEntry = made(section)
+    npb = entry.npb
     at: Path = ("npb", "bin")
     directory = FilePath(npb.bin).absolute()  # a run may be resumed from elsewhere
     try:
@@ -119,7 +118,7 @@ def _npb(piece: Piece, programs: dict[str, Program], problems: Problems) -> Comm
         problems.add(mark_of(piece.node, at), piece.path + at, what)
         return None
     programs[piece.name] = program
-    return npb_command(piece.name, program, env=dict(section.env), time_limit=section.time_limit)
+    return npb_command(piece.name, program, env=entry.env, time_limit=entry.time_limit)
 
 
 def metrics_of(workload: Workload, catalog: Catalog | None) -> tuple[str, ...]:

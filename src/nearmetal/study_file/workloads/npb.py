@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 
+from ...model.keys import SOME_TEXT, key, one_of
 from ...model.ranks import Ranks
 from ...model.study import RANKS, Arm, Better, CommandWorkload, MetricSpec, VerifySpec
+from ...model.workload import ENVIRONMENT, TIME_LIMIT
 
 
 class Benchmark(StrEnum):
@@ -40,6 +42,38 @@ class Size(StrEnum):
     C = "C"
     D = "D"
     E = "E"
+
+
+@dataclass(frozen=True, kw_only=True)
+class NpbBinary:
+    """Which of the user's binaries a workload runs."""
+
+    bin: str = field(
+        metadata=key(
+            SOME_TEXT,
+            "directory of the binaries, seen from where nearmetal is started: cg.A.x, or one for each"
+            " number of ranks, as in NPB 3.3 and before: cg.A.2",
+            "./NPB3.4-MPI/bin",
+        )
+    )
+    benchmark: Benchmark = field(metadata=key(one_of(Benchmark), "which benchmark", "cg"))
+    size: Size = field(metadata=key(one_of(Size), "class of the problem", "A", name="class"))
+
+
+@dataclass(frozen=True, kw_only=True)
+class NpbEntry:
+    """A workload of a study file that is one of the NAS Parallel Benchmarks as the user built it."""
+
+    npb: NpbBinary = field(
+        metadata=key(
+            NpbBinary,
+            "one of the NAS Parallel Benchmarks (MPI) as you built it: rate and seconds as printed;"
+            " a run that does not verify itself counts as failed",
+            {"bin": "./NPB3.4-MPI/bin", "benchmark": "cg", "class": "A"},
+        )
+    )
+    env: Mapping[str, str] = field(default_factory=dict, metadata=ENVIRONMENT)
+    time_limit: float = field(default=CommandWorkload.time_limit, metadata=TIME_LIMIT)
 
 
 _SQUARE = (Benchmark.BT, Benchmark.SP)
