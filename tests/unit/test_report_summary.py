@@ -127,3 +127,16 @@ def test_a_command_that_is_suggested_is_whole() -> None:
     ).plain
     command = "nearmetal resume 'results/a directory with a long name and spaces/quick-2026-11-20T10-03-00'"
     assert command in shown
+
+
+def test_what_is_left_to_settle_is_said_to_be_beside_the_sentences() -> None:
+    study, analysis = program({"wall": 0.001, "user": 0.002}, ["podman"])
+    cells = tuple(
+        replace(c, verdict=Verdict.NONE, seconds_needed=600.0) if c.metric == "user" else c
+        for c in analysis.cells
+    )
+    shown = text(study, replace(analysis, cells=cells))
+    assert "the sentences above are settled; about 20 min more settle 1 of 1 open figure" in shown
+    everything = tuple(replace(c, verdict=Verdict.NONE, seconds_needed=600.0) for c in analysis.cells)
+    shown = text(study, replace(analysis, cells=everything))
+    assert "are settled" not in shown and "about 20 min more settle 1 of 2 open figures" in shown

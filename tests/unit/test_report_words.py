@@ -180,6 +180,17 @@ def test_one_statement_of_trust_is_in_every_form() -> None:
     assert trust_in(study, sample.noise_floor(5)).sentence.startswith("not known yet")
 
 
+def test_the_metric_that_makes_a_run_noisy_is_named() -> None:
+    study = sample.study()
+    noise = sample.noise_floor()
+    one, *others = noise.cells
+    near = [replace(c, low=-0.005, high=0.005, verdict=Verdict.EQUIVALENT) for c in (one, *others)]
+    wide = replace(one, metric="wide", low=-0.11, high=0.11, verdict=Verdict.NONE)
+    found = trust_in(study, replace(noise, cells=(*near, wide), trusted=True, proven=False))
+    assert found.grade is Grade.NOISY
+    assert "wide ±11.0 %" in found.sentence
+
+
 def test_what_to_do_next_names_the_line() -> None:
     (step,) = next_steps(sample.analysis(), "results/x")
     assert step.startswith("? 1 figure not decided; to decide it: about 20 s more:  ")

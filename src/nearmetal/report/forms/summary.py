@@ -88,7 +88,7 @@ def summary_text(
         )
         out.append("\n".join(_wrap(legend, width)) + "\n", style="dim")
     _labelled(out, "Noise", noise_sentence(study, analysis), width, alert=not analysis.noise_floor.trusted)
-    said, command = _next(analysis, results_dir)
+    said, command = _next(analysis, found, results_dir)
     if said:
         _labelled(out, "Next", said, width, command=command)
     if report is not None:
@@ -229,7 +229,7 @@ def _print(out: Text, lines: Sequence[_Line]) -> None:
         out.append("\n")
 
 
-def _next(analysis: Analysis, results_dir: str) -> tuple[str, str]:
+def _next(analysis: Analysis, found: Answer | None, results_dir: str) -> tuple[str, str]:
     """What to do next and the command that does it; '' if everything is decided."""
     open_cells = analysis.undecided
     if not open_cells:
@@ -237,13 +237,21 @@ def _next(analysis: Analysis, results_dir: str) -> tuple[str, str]:
         if not changes:
             return "nothing: every figure is decided", ""
         return f"{plural(changes, 'change')} may help", f"nearmetal try {shlex.quote(results_dir)}"
-    known = [c for c in open_cells if c.seconds_needed is not None and math.isfinite(c.seconds_needed)]
+    rows = found.rows if found is not None else ()
+    deciding = {c.key for row in rows if not row.beside for cells in row.cells.values() for c in cells}
+    wanted = [c for c in open_cells if c.key in deciding]
+    settled = bool(deciding) and not wanted
+    known = [
+        c for c in wanted or open_cells if c.seconds_needed is not None and math.isfinite(c.seconds_needed)
+    ]
     command = resume_line(results_dir)
     if not known:
         return f"{plural(len(open_cells), 'figure')} of {len(analysis.cells)} open", command
     soonest = min(c.seconds_needed or 0.0 for c in known)
     count = sum((c.seconds_needed or 0.0) <= 2 * soonest for c in known)
     said = f"about {show_length(2 * soonest)} more settle {count} of {plural(len(open_cells), 'open figure')}"
+    if settled:
+        said = f"the sentences above are settled; {said}"
     return said + ("; quieten the machine first" if soonest > MUCH_TIME else ""), command
 
 

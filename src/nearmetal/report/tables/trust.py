@@ -7,11 +7,11 @@ import math
 from dataclasses import dataclass
 from enum import StrEnum
 
-from ...model.result import NoiseFloor
+from ...model.result import Cell, NoiseFloor, Verdict
 from ...model.study import Study
 from ..text import one_line
 from .cells import margin_text
-from .floors import floors
+from .floors import Floor, floors
 
 
 class Grade(StrEnum):
@@ -61,7 +61,7 @@ def trust_in(study: Study, noise: NoiseFloor) -> Trust:
         said = "there are too few rounds to compare the baseline with itself"
         return Trust(grade=Grade.UNKNOWN, sentence=f"{Grade.UNKNOWN} yet: {said}", cause="")
     base = one_line(noise.cells[0].environment)
-    figures = ", ".join(f"{f.group} {f.figure}" for f in known)
+    figures = ", ".join(map(_figure, known))
     if not noise.trusted:
         grade, said = Grade.NOT_TRUSTWORTHY, one_line(noise.reason)
         said += f"; it differs by: {figures}" if figures else ""
@@ -71,6 +71,16 @@ def trust_in(study: Study, noise: NoiseFloor) -> Trust:
         said = f"{base} differs from itself by less than {margin}: {figures}"
     else:
         grade = Grade.NOISY
-        said = f"{base} may differ from itself by: {figures}; smaller costs cannot be seen yet"
+        # What is apart from its group is named only if it is the reason for this grade.
+        widest = ", ".join(f.text if any(_is_open(c) for c in f.apart) else _figure(f) for f in known)
+        said = f"{base} may differ from itself by: {widest}; smaller costs cannot be seen yet"
         said += f"; likely cause: {cause}" if cause else ""
     return Trust(grade=grade, sentence=f"{grade}: {said}", cause=cause)
+
+
+def _figure(floor: Floor) -> str:
+    return f"{floor.group} {floor.figure}"
+
+
+def _is_open(cell: Cell) -> bool:
+    return cell.verdict is Verdict.NONE
