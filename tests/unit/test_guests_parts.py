@@ -36,7 +36,7 @@ from nearmetal.environments.guest_tap import USER_PLACE, place_of, taken_place, 
 from nearmetal.environments.initramfs import USUAL, initramfs, kernel_version, modules_of
 from nearmetal.environments.kvm import KvmAnswer, kvm_answer
 from nearmetal.environments.qemu.argv import Disk, GuestPlan, Sockets, Wire, qemu_argv
-from nearmetal.environments.qemu.backend import Qemu, user_network
+from nearmetal.environments.qemu.backend import Qemu
 from nearmetal.environments.qemu.guest import accelerator_of, cpu_of
 from nearmetal.errors import RunError, UnavailableError
 from nearmetal.host import Completed, cpio
@@ -285,12 +285,12 @@ def test_a_network_in_user_mode_is_what_qemu_was_built_with() -> None:
     asking = (program, "-netdev", "help")
     have = {"qemu-system-x86_64": program}
     told = "Available netdev backend types:\nsocket\nuser\ntap\n"
-    assert user_network(FakeHost(programs=have, commands={asking: told})) == program
+    assert Qemu().user_network(FakeHost(programs=have, commands={asking: told})) is None
     for host, reason in (
         (FakeHost(programs=have, commands={asking: "tap\n"}), "without libslirp"),
         (FakeHost(missing=("qemu-system-x86_64",)), "is not installed"),
     ):
-        found = user_network(host)
+        found = Qemu().user_network(host)
         assert isinstance(found, Unavailable) and reason in found.reason and found.remedy
 
 

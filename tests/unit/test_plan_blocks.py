@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from nearmetal.model.plan import GrowingLooks
 from nearmetal.model.study import Attachment, Design, Environment, EventSubject, Placement, Study
-from nearmetal.plan import aa_arms, make_block, make_plan
+from nearmetal.plan import make_block, make_plan
 from nearmetal.subjects.start_stop import START
 
 
@@ -95,9 +95,9 @@ def test_orders_of_successive_blocks_and_seeds_are_unrelated() -> None:
 
 
 def test_every_baseline_arm_that_is_compared_with_has_a_twin() -> None:
-    assert [a.name for a in aa_arms(study())] == ["native/one"]
-    assert [a.name for a in aa_arms(study(placements=("one", "two")))] == ["native/one", "native/two"]
+    assert [a.name for a in study().aa_arms()] == ["native/one"]
+    assert [a.name for a in study(placements=("one", "two")).aa_arms()] == ["native/one", "native/two"]
     alone = study()
     alone = replace(alone, environments=alone.environments[:1])
-    assert [a.name for a in aa_arms(alone)] == ["native/one"]
+    assert [a.name for a in alone.aa_arms()] == ["native/one"]
     assert sorted(t.aa for t in make_block(alone, 1).trials) == [False, True]

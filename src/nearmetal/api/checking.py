@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from ..errors import NearmetalError
 
 if TYPE_CHECKING:
-    from ..environments import Tools, Unavailable
+    from ..environments import Backend, Tools, Unavailable
     from ..host import Host
     from ..model.record import JsonValue
     from ..node.machine import Machine
@@ -62,6 +62,7 @@ def _checks(progress: Progress | None) -> Iterator[Check]:
     from ..node.survey.attachments import check_attachments
 
     host = LocalHost()
+    loaded = _load()
     machine = None
     try:
         machine = prepare_machine(host, progress or Silent())
@@ -69,10 +70,12 @@ def _checks(progress: Progress | None) -> Iterator[Check]:
     except NearmetalError as e:
         yield Check(state=NOT_HERE, what=_KERNELS, why=e.what, remedy=e.remedy)
     if machine is not None:
-        yield from _grouped(ENVIRONMENT, _backends(host, machine.tools))
+        yield from _grouped(ENVIRONMENT, _backends(loaded, host, machine.tools))
         yield _kvm(host, machine.tools)
     yield from _grouped("guests", _guest_devices())
-    for name, found in check_attachments(host, machine.tools).items() if machine is not None else ():
+    usable = [b for b in loaded.values() if not isinstance(b, NearmetalError)]
+    attachments = check_attachments(host, machine.tools, usable) if machine is not None else {}
+    for name, found in attachments.items():
         state = WORKS if found.works else NOT_HERE
         why = found.detail or found.reason
         yield Check(state=state, what=f"attachment {name}", why=why, remedy=found.remedy, group="attachments")
@@ -94,13 +97,27 @@ def _unless(lacks: Unavailable | None, what: str) -> Check:
     return Check(state=NOT_HERE, what=what, why=lacks.reason, remedy=lacks.remedy)
 
 
-def _backends(host: Host, tools: Tools) -> Iterator[Check]:
-    from ..environments import Available, Unavailable
+def _load() -> dict[str, Backend | NearmetalError]:
+    """Return all backends by name, or why one cannot be loaded."""
     from ..environments.registry import backend_names, get_backend
 
+    found: dict[str, Backend | NearmetalError] = {}
     for name in backend_names():
         try:
-            answer = get_backend(name).check(host, tools)
+            found[name] = get_backend(name)
+        except NearmetalError as e:
+            found[name] = e
+    return found
+
+
+def _backends(loaded: Mapping[str, Backend | NearmetalError], host: Host, tools: Tools) -> Iterator[Check]:
+    from ..environments import Available, Unavailable
+
+    for name, backend in loaded.items():
+        try:
+            if isinstance(backend, NearmetalError):
+                raise backend
+            answer = backend.check(host, tools)
         except NearmetalError as e:
             answer = Unavailable(reason=e.what, remedy=e.remedy)
         if isinstance(answer, Available):

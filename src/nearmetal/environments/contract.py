@@ -211,6 +211,14 @@ class Accelerated(Protocol):
     uses_kvm: bool
 
 
+@runtime_checkable
+class UserNetworked(Protocol):
+    """Extra interface of backends whose guests can have the attachment `user`."""
+
+    def user_network(self, host: Host) -> Unavailable | None:
+        """Return why no guest can have one on this machine; None if a guest can."""
+
+
 class Backend(Protocol):
     """One way of wrapping work. One file per backend, found through the entry-point group
     'nearmetal.environments'.

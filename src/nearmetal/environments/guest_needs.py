@@ -19,6 +19,15 @@ _X86_64 = 62
 """e_machine of ELF for x86-64 (System V ABI, AMD64 supplement)."""
 _PROGRAMS = ("bin/sh", "usr/bin/env", "sbin/init")
 _OF_ONE_MACHINE = ("etc/hostname", "etc/machine-id", "etc/udev/rules.d/70-persistent-net.rules")
+VIRTIOFSD_REMEDY = "apt-get install qemu-system-common (Debian 12) or virtiofsd"
+VIRTIOFSD = ("/usr/libexec/virtiofsd", "/usr/lib/qemu/virtiofsd", "/usr/lib/virtiofsd")
+"""Paths outside $PATH where distributions install virtiofsd."""
+
+
+def find_virtiofsd(host: Host) -> str | None:
+    """Return the path of virtiofsd; None if it is not installed."""
+    found = host.which("virtiofsd")
+    return found or next((p for p in VIRTIOFSD if host.which(p) is not None), None)
 
 
 def missing_drivers(modules: Path, wanted: tuple[str, ...]) -> tuple[str, ...]:

@@ -183,3 +183,13 @@ class Study:
                 ):
                     out.append(Comparison(arm=arm.name, baseline=base.name))
         return tuple(out)
+
+    def aa_arms(self) -> tuple[Arm, ...]:
+        """Return the arms that run twice in a block: every arm of the first baseline that another arm is
+        compared with.
+
+        If there is no comparison (a study of the baseline alone), all arms of the baseline.
+        """
+        own = tuple(a for a in self.arms() if a.environment.name == self.design.baselines[0])
+        compared = {c.baseline for c in self.comparisons()}
+        return tuple(a for a in own if a.name in compared) or own

@@ -12,6 +12,7 @@ from ..environments import Backend, GuestBase
 from ..environments.contract import Accelerated
 from ..environments.guest_needs import (
     congestion_drivers,
+    find_virtiofsd,
     of_one_machine,
     require_device,
     require_drivers,
@@ -20,7 +21,6 @@ from ..environments.guest_needs import (
     require_vhost,
 )
 from ..environments.initramfs import USUAL, WANTED, initramfs, kernel_version
-from ..environments.qemu.files import find_virtiofsd
 from ..errors import UnavailableError
 from ..host import Host
 from ..images import Image, in_use, require_image
@@ -29,7 +29,6 @@ from ..model.environments.guest import GuestSettings, Nic
 from ..model.environments.image import ImageDefinition
 from ..model.record import JsonValue
 from ..model.study import Environment, Mode, Study
-from ..plan import aa_arms
 from .machine import Machine, cache_directory, image_store
 from .own_suite import root_of_own_suite
 from .progress import Progress
@@ -71,7 +70,7 @@ def require_room(host: Host, study: Study, backends: Mapping[str, Backend]) -> N
     Raises UnavailableError if it does not suffice.
     """
     design = study.design
-    twice = aa_arms(study) if design.mode is Mode.SLICES else ()
+    twice = study.aa_arms() if design.mode is Mode.SLICES else ()
     own = [
         (a.environment.guest or GuestSettings(), a.placement.all_instances)
         for a in (*study.arms(), *twice)

@@ -1,6 +1,6 @@
 """From a study and its seed to blocks of trials. Pure: no I/O, no knowledge of machines or statistics."""
 
-from .blocks import aa_arms, make_block, make_plan
+from .blocks import make_block, make_plan
 from .lengths import KaliberaJones, kalibera_jones_plan
 from .slices import (
     FIXED_FROM,
@@ -19,7 +19,6 @@ __all__ = [
     "VERIFIED_EVERY",
     "KaliberaJones",
     "SlicePlanner",
-    "aa_arms",
     "block_length",
     "kalibera_jones_plan",
     "late_length",

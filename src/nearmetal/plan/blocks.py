@@ -11,19 +11,7 @@ from collections.abc import Collection
 
 from ..model.draw import draw
 from ..model.plan import GROWING, Block, Plan, Schedule, TrialSpec
-from ..model.study import Arm, Study
-
-
-def aa_arms(study: Study) -> tuple[Arm, ...]:
-    """Return the arms that run twice in a block: every arm of the first baseline that another arm is compared
-    with.
-
-    If there is no comparison (a study of the baseline alone), all arms of the baseline.
-    """
-    first = study.design.baselines[0]
-    own = tuple(a for a in study.arms() if a.environment.name == first)
-    compared = {c.baseline for c in study.comparisons()}
-    return tuple(a for a in own if a.name in compared) or own
+from ..model.study import Study
 
 
 def make_block(study: Study, number: int, without: Collection[str] = ()) -> Block:
@@ -66,7 +54,7 @@ def make_plan(
 
 
 def _members(study: Study) -> list[tuple[str, bool]]:
-    return [(arm.name, False) for arm in study.arms()] + [(arm.name, True) for arm in aa_arms(study)]
+    return [(arm.name, False) for arm in study.arms()] + [(arm.name, True) for arm in study.aa_arms()]
 
 
 def _trial_id(number: int, arm: str, aa: bool) -> str:

@@ -1,4 +1,4 @@
 """Runs of studies: rehearsal, blocks, the stop rule, resuming, and studies that a command line asks for.
 
-This is the only package that knows the plan and the analysis together with the machine.
+Of the packages that start anything on a machine, this is the only one that knows the plan and the analysis.
 """

@@ -86,16 +86,15 @@ class Qemu:
     ) -> AbstractContextManager[GuestInstance]:
         return _start(host, tools, request)
 
-
-def user_network(host: Host) -> str | Unavailable:
-    """Return QEMU's path if it was built with user-mode networking (libslirp)."""
-    program = host.which(PROGRAM)
-    if program is None:
-        return Unavailable(reason=f"{PROGRAM} is not installed", remedy=REMEDY)
-    known = host.run([program, "-netdev", "help"], timeout=PROBE_SECONDS).stdout.split()
-    if "user" in known:
-        return program
-    return Unavailable(reason="this QEMU was built without libslirp", remedy="a QEMU with --enable-slirp")
+    def user_network(self, host: Host) -> Unavailable | None:
+        """Return why this QEMU has no user-mode networking (libslirp); None if it has."""
+        program = host.which(PROGRAM)
+        if program is None:
+            return Unavailable(reason=f"{PROGRAM} is not installed", remedy=REMEDY)
+        known = host.run([program, "-netdev", "help"], timeout=PROBE_SECONDS).stdout.split()
+        if "user" in known:
+            return None
+        return Unavailable(reason="this QEMU was built without libslirp", remedy="a QEMU with --enable-slirp")
 
 
 @contextmanager

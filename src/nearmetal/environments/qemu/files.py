@@ -11,19 +11,10 @@ from ...errors import RunError, UnavailableError
 from ...host import Host
 from ...host.processes import labelled as processes
 from ..contract import InstanceRequest, Tools
+from ..guest_needs import VIRTIOFSD_REMEDY, find_virtiofsd
 from ..instance import START_TIMEOUT
 from ..program import in_groups, log_failure
 from .argv import Sockets
-
-VIRTIOFSD_REMEDY = "apt-get install qemu-system-common (Debian 12) or virtiofsd"
-VIRTIOFSD = ("/usr/libexec/virtiofsd", "/usr/lib/qemu/virtiofsd", "/usr/lib/virtiofsd")
-"""Paths outside $PATH where distributions install virtiofsd."""
-
-
-def find_virtiofsd(host: Host) -> str | None:
-    """Return the path of virtiofsd; None if it is not installed."""
-    found = host.which("virtiofsd")
-    return found or next((p for p in VIRTIOFSD if host.which(p) is not None), None)
 
 
 @contextmanager

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
-from ...environments import Tools, Unavailable
+from ...environments import Backend, Tools
+from ...environments.contract import UserNetworked
 from ...environments.holder import user_namespace_holder
-from ...environments.qemu.backend import user_network
 from ...errors import NearmetalError, UnavailableError
 from ...host import Host
 from ...host.facts import devices
@@ -87,8 +87,11 @@ def try_networks(host: Host, tools: Tools, wants: Sequence[Want]) -> tuple[Netwo
         return (UnavailableError(e.what, remedy=e.remedy),) * len(wants)
 
 
-def check_attachments(host: Host, tools: Tools) -> dict[str, AttachmentCheck]:
-    """Check every attachment. Modes are checked one by one and named 'macvlan (vepa)'."""
+def check_attachments(host: Host, tools: Tools, backends: Iterable[Backend]) -> dict[str, AttachmentCheck]:
+    """Check every attachment. Modes are checked one by one and named 'macvlan (vepa)'.
+
+    backends: asked about the attachments that only they can build.
+    """
     wants = {
         f"{a.value} ({mode})" if mode else a.value: Want(
             attachment=a, settings=NetworkSettings(mode=mode), instances=2
@@ -98,7 +101,7 @@ def check_attachments(host: Host, tools: Tools) -> dict[str, AttachmentCheck]:
         for mode in (a.modes or (None,))
     }
     out = {a.value: AttachmentCheck(works=True) for a in Attachment if not a.seated}
-    out[Attachment.USER.value] = _user(host)
+    out[Attachment.USER.value] = _user(host, backends)
     for name, found in zip(wants, try_networks(host, tools, tuple(wants.values())), strict=True):
         out[name] = (
             AttachmentCheck(works=False, reason=found.what, remedy=found.remedy)
@@ -114,11 +117,14 @@ def _detail(network: Network) -> str:
     return f"datapath {network.mode}" if network.attachment is Attachment.OVS else ""
 
 
-def _user(host: Host) -> AttachmentCheck:
-    found = user_network(host)
-    if isinstance(found, Unavailable):
-        return AttachmentCheck(works=False, reason=found.reason, remedy=found.remedy)
-    return AttachmentCheck(works=True, detail="one guest, which reaches out and is not reached")
+def _user(host: Host, backends: Iterable[Backend]) -> AttachmentCheck:
+    found = [b.user_network(host) for b in backends if isinstance(b, UserNetworked)]
+    if None in found:
+        return AttachmentCheck(works=True, detail="one guest, which reaches out and is not reached")
+    why = next((f for f in found if f is not None), None)
+    if why is None:
+        return AttachmentCheck(works=False, reason="no backend offers it", remedy="nearmetal list")
+    return AttachmentCheck(works=False, reason=why.reason, remedy=why.remedy)
 
 
 def _phys(host: Host) -> AttachmentCheck:
