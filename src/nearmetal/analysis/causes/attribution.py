@@ -116,8 +116,11 @@ def _sentence(
 
 
 def _main_part(cell: Cell, parts: Sequence[Part], residual: Interval) -> str | None:
-    """The part whose whole interval holds more than two thirds of the total extra (or saved) time; of an
-    event the steps that cost most, since a start has several causes side by side."""
+    """Name the part that causes most of the extra (or saved) time; None if no part does.
+
+    That is the part whose whole interval holds more than two thirds of the total. A start has several causes
+    side by side, so for an event the steps that cost most are named instead.
+    """
     total = sum(p.overhead.centre for p in parts) + residual.centre
     sign = 1 if cell.verdict is Verdict.SLOWER else -1
     nearer = {p.name: min(sign * p.overhead.low, sign * p.overhead.high) for p in parts}

@@ -1,9 +1,10 @@
-"""What a hypervisor did beside running a guest: CPU time of its threads that are no CPU of the guest's
-(emulated devices, their I/O), and how often it had to take the guest's place, by reason. Pure.
+"""The work of a hypervisor besides running a guest: CPU time of its other threads, and exits by reason. Pure.
 
-Neither is a part of the extra time: those threads run beside the guest, and what an exit costs nobody counts.
-So both are told beside a cost, where the figures are large enough to have to do with it, and explain no share
-of it."""
+The other threads serve emulated devices and their I/O. At an exit, the hypervisor interrupts the guest.
+Neither is a part of the extra time: the other threads run in parallel to the guest, and the cost of an exit
+is not measured. Both are therefore mentioned beside a cost if they are large enough to contribute to it, but
+no share of the cost is attributed to them.
+"""
 
 from __future__ import annotations
 

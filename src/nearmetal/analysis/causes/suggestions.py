@@ -169,8 +169,11 @@ REMEDIES: tuple[Remedy, ...] = (
 def suggest(
     proven: Collection[str], sentence: str, arm: Arm, baseline: Arm, workload: Workload
 ) -> Suggestion | None:
-    """A change against the first of the causes that has one. proven: names of causes that the figures carry,
-    of the dearest first; sentence: what was found besides."""
+    """Return a change that may help against the first cause that has one, or None.
+
+    proven: names of the proven causes, largest cost first.
+    sentence: further causes, separated by semicolons.
+    """
     clauses = [clause.strip() for clause in sentence.split(";")]
     for found in (*proven, *clauses):
         for remedy in REMEDIES:

@@ -109,8 +109,11 @@ def fold(asked: FoldRequest, plan: Plan, records: Sequence[TrialRecord]) -> Fold
 
 
 def joined_pieces(choice: Choice, pieces: Iterable[Piece]) -> Folded:
-    """The whole run. pieces: of different blocks, in any order; their arrays are taken out of them, so that a
-    long run does not stand in memory twice."""
+    """Join the folded pieces of a run.
+
+    pieces: pieces of different blocks, in any order. Their arrays are removed from them, so that a long run
+        is not in memory twice.
+    """
     ordered = sorted(pieces, key=_first_block)
     mistrust = _Mistrust(ordered)
     lost = _united([p.lost for p in ordered])

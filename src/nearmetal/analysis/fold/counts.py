@@ -1,5 +1,7 @@
-"""What the trials of one side counted beside their values, as columns: one entry per trial, nan where it is
-not known. Only what the analysis asks for."""
+"""The counters of the trials of one side as columns: one entry per trial, nan if a value is unknown.
+
+Only the counters that the analysis uses are kept.
+"""
 
 from __future__ import annotations
 

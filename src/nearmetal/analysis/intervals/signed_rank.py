@@ -151,19 +151,27 @@ class Walsh:
         self._sketch: IntArray | None = None
 
     def lower(self, rank: int) -> float:
-        """The rank-th smallest Walsh average, 1 <= rank <= count, opposed infinities counting as -inf."""
+        """Return the rank-th smallest Walsh average, 1 <= rank <= count. A pair of +inf and -inf counts as
+        -inf.
+        """
         return self._from_lowest(rank - self._lowest - self._opposed)
 
     def upper(self, rank: int) -> float:
-        """The rank-th largest Walsh average, 1 <= rank <= count, opposed infinities counting as +inf."""
+        """Return the rank-th largest Walsh average, 1 <= rank <= count. A pair of +inf and -inf counts as
+        +inf.
+        """
         return self._from_lowest(self.count - rank + 1 - self._lowest)
 
     def at_most(self, theta: float) -> int:
-        """How many Walsh averages are <= theta, a finite number; opposed infinities are."""
+        """Return the number of Walsh averages <= theta, a finite number. A pair of +inf and -inf counts as
+        -inf.
+        """
         return self._lowest + self._opposed + self._finite_at_most(theta)
 
     def below(self, theta: float) -> int:
-        """How many Walsh averages are < theta, a finite number; opposed infinities are not."""
+        """Return the number of Walsh averages < theta, a finite number. A pair of +inf and -inf counts as
+        +inf.
+        """
         if self._listed is not None:
             return self._lowest + int(np.searchsorted(self._listed, theta, side="left"))
         return self._lowest + int(np.sum(self._width(math.ceil(self._bound(theta)) - 1)))
