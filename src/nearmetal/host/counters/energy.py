@@ -1,5 +1,7 @@
-"""Energy of the processor packages by RAPL (/sys/class/powercap), which most machines let only root read, and
-virtual machines hardly ever have."""
+"""Energy of the processor packages by RAPL (/sys/class/powercap).
+
+Most machines let only root read it, and few virtual machines have it.
+"""
 
 from __future__ import annotations
 

@@ -14,12 +14,13 @@ from ..base import Host, Unavailable
 from ..counters.network_files import device_names
 
 TAKEN = "-taken"
-"""Behind the label, in the alias of a device that is the machine's and not ours to delete."""
+"""Follows the label in the alias of a device that belongs to the machine and must not be deleted."""
 
 SYS = Path("/sys")
 RECORD = "sriov-"
-"""Begin of the name of a file in a run's scratch directory: how many virtual functions a device had
-before."""
+"""Prefix of the name of a file in a run's scratch directory that contains the earlier number of virtual
+functions.
+"""
 
 _UP, _LOOPBACK, _ETHERNET = 0x1, 0x8, 1
 _APPEARS = 60.0
@@ -38,8 +39,11 @@ class DeviceState:
 
 
 def device_state(host: Host, name: str, sys: Path = SYS) -> DeviceState | Unavailable:
-    """Unavailable with the reason where there is no such device, or it is none that a run may take: it
-    carries routes or IPv6 addresses, or is part of a bridge or bond."""
+    """Return the settings of a device; MissingValue with the reason if a run may not take the device.
+
+    A run may not take a device that does not exist, carries routes or IPv6 addresses, or is part of a bridge
+    or bond.
+    """
     flags = _number(host, name, "flags", sys)
     if flags is None:
         return Unavailable(f"there is no network device {name}")
@@ -78,7 +82,7 @@ def free_hardware(host: Host, sys: Path = SYS) -> tuple[str, ...]:
 
 
 def ipv4_routes(host: Host) -> Iterator[tuple[str, IPv4Network]]:
-    """(device, destination) of the machine's routes."""
+    """Return (device, destination) of the machine's routes."""
     text = host.read("/proc/net/route")
     lines = [] if isinstance(text, Unavailable) else text.decode().splitlines()[1:]
     for words in (line.split() for line in lines):
@@ -88,7 +92,7 @@ def ipv4_routes(host: Host) -> Iterator[tuple[str, IPv4Network]]:
 
 
 def _ipv6_addresses(host: Host) -> Iterator[tuple[str, str]]:
-    """(device, address), without those that every link has by itself."""
+    """Return (device, address), without the addresses that every link gets automatically."""
     text = host.read("/proc/net/if_inet6")
     for line in [] if isinstance(text, Unavailable) else text.decode().splitlines():
         address, _, _, scope, _, device = line.split()
@@ -117,13 +121,15 @@ def most_functions(host: Host, name: str, sys: Path = SYS) -> int:
 
 
 def physical_functions(host: Host, sys: Path = SYS) -> tuple[str, ...]:
-    """The machine's devices with SR-IOV."""
+    """Return the machine's devices with SR-IOV."""
     return tuple(name for name in names(host) if most_functions(host, name, sys))
 
 
 def functions(host: Host, name: str, sys: Path = SYS) -> tuple[str, ...]:
-    """Network devices of the virtual functions that a device has now, by number; those that another namespace
-    or a virtual machine has are missing."""
+    """Return the network devices of a device's virtual functions, by number.
+
+    Functions that belong to another namespace or to a virtual machine are missing.
+    """
     every = names(host)
     out = []
     for number in range(_number(host, name, "device/sriov_numvfs", sys) or 0):
@@ -137,9 +143,9 @@ def functions(host: Host, name: str, sys: Path = SYS) -> tuple[str, ...]:
 
 
 def make_functions(host: Host, name: str, count: int, record: Path, sys: Path = SYS) -> tuple[str, ...]:
-    """Switch on so many virtual functions of a device that has none, and wait until their network devices are
-    there: their names. record: a file of the run's, which tells drop_functions() what was before.
+    """Enable virtual functions of a device that has none, and return the names of their network devices.
 
+    record: file of the run that tells drop_functions() the earlier number.
     Raises RunError.
     """
     record.write_text(f"{_number(host, name, 'device/sriov_numvfs', sys) or 0}\n")

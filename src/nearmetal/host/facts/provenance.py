@@ -1,7 +1,8 @@
-"""What machine this is, for the record: hardware, kernel, settings that move timings, limits, versions.
+"""Facts about the machine for the record: hardware, kernel, settings that affect timings, limits, versions.
 
-Everything is read from files of the machine; what cannot be read says why: {"unavailable": reason}. No
-environment variables, no user names, no addresses. Nothing is cached: all of it takes about 10 ms."""
+Everything is read from files of the machine. A value that cannot be read is {"unavailable": reason}. No
+environment variables, user names or addresses are recorded. Nothing is cached: reading takes about 10 ms.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ from ..base import Host, Unavailable
 _CPU = "/sys/devices/system/cpu"
 _VERSION_LIMIT = 60.0
 BOOT_ID = "/proc/sys/kernel/random/boot_id"
-"""Drawn anew at each boot."""
+"""File with an identifier that changes at each boot."""
 _SIZES = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 _VULNERABILITIES = (
     *("gather_data_sampling", "indirect_target_selection", "itlb_multihit", "l1tf", "mds", "meltdown"),
@@ -44,8 +45,11 @@ _TIMING_OPTIONS = frozenset(
 
 
 def provenance(host: Host) -> dict[str, Any]:
-    """JSON-ready facts by section: cpu, memory, kernel, settings, hypervisor, boot, limits, versions,
-    distribution, cgroup. Raises nothing: what is missing is {"unavailable": reason}."""
+    """Return facts by section, ready for JSON. It raises no error: a missing value is {"unavailable":
+    reason}.
+
+    Sections: cpu, memory, kernel, settings, hypervisor, boot, limits, versions, distribution, cgroup.
+    """
     info = _text(host, "/proc/cpuinfo")
     return {
         "cpu": _cpu(host, info),
@@ -63,8 +67,7 @@ def provenance(host: Host) -> dict[str, Any]:
 
 
 def llc_bytes(host: Host) -> int | None:
-    """Bytes of last-level cache that the usable CPUs have, all its instances together (two sockets have two);
-    None where the machine does not say."""
+    """Return the bytes of all last-level caches of the usable CPUs together; None if unknown."""
     caches: dict[str, int] = {}
     for cpu in host.cpus():
         found = _caches(host, cpu)
@@ -88,7 +91,9 @@ def cpu_flags(host: Host) -> frozenset[str]:
 
 
 def cpu_summary(provenance: Mapping[str, Any]) -> str:
-    """One line: 'AMD EPYC 7713, 2 cores, 23 GiB, Linux 6.18, Open MPI 4.1.4'; unknown parts are left out."""
+    """Return one line: 'AMD EPYC 7713, 2 cores, 23 GiB, Linux 6.18, Open MPI 4.1.4'; unknown parts are left
+    out.
+    """
     cpu, memory = _section(provenance, "cpu"), _section(provenance, "memory")
     kernel, versions = _section(provenance, "kernel"), _section(provenance, "versions")
     parts = []
@@ -106,8 +111,10 @@ def cpu_summary(provenance: Mapping[str, Any]) -> str:
 
 
 def boot_state(provenance: Mapping[str, Any]) -> dict[str, Any]:
-    """What only a reboot, new firmware or an administrator changes. Records of differing boot states are
-    never pooled as replicates (METHOD, 'The block')."""
+    """Return the facts that change only by a reboot, new firmware, or an administrator.
+
+    Records with different boot states are never pooled as replicates (METHOD, 'The block').
+    """
     cpu, kernel = _section(provenance, "cpu"), _section(provenance, "kernel")
     return {
         "cpu": cpu.get("model"),
@@ -126,7 +133,7 @@ def _section(provenance: Mapping[str, Any], name: str) -> Mapping[str, Any]:
 
 
 def _short_model(model: str) -> str:
-    """'Intel(R) Xeon(R) Processor @ 2.30GHz' -> 'Intel Xeon'."""
+    """Shorten 'Intel(R) Xeon(R) Processor @ 2.30GHz' to 'Intel Xeon'."""
     plain = re.sub(r"\(R\)|\(TM\)|\bCPU\b|\bProcessor\b|@.*|\d+-Core", "", model)
     return " ".join(plain.split()) or model
 
@@ -148,7 +155,7 @@ def _read(host: Host, path: str) -> Any:
 
 
 def _chosen(host: Host, path: str) -> Any:
-    """The word in brackets: 'always [madvise] never' -> 'madvise'."""
+    """Return the word in brackets: 'madvise' of 'always [madvise] never'."""
     text = _text(host, path)
     if isinstance(text, str) and (found := re.search(r"\[(.+?)\]", text)):
         return found[1]
@@ -163,7 +170,7 @@ def _field(text: str | Unavailable, key: str) -> Any:
 
 
 def _bytes(size: str) -> int | None:
-    """'266240K' -> 272629760."""
+    """Parse a size: 272629760 for '266240K'."""
     found = re.fullmatch(r"(\d+)([KMG]?)", size)
     return int(found[1]) * _SIZES.get(found[2], 1) if found else None
 
@@ -231,7 +238,10 @@ def _kernel(host: Host) -> dict[str, Any]:
 
 
 def _command_line(text: str | Unavailable) -> Any:
-    """The kernel's options that move timings; others may hold addresses or secrets and are not kept."""
+    """Return the kernel's options that affect timings.
+
+    Other options may contain addresses or secrets and are not kept.
+    """
     if isinstance(text, Unavailable):
         return _said(text)
     options = text.split(" -- ")[0].split()
@@ -239,7 +249,7 @@ def _command_line(text: str | Unavailable) -> Any:
 
 
 def _settings(host: Host) -> dict[str, Any]:
-    """What an administrator may have set, and what moves timings."""
+    """Return settings that an administrator may have changed and that affect timings."""
     governors = {_text(host, f"{_CPU}/cpu{c}/cpufreq/scaling_governor") for c in host.cpus()}
     known = sorted(g for g in governors if isinstance(g, str))
     return {
@@ -270,7 +280,7 @@ def _turbo(host: Host) -> Any:
 
 
 def _mitigations(host: Host) -> Any:
-    """State by vulnerability, of those this kernel knows."""
+    """Return the mitigation of each vulnerability that this kernel knows."""
     found = {name: _text(host, f"{_CPU}/vulnerabilities/{name}") for name in _VULNERABILITIES}
     known = {name: state for name, state in found.items() if isinstance(state, str)}
     return known or {"unavailable": "the kernel lists no vulnerabilities"}
@@ -288,7 +298,7 @@ def _hypervisor(host: Host, info: str | Unavailable) -> dict[str, Any]:
 
 
 def _cgroup(host: Host) -> Any:
-    """'v1', 'v2' or 'hybrid', by what is mounted."""
+    """Return 'v1', 'v2' or 'hybrid', depending on what is mounted."""
     mounts = _text(host, "/proc/self/mounts")
     if isinstance(mounts, Unavailable):
         return _said(mounts)
@@ -299,7 +309,7 @@ def _cgroup(host: Host) -> Any:
 
 
 def _limits(host: Host) -> Any:
-    """Soft and hard limits of this process, as the kernel prints them."""
+    """Return the soft and hard limits of this process, as the kernel prints them."""
     text = _text(host, "/proc/self/limits")
     if isinstance(text, Unavailable):
         return _said(text)
@@ -307,7 +317,7 @@ def _limits(host: Host) -> Any:
 
 
 def parse_limits(text: str) -> dict[str, str]:
-    """/proc/PID/limits -> {'open files': '1024 / 4096 files'}; lines that are none are left out."""
+    """Parse /proc/PID/limits: {'open files': '1024 / 4096 files'}. Other lines are ignored."""
     out = {}
     for line in text.splitlines():
         found = re.match(r"Max (.+?)\s{2,}(\S+)\s+(\S+)\s*(\S*)$", line.rstrip())
@@ -345,7 +355,9 @@ def _mpi(host: Host) -> Any:
 
 
 def _first_line(host: Host, programs: Iterable[str], pattern: str, prefix: str = "") -> Any:
-    """What the first of these programs that is there says to --version, as far as the pattern's group."""
+    """Return the version that the first installed of these programs prints for --version; the pattern's group
+    selects it.
+    """
     for program in programs:
         path = host.which(program)
         if path is None:

@@ -1,5 +1,4 @@
-"""Which CPUs share a core, a socket or memory: from the kernel's own files in /sys, which is where the hwloc
-library reads them too."""
+"""Finds which CPUs share a core, a socket or memory, from files in /sys that the hwloc library reads too."""
 
 from __future__ import annotations
 

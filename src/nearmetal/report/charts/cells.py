@@ -213,7 +213,7 @@ def attribution(cell: Cell, p: Palette) -> Chart | None:
 
 
 def causes(cell: Cell, p: Palette) -> Chart | None:
-    """Return a chart of the extra time by cause, in shares of the baseline's time, and the unexplained rest."""
+    """Return a chart of the extra time by cause, in shares of the baseline's time, and the rest."""
     a = cell.attribution
     return _bars(
         cell,
