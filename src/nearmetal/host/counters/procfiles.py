@@ -67,7 +67,7 @@ class Scale:
 def node_counters(files: Mapping[str, bytes], scale: Scale) -> Counters:
     """Return the counters of a node from the raw contents of its files.
 
-    files: contents by name: 'stat', 'vmstat', 'meminfo', 'loadavg', 'pressure.cpu', ..., and 'cpuacct.usage' or
+    files: contents by name: stat, vmstat, meminfo, loadavg, pressure.cpu, ..., and cpuacct.usage or
         'cpu.stat' of the root cgroup.
 
     Cumulative counters: seconds of CPU time by kind, 'busy' (all but idle, iowait and steal), bytes
