@@ -10,7 +10,7 @@ from typing import Any, cast
 import pytest
 
 from nearmetal.errors import TrialFailedError
-from nearmetal.host import LocalHost, Unavailable
+from nearmetal.host import LocalHost, MissingValue
 from nearmetal.host.counters.energy import EnergyMeter, energy_domains, energy_files
 from nearmetal.host.counters.files import NODE_FILES, CounterFiles
 from nearmetal.host.counters.procfiles import Counters, Scale, instance_counters
@@ -170,7 +170,7 @@ def package(root: Path, number: int, energy: int) -> Path:
 def test_energy_of_all_packages_over_their_wrap(tmp_path: Path) -> None:
     first, second = package(tmp_path, 0, 900_000), package(tmp_path, 1, 0)
     domains = energy_domains(tmp_path)
-    assert not isinstance(domains, Unavailable)
+    assert not isinstance(domains, MissingValue)
     assert [d.name for d in domains] == ["package-0", "package-1"]
     meter = EnergyMeter(domains)
     assert meter.read() == {"energy": 0.0}
@@ -184,9 +184,9 @@ def test_energy_of_all_packages_over_their_wrap(tmp_path: Path) -> None:
 
 def test_energy_that_cannot_be_read_is_absent(tmp_path: Path) -> None:
     absent = energy_domains(tmp_path)
-    assert isinstance(absent, Unavailable) and "RAPL" in absent.reason
+    assert isinstance(absent, MissingValue) and "RAPL" in absent.reason
     (package(tmp_path, 0, 1) / "energy_uj").unlink()
-    assert isinstance(energy_domains(tmp_path), Unavailable)
+    assert isinstance(energy_domains(tmp_path), MissingValue)
     assert energy_files() == {} or all(name.startswith("energy.") for name in energy_files())
 
 

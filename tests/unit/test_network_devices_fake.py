@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from nearmetal.errors import RunError, UnavailableError
-from nearmetal.host import Unavailable
+from nearmetal.host import MissingValue
 from nearmetal.host.facts.devices import (
     RECORD,
     DeviceState,
@@ -55,7 +55,7 @@ class Card(FakeHost):
         for key, text in (usual | attributes).items():
             self.files[f"{self.tree}/class/net/{name}/{key}"] = f"{text}\n"
 
-    def read(self, path: str | Path) -> bytes | Unavailable:
+    def read(self, path: str | Path) -> bytes | MissingValue:
         here = Path(path)
         if self.card and here.name == "sriov_numvfs" and here.exists():
             return here.read_bytes()
@@ -118,7 +118,7 @@ def test_devices_that_are_none_for_us(
 ) -> None:
     host = Card(tmp_path, {name: attributes})
     found = device_state(host, name, tmp_path)
-    assert isinstance(found, Unavailable) and said in found.reason
+    assert isinstance(found, MissingValue) and said in found.reason
     assert ask(host, want(Attachment.PHYS, name, instances=1)) == [f"attachment phys: {found.reason}"]
 
 

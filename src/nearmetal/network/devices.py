@@ -12,7 +12,7 @@ from ipaddress import IPv4Network
 from pathlib import Path
 
 from ..errors import RunError, UnavailableError
-from ..host import Host, Unavailable
+from ..host import Host, MissingValue
 from ..host.facts.devices import (
     RECORD,
     SYS,
@@ -84,7 +84,7 @@ def _devices(
         )
     for name in found:
         state = device_state(host, name, sys)
-        if isinstance(state, Unavailable):
+        if isinstance(state, MissingValue):
             raise UnavailableError(
                 f"attachment {kind}: {state.reason}",
                 remedy="name another, or free it: ip address flush dev DEVICE",

@@ -14,8 +14,7 @@ from ..environments.holder import user_namespace_holder
 from ..environments.kept import find_all, remove_any
 from ..environments.storage import DISKS, SHARED, mounted_once
 from ..errors import NearmetalError
-from ..host import LocalHost, cgroups
-from ..host import Unavailable as Absent
+from ..host import LocalHost, MissingValue, cgroups
 from ..host.counters.energy import EnergyMeter, energy_domains
 from ..host.counters.files import CounterFiles, node_paths
 from ..host.counters.network_meter import NetworkMeter, open_descriptors
@@ -161,7 +160,7 @@ def _launcher_groups(label: str) -> Iterator[dict[str, Path]]:
     """
     parents = cgroups.machine_parents()
     made: dict[str, Path] = {}
-    if not isinstance(parents, Absent):
+    if not isinstance(parents, MissingValue):
         made = cgroups.directories(parents, f"{label}-launcher", {"cpuacct"})
     try:
         cgroups.create(made, cgroups.GroupLimits())
@@ -264,5 +263,5 @@ def open_node(
             user_namespace=user_namespace,
             software=software,
             launchers=launchers,
-            energy=None if isinstance(energy, Absent) else EnergyMeter(energy),
+            energy=None if isinstance(energy, MissingValue) else EnergyMeter(energy),
         )

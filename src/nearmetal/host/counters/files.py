@@ -9,7 +9,7 @@ from functools import lru_cache
 from pathlib import Path
 from weakref import WeakKeyDictionary
 
-from ..base import Host, Unavailable
+from ..base import Host, MissingValue
 
 NODE_FILES: Mapping[str, str] = {
     "stat": "/proc/stat",
@@ -79,13 +79,13 @@ _NODE_PATHS: WeakKeyDictionary[Host, Mapping[str, str]] = WeakKeyDictionary()
 
 def _root_clock(host: Host) -> dict[str, str]:
     for directory in ("/sys/fs/cgroup/cpuacct", "/sys/fs/cgroup/cpu,cpuacct"):
-        if not isinstance(host.read(f"{directory}/release_agent"), Unavailable):
+        if not isinstance(host.read(f"{directory}/release_agent"), MissingValue):
             return {"cpuacct.usage": f"{directory}/cpuacct.usage"}
     for directory in ("/sys/fs/cgroup", "/sys/fs/cgroup/unified"):
         stat = host.read(f"{directory}/cpu.stat")
-        if isinstance(stat, Unavailable) or b"usage_usec" not in stat:
+        if isinstance(stat, MissingValue) or b"usage_usec" not in stat:
             continue
-        if isinstance(host.read(f"{directory}/cgroup.type"), Unavailable):
+        if isinstance(host.read(f"{directory}/cgroup.type"), MissingValue):
             return {"cpu.stat": f"{directory}/cpu.stat"}
     return {}
 
@@ -143,6 +143,6 @@ def read_files(host: Host, paths: Mapping[str, str]) -> dict[str, bytes]:
     out: dict[str, bytes] = {}
     for name, path in paths.items():
         data = host.read(path)
-        if not isinstance(data, Unavailable):
+        if not isinstance(data, MissingValue):
             out[name] = data
     return out

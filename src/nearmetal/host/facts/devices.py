@@ -10,7 +10,7 @@ from ipaddress import IPv4Network
 from pathlib import Path
 
 from ...errors import RunError
-from ..base import Host, Unavailable
+from ..base import Host, MissingValue
 from ..counters.network_files import device_names
 
 TAKEN = "-taken"
@@ -38,7 +38,7 @@ class DeviceState:
     up: bool
 
 
-def device_state(host: Host, name: str, sys: Path = SYS) -> DeviceState | Unavailable:
+def device_state(host: Host, name: str, sys: Path = SYS) -> DeviceState | MissingValue:
     """Return the settings of a device; MissingValue with the reason if a run may not take the device.
 
     A run may not take a device that does not exist, carries routes or IPv6 addresses, or is part of a bridge
@@ -46,19 +46,19 @@ def device_state(host: Host, name: str, sys: Path = SYS) -> DeviceState | Unavai
     """
     flags = _number(host, name, "flags", sys)
     if flags is None:
-        return Unavailable(f"there is no network device {name}")
+        return MissingValue(f"there is no network device {name}")
     if flags & _LOOPBACK or _number(host, name, "type", sys) != _ETHERNET:
-        return Unavailable(f"{name} is no Ethernet device")
-    if not isinstance(host.read(_path(name, "master/ifindex", sys)), Unavailable):
-        return Unavailable(f"{name} is in use: it is part of a bridge or bond")
+        return MissingValue(f"{name} is no Ethernet device")
+    if not isinstance(host.read(_path(name, "master/ifindex", sys)), MissingValue):
+        return MissingValue(f"{name} is in use: it is part of a bridge or bond")
     used = [str(network) for device, network in ipv4_routes(host) if device == name]
     used += [address for device, address in _ipv6_addresses(host) if device == name]
     if used:
-        return Unavailable(f"{name} is in use: {', '.join(used[:3])} by it")
+        return MissingValue(f"{name} is in use: {', '.join(used[:3])} by it")
     alias = host.read(_path(name, "ifalias", sys))
     return DeviceState(
         name=name,
-        alias="" if isinstance(alias, Unavailable) else alias.decode(errors="replace").strip(),
+        alias="" if isinstance(alias, MissingValue) else alias.decode(errors="replace").strip(),
         mtu=_number(host, name, "mtu", sys) or 1500,
         queue_length=_number(host, name, "tx_queue_len", sys) or 0,
         up=bool(flags & _UP),
@@ -68,7 +68,7 @@ def device_state(host: Host, name: str, sys: Path = SYS) -> DeviceState | Unavai
 def names(host: Host) -> tuple[str, ...]:
     """Return the machine's network devices, sorted."""
     text = host.read("/proc/net/dev")
-    return () if isinstance(text, Unavailable) else tuple(sorted(device_names(text)))
+    return () if isinstance(text, MissingValue) else tuple(sorted(device_names(text)))
 
 
 def free_hardware(host: Host, sys: Path = SYS) -> tuple[str, ...]:
@@ -76,7 +76,7 @@ def free_hardware(host: Host, sys: Path = SYS) -> tuple[str, ...]:
     return tuple(
         name
         for name in names(host)
-        if not isinstance(host.read(_path(name, "device/uevent", sys)), Unavailable)
+        if not isinstance(host.read(_path(name, "device/uevent", sys)), MissingValue)
         and isinstance(device_state(host, name, sys), DeviceState)
     )
 
@@ -84,7 +84,7 @@ def free_hardware(host: Host, sys: Path = SYS) -> tuple[str, ...]:
 def ipv4_routes(host: Host) -> Iterator[tuple[str, IPv4Network]]:
     """Return (device, destination) of the machine's routes."""
     text = host.read("/proc/net/route")
-    lines = [] if isinstance(text, Unavailable) else text.decode().splitlines()[1:]
+    lines = [] if isinstance(text, MissingValue) else text.decode().splitlines()[1:]
     for words in (line.split() for line in lines):
         if len(words) > 7:
             address, mask = (int.from_bytes(bytes.fromhex(w)[::-1], "big") for w in (words[1], words[7]))
@@ -94,7 +94,7 @@ def ipv4_routes(host: Host) -> Iterator[tuple[str, IPv4Network]]:
 def _ipv6_addresses(host: Host) -> Iterator[tuple[str, str]]:
     """Return (device, address), without the addresses that every link gets automatically."""
     text = host.read("/proc/net/if_inet6")
-    for line in [] if isinstance(text, Unavailable) else text.decode().splitlines():
+    for line in [] if isinstance(text, MissingValue) else text.decode().splitlines():
         address, _, _, scope, _, device = line.split()
         if scope == "00":  # global
             yield device, address
@@ -107,7 +107,7 @@ def _path(name: str, attribute: str, sys: Path) -> str:
 def _number(host: Host, name: str, attribute: str, sys: Path) -> int | None:
     text = host.read(_path(name, attribute, sys))
     try:
-        return None if isinstance(text, Unavailable) else int(text.strip(), 0)
+        return None if isinstance(text, MissingValue) else int(text.strip(), 0)
     except ValueError:
         return None
 
@@ -137,7 +137,7 @@ def functions(host: Host, name: str, sys: Path = SYS) -> tuple[str, ...]:
         out += [
             other
             for other in every
-            if not isinstance(host.read(_path(name, f"{below}/{other}/ifindex", sys)), Unavailable)
+            if not isinstance(host.read(_path(name, f"{below}/{other}/ifindex", sys)), MissingValue)
         ]
     return tuple(out)
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ... import __version__
-from ..base import Host, Unavailable
+from ..base import Host, MissingValue
 
 _CPU = "/sys/devices/system/cpu"
 _VERSION_LIMIT = 60.0
@@ -141,13 +141,13 @@ def _short_model(model: str) -> str:
 # --- reading ---------------------------------------------------------------------------------------------
 
 
-def _text(host: Host, path: str) -> str | Unavailable:
+def _text(host: Host, path: str) -> str | MissingValue:
     data = host.read(path)
-    return data if isinstance(data, Unavailable) else data.decode("utf-8", "replace").strip("\x00\n ")
+    return data if isinstance(data, MissingValue) else data.decode("utf-8", "replace").strip("\x00\n ")
 
 
-def _said(value: str | Unavailable) -> Any:
-    return {"unavailable": value.reason} if isinstance(value, Unavailable) else value
+def _said(value: str | MissingValue) -> Any:
+    return {"unavailable": value.reason} if isinstance(value, MissingValue) else value
 
 
 def _read(host: Host, path: str) -> Any:
@@ -162,8 +162,8 @@ def _chosen(host: Host, path: str) -> Any:
     return _said(text)
 
 
-def _field(text: str | Unavailable, key: str) -> Any:
-    if isinstance(text, Unavailable):
+def _field(text: str | MissingValue, key: str) -> Any:
+    if isinstance(text, MissingValue):
         return _said(text)
     found = re.search(rf"^{re.escape(key)}\s*:\s*(.*)$", text, re.MULTILINE)
     return found[1].strip() if found else {"unavailable": f"no {key!r} in /proc/cpuinfo"}
@@ -178,7 +178,7 @@ def _bytes(size: str) -> int | None:
 # --- sections --------------------------------------------------------------------------------------------
 
 
-def _cpu(host: Host, info: str | Unavailable) -> dict[str, Any]:
+def _cpu(host: Host, info: str | MissingValue) -> dict[str, Any]:
     flags = _field(info, "flags")
     usable = host.cpus()
     places = [
@@ -207,7 +207,7 @@ def _caches(host: Host, cpu: int) -> list[dict[str, Any]]:
     for index in range(10):
         at = f"{_CPU}/cpu{cpu}/cache/index{index}"
         level, size = _text(host, f"{at}/level"), _text(host, f"{at}/size")
-        if isinstance(level, Unavailable) or isinstance(size, Unavailable):
+        if isinstance(level, MissingValue) or isinstance(size, MissingValue):
             break
         kind, bytes_ = _read(host, f"{at}/type"), _bytes(size)
         if bytes_ is not None and level.isdigit() and kind != "Instruction":
@@ -218,7 +218,7 @@ def _caches(host: Host, cpu: int) -> list[dict[str, Any]]:
 
 def _memory(host: Host) -> dict[str, Any]:
     text = _text(host, "/proc/meminfo")
-    if isinstance(text, Unavailable):
+    if isinstance(text, MissingValue):
         return {"bytes": _said(text)}
     sizes = dict(re.findall(r"^(\w+):\s+(\d+) kB$", text, re.MULTILINE))
     missing = {"unavailable": "not in /proc/meminfo"}
@@ -237,12 +237,12 @@ def _kernel(host: Host) -> dict[str, Any]:
     }
 
 
-def _command_line(text: str | Unavailable) -> Any:
+def _command_line(text: str | MissingValue) -> Any:
     """Return the kernel's options that affect timings.
 
     Other options may contain addresses or secrets and are not kept.
     """
-    if isinstance(text, Unavailable):
+    if isinstance(text, MissingValue):
         return _said(text)
     options = text.split(" -- ")[0].split()
     return " ".join(o for o in options if o.partition("=")[0].split(".")[0] in _TIMING_OPTIONS)
@@ -286,7 +286,7 @@ def _mitigations(host: Host) -> Any:
     return known or {"unavailable": "the kernel lists no vulnerabilities"}
 
 
-def _hypervisor(host: Host, info: str | Unavailable) -> dict[str, Any]:
+def _hypervisor(host: Host, info: str | MissingValue) -> dict[str, Any]:
     flags = _field(info, "flags")
     return {
         "present": "hypervisor" in flags.split() if isinstance(flags, str) else flags,
@@ -300,7 +300,7 @@ def _hypervisor(host: Host, info: str | Unavailable) -> dict[str, Any]:
 def _cgroup(host: Host) -> Any:
     """Return 'v1', 'v2' or 'hybrid', depending on what is mounted."""
     mounts = _text(host, "/proc/self/mounts")
-    if isinstance(mounts, Unavailable):
+    if isinstance(mounts, MissingValue):
         return _said(mounts)
     kinds = {words[2] for line in mounts.splitlines() if len(words := line.split()) > 2}
     if {"cgroup", "cgroup2"} <= kinds:
@@ -311,7 +311,7 @@ def _cgroup(host: Host) -> Any:
 def _limits(host: Host) -> Any:
     """Return the soft and hard limits of this process, as the kernel prints them."""
     text = _text(host, "/proc/self/limits")
-    if isinstance(text, Unavailable):
+    if isinstance(text, MissingValue):
         return _said(text)
     return parse_limits(text)
 
@@ -328,7 +328,7 @@ def parse_limits(text: str) -> dict[str, str]:
 
 def _distribution(host: Host) -> Any:
     text = _text(host, "/etc/os-release")
-    if isinstance(text, Unavailable):
+    if isinstance(text, MissingValue):
         return _said(text)
     found = re.search(r'^PRETTY_NAME="?([^"\n]*)"?$', text, re.MULTILINE)
     return found[1] if found else {"unavailable": "no PRETTY_NAME in /etc/os-release"}

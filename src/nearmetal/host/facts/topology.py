@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ..base import Host, Unavailable
+from ..base import Host, MissingValue
 
 _CPU = "/sys/devices/system/cpu/cpu{}/topology/{}"
 _NODE = "/sys/devices/system/node/{}"
@@ -64,4 +64,4 @@ def _nodes(host: Host) -> dict[int, int]:
 
 def _text(host: Host, path: str) -> str:
     data = host.read(path)
-    return "" if isinstance(data, Unavailable) else data.decode("ascii", "replace")
+    return "" if isinstance(data, MissingValue) else data.decode("ascii", "replace")

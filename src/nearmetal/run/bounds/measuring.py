@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 
 from ...errors import NearmetalError
-from ...host import Unavailable
+from ...host import MissingValue
 from ...host.facts.provenance import BOOT_ID
 from ...model.roof import (
     DGEMM,
@@ -185,7 +185,7 @@ class RoofMeter:
 def _key(machine: Machine) -> str:
     """Return a key of what an upper bound depends on: this boot, these tools, this MPI, these CPUs."""
     boot = machine.host.read(BOOT_ID)
-    named = "" if isinstance(boot, Unavailable) else boot.decode().strip()
+    named = "" if isinstance(boot, MissingValue) else boot.decode().strip()
     return f"{named} {machine.built.digest} {machine.mpi.title} {','.join(map(str, machine.cpus))}"
 
 
