@@ -21,7 +21,7 @@ from nearmetal.model.record import RankPlace, TrialRecord
 from nearmetal.report.tables.inside import inside_of
 from nearmetal.samplers import SamplingCost, costs_in, sampling_cost
 from nearmetal.samplers.sampler import _cost
-from nearmetal.subjects.launching import Ran
+from nearmetal.subjects.launching import ProgramOutput
 from nearmetal.testing.plain import PLAIN
 from nearmetal.workloads.protocol import RankReport, SliceLine, parse_offered
 
@@ -89,7 +89,7 @@ def test_the_accounts_of_a_run_are_those_of_its_slowest_rank(
     user: float, system: float, wait: float | None
 ) -> None:
     slow = replace(report(1), wall=1.0, user=user, system=system)
-    ran = Ran(stdout="", stderr="", reports=(replace(slow, wall=0.5), slow), profiles=())
+    ran = ProgramOutput(stdout="", stderr="", reports=(replace(slow, wall=0.5), slow), profiles=())
     found = ran.accounts
     assert ran.parts is None
     if wait is None:  # threads took more CPU time than passed: nothing to divide

@@ -25,7 +25,7 @@ from nearmetal.host.facts.devices import (
 from nearmetal.model.environments.network import NetworkSettings
 from nearmetal.model.study import Attachment
 from nearmetal.network.devices import allocated
-from nearmetal.network.plan import Want
+from nearmetal.network.plan import NetworkRequest
 from nearmetal.testing.fake_host import FakeHost
 
 ROUTES = """Iface Destination Gateway Flags RefCnt Use Metric Mask MTU Window IRTT
@@ -83,12 +83,14 @@ def card(tmp_path: Path) -> Card:
     return host
 
 
-def want(attachment: Attachment, *devices: str, instances: int = 2, subnet: str | None = None) -> Want:
+def want(
+    attachment: Attachment, *devices: str, instances: int = 2, subnet: str | None = None
+) -> NetworkRequest:
     settings = NetworkSettings(devices=devices, subnet=subnet)
-    return Want(attachment=attachment, settings=settings, instances=instances)
+    return NetworkRequest(attachment=attachment, settings=settings, instances=instances)
 
 
-def ask(host: Card, *wants: Want, scratch: Path | None = None) -> list[tuple[str, ...] | str]:
+def ask(host: Card, *wants: NetworkRequest, scratch: Path | None = None) -> list[tuple[str, ...] | str]:
     """The devices of each want, or why it gets none."""
     with ExitStack() as stack:
         got = allocated(stack, host, wants, scratch or host.tree, host.tree)
@@ -166,7 +168,10 @@ def test_virtual_functions_are_switched_on_and_off_again(card: Card) -> None:
     sriov = want(Attachment.SRIOV, "ens1")
     with ExitStack() as stack:
         got = allocated(stack, card, [sriov, sriov], card.tree, card.tree)
-        assert [g.devices for g in got if isinstance(g, Want)] == [("ens1v0", "ens1v1"), ("ens1v2", "ens1v3")]
+        assert [g.devices for g in got if isinstance(g, NetworkRequest)] == [
+            ("ens1v0", "ens1v1"),
+            ("ens1v2", "ens1v3"),
+        ]
         assert card.numvfs.read_text() == "4\n"
         assert (card.tree / f"{RECORD}ens1").read_text() == "0\n"
     assert card.numvfs.read_text() == "0\n"

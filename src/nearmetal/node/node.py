@@ -23,7 +23,7 @@ from ..model.environments.image import HOST
 from ..model.record import JsonValue
 from ..model.study import Arm, Reach, Storage, Study, Transport
 from ..network.build import Network, build_networks
-from ..network.plan import Want
+from ..network.plan import NetworkRequest
 from .arms.instances import Instances
 from .arms.kept_groups import KeptGroups, kept_groups
 from .arms.seats import prepare_seats
@@ -141,8 +141,8 @@ def sweep(progress: Progress, label: str | None = None) -> None:
         progress.note(f"removed what a killed run had left: {', '.join(sorted(removed))}")
 
 
-def _wanted_networks(arms: Mapping[str, Arm], first_baseline: str) -> dict[tuple[str, bool], Want]:
-    wanted: dict[tuple[str, bool], Want] = {}
+def _wanted_networks(arms: Mapping[str, Arm], first_baseline: str) -> dict[tuple[str, bool], NetworkRequest]:
+    wanted: dict[tuple[str, bool], NetworkRequest] = {}
     for arm in arms.values():
         want = wanted_by(arm)
         if want is not None:

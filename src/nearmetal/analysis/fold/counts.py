@@ -100,7 +100,7 @@ def least(values: FloatArray) -> float | None:
     return float(known.min()) if known.size else None
 
 
-class Telling:
+class CountsBuilder:
     """Collects the counters of one side's trials, in the order of blocks."""
 
     def __init__(self) -> None:

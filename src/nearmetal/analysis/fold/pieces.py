@@ -19,7 +19,7 @@ from ...model.record import STEP, Status, TrialRecord
 from ...model.study import Better, Study, quantiles_of
 from ..intervals.variance_components import group_moments
 from .attempts import Side
-from .counts import BoolArray, Counts, FloatArray, IntArray, Telling
+from .counts import BoolArray, Counts, CountsBuilder, FloatArray, IntArray
 from .slices import RowName, SideRows, Slices, as_slices, row_medians
 
 TOTAL, REST = "total", "outside of comm"
@@ -159,7 +159,7 @@ def fold_piece(asked: FoldRequest, used: Iterable[TrialRecord], others: Iterable
     others: trials that do not count.
     """
     rows: dict[Side, SideRows] = {}
-    told: dict[Side, Telling] = {}
+    told: dict[Side, CountsBuilder] = {}
     silent: dict[Side, dict[int, str]] = {}
     left_out: dict[tuple[Side, str], set[int]] = {}
     verified: dict[tuple[Side, str], dict[int, bool]] = {}
@@ -167,7 +167,7 @@ def fold_piece(asked: FoldRequest, used: Iterable[TrialRecord], others: Iterable
     for record in used:
         side = record.arm, record.aa
         if side not in rows:
-            rows[side], told[side] = SideRows(), Telling()
+            rows[side], told[side] = SideRows(), CountsBuilder()
         for workload in record.left_out:
             left_out.setdefault((side, workload), set()).add(record.block)
         if record.status is Status.OK:
