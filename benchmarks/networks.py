@@ -13,7 +13,7 @@ from pathlib import Path
 from nearmetal.model.environments.network import NetworkSettings
 from nearmetal.model.study import Attachment
 from nearmetal.network.build import build_networks
-from nearmetal.network.plan import Want
+from nearmetal.network.plan import NetworkRequest
 
 ROUNDS = 10
 LIMIT = 0.5  # seconds
@@ -21,11 +21,11 @@ SIX = ("veth", "veth-bridge", "veth-routed", "macvlan", "vxlan")
 SETTINGS = NetworkSettings(rto_min=0.002, congestion_control="reno", rate=125e6, mtu=1400)
 
 
-def wants() -> list[Want]:
+def wants() -> list[NetworkRequest]:
     """Five attachments of two instances, and a sixth with every setting that a route and a queue can have."""
     kinds = [(Attachment(name), NetworkSettings()) for name in SIX]
     kinds.append((Attachment.VETH_BRIDGE, SETTINGS))
-    return [Want(attachment=a, settings=s, instances=2) for a, s in kinds]
+    return [NetworkRequest(attachment=a, settings=s, instances=2) for a, s in kinds]
 
 
 def _cpu_of_children() -> float:

@@ -21,7 +21,7 @@ from pathlib import Path
 
 from nearmetal.environments.instance import CONTROLLERS
 from nearmetal.errors import UnavailableError
-from nearmetal.host import LocalHost, Unavailable, cgroups
+from nearmetal.host import LocalHost, MissingValue, cgroups
 from nearmetal.node.machine import cache_directory, new_label
 from nearmetal.samplers import Sampler
 from nearmetal.workloads.build import build_tools
@@ -37,7 +37,7 @@ Groups = Mapping[str, Path]
 def lived_in_groups(label: str) -> Iterator[Groups]:
     """As an instance has them, with a process in them that does something ten times a second."""
     parents = cgroups.machine_parents()
-    if isinstance(parents, Unavailable):
+    if isinstance(parents, MissingValue):
         raise UnavailableError(f"no control group can be made here: {parents.reason}")
     made = cgroups.directories(parents, label, CONTROLLERS - {"cpuset"})
     try:

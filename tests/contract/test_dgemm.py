@@ -10,7 +10,7 @@ import pytest
 from nearmetal.errors import UnavailableError
 from nearmetal.host import LocalHost
 from nearmetal.host.processes.failure import find_error_line
-from nearmetal.model.roof import DGEMM, Wanted
+from nearmetal.model.roof import DGEMM, RoofRequest
 from nearmetal.node.machine import Machine, prepare_machine
 from nearmetal.node.progress import Silent
 from nearmetal.run.bounds.dgemm import measure_dgemm
@@ -42,7 +42,7 @@ def test_all_cpus_at_once_with_kernels_by_name(machine: Machine) -> None:
 @pytest.mark.more
 def test_the_roof_is_that_of_all_ranks_together(machine: Machine, tmp_path: Path) -> None:
     ranks = len(machine.cpus[:2])
-    roof = MEASURES[DGEMM](machine, Wanted(name=DGEMM, ranks=ranks, transport=""), "label", tmp_path)
+    roof = MEASURES[DGEMM](machine, RoofRequest(name=DGEMM, ranks=ranks, transport=""), "label", tmp_path)
     assert (roof.ranks, roof.unit) == (ranks, "FLOP/s")
     assert 1e8 < roof.value < 1e15 and "libopenblas0-pthread" in roof.how
 

@@ -23,10 +23,10 @@ from nearmetal.host import LocalHost
 from nearmetal.host.leftovers import find
 from nearmetal.host.namespaces import entered
 from nearmetal.model.environments.network import NetworkSettings
-from nearmetal.model.roof import SOCKETS, Wanted
+from nearmetal.model.roof import SOCKETS, RoofRequest
 from nearmetal.model.study import Attachment, Environment, NodeLink
 from nearmetal.network.build import Emulation, Network, build_networks
-from nearmetal.network.plan import Want
+from nearmetal.network.plan import NetworkRequest
 from nearmetal.node.links import Links, node_links
 from nearmetal.node.machine import prepare_machine
 from nearmetal.node.progress import Silent
@@ -45,7 +45,7 @@ def standing(
     tools: Tools, tmp_path: Path, *, attachment: Attachment = Attachment.HOST, **link: float
 ) -> Iterator[tuple[Network, Links, Emulation]]:
     label = f"nearmetal-nodes{os.getpid()}-{secrets.token_hex(3)}"  # no run's: no run sweeps it away
-    want = Want(
+    want = NetworkRequest(
         attachment=attachment,
         settings=NetworkSettings(),
         instances=2 if attachment is Attachment.HOST else 4,
@@ -91,7 +91,7 @@ def test_the_roof_of_a_network_holds_its_delay_and_loopback_none(tools: Tools, t
         pytest.skip("both ends spin, each on a CPU of its own")
 
     def latency(network: Network, arm: str) -> float:
-        wanted = Wanted(name=SOCKETS, ranks=2, transport="tcp", place=arm)
+        wanted = RoofRequest(name=SOCKETS, ranks=2, transport="tcp", place=arm)
         roof = by_sockets({"nodes/2": network}, machine, wanted, "label", tmp_path)
         assert (roof.name, roof.place, roof.unit) == (SOCKETS, arm, "s")
         return roof.value

@@ -26,7 +26,7 @@ from nearmetal.host.processes.failure import find_error_line
 from nearmetal.model.environments.guest import GuestSettings, Nic
 from nearmetal.model.environments.network import NetworkSettings, Offloads, Seat
 from nearmetal.model.study import Attachment, Environment
-from nearmetal.network.plan import Want
+from nearmetal.network.plan import NetworkRequest
 from nearmetal.node.guests import check_networks
 
 pytestmark = [pytest.mark.more, pytest.mark.beside, *NEEDED]
@@ -104,7 +104,7 @@ def test_a_card_carries_messages_and_has_what_was_set(
     tools: Tools,
     tmp_path: Path,
 ) -> None:
-    wanted = Want(attachment=attachment, settings=network, instances=1)
+    wanted = NetworkRequest(attachment=attachment, settings=network, instances=1)
     with standing(tmp_path, None, wanted) as (built,):
         with guest_on(tools, tmp_path, "n", attachment, settings, network, built.seats[0]) as guest:
             environment = Environment(

@@ -36,7 +36,7 @@ from nearmetal.host.runtime import scratch_directory
 from nearmetal.model.environments.guest import MIB, Accelerator, DiskFormat, GuestSettings
 from nearmetal.model.environments.network import NetworkSettings
 from nearmetal.model.study import Attachment, Environment
-from nearmetal.network.plan import Want
+from nearmetal.network.plan import NetworkRequest
 from nearmetal.node.machine import cache_directory
 
 pytestmark = [
@@ -112,7 +112,7 @@ def test_a_guest_is_run_counted_and_gone(tools: Tools, tmp_path: Path) -> None:
 
 def test_a_guest_takes_its_seat_on_a_network(tools: Tools, tmp_path: Path) -> None:
     network = NetworkSettings(mtu=1400, rto_min=0.004, queue_length=77)
-    wanted = Want(attachment=Attachment.VETH_BRIDGE, settings=network, instances=1)
+    wanted = NetworkRequest(attachment=Attachment.VETH_BRIDGE, settings=network, instances=1)
     with standing(tmp_path, None, wanted) as (built,):
         (seat,) = built.seats
         how = (tools, tmp_path, "vn", Attachment.VETH_BRIDGE, SMALL, network, seat, LIBVIRT)

@@ -26,7 +26,7 @@ from nearmetal.model.environments.network import NetworkSettings, Offloads
 from nearmetal.model.record import Connection
 from nearmetal.model.study import Attachment, Environment
 from nearmetal.network.build import Network, attempted_networks, build_networks
-from nearmetal.network.plan import Want
+from nearmetal.network.plan import NetworkRequest
 
 pytestmark = pytest.mark.beside
 
@@ -98,15 +98,15 @@ def holder(tools: Tools) -> Iterator[UserNamespaceHolder | None]:
         yield own
 
 
-def want(attachment: Attachment, instances: int = 2, **settings: Any) -> Want:
+def want(attachment: Attachment, instances: int = 2, **settings: Any) -> NetworkRequest:
     offloads = Offloads(**{name: settings.pop(name) for name in OFFLOADS if name in settings})
     asked = NetworkSettings(**settings, offloads=offloads)
-    return Want(attachment=attachment, settings=asked, instances=instances)
+    return NetworkRequest(attachment=attachment, settings=asked, instances=instances)
 
 
 @contextmanager
 def standing(
-    directory: Path, holder: UserNamespaceHolder | None, *wants: Want, label: str = LABEL
+    directory: Path, holder: UserNamespaceHolder | None, *wants: NetworkRequest, label: str = LABEL
 ) -> Iterator[tuple[Network, ...]]:
     scratch = directory / label
     scratch.mkdir()

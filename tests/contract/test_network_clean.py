@@ -28,8 +28,8 @@ from pathlib import Path
 from nearmetal.model.environments.network import NetworkSettings
 from nearmetal.model.study import Attachment
 from nearmetal.network.build import build_networks
-from nearmetal.network.plan import Want
-want = Want(attachment=Attachment(sys.argv[1]), settings=NetworkSettings(), instances=2)
+from nearmetal.network.plan import NetworkRequest
+want = NetworkRequest(attachment=Attachment(sys.argv[1]), settings=NetworkSettings(), instances=2)
 with build_networks(sys.argv[2], [want], Path(sys.argv[3])):
     print("up", flush=True)
     time.sleep(3600)

@@ -17,7 +17,7 @@ from nearmetal.host.leftovers import LeftoverKind, find, remove
 from nearmetal.model.environments.network import NetworkSettings, Offloads
 from nearmetal.model.study import Attachment
 from nearmetal.network.build import build_networks
-from nearmetal.network.plan import Want
+from nearmetal.network.plan import NetworkRequest
 
 HOST = LocalHost()
 LABEL = f"nearmetal-phys{os.getpid()}"
@@ -45,9 +45,9 @@ def attribute(device: str, name: str) -> str:
     return Path("/sys/class/net", device, name).read_text().strip()
 
 
-def want(devices: tuple[str, ...], instances: int = 2, **settings: str) -> Want:
+def want(devices: tuple[str, ...], instances: int = 2, **settings: str) -> NetworkRequest:
     own = NetworkSettings(devices=devices, mtu=1600, offloads=Offloads(tso=False), **settings)  # type: ignore[arg-type]
-    return Want(attachment=Attachment.PHYS, settings=own, instances=instances)
+    return NetworkRequest(attachment=Attachment.PHYS, settings=own, instances=instances)
 
 
 def test_a_device_is_taken_and_given_back_as_it_was(devices: tuple[str, str], tmp_path: Path) -> None:
@@ -90,8 +90,8 @@ from pathlib import Path
 from nearmetal.model.environments.network import NetworkSettings, Offloads
 from nearmetal.model.study import Attachment
 from nearmetal.network.build import build_networks
-from nearmetal.network.plan import Want
-want = Want(
+from nearmetal.network.plan import NetworkRequest
+want = NetworkRequest(
     attachment=Attachment.PHYS, settings=NetworkSettings(devices=tuple(sys.argv[3:])), instances=2
 )
 with build_networks(sys.argv[1], [want], Path(sys.argv[2])):

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tests.nested.parts import ANY_CPU
 
-from nearmetal.host import Completed, LocalHost, Unavailable
+from nearmetal.host import Completed, LocalHost, MissingValue
 from nearmetal.host.runtime import scratch_directory
 from nearmetal.images.store import Image
 from nearmetal.node.machine import prepare_machine
@@ -23,7 +23,7 @@ class ForOther(LocalHost):
     def __init__(self, cpuinfo: bytes) -> None:
         self._cpuinfo = cpuinfo
 
-    def read(self, path: str | Path) -> bytes | Unavailable:
+    def read(self, path: str | Path) -> bytes | MissingValue:
         return self._cpuinfo if str(path) == "/proc/cpuinfo" else super().read(path)
 
     def run(

@@ -6,7 +6,7 @@ from tests.unit.planted_trouble import CONNECTION, TROUBLE
 
 from nearmetal.analysis import analyse
 from nearmetal.analysis.causes.network_trouble import timeout_clause
-from nearmetal.analysis.fold.counts import Telling
+from nearmetal.analysis.fold.counts import CountsBuilder
 from nearmetal.model.change import replace
 from nearmetal.model.record import TrialRecord
 from nearmetal.model.result import Analysis, Cell, NetworkTrouble, Verdict
@@ -106,7 +106,7 @@ def test_drops_by_place_most_first() -> None:
     metric = SimulatedMetric(workload="cg", metric="time", unit="s", better=Better.LOWER, value=1.0)
     records = simulate(STUDY, plan, metrics=[metric], overheads={}, spread=Spread())
     first, second = (next(r for r in records if r.block == block) for block in (1, 2))
-    telling = Telling()
+    telling = CountsBuilder()
     for record in (replace(first, network=network_), replace(second, network={})):
         telling.add(record)
     counts = telling.counts()

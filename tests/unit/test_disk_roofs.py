@@ -12,7 +12,7 @@ from tests.golden import sample_analysis as sample
 from nearmetal.analysis.roofs import wanted, with_roofs, words
 from nearmetal.errors import RunError, UnavailableError
 from nearmetal.model.result import Interval
-from nearmetal.model.roof import MeasuredRoof, Wanted, read_roofs, roof_record
+from nearmetal.model.roof import MeasuredRoof, RoofRequest, read_roofs, roof_record
 from nearmetal.model.study import ApplicationWorkload, Better, Storage, StorageKind, Study
 from nearmetal.node.machine import Machine
 from nearmetal.run.bounds.disk import SECONDS, SIZE, by_fio
@@ -20,7 +20,7 @@ from nearmetal.testing.fake_host import FakeHost
 from nearmetal.workloads.applications.fio import roof_arguments
 
 BIND, LOOP = Storage(kind=StorageKind.BIND, path="/scratch"), Storage(kind=StorageKind.LOOP, size=1 << 20)
-WANTED = Wanted(name="disk-read", ranks=1, transport="", place="/scratch")
+WANTED = RoofRequest(name="disk-read", ranks=1, transport="", place="/scratch")
 
 
 def study(*storages: Storage | None) -> Study:

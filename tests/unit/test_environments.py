@@ -16,7 +16,7 @@ from nearmetal.environments.instance import make_instance, require_host_image
 from nearmetal.environments.native import Native
 from nearmetal.environments.probe import remedy
 from nearmetal.errors import UnavailableError
-from nearmetal.host import Host, LocalHost, Unavailable
+from nearmetal.host import Host, LocalHost, MissingValue
 from nearmetal.model.environments.network import Seat
 from nearmetal.model.study import Attachment, Environment
 
@@ -165,6 +165,6 @@ def test_a_backend_that_does_not_load_is_named(monkeypatch: pytest.MonkeyPatch) 
 def test_the_remedy_names_the_setting_that_forbids(files: dict[str, bytes], line: str) -> None:
     host = SimpleNamespace(
         is_root=lambda: False,
-        read=lambda path: files.get(path.removeprefix("/proc/sys/"), Unavailable("no such file")),
+        read=lambda path: files.get(path.removeprefix("/proc/sys/"), MissingValue("no such file")),
     )
     assert remedy(cast(Host, host)) == line

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from nearmetal.environments.instance import require_limits
 from nearmetal.errors import RunError
-from nearmetal.host import Unavailable, cgroups
+from nearmetal.host import MissingValue, cgroups
 from nearmetal.host.cgroups import GroupLimits, Parents
 from nearmetal.host.counters.block_accounts import ACCOUNT, devices
 from nearmetal.model.study import Limits
@@ -98,14 +98,14 @@ def test_devices_are_those_that_have_done_something() -> None:
 
 def test_version_1_groups_that_are_not_there_cannot_be_used(tmp_path: Path) -> None:
     answer = cgroups.find_parents(tree(tmp_path, V1_OWN, V1_MOUNTS, {}))
-    assert answer == Unavailable("the control groups are not writable for this user")
+    assert answer == MissingValue("the control groups are not writable for this user")
 
 
 def test_a_group_outside_what_the_mount_shows_is_not_used(tmp_path: Path) -> None:
     """A container without a cgroup namespace: our path is not below the root of the mount."""
     own = "4:memory:/elsewhere\n"
     mounts = "32 25 0:28 /docker/abc /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n"
-    assert cgroups.find_parents(tree(tmp_path, own, mounts, {})) == Unavailable(
+    assert cgroups.find_parents(tree(tmp_path, own, mounts, {})) == MissingValue(
         "no control groups are mounted"
     )
 
@@ -134,12 +134,12 @@ def test_version_2_user_uses_the_nearest_delegated_group_without_processes(tmp_p
 def test_version_2_in_a_container_whose_groups_are_all_taken(tmp_path: Path) -> None:
     files = v2_group("sys/fs/cgroup", procs="1\n77\n")
     answer = cgroups.find_parents(tree(tmp_path, "0::/\n", V2_MOUNTS, files))
-    assert isinstance(answer, Unavailable) and "delegate" in answer.reason
+    assert isinstance(answer, MissingValue) and "delegate" in answer.reason
 
 
 def test_nothing_mounted(tmp_path: Path) -> None:
-    assert isinstance(cgroups.find_parents(tree(tmp_path, "", "", {})), Unavailable)
-    assert isinstance(cgroups.find_parents(tmp_path / "no-proc"), Unavailable)
+    assert isinstance(cgroups.find_parents(tree(tmp_path, "", "", {})), MissingValue)
+    assert isinstance(cgroups.find_parents(tmp_path / "no-proc"), MissingValue)
 
 
 LIMITS = GroupLimits(cpus=(0, 2), cpu_share=0.25, period_us=100_000, memory=1 << 20, weight=256)

@@ -9,7 +9,7 @@ import pytest
 
 from nearmetal.errors import StudyError, UsageError
 from nearmetal.images import ImageStore, builtin_definition, builtin_names, no_image
-from nearmetal.images.store import Made, checked_name, definition_key
+from nearmetal.images.store import TreeDescription, checked_name, definition_key
 from nearmetal.model.environments.image import ImageDefinition, Variant
 from nearmetal.study_file import Catalog, load_text
 from nearmetal.study_file.environments.images import load_definition, read_definition
@@ -130,7 +130,7 @@ def test_a_study_in_an_image_that_stands(tmp_path: Path) -> None:
     key = definition_key(own, "trixie")
     with store.making("own", key) as work:
         (work / "tree").mkdir()
-        made = Made(digest="d", origin="trixie", created="", size=0, packages=())
+        made = TreeDescription(digest="d", origin="trixie", created="", size=0, packages=())
         store.adopt("own", key, work, made)
     study = load_text(STUDY % ("own", "own"), "s.yaml", catalog(store))
     assert {e.image for e in study.environments} == {"own"} and study.images == (own,)

@@ -12,9 +12,9 @@ import pytest
 from nearmetal.errors import BusyError, UsageError
 from nearmetal.images import Image, ImageStore, in_use
 from nearmetal.images.digest import clamp_times, newest_time, tree_bytes, tree_digest
-from nearmetal.images.store import RECORD, Made
+from nearmetal.images.store import RECORD, TreeDescription
 
-MADE = Made(digest="d" * 64, origin="by hand", created="2026-01-01", size=1, packages=("a 1",))
+MADE = TreeDescription(digest="d" * 64, origin="by hand", created="2026-01-01", size=1, packages=("a 1",))
 
 
 @pytest.fixture

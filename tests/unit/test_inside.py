@@ -10,7 +10,7 @@ from typing import Any, cast
 import pytest
 
 from nearmetal.errors import TrialFailedError
-from nearmetal.host import LocalHost, Unavailable
+from nearmetal.host import LocalHost, MissingValue
 from nearmetal.host.counters.energy import EnergyMeter, energy_domains, energy_files
 from nearmetal.host.counters.files import NODE_FILES, CounterFiles
 from nearmetal.host.counters.procfiles import Counters, Scale, instance_counters
@@ -21,7 +21,7 @@ from nearmetal.model.record import RankPlace, TrialRecord
 from nearmetal.report.tables.inside import inside_of
 from nearmetal.samplers import SamplingCost, costs_in, sampling_cost
 from nearmetal.samplers.sampler import _cost
-from nearmetal.subjects.launching import Ran
+from nearmetal.subjects.launching import ProgramOutput
 from nearmetal.testing.plain import PLAIN
 from nearmetal.workloads.protocol import RankReport, SliceLine, parse_offered
 
@@ -89,7 +89,7 @@ def test_the_accounts_of_a_run_are_those_of_its_slowest_rank(
     user: float, system: float, wait: float | None
 ) -> None:
     slow = replace(report(1), wall=1.0, user=user, system=system)
-    ran = Ran(stdout="", stderr="", reports=(replace(slow, wall=0.5), slow), profiles=())
+    ran = ProgramOutput(stdout="", stderr="", reports=(replace(slow, wall=0.5), slow), profiles=())
     found = ran.accounts
     assert ran.parts is None
     if wait is None:  # threads took more CPU time than passed: nothing to divide
@@ -170,7 +170,7 @@ def package(root: Path, number: int, energy: int) -> Path:
 def test_energy_of_all_packages_over_their_wrap(tmp_path: Path) -> None:
     first, second = package(tmp_path, 0, 900_000), package(tmp_path, 1, 0)
     domains = energy_domains(tmp_path)
-    assert not isinstance(domains, Unavailable)
+    assert not isinstance(domains, MissingValue)
     assert [d.name for d in domains] == ["package-0", "package-1"]
     meter = EnergyMeter(domains)
     assert meter.read() == {"energy": 0.0}
@@ -184,9 +184,9 @@ def test_energy_of_all_packages_over_their_wrap(tmp_path: Path) -> None:
 
 def test_energy_that_cannot_be_read_is_absent(tmp_path: Path) -> None:
     absent = energy_domains(tmp_path)
-    assert isinstance(absent, Unavailable) and "RAPL" in absent.reason
+    assert isinstance(absent, MissingValue) and "RAPL" in absent.reason
     (package(tmp_path, 0, 1) / "energy_uj").unlink()
-    assert isinstance(energy_domains(tmp_path), Unavailable)
+    assert isinstance(energy_domains(tmp_path), MissingValue)
     assert energy_files() == {} or all(name.startswith("energy.") for name in energy_files())
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from nearmetal.errors import RunError, UnavailableError
-from nearmetal.host import Unavailable
+from nearmetal.host import MissingValue
 from nearmetal.host.facts.devices import (
     RECORD,
     DeviceState,
@@ -25,7 +25,7 @@ from nearmetal.host.facts.devices import (
 from nearmetal.model.environments.network import NetworkSettings
 from nearmetal.model.study import Attachment
 from nearmetal.network.devices import allocated
-from nearmetal.network.plan import Want
+from nearmetal.network.plan import NetworkRequest
 from nearmetal.testing.fake_host import FakeHost
 
 ROUTES = """Iface Destination Gateway Flags RefCnt Use Metric Mask MTU Window IRTT
@@ -55,7 +55,7 @@ class Card(FakeHost):
         for key, text in (usual | attributes).items():
             self.files[f"{self.tree}/class/net/{name}/{key}"] = f"{text}\n"
 
-    def read(self, path: str | Path) -> bytes | Unavailable:
+    def read(self, path: str | Path) -> bytes | MissingValue:
         here = Path(path)
         if self.card and here.name == "sriov_numvfs" and here.exists():
             return here.read_bytes()
@@ -83,12 +83,14 @@ def card(tmp_path: Path) -> Card:
     return host
 
 
-def want(attachment: Attachment, *devices: str, instances: int = 2, subnet: str | None = None) -> Want:
+def want(
+    attachment: Attachment, *devices: str, instances: int = 2, subnet: str | None = None
+) -> NetworkRequest:
     settings = NetworkSettings(devices=devices, subnet=subnet)
-    return Want(attachment=attachment, settings=settings, instances=instances)
+    return NetworkRequest(attachment=attachment, settings=settings, instances=instances)
 
 
-def ask(host: Card, *wants: Want, scratch: Path | None = None) -> list[tuple[str, ...] | str]:
+def ask(host: Card, *wants: NetworkRequest, scratch: Path | None = None) -> list[tuple[str, ...] | str]:
     """The devices of each want, or why it gets none."""
     with ExitStack() as stack:
         got = allocated(stack, host, wants, scratch or host.tree, host.tree)
@@ -118,7 +120,7 @@ def test_devices_that_are_none_for_us(
 ) -> None:
     host = Card(tmp_path, {name: attributes})
     found = device_state(host, name, tmp_path)
-    assert isinstance(found, Unavailable) and said in found.reason
+    assert isinstance(found, MissingValue) and said in found.reason
     assert ask(host, want(Attachment.PHYS, name, instances=1)) == [f"attachment phys: {found.reason}"]
 
 
@@ -166,7 +168,10 @@ def test_virtual_functions_are_switched_on_and_off_again(card: Card) -> None:
     sriov = want(Attachment.SRIOV, "ens1")
     with ExitStack() as stack:
         got = allocated(stack, card, [sriov, sriov], card.tree, card.tree)
-        assert [g.devices for g in got if isinstance(g, Want)] == [("ens1v0", "ens1v1"), ("ens1v2", "ens1v3")]
+        assert [g.devices for g in got if isinstance(g, NetworkRequest)] == [
+            ("ens1v0", "ens1v1"),
+            ("ens1v2", "ens1v3"),
+        ]
         assert card.numvfs.read_text() == "4\n"
         assert (card.tree / f"{RECORD}ens1").read_text() == "0\n"
     assert card.numvfs.read_text() == "0\n"

@@ -16,7 +16,7 @@ from nearmetal.model.environments.network import NetworkSettings
 from nearmetal.model.study import Attachment, NodeLink
 from nearmetal.network import ethtool, making, plan
 from nearmetal.network.nodes import SWITCH, UPLINK
-from nearmetal.network.plan import Want
+from nearmetal.network.plan import NetworkRequest
 from nearmetal.network.shapes import BRIDGE
 from nearmetal.network.topology import Link
 
@@ -47,7 +47,7 @@ class Kernel:
 
 def link_of(at: str) -> Link:
     """The end of the first node's link at the switch, or at the node."""
-    want = Want(
+    want = NetworkRequest(
         attachment=Attachment.VETH_BRIDGE, settings=NetworkSettings(), instances=2, nodes=2, link=LINK
     )
     (own,) = plan.plan_networks([want])

@@ -16,7 +16,7 @@ from nearmetal.model.study import Arm, Attachment, Environment, NodeLink, Placem
 from nearmetal.network import plan
 from nearmetal.network.build import Emulation
 from nearmetal.network.nodes import SWITCH, UPLINK
-from nearmetal.network.plan import NetworkPlan, Want
+from nearmetal.network.plan import NetworkPlan, NetworkRequest
 from nearmetal.node.links import relay_argv
 from nearmetal.report.tables.cells import shape_text
 
@@ -24,8 +24,10 @@ TOOLS = Tools(directory=Path("/opt/nm"))
 LINK = NodeLink(rate=1e8, delay=1e-4, queue=20_000)
 
 
-def want(attachment: Attachment, *, nodes: int = 3, instances: int = 6, link: NodeLink = LINK) -> Want:
-    return Want(
+def want(
+    attachment: Attachment, *, nodes: int = 3, instances: int = 6, link: NodeLink = LINK
+) -> NetworkRequest:
+    return NetworkRequest(
         attachment=attachment,
         settings=NetworkSettings(),
         instances=instances,
@@ -34,7 +36,7 @@ def want(attachment: Attachment, *, nodes: int = 3, instances: int = 6, link: No
     )
 
 
-def one(asked: Want) -> NetworkPlan:
+def one(asked: NetworkRequest) -> NetworkPlan:
     (own,) = plan.plan_networks([asked])
     return own
 
@@ -94,7 +96,7 @@ def test_each_arm_has_nodes_of_its_own() -> None:
         (want(Attachment.VETH_BRIDGE, instances=300), "no addresses for 3 nodes and 300 instances"),
     ],
 )
-def test_what_no_nodes_can_be_is_refused(asked: Want, said: str) -> None:
+def test_what_no_nodes_can_be_is_refused(asked: NetworkRequest, said: str) -> None:
     with pytest.raises(UsageError, match=said):
         one(asked)
 

@@ -14,15 +14,15 @@ from nearmetal.errors import UsageError
 from nearmetal.model.environments.network import NetworkSettings, Offloads
 from nearmetal.model.study import Attachment
 from nearmetal.network import plan
-from nearmetal.network.plan import NetworkPlan, Want
+from nearmetal.network.plan import NetworkPlan, NetworkRequest
 from nearmetal.network.topology import HUB, Link
 
 BUILT = [a for a in Attachment if a.seated and not a.on_device]
 KINDS = [(a, mode) for a in BUILT for mode in (a.modes or (None,))]
 
 
-def want(attachment: Attachment, instances: int = 2, **settings: object) -> Want:
-    return Want(
+def want(attachment: Attachment, instances: int = 2, **settings: object) -> NetworkRequest:
+    return NetworkRequest(
         attachment=attachment,
         settings=NetworkSettings(**settings),  # type: ignore[arg-type]
         instances=instances,
@@ -158,7 +158,7 @@ def test_too_many_networks() -> None:
 def test_devices_go_on_where_the_addresses_of_the_last_arm_end() -> None:
     settings = NetworkSettings(devices=("x1", "x2", "x3"), subnet="192.0.2.0/24")
     wants = [
-        Want(attachment=Attachment.PHYS, settings=settings, instances=len(d), devices=d)
+        NetworkRequest(attachment=Attachment.PHYS, settings=settings, instances=len(d), devices=d)
         for d in (("x1", "x2"), ("x3",))
     ]
     first, second = plan.plan_networks(wants)

@@ -14,7 +14,7 @@ from tests.golden import sample_analysis as sample
 from nearmetal.analysis.roofs import wanted, with_roofs, words
 from nearmetal.errors import RunError
 from nearmetal.model.result import Cell, Interval
-from nearmetal.model.roof import ROOF_KERNELS, MeasuredRoof, Wanted, read_roofs, roof_record
+from nearmetal.model.roof import ROOF_KERNELS, MeasuredRoof, RoofRequest, read_roofs, roof_record
 from nearmetal.model.study import ApplicationWorkload, Better, KernelWorkload, Study
 from nearmetal.report.charts.cells import absolute
 from nearmetal.report.charts.parts import PAGE
@@ -239,9 +239,9 @@ class Machine:
 def test_each_is_measured_some_times_between_blocks_and_kept(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    asked: list[Wanted] = []
+    asked: list[RoofRequest] = []
 
-    def measure(_: Any, wish: Wanted, __: str, ___: Path) -> MeasuredRoof:
+    def measure(_: Any, wish: RoofRequest, __: str, ___: Path) -> MeasuredRoof:
         asked.append(wish)
         if wish.name == "bandwidth":
             raise RunError("no message came")
@@ -276,7 +276,7 @@ def test_each_is_measured_some_times_between_blocks_and_kept(
     assert "no upper bound for bandwidth: no message came" in said.notes[0]
     kept = {w for w in asked if w.name != "bandwidth" and not w.place}
 
-    def measured(place: str) -> list[Wanted]:
+    def measured(place: str) -> list[RoofRequest]:
         return [w for w in asked if w.name != "bandwidth" and w.place == place]
 
     assert run(50) == first
@@ -292,7 +292,7 @@ def test_no_more_than_a_share_of_the_time_goes_into_roofs(
 ) -> None:
     now = [0.0]
 
-    def measure(_: Any, wish: Wanted, __: str, ___: Path) -> MeasuredRoof:
+    def measure(_: Any, wish: RoofRequest, __: str, ___: Path) -> MeasuredRoof:
         now[0] += 3.0
         return roof(wish.name, 1.0, "B/s", ranks=wish.ranks, transport=wish.transport, place=wish.place)
 

@@ -1,5 +1,6 @@
-"""The whole analysis of a run: every comparison of the study, the noise floor, and which data were not used
-and why."""
+"""The whole analysis of a run: every comparison of the study, the noise floor, and the data that were not
+used.
+"""
 
 from __future__ import annotations
 

@@ -67,7 +67,7 @@ class Question:
 
     @property
     def sides(self) -> tuple[Side, Side]:
-        """The environment's side and the baseline's side. The baseline's side is always its first run, A1."""
+        """Return the environment's side and the baseline's side, which is always its first run, A1."""
         return (self.arm.name, self.aa), (self.baseline.name, False)
 
 

@@ -18,7 +18,7 @@ from ..model.roof import (
     SOCKETS,
     TRIAD,
     MeasuredRoof,
-    Wanted,
+    RoofRequest,
 )
 from ..model.study import (
     ApplicationWorkload,
@@ -80,9 +80,9 @@ UNDER: Mapping[tuple[str, str], Under] = {
 }
 
 
-def wanted(study: Study) -> tuple[Wanted, ...]:
+def wanted(study: Study) -> tuple[RoofRequest, ...]:
     """Return the roofs that bound metrics of a study, each once."""
-    out: dict[Wanted, None] = {}
+    out: dict[RoofRequest, None] = {}
     for arm in study.arms():
         for workload in study.workloads:
             if arm.environment.takes(workload.name):
@@ -92,7 +92,7 @@ def wanted(study: Study) -> tuple[Wanted, ...]:
     return tuple(out)
 
 
-def _wanted(kind: str, alone: bool, arm: Arm) -> Wanted | None:
+def _wanted(kind: str, alone: bool, arm: Arm) -> RoofRequest | None:
     """Return the roof of this kind for an arm, or None if the storage of the arm is not on a known disk.
 
     The latency of TCP is bounded by the latency of plain sockets over the same route: the seats of the arm,
@@ -101,12 +101,12 @@ def _wanted(kind: str, alone: bool, arm: Arm) -> Wanted | None:
     if kind in (DISK_READ, DISK_WRITE):
         storage = arm.environment.storage
         disk = "" if storage is None else storage.disk
-        return Wanted(name=kind, ranks=1, transport="", place=disk) if disk else None
+        return RoofRequest(name=kind, ranks=1, transport="", place=disk) if disk else None
     if kind == SOCKETS or (kind == LATENCY and arm.transport is Transport.TCP):
-        return Wanted(name=SOCKETS, ranks=2, transport=Transport.TCP.value, place=_seats(arm))
+        return RoofRequest(name=SOCKETS, ranks=2, transport=Transport.TCP.value, place=_seats(arm))
     if kind in (LATENCY, BANDWIDTH):
-        return Wanted(name=kind, ranks=2, transport=arm.transport.value)
-    return Wanted(name=kind, ranks=1 if alone else arm.placement.ranks, transport="")
+        return RoofRequest(name=kind, ranks=2, transport=arm.transport.value)
+    return RoofRequest(name=kind, ranks=1 if alone else arm.placement.ranks, transport="")
 
 
 def _seats(arm: Arm) -> str:

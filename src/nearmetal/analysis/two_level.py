@@ -22,7 +22,7 @@ from .verdict import judge
 
 
 class Quantity(StrEnum):
-    """What is compared over boots.
+    """The quantity that is compared over boots.
 
     VALUE: the value of an arm itself.
     COST: the overhead of an arm against the baseline of its own run.

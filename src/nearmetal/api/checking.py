@@ -161,7 +161,7 @@ def _builds_images(host: Host) -> Check:
 
 def _inside(machine: Machine) -> Iterator[Check]:
     """Check which counters can be read inside a run."""
-    from ..host import Unavailable
+    from ..host import MissingValue
     from ..host.counters.energy import energy_domains
     from ..meters.inside import offered_events
     from ..report.tables.inside import events_words
@@ -175,7 +175,7 @@ def _inside(machine: Machine) -> Iterator[Check]:
     remedy = "sysctl kernel.perf_event_paranoid=2" if forbidden else ""
     yield Check(state=state, what="perf events", why=said, remedy=remedy)
     energy = energy_domains()
-    if isinstance(energy, Unavailable):
+    if isinstance(energy, MissingValue):
         yield Check(state=NOT_HERE, what="energy", why=energy.reason)
     else:
         yield Check(state=WORKS, what="energy", why=f"RAPL: {', '.join(d.name for d in energy)}")

@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import Any
 
 from ..host import Host
-from ..host.base import Unavailable
+from ..host.base import MissingValue
 from .contract import Tools
 
 ASK_SECONDS = 60.0
@@ -48,7 +48,7 @@ def machine_name(host: Host) -> str:
     """Return maker and product, such as 'QEMU Standard PC (Q35 + ICH9, 2009)', or a text that says that they
     are not known."""
     texts = [host.read(f"{_DMI}/{item}") for item in ("sys_vendor", "product_name")]
-    words = [" ".join(t.decode(errors="replace").split()) for t in texts if not isinstance(t, Unavailable)]
+    words = [" ".join(t.decode(errors="replace").split()) for t in texts if not isinstance(t, MissingValue)]
     return " ".join(filter(None, words)) or "a machine that does not tell its maker"
 
 

@@ -7,8 +7,7 @@ import re
 from pathlib import Path
 
 from ..errors import UnavailableError
-from ..host import Host
-from ..host import Unavailable as Absent
+from ..host import Host, MissingValue
 from ..model.environments.guest import GuestSettings, Nic
 from .contract import Unavailable
 
@@ -116,7 +115,7 @@ def require_memory(host: Host, what: str, wanted: int, *, huge: bool) -> None:
     huge: whether in huge pages.
     """
     text = host.read("/proc/meminfo")
-    if isinstance(text, Absent):
+    if isinstance(text, MissingValue):
         return
     found = {m[1]: int(m[2]) for m in _MEMINFO.finditer(text.decode(errors="replace"))}
     free = found.get("MemAvailable", wanted) << 10

@@ -9,8 +9,7 @@ from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
 
-from ..host import Host, cgroups
-from ..host import Unavailable as NoGroups
+from ..host import Host, MissingValue, cgroups
 from ..model.capabilities import BARE_ATTACHMENTS, Capabilities
 from ..model.study import Attachment
 from .contract import Available, InstanceRequest, Tools, Unavailable
@@ -35,7 +34,7 @@ class Handicap:
         if missing is not None:
             return missing
         parents = cgroups.machine_parents()
-        if isinstance(parents, NoGroups):
+        if isinstance(parents, MissingValue):
             notes: tuple[str, ...] = (f"extra_work only, no cpu_quota: {parents.reason}",)
         elif "cpu" not in parents.controllers:
             notes = ("extra_work only, no cpu_quota: no cpu controller",)

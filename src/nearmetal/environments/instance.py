@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import RunError, UnavailableError
-from ..host import REPORT_FD, Host, Launched, cgroups
-from ..host import Unavailable as NoGroups
+from ..host import REPORT_FD, Host, Launched, MissingValue, cgroups
 from ..host.processes import labelled as processes
 from ..model.environments.image import HOST
 from ..model.study import Limits
@@ -110,14 +109,14 @@ def control_groups(
     parents = cgroups.machine_parents()
     if from_top and isinstance(parents, cgroups.Parents):
         parents = cgroups.at_the_top(parents)
-    usable = frozenset[str]() if isinstance(parents, NoGroups) else parents.controllers
+    usable = frozenset[str]() if isinstance(parents, MissingValue) else parents.controllers
     if not needed <= usable:
-        reason = parents.reason if isinstance(parents, NoGroups) else "no such controller here"
+        reason = parents.reason if isinstance(parents, MissingValue) else "no such controller here"
         raise UnavailableError(
             f"environment {request.environment.name} limits {' and '.join(sorted(needed))}: {reason}",
             remedy="run as root, or take the limits out of the environment",
         )
-    if isinstance(parents, NoGroups):
+    if isinstance(parents, MissingValue):
         yield {}
         return
     made = cgroups.directories(parents, request.label, wanted | needed)
@@ -152,7 +151,7 @@ def occupied(groups: Mapping[str, Path]) -> Iterator[Mapping[str, Path]]:
 def group_notes() -> tuple[str, ...]:
     """Return what differs on this machine because control groups are missing."""
     parents = cgroups.machine_parents()
-    if isinstance(parents, NoGroups):
+    if isinstance(parents, MissingValue):
         return (f"affinity instead of cpuset, no accounts per instance: {parents.reason}",)
     lacking = sorted(CONTROLLERS - parents.controllers)
     return (f"no control group of {', '.join(lacking)}",) if lacking else ()

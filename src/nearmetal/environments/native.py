@@ -13,8 +13,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 
 from ..errors import UnavailableError
-from ..host import REPORT_FD, Host, cgroups
-from ..host import Unavailable as NoGroups
+from ..host import REPORT_FD, Host, MissingValue, cgroups
 from ..host.processes import labelled as processes
 from ..model.capabilities import BARE_ATTACHMENTS, Capabilities
 from ..model.environments.image import HOST
@@ -48,7 +47,7 @@ class Native:
         if missing is not None:
             return missing
         parents = cgroups.machine_parents()
-        notes = (f"no accounts per instance: {parents.reason}",) if isinstance(parents, NoGroups) else ()
+        notes = (f"no accounts per instance: {parents.reason}",) if isinstance(parents, MissingValue) else ()
         return probe(self, host, tools, Attachment.HOST, notes=notes)
 
     def start(

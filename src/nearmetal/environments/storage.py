@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import NearmetalError, RunError, UnavailableError
-from ..host import Host, cgroups, namespaces
-from ..host import Unavailable as Unknown
+from ..host import Host, MissingValue, cgroups, namespaces
 from ..host.runtime import outside_directory, scratch_directory
 from ..model.environments import environment as model
 from ..model.study import Storage, StorageKind
@@ -88,7 +87,7 @@ def why_no_kind(host: Host, kind: StorageKind) -> Unavailable | None:
             )
     if kind is StorageKind.NFS:
         known = host.read("/proc/filesystems")
-        if isinstance(known, Unknown) or not {b"nfs", b"nfs4"} & set(known.split()):
+        if isinstance(known, MissingValue) or not {b"nfs", b"nfs4"} & set(known.split()):
             return Unavailable(
                 reason="storage nfs: this kernel has no NFS client (yet)", remedy="modprobe nfs"
             )

@@ -11,7 +11,7 @@ from .processes.failure import describe_failure, failed_program, find_message, l
 
 
 @dataclass(frozen=True)
-class Unavailable:
+class MissingValue:
     """A value that this machine does not provide. It is never replaced by zero.
 
     reason: why it is unavailable.
@@ -154,7 +154,7 @@ class Host(Protocol):
         seconds; it is killed then.
         """
 
-    def read(self, path: str | Path) -> bytes | Unavailable:
+    def read(self, path: str | Path) -> bytes | MissingValue:
         """Return the contents of a whole file; meant for /proc and /sys."""
 
     def which(self, program: str) -> str | None:

@@ -19,7 +19,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from ..errors import RunError
-from .base import Unavailable
+from .base import MissingValue
 from .counters.block_accounts import counts_blocks
 from .processes.labelled import ancestors
 
@@ -135,7 +135,7 @@ def own_everywhere(root: Path = Path("/")) -> tuple[Path, ...]:
     return tuple(dict.fromkeys(found))
 
 
-def find_parents(root: Path = Path("/")) -> Parents | Unavailable:
+def find_parents(root: Path = Path("/")) -> Parents | MissingValue:
     """Find the directories in which this process may make groups.
 
     root: root of another directory tree, for tests.
@@ -144,7 +144,7 @@ def find_parents(root: Path = Path("/")) -> Parents | Unavailable:
         groups = parse_own_groups((root / "proc/self/cgroup").read_text())
         mounts = parse_mounts((root / "proc/self/mountinfo").read_text())
     except OSError as e:
-        return Unavailable(f"{e.filename}: {e.strerror}")
+        return MissingValue(f"{e.filename}: {e.strerror}")
     own = {name: root / path.relative_to("/") for name, path in own_directories(groups, mounts).items()}
     version1 = {name: own[name] for name in CONTROLLERS if name in own and os.access(own[name], os.W_OK)}
     if "blkio" in version1 and not counts_blocks(version1["blkio"], root):
@@ -152,14 +152,14 @@ def find_parents(root: Path = Path("/")) -> Parents | Unavailable:
     if version1:
         return Parents(version1=version1, unified=None, controllers=frozenset(version1))
     if any(name in own for name in CONTROLLERS):
-        return Unavailable("the control groups are not writable for this user")
+        return MissingValue("the control groups are not writable for this user")
     if UNIFIED not in own:
-        return Unavailable("no control groups are mounted")
+        return MissingValue("no control groups are mounted")
     return _unified_parent(own[UNIFIED], root / mounts[UNIFIED][1].lstrip("/"))
 
 
 @lru_cache(maxsize=1)
-def machine_parents() -> Parents | Unavailable:
+def machine_parents() -> Parents | MissingValue:
     """Return find_parents() of this machine, computed only once."""
     return find_parents()
 
@@ -171,7 +171,7 @@ def _mount_points() -> dict[str, Path]:
     return {name: Path(point) for name, (_, point) in mounts.items()}
 
 
-def _unified_parent(own: Path, mount: Path) -> Parents | Unavailable:
+def _unified_parent(own: Path, mount: Path) -> Parents | MissingValue:
     """Find the nearest group, from our own upwards, that may have children with controllers.
 
     The group must be writable, and so must its cgroup.procs, because we move processes across it. It must
@@ -188,7 +188,7 @@ def _unified_parent(own: Path, mount: Path) -> Parents | Unavailable:
                     return Parents(version1={}, unified=directory, controllers=enabled)
         if directory == mount:
             break
-    return Unavailable(
+    return MissingValue(
         "no control group here may be given children with controllers (delegate one, or be root)"
     )
 

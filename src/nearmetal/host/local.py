@@ -13,7 +13,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import IO
 
-from .base import Completed, Launched, Process, Unavailable
+from .base import Completed, Launched, MissingValue, Process
 from .processes.bounded import Drain
 from .processes.conversation import Conversation
 from .processes.failure import CANNOT_START, NOT_FOUND, TIMED_OUT
@@ -169,7 +169,7 @@ class LocalHost:
     ) -> Launched:
         return launch_helper(argv, expect=expect, timeout=timeout, env=env, inherit=inherit)
 
-    def read(self, path: str | Path) -> bytes | Unavailable:
+    def read(self, path: str | Path) -> bytes | MissingValue:
         # Use no buffered file object, which is slower: counters are read about twenty times per trial.
         try:
             fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
@@ -181,7 +181,7 @@ class LocalHost:
                 os.close(fd)
             return b"".join(chunks)
         except OSError as e:
-            return Unavailable(f"{path}: {e.strerror}")
+            return MissingValue(f"{path}: {e.strerror}")
 
     def which(self, program: str) -> str | None:
         return shutil.which(program)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import RunError, UnavailableError
-from .base import Completed, Host, Launched, Process, Unavailable
+from .base import Completed, Host, Launched, MissingValue, Process
 from .processes.labelled import LABEL_VARIABLE
 from .runtime import short_directory
 
@@ -167,9 +167,9 @@ class SshHost:
         if not done.ok:
             raise RunError(f"{self.name}: {source.name} is not copied: {done.failure()}")
 
-    def read(self, path: str | Path) -> bytes | Unavailable:
+    def read(self, path: str | Path) -> bytes | MissingValue:
         done = self.run(["cat", str(path)], timeout=READ_SECONDS)
-        return done.stdout.encode() if done.ok else Unavailable(f"{path}: {done.failure()}")
+        return done.stdout.encode() if done.ok else MissingValue(f"{path}: {done.failure()}")
 
     def which(self, program: str) -> str | None:
         """Return the path of a program, or None. /usr/sbin and /sbin are searched too, because they are often

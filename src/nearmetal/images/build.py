@@ -20,7 +20,7 @@ from ..model.environments.image import ImageDefinition
 from .build_errors import disk_full, failure
 from .digest import clamp_times, tree_bytes, tree_digest
 from .sources import archive_lines, resolved_suite
-from .store import Image, ImageStore, Made, definition_key, making_label
+from .store import Image, ImageStore, TreeDescription, definition_key, making_label
 
 BUILD_SECONDS = 3600.0
 HOSTS = "127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n"
@@ -168,10 +168,10 @@ def _unpack(host: Host, name: str, work: Path) -> None:
     (work / "tree.tar").unlink()
 
 
-def finished(tree: Path, origin: str, epoch: int | None) -> Made:
+def finished(tree: Path, origin: str, epoch: int | None) -> TreeDescription:
     """Remove what belongs to this machine from a tree, and return its description.
 
-    origin: see Made.
+    origin: see TreeDescription.
     epoch: latest time of any file in it; None if it was made elsewhere.
     """
     if epoch is not None:
@@ -185,7 +185,7 @@ def finished(tree: Path, origin: str, epoch: int | None) -> Made:
         hosts.chmod(0o644)
     if epoch is not None:
         clamp_times(tree, epoch)
-    return Made(
+    return TreeDescription(
         digest=tree_digest(tree),
         origin=origin,
         created=datetime.now(UTC).isoformat(timespec="seconds"),

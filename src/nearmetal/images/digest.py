@@ -1,4 +1,4 @@
-"""The digest of a tree's contents; and its times, made equal in all builds of one day."""
+"""Computes the digest of a directory tree, and clamps its time stamps so that builds of one day are equal."""
 
 from __future__ import annotations
 
@@ -75,8 +75,11 @@ def newest_time(tree: Path) -> int:
 
 
 def clamp_times(tree: Path, epoch: int) -> None:
-    """Set all times after epoch (Unix seconds) to epoch, since files written while a tree was made must not
-    differ between builds."""
+    """Set all times after epoch to epoch, so that times of files made by a build do not differ between
+    builds.
+
+    epoch: in Unix seconds.
+    """
     for _, entry in entries(tree):
         if entry.stat(follow_symlinks=False).st_mtime > epoch:
             os.utime(entry.path, (epoch, epoch), follow_symlinks=False)

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 
 from ..errors import UnavailableError
-from ..host import Host, Unavailable
+from ..host import Host, MissingValue
 from ..model.environments.image import HOST, ImageDefinition
 
 _INDEXES = "$(REPO_URI)|$(RELEASE)|$(ORIGIN)|$(COMPONENT)"
@@ -67,7 +67,9 @@ def own_archives(indexes: str, system: str, codename: str, suite: str) -> tuple[
 
 def _system(host: Host) -> tuple[str, str]:
     text = host.read("/etc/os-release")
-    lines: Sequence[str] = [] if isinstance(text, Unavailable) else text.decode(errors="replace").splitlines()
+    lines: Sequence[str] = (
+        [] if isinstance(text, MissingValue) else text.decode(errors="replace").splitlines()
+    )
     found = {
         m[1]: m[2] for line in lines if (m := re.fullmatch(r'(ID|VERSION_CODENAME)="?([\w.-]*)"?', line))
     }

@@ -58,7 +58,7 @@ class Image:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Made:
+class TreeDescription:
     """Description of a tree when its entry is complete; see Image."""
 
     digest: str
@@ -123,7 +123,7 @@ class ImageStore:
         directory = self.directory / "trees" / key
         try:
             record = json.loads((directory / RECORD).read_text())
-            made = Made(**{**record, "packages": tuple(record["packages"])})
+            made = TreeDescription(**{**record, "packages": tuple(record["packages"])})
         except (OSError, ValueError, TypeError, KeyError):
             return None
         return Image(name=name, key=key, directory=directory, **vars(made))
@@ -149,7 +149,7 @@ class ImageStore:
             finally:
                 remove_tree(work)
 
-    def adopt(self, name: str, key: str, work: Path, made: Made) -> Image:
+    def adopt(self, name: str, key: str, work: Path, made: TreeDescription) -> Image:
         """Store the entry that was made in work/tree under the name."""
         (work / RECORD).write_text(json.dumps(asdict(made), indent=1))
         target = self.directory / "trees" / key

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 
 from ..environments import Instance, Tools
 from ..errors import RunError
-from ..host import Host, Unavailable
+from ..host import Host, MissingValue
 from ..host.counters.energy import energy_domains
 from ..host.counters.files import CounterFiles
 from ..host.counters.procfiles import Counters
@@ -157,6 +157,6 @@ def inside_record(design: Design, events: Sequence[str], offered: Mapping[str, s
         "sample_every": design.sample_every,
         "perf_events": list(events),
         "perf_events_absent": {**absent, **dict.fromkeys(lost, reason)},
-        "energy": [d.name for d in energy] if not isinstance(energy, Unavailable) else None,
-        "energy_absent": energy.reason if isinstance(energy, Unavailable) else None,
+        "energy": [d.name for d in energy] if not isinstance(energy, MissingValue) else None,
+        "energy_absent": energy.reason if isinstance(energy, MissingValue) else None,
     }

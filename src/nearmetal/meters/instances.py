@@ -24,7 +24,7 @@ _LAST_SAMPLE = 60.0
 """Seconds to wait for a requested sample. A guest on an emulated machine is slow."""
 
 
-class _Inside:
+class _GuestSampling:
     """Sampling in one guest of the arm. Guest and machine clocks are compared before the first run and at the
     end."""
 
@@ -92,7 +92,7 @@ class InstanceCounters:
         self._trial, self._sampler, self._instances = arm.trial.id, sampler, arm.instances
         self._stream = Stream(sampler.raw, local_scale())
         self._windows: dict[str, list[Window]] = {}
-        self._guests = [_Inside(arm, i, i) for i in arm.instances if isinstance(i, Guest)]
+        self._guests = [_GuestSampling(arm, i, i) for i in arm.instances if isinstance(i, Guest)]
         for guest in self._guests:
             stack.enter_context(guest.sampler)
         # Take a sample before the first run, so that there is one to begin from.

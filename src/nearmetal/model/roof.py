@@ -14,7 +14,7 @@ DISK_READ, DISK_WRITE = "disk-read", "disk-write"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Wanted:
+class RoofRequest:
     """An upper bound that a study needs for its metrics.
 
     place: directory on the disk that it is measured on, or the arm whose network it is measured over.
@@ -96,7 +96,7 @@ class MeasuredRoof:
     place: str = ""
     rounds: int = 1
 
-    def fits(self, wanted: Wanted) -> bool:
+    def fits(self, wanted: RoofRequest) -> bool:
         """Return whether this is the upper bound that is wanted."""
         same = (self.name, self.transport, self.place) == (wanted.name, wanted.transport, wanted.place)
         return same and self.ranks in (None, wanted.ranks)

@@ -30,7 +30,7 @@ from .devices import allocated, register_give_back
 from .differences import differences
 from .nodes import SWITCH
 from .openvswitch import open_vswitch
-from .plan import NetworkPlan, Want
+from .plan import NetworkPlan, NetworkRequest
 from .shapes import BRIDGE, HUB_PORT
 from .topology import HUB
 
@@ -126,7 +126,7 @@ class Network:
 @contextmanager
 def build_networks(
     label: str,
-    wants: Sequence[Want],
+    wants: Sequence[NetworkRequest],
     scratch: Path,
     *,
     user_namespace_holder: Holder | None = None,
@@ -152,7 +152,7 @@ def build_networks(
 @contextmanager
 def attempted_networks(
     label: str,
-    wants: Sequence[Want],
+    wants: Sequence[NetworkRequest],
     scratch: Path,
     *,
     user_namespace_holder: Holder | None = None,
@@ -163,11 +163,11 @@ def attempted_networks(
     machine = host or LocalHost()
     with ExitStack() as stack:
         ready = allocated(stack, machine, wants, scratch)
-        usable = [i for i, want in enumerate(ready) if isinstance(want, Want)]
+        usable = [i for i, want in enumerate(ready) if isinstance(want, NetworkRequest)]
         out: dict[int, Network | UnavailableError] = {
             i: want for i, want in enumerate(ready) if isinstance(want, UnavailableError)
         }
-        wants = [want for want in ready if isinstance(want, Want)]
+        wants = [want for want in ready if isinstance(want, NetworkRequest)]
         plans = plan.plan_networks(wants)
         places = _Places(stack, label, plans, user_namespace_holder)
         ours, theirs = _meter_sockets(stack, sum(len(own) for own in places.paths))

@@ -12,7 +12,7 @@ from ipaddress import IPv4Network
 from pathlib import Path
 
 from ..errors import RunError, UnavailableError
-from ..host import Host, Unavailable
+from ..host import Host, MissingValue
 from ..host.facts.devices import (
     RECORD,
     SYS,
@@ -27,21 +27,21 @@ from ..host.facts.devices import (
 from ..model.record import JsonValue
 from ..model.study import Attachment
 from . import ethtool
-from .plan import RANGE, Want
+from .plan import RANGE, NetworkRequest
 
 _TIMEOUT = 60.0
 
 
 def allocated(
-    stack: ExitStack, host: Host, wants: Sequence[Want], scratch: Path, sys: Path = SYS
-) -> list[Want | UnavailableError]:
+    stack: ExitStack, host: Host, wants: Sequence[NetworkRequest], scratch: Path, sys: Path = SYS
+) -> list[NetworkRequest | UnavailableError]:
     """Return the wants with a device for each instance if they take devices; an error if there are too few.
 
     scratch: directory of the run, for records of what must be undone after kill -9.
     stack: undoes what is enabled for them.
     """
     taken: set[str] = set()
-    out: list[Want | UnavailableError] = []
+    out: list[NetworkRequest | UnavailableError] = []
     for want in wants:
         if not want.attachment.on_device:
             out.append(want)
@@ -56,7 +56,7 @@ def allocated(
     return out
 
 
-def _still_wanted(wants: Sequence[Want], like: Want, begin: int) -> int:
+def _still_wanted(wants: Sequence[NetworkRequest], like: NetworkRequest, begin: int) -> int:
     """Return how many devices this want and later equal ones need in total."""
     return sum(
         w.instances for w in wants[begin:] if (w.attachment, w.settings) == (like.attachment, like.settings)
@@ -64,7 +64,7 @@ def _still_wanted(wants: Sequence[Want], like: Want, begin: int) -> int:
 
 
 def _devices(
-    stack: ExitStack, host: Host, want: Want, taken: set[str], wanted: int, scratch: Path, sys: Path
+    stack: ExitStack, host: Host, want: NetworkRequest, taken: set[str], wanted: int, scratch: Path, sys: Path
 ) -> tuple[str, ...]:
     kind = want.attachment.value
     if not host.is_root():
@@ -84,7 +84,7 @@ def _devices(
         )
     for name in found:
         state = device_state(host, name, sys)
-        if isinstance(state, Unavailable):
+        if isinstance(state, MissingValue):
             raise UnavailableError(
                 f"attachment {kind}: {state.reason}",
                 remedy="name another, or free it: ip address flush dev DEVICE",
@@ -94,7 +94,7 @@ def _devices(
 
 
 def _functions(
-    stack: ExitStack, host: Host, want: Want, wanted: int, scratch: Path, sys: Path
+    stack: ExitStack, host: Host, want: NetworkRequest, wanted: int, scratch: Path, sys: Path
 ) -> tuple[str, ...]:
     """Return virtual functions of the named devices: those that exist, or as many new ones as needed."""
     found: list[str] = []
@@ -114,7 +114,7 @@ def _functions(
     return tuple(found)
 
 
-def _refuse_range_in_use(host: Host, want: Want) -> None:
+def _refuse_range_in_use(host: Host, want: NetworkRequest) -> None:
     """Raises UnavailableError if the network's addresses are used on the machine. Such a network is not
     limited to namespaces of nearmetal's."""
     subnet = IPv4Network(want.settings.subnet or RANGE)

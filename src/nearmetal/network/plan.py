@@ -29,7 +29,7 @@ MAX_NETWORKS = 1 << (_PREFIX - RANGE.prefixlen)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Want:
+class NetworkRequest:
     """The network that the instances of one arm need.
 
     devices: devices of the machine that were found for them, by instance, if they take any.
@@ -91,7 +91,7 @@ class NetworkPlan:
         )
 
 
-def plan_networks(wants: Sequence[Want]) -> tuple[NetworkPlan, ...]:
+def plan_networks(wants: Sequence[NetworkRequest]) -> tuple[NetworkPlan, ...]:
     """Return the networks in order. Their groups, one after the other, are the wants in the order of
     groups_of().
 
@@ -112,7 +112,7 @@ def plan_networks(wants: Sequence[Want]) -> tuple[NetworkPlan, ...]:
     return tuple(plans)
 
 
-def groups_of(wants: Sequence[Want]) -> tuple[tuple[int, ...], ...]:
+def groups_of(wants: Sequence[NetworkRequest]) -> tuple[tuple[int, ...], ...]:
     """Return for each network the numbers of the wants that share it."""
     out: dict[object, list[int]] = {}
     for i, want in enumerate(wants):
@@ -122,12 +122,12 @@ def groups_of(wants: Sequence[Want]) -> tuple[tuple[int, ...], ...]:
     return tuple(tuple(members) for members in out.values())
 
 
-def mode_of(want: Want) -> str | None:
+def mode_of(want: NetworkRequest) -> str | None:
     """Return the requested mode, or else the default; None if the attachment has none."""
     return want.settings.mode or next(iter(want.attachment.modes), None)
 
 
-def _plan(number: int, wants: Sequence[Want], skipped: int) -> NetworkPlan:
+def _plan(number: int, wants: Sequence[NetworkRequest], skipped: int) -> NetworkPlan:
     first = wants[0]
     if first.nodes > 1:
         return _plan_nodes(number, first)
@@ -175,7 +175,7 @@ def _plan(number: int, wants: Sequence[Want], skipped: int) -> NetworkPlan:
     )
 
 
-def _plan_nodes(number: int, want: Want) -> NetworkPlan:
+def _plan_nodes(number: int, want: NetworkRequest) -> NetworkPlan:
     """Return the plan of emulated nodes with the instances of one arm."""
     bare = not want.attachment.seated
     if not bare and want.attachment is not Attachment.VETH_BRIDGE:
@@ -220,7 +220,7 @@ def _plan_nodes(number: int, want: Want) -> NetworkPlan:
     )
 
 
-def _subnet(number: int, want: Want) -> IPv4Network:
+def _subnet(number: int, want: NetworkRequest) -> IPv4Network:
     if want.settings.subnet is not None:
         return IPv4Network(want.settings.subnet)
     return IPv4Network((int(RANGE[number << (RANGE.max_prefixlen - _PREFIX)]), _PREFIX))

@@ -14,8 +14,7 @@ from ..environments.holder import user_namespace_holder
 from ..environments.kept import find_all, remove_any
 from ..environments.storage import DISKS, SHARED, mounted_once
 from ..errors import NearmetalError
-from ..host import LocalHost, cgroups
-from ..host import Unavailable as Absent
+from ..host import LocalHost, MissingValue, cgroups
 from ..host.counters.energy import EnergyMeter, energy_domains
 from ..host.counters.files import CounterFiles, node_paths
 from ..host.counters.network_meter import NetworkMeter, open_descriptors
@@ -24,7 +23,7 @@ from ..model.environments.image import HOST
 from ..model.record import JsonValue
 from ..model.study import Arm, Reach, Storage, Study, Transport
 from ..network.build import Network, build_networks
-from ..network.plan import Want
+from ..network.plan import NetworkRequest
 from .arms.instances import Instances
 from .arms.kept_groups import KeptGroups, kept_groups
 from .arms.seats import prepare_seats
@@ -142,8 +141,8 @@ def sweep(progress: Progress, label: str | None = None) -> None:
         progress.note(f"removed what a killed run had left: {', '.join(sorted(removed))}")
 
 
-def _wanted_networks(arms: Mapping[str, Arm], first_baseline: str) -> dict[tuple[str, bool], Want]:
-    wanted: dict[tuple[str, bool], Want] = {}
+def _wanted_networks(arms: Mapping[str, Arm], first_baseline: str) -> dict[tuple[str, bool], NetworkRequest]:
+    wanted: dict[tuple[str, bool], NetworkRequest] = {}
     for arm in arms.values():
         want = wanted_by(arm)
         if want is not None:
@@ -161,7 +160,7 @@ def _launcher_groups(label: str) -> Iterator[dict[str, Path]]:
     """
     parents = cgroups.machine_parents()
     made: dict[str, Path] = {}
-    if not isinstance(parents, Absent):
+    if not isinstance(parents, MissingValue):
         made = cgroups.directories(parents, f"{label}-launcher", {"cpuacct"})
     try:
         cgroups.create(made, cgroups.GroupLimits())
@@ -264,5 +263,5 @@ def open_node(
             user_namespace=user_namespace,
             software=software,
             launchers=launchers,
-            energy=None if isinstance(energy, Absent) else EnergyMeter(energy),
+            energy=None if isinstance(energy, MissingValue) else EnergyMeter(energy),
         )

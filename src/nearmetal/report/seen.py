@@ -41,7 +41,7 @@ class CounterLine:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Seen:
+class ArmReports:
     """Reports of the trials of one arm.
 
     trials: number of trials that were read.
@@ -72,7 +72,7 @@ class RecordIndex:
         self._records = records
         self._places: dict[str, dict[int, int]] = {}
         self._looked_at: dict[str, Sequence[TrialRecord]] = {}
-        self._seen: dict[str, Seen] = {}
+        self._seen: dict[str, ArmReports] = {}
         self._counters: dict[str, Mapping[tuple[str, str], float | None]] = {}
         self._read = lru_cache(maxsize=MOST_KEPT)(self._records.__getitem__)
         heads = heads_of(records)
@@ -107,16 +107,16 @@ class RecordIndex:
         row = _row_of(trial, cell) if trial else None
         return row.values if row is not None and row.status is Status.OK else ()
 
-    def seen(self, arm: str) -> Seen:
+    def seen(self, arm: str) -> ArmReports:
         """Return transport, placement and disturbance of an arm over its good trials."""
         if arm not in self._seen:
             self._seen[arm] = self._look(arm)
         return self._seen[arm]
 
-    def _look(self, arm: str) -> Seen:
+    def _look(self, arm: str) -> ArmReports:
         trials = self.trials(arm)
         kinds = dict.fromkeys(k for t in trials for k in t.disturbance)
-        return Seen(
+        return ArmReports(
             arm=arm,
             trials=len(trials),
             of=self.count(arm),
@@ -217,7 +217,7 @@ def place_text(trial: TrialRecord) -> str:
     return one_line("; ".join(said)) or "not reported"
 
 
-def share_text(flagged: int, seen: Seen) -> str:
+def share_text(flagged: int, seen: ArmReports) -> str:
     """Return 'in 39 of 39 trials', or 'in 412 of 500 trials looked at' if only some trials were read."""
     return f"in {flagged:,} of {plural(seen.trials, 'trial')}{' looked at' if seen.trials < seen.of else ''}"
 

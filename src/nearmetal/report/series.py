@@ -27,7 +27,7 @@ from .page.markup import join, tag
 from .page.whole import Drawings, framed
 from .seen import RecordIndex
 from .sheet import Block, Grid, Leaf, Words, html_of, markdown_of, text_of
-from .tables.beside import Beside, beside, phases
+from .tables.beside import PrintedComparison, beside, phases
 from .tables.cells import answer_sentence, entry, metric_label, side, verdict_text
 from .tables.instances import instances_blocks, instances_json, instances_of, printed_grids, printed_json
 from .tables.profile import profile_lines
@@ -198,7 +198,9 @@ def _figures(r: PartResult, paper: Published | None) -> tuple[PublishedFigure, .
     return paper.of_part(r.part.key) if paper is not None else ()
 
 
-def _beside(r: PartResult, figures: Sequence[PublishedFigure], records: RecordIndex) -> tuple[Beside, ...]:
+def _beside(
+    r: PartResult, figures: Sequence[PublishedFigure], records: RecordIndex
+) -> tuple[PrintedComparison, ...]:
     figures = [f for f in figures if f.quantity is not Quantity.INSTANCES]
     return beside(figures, r.part.places, r.study, r.analysis, records, r.why)
 
@@ -229,7 +231,7 @@ def _part(r: PartResult, paper: Published | None) -> Leaf:
     return Leaf(key=f"part-{r.part.key}", title=r.part.title, blocks=tuple(blocks))
 
 
-def _charts(r: PartResult, pairs: Sequence[Beside]) -> tuple[Chart | None, ...]:
+def _charts(r: PartResult, pairs: Sequence[PrintedComparison]) -> tuple[Chart | None, ...]:
     assert r.study is not None and r.analysis is not None
     packed = {arm: word for word, arm in r.part.places.items() if word.endswith(" per node")}
     if packed:
@@ -327,7 +329,7 @@ def _timeouts(study: Study, cells: Sequence[Cell]) -> Grid:
     )
 
 
-def _times(r: PartResult, times: Sequence[Beside], records: RecordIndex) -> Grid:
+def _times(r: PartResult, times: Sequence[PrintedComparison], records: RecordIndex) -> Grid:
     """Return the table of how a process spent its time, in the form of the paper's table, with the paper's
     values beside ours."""
     printed: dict[tuple[str, str, str], dict[Quantity, str]] = {}
@@ -372,8 +374,8 @@ def _marks(r: PartResult) -> dict[str, str]:
     return {word: f" ({how})" for word, arm in r.part.places.items() if (how := said.get(arm))}
 
 
-def _claims(pairs: Sequence[Beside], marks: Mapping[str, str]) -> Grid:
-    def ours(b: Beside) -> str:
+def _claims(pairs: Sequence[PrintedComparison], marks: Mapping[str, str]) -> Grid:
+    def ours(b: PrintedComparison) -> str:
         mark = marks.get(b.figure.arm) or marks.get(b.figure.baseline, "")
         return b.ours + (mark if b.found else "")
 

@@ -17,7 +17,7 @@ from ..node.trial import Trial
 from ..records import safe_name
 from ..workloads.applications.contract import Invocation, Output, Place
 from ..workloads.applications.registry import application, choices, rows
-from .launching import Program, Ran, run_program
+from .launching import Program, ProgramOutput, run_program
 from .reports import io_together
 from .staging import fill, read_outputs
 
@@ -83,7 +83,9 @@ def _place(arm: RunningArm, workload: ApplicationWorkload) -> Place:
     return replace(place, storage=arm.volumes[0].path) if arm.volumes else place
 
 
-def _run(metered: MeteredArm, workload: ApplicationWorkload, place: Place, invocation: Invocation) -> Ran:
+def _run(
+    metered: MeteredArm, workload: ApplicationWorkload, place: Place, invocation: Invocation
+) -> ProgramOutput:
     if invocation.fresh:
         shutil.rmtree(place.directory)
         place.directory.mkdir()

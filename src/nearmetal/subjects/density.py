@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..environments import Instance
-from ..host import Unavailable, cgroups
+from ..host import MissingValue, cgroups
 from ..host.counters.procfiles import instance_counters, node_counters, proportional_set
 from ..host.counters.trial import local_scale, snapshot
 from ..model.record import Row
@@ -93,5 +93,5 @@ def _memory(node: Node, instance: Instance) -> float | None:
     host = node.machine.host
     if instance.pid not in cgroups.members(instance.cgroups.values()):
         rollup = host.read(f"/proc/{instance.pid}/smaps_rollup")
-        return None if isinstance(rollup, Unavailable) else proportional_set(rollup)
+        return None if isinstance(rollup, MissingValue) else proportional_set(rollup)
     return instance_counters(snapshot(host, instance.cgroups).files, local_scale()).get("memory")

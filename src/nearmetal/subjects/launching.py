@@ -50,7 +50,7 @@ class Program:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Ran:
+class ProgramOutput:
     """A launch that was successful.
 
     reports: one for each rank.
@@ -103,7 +103,7 @@ class Ran:
         return {"user": slowest.user, "system": slowest.system, "wait": max(0.0, wait)}
 
 
-def run_program(metered: MeteredArm, program: Program) -> Ran:
+def run_program(metered: MeteredArm, program: Program) -> ProgramOutput:
     """Run a program once.
 
     Raises TrialFailedError if it does not end in time, or ends with an error.
@@ -147,7 +147,7 @@ def run_program(metered: MeteredArm, program: Program) -> Ran:
             trial.found.profile[program.name] = profiles
     else:
         trial.found.places = tuple(r.place for r in reports)
-    return Ran(stdout=done.stdout, stderr=done.stderr, reports=tuple(reports), profiles=profiles)
+    return ProgramOutput(stdout=done.stdout, stderr=done.stderr, reports=tuple(reports), profiles=profiles)
 
 
 def record_places(arm: RunningArm, name: str, reports: Sequence[RankReport]) -> list[float]:

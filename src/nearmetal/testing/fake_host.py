@@ -7,7 +7,7 @@ from dataclasses import replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from ..host.base import Completed, Launched, Process, Unavailable
+from ..host.base import Completed, Launched, MissingValue, Process
 
 Answer = str | Completed | Callable[[Sequence[str]], str | Completed]
 
@@ -138,14 +138,14 @@ class FakeHost:
         self.calls.append(key)
         return Launched(process=self.processes[key], facts=facts)
 
-    def read(self, path: str | Path) -> bytes | Unavailable:
+    def read(self, path: str | Path) -> bytes | MissingValue:
         key = str(path)
         if key in self.files:
             self._read.add(key)
             text = self.files[key]
             return text if isinstance(text, bytes) else text.encode()
         if any(fnmatchcase(key, pattern) for pattern in self._absent):
-            return Unavailable(f"{key}: No such file or directory")
+            return MissingValue(f"{key}: No such file or directory")
         raise Unexpected(f"file not in the script: {key}")
 
     def which(self, program: str) -> str | None:

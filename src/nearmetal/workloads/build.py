@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Protocol
 
 from ..errors import NearmetalError, RunError, UnavailableError
-from ..host import Completed, Host, Unavailable
+from ..host import Completed, Host, MissingValue
 
 
 def compiler_flags(march: str) -> str:
@@ -218,7 +218,7 @@ def _cpu(host: Host) -> str:
     """Return what -march=native depends on: the lines of /proc/cpuinfo with the model and flags of the first
     CPU, by their names on several architectures."""
     text = host.read("/proc/cpuinfo")
-    if isinstance(text, Unavailable):
+    if isinstance(text, MissingValue):
         raise UnavailableError(f"the CPU is not known: {text.reason}", remedy="mount /proc")
     first = text.split(b"\n\n", 1)[0].decode(errors="replace")
     names = ("vendor_id", "cpu family", "model", "stepping", "flags", "CPU ", "Features", "isa", "cpu\t")

@@ -1,4 +1,4 @@
-"""Where extra time went, why, and which change may help.
+"""Finds where extra time was spent, why, and which change may help.
 
 Must not change an interval or a verdict.
 """

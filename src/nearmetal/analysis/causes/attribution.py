@@ -1,7 +1,8 @@
-"""Where the extra time went: measured parts with a residual, and what is left once shared memory is left.
+"""Where the extra time was spent: measured parts with a residual, and the cost of not using shared memory.
 
 Shares are of the baseline's own seconds in the same block. Only phases that were measured on both sides are
-named; the sentence says no more than the intervals carry."""
+named. The sentence claims no more than the intervals show.
+"""
 
 from __future__ import annotations
 
@@ -45,15 +46,17 @@ MAIN_SHARE = 2 / 3
 def measured_parts(
     paired: Paired, *, schedule: Schedule, alpha: float
 ) -> tuple[tuple[Part, ...], Interval] | None:
-    """Parts of the extra time and the residual, in shares of the baseline's time; None where a side lacks
-    seconds or MPI times.
+    """Return the parts of the extra time and the residual, in shares of the baseline's time; None if unknown.
 
-    Of each block see pieces.Compared.shares; then look-and-carry over blocks. Computation is the time outside
-    MPI unless a kernel or a profile measured it. The residual is what the parts leave of the total in each
-    block: of a profiled command the start and the end of its processes; where computation is the rest it
-    shows only how far medians do not add up. An event has its steps for parts, each side its own; a process
-    without MPI its user code, its system calls, and the rest of its time: waiting for disks or a CPU, asleep,
-    throttled."""
+    They are unknown if a side has no seconds or no MPI times. The shares of each block are
+    pieces.Compared.shares; look-and-carry gives their intervals over blocks.
+
+    Computation is the time outside MPI unless a kernel or a profile measured it. The residual is the total of
+    each block minus the parts. For a profiled command it is the start and the end of its processes. If
+    computation is computed as a remainder, the residual only shows how far the medians do not add up. The
+    parts of an event are its steps, and each side has its own. The parts of a process without MPI are its
+    user code, its system calls, and the rest of its time: waiting for disks or a CPU, asleep, throttled.
+    """
     known = paired.both.shares
     steps = [k for k in known if k.startswith(STEP)]
     kinds = steps or [k for k in known if k in NAMES]
@@ -74,7 +77,10 @@ def measured_parts(
 def attribute(
     study: Study, cells: Sequence[Cell], parts: Mapping[str, tuple[tuple[Part, ...], Interval]]
 ) -> dict[str, Attribution]:
-    """The attribution of each cell that has one, by Cell.key. parts: measured parts by Cell.key."""
+    """Return the attribution of each cell that has one, by Cell.key.
+
+    parts: measured parts by Cell.key.
+    """
     arms = {arm.name: arm for arm in study.arms()}
     index = {(c.arm, c.baseline, c.workload, c.metric): c for c in cells}
     out: dict[str, Attribution] = {}
@@ -116,8 +122,11 @@ def _sentence(
 
 
 def _main_part(cell: Cell, parts: Sequence[Part], residual: Interval) -> str | None:
-    """The part whose whole interval holds more than two thirds of the total extra (or saved) time; of an
-    event the steps that cost most, since a start has several causes side by side."""
+    """Name the part that causes most of the extra (or saved) time; None if no part does.
+
+    That is the part whose whole interval holds more than two thirds of the total. A start has several causes
+    side by side, so for an event the steps that cost most are named instead.
+    """
     total = sum(p.overhead.centre for p in parts) + residual.centre
     sign = 1 if cell.verdict is Verdict.SLOWER else -1
     nearer = {p.name: min(sign * p.overhead.low, sign * p.overhead.high) for p in parts}
@@ -134,8 +143,10 @@ def _main_part(cell: Cell, parts: Sequence[Part], residual: Interval) -> str | N
 def _companion(
     study: Study, arms: Mapping[str, Arm], index: Mapping[tuple[str, str, str, str], Cell], cell: Cell
 ) -> tuple[Cell, Cell | None] | None:
-    """The further baseline that leaves shared memory as the arm does, if it is itself materially slower than
-    the first baseline; and the arm against it."""
+    """Return the further baseline that avoids shared memory like the arm, and the cell of the arm against it.
+
+    The further baseline must itself be materially slower than the first one.
+    """
     if cell.verdict is not Verdict.SLOWER:
         return None
     if (arms[cell.arm].transport, arms[cell.baseline].transport) != (Transport.TCP, Transport.SHM):
@@ -151,7 +162,7 @@ def _companion(
 
 
 def _own_cost(cell: Cell) -> str | None:
-    """What the container itself adds over TCP, where a verdict carries it."""
+    """Return the cost that the container itself adds to TCP, if a verdict supports it."""
     if cell.verdict in (Verdict.SLOWER, Verdict.FASTER):
         return f"the container itself: {amount(cell.overhead)}"
     if cell.verdict is Verdict.EQUIVALENT:
@@ -160,7 +171,7 @@ def _own_cost(cell: Cell) -> str | None:
 
 
 def amount(overhead: float) -> str:
-    """+12 %, −3.1 %, or a factor beyond +100 %: ×3.2."""
+    """Return '+12 %', '−3.1 %', or a factor above +100 %: '×3.2'."""
     if overhead > 1:
         return f"×{1 + overhead:.3g}" if overhead >= 99 else f"×{1 + overhead:.2g}"
     sign = "−" if overhead < 0 else "+"

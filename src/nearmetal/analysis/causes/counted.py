@@ -1,10 +1,13 @@
-"""Why extra time was spent, as far as it was counted beside the workload: what throttling, waiting for a CPU,
-time-outs of TCP, disks and the reclaim of memory took, with intervals and what they leave unexplained.
+"""Why extra time was spent, from counters: throttling, waiting for a CPU, TCP timeouts, disks, memory
+reclaim.
 
-Causes cut across the parts of attribution.py: a rank is throttled while it computes, or while it waits in MPI
-for one that is. Seconds are of the timed part of a trial, in shares of the baseline's for the same work. Of
-several ranks they are the mean over ranks (throttling, steal) or the longest (run delay): what the slowest
-lost can be more."""
+Each cause has an interval, and so has the time that they leave unexplained. Causes cut across the parts of
+attribution.py: a rank is throttled while it computes, or while it waits in MPI for a throttled one.
+
+Seconds are those of the timed part of a trial, in shares of the baseline's seconds for the same work. Of
+several ranks they are the mean over the ranks (throttling, steal) or the longest (run delay). The slowest
+rank may have lost more.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,7 @@ from .suggestions import suggest
 
 
 class Cause(StrEnum):
-    """In the words of the report."""
+    """A cause of extra time, in the words of the report."""
 
     THROTTLED = "throttled by the CPU quota"
     DELAY = "waiting for a CPU (steal, run delay)"
@@ -41,10 +44,10 @@ class Cause(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Count:
-    """A count without seconds of its own.
+    """A count that has no seconds of its own.
 
     beside: the parts that it may have made slower.
-    least: multiple of the baseline's count for the same work from which the report mentions it.
+    least: the report mentions the count from this multiple of the baseline's count for the same work.
     """
 
     counter: str
@@ -63,8 +66,8 @@ COUNTS: Mapping[Cause, Count] = {
 class Side:
     """One side of a comparison.
 
-    rto: smallest retransmission time-out seen on it, seconds.
-    processes: that run at once.
+    rto: smallest retransmission timeout seen on it, in seconds.
+    processes: number of processes that run at once.
     """
 
     arm: Arm
@@ -74,22 +77,25 @@ class Side:
 
 
 def throttled(side: Side) -> FloatArray:
-    """Who has no quota is not throttled by it, whether that is counted or not."""
+    """Return the throttled seconds. They are 0 without a quota, whether throttling is counted or not."""
     if side.arm.environment.limits.cpu_quota is None:
         return np.zeros(side.trials.at.size)
     return side.trials.timed("throttled") / side.processes
 
 
 def delayed(side: Side) -> FloatArray:
-    """The kernel counts throttled time as run delay, too. A virtual CPU that waits for a real one shows as
-    steal inside, or as its thread's delay outside: the same time."""
+    """Return the seconds of waiting for a CPU.
+
+    The kernel counts throttled time as run delay, too, so it is subtracted. A vCPU that waits for a CPU
+    appears as steal inside of the guest, or as run delay of its thread outside: both are the same time.
+    """
     steal, outside = (np.nan_to_num(side.trials.timed(c)) for c in ("steal", "vcpu_delay"))
     own = side.trials.timed("run_delay") - throttled(side)
     return np.maximum(own, 0.0) + np.maximum(steal, outside) / side.processes
 
 
 def timed_out(side: Side) -> FloatArray:
-    """An arm without a network has none."""
+    """Return the seconds of TCP timeouts; 0 for an arm without a network."""
     found = side.trials.timed_network(TIMEOUTS)
     networked = side.trials.counts.networked[side.trials.at]
     return np.where(networked, found, 0.0) * side.rto
@@ -111,12 +117,12 @@ SECONDS: Mapping[Cause, Callable[[Side], FloatArray]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class CauseTotals:
-    """What causes cost in one comparison.
+    """The costs of the causes in one comparison.
 
-    causes: what each of them cost; those that neither side had are left out.
-    seconds: more than the baseline's for the same work, by cause, mean over trials.
-    total: of all extra time, in shares.
-    extra: the same in seconds.
+    causes: cost of each cause; causes that neither side had are left out.
+    seconds: seconds in addition to the baseline's for the same work, by cause, mean over trials.
+    total: all extra time, in shares.
+    extra: all extra time, in seconds.
     """
 
     causes: Mapping[Cause, Interval]
@@ -129,8 +135,11 @@ class CauseTotals:
 def with_causes(
     study: Study, cells: Sequence[Cell], folded: Folded, *, schedules: Mapping[str, Schedule]
 ) -> tuple[Cell, ...]:
-    """The cells with the causes of their extra time, those that hold a part of it in the sentence, and a
-    change that may help. schedules: of each cell's looks, by its key."""
+    """Return the cells with the causes of their extra time, and with a change that may help.
+
+    Causes that account for a part of the extra time are added to the sentence.
+    schedules: schedule of each cell's looks, by its key.
+    """
     arms = {arm.name: arm for arm in study.arms()}
 
     def told(cell: Cell) -> Cell:
@@ -210,8 +219,9 @@ def find(study: Study, cell: Cell, env: Side, base: Side, *, schedule: Schedule)
 
 
 def same_work_of(env: Side, base: Side) -> tuple[FloatArray, FloatArray]:
-    """The environment's work as a multiple of the baseline's, and the seconds that the baseline would have
-    taken for it, by trial."""
+    """Return the environment's work as a multiple of the baseline's, and the baseline's seconds for it, by
+    trial.
+    """
     scale = env.trials.work / base.trials.work
     return scale, base.trials.seconds * scale
 
@@ -259,13 +269,14 @@ def _told(
 
 
 def _worth_saying(found: CauseTotals, cause: Cause) -> bool:
-    """Whether its whole interval holds a part of the extra time that is worth a word."""
+    """Whether the whole interval holds a part of the extra time that is large enough to mention."""
     return found.causes[cause].low > WORTH_SAYING * found.total.centre > 0
 
 
 def _times_more(cell: Cell, env: Side, base: Side, count: Count, *, schedule: Schedule) -> float | None:
-    """A count for the same work, as a multiple of the baseline's; None where it is not known or not clearly
-    more."""
+    """Return a count for the same work as a multiple of the baseline's; None if unknown or not clearly
+    larger.
+    """
     ours, theirs = (side.trials.timed(count.counter) / side.trials.work for side in (env, base))
     if ours.size == 0 or not bool(np.all((ours > 0) & (theirs > 0))):
         return None

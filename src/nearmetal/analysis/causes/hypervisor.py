@@ -1,9 +1,10 @@
-"""What a hypervisor did beside running a guest: CPU time of its threads that are no CPU of the guest's
-(emulated devices, their I/O), and how often it had to take the guest's place, by reason. Pure.
+"""The work of a hypervisor besides running a guest: CPU time of its other threads, and exits by reason. Pure.
 
-Neither is a part of the extra time: those threads run beside the guest, and what an exit costs nobody counts.
-So both are told beside a cost, where the figures are large enough to have to do with it, and explain no share
-of it."""
+The other threads serve emulated devices and their I/O. At an exit, the hypervisor interrupts the guest.
+Neither is a part of the extra time: the other threads run in parallel to the guest, and the cost of an exit
+is not measured. Both are therefore mentioned beside a cost if they are large enough to contribute to it, but
+no share of the cost is attributed to them.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +25,8 @@ from .counted import Side, same_work_of, sides_of
 from .network_trouble import WORTH_SAYING, OneSide, extra_seconds
 
 LEAST_EXIT = 0.5e-6
-"""Seconds that an exit takes at least with its return, on processors of today: a thousand cycles and more."""
+"""Shortest duration of an exit and its return on present processors, in seconds: a thousand cycles or more.
+"""
 REASONS: Mapping[str, tuple[str, ...]] = {
     "emulated devices": ("io_exits", "mmio_exits"),
     "interrupts": ("irq_exits", "irq_window_exits", "nmi_window_exits"),
@@ -32,7 +34,7 @@ REASONS: Mapping[str, tuple[str, ...]] = {
     "its memory": ("pf_fixed",),
     "hypercalls": ("hypercalls",),
 }
-"""Of exits, by what KVM counts (host.sources.EXITS)."""
+"""Reasons of exits, and the counters of KVM for each (host.sources.EXITS)."""
 EMULATED = frozenset((Nic.E1000, Nic.RTL8139))
 _WORDS = "a card that needs fewer exits (guest: nic: virtio)"
 
@@ -42,8 +44,10 @@ Read = Callable[[OneSide], FloatArray]
 def with_hypervisor(
     study: Study, cells: Sequence[Cell], folded: Folded, *, schedules: Mapping[str, Schedule]
 ) -> tuple[Cell, ...]:
-    """The cells, those of slower guests with what their hypervisor did in the sentence. schedules: of each
-    cell's looks, by its key."""
+    """Return the cells; those of slower guests mention the work of their hypervisor in the sentence.
+
+    schedules: schedule of each cell's looks, by its key.
+    """
     arms = {arm.name: arm for arm in study.arms()}
 
     def told(cell: Cell) -> Cell:
@@ -57,7 +61,7 @@ def with_hypervisor(
 
 
 def device_threads(side: OneSide) -> FloatArray:
-    """Seconds of CPU that its control group was charged with beside what the guest's CPUs ran."""
+    """Return the CPU seconds of the guest's control group minus the CPU seconds of its vCPUs."""
     return np.maximum(side.timed("cpu") - side.timed("vcpu"), 0.0)
 
 
@@ -113,7 +117,7 @@ def _more(cell: Cell, env: Side, base: Side, read: Read, schedule: Schedule) -> 
 
 
 def _extra(env: Side, base: Side) -> float:
-    """All extra time, as a share of the baseline's for the same work, mean over blocks."""
+    """Return all extra time, as a share of the baseline's time for the same work, mean over blocks."""
     shares = extra_seconds(env.trials, base.trials) / same_work_of(env, base)[1]
     known = shares[~np.isnan(shares)]
     return float(np.mean(known)) if known.size else 0.0

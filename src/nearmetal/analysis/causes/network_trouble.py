@@ -1,9 +1,11 @@
-"""What TCP lost and waited for, by cell: time-outs, segments sent again, where packets were dropped, and how
-much of the extra time the time-outs can explain.
+"""TCP losses and timeouts by cell, where packets were dropped, and how much extra time the timeouts can
+explain.
 
-The estimate is the number of time-outs in the timed part times the smallest retransmission time-out (RTO)
-seen: each of them waited at least so long on its own connection. Backoff makes consecutive ones longer, so
-the sum over the connections is larger; what the program waited for is less where several waited at once."""
+The estimate is the number of timeouts in the timed part times the smallest retransmission timeout (RTO) seen,
+because each timeout waited at least that long on its connection. Backoff makes consecutive timeouts longer,
+so the sum over the connections is larger than the estimate. The program waited for less than that sum if
+several connections waited at once.
+"""
 
 from __future__ import annotations
 
@@ -31,18 +33,20 @@ from ..fold.counts import (
 from .attribution import MAIN_SHARE, NOT_EXPLAINED
 
 LEAST_RTO = 0.2
-"""Seconds: Linux's least RTO (TCP_RTO_MIN), for kernels that told no connection's own."""
+"""Linux's smallest RTO (TCP_RTO_MIN) in seconds, for kernels that do not report that of a connection."""
 WORTH_SAYING = 0.1
-"""Share of the extra time from which time-outs are named beside it."""
+"""Timeouts are mentioned beside the extra time if they are at least this share of it."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class OneSide:
     """One side of a cell, over the cell's blocks, in their order; every array has shape (n,).
 
-    at: where its trials stand in the columns.
-    seconds, work: of all slices of the cell's metric in one trial; the unit of work is one that both sides
-        share (see attribution); nan where the seconds of slices are not known."""
+    at: places of its trials in the columns.
+    seconds: seconds of all slices of the cell's metric in one trial; nan if the seconds of slices are
+        unknown.
+    work: work of these slices, in a unit that both sides share (see attribution).
+    """
 
     counts: Counts
     workload: str
@@ -51,17 +55,16 @@ class OneSide:
     work: FloatArray
 
     def timed(self, counter: str) -> FloatArray:
-        """What was counted in the timed part of each trial; nan where it was not."""
+        """Return a counter over the timed part of each trial; nan if it was not counted."""
         return self._column(self.counts.counters, counter)
 
     def timed_network(self, counter: str) -> FloatArray:
-        """The same, of its network."""
+        """Return a network counter over the timed part of each trial; nan if it was not counted."""
         return self._column(self.counts.network, counter)
 
     @property
     def part(self) -> FloatArray:
-        """The share of the cell's metric in the seconds over which the counters of its workload ran; 1 where
-        those are not told apart."""
+        """The share of the cell's metric in the counted seconds of its workload; 1 if unknown."""
         counted = self.counts.counted.get(self.workload)
         if counted is None:
             return np.ones(self.at.size)
@@ -70,7 +73,7 @@ class OneSide:
 
     @property
     def rto(self) -> float | None:
-        """The smallest retransmission time-out of connections that lost something in these trials."""
+        """Return the smallest retransmission timeout of connections that lost something in these trials."""
         return least(self.counts.rto[self.at])
 
     def _column(self, columns: Mapping[CounterName, FloatArray], counter: str) -> FloatArray:
@@ -79,7 +82,7 @@ class OneSide:
 
 
 def side_of(folded: Folded, side: Side, cell: Cell) -> OneSide:
-    """One side of a cell that came of these trials."""
+    """Return one side of a cell, with the trials of its blocks."""
     blocks = np.asarray(cell.blocks, dtype=np.int64)
     counts = folded.counts[side]
     values = folded.measured[side, (cell.workload, cell.metric)]
@@ -94,8 +97,9 @@ def side_of(folded: Folded, side: Side, cell: Cell) -> OneSide:
 
 
 def with_network(cells: Sequence[Cell], folded: Folded) -> tuple[Cell, ...]:
-    """The cells with what their networks did, and with the time-outs in their likely cause where they hold
-    a part of it."""
+    """Return the cells with their network trouble, and with timeouts as a likely cause if they are large
+    enough.
+    """
     if not any(bool(t.networked.any()) for t in folded.counts.values()):
         return tuple(cells)
     return tuple(
@@ -146,8 +150,10 @@ def network_trouble(arm: OneSide, baseline: OneSide) -> NetworkTrouble | None:
 
 
 def timeout_clause(t: NetworkTrouble) -> str | None:
-    """'TCP time-outs: 21 × 0.2 s = 4.2 s of 4.4 s', per trial; None where the extra time in seconds is not
-    known, or the time-outs are a small part of it."""
+    """Return 'TCP time-outs: 21 × 0.2 s = 4.2 s of 4.4 s', per trial.
+
+    Return None if the extra time in seconds is unknown, or if the timeouts are a small part of it.
+    """
     extra = t.extra_seconds
     if not t.timeouts or t.waited is None or extra is None or extra <= 0:
         return None
@@ -162,8 +168,10 @@ def timeout_clause(t: NetworkTrouble) -> str | None:
 
 
 def extra_seconds(arm: OneSide, baseline: OneSide) -> FloatArray:
-    """Seconds more in the timed part of each trial than the baseline would have taken for the same work; nan
-    where a row has no seconds."""
+    """Return the extra seconds of each trial's timed part over the baseline's seconds for the same work.
+
+    nan if a row has no seconds.
+    """
     return arm.seconds - baseline.seconds * arm.work / baseline.work
 
 

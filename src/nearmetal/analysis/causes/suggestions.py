@@ -1,4 +1,4 @@
-"""Causes and the changes of a study that may help against them: a table. Knows no figures."""
+"""The changes that may help against each cause, as a table. Must not know figures."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ...model.study import (
 )
 
 SHORT_RTO = 0.002
-"""Seconds: for networks within a machine or a rack, whose round trips take microseconds."""
+"""RTO in seconds for networks within a machine or a rack, whose round trips take microseconds."""
 
 _DEARER = frozenset((Attachment.VETH_BRIDGE, Attachment.VETH_ROUTED, Attachment.VXLAN, Attachment.OVS))
 CHEAPER = Attachment.MACVLAN
@@ -30,8 +30,8 @@ _SLOWER_STORAGE = frozenset((StorageKind.OVERLAY, StorageKind.LOOP))
 class Remedy:
     """A change that may help against a cause.
 
-    cause: the name of a Cause, or what begins a clause of the sentence.
-    fits: whether the change can be made of that arm, beside that baseline and for that workload.
+    cause: name of a Cause, or the beginning of a clause of the sentence.
+    fits: whether the change can be made to this arm, compared with this baseline, for this workload.
     """
 
     cause: str
@@ -82,7 +82,7 @@ def _slow_storage(arm: Arm, _: Arm, __: Workload) -> bool:
 
 
 def _divided(arm: Arm, baseline: Arm, _: Workload) -> bool:
-    """Whether its tasks could share memory as the baseline's do."""
+    """Whether the arm's tasks could share memory as the baseline's tasks do."""
     divided = arm.placement.instances > 1 and not arm.placement.emulated
     return divided and (arm.transport, baseline.transport) == (Transport.TCP, Transport.SHM)
 
@@ -169,8 +169,11 @@ REMEDIES: tuple[Remedy, ...] = (
 def suggest(
     proven: Collection[str], sentence: str, arm: Arm, baseline: Arm, workload: Workload
 ) -> Suggestion | None:
-    """A change against the first of the causes that has one. proven: names of causes that the figures carry,
-    of the dearest first; sentence: what was found besides."""
+    """Return a change that may help against the first cause that has one, or None.
+
+    proven: names of the proven causes, largest cost first.
+    sentence: further causes, separated by semicolons.
+    """
     clauses = [clause.strip() for clause in sentence.split(";")]
     for found in (*proven, *clauses):
         for remedy in REMEDIES:

@@ -1,4 +1,1 @@
-"""From the records of trials to one value per block and comparison.
-
-Must not know verdicts.
-"""
+"""Folds the records of trials to one value per block and comparison. Must not know verdicts."""

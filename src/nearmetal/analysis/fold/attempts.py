@@ -15,7 +15,7 @@ from ...model.record import Claim, Head, claim_of, counting
 from ...model.result import Unused
 
 Side = tuple[str, bool]
-"""An arm's name and whether it is the A/A run of it."""
+"""The name of an arm, and whether this is its A/A run."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,8 +38,11 @@ class Choice:
 
 
 def choose(plan: Plan, heads: Sequence[Head]) -> Choice:
-    """A block counts if one attempt holds all its trials, which are those of the plan save arms that had
-    their verdicts by then; see counting for which of several. Block 0 is the rehearsal and never counts."""
+    """Choose the trials that count. A block counts if one attempt contains all trials that it needs.
+
+    It needs the trials of the plan, without those of arms that already had their verdicts. Block 0 is the
+    rehearsal and never counts.
+    """
     attempts: dict[Claim, dict[Side, int]] = {}
     rehearsed = 0
     for at, head in enumerate(heads):
@@ -93,7 +96,7 @@ def _whole(plan: Plan, heads: Sequence[Head], found: Mapping[Side, int]) -> bool
 
 @dataclass(frozen=True, kw_only=True)
 class _Attempt:
-    """One attempt at a block, from the begin of its first trial to the end of its last, Unix seconds."""
+    """One attempt at a block, from the start of its first trial to the end of its last, in Unix seconds."""
 
     block: int
     begin: float
@@ -103,11 +106,11 @@ class _Attempt:
 class Clock:
     """How long the run took.
 
-    block_seconds: median seconds from one block's begin to the next, the time between blocks included; 0
-        without trials.
+    block_seconds: median seconds from the start of one block to the start of the next; 0 without trials.
     elapsed: seconds spent on blocks.
-    ended: seconds of the run at the end of each block, by its number: since the command that began the run
-        was started, or since the first block began where that is not known."""
+    ended: by block number, seconds of the run at the end of each block. The run starts with the command that
+        started it, or with its first block if the time of the command is unknown.
+    """
 
     def __init__(self, heads: Sequence[Head], started: float | None) -> None:
         attempts = _attempts(heads)
@@ -140,8 +143,11 @@ def _block_seconds(attempts: Sequence[_Attempt]) -> float:
 
 
 def _spent(attempts: Sequence[_Attempt], block_seconds: float) -> list[float]:
-    """Seconds spent on blocks up to the end of each attempt. The time from one block to the next counts while
-    it is shorter than a block; longer gaps are pauses between a run and its resumption."""
+    """Return the seconds spent on blocks up to the end of each attempt.
+
+    The time between two blocks counts if it is shorter than a block; a longer gap is a pause between a run
+    and its resumption.
+    """
     out: list[float] = []
     spent, before = 0.0, None
     for a in attempts:

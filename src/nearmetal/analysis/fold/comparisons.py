@@ -1,7 +1,9 @@
-"""From the pieces of a run to comparisons: which blocks fail, and d = s ln(x_env / x_base) by block.
+"""Joins the pieces of a run and computes comparisons: the failed blocks, and d = s ln(x_env / x_base) by
+block.
 
-A row that failed counts as infinitely slow. A row that was left out on purpose, was too short to measure, or
-does not exist makes no block of its comparison."""
+A failed row counts as infinitely slow. A row that was left out on purpose, was too short to measure, or does
+not exist makes no block of its comparison.
+"""
 
 from __future__ import annotations
 
@@ -97,7 +99,7 @@ class Paired:
 
     @property
     def failed(self) -> frozenset[int]:
-        """Blocks in which a side failed or the sides cannot be compared."""
+        """Return the blocks in which a side failed or the sides cannot be compared."""
         return self.env_failed | self.base_failed | self.unlike
 
 
@@ -109,8 +111,11 @@ def fold(asked: FoldRequest, plan: Plan, records: Sequence[TrialRecord]) -> Fold
 
 
 def joined_pieces(choice: Choice, pieces: Iterable[Piece]) -> Folded:
-    """The whole run. pieces: of different blocks, in any order; their arrays are taken out of them, so that a
-    long run does not stand in memory twice."""
+    """Join the folded pieces of a run.
+
+    pieces: pieces of different blocks, in any order. Their arrays are removed from them, so that a long run
+        is not in memory twice.
+    """
     ordered = sorted(pieces, key=_first_block)
     mistrust = _Mistrust(ordered)
     lost = _united([p.lost for p in ordered])
@@ -160,7 +165,7 @@ def joined_pieces(choice: Choice, pieces: Iterable[Piece]) -> Folded:
 
 
 def pair(folded: Folded, env: Side, base: Side, row: RowName) -> Paired | None:
-    """One comparison of one row, by block. Returns None if no block can be compared."""
+    """Compare two sides in one row, by block. Return None if no block can be compared."""
     found = folded.compared.get((env, base, row))
     if found is None or not bool(found.alike.any()):
         return None
@@ -187,11 +192,12 @@ def pair(folded: Folded, env: Side, base: Side, row: RowName) -> Paired | None:
 
 
 def brackets(paired: Paired) -> Brackets | None:
-    """The judged blocks of a comparison with both runs of its baseline; None where no block has both.
+    """Return the judged blocks of a comparison with both runs of its baseline; None if no block has both.
 
-    In each round of slices the mean of the three arms' logs is subtracted, then the medians are taken: what
-    all arms share in a round cancels, and all three are treated alike. Slices that are not paired fold to
-    medians first."""
+    In each round of slices the mean of the three arms' logs is subtracted, then the medians are computed.
+    Effects common to all arms in a round cancel, and the three arms are treated alike. Slices that are not
+    paired are folded to medians first.
+    """
     values = paired.both.brackets
     known = ~np.isnan(values[2]) if values.size else np.zeros(0, dtype=np.bool_)
     if not bool(known.any()):
@@ -211,11 +217,12 @@ def _first_block(piece: Piece) -> int:
 
 
 class _Mistrust:
-    """Blocks whose results cannot be trusted, with the reason.
+    """The blocks whose results cannot be trusted, with the reason.
 
-    A workload may be verified in some of its blocks only. A verification that failed speaks against all
-    blocks since the last good one and against those up to the next good one. Blocks before the first
-    verification count as good unless it failed: the rehearsal verified every workload."""
+    A workload may be verified in some of its blocks only. After a failed verification, the blocks since the
+    last good one and up to the next good one are not trusted. Blocks before the first verification are
+    trusted unless it failed, because the rehearsal verified every workload.
+    """
 
     def __init__(self, pieces: Sequence[Piece]) -> None:
         told = _united([p.verified for p in pieces])
@@ -280,7 +287,7 @@ def _of_measured(m: Measured, kept: BoolArray) -> Measured:
 
 
 def _one_compared(parts: Sequence[Compared]) -> Compared:
-    """Of the shares only those that all parts have."""
+    """Join the parts of one comparison. Shares that not all parts have are left out."""
     if len(parts) == 1:
         return parts[0]
     kinds = [kind for kind in parts[0].shares if all(kind in p.shares for p in parts)]
@@ -299,11 +306,11 @@ def _one_compared(parts: Sequence[Compared]) -> Compared:
 
 @dataclass(frozen=True, kw_only=True)
 class _Outcomes:
-    """What became of one row of one side in the blocks in which it has no usable value.
+    """Blocks in which one row of one side has no usable value.
 
     failed: reason by block.
-    absent: blocks in which it was too short to measure, or that do not have it.
-    left_out: blocks that it was left out of on purpose.
+    absent: blocks in which the row was too short to measure, or that do not have it.
+    left_out: blocks from which the row was left out on purpose.
     """
 
     failed: Mapping[int, str]
@@ -339,8 +346,10 @@ def _outcomes(folded: Folded, side: Side, row: RowName) -> _Outcomes:
 def _with_failures(
     both: Compared, outcomes: tuple[_Outcomes, _Outcomes], left_out: frozenset[int]
 ) -> tuple[IntArray, FloatArray]:
-    """The blocks and values that verdicts rest on: d, and infinities where one side failed. A block in which
-    the other side failed as well, has no value, or was left out does not count."""
+    """Return the blocks and values that verdicts use: d, and infinities where one side failed.
+
+    A block is left out if the other side failed as well, has no value, or was left out.
+    """
     env, base = outcomes
     extra: dict[int, float] = {}
     for mine, other, value in ((env, base, math.inf), (base, env, -math.inf)):
@@ -356,7 +365,10 @@ def _with_failures(
 
 
 def _reasons(env: _Outcomes, base: _Outcomes) -> Counter[str]:
-    """Number of failed blocks by reason; a block counts once, a block that was left out not at all."""
+    """Return the number of failed blocks by reason.
+
+    A block counts once; a block that was left out does not count.
+    """
     left_out = env.left_out | base.left_out
     failed = {**base.failed, **env.failed}
     return Counter(why for block, why in failed.items() if block not in left_out)

@@ -1,5 +1,7 @@
-"""What the trials of one side counted beside their values, as columns: one entry per trial, nan where it is
-not known. Only what the analysis asks for."""
+"""The counters of the trials of one side as columns: one entry per trial, nan if a value is unknown.
+
+Only the counters that the analysis uses are kept.
+"""
 
 from __future__ import annotations
 
@@ -38,22 +40,23 @@ _SOCKET_BUFFERS = frozenset(
 )
 _IP = frozenset(("IpInDiscards", "IpOutDiscards"))
 SHARED: CounterName = (Scope(kind=NODE), RETRANSMITTED)
-"""Counted of the whole machine where instances share its network."""
+"""Counter of the whole machine, for instances that share its network."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Counts:
     """All trials of one side that count; every array has shape (n,).
 
-    blocks: ascending.
-    good: whether the trial did not fail; what stands in the other columns for a failed one is not used.
-    networked: whether it counted anything on a network.
-    rto: the smallest retransmission time-out of connections that lost something, seconds.
-    flagged: whether it has a flag.
-    disturbance: by kind.
-    counters: those of timed parts.
-    network: those of timed parts, and those that tell of trouble.
-    counted: seconds of a workload over which its counters ran, by workload."""
+    blocks: block numbers, ascending.
+    good: whether the trial did not fail; the other columns of a failed trial are not used.
+    networked: whether the trial has counters of a network.
+    rto: smallest retransmission timeout of connections that lost something, in seconds.
+    flagged: whether the trial has a flag.
+    disturbance: disturbances by kind.
+    counters: counters of timed parts.
+    network: network counters of timed parts, and those that indicate trouble.
+    counted: by workload, seconds over which its counters ran.
+    """
 
     blocks: IntArray
     good: BoolArray
@@ -66,7 +69,7 @@ class Counts:
     counted: Mapping[str, FloatArray]
 
     def places(self, blocks: IntArray) -> IntArray:
-        """Where these blocks stand in the columns; those without a good trial are left out."""
+        """Return the places of these blocks in the columns; blocks without a good trial are left out."""
         if self.blocks.size == 0:
             return np.empty(0, dtype=np.int64)
         at = np.minimum(np.searchsorted(self.blocks, blocks), self.blocks.size - 1)
@@ -97,8 +100,8 @@ def least(values: FloatArray) -> float | None:
     return float(known.min()) if known.size else None
 
 
-class Telling:
-    """What the trials of one side told, while it is collected, in the order of blocks."""
+class CountsBuilder:
+    """Collects the counters of one side's trials, in the order of blocks."""
 
     def __init__(self) -> None:
         self._blocks, self._rto = array("q"), array("d")
@@ -138,15 +141,17 @@ class Telling:
 
 
 class _Columns:
-    """Counters of many trials, while they are collected: those that are wanted, by scope and name. Most
-    trials tell the same in the same order."""
+    """Collects the wanted counters of many trials, by scope and name.
+
+    Most trials have equal counters in equal order.
+    """
 
     def __init__(self, wanted: Callable[[Scope, str], bool] = lambda of, name: True) -> None:
         self._wanted = wanted
         self._alike: dict[tuple[str, tuple[str, ...]], _Alike] = {}
 
     def add(self, at: int, told: Mapping[str, Mapping[str, float | None]]) -> None:
-        """What the trial at place `at` tells."""
+        """Add the counters of the trial at place `at`."""
         known = self._alike
         for text, counters in told.items():
             key = text, tuple(counters)
@@ -160,7 +165,7 @@ class _Columns:
                 alike.rows.append(tuple(counters.values()))
 
     def columns(self, n: int) -> dict[CounterName, FloatArray]:
-        """One column for each counter, of n trials."""
+        """Return one column of n trials for each counter."""
         out: dict[CounterName, FloatArray] = {}
         for (text, _), alike in self._alike.items():
             if alike.any:
@@ -174,8 +179,11 @@ class _Columns:
 
 
 class _Alike:
-    """Trials that tell the same counters of a scope. names: None where one is not wanted; any: whether one
-    is."""
+    """Trials that have the same counters of a scope.
+
+    names: names of the counters; None for a counter that is not wanted.
+    any: whether any counter is wanted.
+    """
 
     def __init__(self, names: Sequence[str | None]) -> None:
         self.names, self.any = names, any(name is not None for name in names)
@@ -184,7 +192,7 @@ class _Alike:
 
 
 def joined(pieces: Sequence[Counts]) -> Counts:
-    """The trials of all pieces, one behind the other."""
+    """Concatenate the trials of all pieces."""
     sizes = [p.blocks.size for p in pieces]
     return Counts(
         blocks=np.concatenate([p.blocks for p in pieces]),
@@ -246,8 +254,10 @@ def place_of(of: Scope, counter: str) -> str | None:
 
 
 def _counted_seconds(rows: Sequence[Row]) -> dict[str, float]:
-    """Seconds by workload: its wall time if that was measured, else the sum over its slices. Metrics of the
-    same slices have equal seconds, which are added once."""
+    """Return seconds by workload: its wall time if that was measured, else the sum over its slices.
+
+    Metrics of the same slices have equal seconds, which are added once.
+    """
     walls: dict[str, float] = {}
     found: dict[str, list[tuple[float, ...]]] = {}
     for row in rows:

@@ -1,8 +1,9 @@
-"""From records to one value per block: of a piece of a run, some of its blocks. Slices end here.
+"""Folds some whole blocks of a run (a piece) from records to one value per block.
 
-The instance is the replicate: its slices or runs fold to one value before any statistic. Whatever is asked of
-slices is therefore answered block by block, so that a long run is folded piece by piece, by several processes
-if need be, and what its pieces give is put together in fold.py."""
+The replicate is the instance: its slices or runs are folded to one value before any statistic. Everything
+that needs slices is therefore computed block by block. A long run is folded piece by piece, possibly by
+several processes, and comparisons.py joins the pieces.
+"""
 
 from __future__ import annotations
 
@@ -18,22 +19,23 @@ from ...model.record import STEP, Status, TrialRecord
 from ...model.study import Better, Study, quantiles_of
 from ..intervals.variance_components import group_moments
 from .attempts import Side
-from .counts import BoolArray, Counts, FloatArray, IntArray, Telling
+from .counts import BoolArray, Counts, CountsBuilder, FloatArray, IntArray
 from .slices import RowName, SideRows, Slices, as_slices, row_medians
 
 TOTAL, REST = "total", "outside of comm"
-"""Among the shares of extra time: all of it, and what was not spent in MPI calls."""
+"""Names of two shares of extra time: all of it, and the part outside MPI calls."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class FoldRequest:
-    """What is asked of a run.
+    """The values that the analysis needs from a run.
 
-    comparisons: the sides that are compared, environment and baseline, those of a baseline with its own
-        second run among them.
-    quantiles: metrics of which quantiles are taken, by workload that has any.
-    detail: also what stands beside verdicts.
-    three_arms: also what the three-arm test needs.
+    comparisons: the sides to compare, (environment, baseline), including each baseline with its own second
+        run.
+    quantiles: the metrics that need quantiles, by workload.
+    seed: seed of the study, for drawing values.
+    detail: whether to compute values that no verdict needs.
+    three_arms: whether to compute values for the three-arm test.
     """
 
     comparisons: tuple[tuple[Side, Side], ...]
@@ -58,13 +60,14 @@ def asked_of(study: Study, *, detail: bool = True, three_arms: bool = False) -> 
 
 @dataclass(frozen=True, kw_only=True)
 class Measured:
-    """One metric of one side over the blocks in which it is usable; every array has shape (n,).
+    """One metric of one side over the blocks that have a usable value; every array has shape (n,).
 
-    blocks: ascending.
-    middles: medians of the instance.
-    seconds, work: of all its slices; the unit of work is one that both sides of a comparison share; nan where
-        the seconds of slices are not known.
-    drawn: one value of each block; empty where no quantiles are taken."""
+    blocks: block numbers, ascending.
+    middles: median of the instance's slices in each block.
+    seconds: seconds of all slices; nan if unknown.
+    work: work of all slices, in a unit that both sides of a comparison share; nan if unknown.
+    drawn: one value of each block, drawn at random; empty if no quantiles are needed.
+    """
 
     unit: str
     better: Better
@@ -77,23 +80,25 @@ class Measured:
 
 @dataclass(frozen=True, kw_only=True)
 class Compared:
-    """One comparison of one row over the blocks that have it on both sides; every array has shape (n,).
+    """One comparison of one row over the blocks that both sides have; every array has shape (n,).
 
-    blocks: ascending.
+    blocks: block numbers, ascending.
     together: whether slices were paired.
-    alike: whether the two sides can be compared: slices that are paired are as many on both.
+    alike: whether the two sides can be compared: paired slices must be equally many on both sides.
     lengths: number of slices.
-    d: s ln(x_env / x_base), the median over paired slices, else of the medians; nan where not alike.
+    d: s ln(x_env / x_base), the median over paired slices, else of the medians; nan if not alike.
     env_values, base_values: medians of the instance.
-    difference: env - base, base units, like d.
+    difference: env - base in base units, computed like d.
     centres, variances: mean and variance of the log ratios of paired slices; nan for fewer than two.
-    env_slice, base_slice: median seconds of a slice; nan where they are not known.
+    env_slice, base_slice: median seconds of a slice; nan if unknown.
     shares: extra time by kind of part (record.Row.parts), TOTAL and REST, in shares of the baseline's time
-        for the same work; only what every block has.
+        for the same work; only kinds that every block has.
     brackets: shape (3, n), the values of the environment and of both runs of the baseline, see
-        fold.brackets; nan where there is no second run.
+        comparisons.brackets; nan without a second run.
 
-    From difference on empty where no detail, or no three-arm test, is asked for."""
+    The fields from difference to shares are empty if no detail was requested, and brackets is empty if the
+    three-arm test was not requested.
+    """
 
     blocks: IntArray
     together: BoolArray
@@ -125,15 +130,16 @@ class Piece:
     """Some whole blocks of a run.
 
     rows: names in order of appearance.
-    measured: by side and row.
-    compared: by environment, baseline and row.
-    counts: what trials counted, by side.
+    measured: metrics by side and row.
+    compared: comparisons by environment, baseline and row.
+    counts: counters of trials, by side.
     lost: reason by side, row and block, for rows without a usable value.
     silent: reason by side and block, for trials that failed as a whole.
-    left_out: blocks whose trial left a workload out on purpose, by side and workload.
-    verified: whether a workload was found to be right, by side and workload and by block, where it was
-        verified.
-    wrong: number of trials that did not fail but whose results were found to be wrong."""
+    left_out: blocks from which a workload was left out on purpose, by side and workload.
+    verified: whether the results of a workload were right, by side and workload and by block, for the blocks
+        in which they were verified.
+    wrong: number of trials that did not fail but whose results were wrong.
+    """
 
     rows: tuple[RowName, ...]
     measured: dict[tuple[Side, RowName], Measured]
@@ -147,10 +153,13 @@ class Piece:
 
 
 def fold_piece(asked: FoldRequest, used: Iterable[TrialRecord], others: Iterable[TrialRecord] = ()) -> Piece:
-    """Fold whole blocks. used: their trials, block by block, ascending; others: trials that do not count. No
-    record is kept."""
+    """Fold whole blocks. No record is kept.
+
+    used: trials of these blocks, block by block, ascending.
+    others: trials that do not count.
+    """
     rows: dict[Side, SideRows] = {}
-    told: dict[Side, Telling] = {}
+    told: dict[Side, CountsBuilder] = {}
     silent: dict[Side, dict[int, str]] = {}
     left_out: dict[tuple[Side, str], set[int]] = {}
     verified: dict[tuple[Side, str], dict[int, bool]] = {}
@@ -158,7 +167,7 @@ def fold_piece(asked: FoldRequest, used: Iterable[TrialRecord], others: Iterable
     for record in used:
         side = record.arm, record.aa
         if side not in rows:
-            rows[side], told[side] = SideRows(), Telling()
+            rows[side], told[side] = SideRows(), CountsBuilder()
         for workload in record.left_out:
             left_out.setdefault((side, workload), set()).add(record.block)
         if record.status is Status.OK:
@@ -200,7 +209,7 @@ def fold_piece(asked: FoldRequest, used: Iterable[TrialRecord], others: Iterable
 
 
 def _is_wrong(record: TrialRecord) -> bool:
-    """Whether a result of the trial was found to be wrong."""
+    """Whether a result of the trial was verified and found to be wrong."""
     return any(row.verification and row.verification.get("ok") is False for row in record.rows)
 
 
@@ -220,8 +229,11 @@ def _measured(asked: FoldRequest, key: tuple[Side, RowName], s: Slices) -> Measu
 
 
 def _one_of_each_block(s: Slices, side: Side, row: RowName, seed: int) -> FloatArray:
-    """One value of each block, shape (blocks,), drawn by seed and block alone. Values of one block resemble
-    each other, so that all of them would pass for more than they are; their median would hide the tail."""
+    """Draw one value of each block, by seed and block alone; shape (blocks,).
+
+    The values of one block resemble each other. All of them together would look like more independent values
+    than they are, and their median would hide the tail.
+    """
     name = f"{side[0]}{'.aa' if side[1] else ''} {'.'.join(row)}"
     drawn = [
         int.from_bytes(draw("value", seed, block, name)[:8], "big") % length
@@ -247,7 +259,7 @@ def _comparisons(
 
 
 def _compare(e: Slices, b: Slices, second: Slices | None, *, detail: bool) -> Compared | None:
-    """Returns None if no block has the row on both sides."""
+    """Compare two sides in one row. Return None if they have no block in common."""
     blocks, ie, ib = np.intersect1d(e.blocks, b.blocks, assume_unique=True, return_indices=True)
     n = blocks.size
     if n == 0:
@@ -297,8 +309,11 @@ def _compare(e: Slices, b: Slices, second: Slices | None, *, detail: bool) -> Co
 
 
 def _shares(e: Slices, b: Slices, ie: IntArray, ib: IntArray, together: BoolArray) -> dict[str, FloatArray]:
-    """Extra time in shares of the baseline's seconds, all per unit of work, since a slice may hold less over
-    a slower transport; empty where a side lacks seconds or parts."""
+    """Return the extra time by part, in shares of the baseline's seconds; empty if a side lacks seconds or
+    parts.
+
+    All times are per unit of work, because a slice may hold less work over a slower transport.
+    """
     steps = sorted({k for side in (e, b) for k in side.parts if k.startswith(STEP)})
     kinds = steps or [k for k in e.parts if k in b.parts]
     if e.seconds is None or b.seconds is None or not kinds:
@@ -310,8 +325,9 @@ def _shares(e: Slices, b: Slices, ie: IntArray, ib: IntArray, together: BoolArra
     apart = ~together
 
     def share(env_time: FloatArray, base_time: FloatArray) -> FloatArray:
-        """(env_time - base_time) / whole by block: slice by slice where slices are paired, else by
-        medians."""
+        """Return (env_time - base_time) / whole by block, from paired slices if there are any, else from
+        medians.
+        """
         out = np.empty(ie.size)
         if bool(np.any(apart)):
             ours, theirs = env_lengths[apart], base_lengths[apart]
@@ -336,7 +352,7 @@ def _shares(e: Slices, b: Slices, ie: IntArray, ib: IntArray, together: BoolArra
 def _brackets(
     e: Slices, b: Slices, a: Slices, blocks: IntArray, ie: IntArray, ib: IntArray, together: BoolArray
 ) -> FloatArray:
-    """Compared.brackets."""
+    """Return the field `brackets` of Compared."""
     out = np.full((3, blocks.size), math.nan)
     if (a.unit, a.better) != (b.unit, b.better):
         return out

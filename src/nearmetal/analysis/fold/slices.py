@@ -1,4 +1,4 @@
-"""The slices of one side of a piece of a run: collected trial by trial, then as tables."""
+"""Collects the slices of one side of a piece of a run trial by trial, and makes tables of them."""
 
 from __future__ import annotations
 
@@ -20,8 +20,12 @@ RowName = tuple[str, str]
 
 @dataclass(frozen=True, kw_only=True)
 class Slices:
-    """One metric of one side. values, logs: shape (n, widest), nan behind a block's last slice; seconds and
-    parts like values where every block has them, else None and absent; the others shape (n,)."""
+    """One metric of one side.
+
+    values, logs: shape (n, widest); nan after the last slice of a block.
+    seconds, parts: shaped like values if every block has them, else None or missing.
+    All other arrays have shape (n,).
+    """
 
     unit: str
     better: Better
@@ -36,15 +40,18 @@ class Slices:
 
     @property
     def work(self) -> FloatArray:
-        """Of each slice: a rate is work per second, a latency seconds per piece of work. Only with
-        seconds."""
+        """Return the work of each slice, from its seconds: a rate is work per second, a latency is seconds
+        per unit of work.
+        """
         assert self.seconds is not None
         return self.seconds * self.values if self.better is Better.HIGHER else self.seconds / self.values
 
 
 class Column:
-    """The usable rows of one metric of one side while they are collected: all values behind one another.
-    seconds, parts: as long as the values where every row has them."""
+    """Collects the usable rows of one metric of one side, with the values of all rows concatenated.
+
+    seconds, parts: as long as the values if every row has them.
+    """
 
     def __init__(self, row: Row) -> None:
         self.workload, self.metric = row.workload, row.metric
@@ -55,8 +62,12 @@ class Column:
 
 
 class SideRows:
-    """The rows of the trials of one side while they are collected, in the order of blocks. columns: by row;
-    lost: see Piece; paired: blocks whose slices may be paired."""
+    """Collects the rows of the trials of one side, in the order of blocks.
+
+    columns: by row.
+    lost: as in Piece.
+    paired: blocks whose slices may be paired.
+    """
 
     def __init__(self) -> None:
         self.columns: dict[RowName, Column] = {}
@@ -65,8 +76,10 @@ class SideRows:
         self._usual: list[Column] = []
 
     def add(self, record: TrialRecord) -> None:
-        """Of a trial that did not fail. This is done for every row of every trial: most stand where they
-        stood in the trial before."""
+        """Add a trial that did not fail.
+
+        This is done for every row of every trial; most rows have the same position as in the trial before.
+        """
         block, usual = record.block, self._usual
         if record.fold is Fold.PAIRED:
             self.paired.add(block)
@@ -108,7 +121,7 @@ def _doubles(length: int) -> Struct:
 
 
 def as_slices(column: Column, paired: Collection[int]) -> tuple[Slices, list[int]]:
-    """The usable rows as arrays, and the blocks of the others: a value <= 0 or not finite is a failed row."""
+    """Return the usable rows as arrays, and the blocks of the failed rows: a value is <= 0 or not finite."""
     lengths = np.array(column.lengths, dtype=np.int64)
     inside = np.arange(int(lengths.max())) < lengths[:, None]
     values = _table(column.values, inside)
@@ -139,7 +152,7 @@ def as_slices(column: Column, paired: Collection[int]) -> tuple[Slices, list[int
 
 
 def _if_whole(numbers: array[float], inside: BoolArray) -> FloatArray | None:
-    """A table of the numbers if every row has them, and finite, else None: half a record is no record."""
+    """Return a table of the numbers if every row has them and all are finite, else None."""
     if len(numbers) != int(np.sum(inside)):
         return None
     table = _table(numbers, inside)
@@ -147,15 +160,17 @@ def _if_whole(numbers: array[float], inside: BoolArray) -> FloatArray | None:
 
 
 def _table(numbers: array[float], inside: BoolArray) -> FloatArray:
-    """Rows of unequal lengths, behind one another, as one table, nan behind the last of each. inside: where
-    the table has numbers, shape (n, widest)."""
+    """Return a table of concatenated rows of unequal lengths, with nan after the end of each row.
+
+    inside: shape (n, widest), True where the table has numbers.
+    """
     table = np.full(inside.shape, np.nan)
     table[inside] = np.frombuffer(numbers, dtype=np.float64)
     return table
 
 
 def row_medians(table: FloatArray, lengths: IntArray) -> FloatArray:
-    """Median of the first lengths[i] entries of each row of a table of shape (n, widest); lengths >= 1."""
+    """Return the median of the first lengths[i] >= 1 entries of each row i of a table, shape (n, widest)."""
     out = np.empty(table.shape[0])
     for length in np.unique(lengths).tolist():
         rows = lengths == length

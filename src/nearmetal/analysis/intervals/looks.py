@@ -26,35 +26,47 @@ from .three_arm import Brackets, most_attained, three_arm_interval
 FloatArray = NDArray[np.float64]
 
 CLOSING_SHARE = 0.5
-"""Share of what is unspent that a closing look may spend."""
+"""Share of the unspent alpha that a closing look may spend."""
 OLD_LEAST_BLOCKS = 12
 """Least number of blocks for a verdict in results directories with ExpectedLooks."""
 
 Attained = Callable[[int, float], float]
-"""The level that a test of n blocks attains within a given level, 0 where the interval would be unbounded."""
+"""Returns the level that a test of n blocks attains within a given level; 0 if the interval would be
+unbounded.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
 class PlannedLook:
-    """A look at the first n blocks of a comparison. share: of alpha; None for a closing look."""
+    """A look at the first n blocks of a comparison.
+
+    share: share of alpha; None for a closing look.
+    """
 
     n: int
     share: float | None
 
 
 def own_schedule(schedule: Schedule, left_out: Collection[int]) -> Schedule:
-    """The schedule of one comparison, without closing looks after blocks that it was left out of because it
-    was decided: where such a comparison ended depended on the data, and a closing look must not."""
+    """Return the schedule of one comparison, without closing looks after blocks that it was left out of once
+    decided.
+
+    Such a comparison ended at a block that depends on the data, and a closing look must not depend on the
+    data.
+    """
     if isinstance(schedule, GrowingLooks) and schedule.closing and left_out:
         return GrowingLooks(closing=tuple(block for block in schedule.closing if block not in left_out))
     return schedule
 
 
 def planned_looks(schedule: Schedule, numbers: Sequence[int]) -> tuple[PlannedLook, ...]:
-    """Every look at a comparison, closing looks included.
+    """Return every look at a comparison, including closing looks.
 
-    numbers: the numbers of its blocks, ascending. A closing look is at the number of the comparison's blocks
-    up to the block that it is named by; it is skipped if no block came after the look before."""
+    numbers: the numbers of its blocks, ascending.
+
+    The schedule names a closing look by a block number. The look includes the blocks of the comparison up to
+    that number. It is skipped if no block was added since the look before.
+    """
     found: dict[int, float | None] = dict(look_schedule(schedule, len(numbers)))
     if isinstance(schedule, GrowingLooks):
         for block in schedule.closing:
@@ -67,12 +79,13 @@ def planned_looks(schedule: Schedule, numbers: Sequence[int]) -> tuple[PlannedLo
 def spent_levels(
     schedule: Schedule, looks: Sequence[PlannedLook], alpha: float, level_of: Attained
 ) -> tuple[float, ...]:
-    """The level that each look spends; they sum to at most alpha.
+    """Return the level that each look spends; the levels sum to at most alpha.
 
-    GrowingLooks: a look may spend its share of alpha and what earlier looks left; it spends the level that
-    its test attains within that. A closing look may spend half of what is unspent, future shares included;
-    what is then carried and all future shares are scaled by what it leaves over what it found. ExpectedLooks:
-    each look spends its share, and nothing is carried."""
+    GrowingLooks: a look may spend its share of alpha and the amount that earlier looks left. It spends the
+    level that its test attains within that. A closing look may spend half of the unspent alpha, including
+    future shares. The carried amount and all future shares are then scaled down in proportion.
+    ExpectedLooks: each look spends its share, and nothing is carried.
+    """
     if isinstance(schedule, ExpectedLooks):
         return tuple(alpha * (look.share or 0.0) for look in looks)
     carried, scale, unspent = 0.0, 1.0, alpha
@@ -93,8 +106,11 @@ def spent_levels(
 
 
 def nominal_shares(looks: Sequence[PlannedLook]) -> tuple[float, ...]:
-    """The share of alpha that each look may spend if nothing is carried, whatever alpha is; they sum to at
-    most 1. A closing look has half of what no look before it had, and halves what comes after it."""
+    """Return the share of alpha that each look may spend if nothing is carried, for any alpha; they sum to at
+    most 1.
+
+    A closing look has half of the share that all looks before it left, and halves the shares of later looks.
+    """
     scale, unspent = 1.0, 1.0
     out: list[float] = []
     for look in looks:
@@ -109,13 +125,13 @@ def nominal_shares(looks: Sequence[PlannedLook]) -> tuple[float, ...]:
 
 @lru_cache(maxsize=256)
 def signed_rank_levels(schedule: Schedule, looks: tuple[PlannedLook, ...], alpha: float) -> tuple[float, ...]:
-    """spent_levels of the signed-rank interval."""
+    """Return spent_levels() of the signed-rank interval."""
     return spent_levels(schedule, looks, alpha, attained)
 
 
 @lru_cache(maxsize=256)
 def three_arm_levels(schedule: Schedule, looks: tuple[PlannedLook, ...], alpha: float) -> tuple[float, ...]:
-    """spent_levels of the three-arm interval."""
+    """Return spent_levels() of the three-arm interval."""
     return spent_levels(schedule, looks, alpha, most_attained)
 
 
@@ -129,14 +145,16 @@ def least_blocks(schedule: Schedule, wanted: int) -> int:
 
 @dataclass(frozen=True, kw_only=True)
 class Carried:
-    """What is known after all blocks.
+    """The state of a comparison after all blocks.
 
     looks: the running interval after each look.
-    low, high: the last of them, infinite before the first; low > high where the looks contradict each other.
-    centre: Hodges-Lehmann estimate of all blocks without a failure, moved to the nearer end where it lies
-        outside of [low, high].
+    low, high: the running interval after the last look, infinite before the first; low > high if looks
+        contradict each other.
+    centre: Hodges-Lehmann estimate of all blocks without a failure, moved to the nearer end if it lies
+        outside [low, high].
     step: about one standard error of the centre (nan for n < 3).
-    ahead: n and level of the looks to come, soonest first, if each attains what it may spend."""
+    ahead: n and level of the future looks, soonest first, if each attains the level that it may spend.
+    """
 
     looks: tuple[Look, ...]
     low: float
@@ -162,13 +180,18 @@ def look_and_carry(
     numbers: Sequence[int] | None = None,
     brackets: Brackets | None = None,
 ) -> Carried:
-    """The primary interval of the centre of d, which has one value per block in the order of blocks.
+    """Return the primary interval of the centre of d, which has one value per block in the order of blocks.
 
-    At each look it takes the exact signed-rank interval of the blocks so far, at the level that the schedule
-    lets the look spend; between looks it keeps the running intersection. d may hold infinite values, for
-    blocks in which one side failed. numbers: of the blocks, 1, 2, 3, ... if omitted. brackets: of the same
-    blocks; with these the interval is the three-arm one instead, the centre still that of d. O(n log n) time,
-    O(n) memory. Raises ValueError for d without a finite value or alpha outside of (0, 1)."""
+    At each look, the exact signed-rank interval of the blocks so far is computed at the level that the
+    schedule gives to the look. The running interval is the intersection of these. d may contain infinite
+    values, for blocks in which one side failed.
+    numbers: numbers of the blocks; 1, 2, 3, ... if omitted.
+    brackets: brackets of the same blocks. If given, the three-arm interval is computed instead; the centre is
+        still that of d.
+
+    Takes O(n log n) time and O(n) memory. Raises ValueError if d has no finite value, or alpha is outside (0,
+    1).
+    """
     if not 0 < alpha < 1 or not bool(np.any(np.isfinite(d))):
         raise ValueError("at least one block without a failure and 0 < alpha < 1 are needed")
     size = int(d.size)
@@ -203,8 +226,11 @@ def look_and_carry(
 def carried_interval(
     d: FloatArray, *, schedule: Schedule, alpha: float, numbers: Sequence[int] | None = None
 ) -> Interval:
-    """The interval of look_and_carry, without the looks that it came of. The last look, which is nearly
-    always the narrowest, is taken first: of the others it is then only counted whether they narrow it."""
+    """Return the interval of look_and_carry(), without its looks.
+
+    The last look, which is nearly always the narrowest, is computed first. The other looks are computed only
+    if a count shows that they narrow the interval.
+    """
     if not 0 < alpha < 1 or not bool(np.any(np.isfinite(d))):
         raise ValueError("at least one block without a failure and 0 < alpha < 1 are needed")
     size = int(d.size)

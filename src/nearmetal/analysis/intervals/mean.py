@@ -26,7 +26,7 @@ class TTest:
 
 
 def variance(values: FloatArray) -> float:
-    """Unbiased variance by two passes (NIST NumAcc4 keeps its digits); nan, never 0, for n < 2."""
+    """Return the unbiased variance by two passes (NIST NumAcc4 keeps its digits); nan, never 0, for n < 2."""
     if values.size < 2:
         return math.nan
     centred = values - np.mean(values)
@@ -36,22 +36,27 @@ def variance(values: FloatArray) -> float:
 
 
 def geometric_mean(values: FloatArray) -> float:
-    """By logarithms, so that no product overflows. Raises ValueError unless every value is positive."""
+    """Return the geometric mean, by logarithms so that no product overflows.
+
+    Raises ValueError for a value <= 0.
+    """
     if values.size == 0 or not bool(np.all(values > 0)):
         raise ValueError("a geometric mean needs positive values")
     return float(np.exp(np.mean(np.log(values))))
 
 
 NARROWEST_AT = 40
-"""Blocks at which the anytime t interval of the mean is about narrowest."""
+"""Number of blocks at which the anytime t interval of the mean is about narrowest."""
 
 
 def anytime_mean(d: FloatArray, *, alpha: float, expected: int = NARROWEST_AT) -> Interval:
-    """Running t interval of the mean of d after all its blocks, in order; valid at every n if d is normal.
+    """Return the running t interval of the mean of d after all its blocks, in order; valid at every n if d is
+    normal.
 
     Half-width s sqrt(nu (c - 1) / (n (1 - c / (1 + n g)))), nu = n - 1, c = ((1 + n g) / alpha^2)^(1/n),
-    infinite while c >= 1 + n g; g = 8 / expected is fixed before data. Under one-sided jitter it does not
-    cover the mean (METHOD: misses 17 to 70 %), which is why no verdict rests on it."""
+    infinite while c >= 1 + n g; g = 8 / expected is fixed before data. If disturbances only make blocks
+    slower, the interval misses the mean in 17 to 70 % of cases (METHOD). Therefore no verdict uses it.
+    """
     n = np.arange(1, d.size + 1, dtype=np.float64)
     # Centred on the median first: cumulative sums of squares then lose no digits.
     anchor = float(np.median(d))
@@ -72,7 +77,7 @@ def anytime_mean(d: FloatArray, *, alpha: float, expected: int = NARROWEST_AT) -
 
 
 def paired_t(d: FloatArray, confidence: float) -> TTest:
-    """Student's t of one sample of differences. Raises ValueError for n < 2."""
+    """Return Student's t of one sample of differences. Raises ValueError for n < 2."""
     if d.size < 2:
         raise ValueError("a t-test needs at least two values")
     mean, error = float(np.mean(d)), math.sqrt(variance(d) / d.size)
@@ -80,8 +85,10 @@ def paired_t(d: FloatArray, confidence: float) -> TTest:
 
 
 def welch(a: FloatArray, b: FloatArray, confidence: float) -> TTest:
-    """Welch's t of mean(a) - mean(b), unequal variances. Raises ValueError for fewer than two values a
-    side."""
+    """Return Welch's t of mean(a) - mean(b), with unequal variances.
+
+    Raises ValueError for a side with fewer than two values.
+    """
     if min(a.size, b.size) < 2:
         raise ValueError("Welch's test needs at least two values on each side")
     va, vb = variance(a) / a.size, variance(b) / b.size
@@ -93,7 +100,8 @@ def welch(a: FloatArray, b: FloatArray, confidence: float) -> TTest:
 
 
 def t_e_value(d: FloatArray, g: float) -> float:
-    """The e-value of the t statistic under a normal prior of variance g on mean / sigma (right-Haar mixture).
+    """Return the e-value of the t statistic under a normal prior of variance g on mean / sigma (right-Haar
+    mixture).
 
     (1 + n g)^(-1/2) ((1 + t^2/nu) / (1 + t^2 / (nu (1 + n g))))^(n/2). Raises ValueError for n < 2.
     """

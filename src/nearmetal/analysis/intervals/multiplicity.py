@@ -17,7 +17,7 @@ FloatArray = NDArray[np.float64]
 
 
 def holm(p: Sequence[float]) -> tuple[float, ...]:
-    """Holm's step-down adjusted p values, in the order given."""
+    """Return Holm's step-down adjusted p values, in the order given."""
     order = sorted(range(len(p)), key=lambda i: p[i])
     adjusted = [0.0] * len(p)
     running = 0.0
@@ -28,9 +28,10 @@ def holm(p: Sequence[float]) -> tuple[float, ...]:
 
 
 def e_bh(e: Sequence[float], alpha: float) -> tuple[bool, ...]:
-    """Which hypotheses e-BH rejects: the k largest e values with e_(k) >= m / (alpha k), the largest such k.
+    """Return which hypotheses e-BH rejects: the k largest e values, for the largest k with e_(k) >= m /
+    (alpha k).
 
-    Controls the false discovery rate under any dependence and with e values taken at any stopping time.
+    It controls the false discovery rate under any dependence, with e values taken at any stopping time.
     Source: Wang and Ramdas, False discovery rate control with e-values, 2022.
     """
     m = len(e)
@@ -48,13 +49,18 @@ def smallest_alpha(
     verdict: Verdict,
     numbers: Sequence[int] | None = None,
 ) -> float | None:
-    """The p value of Holm's column: the smallest alpha at which the running interval of d would give a
-    material or equivalent verdict if every look spent its nominal share and carried nothing.
+    """Return the p value of Holm's column: the smallest alpha at which d gives a material or equivalent
+    verdict.
 
-    It is the smallest over the looks of p_n / share_n. The interval that is shown carries what looks leave
-    unspent, so it may give a verdict at a smaller alpha. d, numbers: see looks.look_and_carry. For a
-    cell with a verdict it is the p value of that verdict; without one the smallest over the three verdicts;
-    at most 1. None before the first look and for an inconsistent cell."""
+    This assumes that every look spends its nominal share and carries nothing. The result is the smallest p_n
+    / share_n over the looks. The interval in the report carries the alpha that looks leave unspent, so it may
+    give a verdict at a smaller alpha.
+
+    d, numbers: see looks.look_and_carry.
+
+    For a cell with a verdict it is the p value of that verdict; otherwise it is the smallest of the three
+    verdicts; at most 1. Return None before the first look and for an inconsistent cell.
+    """
     if verdict is Verdict.INCONSISTENT:
         return None
     delta = math.log1p(margin)

@@ -1,4 +1,4 @@
-"""Order-statistic intervals of quantiles: no assumption on shape, refused below the least n."""
+"""Order-statistic intervals of quantiles. They assume no shape; there is none below the least n."""
 
 from __future__ import annotations
 
@@ -16,10 +16,12 @@ FloatArray = NDArray[np.float64]
 
 @lru_cache(maxsize=1024)
 def quantile_ranks(n: int, q: float, confidence: float) -> tuple[int, int] | None:
-    """Ranks (j, k), 1 <= j < k <= n, with P(x_(j) <= quantile <= x_(k)) >= confidence.
+    """Return ranks (j, k), 1 <= j < k <= n, with P(x_(j) <= quantile <= x_(k)) >= confidence; None if n is
+    too small.
 
     The coverage is P(j <= B <= k - 1) with B binomial (n, q). The tails may be unequal: the pair with the
-    fewest ranks between is taken, among those the one that covers most. None: not estimable at this n."""
+    fewest ranks between them is chosen, and among such pairs the one with the largest coverage.
+    """
     if n < 2:
         return None
     cdf = np.asarray(scipy.special.bdtr(np.arange(n + 1, dtype=np.float64), n, q), dtype=np.float64)
@@ -37,8 +39,10 @@ def quantile_ranks(n: int, q: float, confidence: float) -> tuple[int, int] | Non
 
 
 def least_n(q: float, confidence: float) -> int:
-    """The smallest n at which the q quantile is estimable, tails unequal: largest order statistics are
-    enough for q > 1/2."""
+    """Return the smallest n at which the q quantile can be estimated with unequal tails.
+
+    For q > 1/2 the largest order statistics suffice.
+    """
     n = 2
     while quantile_ranks(n, q, confidence) is None:
         n += 1
@@ -46,14 +50,16 @@ def least_n(q: float, confidence: float) -> int:
 
 
 def least_n_equal_tails(q: float, confidence: float) -> int:
-    """The same when each tail may hold at most half of the rest: max(q, 1 - q)^n <= (1 - confidence) / 2."""
+    """Return the smallest n if each tail may hold at most half of the rest: max(q, 1 - q)^n <= (1 -
+    confidence) / 2.
+    """
     return math.ceil(math.log((1 - confidence) / 2) / math.log(max(q, 1 - q)))
 
 
 def quantile_interval(values: FloatArray, q: float, confidence: float) -> Interval | None:
-    """The q quantile of independent values with its interval; None where n is too small.
+    """Return the q quantile of independent values with its interval; None if n is too small.
 
-    Right-censored values (time-outs) enter as +inf: an end that falls on one is +inf.
+    Right-censored values (timeouts) are passed as +inf; an end of the interval may then be +inf.
     """
     ranks = quantile_ranks(int(values.size), q, confidence)
     if ranks is None:
@@ -65,8 +71,11 @@ def quantile_interval(values: FloatArray, q: float, confidence: float) -> Interv
 
 
 def median_interval(values: FloatArray, confidence: float) -> Interval:
-    """The median with its order-statistic interval, infinite ends below n = 6 (at 95 %). Describes the
-    blocks at hand; not anytime-valid, no verdict rests on it. Raises ValueError for no values."""
+    """Return the median with its order-statistic interval, with infinite ends below n = 6 (at 95 %).
+
+    It describes the present blocks. It is not anytime-valid, and no verdict uses it. Raises ValueError if
+    there are no values.
+    """
     if values.size == 0:
         raise ValueError("a median needs a value")
     centre = float(np.median(values))
@@ -77,7 +86,7 @@ def median_interval(values: FloatArray, confidence: float) -> Interval:
 
 
 def quantiles(values: FloatArray, baseline: FloatArray, confidence: float) -> Quantiles:
-    """p50, p90, p95 and p99 of independent values of one arm, with the baseline's values beside them."""
+    """Return p50, p90, p95 and p99 of independent values of one arm, and those of the baseline."""
     p50, p90, p95, p99 = (quantile_interval(values, q, confidence) for q in (0.5, 0.9, 0.95, 0.99))
     return Quantiles(
         n=int(values.size),

@@ -18,7 +18,10 @@ FloatArray = NDArray[np.float64]
 
 
 def log_e_value(n: int, k: int) -> float:
-    """ln e_n(k): evidence against the fair coin after k of n. Raises ValueError unless 0 <= k <= n."""
+    """Return ln e_n(k), the evidence against the fair coin after k of n.
+
+    Raises ValueError unless 0 <= k <= n.
+    """
     if not 0 <= k <= n:
         raise ValueError(f"k must lie between 0 and n, not {k} of {n}")
     beta = math.lgamma(k + 0.5) + math.lgamma(n - k + 0.5) - math.lgamma(n + 1)
@@ -27,8 +30,10 @@ def log_e_value(n: int, k: int) -> float:
 
 @lru_cache(maxsize=64)
 def _ranks(alpha: float, length: int) -> tuple[int, ...]:
-    """k_n for n = 1 .. length: the smallest k with e_n(k) < 1/alpha; e_n falls up to k = n/2 and k_n never
-    falls as n grows."""
+    """Return k_n for n = 1 .. length: the smallest k with e_n(k) < 1/alpha.
+
+    e_n falls up to k = n/2, and k_n never falls as n grows.
+    """
     bound = -math.log(alpha)
     ranks: list[int] = []
     k = 0
@@ -40,16 +45,19 @@ def _ranks(alpha: float, length: int) -> tuple[int, ...]:
 
 
 def sign_rank(n: int, alpha: float) -> int:
-    """k_n; 0 means that n blocks are too few for a finite interval."""
+    """Return k_n; 0 means that n blocks are too few for a finite interval."""
     return _ranks(alpha, -(-n // 256) * 256)[n - 1]
 
 
 def sign_interval(d: FloatArray, alpha: float) -> Interval:
-    """The running closed interval [d_(k_n), d_(n+1-k_n)] of the median of d after all its blocks, in order.
+    """Return the running closed interval [d_(k_n), d_(n+1-k_n)] of the median of d after all its blocks, in
+    order.
 
-    d may hold infinite values, for blocks in which one side failed. Infinite ends while k_n = 0 (below n = 7
-    at alpha = .05); running maximum of lower and minimum of upper ends; centre: the median of the finite
-    values, moved to the nearer end where it lies outside. Raises ValueError without a finite value."""
+    d may contain infinite values, for blocks in which one side failed. The ends are infinite while k_n = 0
+    (below n = 7 at alpha = .05). The running maximum of lower ends and minimum of upper ends is returned.
+    centre: the median of the finite values, moved to the nearer end if it lies outside. Raises ValueError if
+    no value is finite.
+    """
     n = int(d.size)
     finite = d[np.isfinite(d)]
     if finite.size == 0:
@@ -63,10 +71,11 @@ def sign_interval(d: FloatArray, alpha: float) -> Interval:
 
 
 def _running_max(values: FloatArray, ranks: NDArray[np.int64]) -> float:
-    """The largest over n of the k_n-th smallest of the first n values; -inf where every k_n is 0.
+    """Return the largest over n of the k_n-th smallest of the first n values; -inf if every k_n is 0.
 
-    It is at least v if and only if for some n fewer than k_n of the first n values are below v, which is the
-    harder the larger v is: O(n log n)."""
+    It is at least v if and only if, for some n, fewer than k_n of the first n values are below v. This
+    condition becomes harder as v grows, so v is found by bisection in O(n log n) time.
+    """
     if not bool(np.any(ranks > 0)):
         return -math.inf
     ordered = np.sort(values)

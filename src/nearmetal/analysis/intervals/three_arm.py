@@ -27,7 +27,7 @@ FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 
 HALVINGS = 60
-"""Steps in which an end is narrowed down between two breakpoints: to the last bits of a float."""
+"""Number of steps in which an end is narrowed down between two breakpoints, to the last bits of a float."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,21 +39,27 @@ class Brackets:
     upper: FloatArray
 
     def of(self, blocks: IntArray | slice | NDArray[np.bool_]) -> Brackets:
-        """Some of the blocks."""
+        """Return some of the blocks."""
         return Brackets(lower=self.lower[blocks], upper=self.upper[blocks])
 
 
 @lru_cache(maxsize=256)
 def most_attained(n: int, level: float) -> float:
-    """The largest level that the test attains within `level`, whatever number of n blocks counts; 0 where the
-    interval would be unbounded."""
+    """Return the largest level that the test attains within `level`, for any number of counting blocks up to
+    n.
+
+    0 if the interval would be unbounded.
+    """
     reached, tails = criticals(n, level / 2)
     return 0.0 if reached[n] < 0 else 2 * float(np.max(tails))
 
 
 def three_arm_interval(brackets: Brackets, level: float) -> tuple[float, float]:
-    """The closed interval that misses the truth with probability at most `level`; infinite where there are
-    too few blocks for this level. O(n log n) time for each of some tens of steps."""
+    """Return the closed interval that misses the truth with probability at most `level`.
+
+    It is infinite if there are too few blocks for this level. Takes O(n log n) time for each of some tens of
+    steps.
+    """
     n = int(brackets.lower.size)
     enough, _ = criticals(n, level / 2)
     if enough[n] < 0:
@@ -121,7 +127,9 @@ class _LowerEnd:
         return low
 
     def _rank_sum(self, theta: float, smallest: NDArray[np.bool_], largest: NDArray[np.bool_]) -> int:
-        """Sum of the ranks of the blocks in which the environment is the smallest; ties count as larger."""
+        """Return the sum of the ranks of the blocks in which the environment is the smallest; ties count as
+        larger.
+        """
         mine = np.sort(self._lower[smallest])
         # Among themselves: the range theta - lower is at least as large as that of every higher lower.
         own = int(np.sum(mine.size - np.searchsorted(mine, mine, side="left")))

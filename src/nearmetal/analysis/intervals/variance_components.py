@@ -12,10 +12,10 @@ FloatArray = NDArray[np.float64]
 
 @dataclass(frozen=True, kw_only=True)
 class VarianceComponents:
-    """By level, lowest (run) first.
+    """Variance components by level, lowest (run) first.
 
     s2: variance of the means of a level inside the level above (biased).
-    t2: unbiased component of the level, negative where chance made it so and never clipped.
+    t2: unbiased component of the level; negative if chance made it so, and never clipped.
     """
 
     mean: float
@@ -24,12 +24,13 @@ class VarianceComponents:
 
 
 def variance_components(values: FloatArray) -> VarianceComponents:
-    """values: shape (r_n, ..., r_2, r_1), highest level first.
+    """Return the variance components of values of shape (r_n, ..., r_2, r_1), highest level first.
 
     S2_i is the variance, with r_i - 1, of the means over all lower levels, averaged over the higher levels;
     T2_1 = S2_1, T2_i = S2_i - S2_(i-1) / r_(i-1). Raises ValueError for a level repeated fewer than twice: a
     spread from one value is unknown, not zero. Source: Kalibera and Jones, 2012 (technical report, section
-    6)."""
+    6).
+    """
     if values.ndim == 0 or min(values.shape) < 2:
         raise ValueError("every level needs at least two repetitions")
     means = values.astype(np.float64)
@@ -45,8 +46,11 @@ def variance_components(values: FloatArray) -> VarianceComponents:
 
 
 def group_moments(values: FloatArray, lengths: NDArray[np.int64]) -> tuple[FloatArray, FloatArray]:
-    """Mean and unbiased variance of each group, nan for a variance of fewer than two values. values: shape
-    (groups, longest), whatever stands behind a group's length is not looked at; lengths: shape (groups,)."""
+    """Return the mean and unbiased variance of each group; the variance is nan for fewer than two values.
+
+    values: shape (groups, longest); entries after the end of a group are ignored.
+    lengths: shape (groups,).
+    """
     inside = np.arange(values.shape[1]) < lengths[:, None]
     means = np.where(inside, values, 0.0).sum(axis=1) / lengths
     squares = np.where(inside, values - means[:, None], 0.0) ** 2
@@ -57,12 +61,14 @@ def group_moments(values: FloatArray, lengths: NDArray[np.int64]) -> tuple[Float
 def components_of_moments(
     means: FloatArray, variances: FloatArray, lengths: NDArray[np.int64]
 ) -> tuple[float, float]:
-    """Unbiased variance within groups and, negative where chance made it so, between them, where not all have
-    as many values. means, variances (unbiased), lengths: of each group, shape (groups,), each at least 2
-    long, two groups or more.
+    """Return the unbiased variance within groups and between groups, for groups of unequal lengths.
 
-    The spread of the groups' means less what each owes to its own values; T2 of two levels where all are as
-    long. Raises ValueError where a group or a value is missing."""
+    The variance between groups is negative if chance made it so. It is the variance of the groups' means
+    minus the part that is due to the spread within groups; if all groups are equally long, it is T2 of two
+    levels.
+    means, variances, lengths: of each group, shape (groups,); two groups or more, each at least 2 long.
+    Raises ValueError if a group or a value is missing.
+    """
     if lengths.size < 2 or int(lengths.min()) < 2:
         raise ValueError("every level needs at least two repetitions")
     within = float(np.mean(variances))

@@ -1,5 +1,8 @@
-"""Bytes to and from disks per control group, version 1: since Linux 6.10 the blkio controller counts those of
-a device only once some group has had a limit on it (block/blk-throttle.c), and shows zero until then."""
+"""Bytes read from and written to disks per control group of version 1.
+
+Since Linux 6.10 the blkio controller counts the bytes of a device only after some group has had a limit on
+that device (block/blk-throttle.c). Until then it shows zero.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ from pathlib import Path
 ACCOUNT = "blkio.throttle.io_service_bytes"
 LIMIT = "blkio.throttle.read_bps_device"
 NO_LIMIT = 1 << 50
-"""1 PiB/s: a limit that holds nothing up in the moment between setting and lifting it."""
+"""1 PiB/s: a limit that cannot slow anything down while it is set."""
 
 
 def devices(diskstats: str) -> tuple[str, ...]:
@@ -42,7 +45,7 @@ def counts_blocks(group: Path, root: Path) -> bool:
 
 
 def _counts(group: Path) -> bool:
-    """A line per device stands only where it is counted; the total of all stands always."""
+    """Whether any device is counted. A device has a line only if it is counted; the total is always there."""
     return ":" in (group / ACCOUNT).read_text()
 
 

@@ -1,5 +1,7 @@
-"""Energy of the processor packages by RAPL (/sys/class/powercap), which most machines let only root read, and
-virtual machines hardly ever have."""
+"""Energy of the processor packages by RAPL (/sys/class/powercap).
+
+Most machines let only root read it, and few virtual machines have it.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..base import Unavailable
+from ..base import MissingValue
 from .procfiles import Counters
 
 PLACE = "sys/class/powercap"
@@ -25,7 +27,7 @@ class EnergyDomain:
     wraps: float
 
 
-def energy_domains(root: Path = Path("/")) -> tuple[EnergyDomain, ...] | Unavailable:
+def energy_domains(root: Path = Path("/")) -> tuple[EnergyDomain, ...] | MissingValue:
     """Return the packages whose energy can be read.
 
     root: root of another directory tree, for tests.
@@ -35,7 +37,7 @@ def energy_domains(root: Path = Path("/")) -> tuple[EnergyDomain, ...] | Unavail
     found = sorted(place.glob("*-rapl:*")) if place.is_dir() else []
     packages = [p for p in found if p.name.count(":") == 1]
     if not packages:
-        return Unavailable(f"no RAPL domain in /{PLACE}")
+        return MissingValue(f"no RAPL domain in /{PLACE}")
     domains = []
     try:
         for package in packages:
@@ -44,14 +46,14 @@ def energy_domains(root: Path = Path("/")) -> tuple[EnergyDomain, ...] | Unavail
             name, wraps = (package / "name").read_text(), (package / "max_energy_range_uj").read_text()
             domains.append(EnergyDomain(name=name.strip(), file=file, wraps=float(wraps)))
     except (OSError, ValueError) as e:
-        return Unavailable(f"energy cannot be read: {e}")
+        return MissingValue(f"energy cannot be read: {e}")
     return tuple(domains)
 
 
 def energy_files() -> dict[str, str]:
     """Return the paths of the counters by name, for the sampler; empty if none can be read."""
     found = energy_domains()
-    return {} if isinstance(found, Unavailable) else {f"energy.{d.name}": str(d.file) for d in found}
+    return {} if isinstance(found, MissingValue) else {f"energy.{d.name}": str(d.file) for d in found}
 
 
 class EnergyMeter:

@@ -9,7 +9,7 @@ from functools import lru_cache
 from pathlib import Path
 from weakref import WeakKeyDictionary
 
-from ..base import Host, Unavailable
+from ..base import Host, MissingValue
 
 NODE_FILES: Mapping[str, str] = {
     "stat": "/proc/stat",
@@ -22,8 +22,11 @@ NODE_FILES: Mapping[str, str] = {
 }
 _PIECE = 1 << 16
 _SHORT = 1 << 11
-"""Bytes below which a piece is the last: the kernel hands such files out by pages of whole lines, and no line
-of theirs is as long as half a page, or at once (fs/seq_file.c)."""
+"""A read that returns fewer bytes than this is the last one of a file.
+
+The kernel returns such files in pages of whole lines, and none of their lines is as long as half a page; or
+it returns them at once (fs/seq_file.c).
+"""
 #: By cgroup v1 controller, or 'unified' for v2.
 CGROUP_FILES: Mapping[str, tuple[str, ...]] = {
     "cpu": ("cpu.stat",),
@@ -38,8 +41,11 @@ CGROUP_FILES: Mapping[str, tuple[str, ...]] = {
 
 
 def cgroup_paths(cgroups: Mapping[str, Path]) -> dict[str, str]:
-    """Counter files of an instance: path by file name. cgroups: directory by v1 controller ('cpuacct' may be
-    joined: 'cpu,cpuacct'), or {'unified': directory}."""
+    """Return the paths of an instance's counter files, by file name.
+
+    cgroups: directory by controller of version 1 ('cpuacct' may be joined: 'cpu,cpuacct'), or {'unified':
+        directory}.
+    """
     found: dict[str, str] = {}
     for controllers, directory in cgroups.items():
         for controller in controllers.split(","):
@@ -51,15 +57,17 @@ def cgroup_paths(cgroups: Mapping[str, Path]) -> dict[str, str]:
 
 @lru_cache(maxsize=8)
 def _with_groups_below(parent: Path, name: str) -> str:
-    """The account that holds what container programs do in groups below ours, where the kernel has it."""
+    """Return the file that also counts groups made below ours by container programs, if the kernel has it."""
     whole = f"{name}_recursive"
     return whole if (parent / whole).exists() else name
 
 
 def node_paths(host: Host) -> Mapping[str, str]:
-    """Counter files of the node, found once per host, with the root cgroup's CPU clock where the mount
-    shows the real root: only there does v1 have a release_agent, and v2 no cgroup.type. What a cgroup
-    namespace shows as root is not the node."""
+    """Return the paths of the node's counter files, found once per host.
+
+    They include the CPU clock of the root cgroup if the mount shows the real root, and not the root of a
+    cgroup namespace. Only the real root has a release_agent (version 1) or no cgroup.type (version 2).
+    """
     paths = _NODE_PATHS.get(host)
     if paths is None:
         paths = _NODE_PATHS[host] = {**NODE_FILES, **_root_clock(host)}
@@ -71,13 +79,13 @@ _NODE_PATHS: WeakKeyDictionary[Host, Mapping[str, str]] = WeakKeyDictionary()
 
 def _root_clock(host: Host) -> dict[str, str]:
     for directory in ("/sys/fs/cgroup/cpuacct", "/sys/fs/cgroup/cpu,cpuacct"):
-        if not isinstance(host.read(f"{directory}/release_agent"), Unavailable):
+        if not isinstance(host.read(f"{directory}/release_agent"), MissingValue):
             return {"cpuacct.usage": f"{directory}/cpuacct.usage"}
     for directory in ("/sys/fs/cgroup", "/sys/fs/cgroup/unified"):
         stat = host.read(f"{directory}/cpu.stat")
-        if isinstance(stat, Unavailable) or b"usage_usec" not in stat:
+        if isinstance(stat, MissingValue) or b"usage_usec" not in stat:
             continue
-        if isinstance(host.read(f"{directory}/cgroup.type"), Unavailable):
+        if isinstance(host.read(f"{directory}/cgroup.type"), MissingValue):
             return {"cpu.stat": f"{directory}/cpu.stat"}
     return {}
 
@@ -135,6 +143,6 @@ def read_files(host: Host, paths: Mapping[str, str]) -> dict[str, bytes]:
     out: dict[str, bytes] = {}
     for name, path in paths.items():
         data = host.read(path)
-        if not isinstance(data, Unavailable):
+        if not isinstance(data, MissingValue):
             out[name] = data
     return out

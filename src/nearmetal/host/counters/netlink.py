@@ -1,7 +1,9 @@
-"""The few netlink messages that tell of loss: queueing disciplines, links, TCP connections. Building and
-parsing are pure; only dump() talks to the kernel. (linux/rtnetlink.h, linux/inet_diag.h, linux/tcp.h)
+"""The netlink messages that report loss: queueing disciplines, links, TCP connections.
 
-By hand, because they are asked for in every trial: importing pyroute2 alone takes longer than many trials."""
+Messages are built and parsed without I/O; only dump() communicates with the kernel. (linux/rtnetlink.h,
+linux/inet_diag.h, linux/tcp.h) They are implemented here because every trial needs them, and importing
+pyroute2 takes longer than many trials.
+"""
 
 from __future__ import annotations
 
@@ -110,7 +112,7 @@ def messages(data: bytes) -> Iterator[tuple[int, bytes]]:
 
 
 def attributes(data: bytes) -> dict[int, bytes]:
-    """Contents by type; of a torn end nothing."""
+    """Return the contents of attributes by type. An incomplete attribute at the end is ignored."""
     out: dict[int, bytes] = {}
     at = 0
     while at + 4 <= len(data):
@@ -162,7 +164,10 @@ def parse_qdiscs(data: bytes) -> list[Qdisc]:
 
 
 def parse_connections(data: bytes, scope: str) -> list[Connection]:
-    """scope: of the network namespace that was asked."""
+    """Return the TCP connections.
+
+    scope: name of the network namespace whose kernel answered.
+    """
     out: list[Connection] = []
     for kind, body in messages(data):
         if kind != _DIAG_BY_FAMILY or len(body) < 72:
@@ -188,7 +193,10 @@ def _endpoint(address: bytes, port: bytes) -> str:
 
 
 def _state(scope: str, local: str, remote: str, congestion: str | None, info: bytes) -> Connection:
-    """struct tcp_info only ever grew at its end: what an older kernel does not send is None."""
+    """Return the fields of struct tcp_info.
+
+    It has only ever grown at its end; fields that an older kernel lacks are None.
+    """
 
     def number(at: int, size: int = 4) -> int | None:
         return int.from_bytes(info[at : at + size], sys.byteorder) if at + size <= len(info) else None

@@ -1,5 +1,7 @@
-"""Parsers of /proc/net counter files: bytes -> numbers by the names of nstat(8); pure. Missing is None, never
-0."""
+"""Parsers of counter files in /proc/net, from bytes to numbers by the names of nstat(8). Pure.
+
+A missing value is None, never 0.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,10 @@ from .procfiles import Counters
 RETRANSMITTED = "TcpRetransSegs"
 TIMEOUTS = "TcpExtTCPTimeouts"
 PROBES = "TcpExtTCPLossProbes"
-"""Segments sent after a short silence to provoke an answer: most are sent again, few of them were lost."""
+"""Segments that TCP sends after a short silence to provoke an answer.
+
+Most are retransmissions; few of them were lost.
+"""
 
 #: What tells of loss, by file and as nstat names it; the rest of some 300 counters would drown it.
 PROTOCOLS: Mapping[str, tuple[str, ...]] = {
@@ -62,8 +67,11 @@ _SOFTNET_CPU = 12
 
 
 def protocol_counters(name: str, text: bytes) -> Counters:
-    """The counters of PROTOCOLS from 'netstat' or 'snmp': a line of names after the protocol, then one of
-    numbers. None for one that this kernel does not have."""
+    """Return the counters of PROTOCOLS from 'netstat' or 'snmp'; None for a counter that this kernel does not
+    have.
+
+    The files contain a line of names for each protocol, and a line of numbers below it.
+    """
     out: Counters = dict.fromkeys(PROTOCOLS[name])
     lines = text.split(b"\n")
     for head, line in zip(lines[::2], lines[1::2], strict=False):
@@ -89,8 +97,10 @@ def segments_sent_again(snmp: bytes) -> float | None:
 
 @lru_cache(maxsize=64)
 def _columns(name: str, head: bytes) -> tuple[tuple[int, str], ...]:
-    """Where the wanted counters stand in the line below a line of names; the names never change, so that they
-    are searched once."""
+    """Return the columns of the wanted counters from a line of names.
+
+    The result is cached, because the names never change.
+    """
     words = head.decode("ascii", "replace").split()
     if not words or not words[0].endswith(":"):
         return ()
@@ -99,8 +109,10 @@ def _columns(name: str, head: bytes) -> tuple[tuple[int, str], ...]:
 
 
 def device_counters(text: bytes, devices: Container[str] | None = None) -> Counters:
-    """/proc/net/dev -> 'dev.<device>.rx_drops' and so on, for every device, or for those named: bytes,
-    packets, errors, drops."""
+    """Parse /proc/net/dev and return bytes, packets, errors and drops as 'dev.<device>.rx_drops' and so on.
+
+    Only the named devices are returned, if any are named.
+    """
     out: Counters = {}
     for line in text.splitlines():
         device, colon, rest = line.partition(b":")
@@ -126,9 +138,12 @@ def _device_names(device: bytes) -> tuple[tuple[int, str], ...]:
 
 
 def softnet_counters(text: bytes) -> Counters:
-    """/proc/net/softnet_stat -> packets that the CPUs took in ('softnet.processed'), dropped because a CPU's
-    backlog was full ('softnet.dropped', and '.cpu<n>' by CPU), and how often a CPU had to stop with packets
-    left ('softnet.squeezed'). Of the whole node, whichever namespace it is read in."""
+    """Parse /proc/net/softnet_stat. The counters are those of the whole node, in any namespace.
+
+    'softnet.processed': packets that the CPUs received.
+    'softnet.dropped', and '.cpu<n>' by CPU: packets dropped because the backlog of a CPU was full.
+    'softnet.squeezed': how often a CPU had to stop with packets left.
+    """
     out: Counters = dict.fromkeys(f"softnet.{kind}" for kind in _SOFTNET)
     for row, line in enumerate(text.splitlines()):
         words = line.split()

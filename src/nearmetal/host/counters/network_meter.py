@@ -48,7 +48,7 @@ _LEVELS = ("backlog",)
 _QDISC_REQUEST = qdisc_request()
 
 Reading = Mapping[str, bytes]
-"""Raw answers by source: FILES, and QDISCS. What could not be read is missing."""
+"""Raw contents by source: FILES and QDISCS. Sources that could not be read are missing."""
 
 
 class NetworkMeter:
@@ -111,17 +111,23 @@ class NetworkMeter:
         return protocol_counters("netstat", self.read(("netstat",)).get("netstat", b""))
 
     def protocols(self) -> Counters:
-        """The counters of snmp and netstat now. Netstat is the dearest to read and can only have changed
-        where a segment or datagram came, went or was sent again, which snmp counts: between the trials of an
-        arm nothing moves in its own network."""
+        """Return the present counters of snmp and netstat.
+
+        netstat is read only if snmp has changed, because it takes longest to read. Its counters can only
+        change when a segment or datagram is received, sent or retransmitted, which snmp counts. Between the
+        trials of an arm, nothing changes in its own network.
+        """
         snmp = self.read(("snmp",)).get("snmp", b"")
         if self._netstat is None or self._netstat[0] != snmp or not snmp:
             self._netstat = snmp, self._read_netstat() | protocol_counters("snmp", snmp)
         return self._netstat[1]
 
     def connections(self, scope: str) -> list[Connection] | None:
-        """Established TCP connections; None where the kernel does not tell. The kernel walks through the
-        table of all namespaces for it, some 0.2 ms and more on a large machine."""
+        """Return the established TCP connections; None if the kernel does not report them.
+
+        The kernel searches the connections of all namespaces for this, which takes 0.2 ms or more on a large
+        machine.
+        """
         if "diag" not in self._sockets:
             return None
         try:
@@ -137,8 +143,10 @@ class NetworkMeter:
         return self._names.get(index, str(index))
 
     def counters(self, sources: Iterable[str], devices: Container[str] | None = None) -> Counters:
-        """Everything from these sources now, by name: PROTOCOLS, 'dev', 'softnet_stat', QDISCS; of the
-        devices named, where some are."""
+        """Return all present counters of the given sources by name: PROTOCOLS, 'dev', 'softnet_stat', QDISCS.
+
+        Counters of devices are limited to the given devices, if any are given.
+        """
         out: Counters = {}
         for source in sources:
             if source == PROTOCOLS:
@@ -156,8 +164,7 @@ class NetworkMeter:
         return out
 
     def _queues(self, qdiscs: Iterable[Qdisc], devices: Container[str] | None) -> Counters:
-        """'qdisc.<device>.<kind>.drops' and so on; several of a kind on one device (one per transmit queue)
-        are added up."""
+        """Return 'qdisc.<device>.<kind>.drops' and so on. Queues of one kind on one device are added up."""
         out: Counters = {}
         for q in qdiscs:
             device = self.device_name(q.device)
@@ -188,8 +195,11 @@ def open_descriptors() -> dict[str, int]:
 
 
 def grown(before: Counters, after: Counters) -> Counters:
-    """Differences; levels (backlog) as they are after. None where either is missing or a counter ran back.
-    Devices, queues and CPUs that had nothing to do are left out."""
+    """Return the differences of counters; None if a value is missing or a counter has decreased.
+
+    Levels (backlog) are returned as they are afterwards. Devices, queues and CPUs that had nothing to do are
+    left out.
+    """
     out: Counters = {}
     busy: set[str] = set()
     kinds = _kinds(tuple(after))
@@ -207,8 +217,11 @@ def grown(before: Counters, after: Counters) -> Counters:
 
 @lru_cache(maxsize=256)
 def _kinds(names: tuple[str, ...]) -> tuple[tuple[str, str, bool], ...]:
-    """Of each counter its name, the device, queue or CPU that it is of ('' for those of a whole namespace),
-    and whether it is a level. Cached, for a namespace has the same counters time and again."""
+    """Return for each counter its name, its device, queue or CPU ('' if it is of the whole namespace), and
+    whether it is a level.
+
+    The result is cached, because a namespace always has the same counters.
+    """
     out = []
     for name in names:
         thing = ""

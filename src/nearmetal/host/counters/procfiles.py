@@ -1,5 +1,7 @@
-"""Parsers of /proc and cgroup counter files: bytes -> numbers in base units; pure. Missing is None, never
-0."""
+"""Parsers of counter files of /proc and cgroups, from bytes to numbers in base units. Pure.
+
+A missing value is None, never 0.
+"""
 
 from __future__ import annotations
 
@@ -38,9 +40,11 @@ _CPU_STAT = (
 _LOADS = ("load1", "load5", "load15")
 _PRESSURES = ("cpu", "memory", "io")
 SCHEDSTAT = "schedstat."
-"""Begins the name of a file /proc/<tid>/schedstat of a thread that is a CPU of a guest."""
+"""Prefix of the name of a vCPU thread's file /proc/<tid>/schedstat."""
 VCPU = ("vcpu", "vcpu_delay")
-"""What such files count: seconds that the threads ran, and waited for a CPU."""
+"""Counters in the files of vCPU threads: seconds that the threads ran, and seconds that they waited for a
+CPU.
+"""
 
 #: Counters that stand at a height instead of growing.
 LEVELS = frozenset((*(name for _, name in _MEMINFO), *_LOADS, "memory", "swap"))
@@ -61,13 +65,17 @@ class Scale:
 
 
 def node_counters(files: Mapping[str, bytes], scale: Scale) -> Counters:
-    """Counters of a node from raw files named 'stat', 'vmstat', 'meminfo', 'loadavg', 'pressure.cpu', ...,
-    'cpuacct.usage' or 'cpu.stat' of the root cgroup. Cumulative: seconds of CPU time by kind, 'busy' (all but
-    idle, iowait and steal), bytes (blocks_in, blocks_out, swap_in, swap_out), interrupts, context_switches,
-    seconds of pressure. Levels: memory_*, swap_* in bytes, load*.
+    """Return the counters of a node from the raw contents of its files.
 
-    'busy' comes from the scheduler's clock where the root cgroup gives it (a running task's last tick may be
-    missing), else from /proc/stat (sampled at ticks)."""
+    files: contents by name: stat, vmstat, meminfo, loadavg, pressure.cpu, ..., and cpuacct.usage or
+        'cpu.stat' of the root cgroup.
+
+    Cumulative counters: seconds of CPU time by kind, 'busy' (all but idle, iowait and steal), bytes
+    (blocks_in, blocks_out, swap_in, swap_out), interrupts, context_switches, seconds of pressure.
+    Levels: memory_*, swap_* in bytes, load*.
+    'busy' comes from the scheduler's clock if the root cgroup provides it (the last tick of a running task
+    may be missing), else from /proc/stat (sampled at ticks).
+    """
     out = cpu_counters(files.get("stat", b""), scale)
     out |= dict.fromkeys(_LOADS)
     units = {"blocks_in": 1024, "blocks_out": 1024, "swap_in": scale.page, "swap_out": scale.page}
@@ -87,11 +95,20 @@ def node_counters(files: Mapping[str, bytes], scale: Scale) -> Counters:
 
 
 def instance_counters(files: Mapping[str, bytes], scale: Scale) -> Counters:
-    """Counters of an instance from raw files of its cgroups, v1 or v2, by file name. cpu, user, system:
-    seconds; throttled: seconds that its CPU quota held it up, added over CPUs; throttled_periods: of the
-    quota, in which it was; memory, swap: bytes now; page_faults, major_faults; limit_hits: how often the
-    memory limit was met; blocks_in, blocks_out: bytes; pressure: seconds (v2 only). Of a guest also vcpu,
-    vcpu_delay: seconds that the threads which are its CPUs ran, and waited for a CPU."""
+    """Return the counters of an instance from the raw contents of its cgroup files (version 1 or 2), by file
+    name.
+
+    cpu, user, system: seconds.
+    throttled: seconds in which the CPU quota stopped the instance, added over CPUs.
+    throttled_periods: periods of the quota in which it was stopped.
+    memory, swap: present bytes.
+    page_faults, major_faults: number of page faults.
+    limit_hits: number of times that the memory limit was reached.
+    blocks_in, blocks_out: bytes.
+    pressure: seconds (version 2 only).
+    vcpu, vcpu_delay: for guests only, seconds that the vCPU threads ran, and seconds that they waited for a
+        CPU.
+    """
     names = ("cpu", "user", "system", "throttled", "throttled_periods", "memory", "swap")
     out: Counters = dict.fromkeys((*names, "page_faults", "major_faults", "limit_hits"))
     stat = dict(_pairs(files.get("cpu.stat", b"")))
@@ -136,7 +153,9 @@ def proportional_set(rollup: bytes) -> float | None:
 
 
 def cpu_counters(text: bytes, scale: Scale) -> Counters:
-    """Those of /proc/stat: seconds of CPU time by kind and 'busy', interrupts, context_switches."""
+    """Return the counters of /proc/stat: seconds of CPU time by kind and 'busy', interrupts,
+    context_switches.
+    """
     out: Counters = dict.fromkeys(_CPU)
     for name, field in zip(_CPU, _rest(text, b"cpu ").split(), strict=False):
         ticks = _number(field)
@@ -159,7 +178,9 @@ def _root_cpu(files: Mapping[str, bytes]) -> float | None:
 
 
 def _pressure(resource: str, text: bytes) -> Counters:
-    """Seconds in which some (or all, 'full') tasks stalled; the kernel counts microseconds in 'total='."""
+    """Return the seconds in which some tasks (or all, 'full') stalled; the kernel reports microseconds in
+    'total='.
+    """
     kinds = ("some",) if resource == "cpu" else ("some", "full")
     out: Counters = {f"pressure_{resource}_{kind}": None for kind in kinds}
     for kind in kinds if text else ():
@@ -170,8 +191,11 @@ def _pressure(resource: str, text: bytes) -> Counters:
 
 
 def _blocks(files: Mapping[str, bytes]) -> Counters:
-    """Bytes read and written by a cgroup, over all devices: io.stat (v2; empty before the first request) or
-    blkio (v1; always ends in a total)."""
+    """Return the bytes read and written by a cgroup, over all devices.
+
+    The file is io.stat (version 2; empty before the first request) or blkio (version 1; always ends with a
+    total).
+    """
     done = {"blocks_in": 0.0, "blocks_out": 0.0}
     for line in files.get("io.stat", b"").splitlines():
         for word in line.split():
@@ -188,14 +212,20 @@ def _blocks(files: Mapping[str, bytes]) -> Counters:
 
 
 def _line(text: bytes, head: bytes) -> float | None:
-    """The number after `head` at the beginning of a line; much quicker than splitting a file of 200 lines."""
+    """Return the number after `head` at the beginning of a line.
+
+    Much faster than splitting a file of 200 lines.
+    """
     at = _behind(text, head)
     words = text[at : at + 64].split(None, 1) if at else ()
     return _number(words[0]) if words else None
 
 
 def _lines(text: bytes, wanted: Iterable[tuple[bytes, str]]) -> Iterator[tuple[str, float | None]]:
-    """_line() of many: the number by name. wanted: line break and head, and the name."""
+    """Call _line() for many lines, and return the numbers by name.
+
+    wanted: (line break and head, name) of each line.
+    """
     text = b"\n" + text
     for head, name in wanted:
         at = text.find(head)
@@ -211,7 +241,7 @@ def _rest(text: bytes, head: bytes) -> bytes:
 
 
 def _behind(text: bytes, head: bytes) -> int:
-    """Where `head`, which is not empty, ends in the line that begins with it; 0 where none does."""
+    """Return the position after `head` in the line that begins with it, or 0. `head` must not be empty."""
     if text.startswith(head):
         return len(head)
     at = text.find(b"\n" + head)
@@ -234,7 +264,7 @@ def _pairs(text: bytes) -> list[tuple[str, float]]:
 
 
 def _number(word: bytes) -> float | None:
-    """A number as kernels write it: digits, perhaps with one dot; anything else is None."""
+    """Parse a number as kernels write it: digits, perhaps with one dot. Return None for any other text."""
     if (word.isdigit() or word.replace(b".", b"", 1).isdigit()) and len(word) <= 30:
         return float(word)
     return None

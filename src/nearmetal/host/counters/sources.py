@@ -1,7 +1,10 @@
-"""Sources of counters: whatever counts for an instance of an arm, beside the files that the sampler holds
-open. An instance of a backend may bring further ones in an attribute `sources`: the counters inside a guest,
-the run delay of its virtual CPUs. Their names become scopes of the record; what they count in timed parts is
-added up with the others (see meters/inside.py)."""
+"""Sources of counters: everything that counts for an instance of an arm, besides the files that the sampler
+holds open.
+
+An instance of a backend may have further sources in an attribute `sources`: the counters inside a guest, the
+run delay of its vCPUs. Their names become scopes of the record. Their counts over timed parts are added to
+the others (see meters/inside.py).
+"""
 
 from __future__ import annotations
 
@@ -37,9 +40,12 @@ class Source(Protocol):
     def name(self) -> str: ...
 
     def read(self) -> Counters:
-        """What it has counted so far, in base units; None = unavailable. Never raises for a counter that is
-        gone. Counters that mean the same bear the names of procfiles ('steal', 'user', ...); 'vcpu_delay' is
-        the seconds that virtual CPUs waited for real ones, added over them."""
+        """Return the present counters in base units; None for an unavailable counter.
+
+        It never raises an error for a counter that no longer exists. Counters with the same meaning have the
+        names of procfiles ('steal', 'user', ...). 'vcpu_delay' is the seconds that vCPUs waited for CPUs,
+        added over the vCPUs.
+        """
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,7 +56,7 @@ class GroupSource:
     files: CounterFiles
 
     def take(self) -> Mapping[str, bytes]:
-        """What the files hold now, for parse()."""
+        """Read the files now; parse() parses them later."""
         return self.files.read(_TIMED_FILES)
 
     def parse(self, taken: Mapping[str, bytes]) -> Counters:
@@ -67,7 +73,7 @@ class NodeSource:
     name: str = "node"
 
     def take(self) -> Mapping[str, bytes]:
-        """What the file holds now, for parse()."""
+        """Read the file now; parse() parses it later."""
         return self.files.read(("stat",))
 
     def parse(self, taken: Mapping[str, bytes]) -> Counters:
@@ -77,7 +83,7 @@ class NodeSource:
 
 
 FileSource = GroupSource | NodeSource
-"""Read at both ends of a timed part, and parsed when there is time."""
+"""Files that are read at both ends of a timed part, and parsed later."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,9 +120,11 @@ EXITS = (
     "tlb_flush",
     "pf_fixed",
 )
-"""Of what KVM counts for a virtual machine: how often it left guest code, by reason (io_exits: an emulated
-port, mmio_exits: an emulated device's memory, halt_exits: nothing to do, irq_exits: an interrupt of the
-machine), what it flushed, and how many pages it mapped for it."""
+"""Counters of KVM for a virtual machine: exits from guest code by reason, flushes, and mapped pages.
+
+Reasons of exits: io_exits: an emulated port; mmio_exits: memory of an emulated device; halt_exits: an idle
+vCPU; irq_exits: an interrupt of the machine.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,10 +1,12 @@
-"""Counters before and after a trial, per node and per instance, and what other processes took meanwhile.
+"""Counters before and after a trial, per node and per instance, and the CPU time of other processes in
+between.
 
-Granularity: CPU time of instances (cgroup v1 cpuacct.usage, v2 usage_usec) and of a v1 root is the
-scheduler's clock, short by at most the last tick of a running task; a v2 root and /proc/stat are sampled at
-ticks (up to 10 ms per CPU). So a share is only known to within `share_resolution`, 10 ms per CPU at worst:
-0.25 % over a block of 4 s, 10 % over a trial of 0.1 s. flags() asks for a share beyond its threshold by that
-much."""
+Granularity: CPU time of instances (cgroup version 1 cpuacct.usage, version 2 usage_usec) and of a version 1
+root comes from the scheduler's clock, and lacks at most the last tick of a running task. A version 2 root and
+/proc/stat are sampled at ticks (up to 10 ms per CPU). A share is therefore known only to within
+`share_resolution`, at worst 10 ms per CPU: 0.25 % over a block of 4 s, 10 % over a trial of 0.1 s. flags()
+requires a share to exceed its threshold by that much.
+"""
 
 from __future__ import annotations
 
@@ -43,15 +45,23 @@ def local_scale() -> Scale:
 
 
 def snapshot(host: Host, cgroups: Mapping[str, Path] | None = None) -> Snapshot:
-    """The node's counters now, or those of an instance's cgroups (directory by v1 controller, or
-    {'unified': directory}; empty: everything unavailable). About 0.1 ms each."""
+    """Read the counters of the node, or of an instance's cgroups, now. Takes about 0.1 ms.
+
+    cgroups: directory by controller of version 1, or {'unified': directory}; if empty, all counters are
+        unavailable.
+    """
     paths = node_paths(host) if cgroups is None else cgroup_paths(cgroups)
     return Snapshot(node=cgroups is None, files=read_files(host, paths))
 
 
 def delta(before: Snapshot, after: Snapshot, seconds: float) -> Counters:
-    """Differences of two snapshots of the same thing `seconds` apart, in base units, with 'seconds' itself;
-    of levels (memory, swap) the change. None where either is missing, or where a counter ran backwards."""
+    """Return the differences of two snapshots of the same node or instance, in base units, and 'seconds'
+    itself.
+
+    For levels (memory, swap) the change is returned. A value is None if either snapshot lacks it, or if the
+    counter ran backwards.
+    seconds: time between the snapshots.
+    """
     parse = node_counters if after.node else instance_counters
     scale = local_scale()
     first, last = parse(before.files, scale), parse(after.files, scale)
@@ -78,10 +88,14 @@ def disturbance(
     seconds: float,
     cpus: int,
 ) -> dict[str, float | None]:
-    """Shares of the CPU time of `cpus` CPUs over `seconds`: other_cpu_share (the node's busy time less all
-    instances' and our own; launched ranks daemonise, so only their cgroups account for them), steal_share,
-    and share_resolution of both. None = unavailable: an instance without a CPU account hides what others
-    took."""
+    """Return the shares of the CPU time of `cpus` CPUs over `seconds` that a trial lost to others; None if
+    unavailable.
+
+    other_cpu_share: the node's busy time less that of all instances and of this process. Launched ranks are
+        daemons, so only their cgroups count them. Unavailable if an instance has no counter of its CPU time.
+    steal_share: steal of the node.
+    share_resolution: resolution of both shares.
+    """
     whole = seconds * cpus
     if whole <= 0:
         return {"other_cpu_share": None, "steal_share": None, "share_resolution": None}

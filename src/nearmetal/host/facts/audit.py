@@ -43,11 +43,15 @@ class Difference:
 
 
 def facts(run: Run, binaries: Sequence[str]) -> dict[str, str]:
-    """Facts by name from inside one instance. run: executes argv there.
+    """Collect facts by name from inside one instance.
 
-    'binary <path>' and 'library <name>': SHA-256 of the file that a program would load (libraries as the
-    instance's own loader resolves them); CPU flags, settings, limits. What cannot be found out is
-    'unavailable: <reason>', never left out: a missing fact differs from a present one."""
+    run: executes argv there.
+
+    'binary <path>' and 'library <name>' are the SHA-256 of the file that a program would load (libraries as
+    the instance's own loader resolves them); further facts are CPU flags, settings and limits. A fact that
+    cannot be collected is 'unavailable: <reason>' and is never left out, because a missing fact differs from
+    a present one.
+    """
     found = _system(run)
     libraries: dict[str, str] = {}
     for binary in binaries:
@@ -74,14 +78,14 @@ def compare(facts_by_arm: Mapping[str, Mapping[str, str]]) -> tuple[Difference, 
 
 
 def _uncommon(values: Mapping[str, str]) -> dict[str, str]:
-    """CPU flags without those that every arm has."""
+    """Return the CPU flags without those that every arm has."""
     flags = {arm: set(text.split()) for arm, text in values.items()}
     common = set.intersection(*flags.values())
     return {arm: " ".join(sorted(own - common)) or "none of these" for arm, own in flags.items()}
 
 
 def _system(run: Run) -> dict[str, str]:
-    """One grep over all files: each line comes with its file's name; missing files are left out."""
+    """Read all files by one grep: each line comes with its file's name, and missing files are left out."""
     names = (_FLAGS, *_FILES.values(), "limits")
     done = run(["grep", "-s", "-H", "", _LIMITS, *_FILES, _INFO])
     if done.returncode > 1 and not done.stdout:  # 2 with output: some files are missing
@@ -122,7 +126,10 @@ def _libraries(run: Run, binary: str) -> dict[str, str]:
 
 
 def parse_ldd(text: str) -> dict[str, str]:
-    """ldd's output -> path by name; 'not found' where the loader has none. The kernel's vdso is no file."""
+    """Parse the output of ldd and return the path by name; 'not found' if the loader has none.
+
+    The vdso is left out.
+    """
     found: dict[str, str] = {}
     for line in text.splitlines():
         name, arrow, rest = line.strip().partition(" => ")
@@ -134,7 +141,7 @@ def parse_ldd(text: str) -> dict[str, str]:
 
 
 def _digests(run: Run, paths: Sequence[str]) -> dict[str, str]:
-    """SHA-256 by path, all in one command."""
+    """Return the SHA-256 by path, computed by one command."""
     done = run([*_ENGLISH, "sha256sum", *paths])
     found = dict.fromkeys(paths, f"unavailable: {done.failure()}" if not done.ok else "unavailable: not said")
     for line in done.stdout.splitlines():

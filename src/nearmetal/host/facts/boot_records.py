@@ -25,8 +25,13 @@ _DOWN = re.compile(rf"^shutdown +system down .*?({_WTMP_TIME}) +- +({_WTMP_TIME}
 
 
 def boot_records(host: Host) -> dict[str, Any]:
-    """phases: seconds by phase of this boot; reboots: seconds that each took, by whole seconds; source: of
-    these; absent: by source why it tells nothing. JSON-ready; None for what no source tells."""
+    """Return the durations of this boot and of past reboots, ready for JSON.
+
+    phases: seconds by phase of this boot; None if no source reports them.
+    reboots: duration of each reboot in whole seconds; None if no source reports them.
+    source: source of the reboots.
+    absent: reason by source, for sources that report nothing.
+    """
     absent: dict[str, str] = {}
 
     def told(name: str, argv: list[str], read: Callable[[str], Any]) -> Any:
@@ -64,8 +69,11 @@ def seconds_of(text: str) -> float | None:
 
 
 def systemd_phases(text: str) -> dict[str, float]:
-    """Of 'Startup finished in 7.6s (firmware) + 1.9s (kernel) + 14.1s (userspace) = 23.6s'; empty for
-    anything else."""
+    """Parse the line in which systemd reports the duration of the boot, and return seconds by phase.
+
+    Example: 'Startup finished in 7.6s (firmware) + 1.9s (kernel) + 14.1s (userspace) = 23.6s'.
+    The result is empty for any other text.
+    """
     line = next((x for x in text[:_LONGEST_TEXT].splitlines() if x.startswith("Startup finished in ")), "")
     out: dict[str, float] = {}
     for span, name in _PHASE.findall(line):

@@ -10,16 +10,17 @@ from ipaddress import IPv4Network
 from pathlib import Path
 
 from ...errors import RunError
-from ..base import Host, Unavailable
+from ..base import Host, MissingValue
 from ..counters.network_files import device_names
 
 TAKEN = "-taken"
-"""Behind the label, in the alias of a device that is the machine's and not ours to delete."""
+"""Follows the label in the alias of a device that belongs to the machine and must not be deleted."""
 
 SYS = Path("/sys")
 RECORD = "sriov-"
-"""Begin of the name of a file in a run's scratch directory: how many virtual functions a device had
-before."""
+"""Prefix of the name of a file in a run's scratch directory that contains the earlier number of virtual
+functions.
+"""
 
 _UP, _LOOPBACK, _ETHERNET = 0x1, 0x8, 1
 _APPEARS = 60.0
@@ -37,24 +38,27 @@ class DeviceState:
     up: bool
 
 
-def device_state(host: Host, name: str, sys: Path = SYS) -> DeviceState | Unavailable:
-    """Unavailable with the reason where there is no such device, or it is none that a run may take: it
-    carries routes or IPv6 addresses, or is part of a bridge or bond."""
+def device_state(host: Host, name: str, sys: Path = SYS) -> DeviceState | MissingValue:
+    """Return the settings of a device; MissingValue with the reason if a run may not take the device.
+
+    A run may not take a device that does not exist, carries routes or IPv6 addresses, or is part of a bridge
+    or bond.
+    """
     flags = _number(host, name, "flags", sys)
     if flags is None:
-        return Unavailable(f"there is no network device {name}")
+        return MissingValue(f"there is no network device {name}")
     if flags & _LOOPBACK or _number(host, name, "type", sys) != _ETHERNET:
-        return Unavailable(f"{name} is no Ethernet device")
-    if not isinstance(host.read(_path(name, "master/ifindex", sys)), Unavailable):
-        return Unavailable(f"{name} is in use: it is part of a bridge or bond")
+        return MissingValue(f"{name} is no Ethernet device")
+    if not isinstance(host.read(_path(name, "master/ifindex", sys)), MissingValue):
+        return MissingValue(f"{name} is in use: it is part of a bridge or bond")
     used = [str(network) for device, network in ipv4_routes(host) if device == name]
     used += [address for device, address in _ipv6_addresses(host) if device == name]
     if used:
-        return Unavailable(f"{name} is in use: {', '.join(used[:3])} by it")
+        return MissingValue(f"{name} is in use: {', '.join(used[:3])} by it")
     alias = host.read(_path(name, "ifalias", sys))
     return DeviceState(
         name=name,
-        alias="" if isinstance(alias, Unavailable) else alias.decode(errors="replace").strip(),
+        alias="" if isinstance(alias, MissingValue) else alias.decode(errors="replace").strip(),
         mtu=_number(host, name, "mtu", sys) or 1500,
         queue_length=_number(host, name, "tx_queue_len", sys) or 0,
         up=bool(flags & _UP),
@@ -64,7 +68,7 @@ def device_state(host: Host, name: str, sys: Path = SYS) -> DeviceState | Unavai
 def names(host: Host) -> tuple[str, ...]:
     """Return the machine's network devices, sorted."""
     text = host.read("/proc/net/dev")
-    return () if isinstance(text, Unavailable) else tuple(sorted(device_names(text)))
+    return () if isinstance(text, MissingValue) else tuple(sorted(device_names(text)))
 
 
 def free_hardware(host: Host, sys: Path = SYS) -> tuple[str, ...]:
@@ -72,15 +76,15 @@ def free_hardware(host: Host, sys: Path = SYS) -> tuple[str, ...]:
     return tuple(
         name
         for name in names(host)
-        if not isinstance(host.read(_path(name, "device/uevent", sys)), Unavailable)
+        if not isinstance(host.read(_path(name, "device/uevent", sys)), MissingValue)
         and isinstance(device_state(host, name, sys), DeviceState)
     )
 
 
 def ipv4_routes(host: Host) -> Iterator[tuple[str, IPv4Network]]:
-    """(device, destination) of the machine's routes."""
+    """Return (device, destination) of the machine's routes."""
     text = host.read("/proc/net/route")
-    lines = [] if isinstance(text, Unavailable) else text.decode().splitlines()[1:]
+    lines = [] if isinstance(text, MissingValue) else text.decode().splitlines()[1:]
     for words in (line.split() for line in lines):
         if len(words) > 7:
             address, mask = (int.from_bytes(bytes.fromhex(w)[::-1], "big") for w in (words[1], words[7]))
@@ -88,9 +92,9 @@ def ipv4_routes(host: Host) -> Iterator[tuple[str, IPv4Network]]:
 
 
 def _ipv6_addresses(host: Host) -> Iterator[tuple[str, str]]:
-    """(device, address), without those that every link has by itself."""
+    """Return (device, address), without the addresses that every link gets automatically."""
     text = host.read("/proc/net/if_inet6")
-    for line in [] if isinstance(text, Unavailable) else text.decode().splitlines():
+    for line in [] if isinstance(text, MissingValue) else text.decode().splitlines():
         address, _, _, scope, _, device = line.split()
         if scope == "00":  # global
             yield device, address
@@ -103,7 +107,7 @@ def _path(name: str, attribute: str, sys: Path) -> str:
 def _number(host: Host, name: str, attribute: str, sys: Path) -> int | None:
     text = host.read(_path(name, attribute, sys))
     try:
-        return None if isinstance(text, Unavailable) else int(text.strip(), 0)
+        return None if isinstance(text, MissingValue) else int(text.strip(), 0)
     except ValueError:
         return None
 
@@ -117,13 +121,15 @@ def most_functions(host: Host, name: str, sys: Path = SYS) -> int:
 
 
 def physical_functions(host: Host, sys: Path = SYS) -> tuple[str, ...]:
-    """The machine's devices with SR-IOV."""
+    """Return the machine's devices with SR-IOV."""
     return tuple(name for name in names(host) if most_functions(host, name, sys))
 
 
 def functions(host: Host, name: str, sys: Path = SYS) -> tuple[str, ...]:
-    """Network devices of the virtual functions that a device has now, by number; those that another namespace
-    or a virtual machine has are missing."""
+    """Return the network devices of a device's virtual functions, by number.
+
+    Functions that belong to another namespace or to a virtual machine are missing.
+    """
     every = names(host)
     out = []
     for number in range(_number(host, name, "device/sriov_numvfs", sys) or 0):
@@ -131,15 +137,15 @@ def functions(host: Host, name: str, sys: Path = SYS) -> tuple[str, ...]:
         out += [
             other
             for other in every
-            if not isinstance(host.read(_path(name, f"{below}/{other}/ifindex", sys)), Unavailable)
+            if not isinstance(host.read(_path(name, f"{below}/{other}/ifindex", sys)), MissingValue)
         ]
     return tuple(out)
 
 
 def make_functions(host: Host, name: str, count: int, record: Path, sys: Path = SYS) -> tuple[str, ...]:
-    """Switch on so many virtual functions of a device that has none, and wait until their network devices are
-    there: their names. record: a file of the run's, which tells drop_functions() what was before.
+    """Enable virtual functions of a device that has none, and return the names of their network devices.
 
+    record: file of the run that tells drop_functions() the earlier number.
     Raises RunError.
     """
     record.write_text(f"{_number(host, name, 'device/sriov_numvfs', sys) or 0}\n")

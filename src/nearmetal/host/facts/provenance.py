@@ -1,7 +1,8 @@
-"""What machine this is, for the record: hardware, kernel, settings that move timings, limits, versions.
+"""Facts about the machine for the record: hardware, kernel, settings that affect timings, limits, versions.
 
-Everything is read from files of the machine; what cannot be read says why: {"unavailable": reason}. No
-environment variables, no user names, no addresses. Nothing is cached: all of it takes about 10 ms."""
+Everything is read from files of the machine. A value that cannot be read is {"unavailable": reason}. No
+environment variables, user names or addresses are recorded. Nothing is cached: reading takes about 10 ms.
+"""
 
 from __future__ import annotations
 
@@ -11,12 +12,12 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ... import __version__
-from ..base import Host, Unavailable
+from ..base import Host, MissingValue
 
 _CPU = "/sys/devices/system/cpu"
 _VERSION_LIMIT = 60.0
 BOOT_ID = "/proc/sys/kernel/random/boot_id"
-"""Drawn anew at each boot."""
+"""File with an identifier that changes at each boot."""
 _SIZES = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 _VULNERABILITIES = (
     *("gather_data_sampling", "indirect_target_selection", "itlb_multihit", "l1tf", "mds", "meltdown"),
@@ -44,8 +45,11 @@ _TIMING_OPTIONS = frozenset(
 
 
 def provenance(host: Host) -> dict[str, Any]:
-    """JSON-ready facts by section: cpu, memory, kernel, settings, hypervisor, boot, limits, versions,
-    distribution, cgroup. Raises nothing: what is missing is {"unavailable": reason}."""
+    """Return facts by section, ready for JSON. It raises no error: a missing value is {"unavailable":
+    reason}.
+
+    Sections: cpu, memory, kernel, settings, hypervisor, boot, limits, versions, distribution, cgroup.
+    """
     info = _text(host, "/proc/cpuinfo")
     return {
         "cpu": _cpu(host, info),
@@ -63,8 +67,7 @@ def provenance(host: Host) -> dict[str, Any]:
 
 
 def llc_bytes(host: Host) -> int | None:
-    """Bytes of last-level cache that the usable CPUs have, all its instances together (two sockets have two);
-    None where the machine does not say."""
+    """Return the bytes of all last-level caches of the usable CPUs together; None if unknown."""
     caches: dict[str, int] = {}
     for cpu in host.cpus():
         found = _caches(host, cpu)
@@ -88,7 +91,9 @@ def cpu_flags(host: Host) -> frozenset[str]:
 
 
 def cpu_summary(provenance: Mapping[str, Any]) -> str:
-    """One line: 'AMD EPYC 7713, 2 cores, 23 GiB, Linux 6.18, Open MPI 4.1.4'; unknown parts are left out."""
+    """Return one line: 'AMD EPYC 7713, 2 cores, 23 GiB, Linux 6.18, Open MPI 4.1.4'; unknown parts are left
+    out.
+    """
     cpu, memory = _section(provenance, "cpu"), _section(provenance, "memory")
     kernel, versions = _section(provenance, "kernel"), _section(provenance, "versions")
     parts = []
@@ -106,8 +111,10 @@ def cpu_summary(provenance: Mapping[str, Any]) -> str:
 
 
 def boot_state(provenance: Mapping[str, Any]) -> dict[str, Any]:
-    """What only a reboot, new firmware or an administrator changes. Records of differing boot states are
-    never pooled as replicates (METHOD, 'The block')."""
+    """Return the facts that change only by a reboot, new firmware, or an administrator.
+
+    Records with different boot states are never pooled as replicates (METHOD, 'The block').
+    """
     cpu, kernel = _section(provenance, "cpu"), _section(provenance, "kernel")
     return {
         "cpu": cpu.get("model"),
@@ -126,7 +133,7 @@ def _section(provenance: Mapping[str, Any], name: str) -> Mapping[str, Any]:
 
 
 def _short_model(model: str) -> str:
-    """'Intel(R) Xeon(R) Processor @ 2.30GHz' -> 'Intel Xeon'."""
+    """Shorten 'Intel(R) Xeon(R) Processor @ 2.30GHz' to 'Intel Xeon'."""
     plain = re.sub(r"\(R\)|\(TM\)|\bCPU\b|\bProcessor\b|@.*|\d+-Core", "", model)
     return " ".join(plain.split()) or model
 
@@ -134,13 +141,13 @@ def _short_model(model: str) -> str:
 # --- reading ---------------------------------------------------------------------------------------------
 
 
-def _text(host: Host, path: str) -> str | Unavailable:
+def _text(host: Host, path: str) -> str | MissingValue:
     data = host.read(path)
-    return data if isinstance(data, Unavailable) else data.decode("utf-8", "replace").strip("\x00\n ")
+    return data if isinstance(data, MissingValue) else data.decode("utf-8", "replace").strip("\x00\n ")
 
 
-def _said(value: str | Unavailable) -> Any:
-    return {"unavailable": value.reason} if isinstance(value, Unavailable) else value
+def _said(value: str | MissingValue) -> Any:
+    return {"unavailable": value.reason} if isinstance(value, MissingValue) else value
 
 
 def _read(host: Host, path: str) -> Any:
@@ -148,22 +155,22 @@ def _read(host: Host, path: str) -> Any:
 
 
 def _chosen(host: Host, path: str) -> Any:
-    """The word in brackets: 'always [madvise] never' -> 'madvise'."""
+    """Return the word in brackets: 'madvise' of 'always [madvise] never'."""
     text = _text(host, path)
     if isinstance(text, str) and (found := re.search(r"\[(.+?)\]", text)):
         return found[1]
     return _said(text)
 
 
-def _field(text: str | Unavailable, key: str) -> Any:
-    if isinstance(text, Unavailable):
+def _field(text: str | MissingValue, key: str) -> Any:
+    if isinstance(text, MissingValue):
         return _said(text)
     found = re.search(rf"^{re.escape(key)}\s*:\s*(.*)$", text, re.MULTILINE)
     return found[1].strip() if found else {"unavailable": f"no {key!r} in /proc/cpuinfo"}
 
 
 def _bytes(size: str) -> int | None:
-    """'266240K' -> 272629760."""
+    """Parse a size: 272629760 for '266240K'."""
     found = re.fullmatch(r"(\d+)([KMG]?)", size)
     return int(found[1]) * _SIZES.get(found[2], 1) if found else None
 
@@ -171,7 +178,7 @@ def _bytes(size: str) -> int | None:
 # --- sections --------------------------------------------------------------------------------------------
 
 
-def _cpu(host: Host, info: str | Unavailable) -> dict[str, Any]:
+def _cpu(host: Host, info: str | MissingValue) -> dict[str, Any]:
     flags = _field(info, "flags")
     usable = host.cpus()
     places = [
@@ -200,7 +207,7 @@ def _caches(host: Host, cpu: int) -> list[dict[str, Any]]:
     for index in range(10):
         at = f"{_CPU}/cpu{cpu}/cache/index{index}"
         level, size = _text(host, f"{at}/level"), _text(host, f"{at}/size")
-        if isinstance(level, Unavailable) or isinstance(size, Unavailable):
+        if isinstance(level, MissingValue) or isinstance(size, MissingValue):
             break
         kind, bytes_ = _read(host, f"{at}/type"), _bytes(size)
         if bytes_ is not None and level.isdigit() and kind != "Instruction":
@@ -211,7 +218,7 @@ def _caches(host: Host, cpu: int) -> list[dict[str, Any]]:
 
 def _memory(host: Host) -> dict[str, Any]:
     text = _text(host, "/proc/meminfo")
-    if isinstance(text, Unavailable):
+    if isinstance(text, MissingValue):
         return {"bytes": _said(text)}
     sizes = dict(re.findall(r"^(\w+):\s+(\d+) kB$", text, re.MULTILINE))
     missing = {"unavailable": "not in /proc/meminfo"}
@@ -230,16 +237,19 @@ def _kernel(host: Host) -> dict[str, Any]:
     }
 
 
-def _command_line(text: str | Unavailable) -> Any:
-    """The kernel's options that move timings; others may hold addresses or secrets and are not kept."""
-    if isinstance(text, Unavailable):
+def _command_line(text: str | MissingValue) -> Any:
+    """Return the kernel's options that affect timings.
+
+    Other options may contain addresses or secrets and are not kept.
+    """
+    if isinstance(text, MissingValue):
         return _said(text)
     options = text.split(" -- ")[0].split()
     return " ".join(o for o in options if o.partition("=")[0].split(".")[0] in _TIMING_OPTIONS)
 
 
 def _settings(host: Host) -> dict[str, Any]:
-    """What an administrator may have set, and what moves timings."""
+    """Return settings that an administrator may have changed and that affect timings."""
     governors = {_text(host, f"{_CPU}/cpu{c}/cpufreq/scaling_governor") for c in host.cpus()}
     known = sorted(g for g in governors if isinstance(g, str))
     return {
@@ -270,13 +280,13 @@ def _turbo(host: Host) -> Any:
 
 
 def _mitigations(host: Host) -> Any:
-    """State by vulnerability, of those this kernel knows."""
+    """Return the mitigation of each vulnerability that this kernel knows."""
     found = {name: _text(host, f"{_CPU}/vulnerabilities/{name}") for name in _VULNERABILITIES}
     known = {name: state for name, state in found.items() if isinstance(state, str)}
     return known or {"unavailable": "the kernel lists no vulnerabilities"}
 
 
-def _hypervisor(host: Host, info: str | Unavailable) -> dict[str, Any]:
+def _hypervisor(host: Host, info: str | MissingValue) -> dict[str, Any]:
     flags = _field(info, "flags")
     return {
         "present": "hypervisor" in flags.split() if isinstance(flags, str) else flags,
@@ -288,9 +298,9 @@ def _hypervisor(host: Host, info: str | Unavailable) -> dict[str, Any]:
 
 
 def _cgroup(host: Host) -> Any:
-    """'v1', 'v2' or 'hybrid', by what is mounted."""
+    """Return 'v1', 'v2' or 'hybrid', depending on what is mounted."""
     mounts = _text(host, "/proc/self/mounts")
-    if isinstance(mounts, Unavailable):
+    if isinstance(mounts, MissingValue):
         return _said(mounts)
     kinds = {words[2] for line in mounts.splitlines() if len(words := line.split()) > 2}
     if {"cgroup", "cgroup2"} <= kinds:
@@ -299,15 +309,15 @@ def _cgroup(host: Host) -> Any:
 
 
 def _limits(host: Host) -> Any:
-    """Soft and hard limits of this process, as the kernel prints them."""
+    """Return the soft and hard limits of this process, as the kernel prints them."""
     text = _text(host, "/proc/self/limits")
-    if isinstance(text, Unavailable):
+    if isinstance(text, MissingValue):
         return _said(text)
     return parse_limits(text)
 
 
 def parse_limits(text: str) -> dict[str, str]:
-    """/proc/PID/limits -> {'open files': '1024 / 4096 files'}; lines that are none are left out."""
+    """Parse /proc/PID/limits: {'open files': '1024 / 4096 files'}. Other lines are ignored."""
     out = {}
     for line in text.splitlines():
         found = re.match(r"Max (.+?)\s{2,}(\S+)\s+(\S+)\s*(\S*)$", line.rstrip())
@@ -318,7 +328,7 @@ def parse_limits(text: str) -> dict[str, str]:
 
 def _distribution(host: Host) -> Any:
     text = _text(host, "/etc/os-release")
-    if isinstance(text, Unavailable):
+    if isinstance(text, MissingValue):
         return _said(text)
     found = re.search(r'^PRETTY_NAME="?([^"\n]*)"?$', text, re.MULTILINE)
     return found[1] if found else {"unavailable": "no PRETTY_NAME in /etc/os-release"}
@@ -345,7 +355,9 @@ def _mpi(host: Host) -> Any:
 
 
 def _first_line(host: Host, programs: Iterable[str], pattern: str, prefix: str = "") -> Any:
-    """What the first of these programs that is there says to --version, as far as the pattern's group."""
+    """Return the version that the first installed of these programs prints for --version; the pattern's group
+    selects it.
+    """
     for program in programs:
         path = host.which(program)
         if path is None:

@@ -1,12 +1,11 @@
-"""Which CPUs share a core, a socket or memory: from the kernel's own files in /sys, which is where the hwloc
-library reads them too."""
+"""Finds which CPUs share a core, a socket or memory, from files in /sys that the hwloc library reads too."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ..base import Host, Unavailable
+from ..base import Host, MissingValue
 
 _CPU = "/sys/devices/system/cpu/cpu{}/topology/{}"
 _NODE = "/sys/devices/system/node/{}"
@@ -65,4 +64,4 @@ def _nodes(host: Host) -> dict[int, int]:
 
 def _text(host: Host, path: str) -> str:
     data = host.read(path)
-    return "" if isinstance(data, Unavailable) else data.decode("ascii", "replace")
+    return "" if isinstance(data, MissingValue) else data.decode("ascii", "replace")

@@ -12,7 +12,7 @@ _READ = 1 << 16
 
 
 class Bounded:
-    """At most about `most` bytes of all that is taken, half of them from the beginning; None: everything."""
+    """Keeps about `most` bytes of its input, half of them from the beginning; None keeps everything."""
 
     def __init__(self, most: int | None) -> None:
         self._half = None if most is None else most // 2

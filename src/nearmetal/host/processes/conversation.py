@@ -1,7 +1,8 @@
-"""Talks with a child process over its pipes until it has ended, and loses nothing when time runs out.
+"""Talks with a child process over its pipes until the child has ended, without losing output at a timeout.
 
-Popen.communicate does the same, but waits for the end by sleeping 0.5 ms and more between two looks, which a
-trial of a millisecond feels; a pidfd is there at once."""
+Popen.communicate does the same, but it waits for the end by sleeping 0.5 ms or more between two checks. That
+delay is visible in a trial of one millisecond; a pidfd reports the end at once.
+"""
 
 from __future__ import annotations
 
@@ -20,9 +21,13 @@ _LONGEST_WAIT = 3600.0  # seconds; poll takes no more than 24 days at once
 
 
 class Conversation:
-    """With a child that is the caller's to kill and to reap. pipes: where its stdout and its stderr are read,
-    the caller's to close; stdin: said to it, where it was given a pipe for it. most: bytes of each stream
-    that are kept, None for all."""
+    """Exchange of input and output with a child process. The caller kills and reaps the child.
+
+    child: the process; its stdin is a pipe, or None.
+    pipes: descriptors from which its stdout and stderr are read; the caller closes them.
+    stdin: text to send to the child, if it was started with a pipe as its stdin.
+    most: number of bytes of each stream to keep; None for all.
+    """
 
     def __init__(
         self,
@@ -50,7 +55,12 @@ class Conversation:
         os.close(self._end)
 
     def until(self, deadline: float, each_second: Callable[[], None] | None) -> bool:
-        """Whether the child has ended and its pipes are closed by the deadline (CLOCK_MONOTONIC, seconds)."""
+        """Exchange data until the child has ended and its pipes are closed. Return False if the deadline
+        comes first.
+
+        deadline: CLOCK_MONOTONIC, in seconds.
+        each_second: called about once a second meanwhile.
+        """
         tick = time.monotonic() + 1
         while self._open:
             now = time.monotonic()
@@ -65,7 +75,7 @@ class Conversation:
         return True
 
     def texts(self) -> tuple[str, str]:
-        """What the child has said so far on stdout and on stderr, every kind of line end as \\n."""
+        """Return the output so far on stdout and on stderr, with every kind of line end as \\n."""
         out, err = (said.content().decode(errors="replace") for said in self._heard.values())
         return _lines(out), _lines(err)
 

@@ -15,8 +15,12 @@ _DYING_SECONDS = 30.0
 
 
 class ForeignProcess:
-    """Known by a pidfd, so never mistaken for another of its number. A context manager: leaving it ends the
-    process. Its status is its parent's to know: 0 stands for any."""
+    """A process that is not our child, held by a pidfd so that it cannot be confused with a later one of its
+    pid.
+
+    It is a context manager that kills the process on exit. Only the parent of a process gets its exit status,
+    so the status is always reported as 0.
+    """
 
     def __init__(self, pid: int) -> None:
         """Open the pidfd of a process. Raises RunError if the process does not exist."""

@@ -1,4 +1,7 @@
-"""Starts a helper by posix_spawn and reads its report: half a millisecond, where subprocess takes several."""
+"""Starts a helper by posix_spawn and reads its report.
+
+It takes half a millisecond; subprocess takes several.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ _LONGEST_REPORT = 65536
 
 
 class SpawnedProcess:
-    """A child of posix_spawn, alone in its session; waited for by a pidfd, so without polling."""
+    """A child of posix_spawn in a session of its own. A pidfd reports its end without polling."""
 
     def __init__(self, pid: int) -> None:
         self.pid = pid
@@ -66,7 +69,10 @@ def wait_readable(fd: int, timeout: float) -> bool:
 def launch_helper(
     argv: Sequence[str], *, expect: Set[str], timeout: float, env: Mapping[str, str] | None, inherit: bool
 ) -> Launched:
-    """See Host.launch. The report pipe is the helper's standard error too, so that one read hears both."""
+    """Implement Host.launch.
+
+    The report pipe is also the helper's standard error, so one read receives both.
+    """
     reader, writer = os.pipe()
     try:
         try:
@@ -124,7 +130,7 @@ def _read_report(
 def parse_report(report: bytes) -> tuple[dict[str, int], str]:
     """Return (facts, text) of a helper's report.
 
-    facts: of whole lines that are JSON objects of integers.
+    facts: from whole lines that are JSON objects of integers.
     text: all other whole lines.
     """
     facts: dict[str, int] = {}

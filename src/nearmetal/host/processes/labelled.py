@@ -1,4 +1,4 @@
-"""Processes of a run, found by the label in their environment (NEARMETAL_RUN), never by name."""
+"""Finds processes of a run by the label in their environment (NEARMETAL_RUN), never by name."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ from pathlib import Path
 from ...errors import RunError
 
 LABEL_VARIABLE = "NEARMETAL_RUN"
-"""Set, to the label, in the environment of every process that is started in or for an instance."""
+"""Environment variable with the label of the run, set for every process that is started in or for an
+instance.
+"""
 
 _MARK = LABEL_VARIABLE.encode() + b"="
 
@@ -71,10 +73,10 @@ def labelled(wanted: Callable[[str], bool]) -> dict[int, str]:
 
 
 def kill_labelled(label: str, *, timeout: float = 30.0) -> None:
-    """SIGKILL to every process with exactly this label until twice in a row none is seen: while /proc is
-    read, one may end whose child is not yet listed.
+    """Kill every process with exactly this label, until two scans in a row find none.
 
-    Raises RunError when some are left after timeout seconds.
+    One scan is not enough: while /proc is read, a process may end whose child is not listed yet.
+    Raises RunError if processes are left after timeout seconds.
     """
     deadline = time.monotonic() + timeout
     unseen = 0
@@ -90,8 +92,11 @@ def kill_labelled(label: str, *, timeout: float = 30.0) -> None:
 
 
 def kill_younger(pids: Iterable[int], begin: float) -> None:
-    """SIGKILL to those of these processes that were started after a moment, in seconds of CLOCK_BOOTTIME; the
-    kernel keeps it in ticks of 10 ms, and one of the same tick is spared."""
+    """Kill those of the given processes that were started after `begin`.
+
+    begin: seconds of CLOCK_BOOTTIME. The kernel keeps it in ticks of 10 ms; a process of the same tick is
+        not killed.
+    """
     tick = os.sysconf("SC_CLK_TCK")
     for pid in pids:
         with contextlib.suppress(OSError):

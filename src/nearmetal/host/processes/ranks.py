@@ -1,5 +1,7 @@
-"""What the ranks of one launch hold, as the kernel shows it: TCP connections and writable memory in common.
-Bytes of /proc in, names of connections and mappings out; whether that is right is judged elsewhere."""
+"""Reads the open TCP connections and shared writable memory of the ranks of a launch from /proc.
+
+The results are names of connections and mappings. This module does not judge them.
+"""
 
 from __future__ import annotations
 
@@ -23,15 +25,15 @@ _ESTABLISHED = b"01"
 _LAUNCHERS = ("pmix", "dstor", "smlockseg", "smdataseg", "smseg", "initial")
 
 Link = tuple[str, str]
-"""Local and remote end of a TCP connection, 'address:port'."""
+"""Local and remote end of a TCP connection, each 'address:port'."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class RankHolds:
-    """What a rank holds open.
+    """Open connections and shared memory of a rank.
 
     links: its established connections.
-    memory: device and inode of what it maps writable and shared.
+    memory: device and inode of its writable shared mappings.
     """
 
     links: frozenset[Link]
@@ -39,9 +41,14 @@ class RankHolds:
 
 
 def rank_holdings(mark: str, groups: Sequence[Path]) -> dict[int, RankHolds]:
-    """By rank, of the living processes with 'NAME=value' (mark) in their environment. groups: control groups
-    that hold them, or groups below; empty: every process of the machine is asked. What may not be read is not
-    there."""
+    """Return the connections and mappings by rank, from living processes with 'NAME=value' (mark) in their
+    environment.
+
+    groups: control groups of the processes, including groups below them; if empty, every process of the
+        machine is examined.
+
+    Values that may not be read are missing.
+    """
     below = [Path(top) for group in groups for top, _, _ in os.walk(group)]
     pids = cgroups.members(below) if groups else _all_processes()
     found: dict[int, RankHolds] = {}
@@ -80,7 +87,7 @@ def _sockets(pid: int) -> Iterable[str]:
 
 
 def _connections(pid: int) -> dict[str, Link]:
-    """By inode, of the network namespace of pid."""
+    """Return the connections by inode in the network namespace of a process."""
     out: dict[str, Link] = {}
     for name in ("tcp", "tcp6"):
         with contextlib.suppress(OSError):
@@ -89,7 +96,7 @@ def _connections(pid: int) -> dict[str, Link]:
 
 
 def established(table: bytes) -> dict[str, Link]:
-    """/proc/net/tcp or tcp6 -> ends of the established connections by inode."""
+    """Parse /proc/net/tcp or tcp6 and return the ends of the established connections by inode."""
     out: dict[str, Link] = {}
     for line in table.splitlines()[1:]:
         words = line.split(None, 10)
@@ -99,7 +106,9 @@ def established(table: bytes) -> dict[str, Link]:
 
 
 def _endpoint(text: bytes) -> str:
-    """'127.0.0.1:80' of b'0100007F:0050': words of 32 bits in the byte order of the machine."""
+    """Format an address: '127.0.0.1:80' for b'0100007F:0050', which has 32-bit words in the machine's byte
+    order.
+    """
     address, _, port = text.decode().partition(":")
     raw = b"".join(int(address[at : at + 8], 16).to_bytes(4, _BYTE_ORDER) for at in range(0, len(address), 8))
     if len(raw) == 16:
@@ -111,8 +120,9 @@ def _endpoint(text: bytes) -> str:
 
 
 def shared_mappings(maps: str) -> frozenset[tuple[str, str]]:
-    """/proc/<pid>/maps -> what is mapped writable and shared, but for what a rank shares with its
-    launcher."""
+    """Parse /proc/<pid>/maps and return the writable shared mappings, except those that a rank shares with
+    its launcher.
+    """
     out: set[tuple[str, str]] = set()
     for line in maps.splitlines():
         words = line.split(None, 5)

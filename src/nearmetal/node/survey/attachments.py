@@ -17,7 +17,7 @@ from ...host.runtime import scratch_directory
 from ...model.environments.network import NetworkSettings
 from ...model.study import Arm, Attachment
 from ...network.build import Network, attempted_networks
-from ...network.plan import Want
+from ...network.plan import NetworkRequest
 
 NEEDS_CARD = "a card with SR-IOV, switched on in its firmware (lspci -v: Single Root I/O Virtualization)"
 
@@ -43,12 +43,12 @@ _FOR_ROOT = AttachmentCheck(
 )
 
 
-def wanted_by(arm: Arm) -> Want | None:
+def wanted_by(arm: Arm) -> NetworkRequest | None:
     """Return the network that an arm needs; None if it needs none of its own."""
     e = arm.environment
     if not e.attachment.seated and not arm.placement.emulated:
         return None
-    return Want(
+    return NetworkRequest(
         attachment=e.attachment,
         settings=e.network,
         instances=arm.placement.all_instances,
@@ -69,7 +69,9 @@ def missing_networks(host: Host, tools: Tools, arms: Mapping[str, Arm]) -> dict[
     return {name: e for name, want in small.items() if isinstance(e := answers[want], UnavailableError)}
 
 
-def try_networks(host: Host, tools: Tools, wants: Sequence[Want]) -> tuple[Network | UnavailableError, ...]:
+def try_networks(
+    host: Host, tools: Tools, wants: Sequence[NetworkRequest]
+) -> tuple[Network | UnavailableError, ...]:
     """Build each network, then remove all of them. Returns the network or the error for each."""
     if not wants:
         return ()
@@ -93,7 +95,7 @@ def check_attachments(host: Host, tools: Tools, backends: Iterable[Backend]) -> 
     backends: asked about the attachments that only they can build.
     """
     wants = {
-        f"{a.value} ({mode})" if mode else a.value: Want(
+        f"{a.value} ({mode})" if mode else a.value: NetworkRequest(
             attachment=a, settings=NetworkSettings(mode=mode), instances=2
         )
         for a in Attachment

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from ...errors import UnavailableError
-from ...host import Host, Unavailable
+from ...host import Host, MissingValue
 from ...model.environments.image import HOST
 from ...model.study import ApplicationWorkload, Arm, Environment, Study
 from ...workloads.applications.contract import Needs, Place
@@ -94,7 +94,7 @@ def find_on(host: Host) -> Find:
     """Return a finder of programs on the machine itself. An absolute path may also name a library."""
 
     def find(name: str) -> str | None:
-        there = name.startswith("/") and not isinstance(host.read(name), Unavailable)
+        there = name.startswith("/") and not isinstance(host.read(name), MissingValue)
         return host.which(name) or (name if there else None)
 
     return find

@@ -48,7 +48,9 @@ def charts_of(cell: Cell, records: RecordIndex, p: Palette) -> tuple[Chart, ...]
 
 
 def points(cell: Cell, p: Palette) -> Chart | None:
-    """Every block's overhead with margin band, interval band and the estimate."""
+    """Return a chart of the overhead of every block, with the band of the margin, the interval, and the
+    estimate.
+    """
     pairs = list(zip(cell.blocks, cell.d, strict=True))
     if not pairs:
         return None
@@ -80,7 +82,7 @@ def points(cell: Cell, p: Palette) -> Chart | None:
 
 
 def looks(cell: Cell, p: Palette) -> Chart | None:
-    """The running interval at each look."""
+    """Return a chart of the running interval at each look."""
     finite = [k for k in cell.looks if math.isfinite(k.low) and math.isfinite(k.high)]
     if not finite:
         return None
@@ -122,7 +124,10 @@ def looks(cell: Cell, p: Palette) -> Chart | None:
 
 
 def absolute(cell: Cell, records: RecordIndex, p: Palette) -> Chart | None:
-    """Absolute values by block of both sides: raw slices small, the fold of each block large."""
+    """Return a chart of the absolute values of both sides by block.
+
+    Raw slices are drawn small, and the value of each block is drawn large.
+    """
     triples = list(zip(cell.blocks, cell.baseline_values, cell.values, strict=True))
     if not triples:
         return None
@@ -194,7 +199,7 @@ def _roof_line(cell: Cell, factor: float, p: Palette) -> Spec | None:
 
 
 def attribution(cell: Cell, p: Palette) -> Chart | None:
-    """Shares of the baseline's time by part, with the residual that no part holds."""
+    """Return a chart of the extra time by part, as shares of the baseline's time, with the residual."""
     a = cell.attribution
     return _bars(
         cell,
@@ -208,7 +213,7 @@ def attribution(cell: Cell, p: Palette) -> Chart | None:
 
 
 def causes(cell: Cell, p: Palette) -> Chart | None:
-    """Shares of the baseline's time by cause, with what they leave."""
+    """Return a chart of the extra time by cause, in shares of the baseline's time, and the rest."""
     a = cell.attribution
     return _bars(
         cell,
@@ -274,7 +279,9 @@ def _bars(
 
 
 def ecdf(cell: Cell, p: Palette) -> Chart | None:
-    """Both sides' distribution functions, and order-statistic intervals of the arm's quantiles."""
+    """Return a chart of both sides' distribution functions, with order-statistic intervals of the arm's
+    quantiles.
+    """
     q = cell.quantiles
     if q is None or not q.values or not q.baseline_values:
         return None
@@ -347,7 +354,7 @@ def ecdf(cell: Cell, p: Palette) -> Chart | None:
 
 
 def floor(noise: NoiseFloor, p: Palette) -> Chart | None:
-    """The baseline against itself, one interval per metric, with the margin as a band."""
+    """Return a chart of the baseline against itself: one interval per metric, with the margin as a band."""
     cells = [c for c in noise.cells if bounded(c)]
     if not cells:
         return None

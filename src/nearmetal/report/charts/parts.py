@@ -1,4 +1,4 @@
-"""What the figures share: colours, look, axes, bands. Pure."""
+"""Parts that all charts share: colours, look, axes, bands. Pure."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SCHEMA = "https://vega.github.io/schema/vega-lite/v6.json"
 
 @dataclass(frozen=True, kw_only=True)
 class Palette:
-    """Colours of Okabe and Ito, told apart by the colour-blind; shapes and dashes say the same again."""
+    """Colours of Okabe and Ito, which colour-blind readers can distinguish. Shapes and dashes differ too."""
 
     ink: str
     quiet: str
@@ -81,7 +81,7 @@ def emulation_said(chart: Chart, *, emulated: bool, guest: str = "") -> Chart:
 
 
 def config(p: Palette) -> Spec:
-    """The look that all charts share."""
+    """Return the look that all charts share."""
     return {
         "background": "transparent",
         "font": p.font,
@@ -123,8 +123,10 @@ def finished(chart: Chart, p: Palette, width: int | str) -> Spec:
 
 
 class OverheadAxis:
-    """The overhead axis of one cell: percent, or the ratio of times beyond a factor of three. Zero and margin
-    are drawn where that leaves the spread of the blocks visible."""
+    """The overhead axis of one cell: percent, or the ratio of times if that exceeds a factor of three.
+
+    Zero and the margin are drawn if the spread of the blocks then stays visible.
+    """
 
     def __init__(self, cell: Cell) -> None:
         low, high = min(cell.d, default=0.0), max(cell.d, default=0.0)
@@ -143,7 +145,7 @@ class OverheadAxis:
         return 1 + share if self.as_factor else share * 100
 
     def encoding(self, field: str) -> Spec:
-        """y, never clipped to a baseline of its own."""
+        """Return the encoding of the y axis. It need not begin at zero."""
         scale: Spec = {"zero": False, "nice": True}
         axis: Spec = {"title": self.title, "tickCount": 6, "format": "~r" if self.as_factor else "+~r"}
         return {"field": field, "type": "quantitative", "scale": scale, "axis": axis}
@@ -173,7 +175,9 @@ def bands(cell: Cell, y: OverheadAxis, p: Palette) -> list[JsonValue]:
 
 
 def margin_band(cell: Cell, y: OverheadAxis, p: Palette) -> list[JsonValue]:
-    """The margin as a band and no overhead as a dashed line; nothing where they lie far outside."""
+    """Return the margin as a band and zero overhead as a dashed line; nothing if they are far outside of the
+    chart.
+    """
     if not y.with_margin:
         return []
     ends: Spec = {"low": y.of_share(-cell.margin / (1 + cell.margin)), "high": y.of_share(cell.margin)}
@@ -194,7 +198,7 @@ def rule(y: OverheadAxis, at: float, mark: Spec) -> Spec:
 
 
 def count_axis(field: str, title: str) -> Spec:
-    """Block numbers and n: whole numbers, room at both ends."""
+    """Return an axis of block numbers or n: whole numbers, with room at both ends."""
     axis: Spec = {"title": title, "tickMinStep": 1, "grid": False, "format": "d"}
     return {
         "field": field,
@@ -205,7 +209,7 @@ def count_axis(field: str, title: str) -> Spec:
 
 
 def metric_axis(p: Palette) -> Spec:
-    """The names of metrics, one row each, in the order of the data."""
+    """Return an axis of metric names, one row each, in the order of the data."""
     axis: Spec = {"title": None, "labelColor": p.ink}
     return {"field": "metric", "type": "nominal", "sort": None, "axis": axis}
 
@@ -217,7 +221,7 @@ def tip(field: str, title: str, number: str | None = "d") -> Spec:
 
 
 def value_scale(low: float, high: float) -> Spec:
-    """Linear, or logarithmic where the values span more than a factor of four."""
+    """Return a linear scale, or a logarithmic one if the values span more than a factor of four."""
     return {"type": "log", "nice": False} if low > 0 and high > 4 * low else {"zero": False, "nice": True}
 
 
@@ -227,13 +231,15 @@ def value_axis(unit: str, scale: Spec) -> Spec:
 
 
 def value_unit(cell: Cell, values: Sequence[float]) -> tuple[float, str]:
-    """Factor from base units to the axis, and the axis' unit: that in which the largest value is shown."""
+    """Return the factor from base units to the axis, and the unit of the axis. The unit suits the largest
+    value.
+    """
     name, size = scale_of(max(values), cell.unit)
     return 1 / size, one_line(name or cell.metric)
 
 
 def short(value: float) -> float:
-    """Six figures: more than a chart can show, and half the bytes of a page."""
+    """Round to six significant digits. A chart cannot show more, and the page becomes half as long."""
     return float(f"{value:.6g}")
 
 

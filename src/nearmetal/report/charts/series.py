@@ -1,4 +1,4 @@
-"""Figures of a study in parts: the packing curve, and all overheads of a part. Draws nothing."""
+"""Charts of a study in parts: the packing curve, and all overheads of a part. Draws nothing."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from ..text import one_line
 from .parts import Chart, Palette, Spec, emulation_said, metric_axis, short, tip, told_apart
 
 FACTOR_BEYOND = 2.0
-"""Overheads above it are drawn as ratios of times on a logarithmic axis."""
+"""If an overhead is above this value, overheads are drawn as ratios of times on a logarithmic axis."""
 PER_NODE = " per node"
 
 
 class Overheads:
-    """The axis that cells of one figure share: percent, or the ratio of times."""
+    """The axis that the cells of one chart share: percent, or the ratio of times."""
 
     def __init__(self, cells: Iterable[Cell]) -> None:
         self.as_factor = max((c.high for c in cells), default=0.0) > FACTOR_BEYOND
@@ -27,7 +27,7 @@ class Overheads:
         return short(1 + share if self.as_factor else 100 * share)
 
     def row(self, cell: Cell) -> Spec:
-        """Estimate and interval of a cell."""
+        """Return the estimate and the interval of a cell as positions on the axis."""
         ends = {"low": self.of(cell.low), "value": self.of(cell.overhead), "high": self.of(cell.high)}
         return {**ends, "n": cell.n, "metric": metric_label(cell)}
 
@@ -37,15 +37,18 @@ class Overheads:
         return {"field": field, "type": "quantitative", "scale": scale, "axis": axis}
 
     def none(self) -> float:
-        """The position of zero overhead on the axis."""
+        """Return the position of zero overhead on the axis."""
         return self.of(0.0)
 
 
 def packing(
     cells: Sequence[Cell], packed: Mapping[str, str], figures: Sequence[PublishedFigure], p: Palette
 ) -> Chart | None:
-    """Overhead by the number of containers on a node, a mark for each workload. packed: by arm the words
-    '<n> per node'; figures: of the paper, whose range stands in the caption alone."""
+    """Return a chart of the overhead by the number of containers on a node, with a mark for each workload.
+
+    packed: '<n> per node', by arm.
+    figures: the paper's figures; the chart's caption gives their range.
+    """
     shown = [c for c in cells if c.arm in packed and bounded(c)]
     if not shown:
         return None
@@ -101,8 +104,11 @@ def packing(
 
 
 def overheads(cells: Sequence[Cell], name: Callable[[str], str], p: Palette) -> Chart | None:
-    """All overheads of a part: a row for each metric, a mark for each arm against the first baseline arm that
-    it has. name: an arm in words."""
+    """Return a chart of all overheads of a part: a row for each metric, and a mark for each arm.
+
+    Every arm is compared with its first baseline arm.
+    name: returns the label of an arm.
+    """
     first: dict[tuple[str, str, str], Cell] = {}
     for c in cells:
         if bounded(c):

@@ -1,4 +1,4 @@
-"""The verdict table as CSV: one row per cell, shares and base units; 'inf' where not bounded yet."""
+"""The verdict table as CSV, one row per cell, in shares and base units; 'inf' is an unbounded end."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
 def csv_text(analysis: Analysis) -> str:
-    """RFC 4180 with a header line; the cells, then the baseline against itself (noise_floor true)."""
+    """Return the table by RFC 4180 with a header line: the cells, then the A/A cells (noise_floor true)."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\r\n")
     writer.writerow(COLUMNS)

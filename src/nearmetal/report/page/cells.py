@@ -12,7 +12,7 @@ from ...plan import MOST_SLICES, kalibera_jones_plan
 from ...units import show_clock, show_effect
 from ..charts.cells import charts_of
 from ..charts.parts import PAGE, Chart
-from ..seen import CounterLine, RecordIndex, Seen, facts_texts, pages_text, share_text
+from ..seen import ArmReports, CounterLine, RecordIndex, facts_texts, pages_text, share_text
 from ..tables.cells import Entry, bounded, cause_sentence, difference_text, margin_text, value_text
 from ..tables.roofs import roof_text, share_figure
 from ..text import one_line, plural, tight
@@ -174,7 +174,7 @@ def _seen(c: Cell, records: RecordIndex) -> Markup:
     return join(tag("h4", "Transport, placement and pages seen"), tag("dl", *rows, class_="facts"))
 
 
-def _counters(lines: tuple[CounterLine, ...], seen: Seen) -> Markup:
+def _counters(lines: tuple[CounterLine, ...], seen: ArmReports) -> Markup:
     if not lines:
         return Markup("")
     heads = (

@@ -17,7 +17,8 @@ from .sections import CHIP
 
 
 def head(study: Study, analysis: Analysis, *, machine: str, when: str, absent: Mapping[str, str]) -> Markup:
-    """What stands below the question: machine and date, a sentence for each environment, trust, figure.
+    """Return the part of the page below the question: machine and date, a sentence for each environment,
+    trust, figure.
 
     machine, when: on which machine and at what time the run was made.
     absent: environments that were not measured, with the reason.
@@ -47,9 +48,9 @@ def _sentence(arm: ArmAnswer) -> tuple[Markup, Markup]:
 
 
 def table(study: Study, analysis: Analysis, numbers: Mapping[tuple[str, str, str], int]) -> Markup:
-    """The one table: a row for each metric or group of metrics, a column for each environment.
+    """Return the table with a row for each metric or group of metrics, and a column for each environment.
 
-    numbers: of the details of a figure, by its environment on a placement, workload and metric.
+    numbers: number of the detail view of a figure, by arm, workload and metric.
     """
     found = answer(study, analysis)
     if found is None:

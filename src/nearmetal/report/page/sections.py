@@ -12,7 +12,7 @@ from ...model.study import Study
 from ...units import show_clock
 from ..charts.cells import floor
 from ..charts.parts import PAGE
-from ..seen import RecordIndex, Seen, share_text
+from ..seen import ArmReports, RecordIndex, share_text
 from ..tables.cells import Entry, Group, Side, legend, next_steps, side, verdict_table
 from ..tables.floors import floors
 from ..tables.profile import HEADS, profile_lines
@@ -190,7 +190,7 @@ def time_spent(study: Study, analysis: Analysis, records: RecordIndex) -> Markup
     )
 
 
-def _seen_cells(seen: Seen) -> list[Markup]:
+def _seen_cells(seen: ArmReports) -> list[Markup]:
     """Transport, placement, disturbance."""
     if not seen.trials:
         return [escape("no records")] * 3

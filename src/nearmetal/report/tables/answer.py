@@ -290,7 +290,10 @@ def _largest_first(cells: Iterable[tuple[Cell, str]]) -> tuple[str, ...]:
 
 
 def _open(rows: Sequence[Row], arm: str, *, alone: bool) -> tuple[str, ...]:
-    """What the sentence says of rows without a verdict. alone: if it says nothing else."""
+    """Return the parts of an arm's sentence about rows without a verdict.
+
+    alone: whether the sentence has no other part.
+    """
     found = _with_verdict(rows, arm, Verdict.NONE)
     if not found:
         return ()

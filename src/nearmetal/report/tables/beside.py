@@ -45,7 +45,7 @@ class OwnValue:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Beside:
+class PrintedComparison:
     """A printed figure and ours. found: empty where nothing was measured, and then lacking says why."""
 
     figure: PublishedFigure
@@ -104,11 +104,11 @@ def beside(
     analysis: Analysis | None,
     records: RecordIndex,
     why: str,
-) -> tuple[Beside, ...]:
+) -> tuple[PrintedComparison, ...]:
     """Each figure with ours. places: arm by the paper's word for it; why: what to say of a part that holds
     nothing."""
     if study is None or analysis is None:
-        return tuple(Beside(figure=f, found=(), lacking=f"not measured: {why}") for f in figures)
+        return tuple(PrintedComparison(figure=f, found=(), lacking=f"not measured: {why}") for f in figures)
     kernels = {w.name: w.kernel for w in study.workloads if isinstance(w, KernelWorkload)}
     kernels |= {w.name: w.application for w in study.workloads if isinstance(w, ApplicationWorkload)}
     lines = profile_lines(tuple(dict.fromkeys(places.values())), records)
@@ -121,25 +121,29 @@ def _one(
     kernels: Mapping[str, str],
     analysis: Analysis,
     lines: Sequence[ProfileLine],
-) -> Beside:
+) -> PrintedComparison:
     if f.quantity is Quantity.GAIN:
-        return Beside(figure=f, found=(), lacking=f"not in one boot state: {f.differs}")
+        return PrintedComparison(figure=f, found=(), lacking=f"not in one boot state: {f.differs}")
     arm, baseline = places.get(f.arm, ""), places.get(f.baseline, "")
     if not arm or (f.baseline and not baseline):
-        return Beside(figure=f, found=(), lacking="not measured: no such environment on this machine")
+        return PrintedComparison(
+            figure=f, found=(), lacking="not measured: no such environment on this machine"
+        )
     wanted = {name for name, kernel in kernels.items() if kernel in f.workloads}
     if f.quantity in (Quantity.TIME, Quantity.TIME_SHARE):
         found = tuple(_phase(f, line) for line in lines if line.arm == arm and line.workload in wanted)
-        return Beside(figure=f, found=found[:1], lacking="" if found else "not measured: no profile")
+        return PrintedComparison(
+            figure=f, found=found[:1], lacking="" if found else "not measured: no profile"
+        )
     if f.quantity is Quantity.WALL:
         found = tuple(_wall(f.what, values) for values in _walls(analysis, arm, wanted))
-        return Beside(figure=f, found=found, lacking="" if found else "not measured yet")
+        return PrintedComparison(figure=f, found=found, lacking="" if found else "not measured yet")
     cells = [c for c in analysis.cells if c.arm == arm and c.workload in wanted and c.metric in WHOLE]
     if f.quantity is Quantity.OVERHEAD:
         found = tuple(_overhead(c) for c in cells if c.baseline == baseline)
     else:  # of the arm's own trials, whatever it is compared with
         found = tuple(_trouble(f, c) for c in {c.workload: c for c in cells}.values())
-    return Beside(figure=f, found=found, lacking="" if found else "not measured yet")
+    return PrintedComparison(figure=f, found=found, lacking="" if found else "not measured yet")
 
 
 def _walls(analysis: Analysis, arm: str, wanted: Set[str]) -> list[Interval]:

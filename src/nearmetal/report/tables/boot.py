@@ -1,5 +1,7 @@
-"""Boots of guests by their steps, in the form of the paper of 2009 on a cluster of virtual machines (its
-Table 1); beside them this node's own records of its boots, and what the paper printed."""
+"""Boot times of guests by step, in the form of Table 1 of the 2009 paper on a cluster of virtual machines.
+
+The node's own records of its boots and the values of the paper are shown beside them.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,7 @@ _PHYSICAL = {"whole": "in all, as systemd tells of this boot"}
 
 
 def boot_leaf(study: Study, records: RecordIndex, provenance: Mapping[str, JsonValue]) -> Leaf | None:
-    """None where no guest was booted."""
+    """Return the section on boot times; None if no guest was booted."""
     blocks: list[Block] = []
     several = False
     for arm in study.arms():
@@ -67,7 +69,11 @@ def boot_leaf(study: Study, records: RecordIndex, provenance: Mapping[str, JsonV
 
 
 def steps_of(trials: Sequence[TrialRecord]) -> dict[str, list[float]]:
-    """Seconds by step of every start that is told of: those of a subject, else the last of each trial."""
+    """Return the duration of each step of all recorded starts, in seconds, by step.
+
+    If starting the instance was the workload of a trial, all its starts are returned, else the last start of
+    the trial.
+    """
     out: dict[str, list[float]] = {}
     for t in trials:
         told = {k.removeprefix(_START): v for k, v in t.phases.items() if k.startswith(_START)}
@@ -92,7 +98,7 @@ def _row(what: str, values: Sequence[float]) -> tuple[str, ...]:
 
 
 def _physical(boots: JsonValue) -> list[Block]:
-    """This node's own."""
+    """Return the table of this node's own boots."""
     if not isinstance(boots, dict) or not boots:
         return []
     rows = []

@@ -29,19 +29,21 @@ WORDS: Mapping[Verdict, str] = {
 
 
 def verdict_text(verdict: Verdict) -> str:
-    """Symbol and word, which never stand alone: '▲ material'."""
+    """Return the symbol and the word of a verdict, which are always shown together: '▲ material'."""
     return f"{SYMBOLS[verdict]} {WORDS[verdict]}"
 
 
 def margin_text(margin: float) -> str:
-    """'±3 %'."""
+    """Return '±3 %'."""
     return f"±{margin * 100:.3g} %"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Side:
-    """One arm in words: 'container', '2 instances × 1 task', 'veth-bridge'. Where the study does not hold the
-    arm, its bare name, and shape and network ''."""
+    """An arm in words: 'container', '2 instances × 1 task', 'veth-bridge'.
+
+    If the study does not contain the arm, only its name is given, and shape and network are ''.
+    """
 
     arm: str
     environment: str
@@ -61,8 +63,8 @@ class Side:
 class Entry:
     """One cell in words.
 
-    interval: '[−0.5 … +0.8]'.
-    cause: the attribution's sentence or what the verdict waits for.
+    interval: such as '[−0.5 … +0.8]'.
+    cause: the likely cause, or what is missing for a verdict.
     number: position in Analysis.cells.
     """
 
@@ -95,7 +97,7 @@ class Line:
 
 @dataclass(frozen=True, kw_only=True)
 class Group:
-    """All comparisons with one baseline arm: its absolute values stand in front of them."""
+    """All comparisons with one baseline arm, whose absolute values are shown in front of them."""
 
     baseline: Side
     columns: tuple[Comparison, ...]
@@ -108,7 +110,7 @@ def metric_label(cell: Cell) -> str:
 
 
 def side(study: Study, arm_name: str) -> Side:
-    """An arm in words, from the study; its bare name where the study does not hold it."""
+    """Return an arm in words; only its name if the study does not contain it."""
     for arm in study.arms():
         if arm.name == arm_name:
             p, emulation = arm.placement, one_line(arm.environment.emulation).partition(":")[0]
@@ -122,7 +124,9 @@ def side(study: Study, arm_name: str) -> Side:
 
 
 def shape_text(p: Placement) -> str:
-    """'2 instances × 1 task', and what is not as usual; emulated nodes are named so wherever an arm is."""
+    """Return '2 instances × 1 task', and anything unusual about the arm. Emulated nodes are always named as
+    such.
+    """
     pinned = {
         Pinning.RANK: "",
         Pinning.INSTANCE: ", pinned by instance",
@@ -134,14 +138,15 @@ def shape_text(p: Placement) -> str:
 
 
 def failure_text(cell: Cell) -> str:
-    """'fails in 3 of 12 rounds; its baseline fails in 1 of 12 rounds'; empty where none failed."""
+    """Return 'fails in 3 of 12 rounds; its baseline fails in 1 of 12 rounds'; empty if no round failed."""
     sides = (("fails", cell.failed_blocks), ("its baseline fails", cell.baseline_failed_blocks))
     return "; ".join(f"{who} in {len(blocks)} of {cell.tried} rounds" for who, blocks in sides if blocks)
 
 
 def cause_text(cell: Cell) -> str:
-    """How often a side failed, and the likely cause where the figures carry one; what is missing where there
-    is no verdict."""
+    """Return how often a side failed, and the likely cause; without a verdict, return what is missing for
+    one.
+    """
     if cell.verdict is Verdict.NONE and not math.isfinite(_seconds_needed(cell)):
         return one_line(cell.reason)
     return "; ".join(text for text in (failure_text(cell), _cause(cell)) if text)
@@ -163,18 +168,20 @@ def _cause(cell: Cell) -> str:
 
 
 def cause_sentence(found: Attribution) -> str:
-    """'TCP time-outs: 18 × 0.2 s = 3.6 s of 4 s; try: rto_min 2 ms', the change only where one may help."""
+    """Return 'TCP time-outs: 18 × 0.2 s = 3.6 s of 4 s; try: rto_min 2 ms'; no change if none may help."""
     return f"{found.sentence}; try: {found.suggestion.words}" if found.suggestion else found.sentence
 
 
 def bounded(cell: Cell) -> bool:
-    """Whether the interval has two ends; exp(-inf) - 1 = -1 is none."""
+    """Whether both ends of the interval are finite; -1, which is exp(-inf) - 1, is not a finite end."""
     return cell.low > -1 and math.isfinite(cell.high)
 
 
 def effect(cell: Cell) -> tuple[str, str]:
-    """Overhead and interval in one form: ('+0.2 %', '[−0.5 … +0.8]'); where a side failed so often that the
-    whole interval is infinite, ('fails', '[9 of 12]')."""
+    """Return the overhead and its interval in one form: ('+0.2 %', '[−0.5 … +0.8]').
+
+    If a side failed so often that the whole interval is infinite, return ('fails', '[9 of 12]').
+    """
     if cell.low == math.inf or cell.high <= -1:
         return "fails", f"[{len(cell.failed_blocks) or len(cell.baseline_failed_blocks)} of {cell.tried}]"
     overhead, _, interval = show_effect(cell.overhead, cell.low, cell.high).partition(" [")
@@ -182,8 +189,10 @@ def effect(cell: Cell) -> tuple[str, str]:
 
 
 def value_text(value: Interval, unit: str, *, signed: bool = False) -> str:
-    """Return a value with its interval, each with its unit: '74.9 GB/s [74.1 GB/s … 75.2 GB/s]'. Before the
-    interval has two ends the value stands without one."""
+    """Return a value with its interval, each with its unit: '74.9 GB/s [74.1 GB/s … 75.2 GB/s]'.
+
+    The value is returned alone until both ends of the interval are finite.
+    """
     if not math.isfinite(value.low) or not math.isfinite(value.high):
         return f"{one_line(show(value.centre, unit, signed=signed))}, no interval yet"
     ends = (value.centre, value.low, value.high)
@@ -193,13 +202,13 @@ def value_text(value: Interval, unit: str, *, signed: bool = False) -> str:
 
 
 def difference_text(cell: Cell) -> str:
-    """The paired difference with its interval where the metric is a time, else ''."""
+    """Return the paired difference with its interval if the metric is a time, else ''."""
     known = cell.unit == "s" and math.isfinite(cell.difference.centre)
     return value_text(cell.difference, cell.unit, signed=True) if known else ""
 
 
 def entry(cell: Cell, number: int) -> Entry:
-    """A cell in words."""
+    """Return a cell in words."""
     overhead, interval = effect(cell)
     return Entry(
         cell=cell,
@@ -214,7 +223,9 @@ def entry(cell: Cell, number: int) -> Entry:
 
 
 def verdict_table(study: Study, analysis: Analysis) -> tuple[Group, ...]:
-    """The table, one group per baseline arm, metrics in the order of the study's workloads."""
+    """Return the table, with one group per baseline arm, and the metrics in the order of the study's
+    workloads.
+    """
     numbered = list(enumerate(analysis.cells))
     place = {w.name: i for i, w in enumerate(study.workloads)}
     groups = []
@@ -241,10 +252,10 @@ def verdict_table(study: Study, analysis: Analysis) -> tuple[Group, ...]:
 
 
 def answer_sentence(study: Study, analysis: Analysis) -> str:
-    """The answer in two sentences: verdicts counted over what is asked about, and the dearest of them.
+    """Return the answer in two sentences: the number of cells by verdict, and the largest material cost.
 
-    What is asked about: everything that is no baseline itself, against the first baseline; all cells where
-    there is nothing of that kind.
+    The cells of all arms against the first baseline are counted, without those of other baselines; if there
+    are none, all cells are counted.
     """
     baselines = study.design.baselines
     own = {a.name for a in study.arms() if a.environment.name == baselines[0]}
@@ -275,7 +286,7 @@ def answer_sentence(study: Study, analysis: Analysis) -> str:
 
 
 def question_text(study: Study, analysis: Analysis) -> str:
-    """The question in words; made from the environments where the study has none."""
+    """Return the question of the study; without one, a question made from its environments' names."""
     asked = one_line(analysis.question or study.question)
     if asked:
         return asked
@@ -286,13 +297,16 @@ def question_text(study: Study, analysis: Analysis) -> str:
 
 
 def emulation_warnings(analysis: Analysis) -> tuple[str, ...]:
-    """A sentence for each environment that was emulated, or whose guests were."""
+    """Return a sentence for each environment that was emulated, or whose guests were."""
     cells = (*analysis.cells, *analysis.noise_floor.cells)
     return emulation_said((name, c.guest) for c in cells for name in c.guest_of or (c.environment,))
 
 
 def emulation_said(found: Iterable[tuple[str, str]]) -> tuple[str, ...]:
-    """found: names, and how they are emulated, empty where they are not."""
+    """Return sentences about emulated environments.
+
+    found: names, each with how it is emulated; empty if it is not.
+    """
     emulated = "is emulation: its figures say nothing of what runs on a processor"
     inner = "is nested: its figures say nothing of guests on a machine"
     return tuple(
@@ -302,7 +316,7 @@ def emulation_said(found: Iterable[tuple[str, str]]) -> tuple[str, ...]:
 
 
 def legend(analysis: Analysis) -> tuple[str, ...]:
-    """What the symbols and the numbers mean."""
+    """Return the meaning of the symbols and numbers."""
     margin = ", ".join(dict.fromkeys(margin_text(c.margin) for c in analysis.cells)) or "the margin"
     confidence = ", ".join(dict.fromkeys(f"{c.confidence * 100:.3g} %" for c in analysis.cells)) or "95 %"
     return (
@@ -316,16 +330,16 @@ def legend(analysis: Analysis) -> tuple[str, ...]:
 
 
 def next_steps(analysis: Analysis, results_dir: str | None) -> tuple[str, ...]:
-    """What to do next: the line that tries what is suggested; how much more time the undecided cells need,
-    and the line that measures them.
+    """Return the next steps, each with its command line: to try a suggested change, or to measure undecided
+    cells.
 
-    results_dir: None leaves the line out.
+    results_dir: the results directory; None leaves out the command line that needs it.
     """
     return (*_to_try(analysis, results_dir), *_to_decide(analysis, results_dir))
 
 
 def _to_try(analysis: Analysis, results_dir: str | None) -> tuple[str, ...]:
-    """The line that tries the changes suggested."""
+    """Return the command line that tries the suggested changes."""
     found = [c for c in analysis.cells if c.attribution is not None and c.attribution.change]
     if not found or results_dir is None:
         return ()

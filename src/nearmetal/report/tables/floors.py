@@ -13,7 +13,7 @@ from ...workloads.kernels.registry import kind
 from .cells import bounded, metric_label
 
 FAR_APART = 2.0
-"""How often as wide as the median of its kind an interval is that stands apart."""
+"""A metric is shown separately if its interval is this many times as wide as the median of its kind."""
 _GROUP_ORDER = (
     "compute",
     "memory",
@@ -30,9 +30,14 @@ _GROUP_ORDER = (
 
 @dataclass(frozen=True, kw_only=True)
 class Floor:
-    """The noise floor of one kind of work: half-widths of the baseline against itself, as shares (infinite
-    before there are enough blocks). half_width: the widest of its metrics, save those `apart`, the widest
-    first, which one figure cannot stand for."""
+    """The noise floor of one kind of work: the half-widths of the baseline's comparison with itself, as
+    shares.
+
+    A half-width is infinite before there are enough blocks.
+    half_width: the largest half-width, without those of `apart`.
+    apart: metrics with much larger half-widths than the others, widest first.
+    cells: all comparisons of the baseline with itself.
+    """
 
     group: str
     half_width: float
@@ -45,7 +50,7 @@ class Floor:
 
     @property
     def wider(self) -> str:
-        """'4 of 23 wider: hpcc.RandomRing-latency ±447.0 %', the widest of them; '' where none is."""
+        """Return '4 of 23 wider: hpcc.RandomRing-latency ±447.0 %' (the widest); '' if there is none."""
         if not self.apart:
             return ""
         worst = f"{metric_label(self.apart[0])} {_plus_minus(_half_width(self.apart[0]))}"
@@ -67,7 +72,7 @@ def kind_of_work(study: Study, workload: str) -> str:
 
 
 def floors(study: Study, noise: NoiseFloor) -> tuple[Floor, ...]:
-    """By kind of work, in a fixed order; kinds that are not known here come last."""
+    """Return the noise floor of each kind of work in a fixed order; unknown kinds are last."""
     by_group: dict[str, list[Cell]] = {}
     for c in noise.cells:
         by_group.setdefault(kind_of_work(study, c.workload), []).append(c)

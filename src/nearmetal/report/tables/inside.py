@@ -1,5 +1,4 @@
-"""What was counted inside the run, what was not and why, and what the counting cost: one wording for every
-form of the report."""
+"""What was counted during a run, what could not be counted and why, and the cost of sampling, in words."""
 
 from __future__ import annotations
 
@@ -14,17 +13,17 @@ from ..text import one_line, plural
 
 @dataclass(frozen=True, kw_only=True)
 class InsideRecord:
-    """What was counted inside a run, and what counting cost.
+    """The counters that a run read, and the cost of sampling.
 
-    found: the part 'inside' of a provenance, empty where there is none.
-    cost: of the sampler, None where it is not known.
+    found: the section 'inside' of the provenance; empty if there is none.
+    cost: cost of the sampler; None if unknown.
     """
 
     found: Mapping[str, JsonValue]
     cost: SamplingCost | None
 
     def lines(self) -> list[tuple[str, str]]:
-        """(what, words)."""
+        """Return (label, text) of each line."""
         out: list[tuple[str, str]] = []
         if self.cost is not None:
             out.append(("sampling", self._sampling(self.cost)))
@@ -34,7 +33,7 @@ class InsideRecord:
         return out
 
     def as_json(self) -> dict[str, JsonValue]:
-        """Share of a core, None where it is not known."""
+        """Return the record as JSON. The cost is a share of one core, null if unknown."""
         cost = self.cost
         return {
             **self.found,
@@ -62,7 +61,10 @@ class InsideRecord:
 
 
 def events_words(found: Mapping[str, JsonValue]) -> str:
-    """'task_clock; absent: cycles, instructions (No such file or directory)'. found: as Inside.found."""
+    """Return 'task_clock; absent: cycles, instructions (No such file or directory)'.
+
+    found: as in InsideRecord.
+    """
     counted, absent = found.get("perf_events"), found.get("perf_events_absent")
     said = ", ".join(map(str, counted)) if isinstance(counted, list) else ""
     reasons: dict[str, list[str]] = {}
@@ -76,6 +78,6 @@ NOTHING = InsideRecord(found={}, cost=None)
 
 
 def inside_of(provenance: Mapping[str, JsonValue], cost: SamplingCost | None) -> InsideRecord:
-    """Of a run's provenance, as it stands on disk."""
+    """Return the counters of a run from its provenance, as read from disk."""
     found = provenance.get("inside")
     return InsideRecord(found=found if isinstance(found, dict) else {}, cost=cost)

@@ -1,4 +1,4 @@
-"""What instances counted over the timed runs of programs, as tables; beside it what a paper printed."""
+"""Tables of the counters of instances over timed runs of programs, and of the values that a paper printed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _BYTES = frozenset(("blocks received", "blocks sent"))
 
 
 def instances_of(study: Study, records: RecordIndex) -> tuple[InstanceFigures, ...]:
-    """Of every arm and workload of which something was counted, in the order of the study."""
+    """Return the figures of every arm and workload that has counters, in the order of the study."""
     found = (
         instance_figures(arm, w.name, records.trials(arm.name))
         for w in study.workloads
@@ -29,7 +29,7 @@ def instances_of(study: Study, records: RecordIndex) -> tuple[InstanceFigures, .
 
 
 def value_of(f: InstanceFigures, key: str) -> float | None:
-    """By the key of a published figure: 'node.user', 'instance 1.steal', 'memory.swap', ..."""
+    """Return the value by the key of a printed figure: 'node.user', 'instance 1.steal', 'memory.swap', ..."""
     group, _, name = key.partition(".")
     number = group.removeprefix("instance ")
     if number != group:
@@ -40,7 +40,7 @@ def value_of(f: InstanceFigures, key: str) -> float | None:
 
 
 def shown(value: float | None, unit: str) -> str:
-    """Shares in percent, counts as they are."""
+    """Format a value with its unit. Shares are formatted in percent, and counts without a unit."""
     if value is None:
         return NOT_TOLD
     if unit == "share":
@@ -49,7 +49,7 @@ def shown(value: float | None, unit: str) -> str:
 
 
 def instances_blocks(study: Study, figures: Sequence[InstanceFigures]) -> list[Block]:
-    """Tables of CPU time, memory, rates, and how the accounts of guests agree with the machine's."""
+    """Return the tables of CPU time, memory, rates, and of CPU time counted by guests and by the host."""
     if not figures:
         return []
     several = len({f.workload for f in figures}) > 1
@@ -154,7 +154,7 @@ def _accounts(f: InstanceFigures) -> tuple[str, ...]:
 
 
 def instances_json(figures: Sequence[InstanceFigures]) -> list[JsonValue]:
-    """Shares, seconds, bytes and counts a second."""
+    """Return the figures as JSON, in shares, seconds, bytes, and counts per second."""
     return [
         {
             "arm": f.arm,
@@ -182,8 +182,12 @@ def printed_grids(
     counted: Sequence[InstanceFigures],
     marks: Mapping[str, str],
 ) -> list[Grid]:
-    """What a paper printed of its instances, beside ours: one table for each of its own. places: our arm by
-    the paper's word; marks: how one is emulated, by the same word."""
+    """Return tables of the values that a paper printed of its instances, with our values beside them.
+
+    Each table of the paper gives one table.
+    places: our arm, by the paper's word for it.
+    marks: how an arm is emulated, by the paper's word for it.
+    """
     ours = {f.arm: f for f in counted}
     out = []
     for group in _by(figures, lambda f: f"{f.source}|{f.phase.partition('.')[0]}|{f.unit}").values():
@@ -227,7 +231,9 @@ def _named(key: str) -> str:
 def printed_json(
     figures: Sequence[PublishedFigure], places: Mapping[str, str], counted: Sequence[InstanceFigures]
 ) -> list[JsonValue]:
-    """What a paper printed of its instances, each figure with ours in its unit; null where none is."""
+    """Return each value that a paper printed of its instances, with our value in the same unit; null if there
+    is none.
+    """
     ours = {f.arm: f for f in counted}
     out: list[JsonValue] = []
     for f in figures:

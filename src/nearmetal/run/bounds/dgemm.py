@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ...errors import UnavailableError
-from ...host import Unavailable
+from ...host import MissingValue
 from ...node.machine import Machine
 from ...workloads.applications.blas import Blas, core_for, library, package, variables
 from ...workloads.peak import Peak, parse_peak
@@ -26,7 +26,7 @@ def measure_dgemm(
     """
     wanted, name = library(blas), package(blas) or "libopenblas0-pthread"
     missing = UnavailableError(f"no {name}: no BLAS to measure with", remedy=f"apt-get install {name}")
-    if wanted is not None and isinstance(machine.host.read(wanted), Unavailable):
+    if wanted is not None and isinstance(machine.host.read(wanted), MissingValue):
         raise missing
     env = variables(blas, core or core_for(machine.hardware.cpu_flags))
     argv = [machine.tools / "nm-dgemm", *map(str, cpus)]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from ...errors import RunError, UnavailableError
 from ...host.runtime import outside_directory
-from ...model.roof import DISK_READ, MeasuredRoof, Wanted
+from ...model.roof import DISK_READ, MeasuredRoof, RoofRequest
 from ...model.study import Better
 from ...node.machine import Machine
 from ...workloads.applications.fio import ROOF_DEPTH, roof, roof_arguments
@@ -16,7 +16,7 @@ SECONDS, SIZE = 2.0, 512 << 20
 LIMIT = 120.0
 
 
-def by_fio(machine: Machine, wanted: Wanted, label: str, scratch: Path) -> MeasuredRoof:
+def by_fio(machine: Machine, wanted: RoofRequest, label: str, scratch: Path) -> MeasuredRoof:
     """Measure the read or write rate of a disk.
 
     Raises UnavailableError if fio is not installed, RunError if it fails.

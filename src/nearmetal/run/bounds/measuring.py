@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 
 from ...errors import NearmetalError
-from ...host import Unavailable
+from ...host import MissingValue
 from ...host.facts.provenance import BOOT_ID
 from ...model.roof import (
     DGEMM,
@@ -24,7 +24,7 @@ from ...model.roof import (
     ROOF_KERNELS,
     SOCKETS,
     MeasuredRoof,
-    Wanted,
+    RoofRequest,
     read_roofs,
     roof_record,
 )
@@ -46,10 +46,10 @@ SHARE = 0.05
 """Greatest fraction of the run's time that may be spent on upper bounds."""
 
 
-Measure = Callable[[Machine, Wanted, str, Path], MeasuredRoof]
+Measure = Callable[[Machine, RoofRequest, str, Path], MeasuredRoof]
 
 
-def by_kernel(machine: Machine, roof: Wanted, label: str, scratch: Path) -> MeasuredRoof:
+def by_kernel(machine: Machine, roof: RoofRequest, label: str, scratch: Path) -> MeasuredRoof:
     """Measure an upper bound by a built-in kernel.
 
     Raises NearmetalError.
@@ -80,7 +80,7 @@ def by_kernel(machine: Machine, roof: Wanted, label: str, scratch: Path) -> Meas
     )
 
 
-def by_dgemm(machine: Machine, roof: Wanted, label: str, scratch: Path) -> MeasuredRoof:
+def by_dgemm(machine: Machine, roof: RoofRequest, label: str, scratch: Path) -> MeasuredRoof:
     """Measure an upper bound by OpenBLAS, with one process on each CPU of the ranks at once.
 
     Raises NearmetalError.
@@ -159,12 +159,12 @@ class RoofMeter:
             self._measure(roof)
         return bool(lacking)
 
-    def _lacking(self, rounds: int) -> list[Wanted]:
+    def _lacking(self, rounds: int) -> list[RoofRequest]:
         """Return the upper bounds with fewer rounds than this, those with the fewest first."""
         had = {w: self._found[w].rounds if w in self._found else 0 for w in self._wanted}
         return sorted((w for w in self._wanted if had[w] < rounds), key=lambda w: had[w])
 
-    def _measure(self, roof: Wanted) -> bool:
+    def _measure(self, roof: RoofRequest) -> bool:
         begin = time.monotonic()
         try:
             found = self._measures[roof.name](self._machine, roof, self._label, self._scratch)
@@ -185,7 +185,7 @@ class RoofMeter:
 def _key(machine: Machine) -> str:
     """Return a key of what an upper bound depends on: this boot, these tools, this MPI, these CPUs."""
     boot = machine.host.read(BOOT_ID)
-    named = "" if isinstance(boot, Unavailable) else boot.decode().strip()
+    named = "" if isinstance(boot, MissingValue) else boot.decode().strip()
     return f"{named} {machine.built.digest} {machine.mpi.title} {','.join(map(str, machine.cpus))}"
 
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from ...errors import RunError
-from ...model.roof import MeasuredRoof, Wanted
+from ...model.roof import MeasuredRoof, RoofRequest
 from ...model.study import Better
 from ...network.build import Network
 from ...node.machine import Machine
@@ -19,7 +19,7 @@ LOOPBACK = "127.0.0.1"
 
 
 def by_sockets(
-    networks: Mapping[str, Network], machine: Machine, wanted: Wanted, label: str, scratch: Path
+    networks: Mapping[str, Network], machine: Machine, wanted: RoofRequest, label: str, scratch: Path
 ) -> MeasuredRoof:
     """Measure the latency.
 

@@ -8,7 +8,7 @@ from ...errors import UnavailableError
 from ...host.facts import devices
 from ...model.environments.network import NetworkSettings
 from ...model.study import Attachment
-from ...network.plan import Want
+from ...network.plan import NetworkRequest
 from ...node.machine import Machine
 from ...node.progress import Progress
 from ...node.survey.attachments import try_networks
@@ -35,7 +35,7 @@ def containers_here(machine: Machine, progress: Progress, backend: str | None) -
     functions = devices.physical_functions(machine.host)
     built = {Attachment.SRIOV: "no network card with SR-IOV"} if not functions else {}
     wanted = [a for a in CURES if not a.on_device]
-    wants = [Want(attachment=a, settings=NetworkSettings(), instances=2) for a in wanted]
+    wants = [NetworkRequest(attachment=a, settings=NetworkSettings(), instances=2) for a in wanted]
     tried = zip(wanted, try_networks(machine.host, machine.tools, wants), strict=True)
     lacking = {a: e.what for a, e in tried if isinstance(e, UnavailableError)} | built
     return AvailableMachine(

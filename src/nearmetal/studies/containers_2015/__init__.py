@@ -1,5 +1,8 @@
-"""The study of 'Performance evaluation of containers for HPC' (2015), asked again of one machine: its parts
-as studies. Pure: what the machine has is told."""
+"""Repeats the study 'Performance evaluation of containers for HPC' (2015) on one machine, as one study per
+part.
+
+Pure: the caller passes in the properties of the machine.
+"""
 
 from __future__ import annotations
 

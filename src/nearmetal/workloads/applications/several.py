@@ -12,7 +12,7 @@ _SWEEP = re.compile(r"([0-9]{1,12})\.\.([0-9]{1,12})")
 
 
 def program_parameter(default: str) -> Parameter:
-    """A user's own build: a name on PATH or its absolute path."""
+    """Return the parameter for the user's own build of a program: a name on PATH, or an absolute path."""
     return Parameter(
         name="program", kind=Kind.TEXT, default=default, doc="your own build: on PATH, or its absolute path"
     )
@@ -27,8 +27,11 @@ SIZES = Parameter(
 
 
 def whole_numbers(text: str) -> tuple[int, ...]:
-    """'64', '32 48 64', or '32..512' in doubling steps, each once and from 1; empty where the text is none of
-    them."""
+    """Parse '64', '32 48 64', or '32..512' in doubling steps. Return each number once; empty if the text is
+    invalid.
+
+    The numbers are at least 1.
+    """
     sweep = _SWEEP.fullmatch(text.strip())
     if sweep:
         least, most = int(sweep[1]), int(sweep[2])
@@ -41,14 +44,17 @@ def whole_numbers(text: str) -> tuple[int, ...]:
 
 
 def sizes_problem(choices: Choices) -> str | None:
-    """Why `sizes` is none, or None."""
+    """Return why the parameter `sizes` is invalid, or None if it is valid."""
     if whole_numbers(choices.word("sizes")):
         return None
     return f"sizes is a number of bytes, several, or LEAST..MOST, not '{choices.word('sizes')[:80]}'"
 
 
 def program_problem(choices: Choices) -> str | None:
-    """Why `program` can be found nowhere, or None. Whether it is there is told where it is needed."""
+    """Return why the parameter `program` cannot name a program, or None if it can.
+
+    Whether the program exists is checked later, where it runs.
+    """
     program = choices.word("program")
     if "/" not in program or PurePath(program).is_absolute():
         return None
