@@ -4,6 +4,14 @@ import ast
 from pathlib import Path
 
 import nearmetal
+from nearmetal.model.study import (
+    ApplicationWorkload,
+    CommandWorkload,
+    EventSubject,
+    KernelWorkload,
+    SubjectFacts,
+    Workload,
+)
 
 SOURCE = Path(nearmetal.__file__).parent
 CLASSES = {"KernelWorkload", "CommandWorkload", "ApplicationWorkload", "EventSubject"}
@@ -14,7 +22,6 @@ SELECTS = "the study's workloads of one class, for callers that read its fields"
 SWITCHES = {
     "analysis/causes/suggestions.py": (1, FIELDS),
     "analysis/roofs.py": (1, FIELDS),
-    "api/measuring.py": (1, FIELDS),
     "model/study.py": (3, SELECTS),
     "node/survey/programs.py": (1, "only the application itself knows whether mpirun starts it"),
     "report/tables/floors.py": (2, "the kernels know their kind of work, and the model does not know them"),
@@ -49,3 +56,37 @@ def test_few_places_look_at_the_class_of_a_workload() -> None:
     del counted["subjects"]
     too_many = {p: n for p, n in counted.items() if n > SWITCHES.get(p, (0, ""))[0]}
     assert not too_many, "ask the workload by a property, or say here why its class matters"
+
+
+KERNEL = KernelWorkload(name="k", kernel="cg", params={})
+COMMAND = CommandWorkload(name="c", argv=("true",))
+APPLICATION = ApplicationWorkload(name="a", application="hpcc")
+EVENT = EventSubject(
+    name="e", facts=SubjectFacts(name="start", metrics=("ready",), quantiles=frozenset({"ready"}))
+)
+ALL: tuple[Workload, ...] = (KERNEL, COMMAND, APPLICATION, EVENT)
+
+
+def test_a_workload_is_of_one_sort() -> None:
+    assert [(w.sliced, w.program, w.event) for w in ALL] == [
+        (True, False, False),
+        (False, True, False),
+        (False, True, False),
+        (False, False, True),
+    ]
+
+
+def test_what_a_workload_runs() -> None:
+    assert [w.ran for w in ALL] == ["cg", "", "hpcc", ""]
+
+
+def test_how_many_processes_a_workload_starts() -> None:
+    assert [w.processes(4) for w in ALL] == [4, 1, 4, 0]
+    assert CommandWorkload(name="c", argv=("true",), mpi=True).processes(4) == 4
+    assert CommandWorkload(name="c", argv=("true",), per_task=True).processes(4) == 4
+
+
+def test_programs_have_a_time_limit() -> None:
+    assert [getattr(w.limited_to(5.0), "time_limit", None) for w in ALL] == [None, 5.0, 5.0, None]
+    assert KERNEL.limited_to(5.0) == KERNEL
+    assert EVENT.limited_to(5.0) == EVENT
