@@ -1,7 +1,7 @@
 """Counters of the node and its instances, read one to ten times a second, stored raw, and parsed on
 demand."""
 
-from .reading import Header, Sample, Samples, Section, parse, read_samples, read_sections
+from .reading import Header, Sample, Samples, SampleSection, parse, read_samples, read_sections
 from .sampler import Sampler, SamplingCost, costs_in, sampling_cost
 from .stream import GUESTS, GuestSampler, Stream
 from .windows import Window, in_windows
@@ -11,10 +11,10 @@ __all__ = [
     "GuestSampler",
     "Header",
     "Sample",
+    "SampleSection",
     "Sampler",
     "Samples",
     "SamplingCost",
-    "Section",
     "Stream",
     "Window",
     "costs_in",

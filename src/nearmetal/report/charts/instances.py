@@ -9,7 +9,7 @@ from itertools import pairwise
 
 from ...analysis.instances import CPU, RATES, memory_of, rates_of, shares_of
 from ...model.record import JsonValue
-from ...samplers import Section, in_windows
+from ...samplers import SampleSection, in_windows
 from ...units import scale_of
 from .parts import Chart, Spec, short, tip, told_apart
 
@@ -26,7 +26,7 @@ class GuestRun:
     points: tuple[tuple[float, Mapping[str, float]], ...]
 
 
-def runs_of(sections: Sequence[Section], trial: str, workload: str) -> tuple[GuestRun, ...]:
+def runs_of(sections: Sequence[SampleSection], trial: str, workload: str) -> tuple[GuestRun, ...]:
     """Return the last run of a workload in a trial, for each guest."""
     own = [s for s in sections if s.header.trial == trial and s.header.windows.get(workload)]
     return tuple(
@@ -35,7 +35,7 @@ def runs_of(sections: Sequence[Section], trial: str, workload: str) -> tuple[Gue
     )
 
 
-def _points(section: Section, window: tuple[float, float]) -> list[tuple[float, Mapping[str, float]]]:
+def _points(section: SampleSection, window: tuple[float, float]) -> list[tuple[float, Mapping[str, float]]]:
     """From sample to sample, and the ends of the run."""
     begin, end = window
     scope = next((scope for s in section.samples for scope in s.scopes), "")

@@ -8,8 +8,8 @@ from ...model.result import Analysis, Verdict
 from ...model.study import Study
 from ..tables.cells import (
     WORDS,
+    ComparisonGroup,
     Entry,
-    Group,
     answer_sentence,
     emulation_warnings,
     margin_text,
@@ -103,7 +103,7 @@ def latex_text(study: Study, analysis: Analysis) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _group(group: Group) -> list[str]:
+def _group(group: ComparisonGroup) -> list[str]:
     out = []
     for column in group.columns:
         head = f"{column.side.full}, against {column.baseline.full}"

@@ -9,7 +9,7 @@ from ...model.study import Study
 from ...units import show_clock
 from ..page.curves import sentences
 from ..page.trouble import trouble_lines
-from ..tables.cells import Entry, Group, answer_sentence, legend, question_text, verdict_table
+from ..tables.cells import ComparisonGroup, Entry, answer_sentence, legend, question_text, verdict_table
 from ..tables.floors import floors
 from ..tables.inside import NOTHING, InsideRecord
 from ..tables.roofs import roof_lines
@@ -53,7 +53,7 @@ def markdown_text(study: Study, analysis: Analysis, inside: InsideRecord = NOTHI
     return "\n\n".join(parts) + "\n"
 
 
-def _tables(group: Group) -> list[str]:
+def _tables(group: ComparisonGroup) -> list[str]:
     out = []
     for column in group.columns:
         rows = [

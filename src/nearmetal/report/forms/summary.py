@@ -12,7 +12,7 @@ from ...model.result import Analysis, Cell, Verdict
 from ...model.study import Study
 from ...records.disk import analyze_line, resume_line
 from ...units import show_clock
-from ..tables.answer import Answer, ArmAnswer, Figures, Row, answer, figures, noise_sentence
+from ..tables.answer import Answer, AnswerRow, ArmAnswer, Figures, answer, figures, noise_sentence
 from ..tables.cells import bounded, emulation_warnings, margin_text, question_text
 from ..text import MUCH_TIME, plural, show_length
 from .columns import columns as _columns
@@ -159,7 +159,9 @@ def _table(out: Text, found: Answer, width: int) -> None:
 _Line = list[tuple[str, str]]
 
 
-def _grid(found: Answer, rows: Sequence[Row], arms: Sequence[ArmAnswer], *, intervals: bool) -> list[_Line]:
+def _grid(
+    found: Answer, rows: Sequence[AnswerRow], arms: Sequence[ArmAnswer], *, intervals: bool
+) -> list[_Line]:
     """Lines of texts with their styles: a head, then one line for each row."""
     labels = max(_columns(r.label) for r in rows)
     base = max(_columns(found.baseline.environment), *(_columns(r.baseline) for r in rows))
@@ -183,7 +185,7 @@ def _grid(found: Answer, rows: Sequence[Row], arms: Sequence[ArmAnswer], *, inte
     return lines
 
 
-def _column(rows: Sequence[Row], arm: ArmAnswer, *, intervals: bool) -> list[tuple[str, str]]:
+def _column(rows: Sequence[AnswerRow], arm: ArmAnswer, *, intervals: bool) -> list[tuple[str, str]]:
     """Figures of one arm in all rows, each as wide as the others."""
     found = [figures(row.cells[arm.arm]) if arm.arm in row.cells else None for row in rows]
     overheads = max((_columns(f.overhead) for f in found if f is not None), default=0)
@@ -200,7 +202,7 @@ def _figures_text(f: Figures | None, overheads: int, ranges: int | None) -> tupl
     return f"{text} {f.symbol}", VERDICT_STYLES[f.verdict]
 
 
-def _ranking(out: Text, rows: Sequence[Row], arms: Sequence[ArmAnswer], base: str) -> None:
+def _ranking(out: Text, rows: Sequence[AnswerRow], arms: Sequence[ArmAnswer], base: str) -> None:
     """For each row the arms in the order of their overhead. base: name of the baseline."""
     for row in rows:
         out.append(f"{row.label}   {base} {row.baseline}".rstrip() + "\n", style="bold")

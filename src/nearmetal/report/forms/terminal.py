@@ -10,7 +10,15 @@ from ...model.result import Analysis, Verdict
 from ...model.study import Study
 from ...units import show_clock
 from ..page.curves import sentences
-from ..tables.cells import Comparison, Entry, Group, Side, legend, next_steps, verdict_table
+from ..tables.cells import (
+    ArmLabel,
+    ComparisonColumn,
+    ComparisonGroup,
+    Entry,
+    legend,
+    next_steps,
+    verdict_table,
+)
 from ..tables.floors import floors
 from ..tables.inside import NOTHING, InsideRecord
 from ..tables.roofs import roof_lines, share_figure
@@ -117,7 +125,7 @@ def _noise_lines(study: Study, analysis: Analysis, width: int) -> Text:
     return out
 
 
-def _wide(group: Group) -> Text:
+def _wide(group: ComparisonGroup) -> Text:
     """One row per metric, one column per comparison."""
     from rich.text import Text
 
@@ -158,7 +166,7 @@ def _append_notes(out: Text, causes: Sequence[Sequence[str]], rooms: Sequence[in
         out.append((indent + GAP + GAP.join(cells)).rstrip() + "\n", style=_DIM)
 
 
-def _narrow(group: Group, width: int) -> Text:
+def _narrow(group: ComparisonGroup, width: int) -> Text:
     """One table per comparison; two lines per metric where one does not fit."""
     from rich.text import Text
 
@@ -194,7 +202,7 @@ def _note(e: Entry) -> str:
     return "; ".join(s for s in (shown, e.cause) if s)
 
 
-def _entries(group: Group, column: Comparison) -> list[Entry]:
+def _entries(group: ComparisonGroup, column: ComparisonColumn) -> list[Entry]:
     return [line.entries[column.side.arm] for line in group.lines if column.side.arm in line.entries]
 
 
@@ -219,7 +227,7 @@ def _append_entry(out: Text, e: Entry, parts: tuple[int, int, int, int], room: i
     out.append(" " * max(0, room - _total(parts)))
 
 
-def _head_columns(of: Side) -> int:
+def _head_columns(of: ArmLabel) -> int:
     return max(_columns(of.environment), _columns(of.shape), _columns(of.network))
 
 

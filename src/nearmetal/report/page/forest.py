@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from ...model.result import Cell, Verdict
 from ...units import show_overhead
-from ..tables.answer import Answer, ArmAnswer, Row, figures
+from ..tables.answer import Answer, AnswerRow, ArmAnswer, figures
 from ..tables.cells import bounded, margin_text
 from .markup import Markup, join, tag
 
@@ -124,7 +124,7 @@ def _groups(found: Answer) -> tuple[_Group, ...]:
     )
 
 
-def _ranked(row: Row, arms: Iterable[ArmAnswer]) -> tuple[_Line, ...]:
+def _ranked(row: AnswerRow, arms: Iterable[ArmAnswer]) -> tuple[_Line, ...]:
     lines = [_Line(label=a.name, cells=row.cells[a.arm]) for a in arms if a.arm in row.cells]
     return tuple(sorted(lines, key=lambda line: max(_theta(c.overhead) for c in line.cells)))
 

@@ -13,7 +13,7 @@ from ...units import show_clock
 from ..charts.cells import floor
 from ..charts.parts import PAGE
 from ..seen import ArmReports, RecordIndex, share_text
-from ..tables.cells import Entry, Group, Side, legend, next_steps, side, verdict_table
+from ..tables.cells import ArmLabel, ComparisonGroup, Entry, legend, next_steps, side, verdict_table
 from ..tables.floors import floors
 from ..tables.profile import HEADS, profile_lines
 from ..tables.trust import trust_in
@@ -43,7 +43,7 @@ def verdicts(study: Study, analysis: Analysis) -> Markup:
     )
 
 
-def _verdict_table(group: Group, number: int) -> Markup:
+def _verdict_table(group: ComparisonGroup, number: int) -> Markup:
     head = [
         tag("th", "metric", scope="col", role="columnheader"),
         _column_head(group.baseline, number=True),
@@ -72,7 +72,7 @@ def _verdict_table(group: Group, number: int) -> Markup:
     return scrolled(verdict_rows, said)
 
 
-def _column_head(of: Side, *, number: bool = False) -> Markup:
+def _column_head(of: ArmLabel, *, number: bool = False) -> Markup:
     return tag(
         "th",
         of.environment,

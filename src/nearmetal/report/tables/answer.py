@@ -12,7 +12,7 @@ from ...model.result import Analysis, Cell, Verdict
 from ...model.study import CommandWorkload, EventSubject, Study
 from ...units import show, show_overhead
 from ..text import one_line, plural
-from .cells import SYMBOLS, Side, bounded, effect, margin_text, side
+from .cells import SYMBOLS, ArmLabel, bounded, effect, margin_text, side
 from .floors import kind_of_work
 from .trust import trust_in
 
@@ -34,7 +34,7 @@ _ORDER = (Verdict.SLOWER, Verdict.FASTER, Verdict.INCONSISTENT, Verdict.EQUIVALE
 
 
 @dataclass(frozen=True, kw_only=True)
-class Row:
+class AnswerRow:
     """One metric, or several like metrics in one row.
 
     baseline: the value of the baseline; of several metrics, the range of their values if they have one unit.
@@ -88,9 +88,9 @@ class ArmAnswer:
 class Answer:
     """The first screen of a result: everything is compared with the first baseline."""
 
-    baseline: Side
+    baseline: ArmLabel
     arms: tuple[ArmAnswer, ...]
-    rows: tuple[Row, ...]
+    rows: tuple[AnswerRow, ...]
 
 
 def answer(study: Study, analysis: Analysis) -> Answer | None:
@@ -109,7 +109,7 @@ def answer(study: Study, analysis: Analysis) -> Answer | None:
     )
 
 
-def _rows(study: Study, cells: Sequence[Cell]) -> tuple[Row, ...]:
+def _rows(study: Study, cells: Sequence[Cell]) -> tuple[AnswerRow, ...]:
     place = {w.name: i for i, w in enumerate(study.workloads)}
     ordered = sorted(cells, key=lambda c: place.get(c.workload, 0))
     groups: dict[tuple[str, ...], list[Cell]] = {}
@@ -117,7 +117,7 @@ def _rows(study: Study, cells: Sequence[Cell]) -> tuple[Row, ...]:
     for c in ordered:
         groups.setdefault(_row_key(study, c, own.get(c.workload, ())), []).append(c)
     return tuple(
-        Row(
+        AnswerRow(
             label=_label(study, key, found, own),
             baseline=_baseline(found),
             cells=_by_arm(found),
@@ -211,7 +211,7 @@ def _without_brackets(interval: str) -> str:
     return interval.removeprefix("[").removesuffix("]")
 
 
-def _arm_answer(study: Study, arm: str, cells: Sequence[Cell], rows: Sequence[Row]) -> ArmAnswer:
+def _arm_answer(study: Study, arm: str, cells: Sequence[Cell], rows: Sequence[AnswerRow]) -> ArmAnswer:
     own = [row for row in rows if arm in row.cells]
     deciding = [row for row in own if not row.beside] or own
     verdicts = {figures(row.cells[arm]).verdict for row in deciding}
@@ -231,7 +231,9 @@ def _where(study: Study, arm: str) -> str:
     return side(study, arm).shape.partition(" ×")[0] if len(places) > 1 else ""
 
 
-def _parts(deciding: Sequence[Row], beside: Sequence[Row], arm: str, word: Verdict) -> tuple[str, ...]:
+def _parts(
+    deciding: Sequence[AnswerRow], beside: Sequence[AnswerRow], arm: str, word: Verdict
+) -> tuple[str, ...]:
     """What the sentence of an arm says, the most important first.
 
     Effects come before equal figures, and figures that decide the word before those beside them. Open figures
@@ -245,19 +247,21 @@ def _parts(deciding: Sequence[Row], beside: Sequence[Row], arm: str, word: Verdi
     return (*parts, *_open([*deciding, *beside], arm, alone=not parts))
 
 
-def _with_verdict(rows: Sequence[Row], arm: str, verdict: Verdict) -> list[tuple[str, tuple[Cell, ...]]]:
+def _with_verdict(
+    rows: Sequence[AnswerRow], arm: str, verdict: Verdict
+) -> list[tuple[str, tuple[Cell, ...]]]:
     """Labels of the rows whose figure has this verdict, with their cells."""
     return [(row.label, row.cells[arm]) for row in rows if figures(row.cells[arm]).verdict is verdict]
 
 
-def _equal(rows: Sequence[Row], arm: str) -> tuple[str, ...]:
+def _equal(rows: Sequence[AnswerRow], arm: str) -> tuple[str, ...]:
     found = _with_verdict(rows, arm, Verdict.EQUIVALENT)
     margin = max((c.margin for _, cells in found for c in cells), default=0.0)
     text = f"{_listed([label for label, _ in found])} within {margin_text(margin).removeprefix('±')}"
     return (text,) if found else ()
 
 
-def _changed(rows: Sequence[Row], arm: str) -> tuple[str, ...]:
+def _changed(rows: Sequence[AnswerRow], arm: str) -> tuple[str, ...]:
     found = _with_verdict(rows, arm, Verdict.INCONSISTENT)
     return (f"{_listed([label for label, _ in found])} changed while it was measured",) if found else ()
 
@@ -269,7 +273,7 @@ def _listed(labels: Sequence[str]) -> str:
     return ", ".join(shown) + (f" and {more} more" if more else "")
 
 
-def _effects(rows: Sequence[Row], arm: str, word: Verdict) -> tuple[str, ...]:
+def _effects(rows: Sequence[AnswerRow], arm: str, word: Verdict) -> tuple[str, ...]:
     """What is slower, then what is faster, each with the largest effect first."""
     slower = _largest_first(
         (_slowest(cells), label) for label, cells in _with_verdict(rows, arm, Verdict.SLOWER)
@@ -289,7 +293,7 @@ def _largest_first(cells: Iterable[tuple[Cell, str]]) -> tuple[str, ...]:
     return tuple(f"{label} {show_overhead(c.overhead, half_width=_half_width(c))}" for c, label in ordered)
 
 
-def _open(rows: Sequence[Row], arm: str, *, alone: bool) -> tuple[str, ...]:
+def _open(rows: Sequence[AnswerRow], arm: str, *, alone: bool) -> tuple[str, ...]:
     """Return the parts of an arm's sentence about rows without a verdict.
 
     alone: whether the sentence has no other part.

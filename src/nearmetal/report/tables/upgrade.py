@@ -37,7 +37,7 @@ _COUNTED = {
 _ORDER = (Verdict.SLOWER, Verdict.FASTER, Verdict.INCONSISTENT, Verdict.NONE, Verdict.EQUIVALENT)
 
 
-class Answer(StrEnum):
+class UpgradeAnswer(StrEnum):
     """Whether the upgrade hurt."""
 
     YES = "yes"
@@ -47,7 +47,7 @@ class Answer(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Change:
+class SystemChange:
     """Something that differs between the two sides.
 
     before, after: its values in the runs of each side; empty if no run says.
@@ -85,7 +85,7 @@ class Upgrade:
     confidence: float
     primary: bool
     machine: str
-    changes: tuple[Change, ...]
+    changes: tuple[SystemChange, ...]
     not_compared: tuple[str, ...]
     lost: tuple[str, ...]
     failed_trials: int
@@ -96,17 +96,17 @@ class Upgrade:
         return tuple(c for c in self.cells if c.deciding) or self.cells
 
     @property
-    def answer(self) -> Answer:
+    def answer(self) -> UpgradeAnswer:
         verdicts = {c.verdict for c in self.deciding}
         if Verdict.SLOWER in verdicts:
-            return Answer.YES
+            return UpgradeAnswer.YES
         if Verdict.NONE not in verdicts:
-            return Answer.OPEN if self.lost else Answer.NO
-        return Answer.OPEN if any(bounded(c) for c in self.deciding) else Answer.IMPOSSIBLE
+            return UpgradeAnswer.OPEN if self.lost else UpgradeAnswer.NO
+        return UpgradeAnswer.OPEN if any(bounded(c) for c in self.deciding) else UpgradeAnswer.IMPOSSIBLE
 
 
 @dataclass(frozen=True, kw_only=True)
-class Row:
+class UpgradeRow:
     """One comparison in words: 'cost of podman/1x2', 'cg.rate', '+1.0 %', '+6.2 %', '+5.1 %', '[+4 … +6]'."""
 
     cell: StateCell
@@ -127,18 +127,18 @@ def bounded(c: StateCell) -> bool:
     return c.low > -1
 
 
-def rows(u: Upgrade) -> tuple[Row, ...]:
+def rows(u: Upgrade) -> tuple[UpgradeRow, ...]:
     """All comparisons: what decides and has a verdict first, the largest change in front."""
     ordered = sorted(u.cells, key=lambda c: (not c.deciding, _ORDER.index(c.verdict), -abs(c.overhead)))
     return tuple(_row(c) for c in ordered)
 
 
-def _row(c: StateCell) -> Row:
+def _row(c: StateCell) -> UpgradeRow:
     change, _, interval = show_effect(c.overhead, c.low, c.high).partition(" [")
     before, after = (
         show_overhead(v) if c.baseline else one_line(show(v, c.unit)) for v in (c.before, c.after)
     )
-    return Row(
+    return UpgradeRow(
         cell=c,
         subject=subject(c),
         metric=metric(c),
@@ -149,7 +149,7 @@ def _row(c: StateCell) -> Row:
     )
 
 
-def more_text(rows: Sequence[Row]) -> str:
+def more_text(rows: Sequence[UpgradeRow]) -> str:
     """'14 rows more (12 equal, 2 open)'."""
     counts = {said: sum(r.cell.verdict is v for r in rows) for v, said in _COUNTED.items()}
     each = ", ".join(f"{count} {said}" for said, count in counts.items() if count)
@@ -184,16 +184,16 @@ def _answer(u: Upgrade) -> str:
     equal, faster, open_ = (by_verdict[v] for v in (Verdict.EQUIVALENT, Verdict.FASTER, Verdict.NONE))
     also = f" Faster: {_effects(faster)}." if faster else ""
     match u.answer:
-        case Answer.IMPOSSIBLE:
+        case UpgradeAnswer.IMPOSSIBLE:
             return f"No verdict possible: {_too_few(u)}. {least_sentence(u)}"
-        case Answer.YES:
+        case UpgradeAnswer.YES:
             return f"Yes, it hurt. Slower than before: {_effects(by_verdict[Verdict.SLOWER])}."
-        case Answer.NO if not equal:
+        case UpgradeAnswer.NO if not equal:
             return f"No, it helped.{also}"
-        case Answer.NO:
+        case UpgradeAnswer.NO:
             every = "" if faster else "all "
             return f"No: {every}{plural(len(equal), 'comparison')} within {margin} of before.{also}"
-        case Answer.OPEN:
+        case UpgradeAnswer.OPEN:
             alone = [c for c in open_ if c.alone is Verdict.SLOWER]
             chance = f" By themselves slower, which may be chance: {_effects(alone)}." if alone else ""
             counts = f"{len(equal)} of {plural(len(cells), 'comparison')} within {margin}, {len(open_)} open"
@@ -245,7 +245,7 @@ def basis(u: Upgrade) -> str:
     return f"{boots} · margin {percent(u.margin)}, {of} · {percent(u.confidence)} intervals{primary}"
 
 
-def changes_text(changes: Sequence[Change]) -> str:
+def changes_text(changes: Sequence[SystemChange]) -> str:
     """'kernel 6.1.0 → 6.18.0; MPI unknown → Open MPI 4.1.4'."""
     return "; ".join(f"{one_line(c.name)} {_values(c.before)} → {_values(c.after)}" for c in changes)
 
@@ -274,7 +274,7 @@ def notes(u: Upgrade) -> tuple[tuple[str, str], ...]:
     return tuple((label, text) for label, text in found if text)
 
 
-def _other(u: Upgrade) -> list[Change]:
+def _other(u: Upgrade) -> list[SystemChange]:
     """Return what differs beside what an upgrade changes."""
     return [c for c in u.changes if not c.upgrade]
 
@@ -286,7 +286,7 @@ def next_step(u: Upgrade) -> str:
         return ""
     if not u.shared_boots and min(u.boots) >= u.least.material:
         return "more boots on each side narrow the intervals; longer runs do not"
-    if u.answer is Answer.IMPOSSIBLE:
+    if u.answer is UpgradeAnswer.IMPOSSIBLE:
         return "boot several times on each side, run the same study after each boot, and name all runs"
     return f"{least_sentence(u)[:-1]}; there are {u.boots[0]} and {u.boots[1]}"
 
