@@ -19,8 +19,11 @@ _MEMORY = ("swap", "free", "inactive", "active")
 
 @dataclass(frozen=True, kw_only=True)
 class GuestRun:
-    """One guest during one run. points: by the second that ends there: shares of CPU time by CPU, bytes by
-    'swap', 'free', 'inactive', 'active', and RATES."""
+    """One guest during one run.
+
+    points: values by the second at which each sample interval ends: shares of CPU time by CPU, bytes of
+        'swap', 'free', 'inactive' and 'active', and RATES.
+    """
 
     instance: int
     points: tuple[tuple[float, Mapping[str, float]], ...]
@@ -36,7 +39,7 @@ def runs_of(sections: Sequence[SampleSection], trial: str, workload: str) -> tup
 
 
 def _points(section: SampleSection, window: tuple[float, float]) -> list[tuple[float, Mapping[str, float]]]:
-    """From sample to sample, and the ends of the run."""
+    """Return the points between the start and the end of a run, one for each sample interval."""
     begin, end = window
     scope = next((scope for s in section.samples for scope in s.scopes), "")
     inner = [s.monotonic for s in section.samples if begin + 0.2 < s.monotonic < end - 0.2]
@@ -53,7 +56,11 @@ def _points(section: SampleSection, window: tuple[float, float]) -> list[tuple[f
 
 
 def instances_charts(arm: str, runs: Sequence[GuestRun]) -> list[Chart]:
-    """arm: in words. Of each guest its CPU time; memory, disk traffic and system figures of all together."""
+    """Return charts of each guest's CPU time, and of memory, disk traffic and system figures of all guests
+    together.
+
+    arm: the arm in words.
+    """
     shown = [r for r in runs if r.points]
     if not shown:
         return []

@@ -20,12 +20,12 @@ _SPECIAL = re.compile(r"([\\`*_{}\[\]<>|#~])")
 
 
 def escape(text: str) -> str:
-    """Text that Markdown prints as it is, on one line."""
+    """Escape a text so that Markdown shows it unchanged, on one line."""
     return _SPECIAL.sub(r"\\\1", one_line(text).replace("&", "&amp;"))
 
 
 def markdown_text(study: Study, analysis: Analysis, inside: InsideRecord = NOTHING) -> str:
-    """Question, answer, trust, one table per comparison, what was not used, how to read it."""
+    """Return question, answer, trust, one table per comparison, unused data, and how to read the table."""
     noise = analysis.noise_floor
     wider = "".join(f" {f.group}: {f.wider}." for f in floors(study, noise) if f.wider)
     parts = [

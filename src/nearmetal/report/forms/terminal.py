@@ -1,4 +1,4 @@
-"""The verdict table for a terminal: trust, table, what to do next. Prints nothing."""
+"""The verdict table for a terminal: trust, table, next steps. Prints nothing."""
 
 from __future__ import annotations
 
@@ -51,11 +51,13 @@ def terminal_text(
     width: int,
     inside: InsideRecord = NOTHING,
 ) -> Text:
-    """Everything `quick`, `run` and `analyze` say at the end, as rich Text; its `.plain` is for a pipe.
+    """Return the final output of `quick`, `run` and `analyze` as rich Text; its `.plain` is for a pipe.
 
-    width: columns of the terminal. Where a table does not fit, every comparison becomes a table of its own;
-    where that does not fit either, every metric takes two lines. report: path of the HTML page; inside: what
-    was counted beside the work.
+    If a table is too wide, each comparison becomes a table of its own; if that is too wide as well, each
+    metric takes two lines.
+    report: path of the HTML page.
+    inside: counters that were read during the run.
+    width: columns of the terminal.
     """
     from rich.text import Text
 
@@ -99,7 +101,10 @@ def _failed(analysis: Analysis, results_dir: str) -> list[str]:
 
 
 def _beside(analysis: Analysis, inside: InsideRecord) -> list[str]:
-    """Shares of upper bounds, and what sampling cost; the report has the rest of what was counted."""
+    """Return the shares of upper bounds, and the cost of sampling.
+
+    Further counters are in the report only.
+    """
     by_roof: dict[str, dict[str, list[str]]] = {}
     for line in roof_lines(analysis):
         shares = by_roof.setdefault(line.roof, {}).setdefault(line.metric, [])
@@ -126,7 +131,7 @@ def _noise_lines(study: Study, analysis: Analysis, width: int) -> Text:
 
 
 def _wide(group: ComparisonGroup) -> Text:
-    """One row per metric, one column per comparison."""
+    """Return a table with one row per metric and one column per comparison."""
     from rich.text import Text
 
     out = Text()
@@ -167,7 +172,7 @@ def _append_notes(out: Text, causes: Sequence[Sequence[str]], rooms: Sequence[in
 
 
 def _narrow(group: ComparisonGroup, width: int) -> Text:
-    """One table per comparison; two lines per metric where one does not fit."""
+    """Return one table per comparison. A metric that does not fit on one line takes two."""
     from rich.text import Text
 
     out = Text()

@@ -1,4 +1,4 @@
-"""Did the upgrade hurt? The answer on one screen of a terminal. Prints nothing."""
+"""The answer to 'Did the upgrade hurt?' on one screen of a terminal. Prints nothing."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 MOST_ROWS = 12
 MOST_LINES = 3
-"""Lines of one note."""
+"""Maximum number of lines of one note."""
 _HEADS = ("", "", "before", "after", "change in time", "")
 _GAP = "  "
 _LABEL = 14
@@ -27,11 +27,11 @@ _STYLES = {
 
 
 def upgrade_text(u: Upgrade, *, page: str | None, width: int, everything: bool = False) -> Text:
-    """The answer as rich Text; its `.plain` is for a pipe.
+    """Return the answer as rich Text; its `.plain` is for a pipe.
 
     page: path of the HTML page; None if there is none.
     width: columns of the terminal.
-    everything: with all rows and whole notes, on as many lines as they take.
+    everything: whether to show all rows and whole notes, on any number of lines.
     """
     from rich.text import Text
 

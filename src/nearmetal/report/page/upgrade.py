@@ -1,4 +1,4 @@
-"""Did the upgrade hurt? The answer as one HTML file, with static SVG, so that it needs no JavaScript."""
+"""The answer to 'Did the upgrade hurt?' as one HTML file with static SVG, so that it needs no JavaScript."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from .sections import CHIP
 from .whole import Drawings, framed
 
 WIDTH, HEIGHT = 240, 22
-"""Pixels of the strip of one row."""
+"""Width of the strip of one row, in pixels."""
 MOST_ROWS = 12
-"""Rows that are shown without opening anything."""
+"""Number of rows that are always visible."""
 _HEADS = ("comparison", "before → after", "change in time", "verdict")
 
 
 def upgrade_page(u: Upgrade) -> str:
-    """The whole page."""
+    """Return the whole page."""
     rows = words.rows(u)
     most = _reach(rows, u.margin)
     step = words.next_step(u)
@@ -52,7 +52,7 @@ def upgrade_page(u: Upgrade) -> str:
 
 
 def _tables(rows: Sequence[UpgradeRow], most: float) -> list[Markup]:
-    """The first rows as a table, the others in one that can be opened."""
+    """Return the first rows as a table, and the others as a table that can be opened."""
     first, others = (
         table(_HEADS, [_line(r, most) for r in some], label=f"Comparisons over boots, {which}")
         for some, which in ((rows[:MOST_ROWS], "the first"), (rows[MOST_ROWS:], "the others"))
