@@ -17,8 +17,8 @@ from nearmetal.model.result import (
     Interval,
     Look,
     NoiseFloor,
-    Part,
     Quantiles,
+    TimePart,
     Unused,
     Verdict,
 )
@@ -125,11 +125,11 @@ def _attribution(overhead: float, verdict: Verdict, arm: str) -> Attribution | N
     comm, rest = six(overhead * 0.93), six(overhead * 0.05)
     return Attribution(
         parts=(
-            Part(
+            TimePart(
                 name="communication",
                 overhead=Interval(centre=comm, low=six(comm * 0.9), high=six(comm * 1.1)),
             ),
-            Part(name="computation", overhead=Interval(centre=rest, low=-rest, high=six(rest * 2))),
+            TimePart(name="computation", overhead=Interval(centre=rest, low=-rest, high=six(rest * 2))),
         ),
         residual=Interval(centre=six(overhead * 0.02), low=six(-overhead * 0.02), high=six(overhead * 0.06)),
         sentence="communication" if arm.startswith("container") else "leaves shared memory",

@@ -8,12 +8,12 @@ from collections.abc import Callable
 
 import pytest
 
-from nearmetal.analysis.two_level import LeastBoots, Quantity, StateCell
+from nearmetal.analysis.two_level import LeastBoots, StateCell, StateQuantity
 from nearmetal.model.change import replace
 from nearmetal.model.result import Verdict
 from nearmetal.model.study import Better
 from nearmetal.report.forms.upgrade import upgrade_text
-from nearmetal.report.tables.upgrade import Change, Upgrade, upgrade_json
+from nearmetal.report.tables.upgrade import SystemChange, Upgrade, upgrade_json
 
 Golden = Callable[[str, str], None]
 #: Workload, metric, unit, values of bare metal before and after, and the overheads before and after.
@@ -42,7 +42,7 @@ def cell(
         arm=arm,
         other=arm,
         baseline="native/one" if cost else "",
-        quantity=Quantity.COST if cost else Quantity.VALUE,
+        quantity=StateQuantity.COST if cost else StateQuantity.VALUE,
         workload=workload,
         metric=name,
         unit=unit,
@@ -80,8 +80,8 @@ def upgrade() -> Upgrade:
         primary=False,
         machine="AMD EPYC, 2 cores, 24 GiB",
         changes=(
-            Change(name="kernel", before=("6.1.0-18-amd64",), after=("6.12.5-amd64",), upgrade=True),
-            Change(name="kernels of nearmetal", before=("a" * 64,), after=("b" * 64,), upgrade=False),
+            SystemChange(name="kernel", before=("6.1.0-18-amd64",), after=("6.12.5-amd64",), upgrade=True),
+            SystemChange(name="kernels of nearmetal", before=("a" * 64,), after=("b" * 64,), upgrade=False),
         ),
         not_compared=("ft: only in runs from after",),
         lost=(),

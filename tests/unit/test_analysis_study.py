@@ -18,7 +18,7 @@ from nearmetal.analysis import (
     should_stop,
 )
 from nearmetal.analysis.published import published_column
-from nearmetal.analysis.two_level import LeastBoots, Quantity
+from nearmetal.analysis.two_level import LeastBoots, StateQuantity
 from nearmetal.model.change import replace
 from nearmetal.model.record import Fold, Row, Status, TrialRecord
 from nearmetal.model.result import Analysis, Attribution, Cell, Verdict
@@ -584,8 +584,8 @@ def test_a_slowdown_of_bare_metal_is_no_cost_of_the_others() -> None:
     """All arms become slower by 20 %: bare metal is, and what the others cost stays as it was."""
     before, after = states([0.0] * 8, seed=1), states([0.2] * 8, seed=50)
     cells = compare_states(before, after, margin=0.03, confidence=0.95)
-    assert {c.verdict for c in cells if c.quantity is Quantity.VALUE} == {Verdict.SLOWER}
-    assert {c.verdict for c in cells if c.quantity is Quantity.COST} == {Verdict.EQUIVALENT}
+    assert {c.verdict for c in cells if c.quantity is StateQuantity.VALUE} == {Verdict.SLOWER}
+    assert {c.verdict for c in cells if c.quantity is StateQuantity.COST} == {Verdict.EQUIVALENT}
 
 
 def test_among_many_comparisons_a_verdict_needs_more_boots() -> None:
@@ -629,8 +629,8 @@ def test_an_arm_of_one_boot_state_against_another_of_the_other() -> None:
     before, after = states([0.0, 0.01, -0.01], seed=1), states([0.21, 0.2, 0.19], seed=50)
     cells = compare_states(before, after, margin=0.03, confidence=0.95)
     arms = {c.arm for c in cells}
-    assert {(c.arm, c.baseline) for c in cells if c.quantity is Quantity.VALUE} == {("native/one", "")}
-    assert {c.baseline for c in cells if c.quantity is Quantity.COST} == {"native/one"}
+    assert {(c.arm, c.baseline) for c in cells if c.quantity is StateQuantity.VALUE} == {("native/one", "")}
+    assert {c.baseline for c in cells if c.quantity is StateQuantity.COST} == {"native/one"}
     other = next(a for a in sorted(arms) if not a.startswith("native"))
     environment = other.partition("/")[0]
 

@@ -21,7 +21,7 @@ from nearmetal.errors import UsageError
 from nearmetal.model.study import Better
 from nearmetal.plan import make_plan
 from nearmetal.records import ResultsDirectory
-from nearmetal.report.tables.upgrade import Answer, Upgrade, sentence
+from nearmetal.report.tables.upgrade import Upgrade, UpgradeAnswer, sentence
 from nearmetal.study_file import load_text
 from nearmetal.testing.simulate import SimulatedMetric, Spread, simulate
 
@@ -111,7 +111,7 @@ def compared(before: Sequence[Path], after: Sequence[Path], **options: Any) -> U
 def test_a_cost_of_five_percent_more_is_found(eight: Callable[..., tuple[Path, Path]]) -> None:
     before, after = eight(cost=0.08)
     u = compared([before], [after])
-    assert u.boots == (8, 8) and u.answer is Answer.YES
+    assert u.boots == (8, 8) and u.answer is UpgradeAnswer.YES
     assert sentence(u).startswith("Yes, it hurt. Slower than before: cost of box/one: cg.rate +8")
     assert "native" not in sentence(u) and "ep" not in sentence(u)
     assert [(c.name, c.before, c.after, c.upgrade) for c in u.changes] == [
@@ -189,9 +189,9 @@ def test_boots_are_counted_by_what_the_kernel_drew(made: Make) -> None:
 
 def test_a_boot_on_both_sides_tells_nothing(made: Make) -> None:
     u = compared([made("a", "1")], [made("b", "1")])
-    assert u.answer is Answer.IMPOSSIBLE and "both sides are of one boot" in sentence(u)
+    assert u.answer is UpgradeAnswer.IMPOSSIBLE and "both sides are of one boot" in sentence(u)
     u = compared([made("a", str(i)) for i in range(5)], [made("b", str(i + 4)) for i in range(5)])
-    assert u.answer is Answer.IMPOSSIBLE and "a boot is on both sides" in sentence(u)
+    assert u.answer is UpgradeAnswer.IMPOSSIBLE and "a boot is on both sides" in sentence(u)
 
 
 def test_the_same_run_twice_is_refused(made: Make, tmp_path: Path) -> None:
@@ -226,7 +226,7 @@ def test_what_fails_after_the_upgrade_leaves_the_answer_open(made: Make) -> None
     )
     after = [made("b", f"new {i}", study=alone) for i in range(8)]
     u = compared(before, after)
-    assert u.answer is Answer.OPEN and u.lost == ("box/one",)
+    assert u.answer is UpgradeAnswer.OPEN and u.lost == ("box/one",)
     assert "Measured before, but not after: box/one." in sentence(u)
     failing = [made("c", f"new {i}") for i in range(8)]
     for path in failing:
@@ -237,7 +237,7 @@ def test_what_fails_after_the_upgrade_leaves_the_answer_open(made: Make) -> None
                 trial["rows"] = [row for row in trial["rows"] if row["workload"] != "cg"]
         file.write_text("".join(json.dumps(trial) + "\n" for trial in trials))
     u = compared(before, failing)
-    assert u.answer is Answer.OPEN and u.lost == ("cg of box/one",)
+    assert u.answer is UpgradeAnswer.OPEN and u.lost == ("cg of box/one",)
 
 
 def test_a_margin_after_the_data_is_exploratory(made: Make) -> None:

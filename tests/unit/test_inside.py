@@ -13,7 +13,7 @@ from nearmetal.errors import TrialFailedError
 from nearmetal.host import LocalHost, MissingValue
 from nearmetal.host.counters.energy import EnergyMeter, energy_domains, energy_files
 from nearmetal.host.counters.files import NODE_FILES, CounterFiles
-from nearmetal.host.counters.procfiles import Counters, Scale, instance_counters
+from nearmetal.host.counters.procfiles import Counters, CounterUnits, instance_counters
 from nearmetal.host.counters.sources import GroupSource, NodeSource
 from nearmetal.meters.inside import InsideCounters, counted_everywhere, grown, own_sources
 from nearmetal.model.change import replace
@@ -25,7 +25,7 @@ from nearmetal.subjects.launching import ProgramOutput
 from nearmetal.testing.plain import PLAIN
 from nearmetal.workloads.protocol import RankReport, SliceLine, parse_offered
 
-SCALE = Scale(tick=100, page=4096)
+SCALE = CounterUnits(tick=100, page=4096)
 
 
 class Script:

@@ -8,12 +8,12 @@ from hypothesis import strategies as st
 
 from nearmetal.host import LocalHost
 from nearmetal.host.counters.files import CounterFiles, cgroup_paths, node_paths
-from nearmetal.host.counters.procfiles import Scale, instance_counters, node_counters
+from nearmetal.host.counters.procfiles import CounterUnits, instance_counters, node_counters
 from nearmetal.host.counters.trial import Snapshot, delta, disturbance, flags, online_cpus, snapshot
 from nearmetal.samplers import parse
 from nearmetal.testing.fake_host import FakeHost
 
-SCALE = Scale(tick=100, page=4096)
+SCALE = CounterUnits(tick=100, page=4096)
 STAT = b"""cpu  1000 20 300 5000 60 7 8 9 0 0
 cpu0 500 10 150 2500 30 3 4 5 0 0
 intr 12345 0 1 2

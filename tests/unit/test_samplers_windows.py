@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nearmetal.host.counters.procfiles import SCHEDSTAT, Scale, instance_counters
+from nearmetal.host.counters.procfiles import SCHEDSTAT, CounterUnits, instance_counters
 from nearmetal.samplers import Sample, Stream, in_windows
 from nearmetal.samplers.reading import parse_lines
 
-SCALE = Scale(tick=100, page=4096)
+SCALE = CounterUnits(tick=100, page=4096)
 
 
 def sample(at: float, **counters: float | None) -> Sample:

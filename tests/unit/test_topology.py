@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nearmetal.host.facts.topology import Topology, ranges, topology
+from nearmetal.host.facts.topology import CpuTopology, ranges, topology
 from nearmetal.testing.fake_host import FakeHost
 
 ABSENT = ("/sys/devices/system/*",)
@@ -24,17 +24,17 @@ def machine(cores: dict[tuple[int, ...], int], nodes: dict[int, str]) -> FakeHos
 def test_cores_before_their_second_threads_and_socket_by_socket() -> None:
     """Sockets numbered in turn, as some firmware does: CPUs 0 and 2 on one, 1 and 3 on the other."""
     host = machine({(0, 4): 0, (1, 5): 1, (2, 6): 0, (3, 7): 1}, {0: "0,2,4,6", 1: "1,3,5,7"})
-    assert topology(host, range(8)) == Topology(order=(0, 2, 1, 3, 4, 6, 5, 7), cores=4)
+    assert topology(host, range(8)) == CpuTopology(order=(0, 2, 1, 3, 4, 6, 5, 7), cores=4)
 
 
 def test_threads_numbered_side_by_side() -> None:
     host = machine({(0, 1): 0, (2, 3): 0}, {0: "0-3"})
-    assert topology(host, range(4)) == Topology(order=(0, 2, 1, 3), cores=2)
+    assert topology(host, range(4)) == CpuTopology(order=(0, 2, 1, 3), cores=2)
 
 
 def test_of_a_core_whose_first_thread_is_not_ours_the_second_is_the_first() -> None:
     host = machine({(0, 1): 0, (2, 3): 0}, {})
-    assert topology(host, (1, 2, 3)) == Topology(order=(1, 2, 3), cores=2)
+    assert topology(host, (1, 2, 3)) == CpuTopology(order=(1, 2, 3), cores=2)
 
 
 def test_memory_nodes_of_one_socket_are_filled_one_after_the_other() -> None:
@@ -43,7 +43,7 @@ def test_memory_nodes_of_one_socket_are_filled_one_after_the_other() -> None:
 
 
 def test_without_any_word_of_the_kernel_every_cpu_is_a_core() -> None:
-    assert topology(FakeHost(absent=ABSENT), (0, 1, 5)) == Topology(order=(0, 1, 5), cores=3)
+    assert topology(FakeHost(absent=ABSENT), (0, 1, 5)) == CpuTopology(order=(0, 1, 5), cores=3)
 
 
 def test_lists_of_the_kernel() -> None:

@@ -14,7 +14,7 @@ from nearmetal.api.catalog import catalog
 from nearmetal.environments.xen.backend import Xen
 from nearmetal.environments.xen.settings import XenSettings, XenType
 from nearmetal.errors import UnavailableError
-from nearmetal.host.counters.procfiles import Scale as Counted
+from nearmetal.host.counters.procfiles import CounterUnits
 from nearmetal.images.builtin import builtin_definition
 from nearmetal.model.change import replace
 from nearmetal.model.environments.guest import GuestSettings
@@ -29,7 +29,7 @@ from nearmetal.plan import make_plan
 from nearmetal.published import published
 from nearmetal.report.series import PartResult, series_json, series_text, write_series
 from nearmetal.run.builtin.series import kind, make_planned
-from nearmetal.samplers import Header, Sample, Section
+from nearmetal.samplers import Header, Sample, SampleSection
 from nearmetal.studies import SERIES
 from nearmetal.studies.two_vm_2009 import (
     CELLS,
@@ -281,7 +281,7 @@ def result(part: Part) -> PartResult:
     )
 
 
-def sampled(trial: str) -> Section:
+def sampled(trial: str) -> SampleSection:
     """Of one guest, second by second."""
     told = {k: v for k, v in guest_counters(seconds=1.0).items() if not k.startswith(("clock", "seconds"))}
     heights = ("memory", "swap")
@@ -294,9 +294,9 @@ def sampled(trial: str) -> Section:
         for at in range(12)
     )
     header = Header(
-        scale=Counted(tick=100, page=4096), trial=trial, windows={"lammps": ((0.5, 3.0), (4.0, 10.5))}
+        scale=CounterUnits(tick=100, page=4096), trial=trial, windows={"lammps": ((0.5, 3.0), (4.0, 10.5))}
     )
-    return Section(header=header, samples=samples)
+    return SampleSection(header=header, samples=samples)
 
 
 def test_the_figures_of_the_paper_come_out_of_its_own_numbers(

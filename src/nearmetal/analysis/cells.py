@@ -10,7 +10,7 @@ from enum import Enum, auto
 import numpy as np
 
 from ..model.plan import ExpectedLooks, Plan, Schedule
-from ..model.result import Cell, Interval, Part, Quantiles, Verdict
+from ..model.result import Cell, Interval, Quantiles, TimePart, Verdict
 from ..model.study import Arm, Design
 from .causes.attribution import measured_parts
 from .companions import discoveries, evidence, slice_spread, totals
@@ -83,7 +83,7 @@ class JudgedCell:
     cell: Cell
     schedule: Schedule
     p: float | None
-    parts: tuple[tuple[Part, ...], Interval] | None
+    parts: tuple[tuple[TimePart, ...], Interval] | None
 
 
 def answer(

@@ -21,7 +21,7 @@ from .intervals.rank_sum import attained, least_size, rank_sum
 from .verdict import judge
 
 
-class Quantity(StrEnum):
+class StateQuantity(StrEnum):
     """The quantity that is compared over boots.
 
     VALUE: the value of an arm itself.
@@ -54,7 +54,7 @@ class StateCell:
     arm: str
     other: str
     baseline: str
-    quantity: Quantity
+    quantity: StateQuantity
     workload: str
     metric: str
     unit: str
@@ -145,7 +145,7 @@ def compare_states(
     for key in dict.fromkeys(k for boot in old for k in boot):
         left = [boot[key] for boot in old if key in boot]
         if key.workload in left_out or any(m.compared and not against for m in left) != (
-            key.quantity is Quantity.COST
+            key.quantity is StateQuantity.COST
         ):
             continue
         for arm in _others(key.arm, against):
@@ -172,7 +172,7 @@ class _Key:
 
     arm: str
     baseline: str
-    quantity: Quantity
+    quantity: StateQuantity
     workload: str
     metric: str
     unit: str
@@ -216,7 +216,7 @@ def _cell(
     deciding: bool,
 ) -> StateCell:
     left, right = [m.log for m in before], [m.log for m in after]
-    cost = key.quantity is Quantity.COST
+    cost = key.quantity is StateQuantity.COST
     better = Better.LOWER if cost else key.better  # an overhead is a time
     theta = compare_boots(left, right, better, alpha)
     alone = _judge(theta, margin)
@@ -286,12 +286,12 @@ def _run_means(analysis: Analysis) -> Mapping[_Key, _Mean]:
 def _logs(cell: Cell, compared: Collection[str]) -> Iterator[tuple[_Key, Sequence[float]]]:
     """Yield both values of a cell, and its overhead if its baseline is compared with no other arm."""
     for arm, values in ((cell.baseline, cell.baseline_values), (cell.arm, cell.values)):
-        yield _key(cell, arm, "", Quantity.VALUE), [math.log(v) for v in values]
+        yield _key(cell, arm, "", StateQuantity.VALUE), [math.log(v) for v in values]
     if cell.arm in compared and cell.baseline not in compared:
-        yield _key(cell, cell.arm, cell.baseline, Quantity.COST), cell.d
+        yield _key(cell, cell.arm, cell.baseline, StateQuantity.COST), cell.d
 
 
-def _key(cell: Cell, arm: str, baseline: str, quantity: Quantity) -> _Key:
+def _key(cell: Cell, arm: str, baseline: str, quantity: StateQuantity) -> _Key:
     return _Key(
         arm=arm,
         baseline=baseline,

@@ -13,7 +13,7 @@ from ..host.facts.provenance import cpu_summary
 from ..model.study import Design, Study
 from ..records import ResultsDirectory
 from ..report.tables.answer import USAGE
-from ..report.tables.upgrade import UPGRADED, Change, Upgrade
+from ..report.tables.upgrade import UPGRADED, SystemChange, Upgrade
 from .results import RESULTS, Results, analysed, newest_first, open_results
 from .studies import Note, ignore
 
@@ -204,7 +204,7 @@ def _measured(run: _Run) -> list[tuple[str, str]]:
     return [(arm, c.workload) for c in cells for arm in (c.baseline, c.arm)]
 
 
-def _changes(before: Sequence[_Run], after: Sequence[_Run]) -> list[Change]:
+def _changes(before: Sequence[_Run], after: Sequence[_Run]) -> list[SystemChange]:
     """Return what differs between the sides, with all values that each side has."""
     old, new = (dict.fromkeys(f for r in side for f in _facts(r).items()) for side in (before, after))
     names = dict.fromkeys(name for name, _ in (*old, *new))
@@ -212,7 +212,7 @@ def _changes(before: Sequence[_Run], after: Sequence[_Run]) -> list[Change]:
     for name in names:
         left, right = (tuple(v for n, v in side if n == name) for side in (old, new))
         if set(left) != set(right):
-            out.append(Change(name=name, before=left, after=right, upgrade=name in UPGRADED))
+            out.append(SystemChange(name=name, before=left, after=right, upgrade=name in UPGRADED))
     return out
 
 

@@ -20,7 +20,7 @@ from .plan_text import show_plan
 from .view import View, analysed
 
 if TYPE_CHECKING:
-    from ..run.calibration import Check
+    from ..run.calibration import PlantedCheck
 
 #: Study, mode and share of the budget. Plain trials are the other design, held against the slices.
 CALIBRATION = (
@@ -44,7 +44,7 @@ def calibrate(
     if dry_run:
         show_plan(changed(study_from("calibrate", seed, complain), time=time), json=json, blocks=None)
         return int(ExitCode.DONE)
-    checks: list[Check] = []
+    checks: list[PlantedCheck] = []
     directories: list[str] = []
     for name, mode, share in CALIBRATION:
         study = study_from(name, seed, complain)

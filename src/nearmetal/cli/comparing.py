@@ -11,7 +11,7 @@ import typer
 
 from ..errors import ExitCode, UsageError
 from ..report.forms.upgrade import upgrade_text
-from ..report.tables.upgrade import Answer, Upgrade, upgrade_json
+from ..report.tables.upgrade import Upgrade, UpgradeAnswer, upgrade_json
 from .common import FailOn, complain, print_json
 from .measuring import margin_of
 from .present import PIPE_WIDTH, print_text
@@ -87,8 +87,8 @@ def _write(file: Path, text: str) -> None:
 
 
 def _exit_code(u: Upgrade, fail_on: FailOn) -> ExitCode:
-    if fail_on is FailOn.MATERIAL and u.answer is Answer.YES:
+    if fail_on is FailOn.MATERIAL and u.answer is UpgradeAnswer.YES:
         return ExitCode.FINDING
-    if fail_on is FailOn.UNDECIDED and u.answer in (Answer.OPEN, Answer.IMPOSSIBLE):
+    if fail_on is FailOn.UNDECIDED and u.answer in (UpgradeAnswer.OPEN, UpgradeAnswer.IMPOSSIBLE):
         return ExitCode.FINDING
     return ExitCode.FAILED_TRIALS if u.failed_trials else ExitCode.DONE

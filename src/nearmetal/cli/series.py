@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from ..report.series import PartResult
     from ..run.builtin.series import Make
     from ..run.run import Outcome
-    from ..samplers import Section
+    from ..samplers import SampleSection
 
 NO_TIME = "no time was left for it"
 Start = Callable[[Study, "SeriesDirectory", "ResultsDirectory | None"], "Outcome"]
@@ -237,7 +237,7 @@ def part_results(directory: SeriesDirectory, series: Series) -> tuple[PartResult
     return tuple(out)
 
 
-def _sampled_in_guests(directory: Path) -> Sequence[Section]:
+def _sampled_in_guests(directory: Path) -> Sequence[SampleSection]:
     """Return the samples from inside the guests; empty if there were no guests."""
     path = directory / "samples" / GUESTS
     return tuple(read_sections(path)) if path.exists() else ()

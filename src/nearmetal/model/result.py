@@ -60,7 +60,7 @@ class Quantiles:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Part:
+class TimePart:
     """One term of an attribution, as a fraction of the baseline's time (0.03 = 3 % of the baseline's
     seconds)."""
 
@@ -103,10 +103,10 @@ class Attribution:
     unexplained: overhead not covered by the causes; None if nothing was counted.
     """
 
-    parts: tuple[Part, ...]
+    parts: tuple[TimePart, ...]
     residual: Interval | None
     sentence: str
-    causes: tuple[Part, ...] = ()
+    causes: tuple[TimePart, ...] = ()
     unexplained: Interval | None = None
     suggestion: Suggestion | None = None
 

@@ -15,7 +15,7 @@ from ..model.result import Analysis, Cell
 from ..model.series import Part, Series
 from ..model.study import Study
 from ..records.disk import failure, write_file
-from ..samplers import Section
+from ..samplers import SampleSection
 from ..units import show, show_clock
 from .charts.instances import instances_charts, runs_of
 from .charts.parts import PAGE, Chart
@@ -52,7 +52,7 @@ class PartResult:
     analysis: Analysis | None
     records: Sequence[TrialRecord]
     why: str
-    guests: Sequence[Section] = ()
+    guests: Sequence[SampleSection] = ()
 
 
 def series_files(directory: Path) -> tuple[Path, Path]:

@@ -18,7 +18,7 @@ _MATERIAL = (Verdict.SLOWER, Verdict.FASTER)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Check:
+class PlantedCheck:
     """One planted cost and what was found.
 
     planted: as a fraction; 0 for the baseline against itself.
@@ -55,7 +55,7 @@ def planted_overhead(arm: Arm) -> float:
     return (1.0 + arm.environment.extra_work) * slow - 1.0
 
 
-def judge(study: Study, analysis: Analysis, mode: Mode) -> list[Check]:
+def judge(study: Study, analysis: Analysis, mode: Mode) -> list[PlantedCheck]:
     """Return one check per cell, including the A/A cells.
 
     If nothing was planted, the check passes if the overhead is not called material. Otherwise it passes if
@@ -75,7 +75,7 @@ def judge(study: Study, analysis: Analysis, mode: Mode) -> list[Check]:
     ]
 
 
-def _check(cell: Cell, planted: float, known_to: float, mode: Mode) -> Check:
+def _check(cell: Cell, planted: float, known_to: float, mode: Mode) -> PlantedCheck:
     finite = cell.low > -1 and cell.high < float("inf")
     inside = finite and cell.low - known_to <= planted <= cell.high + known_to
     if planted == 0:
@@ -85,7 +85,7 @@ def _check(cell: Cell, planted: float, known_to: float, mode: Mode) -> Check:
         passed = inside
         miss = min(abs(cell.low - planted), abs(cell.high - planted)) if finite else 0.0
         reason = "" if inside else ("no interval yet" if not finite else f"misses by {show_overhead(miss)}")
-    return Check(
+    return PlantedCheck(
         design=mode.value,
         environment=cell.environment,
         what=f"{cell.workload}.{cell.metric}",
@@ -100,7 +100,7 @@ def _check(cell: Cell, planted: float, known_to: float, mode: Mode) -> Check:
     )
 
 
-def table(checks: Sequence[Check], alpha: float) -> str:
+def table(checks: Sequence[PlantedCheck], alpha: float) -> str:
     """Return a table with one line per check, and how many misses are expected by chance.
 
     alpha: probability that an interval misses.

@@ -4,7 +4,7 @@ demand.
 This package does not know what runs on the node, or what its counters are used for.
 """
 
-from .reading import Header, Sample, Samples, Section, parse, read_samples, read_sections
+from .reading import Header, Sample, Samples, SampleSection, parse, read_samples, read_sections
 from .sampler import Sampler, SamplingCost, costs_in, sampling_cost
 from .stream import GUESTS, GuestSampler, Stream
 from .windows import Window, in_windows
@@ -14,10 +14,10 @@ __all__ = [
     "GuestSampler",
     "Header",
     "Sample",
+    "SampleSection",
     "Sampler",
     "Samples",
     "SamplingCost",
-    "Section",
     "Stream",
     "Window",
     "costs_in",

@@ -15,7 +15,7 @@ FIRST_LEVEL = 3
 
 
 @dataclass(frozen=True, kw_only=True)
-class Section:
+class LevelProfile:
     """What a rank did under one level of MPI_Pcontrol; times in seconds."""
 
     compute: float
@@ -42,7 +42,7 @@ class LaunchProfile:
     before: float
     init: float
     finalize: float
-    sections: Mapping[int, Section]
+    sections: Mapping[int, LevelProfile]
 
     def whole(self) -> RankProfile:
         """Return the profile of the whole life of the process."""
@@ -56,7 +56,7 @@ class LaunchProfile:
         found = self.sections.get(FIRST_LEVEL + number)
         return self._of([found] if found else [])
 
-    def _of(self, sections: list[Section]) -> RankProfile:
+    def _of(self, sections: list[LevelProfile]) -> RankProfile:
         return RankProfile(
             rank=self.rank,
             complete=self.complete,
@@ -98,8 +98,8 @@ def _launch(d: dict[str, Any]) -> LaunchProfile:
     )
 
 
-def _section(d: dict[str, Any]) -> Section:
-    return Section(
+def _section(d: dict[str, Any]) -> LevelProfile:
+    return LevelProfile(
         compute=float(d["compute"]),
         communication=float(d["communication"]),
         calls={

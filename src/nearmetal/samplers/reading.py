@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from ..errors import RecordsError
-from ..host.counters.procfiles import Counters, Scale, instance_counters, node_counters
+from ..host.counters.procfiles import Counters, CounterUnits, instance_counters, node_counters
 from ..model.scope import INSTANCE, Scope
 from .frames import frames, raw_beside, whole_lines
 from .sampler import SCHEMA
@@ -44,7 +44,7 @@ class Header:
     windows: timed runs by workload, in seconds of the node's CLOCK_MONOTONIC.
     """
 
-    scale: Scale
+    scale: CounterUnits
     time_ahead: float = 0.0
     monotonic_ahead: float = 0.0
     trial: str = ""
@@ -57,7 +57,7 @@ class Header:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Section:
+class SampleSection:
     """The samples after one header."""
 
     header: Header
@@ -77,7 +77,7 @@ class Samples:
     torn: bool
 
 
-def parse(raw: Mapping[str, Mapping[str, bytes]], scale: Scale) -> dict[str, Counters]:
+def parse(raw: Mapping[str, Mapping[str, bytes]], scale: CounterUnits) -> dict[str, Counters]:
     """Parse raw files, by scope and name, into counters by scope. Pure."""
     return {
         text: instance_counters(files, scale)
@@ -87,7 +87,7 @@ def parse(raw: Mapping[str, Mapping[str, bytes]], scale: Scale) -> dict[str, Cou
     }
 
 
-def parse_lines(lines: bytes, scale: Scale, path: Path) -> list[Sample]:
+def parse_lines(lines: bytes, scale: CounterUnits, path: Path) -> list[Sample]:
     """Parse raw lines into samples, without an incomplete last line.
 
     path: file that they are from.
@@ -129,7 +129,7 @@ def read_samples(path: Path) -> Samples:
     return Samples(samples=tuple(samples), torn=torn)
 
 
-def read_sections(path: Path) -> Iterator[Section]:
+def read_sections(path: Path) -> Iterator[SampleSection]:
     """Read a file of frames that each begin with a header, as written by samplers of guests.
 
     Raises RecordsError.
@@ -139,7 +139,7 @@ def read_sections(path: Path) -> Iterator[Section]:
             head, _, lines = content.partition(b"\n")
             header = _header(_object(head, path), path)
             samples = (_sample(_object(line, path), header, path) for line in lines.splitlines())
-            yield Section(header=header, samples=tuple(samples))
+            yield SampleSection(header=header, samples=tuple(samples))
     except OSError as e:
         raise RecordsError(f"cannot be read: {e.strerror or e}", where=str(path)) from e
 
@@ -169,7 +169,7 @@ def _header(data: Mapping[str, Any], path: Path) -> Header:
         )
     try:
         return Header(
-            scale=Scale(tick=int(data["tick"]), page=int(data["page"])),
+            scale=CounterUnits(tick=int(data["tick"]), page=int(data["page"])),
             time_ahead=float(data.get("time_ahead", 0.0)),
             monotonic_ahead=float(data.get("monotonic_ahead", 0.0)),
             trial=str(data.get("trial", "")),

@@ -12,7 +12,7 @@ from types import TracebackType
 
 from ..host import Host, Process
 from ..host.counters.files import NODE_FILES
-from ..host.counters.procfiles import Scale
+from ..host.counters.procfiles import CounterUnits
 from ..model.scope import GUEST, Scope
 from .frames import FrameWriter
 from .reading import Header, Sample, parse_lines
@@ -26,7 +26,7 @@ _END_LIMIT = 30.0
 class Stream:
     """The lines written to a file after this object was made."""
 
-    def __init__(self, path: Path, scale: Scale) -> None:
+    def __init__(self, path: Path, scale: CounterUnits) -> None:
         self.path, self._scale = path, scale
         self._begin = path.stat().st_size if path.exists() else 0
 
@@ -59,7 +59,7 @@ class GuestSampler:
     If a guest ends, its sampler ends too; the lines received until then are kept.
     """
 
-    def __init__(self, host: Host, argv: Sequence[str], name: str, raw: Path, scale: Scale) -> None:
+    def __init__(self, host: Host, argv: Sequence[str], name: str, raw: Path, scale: CounterUnits) -> None:
         self.scope, self._raw = str(Scope(kind=GUEST, name=name)), raw
         self._host, self._argv = host, tuple(argv)
         self._commands = -1

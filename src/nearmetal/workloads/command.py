@@ -17,7 +17,7 @@ SHOWN = 300
 
 
 @dataclass(frozen=True, kw_only=True)
-class Check:
+class CheckResult:
     """The result of one check of a run: what was expected, and what was found."""
 
     ok: bool
@@ -98,50 +98,50 @@ def used_rows(
     )
 
 
-def _verified(spec: VerifySpec, text: str | None, difference: str | None) -> list[Check]:
+def _verified(spec: VerifySpec, text: str | None, difference: str | None) -> list[CheckResult]:
     """Return the checks of a verification.
 
     text: the output or file that is verified; None if the program did not write it.
     """
     checks = []
     if text is None:
-        return [Check(ok=False, expected=f"a file {spec.file}", found="none")]
+        return [CheckResult(ok=False, expected=f"a file {spec.file}", found="none")]
     if spec.regex is not None:
         checks.append(_matched(spec, spec.regex, text))
     if spec.reference is not None:
         expected = f"what {spec.reference.path} holds"
-        checks.append(Check(ok=not difference, expected=expected, found=difference or "the same"))
+        checks.append(CheckResult(ok=not difference, expected=expected, found=difference or "the same"))
     return checks
 
 
-def _matched(spec: VerifySpec, regex: str, text: str) -> Check:
+def _matched(spec: VerifySpec, regex: str, text: str) -> CheckResult:
     if spec.bounds:
         try:
             value = number_by(regex, text)
         except NoNumber as e:
-            return Check(ok=False, expected=str(spec.bounds), found=str(e))
-        return Check(ok=spec.bounds.hold(value), expected=str(spec.bounds), found=f"{value:g}")
+            return CheckResult(ok=False, expected=str(spec.bounds), found=str(e))
+        return CheckResult(ok=spec.bounds.hold(value), expected=str(spec.bounds), found=f"{value:g}")
     wanted = f"output like {regex}" if spec.expected is None else spec.expected
     try:
         match = search(regex, text)
     except TimeoutError:
-        return Check(ok=False, expected=wanted, found=too_long(regex))
+        return CheckResult(ok=False, expected=wanted, found=too_long(regex))
     if match is None:
         lack = "none" if spec.expected is None else f"nothing like {regex}"
-        return Check(ok=False, expected=wanted, found=f"{lack}; {ending(text)}")
+        return CheckResult(ok=False, expected=wanted, found=f"{lack}; {ending(text)}")
     if spec.expected is None:
-        return Check(ok=True, expected=wanted, found=match.text)
-    return Check(ok=match.group == spec.expected, expected=wanted, found=match.group or "")
+        return CheckResult(ok=True, expected=wanted, found=match.text)
+    return CheckResult(ok=match.group == spec.expected, expected=wanted, found=match.group or "")
 
 
-def _bounded(metric: MetricSpec, value: float | str) -> Check:
+def _bounded(metric: MetricSpec, value: float | str) -> CheckResult:
     expected = f"{metric.name} {metric.bounds}"
     if isinstance(value, str):
-        return Check(ok=False, expected=expected, found=value)
-    return Check(ok=metric.bounds.hold(value), expected=expected, found=f"{value:g}")
+        return CheckResult(ok=False, expected=expected, found=value)
+    return CheckResult(ok=metric.bounds.hold(value), expected=expected, found=f"{value:g}")
 
 
-def checked_rows(rows: tuple[Row, ...], checks: Sequence[Check]) -> tuple[Row, ...]:
+def checked_rows(rows: tuple[Row, ...], checks: Sequence[CheckResult]) -> tuple[Row, ...]:
     """Return the rows with what was expected and found: of the failed checks if there are any, else of all
     checks."""
     if not checks:

@@ -13,7 +13,7 @@ import numpy as np
 
 from ...model.plan import Schedule
 from ...model.record import STEP
-from ...model.result import Attribution, Cell, Interval, Part, Verdict
+from ...model.result import Attribution, Cell, Interval, TimePart, Verdict
 from ...model.study import Arm, Study, Transport
 from ..fold.comparisons import Paired
 from ..fold.counts import FloatArray
@@ -45,7 +45,7 @@ MAIN_SHARE = 2 / 3
 
 def measured_parts(
     paired: Paired, *, schedule: Schedule, alpha: float
-) -> tuple[tuple[Part, ...], Interval] | None:
+) -> tuple[tuple[TimePart, ...], Interval] | None:
     """Return the parts of the extra time and the residual, in shares of the baseline's time; None if unknown.
 
     They are unknown if a side has no seconds or no MPI times. The shares of each block are
@@ -70,12 +70,12 @@ def measured_parts(
     def carried(x: FloatArray) -> Interval:
         return carried_interval(x, schedule=schedule, alpha=alpha, numbers=paired.blocks.tolist())
 
-    parts = tuple(Part(name=name, overhead=carried(x)) for name, x in shares.items())
+    parts = tuple(TimePart(name=name, overhead=carried(x)) for name, x in shares.items())
     return parts, carried(residual)
 
 
 def attribute(
-    study: Study, cells: Sequence[Cell], parts: Mapping[str, tuple[tuple[Part, ...], Interval]]
+    study: Study, cells: Sequence[Cell], parts: Mapping[str, tuple[tuple[TimePart, ...], Interval]]
 ) -> dict[str, Attribution]:
     """Return the attribution of each cell that has one, by Cell.key.
 
@@ -103,7 +103,7 @@ def _sentence(
     arms: Mapping[str, Arm],
     index: Mapping[tuple[str, str, str, str], Cell],
     cell: Cell,
-    measured: tuple[tuple[Part, ...], Interval] | None,
+    measured: tuple[tuple[TimePart, ...], Interval] | None,
 ) -> str:
     main = _main_part(cell, *measured) if measured else None
     clauses = [main] if main else []
@@ -121,7 +121,7 @@ def _sentence(
     return "; ".join(clauses) if clauses else NOT_EXPLAINED
 
 
-def _main_part(cell: Cell, parts: Sequence[Part], residual: Interval) -> str | None:
+def _main_part(cell: Cell, parts: Sequence[TimePart], residual: Interval) -> str | None:
     """Name the part that causes most of the extra (or saved) time; None if no part does.
 
     That is the part whose whole interval holds more than two thirds of the total. A start has several causes

@@ -19,7 +19,7 @@ from enum import StrEnum
 import numpy as np
 
 from ...model.plan import Schedule
-from ...model.result import Attribution, Cell, Interval, Part, Verdict
+from ...model.result import Attribution, Cell, Interval, TimePart, Verdict
 from ...model.study import Arm, Study
 from ..fold.comparisons import Folded
 from ..fold.counts import TIMEOUTS, FloatArray
@@ -63,7 +63,7 @@ COUNTS: Mapping[Cause, Count] = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class Side:
+class CountedSide:
     """One side of a comparison.
 
     rto: smallest retransmission timeout seen on it, in seconds.
@@ -76,14 +76,14 @@ class Side:
     processes: int
 
 
-def throttled(side: Side) -> FloatArray:
+def throttled(side: CountedSide) -> FloatArray:
     """Return the throttled seconds. They are 0 without a quota, whether throttling is counted or not."""
     if side.arm.environment.limits.cpu_quota is None:
         return np.zeros(side.trials.at.size)
     return side.trials.timed("throttled") / side.processes
 
 
-def delayed(side: Side) -> FloatArray:
+def delayed(side: CountedSide) -> FloatArray:
     """Return the seconds of waiting for a CPU.
 
     The kernel counts throttled time as run delay, too, so it is subtracted. A vCPU that waits for a CPU
@@ -94,19 +94,19 @@ def delayed(side: Side) -> FloatArray:
     return np.maximum(own, 0.0) + np.maximum(steal, outside) / side.processes
 
 
-def timed_out(side: Side) -> FloatArray:
+def timed_out(side: CountedSide) -> FloatArray:
     """Return the seconds of TCP timeouts; 0 for an arm without a network."""
     found = side.trials.timed_network(TIMEOUTS)
     networked = side.trials.counts.networked[side.trials.at]
     return np.where(networked, found, 0.0) * side.rto
 
 
-def _pressed(resource: str) -> Callable[[Side], FloatArray]:
+def _pressed(resource: str) -> Callable[[CountedSide], FloatArray]:
     return lambda side: side.trials.timed(f"pressure_{resource}_some")
 
 
 #: Seconds of each cause in the timed part of each trial, nan where that is not known.
-SECONDS: Mapping[Cause, Callable[[Side], FloatArray]] = {
+SECONDS: Mapping[Cause, Callable[[CountedSide], FloatArray]] = {
     Cause.THROTTLED: throttled,
     Cause.DELAY: delayed,
     Cause.TIMEOUTS: timed_out,
@@ -158,22 +158,24 @@ def with_causes(
 
 def sides_of(
     study: Study, arms: Mapping[str, Arm], folded: Folded, cell: Cell
-) -> tuple[Side | None, Side | None]:
+) -> tuple[CountedSide | None, CountedSide | None]:
     """Both sides of a cell. Both are None if the workload starts no processes of its own."""
     workload = next((w for w in study.workloads if w.name == cell.workload), None)
     if workload is None or workload.event:
         return None, None
 
-    def one(name: str) -> Side:
+    def one(name: str) -> CountedSide:
         trials = side_of(folded, (name, False), cell)
         rto = rto_or_least(trials.counts.smallest_rto)
         processes = workload.processes(arms[name].placement.ranks)
-        return Side(arm=arms[name], trials=trials, rto=rto, processes=processes)
+        return CountedSide(arm=arms[name], trials=trials, rto=rto, processes=processes)
 
     return one(cell.arm), one(cell.baseline)
 
 
-def find(study: Study, cell: Cell, env: Side, base: Side, *, schedule: Schedule) -> CauseTotals | None:
+def find(
+    study: Study, cell: Cell, env: CountedSide, base: CountedSide, *, schedule: Schedule
+) -> CauseTotals | None:
     """Return the costs of the causes; None if the timed seconds of a block are unknown or without
     counters."""
     if cell.metric in ("user", "system") and not _sliced(study, cell.workload):
@@ -208,7 +210,7 @@ def find(study: Study, cell: Cell, env: Side, base: Side, *, schedule: Schedule)
     )
 
 
-def same_work_of(env: Side, base: Side) -> tuple[FloatArray, FloatArray]:
+def same_work_of(env: CountedSide, base: CountedSide) -> tuple[FloatArray, FloatArray]:
     """Return the environment's work as a multiple of the baseline's, and the baseline's seconds for it, by
     trial.
     """
@@ -221,7 +223,13 @@ def _sliced(study: Study, workload: str) -> bool:
 
 
 def _told(
-    study: Study, cell: Cell, env: Side, base: Side, found: CauseTotals | None, *, schedule: Schedule
+    study: Study,
+    cell: Cell,
+    env: CountedSide,
+    base: CountedSide,
+    found: CauseTotals | None,
+    *,
+    schedule: Schedule,
 ) -> Cell:
     had = cell.attribution or Attribution(parts=(), residual=None, sentence="")
     slower = cell.verdict is Verdict.SLOWER
@@ -245,7 +253,7 @@ def _told(
     sentence = "; ".join(clauses) or (NOT_EXPLAINED if slower else had.sentence)
     workload = next(w for w in study.workloads if w.name == cell.workload)
     suggestion = suggest(proven, sentence, env.arm, base.arm, workload) if slower else None
-    causes = tuple(Part(name=c.value, overhead=i) for c, i in found.causes.items()) if found else ()
+    causes = tuple(TimePart(name=c.value, overhead=i) for c, i in found.causes.items()) if found else ()
     return replace(
         cell,
         attribution=replace(
@@ -263,7 +271,9 @@ def _worth_saying(found: CauseTotals, cause: Cause) -> bool:
     return found.causes[cause].low > WORTH_SAYING * found.total.centre > 0
 
 
-def _times_more(cell: Cell, env: Side, base: Side, count: Count, *, schedule: Schedule) -> float | None:
+def _times_more(
+    cell: Cell, env: CountedSide, base: CountedSide, count: Count, *, schedule: Schedule
+) -> float | None:
     """Return a count for the same work as a multiple of the baseline's; None if unknown or not clearly
     larger.
     """

@@ -21,7 +21,7 @@ from ..fold.comparisons import Folded
 from ..fold.counts import FloatArray
 from ..intervals.looks import carried_interval
 from .attribution import NOT_EXPLAINED
-from .counted import Side, same_work_of, sides_of
+from .counted import CountedSide, same_work_of, sides_of
 from .network_trouble import WORTH_SAYING, OneSide, extra_seconds
 
 LEAST_EXIT = 0.5e-6
@@ -70,7 +70,7 @@ def exits(side: OneSide) -> FloatArray:
     return side.timed("exits")
 
 
-def _told(cell: Cell, env: Side, base: Side, schedule: Schedule) -> Cell:
+def _told(cell: Cell, env: CountedSide, base: CountedSide, schedule: Schedule) -> Cell:
     clauses = []
     threads = _more(cell, env, base, device_threads, schedule)
     if threads is not None and threads[0].low > WORTH_SAYING * _extra(env, base) > 0:
@@ -97,7 +97,9 @@ def _has_emulated_card(arm: Arm) -> bool:
     return guest is not None and arm.environment.attachment.seated and guest.nic in EMULATED
 
 
-def _more(cell: Cell, env: Side, base: Side, read: Read, schedule: Schedule) -> tuple[Interval, float] | None:
+def _more(
+    cell: Cell, env: CountedSide, base: CountedSide, read: Read, schedule: Schedule
+) -> tuple[Interval, float] | None:
     """Return how much more of a quantity a guest has than its baseline for the same work, per second of the
     baseline, as an interval over blocks; and the mean.
 
@@ -116,14 +118,14 @@ def _more(cell: Cell, env: Side, base: Side, read: Read, schedule: Schedule) -> 
     return carried, float(np.mean(more))
 
 
-def _extra(env: Side, base: Side) -> float:
+def _extra(env: CountedSide, base: CountedSide) -> float:
     """Return all extra time, as a share of the baseline's time for the same work, mean over blocks."""
     shares = extra_seconds(env.trials, base.trials) / same_work_of(env, base)[1]
     known = shares[~np.isnan(shares)]
     return float(np.mean(known)) if known.size else 0.0
 
 
-def _main_reason(env: Side) -> str:
+def _main_reason(env: CountedSide) -> str:
     """Return the reason of more than half of the exits; empty if there is none."""
     whole = float(np.nansum(env.trials.timed("exits")))
     for reason, counters in REASONS.items():

@@ -53,7 +53,7 @@ MAY_FALL = frozenset(("idle", "iowait"))
 
 
 @dataclass(frozen=True, kw_only=True)
-class Scale:
+class CounterUnits:
     """The units of the kernel that wrote the files.
 
     tick: ticks per second (USER_HZ).
@@ -64,7 +64,7 @@ class Scale:
     page: int
 
 
-def node_counters(files: Mapping[str, bytes], scale: Scale) -> Counters:
+def node_counters(files: Mapping[str, bytes], scale: CounterUnits) -> Counters:
     """Return the counters of a node from the raw contents of its files.
 
     files: contents by name: stat, vmstat, meminfo, loadavg, pressure.cpu, ..., and cpuacct.usage or
@@ -94,7 +94,7 @@ def node_counters(files: Mapping[str, bytes], scale: Scale) -> Counters:
     return out
 
 
-def instance_counters(files: Mapping[str, bytes], scale: Scale) -> Counters:
+def instance_counters(files: Mapping[str, bytes], scale: CounterUnits) -> Counters:
     """Return the counters of an instance from the raw contents of its cgroup files (version 1 or 2), by file
     name.
 
@@ -152,7 +152,7 @@ def proportional_set(rollup: bytes) -> float | None:
     return _times(_line(rollup, b"Pss:"), 1024)
 
 
-def cpu_counters(text: bytes, scale: Scale) -> Counters:
+def cpu_counters(text: bytes, scale: CounterUnits) -> Counters:
     """Return the counters of /proc/stat: seconds of CPU time by kind and 'busy', interrupts,
     context_switches.
     """

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from ..base import Host
 from .files import cgroup_paths, node_paths, read_files
-from .procfiles import LEVELS, MAY_FALL, Counters, Scale, instance_counters, node_counters
+from .procfiles import LEVELS, MAY_FALL, Counters, CounterUnits, instance_counters, node_counters
 
 OTHER_CPU_LIMIT = 0.02
 STEAL_LIMIT = 0.01
@@ -39,9 +39,9 @@ class Snapshot:
     files: Mapping[str, bytes]
 
 
-def local_scale() -> Scale:
+def local_scale() -> CounterUnits:
     """Return the units in which this machine's kernel counts."""
-    return Scale(tick=os.sysconf("SC_CLK_TCK"), page=os.sysconf("SC_PAGE_SIZE"))
+    return CounterUnits(tick=os.sysconf("SC_CLK_TCK"), page=os.sysconf("SC_PAGE_SIZE"))
 
 
 def snapshot(host: Host, cgroups: Mapping[str, Path] | None = None) -> Snapshot:

@@ -12,7 +12,7 @@ _NODE = "/sys/devices/system/node/{}"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Topology:
+class CpuTopology:
     """The CPUs of the machine and their order.
 
     order: the CPUs in the order in which ranks take them: one thread of every core first, socket by socket
@@ -24,7 +24,7 @@ class Topology:
     cores: int
 
 
-def topology(host: Host, cpus: Sequence[int]) -> Topology:
+def topology(host: Host, cpus: Sequence[int]) -> CpuTopology:
     """Return the topology of these CPUs. If the kernel does not report it, one socket of cores without
     threads is assumed."""
     nodes = _nodes(host)
@@ -37,7 +37,7 @@ def topology(host: Host, cpus: Sequence[int]) -> Topology:
         for own in cores.values()
         for thread, cpu in enumerate(own)
     }
-    return Topology(order=tuple(sorted(places, key=places.__getitem__)), cores=len(cores))
+    return CpuTopology(order=tuple(sorted(places, key=places.__getitem__)), cores=len(cores))
 
 
 def ranges(text: str) -> tuple[int, ...]:

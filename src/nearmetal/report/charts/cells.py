@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 from ...model.record import JsonValue
-from ...model.result import Cell, Interval, NoiseFloor, Part
+from ...model.result import Cell, Interval, NoiseFloor, TimePart
 from ..seen import RecordIndex
 from ..tables.cells import bounded, margin_text, metric_label
 from ..tables.roofs import roof_text
@@ -229,7 +229,7 @@ def causes(cell: Cell, p: Palette) -> Chart | None:
 
 def _bars(
     cell: Cell,
-    measured: Sequence[Part],
+    measured: Sequence[TimePart],
     rest: tuple[str, Interval | None],
     p: Palette,
     *,

@@ -9,7 +9,7 @@ from itertools import pairwise
 
 from ...analysis.instances import CPU, RATES, memory_of, rates_of, shares_of
 from ...model.record import JsonValue
-from ...samplers import Section, in_windows
+from ...samplers import SampleSection, in_windows
 from ...units import scale_of
 from .parts import Chart, Spec, short, tip, told_apart
 
@@ -19,14 +19,17 @@ _MEMORY = ("swap", "free", "inactive", "active")
 
 @dataclass(frozen=True, kw_only=True)
 class GuestRun:
-    """One guest during one run. points: by the second that ends there: shares of CPU time by CPU, bytes by
-    'swap', 'free', 'inactive', 'active', and RATES."""
+    """One guest during one run.
+
+    points: values by the second at which each sample interval ends: shares of CPU time by CPU, bytes of
+        'swap', 'free', 'inactive' and 'active', and RATES.
+    """
 
     instance: int
     points: tuple[tuple[float, Mapping[str, float]], ...]
 
 
-def runs_of(sections: Sequence[Section], trial: str, workload: str) -> tuple[GuestRun, ...]:
+def runs_of(sections: Sequence[SampleSection], trial: str, workload: str) -> tuple[GuestRun, ...]:
     """Return the last run of a workload in a trial, for each guest."""
     own = [s for s in sections if s.header.trial == trial and s.header.windows.get(workload)]
     return tuple(
@@ -35,8 +38,8 @@ def runs_of(sections: Sequence[Section], trial: str, workload: str) -> tuple[Gue
     )
 
 
-def _points(section: Section, window: tuple[float, float]) -> list[tuple[float, Mapping[str, float]]]:
-    """From sample to sample, and the ends of the run."""
+def _points(section: SampleSection, window: tuple[float, float]) -> list[tuple[float, Mapping[str, float]]]:
+    """Return the points between the start and the end of a run, one for each sample interval."""
     begin, end = window
     scope = next((scope for s in section.samples for scope in s.scopes), "")
     inner = [s.monotonic for s in section.samples if begin + 0.2 < s.monotonic < end - 0.2]
@@ -53,7 +56,11 @@ def _points(section: Section, window: tuple[float, float]) -> list[tuple[float, 
 
 
 def instances_charts(arm: str, runs: Sequence[GuestRun]) -> list[Chart]:
-    """arm: in words. Of each guest its CPU time; memory, disk traffic and system figures of all together."""
+    """Return charts of each guest's CPU time, and of memory, disk traffic and system figures of all guests
+    together.
+
+    arm: the arm in words.
+    """
     shown = [r for r in runs if r.points]
     if not shown:
         return []

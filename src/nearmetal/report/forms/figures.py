@@ -1,4 +1,4 @@
-"""The figures as files: each chart of the page as SVG, PNG and PDF, for papers and slides."""
+"""Writes each chart of the page to files, as SVG, PNG and PDF, for papers and slides."""
 
 from __future__ import annotations
 
@@ -29,9 +29,11 @@ class Format(StrEnum):
 
 
 def figures(analysis: Analysis, records: Sequence[TrialRecord] = ()) -> tuple[tuple[str, Chart], ...]:
-    """Every figure with its file name less the ending: 'noise-floor', then by cell
-    '<number>-<arm>-vs-<baseline>-<metric>-<kind>', then 'curve-<workload>-<over>-vs-<baseline>'. With records
-    the raw slices are drawn too."""
+    """Return every chart with its file name, without the suffix.
+
+    The names are 'noise-floor', then '<number>-<arm>-vs-<baseline>-<metric>-<kind>' for each cell, then
+    'curve-<workload>-<over>-vs-<baseline>'. If records are given, the raw slices are drawn too.
+    """
     index = RecordIndex(records)
     noise = floor(analysis.noise_floor, FILE)
     out = [("noise-floor", noise)] if noise else []
@@ -52,7 +54,8 @@ def write_figures(
     *,
     records: Sequence[TrialRecord] = (),
 ) -> tuple[Path, ...]:
-    """Every figure in every format below directory, which is made where it is missing; about 20 ms a file.
+    """Write every chart in every format to a directory, which is made if it is missing. Takes about 20 ms per
+    file.
 
     Raises DiskFullError or RecordsError.
     """

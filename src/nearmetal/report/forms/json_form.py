@@ -1,4 +1,7 @@
-"""The `--json` form: the cells as strict JSON, shares and base units; what is infinite or unknown is null."""
+"""The `--json` form: the cells as strict JSON, in shares and base units.
+
+Infinite or unknown values are null.
+"""
 
 from __future__ import annotations
 
@@ -35,9 +38,9 @@ _BY_BLOCK = ("blocks", "d", "baseline_values", "values")
 
 
 def to_json(value: object) -> JsonValue:
-    """Dataclasses, enums, tuples and mappings as JSON; a number that is not finite is null.
+    """Convert dataclasses, enums, tuples and mappings to JSON. A number that is not finite becomes null.
 
-    Raises TypeError for anything else, so that nothing is written as its repr by accident.
+    Raises TypeError for any other type, so that nothing is written as its repr by accident.
     """
     if isinstance(value, Enum):
         return to_json(value.value)
@@ -55,9 +58,9 @@ def to_json(value: object) -> JsonValue:
 
 
 def cell_json(cell: Cell, *, by_block: bool = True) -> dict[str, JsonValue]:
-    """One cell under the names of model.result.Cell, with its symbol.
+    """Return one cell with the field names of model.result.Cell, and its symbol.
 
-    by_block: with the values of every block (the arrays blocks, d, baseline_values, values).
+    by_block: whether to include the values of every block (the arrays blocks, d, baseline_values, values).
     """
     out = {
         f.name: to_json(getattr(cell, f.name)) for f in fields(cell) if by_block or f.name not in _BY_BLOCK
@@ -75,7 +78,10 @@ def json_form(
     report: str | None = None,
     inside: InsideRecord = NOTHING,
 ) -> dict[str, JsonValue]:
-    """Everything a person sees in the table, as data. report: path of the HTML page, None where none is."""
+    """Return the contents of the verdict table as data.
+
+    report: path of the HTML page; None if there is none.
+    """
     noise = analysis.noise_floor
     found = trust_in(study, noise)
     return {

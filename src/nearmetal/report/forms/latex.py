@@ -1,4 +1,4 @@
-"""The verdict table as a LaTeX tabular in booktabs style: needs only \\usepackage{booktabs}."""
+"""The verdict table as a LaTeX tabular in the booktabs style. It needs only \\usepackage{booktabs}."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from ...model.result import Analysis, Verdict
 from ...model.study import Study
 from ..tables.cells import (
     WORDS,
+    ComparisonGroup,
     Entry,
-    Group,
     answer_sentence,
     emulation_warnings,
     margin_text,
@@ -65,7 +65,7 @@ _SYMBOLS = {
 
 
 def escape(text: str) -> str:
-    """Text that pdflatex prints without any package; a letter it cannot print becomes (U+....)."""
+    """Escape a text for pdflatex without further packages. An unsupported letter becomes (U+....)."""
     out = []
     for c in one_line(text):
         if c in _TEXT:
@@ -80,7 +80,7 @@ def escape(text: str) -> str:
 
 
 def latex_text(study: Study, analysis: Analysis) -> str:
-    """A tabular to be put into a table environment; what the numbers mean stands above it as comments."""
+    """Return a tabular for a table environment. Comments above it explain the numbers."""
     floor = ", ".join(f.text for f in floors(study, analysis.noise_floor))
     margin = ", ".join(dict.fromkeys(margin_text(c.margin) for c in analysis.cells))
     comments = (
@@ -103,7 +103,7 @@ def latex_text(study: Study, analysis: Analysis) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _group(group: Group) -> list[str]:
+def _group(group: ComparisonGroup) -> list[str]:
     out = []
     for column in group.columns:
         head = f"{column.side.full}, against {column.baseline.full}"

@@ -9,7 +9,7 @@ from ...model.study import Study
 from ...units import show_clock
 from ..page.curves import sentences
 from ..page.trouble import trouble_lines
-from ..tables.cells import Entry, Group, answer_sentence, legend, question_text, verdict_table
+from ..tables.cells import ComparisonGroup, Entry, answer_sentence, legend, question_text, verdict_table
 from ..tables.floors import floors
 from ..tables.inside import NOTHING, InsideRecord
 from ..tables.roofs import roof_lines
@@ -20,12 +20,12 @@ _SPECIAL = re.compile(r"([\\`*_{}\[\]<>|#~])")
 
 
 def escape(text: str) -> str:
-    """Text that Markdown prints as it is, on one line."""
+    """Escape a text so that Markdown shows it unchanged, on one line."""
     return _SPECIAL.sub(r"\\\1", one_line(text).replace("&", "&amp;"))
 
 
 def markdown_text(study: Study, analysis: Analysis, inside: InsideRecord = NOTHING) -> str:
-    """Question, answer, trust, one table per comparison, what was not used, how to read it."""
+    """Return question, answer, trust, one table per comparison, unused data, and how to read the table."""
     noise = analysis.noise_floor
     wider = "".join(f" {f.group}: {f.wider}." for f in floors(study, noise) if f.wider)
     parts = [
@@ -53,7 +53,7 @@ def markdown_text(study: Study, analysis: Analysis, inside: InsideRecord = NOTHI
     return "\n\n".join(parts) + "\n"
 
 
-def _tables(group: Group) -> list[str]:
+def _tables(group: ComparisonGroup) -> list[str]:
     out = []
     for column in group.columns:
         rows = [

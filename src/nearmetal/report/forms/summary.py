@@ -1,4 +1,4 @@
-"""The answer of a run on one screen of a terminal: at most LINES lines. Prints nothing."""
+"""The answer of a run on one screen of a terminal, at most LINES lines. Prints nothing."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ...model.result import Analysis, Cell, Verdict
 from ...model.study import Study
 from ...records.disk import analyze_line, resume_line
 from ...units import show_clock
-from ..tables.answer import Answer, ArmAnswer, Figures, Row, answer, figures, noise_sentence
+from ..tables.answer import Answer, AnswerRow, ArmAnswer, Figures, answer, figures, noise_sentence
 from ..tables.cells import bounded, emulation_warnings, margin_text, question_text
 from ..text import MUCH_TIME, plural, show_length
 from .columns import columns as _columns
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 LINES = 30
 WIDTH = 100
-"""Most columns, however wide the terminal is."""
+"""Maximum number of columns, also on a wider terminal."""
 MOST_ROWS, MOST_ARMS = 14, 8
 _GAP = "  "
 VERDICT_STYLES = {
@@ -49,10 +49,10 @@ def summary_text(
     width: int,
     absent: Mapping[str, str] = MappingProxyType({}),
 ) -> Text:
-    """What a person reads first, as rich Text; its `.plain` is for a pipe.
+    """Return the first screen of a result as rich Text; its `.plain` is for a pipe.
 
     machine, when: on which machine and at what time the run was made.
-    results_dir: for the command that goes on with the run.
+    results_dir: results directory, for the command that continues the run.
     report: path of the HTML page.
     width: columns of the terminal.
     absent: environments that were not measured, with the reason.
@@ -114,7 +114,7 @@ def _sentences(out: Text, found: Answer, width: int) -> None:
 
 
 def _fitting(a: ArmAnswer, width: int, most: int) -> list[str]:
-    """As many parts of the sentence as fit on so many lines."""
+    """Return as many parts of the sentence as fit on the given number of lines."""
     lines = [""]
     for i, part in enumerate(a.parts):
         left = len(a.parts) - i
@@ -159,8 +159,10 @@ def _table(out: Text, found: Answer, width: int) -> None:
 _Line = list[tuple[str, str]]
 
 
-def _grid(found: Answer, rows: Sequence[Row], arms: Sequence[ArmAnswer], *, intervals: bool) -> list[_Line]:
-    """Lines of texts with their styles: a head, then one line for each row."""
+def _grid(
+    found: Answer, rows: Sequence[AnswerRow], arms: Sequence[ArmAnswer], *, intervals: bool
+) -> list[_Line]:
+    """Return the lines of the table with their styles: a head, then one line for each row."""
     labels = max(_columns(r.label) for r in rows)
     base = max(_columns(found.baseline.environment), *(_columns(r.baseline) for r in rows))
     columns = [_column(rows, arm, intervals=intervals) for arm in arms]
@@ -183,8 +185,8 @@ def _grid(found: Answer, rows: Sequence[Row], arms: Sequence[ArmAnswer], *, inte
     return lines
 
 
-def _column(rows: Sequence[Row], arm: ArmAnswer, *, intervals: bool) -> list[tuple[str, str]]:
-    """Figures of one arm in all rows, each as wide as the others."""
+def _column(rows: Sequence[AnswerRow], arm: ArmAnswer, *, intervals: bool) -> list[tuple[str, str]]:
+    """Return the figures of one arm in all rows, padded to equal width."""
     found = [figures(row.cells[arm.arm]) if arm.arm in row.cells else None for row in rows]
     overheads = max((_columns(f.overhead) for f in found if f is not None), default=0)
     ranges = max((_columns(f.interval) for f in found if f is not None), default=0)
@@ -200,8 +202,11 @@ def _figures_text(f: Figures | None, overheads: int, ranges: int | None) -> tupl
     return f"{text} {f.symbol}", VERDICT_STYLES[f.verdict]
 
 
-def _ranking(out: Text, rows: Sequence[Row], arms: Sequence[ArmAnswer], base: str) -> None:
-    """For each row the arms in the order of their overhead. base: name of the baseline."""
+def _ranking(out: Text, rows: Sequence[AnswerRow], arms: Sequence[ArmAnswer], base: str) -> None:
+    """Return, for each row, the arms in the order of their overhead.
+
+    base: name of the baseline.
+    """
     for row in rows:
         out.append(f"{row.label}   {base} {row.baseline}".rstrip() + "\n", style="bold")
         own = sorted((a for a in arms if a.arm in row.cells), key=lambda a: _order(row.cells[a.arm]))
@@ -230,7 +235,7 @@ def _print(out: Text, lines: Sequence[_Line]) -> None:
 
 
 def _next(analysis: Analysis, found: Answer | None, results_dir: str) -> tuple[str, str]:
-    """What to do next and the command that does it; '' if everything is decided."""
+    """Return the next step and its command; '' if everything is decided."""
     open_cells = analysis.undecided
     if not open_cells:
         changes = sum(c.attribution is not None and bool(c.attribution.change) for c in analysis.cells)

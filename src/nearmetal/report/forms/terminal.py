@@ -1,4 +1,4 @@
-"""The verdict table for a terminal: trust, table, what to do next. Prints nothing."""
+"""The verdict table for a terminal: trust, table, next steps. Prints nothing."""
 
 from __future__ import annotations
 
@@ -10,7 +10,15 @@ from ...model.result import Analysis, Verdict
 from ...model.study import Study
 from ...units import show_clock
 from ..page.curves import sentences
-from ..tables.cells import Comparison, Entry, Group, Side, legend, next_steps, verdict_table
+from ..tables.cells import (
+    ArmLabel,
+    ComparisonColumn,
+    ComparisonGroup,
+    Entry,
+    legend,
+    next_steps,
+    verdict_table,
+)
 from ..tables.floors import floors
 from ..tables.inside import NOTHING, InsideRecord
 from ..tables.roofs import roof_lines, share_figure
@@ -43,11 +51,13 @@ def terminal_text(
     width: int,
     inside: InsideRecord = NOTHING,
 ) -> Text:
-    """Everything `quick`, `run` and `analyze` say at the end, as rich Text; its `.plain` is for a pipe.
+    """Return the final output of `quick`, `run` and `analyze` as rich Text; its `.plain` is for a pipe.
 
-    width: columns of the terminal. Where a table does not fit, every comparison becomes a table of its own;
-    where that does not fit either, every metric takes two lines. report: path of the HTML page; inside: what
-    was counted beside the work.
+    If a table is too wide, each comparison becomes a table of its own; if that is too wide as well, each
+    metric takes two lines.
+    report: path of the HTML page.
+    inside: counters that were read during the run.
+    width: columns of the terminal.
     """
     from rich.text import Text
 
@@ -91,7 +101,10 @@ def _failed(analysis: Analysis, results_dir: str) -> list[str]:
 
 
 def _beside(analysis: Analysis, inside: InsideRecord) -> list[str]:
-    """Shares of upper bounds, and what sampling cost; the report has the rest of what was counted."""
+    """Return the shares of upper bounds, and the cost of sampling.
+
+    Further counters are in the report only.
+    """
     by_roof: dict[str, dict[str, list[str]]] = {}
     for line in roof_lines(analysis):
         shares = by_roof.setdefault(line.roof, {}).setdefault(line.metric, [])
@@ -117,8 +130,8 @@ def _noise_lines(study: Study, analysis: Analysis, width: int) -> Text:
     return out
 
 
-def _wide(group: Group) -> Text:
-    """One row per metric, one column per comparison."""
+def _wide(group: ComparisonGroup) -> Text:
+    """Return a table with one row per metric and one column per comparison."""
     from rich.text import Text
 
     out = Text()
@@ -158,8 +171,8 @@ def _append_notes(out: Text, causes: Sequence[Sequence[str]], rooms: Sequence[in
         out.append((indent + GAP + GAP.join(cells)).rstrip() + "\n", style=_DIM)
 
 
-def _narrow(group: Group, width: int) -> Text:
-    """One table per comparison; two lines per metric where one does not fit."""
+def _narrow(group: ComparisonGroup, width: int) -> Text:
+    """Return one table per comparison. A metric that does not fit on one line takes two."""
     from rich.text import Text
 
     out = Text()
@@ -194,7 +207,7 @@ def _note(e: Entry) -> str:
     return "; ".join(s for s in (shown, e.cause) if s)
 
 
-def _entries(group: Group, column: Comparison) -> list[Entry]:
+def _entries(group: ComparisonGroup, column: ComparisonColumn) -> list[Entry]:
     return [line.entries[column.side.arm] for line in group.lines if column.side.arm in line.entries]
 
 
@@ -219,7 +232,7 @@ def _append_entry(out: Text, e: Entry, parts: tuple[int, int, int, int], room: i
     out.append(" " * max(0, room - _total(parts)))
 
 
-def _head_columns(of: Side) -> int:
+def _head_columns(of: ArmLabel) -> int:
     return max(_columns(of.environment), _columns(of.shape), _columns(of.network))
 
 

@@ -1,11 +1,11 @@
-"""Did the upgrade hurt? The answer on one screen of a terminal. Prints nothing."""
+"""The answer to 'Did the upgrade hurt?' on one screen of a terminal. Prints nothing."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from ..tables import upgrade as words
-from ..tables.upgrade import Answer, Row, Upgrade
+from ..tables.upgrade import Upgrade, UpgradeAnswer, UpgradeRow
 from .columns import columns, cut, pad, wrap
 from .summary import LINES, VERDICT_STYLES, WIDTH
 
@@ -14,19 +14,24 @@ if TYPE_CHECKING:
 
 MOST_ROWS = 12
 MOST_LINES = 3
-"""Lines of one note."""
+"""Maximum number of lines of one note."""
 _HEADS = ("", "", "before", "after", "change in time", "")
 _GAP = "  "
 _LABEL = 14
-_STYLES = {Answer.YES: "bold red", Answer.NO: "bold green", Answer.OPEN: "bold", Answer.IMPOSSIBLE: "bold"}
+_STYLES = {
+    UpgradeAnswer.YES: "bold red",
+    UpgradeAnswer.NO: "bold green",
+    UpgradeAnswer.OPEN: "bold",
+    UpgradeAnswer.IMPOSSIBLE: "bold",
+}
 
 
 def upgrade_text(u: Upgrade, *, page: str | None, width: int, everything: bool = False) -> Text:
-    """The answer as rich Text; its `.plain` is for a pipe.
+    """Return the answer as rich Text; its `.plain` is for a pipe.
 
     page: path of the HTML page; None if there is none.
     width: columns of the terminal.
-    everything: with all rows and whole notes, on as many lines as they take.
+    everything: whether to show all rows and whole notes, on any number of lines.
     """
     from rich.text import Text
 
@@ -66,7 +71,7 @@ def _lines(out: Text, lines: list[str], style: str, most: int, *, everything: bo
     out.append("\n".join(kept) + f"{more}\n", style=style)
 
 
-def _table(out: Text, rows: tuple[Row, ...], width: int) -> None:
+def _table(out: Text, rows: tuple[UpgradeRow, ...], width: int) -> None:
     """Append the rows, without the values before and after if the names would not fit beside them."""
     lines = [_HEADS, *((r.subject, r.metric, r.before, r.after, r.change, r.interval) for r in rows)]
     wide = [max(columns(line[i]) for line in lines) for i in range(len(_HEADS))]

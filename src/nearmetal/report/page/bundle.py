@@ -16,10 +16,10 @@ _END = "window.vegaEmbed="  # vl-convert shortens what stands behind it
 
 
 def vega_bundle(cache: Path | None = None) -> str:
-    """The bundle as text (0.9 MB, no '</script' in it), from `cache` where it is there already.
+    """Return the bundle as text (0.9 MB, without '</script'), from `cache` if it is there.
 
-    A cache that cannot be read or written is done without. Raises RuntimeError when vl-convert's bundle could
-    end a <script> element early.
+    A cache that cannot be read or written is ignored. Raises RuntimeError if vl-convert's bundle could end a
+    <script> element early.
     """
     directory = user_cache() / "nearmetal" if cache is None else cache
     file = directory / f"vega-{version('vl-convert-python')}.js"

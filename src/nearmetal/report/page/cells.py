@@ -1,4 +1,4 @@
-"""The inside of one cell of the page: its numbers in words, its charts, what was seen and counted."""
+"""The detail view of one cell: its numbers in words, its charts, and its counters."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Draw = Callable[[Chart], Markup]
 
 
 def cell_details(e: Entry, records: RecordIndex, draw: Draw) -> Markup:
-    """Sentence, numbers, charts, transport and placement, counters."""
+    """Return sentence, numbers, charts, transport and placement, and counters of a cell."""
     return join(
         tag("p", _sentence(e)),
         tag("div", *(draw(c) for c in charts_of(e.cell, records, PAGE)), class_="charts"),
@@ -135,7 +135,7 @@ def _smallest(c: Cell) -> str:
 
 
 def _theta(i: Interval) -> str:
-    """An interval of the log ratio as overheads."""
+    """Return an interval of the log ratio as overheads."""
     centre, low = math.expm1(i.centre), math.expm1(i.low)
     high = math.expm1(i.high) if i.high < 700 else math.inf
     return show_effect(centre, low, high)

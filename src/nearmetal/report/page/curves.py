@@ -1,5 +1,8 @@
-"""Metrics of one workload that differ by a number in their names, as a curve over it: block sizes of HPL,
-message sizes of a latency. Pure."""
+"""Curves: metrics of one workload that differ only by a number in their names, such as a block or message
+size.
+
+Pure.
+"""
 
 from __future__ import annotations
 
@@ -38,11 +41,11 @@ class Point:
 
 @dataclass(frozen=True, kw_only=True)
 class Curve:
-    """A metric over a number that a workload was given several values of.
+    """A metric as a function of a number that has several values in one workload.
 
-    over: what the number is of, 'nb'.
-    points: of the baseline and of its arms, by number.
-    best: whether one of them is sought.
+    over: name of the number, such as 'nb'.
+    points: points of the baseline and of its arms, by number.
+    best: whether the curve has a best point.
     """
 
     workload: str
@@ -56,8 +59,10 @@ class Curve:
     emulated: bool
 
     def sentence(self) -> str:
-        """'hpl over nb: best in native/1x2 at 256 (23.0 GFLOP/s), in lxc/1x2 at 128 (20.7 GFLOP/s)'; empty
-        where no best point is sought."""
+        """Return 'hpl over nb: best in native/1x2 at 256 (23.0 GFLOP/s), in lxc/1x2 at 128 (20.7 GFLOP/s)'.
+
+        It is empty if the curve has no best point.
+        """
         if not self.best:
             return ""
         said = []
@@ -110,7 +115,7 @@ def section(cells: Sequence[Cell], draw: Draw) -> Markup:
 
 
 def _points(cells: Sequence[tuple[int, Cell]]) -> tuple[Point, ...]:
-    """The baseline's once, though every arm is compared with it."""
+    """Return the points of all arms, and those of the baseline once, though every arm is compared with it."""
     base = {at: Point(side=c.baseline, at=at, value=c.baseline_value) for at, c in cells}
     own = {(c.arm, at): Point(side=c.arm, at=at, value=c.value) for at, c in cells}
     arms = list(dict.fromkeys(arm for arm, _ in own))
@@ -119,7 +124,7 @@ def _points(cells: Sequence[tuple[int, Cell]]) -> tuple[Point, ...]:
 
 
 def chart(curve: Curve, p: Palette) -> Chart | None:
-    """A line for each side over the number, and the intervals of its points where they are known."""
+    """Return a line for each side over the number, with the intervals of its points if they are known."""
     shown = [point for point in curve.points if math.isfinite(point.value.centre)]
     if not shown:
         return None

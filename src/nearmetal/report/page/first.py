@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from ...model.result import Analysis
 from ...model.study import Study
 from ...units import show_clock
-from ..tables.answer import ArmAnswer, Row, answer, figures
+from ..tables.answer import AnswerRow, ArmAnswer, answer, figures
 from ..tables.cells import emulation_warnings
 from ..tables.trust import trust_in
 from ..text import plural, tight
@@ -82,7 +82,7 @@ def table(study: Study, analysis: Analysis, numbers: Mapping[tuple[str, str, str
     return scrolled(whole, said)
 
 
-def _figure(row: Row, arm: ArmAnswer, numbers: Mapping[tuple[str, str, str], int]) -> Markup:
+def _figure(row: AnswerRow, arm: ArmAnswer, numbers: Mapping[tuple[str, str, str], int]) -> Markup:
     cells = row.cells.get(arm.arm)
     if cells is None:
         return tag("td", "not measured", class_="quiet", role="cell", data_label=arm.name)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from ...model.result import Cell, Verdict
 from ...units import show_overhead
-from ..tables.answer import Answer, ArmAnswer, Row, figures
+from ..tables.answer import Answer, AnswerRow, ArmAnswer, figures
 from ..tables.cells import bounded, margin_text
 from .markup import Markup, join, tag
 
@@ -46,7 +46,7 @@ _TICKS = (
     999,
 )
 _LEAST_GAP = 44
-"""Pixels between the labels of two ticks."""
+"""Smallest distance between the labels of two ticks, in pixels."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,7 +107,9 @@ def forest(found: Answer) -> Markup:
 
 
 def _groups(found: Answer) -> tuple[_Group, ...]:
-    """Lines by environment; or, if there are many environments and few rows, environments ranked by row."""
+    """Return the lines by environment, or environments ranked by row if there are many environments and few
+    rows.
+    """
     if len(found.arms) > _MOST_GROUPS and len(found.rows) <= _FEW_ROWS:
         return tuple(
             _Group(title=f"{row.label}   {row.baseline}", lines=_ranked(row, found.arms))
@@ -124,20 +126,21 @@ def _groups(found: Answer) -> tuple[_Group, ...]:
     )
 
 
-def _ranked(row: Row, arms: Iterable[ArmAnswer]) -> tuple[_Line, ...]:
+def _ranked(row: AnswerRow, arms: Iterable[ArmAnswer]) -> tuple[_Line, ...]:
     lines = [_Line(label=a.name, cells=row.cells[a.arm]) for a in arms if a.arm in row.cells]
     return tuple(sorted(lines, key=lambda line: max(_theta(c.overhead) for c in line.cells)))
 
 
 def _theta(overhead: float) -> float:
-    """Logarithm of the ratio of times; infinite where a side never ended."""
+    """Return the logarithm of the ratio of times; infinite if a side never ended."""
     return math.log1p(overhead) if -1 < overhead < math.inf else math.copysign(math.inf, overhead)
 
 
 def _scale(cells: Sequence[Cell], layout: Layout) -> tuple[Callable[[float], float], tuple[float, float]]:
-    """A function from an overhead to pixels, and the ends of its axis as overheads.
+    """Return a function from an overhead to pixels, and the ends of its axis as overheads.
 
-    It is linear within the margin and logarithmic far from it: one figure shows 1 % and a factor of 40.
+    It is linear within the margin and logarithmic far from it, so that one figure shows both 1 % and a factor
+    of 40.
     """
     unit = math.log1p(max(c.margin for c in cells)) or 0.01
     ends = [t for c in cells if bounded(c) for o in (c.low, c.high) if math.isfinite(t := _theta(o))]
@@ -231,7 +234,7 @@ def _cut(text: str, layout: Layout) -> str:
 
 
 def _mark(x: float, y: int, verdict: Verdict, *, small: bool) -> Markup:
-    """The estimate, in a shape of its own for each verdict."""
+    """Draw the estimate, with a shape of its own for each verdict."""
     r = 3 if small else 4.5
     kind = f"mark {_CLASSES[verdict]}"
     points: tuple[tuple[float, float], ...]

@@ -1,4 +1,4 @@
-"""The sections of the page about what was counted beside the work, and about the roofs over it."""
+"""The sections of the page on counters of the run and on upper bounds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""HTML that no text can break: everything is cleaned and escaped, only Markup is not."""
+"""HTML in which every text is cleaned and escaped, except Markup."""
 
 from __future__ import annotations
 
@@ -11,17 +11,20 @@ _VOID = {"br", "hr", "meta"}
 
 
 class Markup(str):
-    """HTML that is finished; only `tag`, `join` and the page itself make it."""
+    """Finished HTML. Only `tag`, `join` and the page itself create it."""
 
 
 def escape(text: str) -> Markup:
-    """Text for an element or a quoted attribute."""
+    """Escape a text for an element or a quoted attribute."""
     return text if isinstance(text, Markup) else Markup(html.escape(clean(text)))
 
 
 def tag(name: str, *children: str, **attributes: str | bool | None) -> Markup:
-    """An element. Children that are not Markup are escaped; attributes: '_' becomes '-', a trailing one is
-    dropped (class_), None and False leave the attribute out, True gives it no value."""
+    """Return an element. Children that are not Markup are escaped.
+
+    attributes: '_' becomes '-', and a trailing '_' is dropped (class_). None and False omit the attribute;
+        True gives it no value.
+    """
     said = ""
     for key, value in attributes.items():
         if value is None or value is False:
@@ -33,21 +36,25 @@ def tag(name: str, *children: str, **attributes: str | bool | None) -> Markup:
 
 
 def join(*parts: str) -> Markup:
-    """Parts one after the other."""
+    """Concatenate the parts."""
     return Markup("".join(escape(p) for p in parts))
 
 
 def folded(key: str, title: str, *content: str) -> Markup:
-    """A section of the page that opens by its title. key: its id."""
+    """Return a section of the page that opens by a click on its title.
+
+    key: its id.
+    """
     return tag("details", tag("summary", tag("h2", title)), *content, class_="fold", id=key)
 
 
 def table(
     heads: Sequence[str], rows: Sequence[Sequence[str]], *, label: str, numbers: bool = False
 ) -> Markup:
-    """A table that becomes cards on a phone; the first cell of a row is its heading.
+    """Return a table that becomes cards on a phone. The first cell of a row is its heading.
 
-    Roles are said because a phone's layout takes them from the elements. numbers: all other cells are.
+    Roles are given explicitly, because the layout for phones removes them from the elements.
+    numbers: whether all other cells are numbers.
     """
     right = "number" if numbers else None
     head = [
@@ -74,5 +81,5 @@ def table(
 
 
 def scrolled(wide: Markup, label: str) -> Markup:
-    """Something wide that scrolls by itself, reached by keyboard too."""
+    """Return a wide element that scrolls by itself, also by keyboard."""
     return tag("div", wide, class_="scroll", tabindex="0", role="region", aria_label=label)

@@ -1,4 +1,4 @@
-"""The sections of the page, each a pure function from the analysis to markup."""
+"""The sections of the page. Each is a pure function from the analysis to markup."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ...units import show_clock
 from ..charts.cells import floor
 from ..charts.parts import PAGE
 from ..seen import ArmReports, RecordIndex, share_text
-from ..tables.cells import Entry, Group, Side, legend, next_steps, side, verdict_table
+from ..tables.cells import ArmLabel, ComparisonGroup, Entry, legend, next_steps, side, verdict_table
 from ..tables.floors import floors
 from ..tables.profile import HEADS, profile_lines
 from ..tables.trust import trust_in
@@ -31,7 +31,7 @@ CHIP: Mapping[Verdict, str] = {
 
 
 def verdicts(study: Study, analysis: Analysis) -> Markup:
-    """Every figure: a table for each baseline and placement, and the legend."""
+    """Return a table of figures for each baseline and placement, and the legend."""
     tables = [_verdict_table(g, i) for i, g in enumerate(verdict_table(study, analysis))]
     items = [tag("li", part) for line in legend(analysis) for part in line.split("   ")]
     return folded(
@@ -43,7 +43,7 @@ def verdicts(study: Study, analysis: Analysis) -> Markup:
     )
 
 
-def _verdict_table(group: Group, number: int) -> Markup:
+def _verdict_table(group: ComparisonGroup, number: int) -> Markup:
     head = [
         tag("th", "metric", scope="col", role="columnheader"),
         _column_head(group.baseline, number=True),
@@ -72,7 +72,7 @@ def _verdict_table(group: Group, number: int) -> Markup:
     return scrolled(verdict_rows, said)
 
 
-def _column_head(of: Side, *, number: bool = False) -> Markup:
+def _column_head(of: ArmLabel, *, number: bool = False) -> Markup:
     return tag(
         "th",
         of.environment,
@@ -95,12 +95,12 @@ def _notes(e: Entry) -> list[str]:
 
 
 def chip(e: Entry) -> Markup:
-    """The verdict: symbol and word on a tint."""
+    """Return the symbol and word of a verdict on a coloured background."""
     return tag("span", e.verdict, class_=f"chip {CHIP[e.cell.verdict]}")
 
 
 def noise_floor(study: Study, analysis: Analysis, draw: Draw) -> Markup:
-    """The baseline against itself: by kind of work in figures, by metric as a chart."""
+    """Return the comparisons of the baseline with itself: figures by kind of work, and a chart by metric."""
     noise = analysis.noise_floor
     figures = []
     for f in floors(study, noise):
@@ -121,7 +121,10 @@ def noise_floor(study: Study, analysis: Analysis, draw: Draw) -> Markup:
 def cells(
     study: Study, analysis: Analysis, records: RecordIndex, draw: Draw, later: Callable[[Markup], Markup]
 ) -> Markup:
-    """The details of every figure. later: puts content where it is unpacked when it is opened."""
+    """Return the details of every figure.
+
+    later: packs content that is unpacked when it is opened.
+    """
     groups = []
     for group in verdict_table(study, analysis):
         for column in group.columns:
@@ -156,7 +159,7 @@ def _cell(label: str, e: Entry, inside: Markup) -> Markup:
 
 
 def what_ran(study: Study, analysis: Analysis, records: RecordIndex) -> Markup:
-    """Transport, placement and disturbance of every arm as its trials reported them."""
+    """Return transport, placement and disturbance of every arm, as its trials reported them."""
     names = dict.fromkeys(a for c in analysis.cells for a in (c.baseline, c.arm))
     rows = [[side(study, arm).full, *_seen_cells(records.seen(arm))] for arm in names]
     heads = ("environment", "MPI transport seen", "placement seen", "disturbance")
@@ -171,7 +174,7 @@ def what_ran(study: Study, analysis: Analysis, records: RecordIndex) -> Markup:
 
 
 def time_spent(study: Study, analysis: Analysis, records: RecordIndex) -> Markup:
-    """Seconds, calls and messages by workload and arm, where the study asked for a profile."""
+    """Return seconds, calls and messages by workload and arm, if the study requested a profile."""
     names = {a: side(study, a).full for c in analysis.cells for a in (c.baseline, c.arm)}
     lines = profile_lines(tuple(names), records)
     if not lines:
@@ -191,7 +194,7 @@ def time_spent(study: Study, analysis: Analysis, records: RecordIndex) -> Markup
 
 
 def _seen_cells(seen: ArmReports) -> list[Markup]:
-    """Transport, placement, disturbance."""
+    """Return the cells of transport, placement and disturbance."""
     if not seen.trials:
         return [escape("no records")] * 3
     disturbance = [
@@ -213,7 +216,7 @@ def _first(lines: Sequence[str], at_most: int = 4) -> Markup:
 
 
 def parity(differences: Sequence[Mapping[str, JsonValue]]) -> Markup:
-    """What the parity audit found to differ between the arms."""
+    """Return the differences between the arms that the parity audit found."""
     if not differences:
         inner = tag("p", "None was found in what the audit looks at.")
     else:
@@ -225,7 +228,7 @@ def parity(differences: Sequence[Mapping[str, JsonValue]]) -> Markup:
 
 
 def unused(analysis: Analysis, provenance: Mapping[str, JsonValue]) -> Markup:
-    """What could not run, failed, was torn or not used, with reasons."""
+    """Return what could not run, failed, was incomplete or was not used, with reasons."""
     rows = [[u.what, str(u.count), u.reason] for u in analysis.unused]
     absent = provenance.get("not_here")
     if isinstance(absent, dict):
@@ -244,7 +247,7 @@ def unused(analysis: Analysis, provenance: Mapping[str, JsonValue]) -> Markup:
 
 
 def reproduce(study: Study, analysis: Analysis, commands: Sequence[str]) -> Markup:
-    """The lines that measure the same again."""
+    """Return the command lines that repeat the measurement."""
     said = (
         f"The order of all trials follows from the study and the seed {analysis.seed:x} "
         f"({analysis.seed}); the results directory holds both."
@@ -267,7 +270,7 @@ def reproduce(study: Study, analysis: Analysis, commands: Sequence[str]) -> Mark
 
 
 def provenance(found: Mapping[str, JsonValue]) -> Markup:
-    """Hardware, kernel, versions, digests: everything in provenance.json, one fold per part."""
+    """Return the contents of provenance.json, with one fold per part: hardware, kernel, versions, digests."""
     plain = [(k, _said(v)) for k, v in found.items() if not isinstance(v, (dict, list))]
     deep = [(k, v) for k, v in found.items() if isinstance(v, (dict, list)) and v and k != "not_here"]
     folds = [
@@ -284,7 +287,7 @@ def provenance(found: Mapping[str, JsonValue]) -> Markup:
 
 
 def glossary(analysis: Analysis) -> Markup:
-    """What the numbers mean."""
+    """Return explanations of the numbers."""
     confidence = ", ".join(dict.fromkeys(f"{c.confidence * 100:.3g} %" for c in analysis.cells)) or "95 %"
     terms = (
         ("±", "Half the width of an interval, never a standard deviation."),
@@ -321,7 +324,7 @@ def glossary(analysis: Analysis) -> Markup:
 
 
 def definition_list(facts: Sequence[tuple[str, str]]) -> Markup:
-    """Names and values side by side."""
+    """Return names and values side by side."""
     return tag(
         "dl",
         *(
@@ -350,7 +353,7 @@ def _said(value: JsonValue) -> str:
 
 
 def _flat(value: JsonValue, prefix: str = "") -> list[tuple[str, str]]:
-    """Leaves of nested JSON with dotted names; lists of plain values stay on one line."""
+    """Return the leaves of nested JSON with dotted names. Lists of plain values stay on one line."""
     if isinstance(value, dict):
         return [pair for k, v in value.items() for pair in _flat(v, f"{prefix}.{k}" if prefix else k)]
     if isinstance(value, list) and any(isinstance(v, (dict, list)) for v in value):

@@ -1,4 +1,4 @@
-"""TCP trouble of one cell in words and as tables: only where something was lost."""
+"""TCP trouble of one cell in words and as tables, if something was lost."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ..text import one_line
 from .markup import Markup, join, table, tag
 
 SHOWN_CONNECTIONS = 6
-"""Of the trial that sent most segments again."""
+"""Number of connections shown, of the trial that retransmitted most segments."""
 SHOWN_PLACES = 6
 OWN_NETWORK = "Counted on the machine's own network: other programs' traffic is in it."
 
@@ -41,7 +41,7 @@ def trouble_sentence(t: NetworkTrouble) -> str:
 
 
 def trouble_lines(analysis: Analysis) -> list[tuple[str, str]]:
-    """(cell, sentence) of every cell with time-outs."""
+    """Return (cell, sentence) for every cell with timeouts."""
     return [
         (f"{metric_label(c)}, {c.arm} against {c.baseline}", trouble_sentence(c.network))
         for c in analysis.cells
@@ -50,7 +50,7 @@ def trouble_lines(analysis: Analysis) -> list[tuple[str, str]]:
 
 
 def tcp_trouble(cell: Cell, records: RecordIndex) -> Markup:
-    """Sentence, counts, and the connections of the worst trial; empty where nothing was lost."""
+    """Return sentence, counts, and the connections of the worst trial; empty if nothing was lost."""
     t = cell.network
     if t is None:
         return Markup("")

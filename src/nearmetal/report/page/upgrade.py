@@ -1,4 +1,4 @@
-"""Did the upgrade hurt? The answer as one HTML file, with static SVG, so that it needs no JavaScript."""
+"""The answer to 'Did the upgrade hurt?' as one HTML file with static SVG, so that it needs no JavaScript."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ from collections.abc import Sequence
 
 from ..tables import upgrade as words
 from ..tables.cells import verdict_text
-from ..tables.upgrade import Row, Upgrade
+from ..tables.upgrade import Upgrade, UpgradeRow
 from ..text import tight
 from .markup import Markup, join, table, tag
 from .sections import CHIP
 from .whole import Drawings, framed
 
 WIDTH, HEIGHT = 240, 22
-"""Pixels of the strip of one row."""
+"""Width of the strip of one row, in pixels."""
 MOST_ROWS = 12
-"""Rows that are shown without opening anything."""
+"""Number of rows that are always visible."""
 _HEADS = ("comparison", "before → after", "change in time", "verdict")
 
 
 def upgrade_page(u: Upgrade) -> str:
-    """The whole page."""
+    """Return the whole page."""
     rows = words.rows(u)
     most = _reach(rows, u.margin)
     step = words.next_step(u)
@@ -51,8 +51,8 @@ def upgrade_page(u: Upgrade) -> str:
     )
 
 
-def _tables(rows: Sequence[Row], most: float) -> list[Markup]:
-    """The first rows as a table, the others in one that can be opened."""
+def _tables(rows: Sequence[UpgradeRow], most: float) -> list[Markup]:
+    """Return the first rows as a table, and the others as a table that can be opened."""
     first, others = (
         table(_HEADS, [_line(r, most) for r in some], label=f"Comparisons over boots, {which}")
         for some, which in ((rows[:MOST_ROWS], "the first"), (rows[MOST_ROWS:], "the others"))
@@ -63,7 +63,7 @@ def _tables(rows: Sequence[Row], most: float) -> list[Markup]:
     return [first, tag("details", summary, others, class_="plain")]
 
 
-def _line(r: Row, most: float) -> tuple[str, ...]:
+def _line(r: UpgradeRow, most: float) -> tuple[str, ...]:
     verdict = tag("span", verdict_text(r.cell.verdict), class_=f"chip {CHIP[r.cell.verdict]}")
     return (
         f"{r.subject}: {r.metric}" + ("" if r.cell.deciding else " (does not decide)"),
@@ -73,7 +73,7 @@ def _line(r: Row, most: float) -> tuple[str, ...]:
     )
 
 
-def _reach(rows: Sequence[Row], margin: float) -> float:
+def _reach(rows: Sequence[UpgradeRow], margin: float) -> float:
     """Return the largest log of a time ratio that the strips show; at least twice the margin."""
     ends = [end for r in rows if words.bounded(r.cell) for end in (r.cell.low, r.cell.high)]
     logs = [abs(math.log1p(x)) for x in (*ends, *(r.cell.overhead for r in rows), 2 * margin)]
@@ -84,7 +84,7 @@ def _end(theta: float) -> str:
     return f"{math.expm1(theta) * 100:+.2g} %".replace("-", "−")
 
 
-def _strip(r: Row, most: float) -> Markup:
+def _strip(r: UpgradeRow, most: float) -> Markup:
     """Draw the interval of one row over the band of the margin: a line, its centre, and a tick at zero."""
 
     def x(theta: float) -> float:

@@ -36,10 +36,10 @@ class Context:
     """The data of a page besides study and analysis.
 
     provenance: as in provenance.json.
-    differences: those that the parity audit found, one mapping each.
-    commands: lines that measure the same again.
+    differences: differences that the parity audit found, one mapping each.
+    commands: command lines that repeat the measurement.
     when: the day of the run, for the reader.
-    inside: what was counted beside the work.
+    inside: counters that were read during the run.
     """
 
     records: RecordIndex
@@ -51,14 +51,16 @@ class Context:
 
 
 class Drawings:
-    """Collects what a page holds packed until it is looked at: charts, and the insides of folds."""
+    """Collects content that the page keeps compressed until it becomes visible: charts, and contents of
+    folds.
+    """
 
     def __init__(self) -> None:
         self.specs: list[JsonValue] = []
         self.parts: list[str] = []
 
     def figure(self, chart: Chart) -> Markup:
-        """The box that page.js fills, with title and caption."""
+        """Return the box for a chart that page.js draws, with title and caption."""
         number = len(self.specs)
         self.specs.append({"height": chart.height, **chart.spec})
         box = tag(
@@ -75,12 +77,15 @@ class Drawings:
         )
 
     def later(self, content: Markup) -> Markup:
-        """The box into which page.js puts the content when the fold around it is opened."""
+        """Return the box that page.js fills with the content when the fold around it is opened."""
         self.parts.append(content)
         return tag("div", class_="inside", data_part=str(len(self.parts) - 1))
 
     def packed(self, bundle: str) -> str:
-        """Charts, insides and the bundle, compressed, as base64. Of a real page it is a fifth as long."""
+        """Return charts, fold contents and the bundle, compressed, as base64.
+
+        This makes a real page a fifth as long.
+        """
         held: JsonValue = {
             "bundle": bundle,
             "config": config(PAGE),
@@ -92,7 +97,10 @@ class Drawings:
 
 
 def page_html(study: Study, analysis: Analysis, context: Context, *, bundle: str) -> str:
-    """The whole page. bundle: JavaScript that defines window.vegaEmbed (report.bundle)."""
+    """Return the whole page.
+
+    bundle: JavaScript that defines window.vegaEmbed (report.bundle).
+    """
     drawings, records = Drawings(), context.records
     numbers = {(c.arm, c.workload, c.metric): i for i, c in enumerate(analysis.cells)}
     body = join(
@@ -132,14 +140,14 @@ def page_html(study: Study, analysis: Analysis, context: Context, *, bundle: str
 
 
 def _instances(study: Study, records: RecordIndex, drawings: Drawings) -> list[Markup]:
-    """What instances counted themselves; nothing where nothing was asked."""
+    """Return the counters of instances; nothing if none were requested."""
     blocks = instances_blocks(study, instances_of(study, records))
     leaf = Leaf(key="instances", title="What the instances counted", blocks=tuple(blocks))
     return [html_of(leaf, drawings.figure, fold=True)] if blocks else []
 
 
 def _boots(study: Study, records: RecordIndex, context: Context, drawings: Drawings) -> list[Markup]:
-    """How guests booted; nothing where none did."""
+    """Return the boot times of guests; nothing if no guest was booted."""
     leaf = boot_leaf(study, records, context.provenance)
     return [] if leaf is None else [html_of(leaf, drawings.figure, fold=True)]
 
@@ -154,7 +162,10 @@ def framed(
     drawings: Drawings,
     bundle: str,
 ) -> str:
-    """A page around its sections. head: what stands below the question."""
+    """Return a page around its sections.
+
+    head: the part of the page below the question.
+    """
     script = _asset("page.js")
     return Template(_asset("page.html")).substitute(
         policy=_policy(bundle, script),

@@ -12,7 +12,7 @@ from ...model.result import Analysis, Cell, Verdict
 from ...model.study import Study
 from ...units import show, show_overhead
 from ..text import one_line, plural
-from .cells import SYMBOLS, Side, bounded, effect, margin_text, side
+from .cells import SYMBOLS, ArmLabel, bounded, effect, margin_text, side
 from .floors import kind_of_work
 from .trust import trust_in
 
@@ -30,17 +30,18 @@ _WORDS = {
 
 _MOST_LISTED = 4
 _ORDER = (Verdict.SLOWER, Verdict.FASTER, Verdict.INCONSISTENT, Verdict.EQUIVALENT, Verdict.NONE)
-"""The first of these that any row of an environment has is the word of its sentence."""
+"""The word of an environment's sentence is the first of these verdicts that any of its rows has."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Row:
-    """One metric, or several like metrics in one row.
+class AnswerRow:
+    """One metric, or several similar metrics in one row.
 
-    baseline: the value of the baseline; of several metrics, the range of their values if they have one unit.
-    cells: by arm, one or several.
-    beside: whether it holds what does not decide the word of an environment as long as there is anything
-        else: what a program uses beside its own metrics, and events of the instances.
+    baseline: the value of the baseline; for several metrics, the range of their values if they have one unit.
+    cells: cells by arm, one or several.
+    beside: whether the row is secondary: it decides the word of an environment only if there are no other
+        rows. Rows of a program's resource use beside its own metrics are secondary, and so are events of
+        instances.
     """
 
     label: str
@@ -51,7 +52,7 @@ class Row:
 
 @dataclass(frozen=True, kw_only=True)
 class Figures:
-    """What a row shows of one arm: '+0.2 %', '−0.5 … +0.8' and a symbol."""
+    """The figures of one arm in a row: '+0.2 %', '−0.5 … +0.8' and a symbol."""
 
     overhead: str
     interval: str
@@ -64,12 +65,12 @@ class Figures:
 
 @dataclass(frozen=True, kw_only=True)
 class ArmAnswer:
-    """What a run found of one arm.
+    """The result of a run for one arm.
 
-    environment: its name.
-    where: its instances if the environment runs on several placements, else ''.
+    environment: name of the environment.
+    where: the instances if the environment runs on several placements, else ''.
     word: 'slower', 'faster', 'equal', 'open' or 'unsure'.
-    parts: of the sentence, the most important first.
+    parts: parts of the sentence, the most important first.
     """
 
     arm: str
@@ -80,7 +81,7 @@ class ArmAnswer:
 
     @property
     def name(self) -> str:
-        """'container, 2 instances'."""
+        """Return 'container, 2 instances'."""
         return f"{self.environment}, {self.where}" if self.where else self.environment
 
 
@@ -88,13 +89,13 @@ class ArmAnswer:
 class Answer:
     """The first screen of a result: everything is compared with the first baseline."""
 
-    baseline: Side
+    baseline: ArmLabel
     arms: tuple[ArmAnswer, ...]
-    rows: tuple[Row, ...]
+    rows: tuple[AnswerRow, ...]
 
 
 def answer(study: Study, analysis: Analysis) -> Answer | None:
-    """None if nothing could be compared yet."""
+    """Return the answer, or None if nothing could be compared yet."""
     first = study.design.baselines[0]
     bases = [a.name for a in study.arms() if a.environment.name == first]
     cells = [c for c in analysis.cells if c.baseline in bases]
@@ -109,7 +110,7 @@ def answer(study: Study, analysis: Analysis) -> Answer | None:
     )
 
 
-def _rows(study: Study, cells: Sequence[Cell]) -> tuple[Row, ...]:
+def _rows(study: Study, cells: Sequence[Cell]) -> tuple[AnswerRow, ...]:
     place = {w.name: i for i, w in enumerate(study.workloads)}
     ordered = sorted(cells, key=lambda c: place.get(c.workload, 0))
     groups: dict[tuple[str, ...], list[Cell]] = {}
@@ -117,7 +118,7 @@ def _rows(study: Study, cells: Sequence[Cell]) -> tuple[Row, ...]:
     for c in ordered:
         groups.setdefault(_row_key(study, c, own.get(c.workload, ())), []).append(c)
     return tuple(
-        Row(
+        AnswerRow(
             label=_label(study, key, found, own),
             baseline=_baseline(found),
             cells=_by_arm(found),
@@ -128,12 +129,12 @@ def _rows(study: Study, cells: Sequence[Cell]) -> tuple[Row, ...]:
 
 
 def _own_metrics(cells: Iterable[Cell], workload: str) -> tuple[str, ...]:
-    """The metrics of a workload that are not mere usage."""
+    """Return the metrics of a workload that are not resource use."""
     return tuple(dict.fromkeys(c.metric for c in cells if c.workload == workload and c.metric not in USAGE))
 
 
 def _row_key(study: Study, cell: Cell, own: Sequence[str]) -> tuple[str, ...]:
-    """Cells of one key share a row."""
+    """Return the key of a cell's row. Cells with the same key share a row."""
     if kind_of_work(study, cell.workload) == "memory":
         return ("memory",)
     if cell.metric in USAGE and own:
@@ -184,8 +185,11 @@ def _by_arm(cells: Sequence[Cell]) -> dict[str, tuple[Cell, ...]]:
 
 
 def figures(cells: Sequence[Cell]) -> Figures:
-    """What a row shows of the cells of one arm. Of several cells: the slowest if any is slower; that all are
-    within the margin if they are; else how many are not, with the widest interval."""
+    """Return the figures of a row for the cells of one arm.
+
+    If any of several cells is slower, the figures are those of the slowest. If all are within the margin, the
+    figures say so; otherwise they give the number of the others, with the widest interval.
+    """
     slower = [c for c in cells if c.verdict is Verdict.SLOWER]
     if len(cells) == 1 or slower:
         shown = max(slower, key=lambda c: c.overhead) if slower else cells[0]
@@ -211,7 +215,7 @@ def _without_brackets(interval: str) -> str:
     return interval.removeprefix("[").removesuffix("]")
 
 
-def _arm_answer(study: Study, arm: str, cells: Sequence[Cell], rows: Sequence[Row]) -> ArmAnswer:
+def _arm_answer(study: Study, arm: str, cells: Sequence[Cell], rows: Sequence[AnswerRow]) -> ArmAnswer:
     own = [row for row in rows if arm in row.cells]
     deciding = [row for row in own if not row.beside] or own
     verdicts = {figures(row.cells[arm]).verdict for row in deciding}
@@ -226,16 +230,18 @@ def _arm_answer(study: Study, arm: str, cells: Sequence[Cell], rows: Sequence[Ro
 
 
 def _where(study: Study, arm: str) -> str:
-    """'2 instances', if the environment of an arm runs on several placements; else ''."""
+    """Return '2 instances' if the environment of an arm runs on several placements; else ''."""
     places = {a.placement.name for a in study.arms() if a.environment.name == arm.partition("/")[0]}
     return side(study, arm).shape.partition(" ×")[0] if len(places) > 1 else ""
 
 
-def _parts(deciding: Sequence[Row], beside: Sequence[Row], arm: str, word: Verdict) -> tuple[str, ...]:
-    """What the sentence of an arm says, the most important first.
+def _parts(
+    deciding: Sequence[AnswerRow], beside: Sequence[AnswerRow], arm: str, word: Verdict
+) -> tuple[str, ...]:
+    """Return the parts of an arm's sentence, the most important first.
 
-    Effects come before equal figures, and figures that decide the word before those beside them. Open figures
-    come last, in one list.
+    Effects come before equal figures, and primary rows before secondary ones. Undecided figures come last, in
+    one list.
     """
     effects = _effects(deciding, arm, word)
     equal = _equal(deciding, arm)
@@ -245,32 +251,34 @@ def _parts(deciding: Sequence[Row], beside: Sequence[Row], arm: str, word: Verdi
     return (*parts, *_open([*deciding, *beside], arm, alone=not parts))
 
 
-def _with_verdict(rows: Sequence[Row], arm: str, verdict: Verdict) -> list[tuple[str, tuple[Cell, ...]]]:
-    """Labels of the rows whose figure has this verdict, with their cells."""
+def _with_verdict(
+    rows: Sequence[AnswerRow], arm: str, verdict: Verdict
+) -> list[tuple[str, tuple[Cell, ...]]]:
+    """Return the labels of the rows whose figure has this verdict, with their cells."""
     return [(row.label, row.cells[arm]) for row in rows if figures(row.cells[arm]).verdict is verdict]
 
 
-def _equal(rows: Sequence[Row], arm: str) -> tuple[str, ...]:
+def _equal(rows: Sequence[AnswerRow], arm: str) -> tuple[str, ...]:
     found = _with_verdict(rows, arm, Verdict.EQUIVALENT)
     margin = max((c.margin for _, cells in found for c in cells), default=0.0)
     text = f"{_listed([label for label, _ in found])} within {margin_text(margin).removeprefix('±')}"
     return (text,) if found else ()
 
 
-def _changed(rows: Sequence[Row], arm: str) -> tuple[str, ...]:
+def _changed(rows: Sequence[AnswerRow], arm: str) -> tuple[str, ...]:
     found = _with_verdict(rows, arm, Verdict.INCONSISTENT)
     return (f"{_listed([label for label, _ in found])} changed while it was measured",) if found else ()
 
 
 def _listed(labels: Sequence[str]) -> str:
-    """Some labels on less than a line: the table below names them all."""
+    """Join labels to less than a line. Not all labels are listed, because the table below contains all."""
     shown = labels if len(labels) <= _MOST_LISTED else labels[: _MOST_LISTED - 1]
     more = len(labels) - len(shown)
     return ", ".join(shown) + (f" and {more} more" if more else "")
 
 
-def _effects(rows: Sequence[Row], arm: str, word: Verdict) -> tuple[str, ...]:
-    """What is slower, then what is faster, each with the largest effect first."""
+def _effects(rows: Sequence[AnswerRow], arm: str, word: Verdict) -> tuple[str, ...]:
+    """Return the slower rows, then the faster rows, each with the largest effect first."""
     slower = _largest_first(
         (_slowest(cells), label) for label, cells in _with_verdict(rows, arm, Verdict.SLOWER)
     )
@@ -284,12 +292,12 @@ def _effects(rows: Sequence[Row], arm: str, word: Verdict) -> tuple[str, ...]:
 
 
 def _largest_first(cells: Iterable[tuple[Cell, str]]) -> tuple[str, ...]:
-    """Labels with their overheads, the largest first."""
+    """Return labels with their overheads, the largest first."""
     ordered = sorted(cells, key=lambda pair: -abs(pair[0].overhead))
     return tuple(f"{label} {show_overhead(c.overhead, half_width=_half_width(c))}" for c, label in ordered)
 
 
-def _open(rows: Sequence[Row], arm: str, *, alone: bool) -> tuple[str, ...]:
+def _open(rows: Sequence[AnswerRow], arm: str, *, alone: bool) -> tuple[str, ...]:
     """Return the parts of an arm's sentence about rows without a verdict.
 
     alone: whether the sentence has no other part.
@@ -306,7 +314,7 @@ def _open(rows: Sequence[Row], arm: str, *, alone: bool) -> tuple[str, ...]:
 
 
 def _open_of(label: str, cells: Sequence[Cell]) -> str:
-    """'memory (2 of 9)'."""
+    """Return 'memory (2 of 9)'."""
     count = sum(c.verdict is Verdict.NONE for c in cells)
     return label.replace(f"({len(cells)})", f"({count} of {len(cells)})") if len(cells) > 1 else label
 
@@ -320,7 +328,7 @@ def _half_width(cell: Cell) -> float | None:
 
 
 def absent_environments(provenance: Mapping[str, JsonValue]) -> dict[str, str]:
-    """The environments that were asked for and not measured, each once, with the reason.
+    """Return the requested environments that were not measured, each once, with the reason.
 
     provenance: as in provenance.json.
     """
@@ -330,5 +338,7 @@ def absent_environments(provenance: Mapping[str, JsonValue]) -> dict[str, str]:
 
 
 def noise_sentence(study: Study, analysis: Analysis) -> str:
-    """How much the baseline differs from itself, by kind of work, and why the figures may not be trusted."""
+    """Return how much the baseline differs from itself, by kind of work, and why the figures may be
+    unreliable.
+    """
     return trust_in(study, analysis.noise_floor).sentence

@@ -1,5 +1,7 @@
-"""What a paper printed, each figure beside what was measured here of the same or nearly the same. Pure; takes
-nothing of a paper into an estimate."""
+"""Figures that a paper printed, each beside the corresponding value that was measured here. Pure.
+
+No value of a paper is used in an estimate.
+"""
 
 from __future__ import annotations
 
@@ -20,15 +22,15 @@ from .profile import ProfileLine, profile_lines
 
 Ranks = Sequence[RankProfile]
 WHOLE = ("rate", "bandwidth", "wall")
-"""Metrics that speak for the whole of a kernel."""
+"""Metrics that represent a whole kernel."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class OwnValue:
-    """One value of ours.
+    """One of our values, in base units.
 
-    what: workload, or '' where it is one for all; value in base units.
-    low, high: its interval, infinite where it has none yet, value itself where there is no interval to have.
+    what: the workload; '' if the value is one of all workloads.
+    low, high: its interval; infinite if it has none yet, and equal to the value if it cannot have one.
     """
 
     what: str
@@ -46,7 +48,11 @@ class OwnValue:
 
 @dataclass(frozen=True, kw_only=True)
 class PrintedComparison:
-    """A printed figure and ours. found: empty where nothing was measured, and then lacking says why."""
+    """A printed figure and our values.
+
+    found: our values; empty if nothing was measured.
+    lacking: why found is empty.
+    """
 
     figure: PublishedFigure
     found: tuple[OwnValue, ...]
@@ -54,7 +60,7 @@ class PrintedComparison:
 
     @property
     def printed(self) -> str:
-        """'15 to 67 %', '1.04 s', '20'."""
+        """Return '15 to 67 %', '1.04 s', '20'."""
         return printed_text(self.figure)
 
     @property
@@ -66,7 +72,7 @@ class PrintedComparison:
         return "; ".join(f"{f.what} {f.text}" for f in self.found)
 
     def as_json(self) -> dict[str, JsonValue]:
-        """Value, unit and where from, and how like ours it is; ours apart from it."""
+        """Return value, unit, source, and how similar our experiment is; our values are separate."""
         f = self.figure
         return {
             "what": f.what,
@@ -86,7 +92,7 @@ class PrintedComparison:
 
 
 def printed_text(f: PublishedFigure) -> str:
-    """A printed figure as text."""
+    """Return a printed figure as text."""
     if f.unit == "share":
         low, high = (f"{100 * v:.4g}" for v in (f.low, f.high))
         return f"{low} %" if low == high else f"{low} to {high} %"
@@ -105,8 +111,11 @@ def beside(
     records: RecordIndex,
     why: str,
 ) -> tuple[PrintedComparison, ...]:
-    """Each figure with ours. places: arm by the paper's word for it; why: what to say of a part that holds
-    nothing."""
+    """Return each figure with our values.
+
+    places: our arm, by the paper's word for it.
+    why: the reason to give for a part without results.
+    """
     if study is None or analysis is None:
         return tuple(PrintedComparison(figure=f, found=(), lacking=f"not measured: {why}") for f in figures)
     ran = {w.name: w.ran for w in study.workloads if w.ran}
@@ -146,7 +155,7 @@ def _one(
 
 
 def _walls(analysis: Analysis, arm: str, wanted: Set[str]) -> list[Interval]:
-    """Of the first cell that holds the arm, on either side."""
+    """Return the wall times of the first cell that has the arm on either side."""
     for c in analysis.cells:
         if c.workload in wanted and c.metric == "wall" and arm in (c.arm, c.baseline):
             return [c.value if arm == c.arm else c.baseline_value]
@@ -174,7 +183,7 @@ def _phase(f: PublishedFigure, line: ProfileLine) -> OwnValue:
 
 
 def phases(line: ProfileLine) -> dict[str, float]:
-    """Seconds by the names of the published table."""
+    """Return seconds by the names in the published table."""
     return {
         "computation": line.compute,
         "communication": line.communication,
@@ -183,7 +192,7 @@ def phases(line: ProfileLine) -> dict[str, float]:
 
 
 def _trouble(f: PublishedFigure, c: Cell) -> OwnValue:
-    """Time-outs of a trial, or what they waited; none where nothing was lost."""
+    """Return the timeouts of a trial, or the time that they waited; empty if nothing was lost."""
     t = c.network
     counted = 0.0 if t is None else (t.timeouts if f.quantity is Quantity.COUNT else t.waited)
     value = math.nan if counted is None else counted

@@ -39,7 +39,7 @@ def margin_text(margin: float) -> str:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Side:
+class ArmLabel:
     """An arm in words: 'container', '2 instances × 1 task', 'veth-bridge'.
 
     If the study does not contain the arm, only its name is given, and shape and network are ''.
@@ -79,15 +79,15 @@ class Entry:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Comparison:
+class ComparisonColumn:
     """One column: an arm against its baseline."""
 
-    side: Side
-    baseline: Side
+    side: ArmLabel
+    baseline: ArmLabel
 
 
 @dataclass(frozen=True, kw_only=True)
-class Line:
+class MetricLine:
     """One row: a metric. entries: by arm."""
 
     label: str
@@ -96,12 +96,12 @@ class Line:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Group:
+class ComparisonGroup:
     """All comparisons with one baseline arm, whose absolute values are shown in front of them."""
 
-    baseline: Side
-    columns: tuple[Comparison, ...]
-    lines: tuple[Line, ...]
+    baseline: ArmLabel
+    columns: tuple[ComparisonColumn, ...]
+    lines: tuple[MetricLine, ...]
 
 
 def metric_label(cell: Cell) -> str:
@@ -109,18 +109,18 @@ def metric_label(cell: Cell) -> str:
     return one_line(cell.label)
 
 
-def side(study: Study, arm_name: str) -> Side:
+def side(study: Study, arm_name: str) -> ArmLabel:
     """Return an arm in words; only its name if the study does not contain it."""
     for arm in study.arms():
         if arm.name == arm_name:
             p, emulation = arm.placement, one_line(arm.environment.emulation).partition(":")[0]
-            return Side(
+            return ArmLabel(
                 arm=arm_name,
                 environment=one_line(arm.environment.name) + (f" ({emulation})" if emulation else ""),
                 shape=shape_text(p),
                 network=arm.environment.attachment.value,
             )
-    return Side(arm=arm_name, environment=one_line(arm_name), shape="", network="")
+    return ArmLabel(arm=arm_name, environment=one_line(arm_name), shape="", network="")
 
 
 def shape_text(p: Placement) -> str:
@@ -222,7 +222,7 @@ def entry(cell: Cell, number: int) -> Entry:
     )
 
 
-def verdict_table(study: Study, analysis: Analysis) -> tuple[Group, ...]:
+def verdict_table(study: Study, analysis: Analysis) -> tuple[ComparisonGroup, ...]:
     """Return the table, with one group per baseline arm, and the metrics in the order of the study's
     workloads.
     """
@@ -233,21 +233,21 @@ def verdict_table(study: Study, analysis: Analysis) -> tuple[Group, ...]:
         own = [(i, c) for i, c in numbered if c.baseline == base]
         baseline = side(study, base)
         columns = tuple(
-            Comparison(side=side(study, arm), baseline=baseline)
+            ComparisonColumn(side=side(study, arm), baseline=baseline)
             for arm in dict.fromkeys(c.arm for _, c in own)
         )
         by_metric: dict[tuple[str, str], list[tuple[int, Cell]]] = {}
         for i, c in own:
             by_metric.setdefault((c.workload, c.metric), []).append((i, c))
         lines = tuple(
-            Line(
+            MetricLine(
                 label=metric_label(cells[0][1]),
                 baseline=one_line(show(cells[0][1].baseline_value.centre, cells[0][1].unit)),
                 entries={c.arm: entry(c, i) for i, c in cells},
             )
             for cells in sorted(by_metric.values(), key=lambda found: place.get(found[0][1].workload, 0))
         )
-        groups.append(Group(baseline=baseline, columns=columns, lines=lines))
+        groups.append(ComparisonGroup(baseline=baseline, columns=columns, lines=lines))
     return tuple(groups)
 
 

@@ -1,5 +1,4 @@
-"""Where the time went and what was sent, by workload and arm: medians over trials of what the ranks' profiles
-hold. Pure."""
+"""MPI time and traffic by workload and arm: medians over trials of the ranks' profiles. Pure."""
 
 from __future__ import annotations
 
@@ -47,7 +46,7 @@ class ProfileLine:
     slowest_call: str
 
     def cells(self) -> tuple[str, ...]:
-        """In the order of HEADS."""
+        """Return the cells in the order of HEADS."""
         inside = self.compute + self.communication
         share = f" ({100 * self.communication / inside:.3g} %)" if inside > 0 else ""
         return (
@@ -64,7 +63,7 @@ class ProfileLine:
 
 
 def profile_lines(arms: Sequence[str], records: RecordIndex) -> tuple[ProfileLine, ...]:
-    """Workload by workload, so that arms stand below each other; none where nothing was profiled."""
+    """Return the lines ordered by workload, with its arms below each other; empty if nothing was profiled."""
     trials = {arm: [t.profile for t in records.trials(arm)] for arm in arms}
     workloads = dict.fromkeys(w for found in trials.values() for profile in found for w in profile)
     return tuple(

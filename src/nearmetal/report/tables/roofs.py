@@ -14,7 +14,10 @@ HEADS = ("metric", "upper bound", "environment", "result", "share of it")
 
 @dataclass(frozen=True, kw_only=True)
 class RoofLine:
-    """share: of the upper bound."""
+    """One result as a share of its upper bound.
+
+    share: fraction of the upper bound that was reached.
+    """
 
     metric: str
     roof: str
@@ -32,19 +35,19 @@ class RoofLine:
 
 
 def share_figure(share: float) -> str:
-    """'97 %'."""
+    """Return '97 %'."""
     return f"{share * 100:.3g} %"
 
 
 def roof_text(roof: Roof, unit: str) -> str:
-    """'75 GB/s, memory bandwidth, STREAM Triad of 2 ranks'."""
+    """Return '75 GB/s, memory bandwidth, STREAM Triad of 2 ranks'."""
     return one_line(f"{show(roof.value, unit)}, {roof.words}")
 
 
 def roof_lines(analysis: Analysis) -> tuple[RoofLine, ...]:
-    """The baseline once, then every arm, by metric.
+    """Return the lines by metric: the baseline once, then every arm.
 
-    A result that exceeds its upper bound is left out, since the bound then says nothing about it.
+    A result that exceeds its upper bound is left out, because the bound then does not apply to it.
     """
     out: dict[tuple[str, str], RoofLine] = {}
     for c in analysis.cells:

@@ -1,4 +1,4 @@
-"""Did the upgrade hurt? The answer of a comparison over boots, as data. Pure; knows no format."""
+"""The answer to 'Did the upgrade hurt?' from a comparison over boots, as data. Pure; knows no format."""
 
 from __future__ import annotations
 
@@ -25,9 +25,12 @@ MEANING = (
     "holds among all comparisons of the family, alone by itself."
 )
 UPGRADED = ("kernel", "distribution", "libc", "kernel command line", "firmware", "microcode")
-"""What an upgrade of the system may change. Any other difference means that the sides are not alike."""
+"""Properties that an upgrade of the system may change.
+
+Any other difference means that the sides are not alike.
+"""
 MOST_EFFECTS = 3
-"""Metrics of one arm that a sentence names."""
+"""Maximum number of metrics of one arm in a sentence."""
 _COUNTED = {
     Verdict.SLOWER: "slower",
     Verdict.FASTER: "faster",
@@ -37,7 +40,7 @@ _COUNTED = {
 _ORDER = (Verdict.SLOWER, Verdict.FASTER, Verdict.INCONSISTENT, Verdict.NONE, Verdict.EQUIVALENT)
 
 
-class Answer(StrEnum):
+class UpgradeAnswer(StrEnum):
     """Whether the upgrade hurt."""
 
     YES = "yes"
@@ -47,10 +50,10 @@ class Answer(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Change:
-    """Something that differs between the two sides.
+class SystemChange:
+    """A property that differs between the two sides.
 
-    before, after: its values in the runs of each side; empty if no run says.
+    before, after: its values in the runs of each side; empty if no run recorded it.
     upgrade: whether an upgrade may change it.
     """
 
@@ -85,28 +88,28 @@ class Upgrade:
     confidence: float
     primary: bool
     machine: str
-    changes: tuple[Change, ...]
+    changes: tuple[SystemChange, ...]
     not_compared: tuple[str, ...]
     lost: tuple[str, ...]
     failed_trials: int
 
     @property
     def deciding(self) -> tuple[StateCell, ...]:
-        """The comparisons that decide; all of them if none is marked."""
+        """Return the comparisons that decide the answer; all of them if none is marked."""
         return tuple(c for c in self.cells if c.deciding) or self.cells
 
     @property
-    def answer(self) -> Answer:
+    def answer(self) -> UpgradeAnswer:
         verdicts = {c.verdict for c in self.deciding}
         if Verdict.SLOWER in verdicts:
-            return Answer.YES
+            return UpgradeAnswer.YES
         if Verdict.NONE not in verdicts:
-            return Answer.OPEN if self.lost else Answer.NO
-        return Answer.OPEN if any(bounded(c) for c in self.deciding) else Answer.IMPOSSIBLE
+            return UpgradeAnswer.OPEN if self.lost else UpgradeAnswer.NO
+        return UpgradeAnswer.OPEN if any(bounded(c) for c in self.deciding) else UpgradeAnswer.IMPOSSIBLE
 
 
 @dataclass(frozen=True, kw_only=True)
-class Row:
+class UpgradeRow:
     """One comparison in words: 'cost of podman/1x2', 'cg.rate', '+1.0 %', '+6.2 %', '+5.1 %', '[+4 … +6]'."""
 
     cell: StateCell
@@ -127,18 +130,20 @@ def bounded(c: StateCell) -> bool:
     return c.low > -1
 
 
-def rows(u: Upgrade) -> tuple[Row, ...]:
-    """All comparisons: what decides and has a verdict first, the largest change in front."""
+def rows(u: Upgrade) -> tuple[UpgradeRow, ...]:
+    """Return all comparisons, those that decide and have a verdict first, and among these the largest change
+    first.
+    """
     ordered = sorted(u.cells, key=lambda c: (not c.deciding, _ORDER.index(c.verdict), -abs(c.overhead)))
     return tuple(_row(c) for c in ordered)
 
 
-def _row(c: StateCell) -> Row:
+def _row(c: StateCell) -> UpgradeRow:
     change, _, interval = show_effect(c.overhead, c.low, c.high).partition(" [")
     before, after = (
         show_overhead(v) if c.baseline else one_line(show(v, c.unit)) for v in (c.before, c.after)
     )
-    return Row(
+    return UpgradeRow(
         cell=c,
         subject=subject(c),
         metric=metric(c),
@@ -149,22 +154,22 @@ def _row(c: StateCell) -> Row:
     )
 
 
-def more_text(rows: Sequence[Row]) -> str:
-    """'14 rows more (12 equal, 2 open)'."""
+def more_text(rows: Sequence[UpgradeRow]) -> str:
+    """Return '14 rows more (12 equal, 2 open)'."""
     counts = {said: sum(r.cell.verdict is v for r in rows) for v, said in _COUNTED.items()}
     each = ", ".join(f"{count} {said}" for said, count in counts.items() if count)
     return f"{plural(len(rows), 'row')} more ({each})"
 
 
 def subject(c: StateCell) -> str:
-    """'native/1x2', 'cost of podman/1x2', 'bare/1x1 → pv/1x1'."""
+    """Return 'native/1x2', 'cost of podman/1x2', 'bare/1x1 → pv/1x1'."""
     if c.baseline:
         return f"cost of {one_line(c.arm)}"
     return one_line(c.arm if c.other == c.arm else f"{c.arm} → {c.other}")
 
 
 def metric(c: StateCell) -> str:
-    """'cg.rate'; the bare workload if the metric only repeats its name."""
+    """Return 'cg.rate'; only the workload if the metric repeats its name."""
     return one_line(c.workload if c.metric in ("", c.workload) else f"{c.workload}.{c.metric}")
 
 
@@ -184,16 +189,16 @@ def _answer(u: Upgrade) -> str:
     equal, faster, open_ = (by_verdict[v] for v in (Verdict.EQUIVALENT, Verdict.FASTER, Verdict.NONE))
     also = f" Faster: {_effects(faster)}." if faster else ""
     match u.answer:
-        case Answer.IMPOSSIBLE:
+        case UpgradeAnswer.IMPOSSIBLE:
             return f"No verdict possible: {_too_few(u)}. {least_sentence(u)}"
-        case Answer.YES:
+        case UpgradeAnswer.YES:
             return f"Yes, it hurt. Slower than before: {_effects(by_verdict[Verdict.SLOWER])}."
-        case Answer.NO if not equal:
+        case UpgradeAnswer.NO if not equal:
             return f"No, it helped.{also}"
-        case Answer.NO:
+        case UpgradeAnswer.NO:
             every = "" if faster else "all "
             return f"No: {every}{plural(len(equal), 'comparison')} within {margin} of before.{also}"
-        case Answer.OPEN:
+        case UpgradeAnswer.OPEN:
             alone = [c for c in open_ if c.alone is Verdict.SLOWER]
             chance = f" By themselves slower, which may be chance: {_effects(alone)}." if alone else ""
             counts = f"{len(equal)} of {plural(len(cells), 'comparison')} within {margin}, {len(open_)} open"
@@ -201,7 +206,7 @@ def _answer(u: Upgrade) -> str:
 
 
 def least_sentence(u: Upgrade) -> str:
-    """How many boots a verdict needs."""
+    """Return how many boots a verdict needs."""
     family = len(u.deciding)
     least = f"A verdict needs at least {u.least.any_verdict} boots on each side"
     if u.least.material == u.least.any_verdict:
@@ -219,7 +224,7 @@ def _too_few(u: Upgrade) -> str:
 
 
 def _effects(cells: Iterable[StateCell]) -> str:
-    """'native/1x2: cg +5.1 %, ep +4.0 %; cost of podman/1x2: cg +3.0 %', the largest first."""
+    """Return 'native/1x2: cg +5.1 %, ep +4.0 %; cost of podman/1x2: cg +3.0 %', the largest first."""
     groups: dict[str, list[StateCell]] = {}
     for c in sorted(cells, key=lambda c: -abs(c.overhead)):
         groups.setdefault(subject(c), []).append(c)
@@ -232,12 +237,12 @@ def _effects(cells: Iterable[StateCell]) -> str:
 
 
 def percent(share: float) -> str:
-    """'3 %'."""
+    """Return '3 %'."""
     return f"{share * 100:.3g} %"
 
 
 def basis(u: Upgrade) -> str:
-    """How many boots and runs, at which margin, and what the intervals are."""
+    """Return the number of boots and runs, the margin, and the kind of the intervals."""
     boots = f"{plural(u.boots[0], 'boot')} before ({plural(u.runs[0], 'run')})"
     boots += f", {u.boots[1]} after ({plural(u.runs[1], 'run')})"
     of = "given after the data: exploratory" if u.margin_exploratory else "as the studies planned"
@@ -245,8 +250,8 @@ def basis(u: Upgrade) -> str:
     return f"{boots} · margin {percent(u.margin)}, {of} · {percent(u.confidence)} intervals{primary}"
 
 
-def changes_text(changes: Sequence[Change]) -> str:
-    """'kernel 6.1.0 → 6.18.0; MPI unknown → Open MPI 4.1.4'."""
+def changes_text(changes: Sequence[SystemChange]) -> str:
+    """Return 'kernel 6.1.0 → 6.18.0; MPI unknown → Open MPI 4.1.4'."""
     return "; ".join(f"{one_line(c.name)} {_values(c.before)} → {_values(c.after)}" for c in changes)
 
 
@@ -257,13 +262,13 @@ def _values(values: Sequence[str]) -> str:
 
 
 def _short(value: str) -> str:
-    """A digest in twelve figures; any other text as it is."""
+    """Shorten a digest to twelve characters; return any other text unchanged."""
     digits = value.removeprefix("sha256:")
     return digits[:12] if len(digits) == 64 and set(digits) <= set("0123456789abcdef") else value or "none"
 
 
 def notes(u: Upgrade) -> tuple[tuple[str, str], ...]:
-    """Labelled lines below the table: what was upgraded, what else differs, what is not compared."""
+    """Return labelled lines below the table: upgraded properties, other differences, skipped comparisons."""
     failed = f"{plural(u.failed_trials, 'trial')}, which are not compared" if u.failed_trials else ""
     found = (
         ("Upgraded", changes_text([c for c in u.changes if c.upgrade])),
@@ -274,30 +279,33 @@ def notes(u: Upgrade) -> tuple[tuple[str, str], ...]:
     return tuple((label, text) for label, text in found if text)
 
 
-def _other(u: Upgrade) -> list[Change]:
-    """Return what differs beside what an upgrade changes."""
+def _other(u: Upgrade) -> list[SystemChange]:
+    """Return the differences that an upgrade does not explain."""
     return [c for c in u.changes if not c.upgrade]
 
 
 def next_step(u: Upgrade) -> str:
-    """What would decide what is open; empty if nothing is."""
+    """Return the measurement that would decide the open comparisons; empty if there are none."""
     open_ = [c for c in u.deciding if c.verdict is Verdict.NONE]
     if not open_:
         return ""
     if not u.shared_boots and min(u.boots) >= u.least.material:
         return "more boots on each side narrow the intervals; longer runs do not"
-    if u.answer is Answer.IMPOSSIBLE:
+    if u.answer is UpgradeAnswer.IMPOSSIBLE:
         return "boot several times on each side, run the same study after each boot, and name all runs"
     return f"{least_sentence(u)[:-1]}; there are {u.boots[0]} and {u.boots[1]}"
 
 
 def warnings(u: Upgrade) -> tuple[str, ...]:
-    """A sentence for each arm that was emulated."""
+    """Return a sentence for each arm that was emulated."""
     return emulation_said((subject(c), c.guest) for c in u.cells)
 
 
 def upgrade_json(u: Upgrade, *, page: str | None) -> dict[str, JsonValue]:
-    """The same as data. page: path of the HTML page; None if there is none."""
+    """Return the answer as data.
+
+    page: path of the HTML page; None if there is none.
+    """
     return {
         "format": FORMAT,
         "meaning": MEANING,

@@ -9,7 +9,7 @@ from ...model.record import JsonValue
 from ...model.study import Better
 from ..parameter import AUTO, Choices, Kind, Parameter
 from .contract import Invocation, Metric, Needs, Output, Parsed, Place
-from .fio_jobs import MOST_BLOCK, PATTERNS, Job, jobs, read_blocks
+from .fio_jobs import MOST_BLOCK, PATTERNS, FioJob, jobs, read_blocks
 from .json_text import at_path, first_object, number_at
 
 #: By metric: percentile of the latency, in fio's notation.
@@ -174,12 +174,12 @@ def _fio(size: int) -> tuple[str, ...]:
     )
 
 
-def _ended(job: Job) -> tuple[str, ...]:
+def _ended(job: FioJob) -> tuple[str, ...]:
     """Flush the writes of a job at its end, so that they do not disturb the next measurement."""
     return ("--end_fsync=1",) if job.operation == "write" else ()
 
 
-def _metrics(job: Job) -> tuple[tuple[str, str, Better], ...]:
+def _metrics(job: FioJob) -> tuple[tuple[str, str, Better], ...]:
     sequential = PATTERNS[job.rw][0] == "sequential"
     speed = ("bandwidth", "B/s") if sequential else ("rate", "op/s")
     return (
@@ -202,7 +202,7 @@ def _value(job: Mapping[str, JsonValue] | None, *path: str) -> float | None:
     return value if value is not None and value > 0 else None
 
 
-def _read(job: Job, found: Mapping[str, JsonValue] | None, output: Output) -> Iterator[Metric]:
+def _read(job: FioJob, found: Mapping[str, JsonValue] | None, output: Output) -> Iterator[Metric]:
     side = job.operation
     speed = _value(found, side, "bw_bytes" if PATTERNS[job.rw][0] == "sequential" else "iops")
     latencies = [_value(found, side, "lat_ns", "percentile", p) for p in PERCENTILES.values()]
@@ -212,7 +212,7 @@ def _read(job: Job, found: Mapping[str, JsonValue] | None, output: Output) -> It
         yield Metric(name=name, unit=unit, better=better, value=value, reason=reason)
 
 
-def _missing(job: Job, found: Mapping[str, JsonValue] | None, output: Output) -> str:
+def _missing(job: FioJob, found: Mapping[str, JsonValue] | None, output: Output) -> str:
     """Return why a metric has no value, with fio's own message if there is one."""
     if found is None:
         said = [
@@ -270,7 +270,7 @@ def _cached(size: int, memory: int) -> str:
 
 
 def _direct(
-    asked: Sequence[Job],
+    asked: Sequence[FioJob],
     seconds: float,
     found: Mapping[str, Mapping[str, JsonValue]],
     devices: Mapping[str, Mapping[str, float]],

@@ -20,7 +20,7 @@ PATTERNS = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class Job:
+class FioJob:
     """One measurement.
 
     rw: pattern in fio's notation.
@@ -56,12 +56,12 @@ def read_blocks(text: str) -> tuple[int, ...] | str:
     return tuple(dict.fromkeys((*sizes, last)))
 
 
-def jobs(choices: Choices) -> tuple[Job, ...]:
+def jobs(choices: Choices) -> tuple[FioJob, ...]:
     """Return the measurements in their order."""
     blocks = read_blocks(choices.word("block"))
     sizes = blocks if not isinstance(blocks, str) else ()
     return tuple(
-        Job(rw=rw, block=block)
+        FioJob(rw=rw, block=block)
         for rw, (order, operation) in PATTERNS.items()
         if choices.word("pattern") in ("all", order) and choices.word("operation") in ("all", operation)
         for block in sizes or ((MOST_BLOCK if order == "sequential" else LEAST_BLOCK),)
