@@ -21,10 +21,8 @@ from ..model.roof import (
     RoofRequest,
 )
 from ..model.study import (
-    ApplicationWorkload,
     Arm,
     Better,
-    EventSubject,
     KernelWorkload,
     Study,
     Transport,
@@ -86,7 +84,7 @@ def wanted(study: Study) -> tuple[RoofRequest, ...]:
     for arm in study.arms():
         for workload in study.workloads:
             if arm.environment.takes(workload.name):
-                kinds = {(u.roof, u.alone) for (s, _), u in UNDER.items() if s == _subject(workload)}
+                kinds = {(u.roof, u.alone) for (s, _), u in UNDER.items() if s == workload.ran}
                 found = (_wanted(*kind, arm) for kind in sorted(kinds))
                 out |= dict.fromkeys(w for w in found if w is not None)
     return tuple(out)
@@ -115,13 +113,6 @@ def _seats(arm: Arm) -> str:
     return arm.name if apart and arm.placement.all_instances > 1 else ""
 
 
-def _subject(workload: Workload) -> str:
-    """Return the kernel or application that a workload runs; '' if it runs neither."""
-    if isinstance(workload, KernelWorkload):
-        return workload.kernel
-    return workload.application if isinstance(workload, ApplicationWorkload) else ""
-
-
 def with_roofs(study: Study, cells: Sequence[Cell], roofs: Iterable[MeasuredRoof]) -> tuple[Cell, ...]:
     """Return the cells with the roofs that bound them.
 
@@ -129,7 +120,7 @@ def with_roofs(study: Study, cells: Sequence[Cell], roofs: Iterable[MeasuredRoof
     better. If a workload exceeds a roof on any arm, the roof does not bound this workload (for instance
     because a cache serves it), and is left out for this workload.
     """
-    workloads = {w.name: w for w in study.workloads if not isinstance(w, EventSubject)}
+    workloads = {w.name: w for w in study.workloads}
     arms = {arm.name: arm for arm in study.arms()}
     known = [_raised(roof, cells, workloads, arms) for roof in roofs]
 
@@ -184,8 +175,8 @@ def _over(
     median: the median of that side.
     arm: the arm of that side.
     """
-    subject = _subject(workload)
-    under = UNDER.get((subject, cell.metric)) or UNDER.get((subject, cell.metric.rstrip("0123456789")))
+    ran = workload.ran
+    under = UNDER.get((ran, cell.metric)) or UNDER.get((ran, cell.metric.rstrip("0123456789")))
     needed = None if under is None else _wanted(under.roof, under.alone, arm)
     if under is None or needed is None:
         return None

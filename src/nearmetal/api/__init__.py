@@ -8,7 +8,8 @@
 
     again = api.load(found.directory)
 
-Nothing here prints. Errors are those of nearmetal.errors, with what is wrong and what to do next.
+This package does not know the command line, and prints nothing. Errors are those of nearmetal.errors, with
+what is wrong and what to do next.
 """
 
 from __future__ import annotations

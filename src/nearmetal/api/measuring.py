@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from ..environments.registry import get_backend
 from ..errors import RunError, UsageError
 from ..host import LocalHost
-from ..model.study import ApplicationWorkload, Attachment, Mpi, Study
+from ..model.study import Attachment, Mpi, Study
 from ..node.progress import Silent
 from ..records import ResultsDirectory
 from .catalog import catalog, require_images
@@ -165,8 +165,8 @@ def weighed(
         image=image,
         attachments=attachments,
     )
-    for w in own:
-        if isinstance(w, ApplicationWorkload) and (why := misplaced(w, study)):
+    for w in study.applications:
+        if why := misplaced(w, study):
             raise UsageError(f"--workload {w.name}: {why[0]}")
     require_images(study)
     return study if time_limit is None else with_time_limit(study, time_limit)

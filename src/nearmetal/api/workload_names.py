@@ -76,7 +76,7 @@ def _named(word: str, known: Catalog, quick: Study) -> Workload:
 
 
 def _plain(name: str, known: Catalog, quick: Study) -> Workload:
-    usual = {w.name: w for w in quick.workloads if isinstance(w, KernelWorkload)}
+    usual = {w.name: w for w in quick.kernels}
     if name in usual:
         return usual[name]
     if name in known.kernels:

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from itertools import islice
 
 from ..model.plan import GROWING, Schedule
-from ..model.study import ApplicationWorkload, CommandWorkload, Study
+from ..model.study import Study
 from ..plan import make_block
 from ..report.text import plural
 from ..run.budget import too_short
@@ -105,6 +105,6 @@ def _source(study: Study, begun: Begun | None) -> str:
     """Where the time of a block comes from."""
     if begun is not None and begun.block_seconds:
         return f"measured in {plural(len(begun.done), 'round')}"
-    if any(isinstance(w, CommandWorkload | ApplicationWorkload) for w in study.workloads):
+    if any(w.program for w in study.workloads):
         return "if a program runs for 1 s; the rehearsal measures it"
     return "estimated; the rehearsal measures it"

@@ -132,6 +132,21 @@ class Study:
     design: Design
     images: tuple[ImageDefinition, ...] = ()
 
+    @property
+    def kernels(self) -> tuple[KernelWorkload, ...]:
+        """Its workloads that are built-in kernels."""
+        return tuple(w for w in self.workloads if isinstance(w, KernelWorkload))
+
+    @property
+    def commands(self) -> tuple[CommandWorkload, ...]:
+        """Its workloads that are programs of the user's own."""
+        return tuple(w for w in self.workloads if isinstance(w, CommandWorkload))
+
+    @property
+    def applications(self) -> tuple[ApplicationWorkload, ...]:
+        """Its workloads that are applications."""
+        return tuple(w for w in self.workloads if isinstance(w, ApplicationWorkload))
+
     def arms(self) -> tuple[Arm, ...]:
         """Return every environment on each placement that it names, in file order."""
         places = {p.name: p for p in self.placements}

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from typing import ClassVar, Self
 
 from .design import Design, Mode
 from .keys import (
@@ -156,13 +157,47 @@ class VerifySpec:
     reference: Reference | None = field(default=None, metadata=beside(Reference))
 
 
+class _Workload:
+    """What holds for most workloads. The classes of workloads state where they differ.
+
+    sliced: timed in slices.
+    program: run from start to end, and timed as a whole.
+    event: measures events of the instances themselves.
+    """
+
+    sliced: ClassVar[bool] = False
+    program: ClassVar[bool] = False
+    event: ClassVar[bool] = False
+
+    @property
+    def ran(self) -> str:
+        """The name of the kernel or application that it runs; '' if it runs neither."""
+        return ""
+
+    @property
+    def quantiles(self) -> frozenset[str]:
+        """The metrics for which quantiles are shown."""
+        return frozenset()
+
+    def processes(self, ranks: int) -> int:
+        """Return how many processes it starts on this many ranks."""
+        return ranks
+
+    def limited_to(self, seconds: float) -> Self:
+        """Return it with this time limit for each run; unchanged if it has no time limit."""
+        del seconds
+        return self
+
+
 @dataclass(frozen=True, kw_only=True)
-class KernelWorkload:
+class KernelWorkload(_Workload):
     """One of the built-in kernels.
 
     params: the kernel's own keys (class, elements, bytes, ...).
     metrics: the ones to keep; empty for all.
     """
+
+    sliced: ClassVar[bool] = True
 
     name: str
     kernel: str = field(metadata=key(NAME, "which kernel", "stream", "cg"))
@@ -185,9 +220,14 @@ class KernelWorkload:
         """Whether it runs in a directory of its own."""
         return False
 
+    @property
+    def ran(self) -> str:
+        """The name of the kernel that it runs."""
+        return self.kernel
+
 
 @dataclass(frozen=True, kw_only=True)
-class CommandWorkload:
+class CommandWorkload(_Workload):
     """A user's own program.
 
     argv: command line, without a shell; empty if there is a script instead.
@@ -199,6 +239,8 @@ class CommandWorkload:
     exit_codes: exit statuses of a successful run.
     time_limit: seconds.
     """
+
+    program: ClassVar[bool] = True
 
     name: str
     argv: tuple[str, ...] = field(
@@ -292,9 +334,17 @@ class CommandWorkload:
         started."""
         return bool(self.script is not None or self.files or self.outputs)
 
+    def processes(self, ranks: int) -> int:
+        """Return how many processes it starts on this many ranks."""
+        return ranks if self.mpi or self.per_task else 1
+
+    def limited_to(self, seconds: float) -> Self:
+        """Return it with this time limit for each run."""
+        return replace(self, time_limit=seconds)
+
 
 @dataclass(frozen=True, kw_only=True)
-class ApplicationWorkload:
+class ApplicationWorkload(_Workload):
     """A program of a package, or at the user's path, for which nearmetal can write the input and read the
     output.
 
@@ -302,6 +352,8 @@ class ApplicationWorkload:
     params: its own keys, in base units.
     time_limit: seconds.
     """
+
+    program: ClassVar[bool] = True
 
     name: str
     application: str = field(metadata=key(NAME, "which application", "hpcc", "lammps"))
@@ -317,6 +369,15 @@ class ApplicationWorkload:
     def own_directory(self) -> bool:
         """Whether it runs in a directory of its own."""
         return True
+
+    @property
+    def ran(self) -> str:
+        """The name of the application that it runs."""
+        return self.application
+
+    def limited_to(self, seconds: float) -> Self:
+        """Return it with this time limit for each run."""
+        return replace(self, time_limit=seconds)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -337,12 +398,14 @@ class SubjectFacts:
 
 
 @dataclass(frozen=True, kw_only=True)
-class EventSubject:
+class EventSubject(_Workload):
     """Events of the instances themselves, measured by a subject.
 
     facts: facts of the subject.
     count: how many events or instances; None for the usual number.
     """
+
+    event: ClassVar[bool] = True
 
     name: str
     facts: SubjectFacts
@@ -366,6 +429,16 @@ class EventSubject:
         """Whether it runs in a directory of its own."""
         return False
 
+    @property
+    def quantiles(self) -> frozenset[str]:
+        """The metrics for which quantiles are shown."""
+        return self.facts.quantiles
+
+    def processes(self, ranks: int) -> int:
+        """Return 0, since it starts no processes of its own."""
+        del ranks
+        return 0
+
     def count_in(self, design: Design) -> int:
         """Return how many events or instances there are in a block."""
         if self.count is not None:
@@ -380,4 +453,4 @@ Workload = KernelWorkload | ApplicationWorkload | CommandWorkload | EventSubject
 
 def quantiles_of(workloads: Iterable[Workload]) -> dict[str, frozenset[str]]:
     """Return the metrics for which quantiles are shown, by workload that has any."""
-    return {w.name: w.facts.quantiles for w in workloads if isinstance(w, EventSubject) and w.facts.quantiles}
+    return {w.name: w.quantiles for w in workloads if w.quantiles}

@@ -17,7 +17,7 @@ from ..images import Image, in_use, require_image
 from ..launchers import InstalledMpi, mpi_of_compiler, programs_of
 from ..model.environments.image import HOST
 from ..model.record import JsonValue
-from ..model.study import ApplicationWorkload, CommandWorkload, Environment, KernelWorkload, Mpi, Study
+from ..model.study import Environment, Mpi, Study
 from ..workloads.build import BuiltTools, build_tools_in
 from .machine import Machine, cache_directory, image_store
 from .progress import Progress
@@ -142,9 +142,7 @@ def _needs_mpi(study: Study, image: str) -> bool:
         for e in study.environments
         if e.image == image
         for w in study.workloads
-        if isinstance(w, KernelWorkload)
-        or (isinstance(w, CommandWorkload) and w.mpi)
-        or (isinstance(w, ApplicationWorkload) and runs_mpi(w, study))
+        if runs_mpi(w, study)
     )
 
 

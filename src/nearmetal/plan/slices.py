@@ -17,7 +17,7 @@ from statistics import fmean, median
 
 from ..model.design import LEAST_SLICES, REHEARSED_SLICES
 from ..model.record import Row, Status, TrialRecord, slice_phase, verify_phase
-from ..model.study import KernelWorkload, Study
+from ..model.study import Study
 
 MOST_SLICES = 256
 """With more slices than this, the variation between instances dominates."""
@@ -70,7 +70,7 @@ class SlicePlanner:
         left: seconds of the time budget after it.
         """
         self._own = study.design.slices
-        self._kernels = [w.name for w in study.workloads if isinstance(w, KernelWorkload)]
+        self._kernels = [w.name for w in study.workloads if w.sliced]
         self._turns: dict[str, dict[tuple[str, bool], list[float]]] = {name: {} for name in self._kernels}
         self._verification = sum(_phase_seconds(rehearsal, verify_phase(name)) for name in self._kernels)
         self._left = left

@@ -1,5 +1,8 @@
 """Reads published figures of papers, which are stored as data. They are shown beside measured results and are
-never part of an estimate."""
+never part of an estimate.
+
+This package does not know the analysis.
+"""
 
 from __future__ import annotations
 

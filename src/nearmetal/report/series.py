@@ -13,7 +13,7 @@ from ..model.published import Published, PublishedFigure, Quantity
 from ..model.record import JsonValue, TrialRecord
 from ..model.result import Analysis, Cell
 from ..model.series import Part, Series
-from ..model.study import KernelWorkload, Study
+from ..model.study import Study
 from ..records.disk import failure, write_file
 from ..samplers import SampleSection
 from ..units import show, show_clock
@@ -339,7 +339,7 @@ def _times(r: PartResult, times: Sequence[PrintedComparison], records: RecordInd
     sizes = {b.figure.workloads[0]: b.figure.size for b in times}
     assert r.study is not None
     study = r.study
-    kernels = {w.name: w for w in study.workloads if isinstance(w, KernelWorkload)}
+    kernels = {w.name: w for w in study.kernels}
     on_emulated = {a.name for a in study.arms() if a.placement.emulated}
     rows = []
     for line in profile_lines(tuple(r.part.places.values()), records):

@@ -10,7 +10,7 @@ from ..errors import UnavailableError
 from ..host import Completed, cgroups
 from ..host.facts.audit import compare, facts
 from ..model.record import JsonValue, TrialRecord
-from ..model.study import ApplicationWorkload, CommandWorkload, SingleCopy
+from ..model.study import SingleCopy
 from ..node.arms.running_arm import RunningArm
 from ..node.node import Node
 from ..node.storage import look
@@ -26,10 +26,9 @@ def audit_arms(node: Node, arms: Sequence[RunningArm]) -> dict[str, dict[str, st
     """Return {arm: {fact: value}}, checked inside the first instance of every running arm."""
     host = node.machine.host
     ranks = dict.fromkeys(a.placement.ranks for a in arms)
-    own = [w for w in node.study.workloads if isinstance(w, CommandWorkload)]
-    names = dict.fromkeys(w.argv_on(n)[0] for w in own for n in ranks)
-    known = [w for w in node.study.workloads if isinstance(w, ApplicationWorkload)]
-    names |= dict.fromkeys(n for w in known for n in application(w.application).needs(choices(w)).programs)
+    names = dict.fromkeys(w.argv_on(n)[0] for w in node.study.commands for n in ranks)
+    for w in node.study.applications:
+        names |= dict.fromkeys(application(w.application).needs(choices(w)).programs)
     further = [host.which(name) or name for name in names]
     found: dict[str, dict[str, str]] = {}
     for a in arms:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 
 from ..model.plan import NextBlock, Work
 from ..model.record import TrialRecord
-from ..model.study import Arm, KernelWorkload, Study
+from ..model.study import Arm, Study
 from ..plan import VERIFIED_EVERY, make_block
 
 
@@ -63,7 +63,7 @@ def next_block(
     verified = {
         arm.name: frozenset(
             w.name
-            for k, w in enumerate(_kernels(study))
+            for k, w in enumerate(study.kernels)
             if verify_all
             or study.design.profile
             or (number + k) % VERIFIED_EVERY == 0
@@ -86,7 +86,7 @@ def next_block(
 def _left_out(
     study: Study, arm: Arm, settled: Mapping[str, frozenset[str]], verifications: Verifications
 ) -> frozenset[str]:
-    kernels = {w.name for w in _kernels(study)}
+    kernels = {w.name for w in study.kernels}
     return frozenset(
         name
         for name in settled.get(arm.name, frozenset()) & _workloads(study, arm)
@@ -96,7 +96,3 @@ def _left_out(
 
 def _workloads(study: Study, arm: Arm) -> frozenset[str]:
     return frozenset(w.name for w in study.workloads if arm.environment.takes(w.name))
-
-
-def _kernels(study: Study) -> Sequence[KernelWorkload]:
-    return [w for w in study.workloads if isinstance(w, KernelWorkload)]

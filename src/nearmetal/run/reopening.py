@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 from ..errors import RunError, UsageError
 from ..host.facts.provenance import boot_state, provenance
-from ..model.study import KernelWorkload, Study
+from ..model.study import Study
 from ..node.machine import Machine
 from ..node.node import Node, open_node
 from ..node.progress import Progress
@@ -36,7 +36,7 @@ def reopened_node(
                 f"{name} of this run cannot run here now: {absent[name]}", where=str(directory.path)
             )
     study, _ = without_unable(study.with_arms(plan.arms), backends)
-    if any(isinstance(w, KernelWorkload) for w in study.workloads) and not plan.work:
+    if any(w.sliced for w in study.workloads) and not plan.work:
         raise UsageError(
             "an older nearmetal made this run, and its time shares held other amounts of work",
             where=str(directory.path),

@@ -146,11 +146,7 @@ def _guest(backend: Backend) -> GuestSettings | None:
 
 def with_time_limit(study: Study, seconds: float) -> Study:
     """Set the time limit of each program run, in seconds."""
-    own = (
-        replace(w, time_limit=seconds) if isinstance(w, ApplicationWorkload | CommandWorkload) else w
-        for w in study.workloads
-    )
-    return replace(study, workloads=tuple(own))
+    return replace(study, workloads=tuple(w.limited_to(seconds) for w in study.workloads))
 
 
 def _attached(name: str, backend: Backend, attachments: Sequence[Attachment]) -> dict[str, Attachment]:

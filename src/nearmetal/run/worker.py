@@ -13,7 +13,7 @@ from ..host.counters.energy import energy_files
 from ..host.lock import machine_lock
 from ..model.plan import NextBlock
 from ..model.record import Claim, Status, TrialRecord
-from ..model.study import KernelWorkload, Study
+from ..model.study import Study
 from ..node.machine import Machine, new_label
 from ..node.node import Node, sweep
 from ..node.progress import Progress
@@ -194,8 +194,5 @@ def _kernels_of(study: Study, order: NextBlock) -> set[tuple[str, int]]:
         (w.name, arm.placement.ranks)
         for arm in study.arms()
         for w in study.workloads
-        if arm.name in arms
-        and isinstance(w, KernelWorkload)
-        and arm.environment.takes(w.name)
-        and order.runs(arm.name, w.name)
+        if arm.name in arms and w.sliced and arm.environment.takes(w.name) and order.runs(arm.name, w.name)
     }

@@ -20,7 +20,7 @@ import numpy as np
 
 from ...model.plan import Schedule
 from ...model.result import Attribution, Cell, Interval, TimePart, Verdict
-from ...model.study import ApplicationWorkload, Arm, CommandWorkload, KernelWorkload, Study
+from ...model.study import Arm, Study
 from ..fold.comparisons import Folded
 from ..fold.counts import TIMEOUTS, FloatArray
 from ..intervals.looks import carried_interval
@@ -156,29 +156,19 @@ def with_causes(
     return tuple(told(c) for c in cells)
 
 
-def _processes_of(workload: object) -> Callable[[Arm], int] | None:
-    if isinstance(workload, KernelWorkload):
-        return lambda arm: arm.placement.ranks
-    if isinstance(workload, ApplicationWorkload):
-        return lambda arm: arm.placement.ranks
-    if isinstance(workload, CommandWorkload):
-        several = workload.mpi or workload.per_task
-        return lambda arm: arm.placement.ranks if several else 1
-    return None
-
-
 def sides_of(
     study: Study, arms: Mapping[str, Arm], folded: Folded, cell: Cell
 ) -> tuple[CountedSide | None, CountedSide | None]:
     """Both sides of a cell. Both are None if the workload starts no processes of its own."""
-    count = next((_processes_of(w) for w in study.workloads if w.name == cell.workload), None)
-    if count is None:
+    workload = next((w for w in study.workloads if w.name == cell.workload), None)
+    if workload is None or workload.event:
         return None, None
 
     def one(name: str) -> CountedSide:
         trials = side_of(folded, (name, False), cell)
         rto = rto_or_least(trials.counts.smallest_rto)
-        return CountedSide(arm=arms[name], trials=trials, rto=rto, processes=count(arms[name]))
+        processes = workload.processes(arms[name].placement.ranks)
+        return CountedSide(arm=arms[name], trials=trials, rto=rto, processes=processes)
 
     return one(cell.arm), one(cell.baseline)
 
@@ -188,7 +178,7 @@ def find(
 ) -> CauseTotals | None:
     """Return the costs of the causes; None if the timed seconds of a block are unknown or without
     counters."""
-    if cell.metric in ("user", "system") and not _is_kernel(study, cell.workload):
+    if cell.metric in ("user", "system") and not _sliced(study, cell.workload):
         return None  # CPU time, of which no cause here is a part
     extra = extra_seconds(env.trials, base.trials)
     if extra.size == 0 or bool(np.isnan(extra).any()):
@@ -228,8 +218,8 @@ def same_work_of(env: CountedSide, base: CountedSide) -> tuple[FloatArray, Float
     return scale, base.trials.seconds * scale
 
 
-def _is_kernel(study: Study, workload: str) -> bool:
-    return any(w.name == workload and isinstance(w, KernelWorkload) for w in study.workloads)
+def _sliced(study: Study, workload: str) -> bool:
+    return any(w.name == workload and w.sliced for w in study.workloads)
 
 
 def _told(

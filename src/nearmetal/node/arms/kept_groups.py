@@ -12,7 +12,7 @@ from ...environments import Accounted, Backend, InstanceRequest
 from ...host import Host
 from ...host.counters.files import CounterFiles, cgroup_paths
 from ...model.environments.image import HOST
-from ...model.study import Arm, EventSubject, Limits, Study
+from ...model.study import Arm, Limits, Study
 from .seats import hostname, slot
 
 HELD_INSTANCES = 16
@@ -48,7 +48,7 @@ def kept_groups(
     stack: removes the groups when it is closed.
     Raises RunError.
     """
-    if any(isinstance(w, EventSubject) for w in study.workloads):
+    if any(w.event for w in study.workloads):
         return {}
     made: dict[str, Mapping[str, Path]] = {}
     for name, arm in arms.items():

@@ -12,7 +12,7 @@ from ...environments import Enclosed, Instance, InstanceRequest
 from ...environments.storage import Volume
 from ...errors import TrialFailedError, UnavailableError
 from ...host.namespaces import same_namespace
-from ...model.study import Arm, Attachment, EventSubject, Starts
+from ...model.study import Arm, Attachment, Starts
 from ...study_file.environments.backends import backends_that
 from ..storage import bound, make_inside, volumes
 from ..survey.preflight import seen_directories
@@ -161,7 +161,7 @@ def _request(trial: Trial, number: int, *, name: str | None = None) -> InstanceR
         tree=software.tree,
         user_namespace=node.user_namespace,
         base=node.bases.get(arm.environment.name),
-        first_process=any(isinstance(w, EventSubject) for w in node.study.workloads),
+        first_process=any(w.event for w in node.study.workloads),
         groups=kept.groups if (kept := node.kept.get(label)) is not None else {},
     )
 

@@ -10,7 +10,7 @@ from ...environments.guest import FRESH
 from ...errors import UsageError
 from ...host import Host
 from ...model.environments.image import HOST
-from ...model.study import ApplicationWorkload, Arm, CommandWorkload, Study
+from ...model.study import Arm, CommandWorkload, Study
 from ...workloads.applications.registry import application, choices
 from ..machine import Machine
 
@@ -44,8 +44,8 @@ def require_commands(arms: Iterable[Arm], study: Study, host: Host, directory: P
     working directory.
     """
     for arm in arms:
-        for w in study.workloads:
-            if not isinstance(w, CommandWorkload) or w.own_directory or not arm.environment.takes(w.name):
+        for w in study.commands:
+            if w.own_directory or not arm.environment.takes(w.name):
                 continue
             guest = arm.environment.guest
             if arm.environment.image == HOST and (guest is None or guest.disk is None):
@@ -82,11 +82,10 @@ def seen_directories(study: Study, arm: Arm, directory: Path) -> tuple[Path, ...
 
     directory: the working directory of nearmetal.
     """
-    own = [w for w in study.workloads if arm.environment.takes(w.name)]
-    commands = [w for w in own if isinstance(w, CommandWorkload)]
+    commands = [w for w in study.commands if arm.environment.takes(w.name)]
     programs = [w.argv_on(arm.placement.ranks)[0] for w in commands]
-    for w in own:
-        if isinstance(w, ApplicationWorkload):
+    for w in study.applications:
+        if arm.environment.takes(w.name):
             programs += application(w.application).needs(choices(w)).programs
     other_root = arm.environment.image != HOST
     paths = [Path(os.path.normpath(directory / p)) for p in programs if "/" in p]

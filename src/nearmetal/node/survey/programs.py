@@ -9,7 +9,7 @@ from pathlib import Path
 from ...errors import UnavailableError
 from ...host import Host, MissingValue
 from ...model.environments.image import HOST
-from ...model.study import ApplicationWorkload, Arm, Environment, Study
+from ...model.study import ApplicationWorkload, Arm, Environment, Study, Workload
 from ...workloads.applications.contract import Needs, Place
 from ...workloads.applications.registry import application, choices
 from ..machine import Hardware
@@ -79,8 +79,10 @@ def _own_memory(environment: Environment) -> int | None:
     return environment.limits.memory if environment.guest is None else environment.guest.memory
 
 
-def runs_mpi(workload: ApplicationWorkload, study: Study) -> bool:
-    """Return whether any arm starts the application by mpirun."""
+def runs_mpi(workload: Workload, study: Study) -> bool:
+    """Return whether any arm starts the workload by mpirun."""
+    if not isinstance(workload, ApplicationWorkload):
+        return workload.mpi
     known, given = application(workload.application), choices(workload)
     places = [
         place_of(workload, arm, study, Hardware(memory=1 << 30), Path("/"))
@@ -119,8 +121,8 @@ def require_programs(study: Study, image: str, find: Find, host: Host | None = N
     host: as in lacking().
     """
     takers = [e for e in study.environments if e.image == image]
-    for w in study.workloads:
-        if not isinstance(w, ApplicationWorkload) or not any(e.takes(w.name) for e in takers):
+    for w in study.applications:
+        if not any(e.takes(w.name) for e in takers):
             continue
         needs = application(w.application).needs(choices(w))
         missing = lacking(needs, find, host)

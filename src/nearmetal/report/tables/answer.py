@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from ...model.record import JsonValue
 from ...model.result import Analysis, Cell, Verdict
-from ...model.study import CommandWorkload, EventSubject, Study
+from ...model.study import Study
 from ...units import show, show_overhead
 from ..text import one_line, plural
 from .cells import SYMBOLS, ArmLabel, bounded, effect, margin_text, side
@@ -163,11 +163,11 @@ def _label(
 
 
 def _is_event(study: Study, workload: str) -> bool:
-    return any(w.name == workload and isinstance(w, EventSubject) for w in study.workloads)
+    return any(w.name == workload and w.event for w in study.workloads)
 
 
 def _is_command(study: Study, workload: str) -> bool:
-    return any(w.name == workload and isinstance(w, CommandWorkload) for w in study.workloads)
+    return any(w.name == workload for w in study.commands)
 
 
 def _baseline(cells: Sequence[Cell]) -> str:

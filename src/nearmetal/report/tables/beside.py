@@ -13,7 +13,7 @@ from ...model.profile import RankProfile
 from ...model.published import PublishedFigure, Quantity
 from ...model.record import JsonValue
 from ...model.result import Analysis, Cell, Interval
-from ...model.study import ApplicationWorkload, KernelWorkload, Study
+from ...model.study import Study
 from ...units import show, show_effect
 from ..seen import RecordIndex
 from ..text import one_line
@@ -118,16 +118,15 @@ def beside(
     """
     if study is None or analysis is None:
         return tuple(PrintedComparison(figure=f, found=(), lacking=f"not measured: {why}") for f in figures)
-    kernels = {w.name: w.kernel for w in study.workloads if isinstance(w, KernelWorkload)}
-    kernels |= {w.name: w.application for w in study.workloads if isinstance(w, ApplicationWorkload)}
+    ran = {w.name: w.ran for w in study.workloads if w.ran}
     lines = profile_lines(tuple(dict.fromkeys(places.values())), records)
-    return tuple(_one(f, places, kernels, analysis, lines) for f in figures)
+    return tuple(_one(f, places, ran, analysis, lines) for f in figures)
 
 
 def _one(
     f: PublishedFigure,
     places: Mapping[str, str],
-    kernels: Mapping[str, str],
+    ran: Mapping[str, str],
     analysis: Analysis,
     lines: Sequence[ProfileLine],
 ) -> PrintedComparison:
@@ -138,7 +137,7 @@ def _one(
         return PrintedComparison(
             figure=f, found=(), lacking="not measured: no such environment on this machine"
         )
-    wanted = {name for name, kernel in kernels.items() if kernel in f.workloads}
+    wanted = {name for name, what in ran.items() if what in f.workloads}
     if f.quantity in (Quantity.TIME, Quantity.TIME_SHARE):
         found = tuple(_phase(f, line) for line in lines if line.arm == arm and line.workload in wanted)
         return PrintedComparison(

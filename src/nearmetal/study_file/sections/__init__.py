@@ -3,6 +3,8 @@
 Validation, JSON Schema and `explain` are all made from these models. The package imports pydantic, so it is
 imported only when a file is read. Values arrive as text (see tree.py), lists and mappings; fields.py
 converts them to the types of the keys.
+
+The package does not read files, and does not know whether an environment works on this machine.
 """
 
 from __future__ import annotations
