@@ -1,4 +1,4 @@
-"""One tree in the forms that runtimes and other programs take.
+"""Converts one tree to the forms that runtimes and other programs need.
 
 Each form is made on first use and stored beside the tree. The same tree gives the same bytes.
 """

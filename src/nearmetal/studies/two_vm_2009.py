@@ -50,13 +50,13 @@ BARE = "bare"
 
 @dataclass(frozen=True, kw_only=True)
 class AvailableMachine:
-    """What the machine offers.
+    """The properties of the machine that the study uses.
 
     cpus: usable CPUs, in the order in which ranks use them.
     backend: backend of the instances.
     virtual: whether the instances are virtual machines.
     image: image of every arm.
-    notes: deviations from what the study asks for.
+    notes: deviations from the study.
     own: settings that only the backend has; None for the defaults.
     """
 

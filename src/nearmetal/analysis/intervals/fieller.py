@@ -1,5 +1,7 @@
-"""The ratio of two arithmetic means with Fieller's interval: for totals of cost, where the centre of ratios
-is not what is asked."""
+"""The ratio of two arithmetic means with Fieller's interval, for totals of cost.
+
+The centre of ratios would not be the ratio of totals.
+"""
 
 from __future__ import annotations
 
@@ -16,11 +18,13 @@ FloatArray = NDArray[np.float64]
 
 
 def fieller(numerator: FloatArray, denominator: FloatArray, confidence: float) -> Interval:
-    """mean(numerator) / mean(denominator) of paired values (same blocks, same length).
+    """Return mean(numerator) / mean(denominator) of paired values (same blocks, same length), with its
+    interval.
 
     The ends are the roots of (my^2 - q vy) r^2 - 2 (mx my - q cxy) r + (mx^2 - q vx) with q = t^2, variances
-    of means. Where the denominator does not differ from zero at this confidence, the set is not an interval
-    and infinite ends are given. Raises ValueError for unequal lengths or fewer than two pairs."""
+    of means. If the denominator does not differ from zero at this confidence, the set is not an interval, and
+    infinite ends are returned. Raises ValueError for unequal lengths or fewer than two pairs.
+    """
     n = numerator.size
     if n != denominator.size or n < 2:
         raise ValueError("the same two or more blocks are needed on both sides")

@@ -40,7 +40,7 @@ _BUFFER = 1 << 15  # the kernel sends no longer parts; a larger one would be map
 
 @dataclass(frozen=True, kw_only=True)
 class Qdisc:
-    """What a queueing discipline counts.
+    """The counters of a queueing discipline.
 
     device: index of its network device.
     drops, overlimits, requeues: packets since it was set up.

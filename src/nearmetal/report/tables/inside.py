@@ -1,4 +1,6 @@
-"""What was counted during a run, what could not be counted and why, and the cost of sampling, in words."""
+"""The counters that were read during a run, the missing ones with reasons, and the cost of sampling, in
+words.
+"""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from .floors import Floor, floors
 
 
 class Grade(StrEnum):
-    """How well the baseline, compared with itself, shows no difference."""
+    """How closely the baseline agrees with itself."""
 
     SOUND = "sound"
     NOISY = "noisy"

@@ -39,7 +39,10 @@ def part_keys() -> tuple[str, ...]:
 def containers_2015(
     setting: AvailableMachine, *, scale: Scale, seed: int, max_time: float, only: Sequence[str] = ()
 ) -> Series:
-    """only: keys of the parts to ask, all where it is empty."""
+    """Return the parts of the study as a series.
+
+    only: keys of the wanted parts; all if it is empty.
+    """
     asked = PartRequest(setting=setting, scale=scale, seed=seed)
     parts = tuple(make(asked) for key, make in _PARTS.items() if not only or key in only)
     return Series(

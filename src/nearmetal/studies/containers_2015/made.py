@@ -37,14 +37,14 @@ NATIVE, CONTAINER = "native", "container"
 
 @dataclass(frozen=True, kw_only=True)
 class AvailableMachine:
-    """What the machine offers.
+    """The properties of the machine that the study uses.
 
-    cores: usable ones, for there are never more containers than these.
-    container: their backend.
-    attachments: those of CURES that can be built.
-    lacking: why the others cannot.
+    cores: usable cores; a run has at most as many containers.
+    container: backend of the containers.
+    attachments: attachments of CURES that can be built.
+    lacking: why the other attachments cannot be built.
     functions: devices that have virtual functions (SR-IOV).
-    notes: what is not as the study would have it.
+    notes: deviations from the study.
     """
 
     cores: int
@@ -82,14 +82,17 @@ class PartRequest:
 
 @dataclass(frozen=True, kw_only=True)
 class Heading:
-    """Of a part. share: of the time of the whole study."""
+    """Heading of a part.
+
+    share: fraction of the time of the whole study.
+    """
 
     key: str
     title: str
     share: float
 
     def lacking(self, why: str) -> Part:
-        """The part where it cannot be asked."""
+        """Return a part that cannot be measured here, with the reason."""
         return Part(key=self.key, title=self.title, share=self.share, study=None, places={}, absent=why)
 
     def part(

@@ -1,4 +1,4 @@
-"""What the paper says of the network: the retransmission time-out, and the cures."""
+"""The parts of the study on the network: the retransmission timeout, and the cures for it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,9 @@ CURES = (Attachment.MACVLAN, Attachment.OVS, Attachment.SRIOV)
 
 
 def rto(asked: PartRequest) -> Part:
-    """Packets are lost: the least time-out of TCP as it is, and as the paper set it."""
+    """Return the part that compares TCP's default smallest RTO with the one that the paper set, with packet
+    loss.
+    """
     heading = Heading(key="rto", title="The retransmission time-out", share=0.12)
     setting, ranks = asked.setting, asked.setting.ranks
     if ranks < 2:
@@ -77,8 +79,11 @@ def cures(asked: PartRequest) -> Part:
 
 
 def ovs(asked: PartRequest) -> Part:
-    """Open vSwitch by itself: where it carries packets in user space, its blocks last up to ten times as long
-    as those of the other cures, and would leave these without a verdict."""
+    """Return the part on Open vSwitch alone.
+
+    If Open vSwitch carries packets in user space, its blocks take up to ten times as long as those of the
+    other cures. In one study, they would leave the other cures without a verdict.
+    """
     heading = Heading(key="ovs", title="The cures: Open vSwitch", share=0.14)
     if Attachment.OVS not in asked.setting.attachments:
         return heading.lacking(asked.setting.lacking.get(Attachment.OVS, "Open vSwitch was not looked for"))

@@ -24,7 +24,7 @@ def application_names() -> tuple[str, ...]:
 
 @lru_cache
 def application(name: str) -> Application:
-    """Raises UsageError where there is none of that name, or it does not load."""
+    """Return the application of this name. Raises UsageError if there is none, or if it cannot be loaded."""
     found: Application = plugins.load(GROUP, name, "application", UsageError)
     return found
 
@@ -46,7 +46,7 @@ def needs_storage(workload: ApplicationWorkload) -> bool:
 
 
 def metric_names(workload: ApplicationWorkload) -> tuple[str, ...]:
-    """Of every row that rows() can give."""
+    """Return the name of every metric that rows() can return."""
     own = (name for name, _, _ in application(workload.application).metrics(choices(workload)))
     return tuple(dict.fromkeys(("wall", "user", "system", "max_rss", "read", "written", *own)))
 
@@ -63,8 +63,12 @@ def rows(
     parts: Mapping[str, float] | None = None,
     accounts: Mapping[str, float] | None = None,
 ) -> tuple[Row, ...]:
-    """What it took and what it found; where it is not verified, every row is FAILED. parts: of a profiled
-    run, in place of what the application says itself; accounts: by the kernel, where it says nothing."""
+    """Return the rows of a run: the resources that it used, and the results that it reported.
+
+    If the results were verified as wrong, every row is FAILED.
+    parts: parts of a profiled run; they replace those that the application reports.
+    accounts: the kernel's accounts, used if the application reports none.
+    """
     own = {
         m.name: value_row(workload.name, m.name, m.unit, m.better, m.value, m.reason) for m in found.metrics
     }

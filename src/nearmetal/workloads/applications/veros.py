@@ -149,7 +149,7 @@ def _told(text: str) -> dict[str, JsonValue]:
 
 
 def _real(value: JsonValue) -> float | None:
-    """None for what is no finite number."""
+    """Return a finite number; None for any other value."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     try:
@@ -160,7 +160,11 @@ def _real(value: JsonValue) -> float | None:
 
 
 def _verified(choices: Choices, told: Mapping[str, JsonValue]) -> tuple[bool, str, str]:
-    """Heat and salt are where they came from; at the usual size also how the ocean ends."""
+    """Check that heat and salt are conserved; at the usual size also that the final state of the ocean is
+    right.
+
+    Returns (whether they are, expected, found).
+    """
     astray, means = told.get("astray"), told.get("means")
     own = {
         name: (_real(astray.get(name)), _real(means.get(name)))

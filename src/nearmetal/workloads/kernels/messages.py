@@ -1,4 +1,4 @@
-"""What the kernels that time messages have in common: their keys and what is taken from their slices."""
+"""Keys and results that all kernels that time messages share."""
 
 from __future__ import annotations
 

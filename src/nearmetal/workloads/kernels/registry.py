@@ -1,4 +1,4 @@
-"""The kernels by name: a workload's words for nm-micro, and rows out of what nm-micro answers."""
+"""The kernels by name: the arguments of nm-micro for a workload, and the rows from its output."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .contract import RATE, Kernel, KernelSetting, Metric, SliceWork, WorkKind
 
 
 def _described() -> Iterator[Kernel]:
-    """The kernels of every module beside this one that has `KERNELS`: no other file has to name them."""
+    """Return the kernels of every module in this package that defines `KERNELS`; no other file names them."""
     for found in pkgutil.iter_modules((str(Path(__file__).parent),)):
         yield from getattr(importlib.import_module(f"{__package__}.{found.name}"), "KERNELS", ())
 
@@ -53,8 +53,10 @@ def parameters(name: str) -> dict[str, Parameter]:
 
 
 def problems(name: str, params: Mapping[str, object]) -> dict[str, str]:
-    """What is wrong with a workload's params, by key; empty where all fit. Raises UsageError for an unknown
-    kernel."""
+    """Return the errors in a workload's params, by key; empty if there are none.
+
+    Raises UsageError for an unknown kernel.
+    """
     known = parameters(name)
     found: dict[str, str] = {}
     for key, value in params.items():
@@ -118,9 +120,12 @@ def _alone(kernel: Kernel, workload: KernelWorkload) -> bool:
 
 
 def rows(workload: KernelWorkload, slices: Sequence[SliceLine], verify: VerifyLine | None) -> tuple[Row, ...]:
-    """One row per metric, values by slice in the order measured. A failed verification fails every row of the
-    kernel and keeps its values; verify=None: none was asked for. Raises TrialFailedError where a slice is of
-    another kernel or lacks a part."""
+    """Return one row per metric, with values by slice in the order measured.
+
+    A failed verification fails every row of the kernel and keeps its values.
+    verify: result of the verification; None if none was requested.
+    Raises TrialFailedError if a slice belongs to another kernel or lacks a part.
+    """
     return tuple(_row(workload, metric, slices, verify) for metric in _metrics(workload))
 
 
@@ -185,7 +190,10 @@ def _row(
 
 
 def _reason(metric: Metric, asked: int, values: tuple[float, ...], verify: VerifyLine | None) -> str:
-    """Why the row fails; empty where it does not. values: of the usable slices."""
+    """Return why the row fails; empty if it does not.
+
+    values: values of the usable slices.
+    """
     if verify is not None and not verify.ok:
         return f"verification failed: expected {dict(verify.expected)}, found {dict(verify.found)}"
     if asked == 0:

@@ -1,5 +1,7 @@
-"""What ping-pong over TCP and over UDP have in common: sockets beside MPI, so that a layer can be compared
-with the layer below it."""
+"""Common parts of the TCP and UDP ping-pong kernels.
+
+They use sockets and not MPI, so that MPI can be compared with the layer below it.
+"""
 
 from __future__ import annotations
 
