@@ -133,6 +133,7 @@ def test_place_of_nm_rank() -> None:
         (SLICE, {"used": {"run_delay": -1}}, ">= 0"),
         (SLICE, {"used": []}, "Expected `object`"),
         (READY, {"places": [PLACE]}, "ranks 0 to 1"),
+        (READY, {"ranks": 10**15}, "ranks 0 to 999999999999999"),
         (READY, {"places": [PLACE, PLACE]}, "ranks 0 to 1"),
         (READY, {"ranks": 0}, "ranks"),
         (VERIFY, {"ok": 1}, "Expected `bool`"),

@@ -110,7 +110,8 @@ class ReadyLine(
     pages: tuple[PagesLine, ...]
 
     def __post_init__(self) -> None:
-        if [p.rank for p in self.placed] != list(range(self.ranks)):
+        # The number is compared first: a line may claim more ranks than a list of them has room for.
+        if len(self.placed) != self.ranks or any(p.rank != i for i, p in enumerate(self.placed)):
             raise ValueError(f"places are not those of ranks 0 to {self.ranks - 1}")
 
     @property
