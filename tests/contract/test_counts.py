@@ -152,8 +152,8 @@ def test_a_quota_shows_as_throttled_seconds(tools: Tools, tmp_path: Path) -> Non
         assert throttled is not None and delay is not None
         return throttled, delay, whole - report.user + 0.1  # a period of the quota more
 
-    # The kernel counts throttled time as run delay, too: what analysis.causes takes off again. Where other work
-    # takes the CPU, the group is throttled while it does not run.
+    # The kernel counts throttled time as run delay, too: what analysis.causes takes off again. If other work
+    # takes the CPU, the group is throttled while it does not wait.
     one_fits(measure, lambda m: 0 < m[0] <= m[2] and m[1] > 0.8 * m[0], attempts=6)
 
 
