@@ -27,11 +27,11 @@ def escape(text: str) -> str:
 def markdown_text(study: Study, analysis: Analysis, inside: InsideRecord = NOTHING) -> str:
     """Return question, answer, trust, one table per comparison, unused data, and how to read the table."""
     noise = analysis.noise_floor
-    wider = "".join(f" {f.group}: {f.wider}." for f in floors(study, noise) if f.wider)
+    wider = "".join(f" {escape(f'{f.group}: {f.wider}')}." for f in floors(study, noise) if f.wider)
     parts = [
         f"# {escape(question_text(study, analysis))}",
         escape(answer_sentence(study, analysis)),
-        f"Noise: {escape(trust_in(study, noise).sentence)}.{escape(wider)} "
+        f"Noise: {escape(trust_in(study, noise).sentence)}.{wider} "
         f"{plural(analysis.blocks, 'round')} in {show_clock(analysis.elapsed)}, seed {analysis.seed:x}.",
         *(table for group in verdict_table(study, analysis) for table in _tables(group)),
         "\n".join(f"- {escape(s)}" for line in legend(analysis) for s in line.split("   ")),

@@ -77,14 +77,15 @@ def summary_text(
             out.append("\n".join(_wrap(f"{name} was not measured: {why}", width)) + "\n", style="dim")
         out.append("\n")
     if found is not None and any(bounded(c) for c in analysis.cells):
-        _table(out, found, width)
+        intervals = _table(out, found, width)
         margin = margin_text(max(c.margin for c in analysis.cells)).removeprefix("±")
         confidence = f"{max(c.confidence for c in analysis.cells) * 100:.3g} %"
         unsure = any(c.verdict is Verdict.INCONSISTENT for c in analysis.cells)
         changed = ", ! changed while it was measured" if unsure else ""
         legend = (
             f"▲ slower by more than {margin}, ▼ faster, = within {margin}, ? open{changed}. "
-            f"Figures are extra time, for rates too, with {confidence} intervals."
+            "Figures are extra time, for rates too"
+            + (f", with {confidence} intervals." if intervals else f"; {confidence} intervals: --all.")
         )
         out.append("\n".join(_wrap(legend, width)) + "\n", style="dim")
     _labelled(out, "Noise", noise_sentence(study, analysis), width, alert=not analysis.noise_floor.trusted)
@@ -136,24 +137,27 @@ def _fitting(a: ArmAnswer, width: int, most: int) -> list[str]:
     return lines
 
 
-def _table(out: Text, found: Answer, width: int) -> None:
+def _table(out: Text, found: Answer, width: int) -> bool:
+    """Print the table, and return whether it shows intervals."""
     arms = found.arms[:MOST_ARMS]
     rows = found.rows[:MOST_ROWS]
+    intervals = True
     if len(arms) > 3 and len(rows) <= 2:
         _ranking(out, rows, arms, found.baseline.environment)
     else:
-        for with_intervals in (True, False):
-            lines = _grid(found, rows, arms, intervals=with_intervals)
+        for intervals in (True, False):
+            lines = _grid(found, rows, arms, intervals=intervals)
             if max(_columns(text) for line in lines for text in ["".join(t for t, _ in line)]) <= width:
                 break
         else:
             for arm in arms:
                 out.append(f"{arm.name}\n", style="bold")
                 _print(out, _grid(found, rows, [arm], intervals=True)[1 + bool(arm.where) :])
-            return
+            return True
         _print(out, lines)
     if len(found.rows) > len(rows):
         out.append(f"… and {plural(len(found.rows) - len(rows), 'row')} more: --all\n", style="dim")
+    return intervals
 
 
 _Line = list[tuple[str, str]]

@@ -305,7 +305,7 @@ def glossary(analysis: Analysis) -> Markup:
         (
             "[low … high]",
             f"A {confidence} interval from the exact signed-rank test at times fixed beforehand, intersected "
-            "over these times: valid however often one looks and whenever one stops.",
+            "over these times: valid at every time at which a run may end.",
         ),
         (
             "= equivalent",
@@ -314,8 +314,9 @@ def glossary(analysis: Analysis) -> Markup:
         ),
         (
             "noise floor",
-            "The baseline against itself (A/A), measured in the same rounds. Where it is not equivalent, no "
-            "number of the study is to be trusted.",
+            "The baseline against itself (A/A), measured in the same rounds. Sound: it is equivalent in all "
+            "metrics. Noisy: it may differ by more than the margin, and costs below that cannot be seen. "
+            "Not trustworthy: it differs from itself, and so no number of the study is to be trusted.",
         ),
         ("! inconsistent", "Intervals of different times do not meet: the machine changed during the run."),
     )

@@ -176,7 +176,10 @@ def _baseline(cells: Sequence[Cell]) -> str:
     if not values or len(units) > 1:
         return ""
     low, high = (one_line(show(v, cells[0].unit)) for v in (min(values), max(values)))
-    return low if low == high or len({c.metric for c in cells}) == 1 else f"{low} … {high}"
+    if low == high or len({c.metric for c in cells}) == 1:
+        return low
+    (number, _, unit), (_, _, other) = low.partition(" "), high.partition(" ")
+    return f"{number} … {high}" if unit == other else f"{low} … {high}"
 
 
 def _by_arm(cells: Sequence[Cell]) -> dict[str, tuple[Cell, ...]]:
