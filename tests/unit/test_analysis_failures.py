@@ -17,7 +17,7 @@ from nearmetal.analysis.intervals.sign import sign_interval
 from nearmetal.analysis.intervals.signed_rank import LIST_UP_TO, Walsh, critical
 from nearmetal.model.change import replace
 from nearmetal.model.plan import GROWING
-from nearmetal.model.record import Status
+from nearmetal.model.record import Status, cause_of
 from nearmetal.model.result import Cell, Verdict
 from nearmetal.model.study import Better, Design, Environment, KernelWorkload, Placement, Study
 from nearmetal.plan import make_plan
@@ -177,3 +177,10 @@ def test_without_detail_the_verdict_is_the_same() -> None:
         short.reason,
         short.decided_block,
     )
+
+
+def test_the_cause_of_a_failure_is_the_same_in_every_block() -> None:
+    said = [f"results/my run-1/logs/{n}.native~1x2: ring: ended with 3: no licence" for n in (1, 2)]
+    assert {cause_of(text) for text in said} == {"ring: ended with 3: no licence"}
+    assert cause_of("results/x/logs/1.native~1x2") == "results/x/logs/1.native~1x2"
+    assert cause_of("the trial failed") == "the trial failed"

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from tests.golden import sample_analysis as sample
 
-from nearmetal.model.result import Analysis, Cell, Verdict
+from nearmetal.model.result import Analysis, Cell, Unused, Verdict
 from nearmetal.model.study import CommandWorkload, Environment, Study
 from nearmetal.report.forms.summary import LINES, WIDTH, summary_text
 from nearmetal.report.tables.answer import answer, figures
@@ -140,3 +140,10 @@ def test_what_is_left_to_settle_is_said_to_be_beside_the_sentences() -> None:
     everything = tuple(replace(c, verdict=Verdict.NONE, seconds_needed=600.0) for c in analysis.cells)
     shown = text(study, replace(analysis, cells=everything))
     assert "are settled" not in shown and "about 20 min more settle 1 of 2 open figures" in shown
+
+
+def test_without_anything_to_compare_the_failure_is_said() -> None:
+    lost = Unused(what="trials of a/1", reason="ring: ended with 3: no licence", count=9, failed=True)
+    shown = text(sample.study(), replace(sample.analysis(), cells=(), unused=(lost,)))
+    assert "Failed: ring: ended with 3: no licence" in shown
+    assert "Next    read results/quick/logs" in shown and "every figure is decided" not in shown

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from ..model.plan import Plan
-from ..model.record import TOO_SHORT, Head, Status, TrialRecord
+from ..model.record import TOO_SHORT, Head, Status, TrialRecord, cause_of
 from ..model.result import Analysis, Unused
 from ..model.study import Study, quantiles_of
 from .causes.attribution import attribute
@@ -144,13 +144,17 @@ def _not_measured(
         Unused(what=name, reason="no trial of this environment in a complete round", count=0)
         for name in absent
     ]
-    trials = Counter((arm, reason) for (arm, _), by in folded.silent.items() for reason in by.values())
+    trials = Counter(
+        (arm, cause_of(reason)) for (arm, _), by in folded.silent.items() for reason in by.values()
+    )
     out += [
         Unused(what=f"trials of {arm}", reason=reason, count=n, failed=True)
         for (arm, reason), n in trials.items()
     ]
     rows = Counter(
-        (side[0], ".".join(row), reason) for (side, row), by in folded.lost.items() for reason in by.values()
+        (side[0], ".".join(row), cause_of(reason))
+        for (side, row), by in folded.lost.items()
+        for reason in by.values()
     )
     out += [
         Unused(what=f"{arm}: {row}", reason=reason, count=n, failed=not reason.endswith(TOO_SHORT))

@@ -258,3 +258,12 @@ class TrialRecord(
     facts: Mapping[str, Mapping[str, JsonValue]] = msgspec.field(default_factory=dict)
     members: int = 0
     left_out: tuple[str, ...] = ()
+
+
+_LOGS = "/logs/"
+
+
+def cause_of(reason: str) -> str:
+    """Return why a trial or a row failed, without the directory of its logs, which differs between trials."""
+    _, inside, rest = reason.partition(_LOGS)
+    return (rest.partition(": ")[2] or reason) if inside else reason

@@ -14,7 +14,7 @@ from ..host.facts.boot_records import boot_records
 from ..host.facts.provenance import provenance
 from ..host.lock import machine_lock
 from ..meters.inside import counted_everywhere, inside_record, offered_events
-from ..model.record import TOO_SHORT, JsonValue, TrialRecord, block_seconds
+from ..model.record import TOO_SHORT, JsonValue, TrialRecord, block_seconds, cause_of
 from ..model.result import Analysis
 from ..model.study import Study
 from ..node.bases import base_record
@@ -246,7 +246,7 @@ class _Loop:
             self._study, make_plan(self._study, schedule=self._plan.schedule, started=self._plan.started)
         )
         self._verifications = Verifications()
-        self._told: set[str] = set()
+        self._told: set[object] = set()
         self._records = list(directory.trials())
         self._attempts = last_attempts(self._records)
         members = len(make_block(self._study, REHEARSAL).trials)
@@ -294,7 +294,8 @@ class _Loop:
                 return self._study.design.time_is_up
             sampler = self._worker.recording.sampler
             if sampler is not None and sampler.problem is not None:
-                self._tell_once(f"no more samples: {sampler.problem}")
+                said = f"no more samples: {sampler.problem}"
+                self._tell_once(said, said)
             if seconds and roofs.step(self._elapsed()):
                 self._directory.write_roofs(roofs.roofs())
             number = next(n for n in count(number + 1) if n not in self._done)
@@ -340,9 +341,12 @@ class _Loop:
         whole = []
         for record in self._worker.run(order):
             whole.append(record)
-            for reason in (record.reason, *(r.reason and f"{r.workload}: {r.reason}" for r in record.rows)):
+            reasons = {(record.arm, "", cause_of(record.reason)): record.reason}
+            for r in record.rows:
+                reasons[record.arm, r.workload, cause_of(r.reason)] = r.reason and f"{r.workload}: {r.reason}"
+            for key, reason in reasons.items():
                 if reason and not reason.endswith(TOO_SHORT):
-                    self._tell_once(f"{record.arm} failed: {reason}")
+                    self._tell_once(key, f"{record.arm} failed: {reason}")
         self._records += whole
         self._done.add(number)
         self._saw(order.slices, whole)
@@ -355,10 +359,11 @@ class _Loop:
     def _elapsed(self) -> float:
         return time.monotonic() - self._begin
 
-    def _tell_once(self, text: str) -> None:
-        """Report each text only once: a workload that fails every time would otherwise drown the rest."""
-        if text not in self._told:
-            self._told.add(text)
+    def _tell_once(self, key: object, text: str) -> None:
+        """Report a text only once for each key: a workload that fails every time would otherwise drown the
+        rest."""
+        if key not in self._told:
+            self._told.add(key)
             self._progress.note(text)
 
     def _tell_block(self, analysis: Analysis, seconds: float) -> None:

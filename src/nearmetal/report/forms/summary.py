@@ -14,7 +14,7 @@ from ...records.disk import analyze_line, resume_line
 from ...units import show_clock
 from ..tables.answer import Answer, AnswerRow, ArmAnswer, Figures, answer, figures, noise_sentence
 from ..tables.cells import bounded, emulation_warnings, margin_text, question_text
-from ..text import MUCH_TIME, plural, show_length
+from ..text import MUCH_TIME, one_line, plural, show_length
 from .columns import columns as _columns
 from .columns import cut as _cut
 from .columns import pad as _pad
@@ -27,6 +27,8 @@ LINES = 30
 WIDTH = 100
 """Maximum number of columns, also on a wider terminal."""
 MOST_ROWS, MOST_ARMS = 14, 8
+MOST_REASONS = 3
+"""Most reasons of failures that are shown if there is nothing to compare."""
 _GAP = "  "
 VERDICT_STYLES = {
     Verdict.SLOWER: "bold red",
@@ -71,6 +73,8 @@ def summary_text(
     found = answer(study, analysis)
     if found is None:
         out.append("Nothing could be compared yet.\n")
+        for why in list(dict.fromkeys(u.reason for u in analysis.unused if u.failed))[:MOST_REASONS]:
+            out.append("\n".join(_wrap(f"Failed: {one_line(why)}", width)) + "\n", style="bold red")
     else:
         _sentences(out, found, width)
         for name, why in absent.items():
@@ -241,6 +245,9 @@ def _print(out: Text, lines: Sequence[_Line]) -> None:
 def _next(analysis: Analysis, found: Answer | None, results_dir: str) -> tuple[str, str]:
     """Return the next step and its command; '' if everything is decided."""
     open_cells = analysis.undecided
+    if not analysis.cells:
+        failed = any(u.failed for u in analysis.unused)
+        return (f"read {shlex.quote(results_dir)}/logs" if failed else ""), ""
     if not open_cells:
         changes = sum(c.attribution is not None and bool(c.attribution.change) for c in analysis.cells)
         if not changes:
