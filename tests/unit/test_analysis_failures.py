@@ -183,4 +183,6 @@ def test_the_cause_of_a_failure_is_the_same_in_every_block() -> None:
     said = [f"results/my run-1/logs/{n}.native~1x2: ring: ended with 3: no licence" for n in (1, 2)]
     assert {cause_of(text) for text in said} == {"ring: ended with 3: no licence"}
     assert cause_of("results/x/logs/1.native~1x2") == "results/x/logs/1.native~1x2"
-    assert cause_of("the trial failed") == "the trial failed"
+    own = "ring: ended with 1: cannot open /var/logs/ring: Permission denied"
+    assert cause_of(own) == own
+    assert cause_of(f"results/x/logs/1.native~1x2: {own}") == own

@@ -264,6 +264,11 @@ _LOGS = "/logs/"
 
 
 def cause_of(reason: str) -> str:
-    """Return why a trial or a row failed, without the directory of its logs, which differs between trials."""
-    _, inside, rest = reason.partition(_LOGS)
-    return (rest.partition(": ")[2] or reason) if inside else reason
+    """Return why a trial or a row failed, without the directory of its logs, which differs between trials.
+
+    Only a directory at the beginning is left out: a program's own message may name another one.
+    """
+    before, inside, rest = reason.partition(_LOGS)
+    if not inside or ": " in before:
+        return reason
+    return rest.partition(": ")[2] or reason
