@@ -4,7 +4,6 @@ import json
 import os
 import re
 import shlex
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -55,8 +54,10 @@ def test_a_mistake_ends_at_once_and_says_what_to_do(
     assert "Traceback" not in done.stderr
 
 
-@pytest.mark.skipif(shutil.which("docker") is not None, reason="Docker may work here")
-def test_with_nothing_left_to_compare_nothing_is_measured(here: Path) -> None:
+def test_with_nothing_left_to_compare_nothing_is_measured(
+    here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DOCKER_HOST", f"unix://{here}/no-daemon.sock")
     done = nearmetal("weigh", "native", "docker", "--", "./program.sh", cwd=here)
     assert done.returncode == 3 and "nothing is left to compare with native" in done.stderr
     assert not (here / "results").exists()

@@ -58,7 +58,8 @@ EventSection = section_of(
     first={SUBJECT: _SUBJECT},
     last=_sweeps({"count": [1, 10, 100]}, {"count": [1, 10]}),
 )
-NpbSection = section_of(
+# Made before the section that contains it, which takes it with the keys of sweeps.
+section_of(
     NpbBinary,
     last=_sweeps({"benchmark": ["cg", "lu"]}, {"benchmark": ["cg", "lu"], "class": ["B", "A"]}),
 )
