@@ -109,7 +109,7 @@ def test_drops_by_place_most_first() -> None:
     telling = CountsBuilder()
     for record in (replace(first, network=network_), replace(second, network={})):
         telling.add(record)
-    counts = telling.counts()
+    counts = telling.counts({})
     found = counts.drops(counts.places(np.array([1, 2, 3])))
     assert list(found.items()) == [
         ("queueing discipline tbf on port1 of hub", 37.0),

@@ -96,7 +96,7 @@ def test_pieces_and_processes_change_nothing(
     asked, trials = wanted(STUDY), directory.trials()
     whole = fold(asked, PLAN, list(trials))
     assert whole.torn == 1 and len(whole.blocks) == 39 and whole.wrong == 1
-    monkeypatch.setattr(folding, "PIECE", 3000)
+    monkeypatch.setattr(folding, "LARGEST_PIECE", 3000)
     if processes:
         monkeypatch.setattr(folding, "WORTH_PROCESSES", 0)
     found = folding.fold_trials(PLAN, asked, trials)
@@ -111,7 +111,7 @@ def test_a_corrupt_record_is_told_whoever_reads_it(
     lines = file.read_bytes().splitlines(keepends=True)
     lines[30] = lines[30].replace(b'"rows":[', b'"rows":[7,')
     file.write_bytes(b"".join(lines))
-    monkeypatch.setattr(folding, "PIECE", 3000)
+    monkeypatch.setattr(folding, "LARGEST_PIECE", 3000)
     monkeypatch.setattr(folding, "WORTH_PROCESSES", 0)
     with pytest.raises(RecordsError) as e:
         analysed(directory)
@@ -122,7 +122,7 @@ def test_what_a_process_did_not_finish_is_done_here(
     directory: ResultsDirectory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked, trials = wanted(STUDY), directory.trials()
-    monkeypatch.setattr(folding, "PIECE", 3000)
+    monkeypatch.setattr(folding, "LARGEST_PIECE", 3000)
     monkeypatch.setattr(folding, "WORTH_PROCESSES", 0)
     monkeypatch.setattr(folding, "_work", dies)
     found = folding.fold_trials(PLAN, asked, trials)
@@ -134,7 +134,7 @@ def dies(*_: object) -> None:
 
 
 def test_how_far_reading_is_is_told(directory: ResultsDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(folding, "PIECE", 3000)
+    monkeypatch.setattr(folding, "LARGEST_PIECE", 3000)
     told: list[float] = []
     analysed(directory, told.append)
     assert len(told) > 5 and told == sorted(told) and told[-1] == 1

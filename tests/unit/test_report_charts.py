@@ -195,7 +195,7 @@ def test_of_a_long_run_some_trials_are_read_and_the_report_says_so(tmp_path: Pat
     index = RecordIndex(read_trials([file]))
     seen = index.seen("native/one")
     assert index.count("native/one") == seen.of == 1800
-    assert len(index.trials("native/one")) == seen.trials == 451  # every fourth, and the last
+    assert len(index.trials("native/one")) == seen.trials == 226  # every eighth, and the last
     ((_, said),) = seen.transports
-    assert share_text(said, seen) == "in 451 of 451 trials looked at"
+    assert share_text(said, seen) == "in 226 of 226 trials looked at"
     assert index.trial("native/one", 1799) is not None

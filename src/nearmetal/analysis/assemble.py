@@ -5,8 +5,9 @@ used.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from typing import Protocol
 
 from ..model.plan import Plan
 from ..model.record import TOO_SHORT, Head, Status, TrialRecord, cause_of
@@ -22,6 +23,14 @@ from .fold.comparisons import Folded, fold
 from .fold.pieces import FoldRequest, asked_of
 from .fold.slices import RowName
 from .noise_floor import disturbances, noise_floor
+
+
+class Each(Protocol):
+    """A map() over questions, in their order."""
+
+    def __call__(
+        self, answer: Callable[[Question], JudgedCell | None], questions: Iterable[Question], /
+    ) -> Iterable[JudgedCell | None]: ...
 
 
 def analyse(study: Study, plan: Plan, records: Sequence[TrialRecord], *, detail: bool = True) -> Analysis:
@@ -42,11 +51,18 @@ def wanted(study: Study, *, detail: bool = True) -> FoldRequest:
 
 
 def conclude(
-    study: Study, plan: Plan, heads: Sequence[Head], folded: Folded, *, detail: bool = True
+    study: Study,
+    plan: Plan,
+    heads: Sequence[Head],
+    folded: Folded,
+    *,
+    detail: bool = True,
+    each: Each = map,
 ) -> Analysis:
     """Return the same as analyse() for a run whose records are already folded.
 
     heads: the heads of all records of the run.
+    each: answers the questions, which do not depend on each other, as map() does; possibly in threads.
     """
     clock = Clock(heads, plan.started)
     questions = _questions(study, folded)
@@ -62,7 +78,7 @@ def conclude(
             detail=detail,
         )
 
-    answers = [a for a in map(answered, questions) if a is not None]
+    answers = [a for a in each(answered, questions) if a is not None]
     compared = [a for a in answers if a.cell.arm != a.cell.baseline]
     cells = tuple(a.cell for a in compared)
     if detail:

@@ -19,9 +19,11 @@ from ..errors import NearmetalError
 from ..model.plan import Plan
 from ..records import Trials
 
-PIECE = 12 << 20
+SMALLEST_PIECE, LARGEST_PIECE = 12 << 20, 48 << 20
 """Bytes of records that are folded at once: enough to make numpy efficient, and few enough to fit in
 memory."""
+PIECES = 4
+"""Pieces for each process, so that all end at about the same time."""
 WORTH_PROCESSES = 48 << 20
 """Bytes of records from which further processes are started. Starting one takes some tenths of a second."""
 
@@ -40,7 +42,7 @@ class _Task:
     def fold(self, asked: FoldRequest) -> Piece:
         """Fold the trials. Raises RecordsError if a record is corrupt."""
         with uncollected():
-            return fold_piece(asked, self.used, self.others)
+            return fold_piece(asked, self.used.data(), self.others.data())
 
 
 def fold_trials(
@@ -53,9 +55,12 @@ def fold_trials(
     Raises RecordsError if a record is corrupt.
     """
     choice = choose(plan, trials.heads)
-    tasks = list(_tasks(choice, trials))
-    processes = min(len(os.sched_getaffinity(0)), len(tasks))
-    if processes < 2 or sum(h.length for h in trials.heads) < WORTH_PROCESSES:
+    size = sum(h.length for h in trials.heads)
+    processes = len(os.sched_getaffinity(0))
+    piece = min(max(size // (PIECES * processes), SMALLEST_PIECE), LARGEST_PIECE)
+    tasks = list(_tasks(choice, trials, piece))
+    processes = min(processes, len(tasks))
+    if processes < 2 or size < WORTH_PROCESSES:
         return joined_pieces(choice, _counted((task.fold(asked) for task in tasks), len(tasks), told))
     with _workers(processes, asked) as workers:
         return joined_pieces(choice, _counted(_spread(tasks, workers, asked), len(tasks), told))
@@ -85,22 +90,22 @@ def uncollected() -> Iterator[None]:
             gc.enable()
 
 
-def _tasks(choice: Choice, trials: Trials) -> Iterator[_Task]:
+def _tasks(choice: Choice, trials: Trials, piece: int) -> Iterator[_Task]:
     none = trials.some(())
-    for blocks in _batches(choice.used, trials):
+    for blocks in _batches(choice.used, trials, piece):
         yield _Task(used=trials.some(blocks), others=none)
-    for places in _batches([(at,) for at in choice.others], trials):
+    for places in _batches([(at,) for at in choice.others], trials, piece):
         yield _Task(used=none, others=trials.some(places))
 
 
-def _batches(groups: Iterable[Sequence[int]], trials: Trials) -> Iterator[list[int]]:
-    """Join groups of places until their lines make a piece."""
+def _batches(groups: Iterable[Sequence[int]], trials: Trials, piece: int) -> Iterator[list[int]]:
+    """Join groups of places until their lines make a piece of so many bytes."""
     batch: list[int] = []
     size = 0
     for group in groups:
         batch += group
         size += sum(trials.heads[at].length for at in group)
-        if size >= PIECE:
+        if size >= piece:
             yield batch
             batch, size = [], 0
     if batch:

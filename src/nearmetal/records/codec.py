@@ -8,18 +8,21 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from typing import cast
+from typing import TypeVar, cast
 
 import msgspec
 
 from ..errors import RecordsError
-from ..model.record import JsonValue, Row, TrialRecord
+from ..model.record import JsonValue, Row, TrialData, TrialRecord
+
+Record = TypeVar("Record", TrialRecord, TrialData)
 
 SCHEMA = 1
 _HEAD = b'{"schema":%d,' % SCHEMA
 
 _encoder = msgspec.json.Encoder()
 _decoder = msgspec.json.Decoder(TrialRecord)
+_data_decoder = msgspec.json.Decoder(TrialData)
 
 
 class Malformed(ValueError):
@@ -61,9 +64,21 @@ def from_line(line: bytes) -> TrialRecord:
 
     Raises Malformed, or UnknownSchema.
     """
+    return _decoded(_decoder, line)
+
+
+def data_from_line(line: bytes) -> TrialData:
+    """Return what the analysis uses of the record of one line.
+
+    Raises Malformed, or UnknownSchema.
+    """
+    return _decoded(_data_decoder, line)
+
+
+def _decoded(decoder: msgspec.json.Decoder[Record], line: bytes) -> Record:
     rest = b"{" + line[len(_HEAD) :] if line.startswith(_HEAD) else _without_schema(line)
     try:
-        record = _decoder.decode(rest)
+        record = decoder.decode(rest)
     except (ValueError, RecursionError) as e:  # includes msgspec.DecodeError
         raise Malformed(str(e)) from e
     for row in record.rows:

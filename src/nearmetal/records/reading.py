@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import BinaryIO, overload
+from typing import BinaryIO, TypeVar, overload
 
 import msgspec
 
 from ..errors import RecordsError
-from ..model.record import Claim, Head, Status, TrialRecord, claim_of, counting
-from .codec import Malformed, UnknownSchema, from_line
+from ..model.record import Claim, Head, Status, TrialData, TrialRecord, claim_of, counting
+from .codec import Malformed, UnknownSchema, data_from_line, from_line
 from .writer import is_whole
+
+Record = TypeVar("Record", TrialRecord, TrialData)
 
 _BUFFER, _SCAN_BUFFER = 1 << 16, 1 << 20
 
@@ -85,6 +87,13 @@ class Trials(Sequence[TrialRecord]):
 
     def read(self, which: Iterable[int]) -> Iterator[TrialRecord]:
         """Yield some of the records, in this order."""
+        return self._read(which, from_line)
+
+    def data(self) -> Iterator[TrialData]:
+        """Yield what the analysis uses of all records."""
+        return self._read(range(len(self)), data_from_line)
+
+    def _read(self, which: Iterable[int], decode: Callable[[bytes], Record]) -> Iterator[Record]:
         with ExitStack() as stack:
             opened: dict[int, BinaryIO] = {}
             for at in which:
@@ -97,7 +106,7 @@ class Trials(Sequence[TrialRecord]):
                     line = opened[head.file].read(head.length)
                 except OSError as e:
                     raise _unreadable(path, e) from e
-                yield _record(line, path, head.line)
+                yield _record(decode, line, path, head.line)
 
     def some(self, which: Iterable[int]) -> Trials:
         """Return some of the records, in this order."""
@@ -188,7 +197,7 @@ def _stored(
     found = _HEAD.match(line)
     members = _members(line) if found is not None else None
     if found is None or members is None:
-        r = _record(line, path, number)
+        r = _record(from_line, line, path, number)
         return StoredTrial(
             file=file,
             line=number,
@@ -245,9 +254,9 @@ def _unreadable(path: Path, e: OSError) -> RecordsError:
     return RecordsError(f"cannot be read: {e.strerror or e}", where=str(path))
 
 
-def _record(line: bytes, path: Path, number: int) -> TrialRecord:
+def _record(decode: Callable[[bytes], Record], line: bytes, path: Path, number: int) -> Record:
     try:
-        return from_line(line)
+        return decode(line)
     except Malformed as e:
         raise RecordsError(
             f"corrupt record: {e}",

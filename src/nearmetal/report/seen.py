@@ -16,8 +16,9 @@ from ..records import heads_of
 from ..units import show
 from .text import one_line, plural, thin
 
-LOOKED_AT = 500
-"""About the largest number of trials of an arm that are read to find out how they ran."""
+LOOKED_AT = 250
+"""About the largest number of trials of an arm that are read to find out how they ran. As many as the charts
+of a cell draw, so that mostly the same records are read."""
 MOST_KEPT = 4096
 """Largest number of records that are kept in memory after they were read."""
 

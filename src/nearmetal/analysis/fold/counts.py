@@ -15,7 +15,7 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from ...model.record import Connection, Row, Status, TrialRecord
+from ...model.record import Connection, Status, TrialData, TrialRecord
 from ...model.scope import NODE, TIMED, Scope
 
 FloatArray = NDArray[np.float64]
@@ -109,9 +109,8 @@ class CountsBuilder:
         self._disturbance = _Columns()
         self._counters = _Columns(_of_timed_part)
         self._network = _Columns(_of_trouble)
-        self._counted = _Columns()
 
-    def add(self, record: TrialRecord) -> None:
+    def add(self, record: TrialRecord | TrialData) -> None:
         """Add one trial. The trial itself is not kept."""
         at = len(self._blocks)
         self._blocks.append(record.block)
@@ -122,13 +121,20 @@ class CountsBuilder:
         self._disturbance.add(at, {"": record.disturbance})
         self._counters.add(at, record.counters)
         self._network.add(at, record.network)
-        self._counted.add(at, {"": _counted_seconds(record.rows)})
 
-    def counts(self) -> Counts:
-        """Return the counts of all trials so far."""
+    @property
+    def blocks(self) -> IntArray:
+        """Return the block of each trial so far."""
+        return np.array(self._blocks, dtype=np.int64)
+
+    def counts(self, counted: Mapping[str, FloatArray]) -> Counts:
+        """Return the counts of all trials so far.
+
+        counted: see Counts.
+        """
         n = len(self._blocks)
         return Counts(
-            blocks=np.array(self._blocks, dtype=np.int64),
+            blocks=self.blocks,
             good=np.array(self._good, dtype=np.bool_),
             networked=np.array(self._networked, dtype=np.bool_),
             rto=np.array(self._rto, dtype=np.float64),
@@ -136,7 +142,7 @@ class CountsBuilder:
             disturbance=_named(self._disturbance.columns(n)),
             counters=self._counters.columns(n),
             network=self._network.columns(n),
-            counted=_named(self._counted.columns(n)),
+            counted=counted,
         )
 
 
@@ -251,25 +257,6 @@ def place_of(of: Scope, counter: str) -> str | None:
     if counter in _SOCKET_BUFFERS:
         return f"socket buffers of {where}"
     return f"IP of {where}" if counter in _IP else None
-
-
-def _counted_seconds(rows: Sequence[Row]) -> dict[str, float]:
-    """Return seconds by workload: its wall time if that was measured, else the sum over its slices.
-
-    Metrics of the same slices have equal seconds, which are added once.
-    """
-    walls: dict[str, float] = {}
-    found: dict[str, list[tuple[float, ...]]] = {}
-    for row in rows:
-        if row.status is not Status.OK:
-            continue
-        if seconds := row.seconds:
-            known = found.setdefault(row.workload, [])
-            if seconds not in known:
-                known.append(seconds)
-        elif row.metric == "wall":
-            walls.setdefault(row.workload, sum(row.values))
-    return {workload: sum(map(sum, parts)) for workload, parts in found.items()} | walls
 
 
 def _smallest_rto(connections: Iterable[Connection]) -> float:

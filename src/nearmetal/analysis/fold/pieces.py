@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from ...model.draw import draw
-from ...model.record import STEP, Status, TrialRecord
+from ...model.record import STEP, Status, TrialData, TrialRecord
 from ...model.study import Better, Study, quantiles_of
 from ..intervals.variance_components import group_moments
 from .attempts import Side
@@ -152,7 +152,11 @@ class Piece:
     wrong: int
 
 
-def fold_piece(asked: FoldRequest, used: Iterable[TrialRecord], others: Iterable[TrialRecord] = ()) -> Piece:
+def fold_piece(
+    asked: FoldRequest,
+    used: Iterable[TrialRecord | TrialData],
+    others: Iterable[TrialRecord | TrialData] = (),
+) -> Piece:
     """Fold whole blocks. No record is kept.
 
     used: trials of these blocks, block by block, ascending.
@@ -199,7 +203,7 @@ def fold_piece(asked: FoldRequest, used: Iterable[TrialRecord], others: Iterable
         rows=tuple(names),
         measured={key: _measured(asked, key, s) for key, s in slices.items() if s.blocks.size},
         compared=dict(_comparisons(asked, slices, names)),
-        counts={side: telling.counts() for side, telling in told.items()},
+        counts={side: telling.counts(rows[side].counted(telling.blocks)) for side, telling in told.items()},
         lost=lost,
         silent=silent,
         left_out={key: frozenset(blocks) for key, blocks in left_out.items()},
@@ -208,7 +212,7 @@ def fold_piece(asked: FoldRequest, used: Iterable[TrialRecord], others: Iterable
     )
 
 
-def _is_wrong(record: TrialRecord) -> bool:
+def _is_wrong(record: TrialRecord | TrialData) -> bool:
     """Whether a result of the trial was verified and found to be wrong."""
     return any(row.verification and row.verification.get("ok") is False for row in record.rows)
 

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from array import array
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import cache
 from struct import Struct
 
 import numpy as np
 
-from ...model.record import Fold, Row, Status, TrialRecord
+from ...model.record import Fold, Row, Status, TrialData, TrialRecord
 from ...model.study import Better
 from .counts import BoolArray, FloatArray, IntArray
 
@@ -51,6 +52,8 @@ class Column:
     """Collects the usable rows of one metric of one side, with the values of all rows concatenated.
 
     seconds, parts: as long as the values if every row has them.
+    timed: by row, whether it has seconds (_TIMED), and whether they are the first of its workload in the
+        trial with these seconds (_COUNTED).
     """
 
     def __init__(self, row: Row) -> None:
@@ -59,6 +62,10 @@ class Column:
         self.blocks, self.lengths = array("q"), array("q")
         self.values, self.seconds = array("d"), array("d")
         self.parts: dict[str, array[float]] = {}
+        self.timed = array("b")
+
+
+_UNTIMED, _TIMED, _COUNTED = 0, 1, 2
 
 
 class SideRows:
@@ -75,7 +82,7 @@ class SideRows:
         self.paired: set[int] = set()
         self._usual: list[Column] = []
 
-    def add(self, record: TrialRecord) -> None:
+    def add(self, record: TrialRecord | TrialData) -> None:
         """Add a trial that did not fail.
 
         This is done for every row of every trial; most rows have the same position as in the trial before.
@@ -83,6 +90,7 @@ class SideRows:
         block, usual = record.block, self._usual
         if record.fold is Fold.PAIRED:
             self.paired.add(block)
+        seen: set[tuple[str, tuple[float, ...]]] = set()
         for at, row in enumerate(record.rows):
             column = usual[at] if at < len(usual) else None
             if column is None or column.metric != row.metric or column.workload != row.workload:
@@ -96,12 +104,46 @@ class SideRows:
             column.blocks.append(block)
             column.lengths.append(len(values))
             column.values.frombytes(_packed(values))
-            if row.seconds:
-                column.seconds.frombytes(_packed(row.seconds))
+            if seconds := row.seconds:
+                column.seconds.frombytes(_packed(seconds))
+                key = row.workload, seconds
+                column.timed.append(_TIMED if key in seen else _COUNTED)
+                seen.add(key)
+            else:
+                column.timed.append(_UNTIMED)
             for kind, part in row.parts.items():
                 if kind not in column.parts:
                     column.parts[kind] = array("d")
                 column.parts[kind].frombytes(_packed(part))
+
+    def counted(self, blocks: IntArray) -> dict[str, FloatArray]:
+        """Return by workload the seconds over which its counters ran in each of these blocks: its wall time
+        if that was measured, else the sum over its slices; nan if unknown.
+
+        Metrics of the same slices have equal seconds, which are added once.
+        """
+        sums: dict[str, FloatArray] = {}
+        walls: dict[str, FloatArray] = {}
+        for column in self.columns.values():
+            timed = np.array(column.timed, dtype=np.int8)
+            lengths, own = np.array(column.lengths, dtype=np.int64), np.array(column.blocks, dtype=np.int64)
+            first = timed == _COUNTED
+            if bool(np.any(first)):
+                with_seconds = timed != _UNTIMED
+                seconds = _row_sums(_array(column.seconds), lengths[with_seconds])[first[with_seconds]]
+                total = sums.setdefault(column.workload, np.full(blocks.size, math.nan))
+                at = np.searchsorted(blocks, own[first])
+                total[at] = np.where(np.isnan(total[at]), seconds, total[at] + seconds)
+            untimed = timed == _UNTIMED
+            if column.metric == "wall" and bool(np.any(untimed)):
+                wall = walls.setdefault(column.workload, np.full(blocks.size, math.nan))
+                wall[np.searchsorted(blocks, own[untimed])] = _row_sums(_array(column.values), lengths)[
+                    untimed
+                ]
+        for workload, wall in walls.items():
+            of_slices = sums.get(workload)
+            sums[workload] = wall if of_slices is None else np.where(np.isnan(wall), of_slices, wall)
+        return sums
 
     def _column(self, row: Row) -> Column:
         name = row.workload, row.metric
@@ -110,7 +152,16 @@ class SideRows:
         return self.columns[name]
 
 
-def _packed(numbers: Sequence[float]) -> bytes:
+def _array(numbers: array[float]) -> FloatArray:
+    return np.frombuffer(numbers, dtype=np.float64)
+
+
+def _row_sums(numbers: FloatArray, lengths: IntArray) -> FloatArray:
+    """Return the sums of concatenated rows of these lengths, each >= 1."""
+    return np.add.reduceat(numbers, np.cumsum(lengths) - lengths)
+
+
+def _packed(numbers: tuple[float, ...]) -> bytes:
     """Return the numbers as doubles. array.extend converts each number three times slower."""
     return _doubles(len(numbers)).pack(*numbers)
 
@@ -124,16 +175,14 @@ def as_slices(column: Column, paired: Collection[int]) -> tuple[Slices, list[int
     """Return the usable rows as arrays, and the blocks of the failed rows: a value is <= 0 or not finite."""
     lengths = np.array(column.lengths, dtype=np.int64)
     inside = np.arange(int(lengths.max())) < lengths[:, None]
-    values = _table(column.values, inside)
+    values = _table(_array(column.values), inside)
     good = np.all(~inside | ((values > 0) & np.isfinite(values)), axis=1)
     own_seconds = column.unit == "s" and column.better is Better.LOWER
-    if own_seconds and not column.seconds:
-        seconds: FloatArray | None = values
-    else:
-        seconds = _if_whole(column.seconds, inside)
+    timed = _array(column.seconds)
+    seconds = values if own_seconds and not timed.size else _if_whole(timed, inside)
     if seconds is not None and not bool(np.all(~inside[good] | (seconds[good] > 0))):
         seconds = None
-    parts = {kind: _if_whole(column.parts[kind], inside) for kind in sorted(column.parts)}
+    parts = {kind: _if_whole(_array(column.parts[kind]), inside) for kind in sorted(column.parts)}
     blocks = np.array(column.blocks, dtype=np.int64)
     usable = values[good]
     found = Slices(
@@ -151,21 +200,21 @@ def as_slices(column: Column, paired: Collection[int]) -> tuple[Slices, list[int
     return found, blocks[~good].tolist()
 
 
-def _if_whole(numbers: array[float], inside: BoolArray) -> FloatArray | None:
+def _if_whole(numbers: FloatArray, inside: BoolArray) -> FloatArray | None:
     """Return a table of the numbers if every row has them and all are finite, else None."""
-    if len(numbers) != int(np.sum(inside)):
+    if numbers.size != int(np.sum(inside)):
         return None
     table = _table(numbers, inside)
     return table if bool(np.all(~inside | np.isfinite(table))) else None
 
 
-def _table(numbers: array[float], inside: BoolArray) -> FloatArray:
+def _table(numbers: FloatArray, inside: BoolArray) -> FloatArray:
     """Return a table of concatenated rows of unequal lengths, with nan after the end of each row.
 
     inside: shape (n, widest), True where the table has numbers.
     """
     table = np.full(inside.shape, np.nan)
-    table[inside] = np.frombuffer(numbers, dtype=np.float64)
+    table[inside] = numbers
     return table
 
 

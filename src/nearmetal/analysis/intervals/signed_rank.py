@@ -259,8 +259,12 @@ class Walsh:
 
     def _width(self, total: int) -> IntArray:
         """Return, by i, the number of j >= i with grid[i] + grid[j] <= total."""
-        reach = np.searchsorted(self._grid, total - self._grid, side="right")
-        width: IntArray = np.maximum(reach - self._index, 0)
+        width: IntArray = np.zeros(self._size, dtype=np.int64)
+        own = int(
+            np.searchsorted(self._grid, total // 2, side="right")
+        )  # the others exceed it with themselves
+        reach = np.searchsorted(self._grid, total - self._grid[:own], side="right")
+        np.subtract(reach, self._index[:own], out=width[:own])
         return width
 
     def _select(self, rank: int) -> int:
@@ -278,12 +282,12 @@ class Walsh:
         while upto - below > 2 * self._size and high - low > 1:
             if probes:
                 middle = probes.pop()
-            elif turn % 3 == 2:
-                # Every third step halves, so that outliers cannot stall the interpolation.
+            elif turn % 5 == 4:
+                # Every fifth step halves, so that outliers cannot stall the interpolation.
                 middle = (low + high) // 2
             else:
                 # Aimed a little beyond the rank, to either side in turn, so that both ends close in.
-                aim = rank + (1 if turn % 3 == 0 else -1) * (3 * self._size // 4)
+                aim = rank + (1 if turn % 2 == 0 else -1) * (3 * self._size // 4)
                 middle = low + int((high - low) * min(max((aim - below) / (upto - below), 0.0), 1.0))
             turn += 1
             middle = min(max(middle, low + 1), high - 1)
