@@ -96,7 +96,10 @@ INNER_WORDS = re.compile(
 )
 PAGES_OF_USERS = [
     ROOT / "README.md",
-    *(ROOT / "docs" / f"{name}.md" for name in ("index", "guide", "ten-minutes", "study-file", "errors", "workloads")),
+    *(
+        ROOT / "docs" / f"{name}.md"
+        for name in ("index", "guide", "ten-minutes", "study-file", "errors", "workloads")
+    ),
     *sorted((ROOT / "docs" / "guide").glob("*.md")),
 ]
 
