@@ -53,7 +53,6 @@ format:
 	.venv/bin/ruff check --fix .
 	.venv/bin/ruff format .
 	clang-format -i $$(git ls-files 'kernels/*.c' 'kernels/*.h')
-	$(PYTHON) scripts/explain.py
 
 kernels-test:
 	cmake -S kernels -B build/kernels >/dev/null

@@ -2,7 +2,32 @@
 signed-rank test, two forms that look alike and are not valid, and why the signed ranks make the interval.
 
 A block is simulated slice by slice and folded as analysis.fold.brackets does it. Tests are made of rank sums
-here, apart from the interval code, and the two are held against each other."""
+here, apart from the interval code, and the two are held against each other.
+
+Level and power at a nominal 2.5 % on one side, after 12 blocks, for a shift of one standard deviation of the
+baseline's instances, in 20,000 runs:
+
+    case                              level: three arms, signed ranks   power: three arms, signed ranks
+    all arms alike                           .019            .023              .57            .49
+    environment three times noisier          .021            .020              .15            .14
+    environment quieter                      .015            .023              .82            .70
+    bursts                                   .018            .020              .36            .28
+    A1 and A2 correlated                     .022            .023              .54            .50
+    scale different in every block           .020            .022              .40            .37
+    seven skewed distributions       .018 to .021    .020 to .024
+
+Two similar forms are not valid. Counting blocks with the environment in the middle as zeros with probability
+a third (Quade's own null) rejects the truth in 4.6 to 4.9 % if the environment is noisier or A1 and A2 are
+correlated. The signed ranks of e - mean(a1, a2) do so in 3.9 to 6.3 % under bursts.
+
+Width of the three-arm interval over that of the signed ranks, each at the level that the schedule gives it:
+
+    after so many blocks                                8       12      18      27      41
+    simulated, all arms alike                           1.15    0.94    0.93    0.92    0.91
+    simulated, environment three times noisier          1.09    0.97    0.99    1.00    0.98
+    simulated, environment quieter                      1.22    0.97    0.87    0.87    0.84
+    recorded: 8 runs of `quick` and `weigh` on a
+    busy machine of 2 cores, 68 to 244 cells            1.16    0.99    0.99    1.07"""
 
 from __future__ import annotations
 

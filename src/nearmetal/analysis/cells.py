@@ -39,7 +39,8 @@ class Statistic(Enum):
 
 
 STATISTIC = Statistic.SIGNED_RANK
-"""The statistic of all studies, chosen by simulation and by recorded runs. The figures are in docs/method.md.
+"""The statistic of all studies, chosen by simulation and by recorded runs. The figures are in docs/method.md
+and in tests/statistical/test_three_arm.py.
 
 Three cases always use the signed ranks: the baseline against itself, cells whose baseline has no second run,
 and Holm's column."""
