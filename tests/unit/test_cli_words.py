@@ -20,6 +20,7 @@ from nearmetal.cli.commands import COMMANDS
 from nearmetal.cli.weigh import SHELL_SIGNS
 from nearmetal.model.study import KernelWorkload
 from nearmetal.records.disk import resume_line, try_line
+from nearmetal.study_file.explain import application_lines, kernel_lines
 
 
 @pytest.mark.parametrize("text", ["cg:S", "npb:cg.S", "cg:class=S"])
@@ -72,6 +73,13 @@ def test_the_manual_page_names_every_command() -> None:
         argv = ["groff", "-man", "-ww", "-z"]
         checked = subprocess.run(argv, input=done.stdout, capture_output=True, text=True, check=False)
         assert (checked.returncode, checked.stderr) == (0, "")
+
+
+def test_init_explains_the_parameters_of_kernels_and_applications() -> None:
+    done = nearmetal("init", "--explain")
+    assert (done.returncode, done.stderr) == (0, "")
+    for lines in (kernel_lines(catalog()), application_lines(catalog())):
+        assert "\n".join(lines) in done.stdout
 
 
 def test_signs_of_a_shell_are_known() -> None:

@@ -98,15 +98,16 @@ PAGES_OF_USERS = [
     ROOT / "README.md",
     *(
         ROOT / "docs" / f"{name}.md"
-        for name in ("index", "guide", "ten-minutes", "study-file", "errors", "workloads")
+        for name in ("index", "guide", "ten-minutes", "study-file", "errors", "workloads", "benchmarks")
     ),
+    *sorted((ROOT / "docs").glob("add-a-*.md")),
     *sorted((ROOT / "docs" / "guide").glob("*.md")),
 ]
 
 
 @pytest.mark.parametrize("page", [pytest.param(p, id=p.name) for p in PAGES_OF_USERS])
 def test_pages_of_users_have_no_words_of_the_code(page: Path) -> None:
-    """Names in code spans, such as `mode: slices`, are what a user has to type."""
+    """Names in code spans, such as `mode: slices`, are what a user or an author has to type."""
     assert INNER_WORDS.findall(re.sub(r"`[^`]*`", "", prose(page))) == []
 
 

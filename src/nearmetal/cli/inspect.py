@@ -26,7 +26,7 @@ def init(
     dry_run: bool = typer.Option(False, "--dry-run", help="Print the study, and write nothing."),
 ) -> int:
     if explain:
-        print(explanation(), end="")
+        print(explanation(catalog()), end="")
     elif schema:
         print_json(json_schema(catalog()))
     elif dry_run:
