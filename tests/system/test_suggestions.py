@@ -149,3 +149,13 @@ def test_a_dry_run_of_calibrate_finds_too_few_cpus_as_the_run_does(here: Path) -
     )
     assert (planned.returncode, planned.stderr) == (run.returncode, run.stderr)
     assert planned.returncode == 2 and "needs 2 CPUs" in planned.stderr
+
+
+@pytest.mark.parametrize("line", ["try SLOW --time 5s", "calibrate --time 6s"])
+def test_a_margin_that_is_given_before_the_data_is_that_of_the_study(line: str, here: Path) -> None:
+    place = f"margin {line.split()[0]}"
+    code, said = ended(f"{line} --margin '7 %' --results '{place}'", here)
+    assert code in (0, 1), said
+    studies = [run.read_text() for run in (here / place).glob("*/study.yaml")]
+    assert len(studies) == (1 if line.startswith("try") else 3)
+    assert all("margin: 7 %" in text for text in studies)
